@@ -1,0 +1,1 @@
+//! The custom resources as types; their CRDs are generated from them.

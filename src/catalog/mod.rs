@@ -1,0 +1,1 @@
+//! The database: migrations, rows, queries; SQLite and Postgres behind one type.

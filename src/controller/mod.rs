@@ -1,0 +1,1 @@
+//! The worker pool: dispatch, outcome, back-off, panic guard, lanes.

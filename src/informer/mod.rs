@@ -1,0 +1,1 @@
+//! Where objects come from: a watch on a cluster, or a directory of manifests.

@@ -1,0 +1,31 @@
+//! Portolan keeps a catalogue of Helm charts in step with the repositories that a Kubernetes cluster declares.
+//!
+//! ```text
+//!  Kubernetes API server ──watch──┐                       cron expressions ──► schedule ─┐
+//!                                 ├─► informer ──► store (cache)                          │
+//!  directory of manifests ─notify─┘        └────── enqueue key ──────────► queue ◄── enqueue key
+//!                                                                            │
+//!                                                           controller: pool of workers, by kind
+//!                                                                            │
+//!                                                                       repository
+//!                                                            fetch ► decode ► guard ► catalog
+//! ```
+//!
+//! Everything is level-triggered: an event only says *look at this key*. A reconcile reads the object from the store and
+//! what is true outside, and moves the world one step nearer; it may be repeated, interrupted, or run twice without harm.
+//!
+//! `api`, `queue`, `source` and `catalog` know nothing of one another or of what stands above them.
+
+#![forbid(unsafe_code)]
+
+pub mod api;
+pub mod catalog;
+pub mod cli;
+pub mod controller;
+pub mod informer;
+pub mod queue;
+pub mod repository;
+pub mod schedule;
+pub mod server;
+pub mod source;
+pub mod text;

@@ -1,0 +1,1 @@
+//! The rate-limited work queue, generic over its key.

@@ -1,0 +1,1 @@
+//! The AppRepository controller: decide, sync, clean up, report.

@@ -1,0 +1,56 @@
+//! Making text from outside safe to show: what everything may use, and what knows nothing of anything.
+
+use url::Url;
+
+/// Cuts `text` to at most `limit` bytes at a character boundary, and says so with an ellipsis that counts.
+#[must_use]
+pub fn truncate(text: &str, limit: usize) -> String {
+    const ELLIPSIS: &str = "…";
+    if text.len() <= limit {
+        return text.to_owned();
+    }
+    let end = text.floor_char_boundary(limit.saturating_sub(ELLIPSIS.len()));
+    format!("{}{ELLIPSIS}", &text[..end])
+}
+
+/// Replaces control characters by spaces, so that a hostile name can't drive the terminal that shows it
+/// (`specs/threats.md`, terminal codes).
+#[must_use]
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// A URL as it may be shown, logged or stored in a status: without user information, query and fragment, which may hold secrets.
+#[must_use]
+pub fn public_url(url: &Url) -> String {
+    let mut url = url.clone();
+    // Both fail only for URLs that can't have user information at all, which then hold none.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    url.set_query(None);
+    url.set_fragment(None);
+    printable(url.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cut_text_keeps_within_its_limit_and_on_a_character() {
+        assert_eq!(truncate("short", 10), "short");
+        assert_eq!(truncate("éééééé", 8), "éé…");
+        assert!(truncate("éééééé", 8).len() <= 8);
+    }
+
+    #[test]
+    fn control_characters_are_not_shown() {
+        assert_eq!(printable("a\u{1b}[31mb\nc"), "a [31mb c");
+    }
+
+    #[test]
+    fn a_shown_url_holds_no_secret() {
+        let url = Url::parse("https://user:secret@example.com/charts?token=secret#secret").unwrap();
+        assert_eq!(public_url(&url), "https://example.com/charts");
+    }
+}
