@@ -1,0 +1,134 @@
+//! The metrics that every Prometheus client library has of its own process, read from `/proc` at each scrape.
+
+use std::{fmt, fs};
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric},
+    metrics::{counter::ConstCounter, gauge::ConstGauge},
+};
+
+/// The unit of times in `/proc`: Linux shows user space hundredths of a second on all architectures that it runs on today, whatever the kernel's own tick is.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// `process_cpu_seconds_total`, `process_resident_memory_bytes`, `process_open_fds`, `process_start_time_seconds`. What can't be read is left out.
+#[derive(Debug)]
+pub struct ProcessMetrics;
+
+impl Collector for ProcessMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
+        let stat = fs::read_to_string("/proc/self/stat")
+            .ok()
+            .and_then(|text| Stat::parse(&text));
+        if let Some(stat) = &stat {
+            let help = "Total user and system CPU time spent in seconds";
+            let metric = ConstCounter::new(stat.cpu_ticks as f64 / TICKS_PER_SECOND);
+            metric.encode(encoder.encode_descriptor("process_cpu_seconds", help, None, metric.metric_type())?)?;
+        }
+        let boot = fs::read_to_string("/proc/stat")
+            .ok()
+            .and_then(|text| field(&text, "btime "));
+        if let (Some(stat), Some(boot)) = (&stat, boot) {
+            let help = "Start time of the process since unix epoch in seconds";
+            let seconds = boot as f64 + stat.start_ticks as f64 / TICKS_PER_SECOND;
+            gauge(&mut encoder, "process_start_time_seconds", help, seconds)?;
+        }
+        if let Some(kibibytes) = fs::read_to_string("/proc/self/status")
+            .ok()
+            .and_then(|text| field(&text, "VmRSS:"))
+        {
+            let bytes = kibibytes as f64 * 1024.0;
+            gauge(
+                &mut encoder,
+                "process_resident_memory_bytes",
+                "Resident memory size in bytes",
+                bytes,
+            )?;
+        }
+        if let Ok(entries) = fs::read_dir("/proc/self/fd") {
+            // The directory that is being read is open itself.
+            let open = entries.count().saturating_sub(1);
+            gauge(
+                &mut encoder,
+                "process_open_fds",
+                "Number of open file descriptors",
+                open as f64,
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn gauge(encoder: &mut DescriptorEncoder, name: &str, help: &str, value: f64) -> Result<(), fmt::Error> {
+    let metric = ConstGauge::new(value);
+    metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
+}
+
+/// The number after `name` in a file of lines `name number …`.
+fn field(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+#[derive(Debug, PartialEq)]
+struct Stat {
+    /// User and system time.
+    cpu_ticks: u64,
+    /// Since the machine was started.
+    start_ticks: u64,
+}
+
+impl Stat {
+    fn parse(text: &str) -> Option<Self> {
+        // The second field is the program's name in parentheses, which may itself hold spaces and parentheses; the third stands after the last one.
+        let (_, rest) = text.rsplit_once(')')?;
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        let number = |nth: usize| fields.get(nth - 3)?.parse::<u64>().ok();
+        Some(Self {
+            cpu_ticks: number(14)? + number(15)?,
+            start_ticks: number(22)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::{encoding::text, registry::Registry};
+
+    use super::*;
+
+    #[test]
+    fn a_program_whose_name_holds_parentheses_is_read_all_the_same() {
+        let text =
+            "42 (a) b (c)) S 1 42 42 0 -1 4194560 9 8 7 6 150 50 3 2 20 0 4 0 12345 1000 200 18446744073709551615";
+        assert_eq!(
+            Stat::parse(text),
+            Some(Stat {
+                cpu_ticks: 200,
+                start_ticks: 12345
+            })
+        );
+        assert_eq!(Stat::parse("42 (x) S 1"), None);
+        assert_eq!(Stat::parse(""), None);
+    }
+
+    #[test]
+    fn this_process_is_measured() {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(ProcessMetrics));
+        let mut out = String::new();
+        text::encode(&mut out, &registry).unwrap();
+        let value = |name: &str| -> f64 {
+            let line = out
+                .lines()
+                .find(|line| line.starts_with(&format!("{name} ")))
+                .unwrap_or_else(|| panic!("{name} in {out}"));
+            line.split(' ').nth(1).unwrap().parse().unwrap()
+        };
+        assert!(value("process_cpu_seconds_total") >= 0.0);
+        assert!(value("process_resident_memory_bytes") > 1_000_000.0);
+        assert!(value("process_open_fds") >= 3.0);
+        let age = jiff::Timestamp::now().as_second() as f64 - value("process_start_time_seconds");
+        assert!((-2.0..3600.0).contains(&age), "started {age} s ago");
+    }
+}
