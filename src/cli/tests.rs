@@ -1,0 +1,231 @@
+//! The command line as a whole: that every flag explains itself, and that what Kubeapps' programs are called with is understood.
+
+use clap::CommandFactory;
+
+use super::*;
+
+fn parse(arguments: &[&str]) -> Result<Cli, clap::Error> {
+    Cli::try_parse_from(compat::arguments(arguments.iter().map(std::ffi::OsString::from)))
+}
+
+fn run(arguments: &[&str]) -> run::Run {
+    match parse(arguments).unwrap_or_else(|error| panic!("{error}")).command {
+        Command::Run(run) => *run,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn sync(arguments: &[&str]) -> sync::Sync {
+    match parse(arguments).unwrap_or_else(|error| panic!("{error}")).command {
+        Command::Sync(sync) => sync,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_command_line_is_consistent() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn each_flag_has_a_help_text_and_an_environment_variable_of_its_name() {
+    for command in Cli::command().get_subcommands() {
+        assert!(command.get_about().is_some(), "{}", command.get_name());
+        for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
+            let name = format!("{} {}", command.get_name(), argument.get_id());
+            assert!(
+                argument.get_help().is_some_and(|help| help.to_string().len() > 10),
+                "{name} has no help"
+            );
+            if let Some(long) = argument.get_long().filter(|long| *long != "help") {
+                let expected = format!("PORTOLAN_{}", long.replace('-', "_").to_uppercase());
+                assert_eq!(
+                    argument.get_env().and_then(|env| env.to_str()),
+                    Some(expected.as_str()),
+                    "{name}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn hidden_are_only_the_flags_that_have_lost_their_meaning() {
+    for command in Cli::command().get_subcommands() {
+        for argument in command.get_arguments().filter(|argument| argument.is_hide_set()) {
+            assert!(
+                argument.get_env().is_none(),
+                "{} is hidden, but can be set from the environment",
+                argument.get_id()
+            );
+        }
+    }
+}
+
+#[test]
+fn run_has_the_documented_defaults() {
+    let run = run(&["portolan", "run"]);
+    assert_eq!(run.crontab, "*/10 * * * *");
+    assert_eq!(run.min_interval.as_secs(), 60);
+    assert_eq!(run.sync_workers.get(), 8);
+    assert_eq!(run.fetch.index_max_bytes, 100 << 20);
+    assert_eq!(
+        (
+            run.fetch.connect_timeout.as_secs(),
+            run.fetch.stall_timeout.as_secs(),
+            run.fetch.fetch_timeout.as_secs()
+        ),
+        (10, 30, 180)
+    );
+    assert_eq!(
+        (
+            run.fetch.host_requests_per_second.get(),
+            run.fetch.host_burst.get(),
+            run.fetch.host_requests_at_once.get()
+        ),
+        (50, 100, 8)
+    );
+    assert_eq!((run.queue_rate.get(), run.queue_burst.get()), (10, 100));
+    assert_eq!(run.drain_timeout.as_secs(), 30);
+    assert_eq!(run.listen.to_string(), "127.0.0.1:8080");
+    assert_eq!(run.database.database_url.reveal(), "sqlite://portolan.db");
+    assert!(run.repos_per_namespace && !run.once && !run.confirm_removals);
+}
+
+/// What Kubeapps' Helm chart passes, literal quotes included.
+#[test]
+fn the_arguments_of_kubeapps_controller_are_understood() {
+    let run = run(&[
+        "/apprepository-controller",
+        "--user-agent-comment=kubeapps/2.12.1",
+        "--repo-sync-image=docker.io/bitnami/kubeapps-asset-syncer:2.12.1",
+        "--repo-sync-image-pullsecrets=secret-1",
+        "--repo-sync-image-pullsecrets=secret-2",
+        "--repo-sync-cmd=/asset-syncer",
+        "--namespace=kubeapps",
+        "--global-repos-namespace=kubeapps-repos-global",
+        "--database-secret-name=kubeapps-postgresql",
+        "--database-secret-key=postgres-password",
+        "--database-url=kubeapps-postgresql:5432",
+        "--database-user=postgres",
+        "--database-name=assets",
+        "--crontab=*/5 * * * *",
+        "--repos-per-namespace=false",
+        "--custom-annotations=\"foo13=bar13\",\"foo13x=bar13x\"",
+        "--custom-labels=\"foo14=bar14,foo14x=bar14x\"",
+        "--ttl-lifetime-afterfinished-job=1200",
+        "--active-deadline-seconds=600",
+        "--successful-jobs-history-limit=2",
+        "--failed-jobs-history-limit=1",
+        "--concurrency-policy=Replace",
+        "--v1-beta1-cron-jobs=true",
+        "--oci-catalog-url=kubeapps-internal-kubeappsapis:50061",
+        "--logtostderr=true",
+        "-v=3",
+    ]);
+    assert_eq!(run.namespace.as_deref(), Some("kubeapps"));
+    assert!(!run.repos_per_namespace);
+    assert_eq!(run.crontab, "*/5 * * * *");
+    assert_eq!(run.database.database_url.reveal(), "kubeapps-postgresql:5432");
+    assert_eq!(
+        (run.database.database_user.as_str(), run.database.database_name.as_str()),
+        ("postgres", "assets")
+    );
+    assert_eq!(run.database_secret_name.as_deref(), Some("kubeapps-postgresql"));
+    assert!(
+        run.obsolete
+            .warning()
+            .is_some_and(|warning| warning.contains("--repo-sync-image,") && warning.contains("--custom-labels"))
+    );
+    assert!(run.fetch.user_agent().ends_with("(kubeapps/2.12.1)"));
+}
+
+#[test]
+fn the_arguments_of_kubeapps_sync_jobs_are_understood() {
+    let sync = sync(&[
+        "/asset-syncer",
+        "sync",
+        "--database-url=postgresql:5432",
+        "--database-user=admin",
+        "--database-name=assets",
+        "--user-agent-comment=kubeapps/2.12.1",
+        "--global-repos-namespace=kubeapps-repos-global",
+        "--namespace=kubeapps",
+        "my-charts",
+        "https://charts.example/my-charts",
+        "oci",
+        "--oci-repositories",
+        "apache,jenkins",
+        "--tls-insecure-skip-verify",
+        "--pass-credentials",
+        "--filter-rules",
+        r#"{"jq":".name == $var1","variables":{"$var1":"wordpress"}}"#,
+    ]);
+    assert_eq!(
+        (sync.name.as_str(), sync.url.as_str(), sync.kind.as_str()),
+        ("my-charts", "https://charts.example/my-charts", "oci")
+    );
+    assert_eq!(sync.oci_repositories[0].0, ["apache", "jenkins"]);
+    assert_eq!(sync.one_shot.namespace, "kubeapps");
+    assert!(sync.one_shot.tls_insecure_skip_verify && sync.one_shot.pass_credentials);
+    assert!(sync.one_shot.filter_rules.starts_with('{'));
+}
+
+#[test]
+fn the_arguments_of_kubeapps_cleanup_jobs_are_understood() {
+    let cli = parse(&[
+        "/asset-syncer",
+        "delete",
+        "my-charts",
+        "--namespace=kubeapps",
+        "--database-url=postgresql:5432",
+        "--database-user=admin",
+        "--database-name=assets",
+    ]);
+    assert!(
+        matches!(cli.unwrap().command, Command::Delete(delete) if delete.name == "my-charts" && delete.one_shot.namespace == "kubeapps")
+    );
+    assert!(matches!(
+        parse(&["asset-syncer", "--debug", "invalidate-cache"]).unwrap().command,
+        Command::InvalidateCache(_)
+    ));
+}
+
+#[test]
+fn a_flag_given_twice_has_its_last_value_as_in_go() {
+    assert_eq!(
+        run(&["portolan", "run", "--crontab=@daily", "--crontab=@hourly"]).crontab,
+        "@hourly"
+    );
+}
+
+#[test]
+fn a_boolean_stands_alone_or_with_a_value_behind_an_equals_sign() {
+    assert!(run(&["portolan", "run", "--once"]).once);
+    assert!(run(&["portolan", "run", "--once=true"]).once);
+    assert!(!run(&["portolan", "run", "--once=0"]).once);
+    assert!(parse(&["portolan", "run", "--once=maybe"]).is_err());
+}
+
+#[test]
+fn wrong_usage_ends_with_2() {
+    for arguments in [
+        &["portolan"][..],
+        &["portolan", "sail"],
+        &["portolan", "run", "--no-such-flag"],
+        &["portolan", "run", "--drain-timeout=soon"],
+        &["portolan", "run", "--listen=nowhere"],
+        &["portolan", "sync", "name"],
+        &["portolan", "status", "-o", "xml"],
+    ] {
+        assert_eq!(parse(arguments).unwrap_err().exit_code(), 2, "{arguments:?}");
+    }
+    assert_eq!(parse(&["portolan", "--help"]).unwrap_err().exit_code(), 0);
+    assert_eq!(parse(&["portolan", "--version"]).unwrap_err().exit_code(), 0);
+}
+
+#[test]
+fn a_password_in_the_url_is_not_printed() {
+    let cli = parse(&["portolan", "run", "--database-url=postgres://u:hunter2@h/d"]).unwrap();
+    assert!(!format!("{cli:?}").contains("hunter2"));
+}
