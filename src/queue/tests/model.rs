@@ -74,7 +74,7 @@ struct Model {
     /// Turns since a lower priority last had one, in which one was passed over: altogether, and for each lane.
     passed: usize,
     passed_in: HashMap<char, usize>,
-    /// The bucket never runs dry, so that retries have to be on time too.
+    /// The bucket never runs dry: retries have to be on time too, and it is known of each key since when it is ready.
     is_bucket_full: bool,
 }
 
@@ -200,22 +200,22 @@ impl Model {
             .unwrap_or_else(|| panic!("nobody asked for {name:?}"));
         assert!(asked.at <= Instant::now(), "{name:?} came too early");
         assert_eq!(claim.priority(), asked.priority, "{name:?}");
-        if let Some(since) = asked.ready_since {
-            let equals = candidates.iter().filter(|(other, equal)| {
-                *other != name && other.lane() == name.lane() && equal.priority == asked.priority
-            });
-            for (other, equal) in equals {
-                assert!(equal.ready_since >= Some(since), "{other:?} was there before {name:?}");
-            }
-        }
         if self.is_bucket_full {
             self.judge_turn(&name, &asked, &candidates);
         }
         self.claims.push(claim);
     }
 
-    /// The highest priority has the turn, but for one in ten.
+    /// The highest priority has the turn, but for one in ten; among equals the first in.
     fn judge_turn(&mut self, name: &Name, asked: &Asked, candidates: &[(Name, Asked)]) {
+        if let Some(since) = asked.ready_since {
+            let equals = candidates.iter().filter(|(other, equal)| {
+                *other != *name && other.lane() == name.lane() && equal.priority == asked.priority
+            });
+            for (other, equal) in equals {
+                assert!(equal.ready_since >= Some(since), "{other:?} was there before {name:?}");
+            }
+        }
         let best = candidates
             .iter()
             .map(|(_, other)| other.priority)
