@@ -1,12 +1,26 @@
 //! `portolan crds`: the definitions of the custom resources.
 
+use std::time::Duration;
+
 use clap::{ArgAction, Args};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{Patch, PatchParams},
+    runtime::{conditions::is_crd_established, wait::await_condition},
+};
 
 use super::{
     Failure,
+    cluster::{self, ApiError},
     flags::{ClusterFlags, LogFlags},
+    output,
     values::boolean,
 };
+use crate::{api, repository::origin::FIELD_MANAGER};
+
+/// How long an API server may take to serve a new definition; it takes a second or two.
+const ESTABLISHED: Duration = Duration::from_secs(60);
 
 /// Print the definitions of the custom resources, as for `portolan crds | kubectl apply -f -`, or install them.
 #[derive(Args, Debug)]
@@ -23,6 +37,29 @@ pub struct Crds {
 
 impl Crds {
     pub(super) async fn execute(self) -> Result<(), Failure> {
+        if !self.apply {
+            return output::print(&api::crds_yaml());
+        }
+        let client = cluster::client(&self.cluster).await?;
+        for definition in api::crds() {
+            let name = definition.name_any();
+            apply(&client, &definition).await.map_err(|reason| Failure::failed(format!("can't install {name}: {reason}")))?;
+            output::print(&format!("{name} applied\n"))?;
+        }
         Ok(())
+    }
+}
+
+/// Applies one definition, whoever owned its fields before (for one Helm or kubectl, which installed Kubeapps'), and waits until it is served.
+async fn apply(client: &Client, definition: &CustomResourceDefinition) -> Result<(), String> {
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let name = definition.name_any();
+    let parameters = PatchParams::apply(FIELD_MANAGER).force();
+    definitions.patch(&name, &parameters, &Patch::Apply(definition)).await.map_err(|error| ApiError(error).to_string())?;
+    let established = await_condition(definitions, &name, is_crd_established());
+    match tokio::time::timeout(ESTABLISHED, established).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("it is not established after {} s; `kubectl describe crd {name}` tells why", ESTABLISHED.as_secs())),
     }
 }

@@ -2,7 +2,8 @@
 
 use clap::Args;
 
-use super::{Failure, sync::OneShotFlags};
+use super::{Failure, database, output, sync::OneShotFlags};
+use crate::catalog::RepositoryName;
 
 /// Remove a repository and its charts from the catalogue.
 ///
@@ -19,6 +20,15 @@ pub struct Delete {
 impl Delete {
     pub(super) async fn execute(self) -> Result<(), Failure> {
         self.one_shot.obsolete.warn();
-        Ok(())
+        let (catalog, _lock) = database::open_to_write(&self.one_shot.database).await?;
+        let name = RepositoryName { namespace: self.one_shot.namespace, name: self.name };
+        let removed = catalog.remove(&name, None).await;
+        catalog.close().await;
+        // A cleanup that is repeated finds nothing, which is what it is for.
+        match removed {
+            Ok(true) => output::print(&format!("{name}: removed\n")),
+            Ok(false) => output::print(&format!("{name}: nothing to remove\n")),
+            Err(error) => Err(Failure::failed(error.to_string())),
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{Failure, sync::OneShotFlags};
+use super::{Failure, database, output, sync::OneShotFlags};
 
 /// Drop all charts of all repositories, and make the tables anew.
 ///
@@ -17,6 +17,10 @@ pub struct InvalidateCache {
 impl InvalidateCache {
     pub(super) async fn execute(self) -> Result<(), Failure> {
         self.one_shot.obsolete.warn();
-        Ok(())
+        let (catalog, _lock) = database::open_to_write(&self.one_shot.database).await?;
+        let recreated = catalog.recreate().await;
+        catalog.close().await;
+        recreated.map_err(|error| Failure::failed(error.to_string()))?;
+        output::print("all charts were dropped\n")
     }
 }

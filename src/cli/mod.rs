@@ -5,7 +5,9 @@
 mod cluster;
 mod compat;
 mod crds;
+mod database;
 mod delete;
+mod fetching;
 mod flags;
 mod invalidate_cache;
 mod logging;

@@ -1,12 +1,25 @@
 //! `portolan resync`: ask for a sync by hand.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+use jiff::Timestamp;
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
 
 use super::{
     Failure,
+    cluster::{self, ApiError, given},
     flags::{ClusterFlags, LogFlags},
+    output,
+};
+use crate::{
+    api::{AppRepository, REQUESTED_AT},
+    informer::{ObjectName, manifests},
+    repository::origin::FIELD_MANAGER,
 };
 
 /// Ask for a repository to be synced now, everything compared anew; the running `portolan run` does it.
@@ -28,6 +41,41 @@ pub struct Resync {
 
 impl Resync {
     pub(super) async fn execute(self) -> Result<(), Failure> {
-        Ok(())
+        // Any value that was not there before is a request; a time also tells people when it was made.
+        let token = Timestamp::now().to_string();
+        let namespace = given(self.namespace.as_deref()).map(str::to_owned);
+        let asked = match &self.manifests {
+            Some(folder) => {
+                let namespace = namespace.unwrap_or_else(|| "default".to_owned());
+                in_folder(folder, ObjectName { namespace, name: self.name }, &token)?
+            }
+            None => {
+                let client = cluster::client(&self.cluster).await?;
+                let namespace = namespace.unwrap_or_else(|| client.default_namespace().to_owned());
+                in_cluster(client, ObjectName { namespace, name: self.name }, &token).await?
+            }
+        };
+        output::print(&format!("{asked}: resync requested\n"))
+    }
+}
+
+fn in_folder(folder: &Path, name: ObjectName, token: &str) -> Result<ObjectName, Failure> {
+    manifests::request_resync(folder, &name, token).map_err(|error| {
+        Failure::failed(format!("can't leave the request in {}: {error}; the folder must be writable for this", folder.display()))
+    })?;
+    Ok(name)
+}
+
+async fn in_cluster(client: Client, name: ObjectName, token: &str) -> Result<ObjectName, Failure> {
+    let repositories: Api<AppRepository> = Api::namespaced(client, &name.namespace);
+    let patch = json!({ "metadata": { "annotations": { REQUESTED_AT: token } } });
+    let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    // Of the metadata only: whatever stands in the object's spec is no business of this command, not even whether it can be read.
+    match repositories.patch_metadata(&name.name, &parameters, &Patch::Merge(patch)).await {
+        Ok(_) => Ok(name),
+        Err(kube::Error::Api(status)) if status.code == 404 => Err(Failure::failed(format!(
+            "there is no AppRepository {name}; `kubectl get apprepositories -A` lists them, -n names another namespace"
+        ))),
+        Err(error) => Err(Failure::failed(format!("can't ask for a resync of {name}: {}", ApiError(error)))),
     }
 }

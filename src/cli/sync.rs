@@ -1,13 +1,39 @@
 //! `portolan sync`: one repository, once.
 
+use std::time::Duration;
+
 use clap::{ArgAction, Args};
+use jiff::Timestamp;
+use prometheus_client::registry::Registry;
+use tokio_util::sync::CancellationToken;
 
 use super::{
-    Failure,
+    Failure, database, fetching,
     flags::{DatabaseFlags, FetchFlags, LogFlags},
     obsolete::ObsoleteFlags,
+    output, shutdown,
     values::{CommaSeparated, boolean},
 };
+use crate::{
+    catalog::{Catalog, Record, RepositoryName},
+    repository::{
+        decide::{Decision, Mode, decide},
+        declaration::{Declaration, Defaults, Kind, Requests},
+        execute::{Attempt, Execute, Verdict},
+        in_process::{InProcess, Tools},
+        locate::FileAccess,
+        metrics::Metrics,
+        origin::ONE_SHOT,
+    },
+    schedule,
+    source::index::DecodeLimits,
+    text::printable,
+};
+
+/// What Kubeapps' controller hands to its syncer when a repository needs credentials.
+const SECRETS: [&str; 2] = ["AUTHORIZATION_HEADER", "DOCKER_CONFIG_JSON"];
+/// A declaration has a schedule; that of a one-shot sync is never asked.
+const CRONTAB: &str = "@daily";
 
 /// What the one-shot commands have in common: the persistent flags of Kubeapps' asset-syncer.
 #[derive(Args, Debug)]
@@ -92,6 +118,139 @@ pub struct Sync {
 impl Sync {
     pub(super) async fn execute(self) -> Result<(), Failure> {
         self.one_shot.obsolete.warn();
-        Ok(())
+        let secrets = SECRETS.into_iter().find(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()));
+        self.refuse_unsupported(secrets)?;
+        let shutdown = shutdown::on_signal()?;
+        let (catalog, _lock) = database::open_to_write(&self.one_shot.database).await?;
+        // What is dropped on the way has written nothing: a transaction under way is rolled back.
+        let synced = shutdown.run_until_cancelled(self.sync(&catalog)).await;
+        catalog.close().await;
+        synced.unwrap_or_else(|| Err(Failure::failed("ended by a signal before the repository was synced; nothing was written")))
+    }
+
+    /// What can't be honoured yet is refused before anything is touched: to ignore it would publish what was meant to be hidden, or fail
+    /// in ways that are hard to tell.
+    fn refuse_unsupported(&self, secret: Option<&str>) -> Result<(), Failure> {
+        let what = if self.kind != Kind::Helm.as_str() {
+            format!("type {} (only helm is)", self.kind)
+        } else if !self.one_shot.filter_rules.trim().is_empty() {
+            "--filter-rules".to_owned()
+        } else if let Some(secret) = secret {
+            format!("a repository with credentials ({secret})")
+        } else {
+            if self.one_shot.tls_insecure_skip_verify {
+                tracing::warn!("--tls-insecure-skip-verify is not supported yet: the certificate is verified");
+            }
+            return Ok(());
+        };
+        Err(Failure::failed(format!("{what} is not supported yet; the charts of {} stay as they are", self.name)))
+    }
+
+    async fn sync(&self, catalog: &Catalog) -> Result<(), Failure> {
+        let failed = |error: &dyn std::fmt::Display| Failure::failed(error.to_string());
+        let name = RepositoryName { namespace: self.one_shot.namespace.clone(), name: self.name.clone() };
+        let record = catalog.record(&name).await.map_err(|error| failed(&error))?;
+        let defaults = Defaults {
+            crontab: schedule::parse(CRONTAB).map_err(|error| failed(&error))?,
+            min_interval: Duration::ZERO,
+        };
+        let mut declaration = Declaration::one_shot(name, &self.url, Kind::Helm, self.allow_shrink.clone(), &defaults);
+        let (previous, origin) = match record {
+            Some(record) if record.url == declaration.url && record.kind == declaration.kind.as_str() => {
+                speak_for(&mut declaration, &record);
+                let origin = record.origin.clone();
+                (Some(record), origin)
+            }
+            Some(record) => {
+                tracing::info!(repository = %record.name, "removing the charts of the repository that had this name before");
+                catalog.remove(&record.name, Some(&record.uid)).await.map_err(|error| failed(&error))?;
+                (None, ONE_SHOT.to_owned())
+            }
+            None => (None, ONE_SHOT.to_owned()),
+        };
+        let now = Timestamp::now();
+        let mode = match decide(&declaration, previous.as_ref(), now) {
+            Decision::Sync(mode) => mode,
+            _ => Mode::Conditional,
+        };
+        let expected_uid = previous.as_ref().map(|record| record.uid.clone());
+        let attempt = Attempt { declaration, previous, expected_uid, mode, started: now };
+        let executor = InProcess::new(self.tools(catalog, origin)?, Metrics::register(&mut Registry::default()));
+        let finished = executor.attempt(attempt, CancellationToken::new()).await.map_err(|error| failed(&error))?;
+        match finished.verdict {
+            Verdict::NotModified => output::print(&format!("{}: not modified. {}\n", self.name, printable(&finished.record.state.message))),
+            Verdict::Synced { .. } => output::print(&format!("{}: synced. {}\n", self.name, printable(&finished.record.state.message))),
+            Verdict::Failed(failure) => Err(Failure::failed(format!("{}: {}: {}", self.name, failure.reason, failure.message))),
+        }
+    }
+
+    fn tools(&self, catalog: &Catalog, origin: String) -> Result<Tools, Failure> {
+        Ok(Tools {
+            catalog: catalog.clone(),
+            fetcher: fetching::fetcher(&self.one_shot.fetch)?,
+            fetch_limits: fetching::limits(&self.one_shot.fetch),
+            decode_limits: DecodeLimits::default(),
+            spool_dir: self.one_shot.fetch.spool_dir.clone(),
+            files: FileAccess::Never,
+            origin,
+        })
+    }
+}
+
+/// Lets the sync of a repository that is known already leave it whose it is: an object that declares it finds its charts current, its
+/// requests as it left them, and nothing to do.
+fn speak_for(declaration: &mut Declaration, record: &Record) {
+    declaration.uid.clone_from(&record.uid);
+    declaration.generation = Some(record.generation);
+    if let Some(spec_hash) = &record.spec_hash {
+        declaration.spec_hash.clone_from(spec_hash);
+    }
+    declaration.requests = Requests {
+        resync_requests: record.handled.resync_requests.unwrap_or_default(),
+        requested_at: record.handled.requested_at.clone(),
+        flux_requested_at: record.handled.flux_requested_at.clone(),
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Test {
+        #[command(flatten)]
+        sync: Sync,
+    }
+
+    fn refusal(arguments: &[&str], secret: Option<&str>) -> Option<Failure> {
+        let arguments = ["test"].iter().chain(arguments);
+        Test::try_parse_from(arguments).unwrap().sync.refuse_unsupported(secret).err()
+    }
+
+    #[test]
+    fn what_is_not_supported_yet_is_refused_and_named() {
+        let helm = ["bitnami", "https://charts.example", "helm"];
+        for (arguments, secret, named) in [
+            (&["bitnami", "oci://charts.example", "oci"][..], None, "type oci"),
+            (&[&helm[..], &["--filter-rules={\"jq\":\".name\"}"]].concat(), None, "--filter-rules"),
+            (&[&helm[..], &["--pass-credentials"]].concat(), Some("DOCKER_CONFIG_JSON"), "DOCKER_CONFIG_JSON"),
+        ] {
+            let refused = refusal(arguments, secret).unwrap();
+            assert_eq!(refused.exit_code(), 1);
+            assert!(refused.to_string().contains(named) && refused.to_string().contains("not supported yet"), "{refused}");
+        }
+        assert_eq!(refusal(&helm, None), None);
+    }
+
+    #[test]
+    fn a_sync_by_hand_leaves_a_declared_repository_whose_it_is() {
+        let record = Record { uid: "uid".to_owned(), generation: 7, spec_hash: Some("hash".to_owned()), ..Record::default() };
+        let defaults = Defaults { crontab: schedule::parse(CRONTAB).unwrap(), min_interval: Duration::ZERO };
+        let mut declaration = Declaration::one_shot(record.name.clone(), "https://charts.example", Kind::Helm, None, &defaults);
+        speak_for(&mut declaration, &record);
+        assert_eq!((declaration.uid.as_str(), declaration.generation, declaration.spec_hash.as_str()), ("uid", Some(7), "hash"));
+        assert_eq!(declaration.requests, Requests::default());
     }
 }

@@ -1,5 +1,11 @@
 //! `portolan run`: the controller.
 
+mod assembly;
+mod catalogue;
+mod once;
+mod patience;
+mod service;
+
 use std::{num::NonZeroU32, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args};
@@ -8,7 +14,8 @@ use super::{
     Failure,
     flags::{ClusterFlags, DatabaseFlags, FetchFlags, LogFlags},
     obsolete::ObsoleteFlags,
-    values::{boolean, duration, positive_duration},
+    shutdown,
+    values::{boolean, duration},
 };
 use crate::server::ListenAddress;
 
@@ -147,6 +154,7 @@ pub struct Run {
 impl Run {
     pub(super) async fn execute(self) -> Result<(), Failure> {
         self.obsolete.warn();
-        Ok(())
+        let shutdown = shutdown::on_signal()?;
+        if self.once { once::run(&self, shutdown).await } else { service::run(&self, shutdown).await }
     }
 }

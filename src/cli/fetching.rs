@@ -1,0 +1,38 @@
+//! The way to chart repositories.
+
+use std::num::NonZeroUsize;
+
+use super::{Failure, flags::FetchFlags};
+use crate::source::fetch::{Fetcher, Limits, Settings};
+
+/// The one HTTP client, by the flags.
+///
+/// # Errors
+/// When the client can't be made, for one because the folder for temporary files is not there.
+pub fn fetcher(flags: &FetchFlags) -> Result<Fetcher, Failure> {
+    if let Some(folder) = &flags.spool_dir
+        && !folder.is_dir()
+    {
+        return Err(Failure::usage(format!("--spool-dir {} is no folder", folder.display())));
+    }
+    let settings = Settings {
+        user_agent: flags.user_agent(),
+        spool_dir: flags.spool_dir.clone(),
+        requests_per_second: flags.host_requests_per_second,
+        burst: flags.host_burst,
+        requests_at_once: NonZeroUsize::try_from(flags.host_requests_at_once).map_or(usize::MAX, NonZeroUsize::get),
+        ..Settings::default()
+    };
+    Fetcher::new(settings).map_err(|error| Failure::failed(format!("can't make an HTTP client: {error}")))
+}
+
+/// The bounds of one download, by the flags.
+#[must_use]
+pub fn limits(flags: &FetchFlags) -> Limits {
+    Limits {
+        max_bytes: flags.index_max_bytes,
+        connect: flags.connect_timeout,
+        stall: flags.stall_timeout,
+        total: flags.fetch_timeout,
+    }
+}

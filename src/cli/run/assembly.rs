@@ -1,0 +1,243 @@
+//! Putting the parts together that both ways of running are made of.
+//!
+//! ```text
+//!  flags ─► source ─► password ─► catalogue ─► origin ─┬─► reconciler ◄── controller ◄── queue ◄─┬── trigger ◄── informer
+//!                                                      └─► collector                             └── schedule
+//! ```
+
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use futures::{FutureExt, TryFutureExt, future::BoxFuture};
+use kube::Client;
+use prometheus_client::registry::Registry;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::{Run, catalogue, patience::Patience};
+use crate::{
+    api::AppRepository,
+    catalog::{Catalog, lock::SqliteLock},
+    cli::{
+        Failure,
+        cluster::{self, ApiError, given},
+        fetching,
+    },
+    controller::{self, Controller, Key, Kind, Reconcile},
+    informer::{self, ObjectName, Store, cluster::Scope, manifests},
+    queue::{self, Priority, Queue},
+    repository::{
+        activity::Activity,
+        collect::Collector,
+        declaration::Defaults,
+        in_process::{InProcess, Tools},
+        locate::FileAccess,
+        metrics::Metrics as RepositoryMetrics,
+        origin::{Cluster, Folder, Origin},
+        reconciler::{Reconciler, Written},
+        removals::Removals,
+        trigger::{Trigger, key},
+    },
+    schedule::{self, Schedule},
+    source::index::DecodeLimits,
+};
+
+/// The label of the metrics of queue and pool.
+const NAME: &str = "repository";
+
+/// All figures of the process.
+#[derive(Clone)]
+pub(super) struct Metrics {
+    queue: queue::Metrics,
+    controller: controller::Metrics,
+    repository: RepositoryMetrics,
+}
+
+impl Metrics {
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        Self {
+            queue: queue::Metrics::register(registry),
+            controller: controller::Metrics::register(registry),
+            repository: RepositoryMetrics::register(registry),
+        }
+    }
+}
+
+/// Where declarations come from.
+pub(super) enum Source {
+    /// The API server of a cluster.
+    Cluster(Client),
+    /// A folder of manifests.
+    Folder(PathBuf),
+}
+
+/// The parts, ready to be started.
+pub(super) struct Assembly {
+    /// The declarations.
+    pub(super) store: Store<AppRepository>,
+    /// The database.
+    pub(super) catalog: Catalog,
+    /// The keys to be looked at.
+    pub(super) queue: Queue<Key>,
+    /// The syncs under way.
+    pub(super) activity: Activity,
+    /// What looks at keys.
+    pub(super) reconciler: Arc<Reconciler>,
+    /// What compares the catalogue with the declarations, when it is told of a complete list.
+    pub(super) collector: Collector,
+    /// What tells of complete lists.
+    pub(super) listed: Arc<Notify>,
+    /// What follows the declarations, once it is polled and as long as it is.
+    pub(super) informer: BoxFuture<'static, ()>,
+    pool: Pool,
+    /// Held as long as anything may be written.
+    pub(super) lock: Option<SqliteLock>,
+}
+
+/// What a pool of workers is made of.
+struct Pool {
+    workers: usize,
+    metrics: controller::Metrics,
+}
+
+impl Assembly {
+    /// Makes all parts. Once `stopping` is cancelled, what is still queued is left alone.
+    pub(super) async fn new(run: &Run, metrics: Metrics, patience: Patience, stopping: CancellationToken) -> Result<Self, Failure> {
+        let defaults = defaults(run)?;
+        let fetcher = fetching::fetcher(&run.fetch)?;
+        let source = source(run).await?;
+        let (catalog, lock) = catalogue::open(run, &source, patience).await?;
+        let (origin, files) = origin(run, &source, patience).await?;
+        let workers = usize::try_from(run.sync_workers.get()).unwrap_or(usize::MAX);
+        let queue = queue(run, workers, &metrics.queue);
+        let schedule = match patience {
+            Patience::Wait => Some(start_schedule(queue.clone()).await?),
+            Patience::Fail => None, // all is synced once, whatever its time
+        };
+        let (store, listed) = (Store::default(), Arc::new(Notify::new()));
+        let (activity, removals) = (Activity::default(), Removals::default());
+        let scope = watched_namespace(run);
+        let collector = Collector {
+            store: store.clone(),
+            catalog: catalog.clone(),
+            queue: queue.clone(),
+            removals: removals.clone(),
+            metrics: metrics.repository.clone(),
+            origin: origin.id().to_owned(),
+            namespace: scope.clone(),
+            confirmed: AtomicBool::new(run.confirm_removals),
+        };
+        let trigger = Trigger {
+            queue: queue.clone(),
+            activity: activity.clone(),
+            removals: removals.clone(),
+            listed: Arc::clone(&listed),
+            gone: unschedule(schedule.clone()),
+        };
+        let tools = Tools {
+            catalog: catalog.clone(),
+            fetcher,
+            fetch_limits: fetching::limits(&run.fetch),
+            decode_limits: DecodeLimits::default(),
+            spool_dir: run.fetch.spool_dir.clone(),
+            files,
+            origin: origin.id().to_owned(),
+        };
+        let reconciler = Arc::new(Reconciler {
+            store: store.clone(),
+            origin,
+            catalog: catalog.clone(),
+            executor: Arc::new(InProcess::new(tools, metrics.repository.clone())),
+            schedule,
+            defaults,
+            activity: activity.clone(),
+            removals,
+            metrics: metrics.repository,
+            written: Written::default(),
+            stopping,
+        });
+        let informer = follow(source, scope, store.clone(), trigger);
+        let pool = Pool { workers, metrics: metrics.controller };
+        Ok(Self { store, catalog, queue, activity, reconciler, collector, listed, informer, pool, lock })
+    }
+
+    /// A pool of workers that hand keys to `reconciler`.
+    pub(super) fn controller(&self, reconciler: Arc<dyn Reconcile>) -> Controller {
+        let reconcilers = HashMap::from([(Kind::Repository, reconciler)]);
+        Controller::new(NAME, self.queue.clone(), reconcilers, self.pool.workers, self.pool.metrics.clone())
+    }
+}
+
+fn defaults(run: &Run) -> Result<Defaults, Failure> {
+    let crontab = schedule::parse(&run.crontab).map_err(|error| Failure::usage(format!("--crontab can't be used: {error}")))?;
+    Ok(Defaults { crontab, min_interval: run.min_interval })
+}
+
+async fn source(run: &Run) -> Result<Source, Failure> {
+    match &run.manifests {
+        Some(folder) => Ok(Source::Folder(folder.clone())),
+        None => Ok(Source::Cluster(cluster::client(&run.cluster).await?)),
+    }
+}
+
+async fn origin(run: &Run, source: &Source, patience: Patience) -> Result<(Origin, FileAccess), Failure> {
+    match source {
+        Source::Cluster(client) => {
+            let connect = || Cluster::new(client.clone()).map_err(ApiError);
+            let cluster = patience.get("the API server", ApiError::may_pass, connect).await?;
+            Ok((Origin::Cluster(cluster), FileAccess::Never))
+        }
+        Source::Folder(folder) => {
+            let origin = Folder::new(folder)
+                .map_err(|error| Failure::failed(format!("can't read the folder --manifests {}: {error}", folder.display())))?;
+            let roots = std::iter::once(folder).chain(&run.allow_file_root).cloned().collect();
+            Ok((Origin::Folder(origin), FileAccess::Below(roots)))
+        }
+    }
+}
+
+fn queue(run: &Run, workers: usize, metrics: &queue::Metrics) -> Queue<Key> {
+    let settings = queue::Settings {
+        name: NAME.to_owned(),
+        lanes: vec![(Kind::Repository, workers)],
+        rate_per_second: run.queue_rate,
+        burst: run.queue_burst,
+    };
+    Queue::new(settings, metrics)
+}
+
+async fn start_schedule(queue: Queue<Key>) -> Result<Schedule<ObjectName>, Failure> {
+    let due = move |name: &ObjectName, jitter| queue.add_after(key(name), jitter, Priority::LOW);
+    Schedule::start(due).await.map_err(|error| Failure::failed(error.to_string()))
+}
+
+fn unschedule(schedule: Option<Schedule<ObjectName>>) -> Box<dyn Fn(&ObjectName) + Send + Sync> {
+    Box::new(move |name| {
+        if let Some(schedule) = &schedule {
+            schedule.remove(name);
+        }
+    })
+}
+
+/// The one namespace that is watched, or nothing for all.
+fn watched_namespace(run: &Run) -> Option<String> {
+    match given(run.watch_namespace.as_deref()) {
+        Some(namespace) => Some(namespace.to_owned()),
+        None if run.repos_per_namespace => None,
+        None => Some(cluster::own_namespace(run.namespace.as_deref())),
+    }
+}
+
+fn follow(source: Source, scope: Option<String>, store: Store<AppRepository>, trigger: Trigger) -> BoxFuture<'static, ()> {
+    let on_change = move |change| trigger.on_change(change);
+    match source {
+        Source::Cluster(client) => {
+            let scope = scope.map_or(Scope::All, Scope::Namespace);
+            informer::run(informer::cluster::events(client, scope), store, on_change).boxed()
+        }
+        Source::Folder(folder) => informer::run(manifests::events(folder), store, on_change).boxed(),
+    }
+}

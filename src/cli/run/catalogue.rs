@@ -1,0 +1,59 @@
+//! Opening the catalogue for writing, with a password that may stand in a Secret.
+
+use futures::TryFutureExt;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client};
+
+use super::{Run, assembly::Source, patience::Patience};
+use crate::{
+    catalog::{Catalog, Database, Error, Password, lock::SqliteLock},
+    cli::{
+        Failure,
+        cluster::{self, ApiError, given},
+        database,
+    },
+};
+
+/// The Secret with the password where Kubeapps' arguments name none.
+const KUBEAPPS_SECRET: &str = "kubeapps-db";
+
+/// Opens the catalogue, and takes the right to write where there is a lock for it.
+pub(super) async fn open(run: &Run, source: &Source, patience: Patience) -> Result<(Catalog, Option<SqliteLock>), Failure> {
+    let password = match (database::password_of_environment(), source) {
+        (Some(password), _) => Some(password),
+        (None, Source::Cluster(client)) => password_of_secret(run, client, patience).await?,
+        (None, Source::Folder(_)) => None,
+    };
+    let settings = database::settings(&run.database, password)?;
+    let lock = database::lock(&settings)?;
+    tracing::info!(database = %settings.database, "opening the catalogue");
+    let patience = match settings.database {
+        Database::Sqlite(_) => Patience::Fail, // a file is there or it is not
+        Database::Postgres(_) => patience,
+    };
+    let catalog = patience.get("the database", Error::is_transient, || Catalog::open(&settings)).await?;
+    Ok((catalog, lock))
+}
+
+/// The password in the Secret that the flags name. Kubeapps' own arguments may leave the name to its default; other forms of the URL may
+/// hold a password themselves, or need none.
+async fn password_of_secret(run: &Run, client: &Client, patience: Patience) -> Result<Option<Password>, Failure> {
+    let name = match given(run.database_secret_name.as_deref()) {
+        Some(name) => name,
+        None if !run.database.database_url.reveal().contains("://") => KUBEAPPS_SECRET,
+        None => return Ok(None),
+    };
+    if run.database.database_url.reveal().trim().starts_with("sqlite:") {
+        return Ok(None);
+    }
+    let namespace = cluster::own_namespace(run.namespace.as_deref());
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
+    let what = format!("the Secret {namespace}/{name} with the password of the database (or set DB_PASSWORD)");
+    let secret = patience.get(&what, ApiError::may_pass, || secrets.get(name).map_err(ApiError)).await?;
+    let value = secret.data.unwrap_or_default().remove(&run.database_secret_key).map(|value| value.0);
+    match value.map(String::from_utf8) {
+        Some(Ok(password)) => Ok(Some(Password::new(password.trim_end_matches('\n')))),
+        Some(Err(_)) => Err(Failure::failed(format!("the key {} of {what} is no text", run.database_secret_key))),
+        None => Err(Failure::failed(format!("{what} has no key {}: name another with --database-secret-key", run.database_secret_key))),
+    }
+}

@@ -1,0 +1,107 @@
+//! `portolan run --once`: all that is declared is synced, once.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use futures::{FutureExt, future::BoxFuture};
+use prometheus_client::registry::Registry;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Run,
+    assembly::{Assembly, Metrics},
+    patience::Patience,
+};
+use crate::{
+    cli::{Failure, progress},
+    controller::{self, Key, Outcome, Reconcile},
+    informer::ObjectName,
+    queue::Priority,
+    repository::reconciler::Reconciler,
+};
+
+/// How often a sync is begun anew when its repository was changed under it.
+const TRIES: usize = 3;
+
+/// Syncs, and says what failed.
+pub(super) async fn run(run: &Run, shutdown: CancellationToken) -> Result<(), Failure> {
+    let all = async {
+        let metrics = Metrics::register(&mut Registry::default());
+        let assembly = Assembly::new(run, metrics, Patience::Fail, CancellationToken::new()).await?;
+        sync_all(assembly).await
+    };
+    // What is dropped on the way has written nothing: a transaction under way is rolled back.
+    shutdown.run_until_cancelled(all).await.unwrap_or_else(|| Err(Failure::failed("ended by a signal before all was synced")))
+}
+
+async fn sync_all(mut assembly: Assembly) -> Result<(), Failure> {
+    let informer = tokio::spawn(std::mem::replace(&mut assembly.informer, futures::future::ready(()).boxed()));
+    assembly.store.wait_until_synced().await;
+    assembly.collector.compare().await.map_err(|error| Failure::failed(error.to_string()))?;
+    // Nothing that changes from now on is of interest.
+    informer.abort();
+
+    let once = Arc::new(Once { reconciler: Arc::clone(&assembly.reconciler), results: Mutex::default() });
+    let line = tokio::spawn(progress::follow(assembly.activity.names()));
+    // The keys are in the queue already: a pool over a queue that is shut down works until it is empty.
+    assembly.queue.shut_down();
+    assembly.controller(Arc::clone(&once) as Arc<dyn Reconcile>).run().await;
+    line.abort();
+    assembly.catalog.close().await;
+
+    let names = assembly.store.names();
+    let results = once.results();
+    // A repository without a result is one whose sync has panicked, of which the log tells.
+    let failed: Vec<&ObjectName> = names.iter().filter(|name| results.get(name).copied() != Some(true)).collect();
+    match failed.as_slice() {
+        [] => {
+            tracing::info!("all {} repositories are in step", names.len());
+            Ok(())
+        }
+        failed => Err(Failure::failed(format!("{} of {} repositories could not be synced", failed.len(), names.len()))),
+    }
+}
+
+/// Syncs each repository whether it is due or not, and remembers how it went.
+struct Once {
+    reconciler: Arc<Reconciler>,
+    results: Mutex<BTreeMap<ObjectName, bool>>,
+}
+
+impl Once {
+    fn results(&self) -> MutexGuard<'_, BTreeMap<ObjectName, bool>> {
+        // The map is whole between any two statements, so a panic elsewhere leaves nothing to mend.
+        self.results.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn sync(&self, name: &ObjectName) -> Result<(), String> {
+        for _ in 0..TRIES {
+            match self.reconciler.sync_now(name).await {
+                Ok(Outcome::Requeue) => {}
+                Ok(Outcome::Done | Outcome::RequeueAfter(_)) => return Ok(()),
+                Err(controller::Failure::Transient { message, .. } | controller::Failure::Terminal { message }) => {
+                    return Err(message);
+                }
+            }
+        }
+        Err("it was changed again and again while it was synced".to_owned())
+    }
+}
+
+impl Reconcile for Once {
+    fn reconcile<'a>(&'a self, key: &'a Key, _priority: Priority) -> BoxFuture<'a, Result<Outcome, controller::Failure>> {
+        async move {
+            let name = ObjectName { namespace: key.namespace.clone(), name: key.name.clone() };
+            let result = self.sync(&name).await;
+            if let Err(message) = &result {
+                tracing::error!(repository = %name, "{message}");
+            }
+            self.results().insert(name, result.is_ok());
+            // There is no second try, so the pool needs to know nothing.
+            Ok(Outcome::Done)
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,143 @@
+//! `portolan run`: the service, from its start to its orderly end.
+//!
+//! The listener comes first and goes last, so that whoever watches the process sees it wait for a database and sees it drain.
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use futures::FutureExt;
+use prometheus_client::registry::Registry;
+use tokio::{
+    task::{JoinHandle, JoinSet},
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Run,
+    assembly::{Assembly, Metrics},
+    patience::Patience,
+};
+use crate::{
+    api::AppRepository,
+    catalog::Catalog,
+    cli::{Failure, progress},
+    controller::Reconcile,
+    informer::Store,
+    repository::collect,
+    server::{self, Check, ProcessMetrics, Server},
+};
+
+/// Runs until `shutdown`.
+pub(super) async fn run(run: &Run, shutdown: CancellationToken) -> Result<(), Failure> {
+    let mut registry = Registry::default();
+    let metrics = Metrics::register(&mut registry);
+    registry.register_collector(Box::new(ProcessMetrics));
+    let health = Health::default();
+    let listening = listen(run, registry, health.checks(&shutdown)).await?;
+    let result = work(run, metrics, &health, &shutdown).await;
+    listening.end().await;
+    result
+}
+
+async fn work(run: &Run, metrics: Metrics, health: &Health, shutdown: &CancellationToken) -> Result<(), Failure> {
+    let assembling = Assembly::new(run, metrics, Patience::Wait, shutdown.clone());
+    let Some(assembly) = shutdown.run_until_cancelled(assembling).await else { return Ok(()) };
+    let assembly = assembly?;
+    health.watch(assembly.catalog.clone(), assembly.store.clone());
+
+    let (catalog, queue) = (assembly.catalog.clone(), assembly.queue.clone());
+    let reconciler = Arc::clone(&assembly.reconciler) as Arc<dyn Reconcile>;
+    let mut controller = tokio::spawn(assembly.controller(reconciler).run());
+    let mut parts = JoinSet::new();
+    parts.spawn(progress::follow(assembly.activity.names()).then(|()| futures::future::pending()));
+    parts.spawn(collect::refill(catalog.rebuilt(), assembly.store.clone(), queue.clone()));
+    parts.spawn(assembly.collector.run(assembly.listed));
+    parts.spawn(assembly.informer);
+
+    let outcome = tokio::select! {
+        () = shutdown.cancelled() => Ok(()),
+        // None of them ends by itself. Without one of them all would look well while nothing happens, so the process ends.
+        _ = parts.join_next() => Err(Failure::failed("a part of the process has ended unexpectedly; the log tells which")),
+        _ = &mut controller => Err(Failure::failed("the workers have ended unexpectedly; the log tells why")),
+    };
+    parts.shutdown().await;
+    queue.shut_down();
+    let drained = drain(controller, run.drain_timeout).await;
+    catalog.close().await;
+    drop(assembly.lock);
+    outcome.and(drained)
+}
+
+/// Waits for the syncs under way. What is cut off has written nothing: its transaction is rolled back.
+async fn drain(mut controller: JoinHandle<()>, patience: Duration) -> Result<(), Failure> {
+    if controller.is_finished() || timeout(patience, &mut controller).await.is_ok() {
+        tracing::info!("drained");
+        return Ok(());
+    }
+    controller.abort();
+    let _ = controller.await;
+    Err(Failure::failed(format!("syncs were still under way {patience:?} after the signal, and were given up; --drain-timeout gives them longer")))
+}
+
+/// A server that is running.
+struct Listening {
+    shutdown: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Listening {
+    async fn end(self) {
+        self.shutdown.cancel();
+        let _ = self.task.await;
+    }
+}
+
+async fn listen(run: &Run, registry: Registry, checks: Vec<Check>) -> Result<Listening, Failure> {
+    let server = Server::bind(&run.listen, server::routes(checks, Arc::new(registry))).await.map_err(|error| {
+        Failure::failed(format!("can't listen on {}: {error}; choose another address with --listen", run.listen))
+    })?;
+    if let Ok(address) = server.local_addr() {
+        tracing::info!(version = env!("CARGO_PKG_VERSION"), %address, "portolan serves health and metrics");
+    }
+    let shutdown = CancellationToken::new();
+    let task = tokio::spawn(server.run(shutdown.clone()));
+    Ok(Listening { shutdown, task })
+}
+
+/// What readiness depends on; it is there only once it has been opened.
+#[derive(Clone, Default)]
+struct Health(Arc<OnceLock<(Catalog, Store<AppRepository>)>>);
+
+impl Health {
+    fn watch(&self, catalog: Catalog, store: Store<AppRepository>) {
+        // Set just once.
+        let _ = self.0.set((catalog, store));
+    }
+
+    /// Ready once a complete list of declarations was seen and the database answers, until shutdown is asked for.
+    fn checks(&self, shutdown: &CancellationToken) -> Vec<Check> {
+        let (catalog, store, shutdown) = (Arc::clone(&self.0), Arc::clone(&self.0), shutdown.clone());
+        vec![
+            Check::new("caches", move || {
+                let synced = store.get().is_some_and(|(_, store)| store.is_synced());
+                async move { if synced { Ok(()) } else { Err("the declarations have not been listed yet".to_owned()) } }
+            }),
+            Check::new("database", move || {
+                let catalog = catalog.get().map(|(catalog, _)| catalog.clone());
+                async move {
+                    match catalog {
+                        Some(catalog) => catalog.ping().await.map_err(|error| error.to_string()),
+                        None => Err("it is not open yet".to_owned()),
+                    }
+                }
+            }),
+            Check::new("shutdown", move || {
+                let asked = shutdown.is_cancelled();
+                async move { if asked { Err("the process is ending".to_owned()) } else { Ok(()) } }
+            }),
+        ]
+    }
+}
