@@ -1,7 +1,5 @@
 //! The way to chart repositories.
 
-use std::num::NonZeroUsize;
-
 use super::{Failure, flags::FetchFlags};
 use crate::source::fetch::{Fetcher, Limits, Settings};
 
@@ -20,7 +18,8 @@ pub fn fetcher(flags: &FetchFlags) -> Result<Fetcher, Failure> {
         spool_dir: flags.spool_dir.clone(),
         requests_per_second: flags.host_requests_per_second,
         burst: flags.host_burst,
-        requests_at_once: NonZeroUsize::try_from(flags.host_requests_at_once).map_or(usize::MAX, NonZeroUsize::get),
+        connect_timeout: flags.connect_timeout,
+        requests_at_once: usize::try_from(flags.host_requests_at_once.get()).unwrap_or(usize::MAX),
         ..Settings::default()
     };
     Fetcher::new(settings).map_err(|error| Failure::failed(format!("can't make an HTTP client: {error}")))
@@ -31,7 +30,6 @@ pub fn fetcher(flags: &FetchFlags) -> Result<Fetcher, Failure> {
 pub fn limits(flags: &FetchFlags) -> Limits {
     Limits {
         max_bytes: flags.index_max_bytes,
-        connect: flags.connect_timeout,
         stall: flags.stall_timeout,
         total: flags.fetch_timeout,
     }

@@ -5,6 +5,7 @@ use std::{ffi::OsString, num::NonZeroU32, path::PathBuf, time::Duration};
 use clap::Args;
 
 use super::values::{Sensitive, boolean, bytes, positive_duration};
+use crate::source::fetch;
 
 /// Which database holds the catalogue.
 #[derive(Args, Clone, Debug)]
@@ -93,16 +94,8 @@ impl FetchFlags {
     /// The User-Agent header. Characters that no header may hold are left out.
     #[must_use]
     pub fn user_agent(&self) -> String {
-        let name = concat!("portolan/", env!("CARGO_PKG_VERSION"));
-        let comment: String = self
-            .user_agent_comment
-            .chars()
-            .filter(|c| (' '..='~').contains(c))
-            .collect();
-        match comment.trim() {
-            "" => name.to_owned(),
-            comment => format!("{name} ({comment})"),
-        }
+        let comment: String = self.user_agent_comment.chars().filter(|c| (' '..='~').contains(c)).collect();
+        fetch::user_agent(Some(comment.trim()))
     }
 }
 

@@ -1,10 +1,20 @@
 //! `portolan status`: how the repositories are.
 
 use clap::Args;
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
 
 use super::{
-    Failure,
-    flags::{DatabaseFlags, LogFlags, OutputFlags},
+    Failure, ages,
+    cluster::given,
+    database,
+    flags::{DatabaseFlags, LogFlags, OutputFlags, OutputForm},
+    output,
+};
+use crate::{
+    catalog::{Record, RepositoryName, read::RepositorySummary},
+    schedule,
+    text::printable,
 };
 
 /// Show the repositories of the catalogue: whether each is ready, and why not; its charts; when it was and will be synced.
@@ -25,6 +35,169 @@ pub struct Status {
 
 impl Status {
     pub(super) async fn execute(self) -> Result<(), Failure> {
-        Ok(())
+        let catalog = database::open_to_read(&self.database).await?;
+        let summaries = catalog.repositories().await;
+        catalog.close().await;
+        let summaries = summaries.map_err(|error| Failure::failed(error.to_string()))?;
+        let now = Timestamp::now();
+        let views: Vec<View> =
+            summaries.into_iter().filter(|summary| self.is_asked_for(&summary.name)).map(|summary| View::new(summary, now)).collect();
+        if let (Some(name), true) = (&self.name, views.is_empty()) {
+            return Err(Failure::failed(format!("the catalogue has no repository {name}; `portolan status` lists all")));
+        }
+        match self.output.output {
+            OutputForm::Json => output::print_json(&views),
+            OutputForm::Table => output::print(&text(&views, self.name.is_some(), now)),
+        }
+    }
+
+    fn is_asked_for(&self, name: &RepositoryName) -> bool {
+        self.name.as_ref().is_none_or(|asked| *asked == name.name)
+            && given(self.namespace.as_deref()).is_none_or(|asked| asked == name.namespace)
+    }
+}
+
+/// What is shown of a repository.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct View {
+    namespace: String,
+    name: String,
+    url: String,
+    /// Null: not known, as of a repository that only Kubeapps' syncer has been at.
+    ready: Option<bool>,
+    reason: String,
+    message: String,
+    /// Whether the failure passes only when something is changed.
+    stalled: bool,
+    failures: u32,
+    charts: u64,
+    versions: u64,
+    last_attempt_time: Option<Timestamp>,
+    last_success_time: Option<Timestamp>,
+    /// Computed from the interval.
+    next_sync_time: Option<Timestamp>,
+    last_sync: Option<serde_json::Value>,
+}
+
+impl View {
+    fn new(summary: RepositorySummary, now: Timestamp) -> Self {
+        let RepositorySummary { name, url, charts, versions, record } = summary;
+        let record = record.unwrap_or_default();
+        Self {
+            next_sync_time: next_sync(&record, now),
+            namespace: name.namespace,
+            name: name.name,
+            url,
+            ready: record.state.ready,
+            reason: record.state.reason,
+            message: record.state.message,
+            stalled: record.state.stalled,
+            failures: record.state.failures,
+            charts,
+            versions,
+            last_attempt_time: record.last_attempt,
+            last_success_time: record.last_success,
+            last_sync: record.last_sync,
+        }
+    }
+
+    fn ready(&self) -> &'static str {
+        match self.ready {
+            Some(true) => "True",
+            Some(false) => "False",
+            None => "Unknown",
+        }
+    }
+}
+
+/// The next tick of the repository's schedule, with the delay that spreads repositories over it.
+fn next_sync(record: &Record, now: Timestamp) -> Option<Timestamp> {
+    let cron = schedule::parse(record.schedule.as_deref()?).ok()?;
+    let tick = cron.next_after(now)?;
+    let jitter = SignedDuration::try_from(schedule::jitter(&record.uid, cron.gap_after(now))).ok()?;
+    tick.checked_add(jitter).ok()
+}
+
+/// A table, and below it what there is to say of those that are not ready, or of the one that was asked for.
+fn text(views: &[View], named: bool, now: Timestamp) -> String {
+    const HEADER: [&str; 8] = ["NAMESPACE", "NAME", "READY", "REASON", "CHARTS", "VERSIONS", "LAST SYNC", "NEXT SYNC"];
+    if views.is_empty() {
+        return "the catalogue has no repositories\n".to_owned();
+    }
+    let rows = views.iter().map(|view| {
+        vec![
+            view.namespace.clone(),
+            view.name.clone(),
+            view.ready().to_owned(),
+            view.reason.clone(),
+            view.charts.to_string(),
+            view.versions.to_string(),
+            ages::distance(view.last_success_time, now),
+            ages::distance(view.next_sync_time, now),
+        ]
+    });
+    let mut text = output::table(&HEADER, rows);
+    let said = views.iter().filter(|view| named || view.ready == Some(false)).filter(|view| !view.message.is_empty());
+    for (at, view) in said.enumerate() {
+        if at == 0 {
+            text.push('\n');
+        }
+        text.push_str(&printable(&format!("{}/{}: {}", view.namespace, view.name, view.message)));
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::State;
+
+    fn now() -> Timestamp {
+        "2026-03-01T12:03:00Z".parse().unwrap()
+    }
+
+    fn view(name: &str, ready: Option<bool>, message: &str) -> View {
+        let record = Record {
+            uid: "uid".to_owned(),
+            schedule: Some("*/10 * * * *".to_owned()),
+            last_success: Some("2026-03-01T12:00:30Z".parse().unwrap()),
+            state: State { ready, reason: "Reason".to_owned(), message: message.to_owned(), ..State::default() },
+            ..Record::default()
+        };
+        let name = RepositoryName::new("default", name);
+        View::new(RepositorySummary { name, url: "https://x".to_owned(), charts: 3, versions: 7, record: Some(record) }, now())
+    }
+
+    #[test]
+    fn the_table_says_how_each_repository_is_and_why_one_is_not_ready() {
+        let text = text(&[view("good", Some(true), "7 versions"), view("bad", Some(false), "gone\u{1b}[2J")], false, now());
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        assert!(lines[0].starts_with("NAMESPACE"), "{text}");
+        let words: Vec<&str> = lines[1].split_whitespace().collect();
+        assert_eq!(words[..8], ["default", "good", "True", "Reason", "3", "7", "2m", "ago"]);
+        assert_eq!(lines[4], "default/bad: gone [2J");
+        assert_eq!(lines.len(), 5);
+    }
+
+    #[test]
+    fn the_next_sync_is_the_next_tick_with_its_jitter() {
+        let next = view("good", Some(true), "").next_sync_time.unwrap();
+        let tick: Timestamp = "2026-03-01T12:10:00Z".parse().unwrap();
+        assert_eq!(next, tick + SignedDuration::try_from(schedule::jitter("uid", std::time::Duration::from_secs(600))).unwrap());
+    }
+
+    #[test]
+    fn a_repository_that_only_kubeapps_knows_is_shown_as_unknown() {
+        let summary = RepositorySummary {
+            name: RepositoryName::new("kubeapps", "bitnami"),
+            url: String::new(),
+            charts: 1,
+            versions: 1,
+            record: None,
+        };
+        let view = View::new(summary, now());
+        assert_eq!((view.ready(), view.next_sync_time), ("Unknown", None));
     }
 }
