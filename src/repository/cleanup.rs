@@ -88,6 +88,7 @@ impl Reconciler {
             schedule.remove(name).await;
         }
         self.metrics.forget(name);
+        self.written.forget(name);
     }
 }
 

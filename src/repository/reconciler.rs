@@ -9,7 +9,8 @@
 //! Each step may be the last before the process dies: the finalizer stands before the first row is written, rows and their
 //! bookkeeping are one transaction, and the status is derived from them anew by the next reconcile.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -55,6 +56,33 @@ pub struct Reconciler {
     pub removals: Removals,
     /// The figures.
     pub metrics: Metrics,
+    /// What was written last of each status.
+    pub written: Written,
+}
+
+/// Digests of the statuses written last: the store may not show them yet, and what it shows must not be taken for what is there.
+#[derive(Debug, Default)]
+pub struct Written(Mutex<HashMap<ObjectName, u64>>);
+
+impl Written {
+    /// Whether something else than `fingerprint` was written last.
+    fn differs(&self, name: &ObjectName, fingerprint: u64) -> bool {
+        self.lock().get(name).is_some_and(|written| *written != fingerprint)
+    }
+
+    fn note(&self, name: ObjectName, fingerprint: u64) {
+        self.lock().insert(name, fingerprint);
+    }
+
+    /// Takes the memory of an object away that is gone.
+    pub(super) fn forget(&self, name: &ObjectName) {
+        self.lock().remove(name);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectName, u64>> {
+        // The map is whole between any two statements, so a panic elsewhere leaves nothing to mend.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Reconcile for Reconciler {
@@ -248,8 +276,11 @@ impl Reconciler {
         };
         let before = object.status.as_ref();
         let status = status::build(&facts, before);
-        if status::is_news(before, &status) {
+        let name = ObjectName::from(&declaration.name);
+        let fingerprint = status::fingerprint(&status);
+        if status::is_news(before, &status) || self.written.differs(&name, fingerprint) {
             self.origin.write_status(&object.metadata, &status).await.or_else(gone_is_done)?;
+            self.written.note(name, fingerprint);
         }
         Ok(())
     }

@@ -1,6 +1,8 @@
 //! The status of an AppRepository in kstatus' sense: built as a whole from what is known, compared, and written only if it
 //! says something new.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use jiff::{Timestamp, Unit};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
@@ -85,6 +87,15 @@ pub fn is_news(old: Option<&AppRepositoryStatus>, new: &AppRepositoryStatus) -> 
         _ => return true,
     };
     age > REFRESH_SECONDS || without_times(old) != without_times(new)
+}
+
+/// A digest of what `status` says, times left out: to know what was written last although the store may not show it yet.
+#[must_use]
+pub fn fingerprint(status: &AppRepositoryStatus) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    // Statuses hold string keys and finite numbers only, for which JSON can't fail.
+    serde_json::to_vec(&without_times(status)).unwrap_or_default().hash(&mut hasher);
+    hasher.finish()
 }
 
 fn without_times(status: &AppRepositoryStatus) -> AppRepositoryStatus {

@@ -1,5 +1,7 @@
 //! A cluster's API server as the origin of declarations.
 
+use std::time::{Duration, Instant};
+
 use k8s_openapi::api::core::v1::{Namespace, ObjectReference};
 use kube::api::{Api, ObjectMeta, Patch, PatchParams};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
@@ -16,13 +18,31 @@ pub const FIELD_MANAGER: &str = "portolan";
 /// The API server lets no longer note of an event in.
 const MAX_NOTE: usize = 1024;
 
+/// How long a definition without a status subresource is believed to be still the installed one.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+
 /// A cluster's API server.
 pub struct Cluster {
     client: Client,
     id: String,
     recorder: Recorder,
-    /// Whether the installed definition has a status subresource (Kubeapps' own has not); unknown until somebody asks.
-    status_subresource: Mutex<Option<bool>>,
+    status_subresource: Mutex<StatusSubresource>,
+}
+
+/// What is known of the status subresource of the installed definition; Kubeapps' own has none.
+#[derive(Default)]
+struct StatusSubresource {
+    known: Option<(bool, Instant)>,
+    warned: bool,
+}
+
+impl StatusSubresource {
+    /// Whether it is there, if that was found out lately enough: that it is there holds until a write fails, that it is not is
+    /// asked again, since the definition may be upgraded.
+    fn fresh(&self) -> Option<bool> {
+        let (found, when) = self.known?;
+        (found || when.elapsed() < LOOK_AGAIN).then_some(found)
+    }
 }
 
 impl Cluster {
@@ -36,7 +56,7 @@ impl Cluster {
         let id = namespaces.get("kube-system").await?.uid().unwrap_or_default();
         let reporter = Reporter { controller: FIELD_MANAGER.to_owned(), instance: std::env::var("POD_NAME").ok() };
         let recorder = Recorder::new(client.clone(), reporter);
-        Ok(Self { client, id, recorder, status_subresource: Mutex::new(None) })
+        Ok(Self { client, id, recorder, status_subresource: Mutex::default() })
     }
 
     pub(super) fn id(&self) -> &str {
@@ -48,21 +68,21 @@ impl Cluster {
     }
 
     pub(super) async fn has_status(&self) -> Result<bool, OriginError> {
-        let mut known = self.status_subresource.lock().await;
-        if let Some(known) = *known {
-            return Ok(known);
+        let mut subresource = self.status_subresource.lock().await;
+        if let Some(found) = subresource.fresh() {
+            return Ok(found);
         }
         let version = AppRepository::api_version(&());
         let wanted = format!("{}/status", AppRepository::plural(&()));
         let resources = self.client.list_api_group_resources(&version).await?;
         let found = resources.resources.iter().any(|resource| resource.name == wanted);
-        if !found {
+        if !found && !std::mem::replace(&mut subresource.warned, true) {
             tracing::warn!(
                 "the installed definition of AppRepository has no status subresource, so the news of repositories is in \
                  events, metrics and the catalogue only; `portolan crds --apply` upgrades the definition"
             );
         }
-        *known = Some(found);
+        subresource.known = Some((found, Instant::now()));
         Ok(found)
     }
 
@@ -82,7 +102,7 @@ impl Cluster {
                 let error = OriginError::from(error);
                 if matches!(error, OriginError::Gone) {
                     // The object is gone, or the definition was exchanged for one without a status: look again.
-                    *self.status_subresource.lock().await = None;
+                    self.status_subresource.lock().await.known = None;
                 }
                 Err(error)
             }
