@@ -1,0 +1,221 @@
+//! The workers.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::fmt::{self, Display};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tracing::Instrument;
+
+use super::metrics::{ControllerMetrics, Ended};
+use super::{Failure, Key, Metrics, Outcome, Reconcile};
+use crate::queue::{Backoff, Claim, Item, Queue};
+use crate::text::{printable, truncate};
+
+/// After a panic: the same input is likely to panic again, so there is no hurry, but the world may have changed.
+const AFTER_PANIC: Backoff = Backoff {
+    base: Duration::from_secs(5),
+    cap: Duration::from_secs(15 * 60),
+};
+
+/// Bytes of an error in a log line. It may hold what a server sent.
+const LONGEST_MESSAGE: usize = 1024;
+
+/// A pool of workers over a queue. The kind of a key is its lane.
+pub struct Controller<K: Item = Key> {
+    pool: Arc<Pool<K>>,
+    workers: usize,
+}
+
+struct Pool<K: Item> {
+    name: String,
+    queue: Queue<K>,
+    reconcilers: HashMap<K::Lane, Arc<dyn Reconcile<K>>>,
+    metrics: ControllerMetrics,
+}
+
+type Panic = Box<dyn Any + Send>;
+
+impl<K: Item + Display> Controller<K> {
+    /// A controller of so many workers, at least one, which starts with [`Self::run`]. `name` is the label of its metrics.
+    /// Lanes with caps (see [`crate::queue::Settings`]) keep one kind from taking all workers.
+    #[must_use]
+    pub fn new(
+        name: impl Into<String>,
+        queue: Queue<K>,
+        reconcilers: HashMap<K::Lane, Arc<dyn Reconcile<K>>>,
+        workers: usize,
+        metrics: Metrics,
+    ) -> Self {
+        let name = name.into();
+        let metrics = metrics.of_controller(&name);
+        Self {
+            pool: Arc::new(Pool {
+                name,
+                queue,
+                reconcilers,
+                metrics,
+            }),
+            workers: workers.max(1),
+        }
+    }
+
+    /// Works until the queue is shut down and empty and every reconcile has come to its end. Dropping the future ends the
+    /// workers where they stand.
+    pub async fn run(self) {
+        let Self { pool, workers } = self;
+        pool.metrics
+            .max_concurrent
+            .set(i64::try_from(workers).unwrap_or(i64::MAX));
+        let mut tasks = JoinSet::new();
+        for _ in 0..workers {
+            tasks.spawn(Arc::clone(&pool).work());
+        }
+        while let Some(ended) = tasks.join_next().await {
+            // Panics of reconcilers don't come here; but whatever does must not leave the pool a worker short.
+            if let Some(panic) = ended.err().and_then(|error| error.try_into_panic().ok()) {
+                let error = panic_message(&*panic);
+                tracing::error!(
+                    controller = pool.name,
+                    error,
+                    "A worker panicked, another takes its place"
+                );
+                tasks.spawn(Arc::clone(&pool).work());
+            }
+        }
+    }
+}
+
+impl<K: Item> fmt::Debug for Controller<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Controller")
+            .field("name", &self.pool.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<K: Item + Display> Pool<K> {
+    async fn work(self: Arc<Self>) {
+        while let Some(claim) = self.queue.get().await {
+            // Of the highest level, so that no filter takes the key off an error.
+            let span = tracing::error_span!(
+                "reconcile",
+                controller = self.name,
+                key = %claim.key(),
+                priority = claim.priority().0
+            );
+            self.handle(claim).instrument(span).await;
+        }
+    }
+
+    async fn handle(&self, claim: Claim<K>) {
+        let _active = self.metrics.active_worker();
+        let start = Instant::now();
+        let result = AssertUnwindSafe(self.reconcile(&claim)).catch_unwind().await;
+        let took = start.elapsed();
+        self.metrics.time.observe(took.as_secs_f64());
+        // The panic is dropped after the key has been seen to: it may panic once more.
+        match &result {
+            Ok(Ok(outcome)) => self.succeeded(&claim, *outcome, took),
+            Ok(Err(failure)) => self.failed(&claim, failure, took),
+            Err(panic) => self.panicked(&claim, panic),
+        }
+    }
+
+    async fn reconcile(&self, claim: &Claim<K>) -> Result<Outcome, Failure> {
+        match self.reconcilers.get(&claim.key().lane()) {
+            Some(reconciler) => reconciler.reconcile(claim.key(), claim.priority()).await,
+            None => {
+                let message = format!("there is no reconciler for {:?}", claim.key().lane());
+                tracing::error!(message);
+                Err(Failure::Terminal { message })
+            }
+        }
+    }
+
+    fn succeeded(&self, claim: &Claim<K>, outcome: Outcome, took: Duration) {
+        tracing::debug!(?outcome, ?took, "Reconciled");
+        let key = claim.key();
+        let ended = match outcome {
+            Outcome::Done => {
+                self.queue.forget(key);
+                Ended::Success
+            }
+            Outcome::Requeue => {
+                self.queue
+                    .add_rate_limited(key.clone(), Backoff::CONFLICT, claim.priority());
+                Ended::Requeue
+            }
+            Outcome::RequeueAfter(delay) => {
+                self.queue.forget(key);
+                self.queue.add_after(key.clone(), delay, claim.priority());
+                Ended::RequeueAfter
+            }
+        };
+        self.metrics.ended(ended);
+    }
+
+    fn failed(&self, claim: &Claim<K>, failure: &Failure, took: Duration) {
+        self.metrics.ended(Ended::Error);
+        let key = claim.key();
+        match failure {
+            Failure::Transient {
+                message,
+                backoff,
+                at_least,
+                at_most,
+            } => {
+                let bounds = *at_least..=*at_most;
+                let retry_in = self
+                    .queue
+                    .add_rate_limited_within(key.clone(), *backoff, bounds, claim.priority());
+                tracing::warn!(
+                    error = shown(message),
+                    ?retry_in,
+                    ?took,
+                    "Reconcile failed, will try again"
+                );
+            }
+            Failure::Terminal { message } => {
+                self.metrics.terminal_errors.inc();
+                self.queue.forget(key);
+                // The reconciler has told the user in its report.
+                tracing::debug!(
+                    error = shown(message),
+                    ?took,
+                    "Reconcile failed, another try would not help"
+                );
+            }
+        }
+    }
+
+    fn panicked(&self, claim: &Claim<K>, panic: &Panic) {
+        self.metrics.panics.inc();
+        self.metrics.ended(Ended::Error);
+        let retry_in = self
+            .queue
+            .add_rate_limited(claim.key().clone(), AFTER_PANIC, claim.priority());
+        tracing::error!(
+            error = panic_message(&**panic),
+            ?retry_in,
+            "Reconcile panicked, will try again: please report this"
+        );
+    }
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let message = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    shown(message.unwrap_or("a panic without a message"))
+}
+
+fn shown(message: &str) -> String {
+    truncate(&printable(message), LONGEST_MESSAGE)
+}

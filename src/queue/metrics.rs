@@ -1,0 +1,253 @@
+//! The metrics of work queues, with the names, labels and types of controller-runtime: dashboards made for any other
+//! controller read ours too.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::{MetricType, family::MetricConstructor};
+use prometheus_client::registry::Registry;
+
+use super::Priority;
+use super::ready::InProgress;
+
+/// Seconds, from ten nanoseconds up in steps of ten, as controller-runtime has them.
+const BUCKETS: [f64; 12] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3];
+
+/// `controller` equals `name`: controller-runtime has both, and dashboards use either.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct Labels {
+    name: String,
+    controller: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct DepthLabels {
+    name: String,
+    controller: String,
+    priority: i32,
+}
+
+#[derive(Clone)]
+struct Seconds;
+
+impl MetricConstructor<Histogram> for Seconds {
+    fn new_metric(&self) -> Histogram {
+        Histogram::new(BUCKETS)
+    }
+}
+
+/// The metrics of all work queues of the process.
+#[derive(Clone)]
+pub struct Metrics {
+    depth: Family<DepthLabels, Gauge>,
+    adds: Family<Labels, Counter>,
+    retries: Family<Labels, Counter>,
+    queue_duration: Family<Labels, Histogram, Seconds>,
+    work_duration: Family<Labels, Histogram, Seconds>,
+    in_progress: Arc<InProgressCollector>,
+}
+
+impl Metrics {
+    /// Makes the metrics and enters them in `registry`. Called once for a registry: it would print them twice.
+    #[must_use]
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            depth: Family::default(),
+            adds: Family::default(),
+            retries: Family::default(),
+            queue_duration: Family::new_with_constructor(Seconds),
+            work_duration: Family::new_with_constructor(Seconds),
+            in_progress: Arc::default(),
+        };
+        registry.register(
+            "workqueue_depth",
+            "Keys that need processing, by queue and priority: those that wait for a worker and those that changed while one has them",
+            metrics.depth.clone(),
+        );
+        registry.register(
+            "workqueue_adds",
+            "Keys that came to need processing; adding one that needs it already is not counted",
+            metrics.adds.clone(),
+        );
+        registry.register(
+            "workqueue_retries",
+            "Adds with a delay above zero: retries after failures, and keys that are to be looked at again later",
+            metrics.retries.clone(),
+        );
+        registry.register(
+            "workqueue_queue_duration_seconds",
+            "How long keys wait from being added to being handed to a worker",
+            metrics.queue_duration.clone(),
+        );
+        registry.register(
+            "workqueue_work_duration_seconds",
+            "How long workers take for a key",
+            metrics.work_duration.clone(),
+        );
+        registry.register_collector(Box::new(Arc::clone(&metrics.in_progress)));
+        metrics
+    }
+
+    /// The metrics of one queue. All its series exist from now on, at zero, so that rates see the first event too.
+    pub(super) fn of_queue(&self, name: &str) -> QueueMetrics {
+        let labels = Labels {
+            name: name.to_owned(),
+            controller: name.to_owned(),
+        };
+        let mut metrics = QueueMetrics {
+            name: name.to_owned(),
+            depth: self.depth.clone(),
+            depth_by_priority: HashMap::new(),
+            adds: self.adds.get_or_create_owned(&labels),
+            retries: self.retries.get_or_create_owned(&labels),
+            queue_duration: self.queue_duration.get_or_create_owned(&labels),
+            work_duration: self.work_duration.get_or_create_owned(&labels),
+        };
+        for priority in [Priority::USER, Priority::LOW] {
+            metrics.depth_at(priority);
+        }
+        metrics
+    }
+
+    /// Has the work in progress of a queue read at each scrape, for as long as the queue lives.
+    pub(super) fn watch(&self, name: &str, queue: Weak<dyn Working>) {
+        let mut queues = self.in_progress.queues();
+        queues.retain(|(_, queue)| queue.strong_count() > 0);
+        queues.push((
+            Labels {
+                name: name.to_owned(),
+                controller: name.to_owned(),
+            },
+            queue,
+        ));
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+/// The metrics of one queue.
+pub(super) struct QueueMetrics {
+    name: String,
+    depth: Family<DepthLabels, Gauge>,
+    depth_by_priority: HashMap<Priority, Gauge>,
+    adds: Counter,
+    retries: Counter,
+    queue_duration: Histogram,
+    work_duration: Histogram,
+}
+
+impl QueueMetrics {
+    pub(super) fn added(&mut self, priority: Priority) {
+        self.adds.inc();
+        self.depth_at(priority).inc();
+    }
+
+    pub(super) fn raised(&mut self, from: Priority, to: Priority) {
+        self.depth_at(from).dec();
+        self.depth_at(to).inc();
+    }
+
+    pub(super) fn taken(&mut self, priority: Priority, waited: Duration) {
+        self.depth_at(priority).dec();
+        self.queue_duration.observe(waited.as_secs_f64());
+    }
+
+    pub(super) fn done(&self, worked: Duration) {
+        self.work_duration.observe(worked.as_secs_f64());
+    }
+
+    pub(super) fn delayed(&self) {
+        self.retries.inc();
+    }
+
+    fn depth_at(&mut self, priority: Priority) -> &Gauge {
+        let Self {
+            name,
+            depth,
+            depth_by_priority,
+            ..
+        } = self;
+        depth_by_priority.entry(priority).or_insert_with(|| {
+            let (name, controller) = (name.clone(), name.clone());
+            depth.get_or_create_owned(&DepthLabels {
+                name,
+                controller,
+                priority: priority.0,
+            })
+        })
+    }
+}
+
+/// A queue, as the scrape sees it.
+pub(super) trait Working: Send + Sync {
+    /// How long the work in progress has taken so far.
+    fn in_progress(&self) -> InProgress;
+}
+
+/// What can't be counted up, since it grows while nothing happens: it is computed at each scrape.
+#[derive(Default)]
+struct InProgressCollector {
+    queues: Mutex<Vec<(Labels, Weak<dyn Working>)>>,
+}
+
+impl InProgressCollector {
+    fn queues(&self) -> MutexGuard<'_, Vec<(Labels, Weak<dyn Working>)>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for InProgressCollector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InProgressCollector").finish_non_exhaustive()
+    }
+}
+
+impl Collector for InProgressCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let found: Vec<(Labels, InProgress)> = self
+            .queues()
+            .iter()
+            .filter_map(|(labels, queue)| Some((labels.clone(), queue.upgrade()?.in_progress())))
+            .collect();
+        encode_seconds(
+            &mut encoder,
+            "workqueue_unfinished_work_seconds",
+            "Seconds spent so far on the keys that are being worked on, summed up: it grows without end when workers are stuck",
+            found.iter().map(|(labels, in_progress)| (labels, in_progress.sum)),
+        )?;
+        encode_seconds(
+            &mut encoder,
+            "workqueue_longest_running_processor_seconds",
+            "Seconds spent so far on the key that has been worked on longest",
+            found.iter().map(|(labels, in_progress)| (labels, in_progress.longest)),
+        )
+    }
+}
+
+fn encode_seconds<'a>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    values: impl ExactSizeIterator<Item = (&'a Labels, Duration)>,
+) -> fmt::Result {
+    if values.len() == 0 {
+        return Ok(());
+    }
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for (labels, value) in values {
+        ConstGauge::new(value.as_secs_f64()).encode(family.encode_family(labels)?)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,249 @@
+//! Who is next: priorities, first in first out within one, lanes, and a turn in ten for what would be passed over for ever.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::Priority;
+
+/// How many times in a row a lower priority may be passed over: the tenth turn is its own. A restart queues all repositories
+/// at low priority, and a steady stream of users' changes must not keep them from ever being looked at.
+const PASSES: u32 = 9;
+
+/// The place of a key in the order of arrival, over all lanes and priorities.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Ticket(u64);
+
+/// A key's place: the highest priority first, then the lowest ticket.
+type Place = (Reverse<Priority>, Ticket);
+
+/// The keys that wait for a turn, one line for each lane.
+pub(super) struct Order<L, K> {
+    /// Only lanes in which somebody waits.
+    lines: HashMap<L, Line<K>>,
+    next_ticket: u64,
+    /// Turns since one was last given to a lower priority, in which one was passed over, whatever its lane.
+    passed: u32,
+    len: usize,
+}
+
+struct Line<K> {
+    by_priority: BTreeMap<Reverse<Priority>, BTreeMap<Ticket, Arc<K>>>,
+    /// The same count for this lane alone: a lane that is rarely open must not miss each of its turns to one that is often.
+    passed: u32,
+}
+
+impl<L: Copy + Eq + Hash, K> Order<L, K> {
+    pub(super) fn new() -> Self {
+        Self {
+            lines: HashMap::new(),
+            next_ticket: 0,
+            passed: 0,
+            len: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Puts a key at the end of its priority.
+    pub(super) fn push(&mut self, lane: L, key: Arc<K>, priority: Priority) -> Ticket {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        self.insert(lane, key, (Reverse(priority), ticket));
+        ticket
+    }
+
+    /// Gives a waiting key another priority. It keeps its ticket: among its new equals it stands where it would had it been
+    /// added so at first.
+    pub(super) fn raise(&mut self, lane: L, ticket: Ticket, from: Priority, to: Priority) {
+        if let Some(key) = self.remove(lane, ticket, from) {
+            self.insert(lane, key, (Reverse(to), ticket));
+        }
+    }
+
+    pub(super) fn remove(&mut self, lane: L, ticket: Ticket, priority: Priority) -> Option<Arc<K>> {
+        let line = self.lines.get_mut(&lane)?;
+        let equals = line.by_priority.get_mut(&Reverse(priority))?;
+        let key = equals.remove(&ticket)?;
+        if equals.is_empty() {
+            line.by_priority.remove(&Reverse(priority));
+        }
+        if line.by_priority.is_empty() {
+            self.lines.remove(&lane);
+        }
+        self.len -= 1;
+        Some(key)
+    }
+
+    /// True if somebody waits in a lane that is open.
+    pub(super) fn has_open(&self, is_open: impl Fn(&L) -> bool) -> bool {
+        self.lines.keys().any(is_open)
+    }
+
+    /// Takes the next key out of the lanes that are open.
+    pub(super) fn pop(&mut self, is_open: impl Fn(&L) -> bool) -> Option<(Arc<K>, Priority)> {
+        let (best_lane, best) = self
+            .lines
+            .iter()
+            .filter(|(lane, _)| is_open(lane))
+            .filter_map(|(lane, line)| Some((*lane, line.first()?)))
+            .min_by_key(|(_, place)| *place)?;
+        let best_priority = best.0.0;
+
+        // The lane that has been passed over most often; among equals the one whose key has waited longest.
+        let behind = self
+            .lines
+            .iter()
+            .filter(|(lane, _)| is_open(lane))
+            .filter_map(|(lane, line)| Some((line.passed, *lane, line.oldest_below(best_priority)?)))
+            .max_by_key(|(passed, _, place)| (*passed, Reverse(place.1)));
+        let (lane, place) = match behind {
+            Some((passed, lane, place)) if passed >= PASSES || self.passed >= PASSES => {
+                self.passed = 0;
+                if let Some(line) = self.lines.get_mut(&lane) {
+                    line.passed = 0;
+                }
+                (lane, place)
+            }
+            Some(_) => {
+                self.passed += 1;
+                for (_, line) in self.lines.iter_mut().filter(|(lane, _)| is_open(lane)) {
+                    if line.has_below(best_priority) {
+                        line.passed += 1;
+                    }
+                }
+                (best_lane, best)
+            }
+            None => (best_lane, best),
+        };
+        let priority = place.0.0;
+        Some((self.remove(lane, place.1, priority)?, priority))
+    }
+
+    fn insert(&mut self, lane: L, key: Arc<K>, (priority, ticket): Place) {
+        let line = self.lines.entry(lane).or_insert_with(|| Line {
+            by_priority: BTreeMap::new(),
+            passed: 0,
+        });
+        line.by_priority.entry(priority).or_default().insert(ticket, key);
+        self.len += 1;
+    }
+}
+
+impl<K> Line<K> {
+    fn first(&self) -> Option<Place> {
+        let (priority, equals) = self.by_priority.first_key_value()?;
+        Some((*priority, *equals.first_key_value()?.0))
+    }
+
+    fn has_below(&self, priority: Priority) -> bool {
+        self.by_priority
+            .last_key_value()
+            .is_some_and(|(lowest, _)| lowest.0 < priority)
+    }
+
+    /// The key that has waited longest among those of a lower priority: so none of them waits for ever, whatever its own is.
+    fn oldest_below(&self, priority: Priority) -> Option<Place> {
+        self.by_priority
+            .range((Bound::Excluded(Reverse(priority)), Bound::Unbounded))
+            .filter_map(|(lower, equals)| Some((*lower, *equals.first_key_value()?.0)))
+            .min_by_key(|(_, ticket)| *ticket)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(keys: &[(char, &'static str, i32)]) -> Order<char, &'static str> {
+        let mut order = Order::new();
+        for (lane, key, priority) in keys {
+            order.push(*lane, Arc::new(*key), Priority(*priority));
+        }
+        order
+    }
+
+    fn drain(order: &mut Order<char, &'static str>, is_open: impl Fn(&char) -> bool) -> Vec<&'static str> {
+        std::iter::from_fn(|| order.pop(&is_open))
+            .map(|(key, _)| *key)
+            .collect()
+    }
+
+    #[test]
+    fn the_highest_priority_goes_first_and_equals_go_in_order_of_arrival() {
+        let mut order = order(&[
+            ('a', "low 1", -100),
+            ('b', "user 1", 0),
+            ('a', "user 2", 0),
+            ('b', "low 2", -100),
+        ]);
+        assert_eq!(drain(&mut order, |_| true), ["user 1", "user 2", "low 1", "low 2"]);
+        assert_eq!(order.len(), 0);
+    }
+
+    #[test]
+    fn a_raised_key_keeps_its_place_among_its_new_equals() {
+        let mut order = order(&[('a', "low 1", -100)]);
+        let raised = order.push('a', Arc::new("raised"), Priority::LOW);
+        order.push('a', Arc::new("user"), Priority::USER);
+        order.raise('a', raised, Priority::LOW, Priority::USER);
+        assert_eq!(drain(&mut order, |_| true), ["raised", "user", "low 1"]);
+    }
+
+    #[test]
+    fn a_closed_lane_is_passed_over_and_keeps_its_order() {
+        let mut order = order(&[('a', "a 1", 0), ('b', "b 1", -100), ('a', "a 2", 0)]);
+        assert_eq!(drain(&mut order, |lane| *lane == 'b'), ["b 1"]);
+        assert!(!order.has_open(|lane| *lane == 'b'));
+        assert_eq!(drain(&mut order, |_| true), ["a 1", "a 2"]);
+    }
+
+    #[test]
+    fn every_tenth_turn_goes_to_the_lower_priority_that_has_waited_longest() {
+        let mut order = order(&[('a', "lowest", -200), ('a', "low", -100)]);
+        for _ in 0..30 {
+            order.push('a', Arc::new("user"), Priority::USER);
+        }
+        let turns = drain(&mut order, |_| true);
+        assert_eq!(turns[9], "lowest");
+        assert_eq!(turns[19], "low");
+        assert_eq!(turns.iter().filter(|key| **key == "user").count(), 30);
+    }
+
+    #[test]
+    fn a_lane_of_low_keys_is_not_starved_by_a_lane_of_users_keys() {
+        let mut order = order(&[('b', "low", -100)]);
+        for _ in 0..30 {
+            order.push('a', Arc::new("user"), Priority::USER);
+        }
+        assert_eq!(
+            drain(&mut order, |_| true).iter().position(|key| *key == "low"),
+            Some(9)
+        );
+    }
+
+    #[test]
+    fn a_lane_that_is_rarely_open_gets_its_own_turns_for_low_keys() {
+        let mut order = Order::new();
+        for key in 0..200 {
+            order.push('a', Arc::new(("a user", key)), Priority::USER);
+            order.push('b', Arc::new(("b user", key)), Priority::USER);
+            order.push('b', Arc::new(("b low", key)), Priority::LOW);
+        }
+        order.push('a', Arc::new(("a low", 0)), Priority::LOW);
+        // Lane `a` is open once in ten turns, and never on the one that lane `b` would be owed.
+        let mut turns_of_a = Vec::new();
+        for turn in 0..120 {
+            let opened = if turn % 10 == 0 { 'a' } else { 'b' };
+            let (key, _) = order.pop(|lane| *lane == opened).unwrap();
+            if opened == 'a' {
+                turns_of_a.push(key.0);
+            }
+        }
+        assert!(turns_of_a[..10].contains(&"a low"), "{turns_of_a:?}");
+    }
+}
