@@ -135,3 +135,58 @@ pub enum Pushed {
     /// A row of the same identifier is there already.
     Duplicate,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::RepositoryName;
+
+    fn spooled(id: &str) -> ChartRow {
+        ChartRow { chart_id: id.to_owned(), info: ChartInfo { id: id.to_owned(), ..ChartInfo::default() } }
+    }
+
+    #[test]
+    fn an_identifier_has_exactly_one_slash() {
+        assert_eq!(stored_name("project/chart"), "project%2Fchart");
+        assert_eq!(stored_name("a b"), "a b");
+        assert_eq!(stored_name("o'neill"), "o'neill");
+    }
+
+    #[test]
+    fn rows_come_out_as_they_went_in_and_the_first_of_two_counts() {
+        let mut spool = Spool::new(None);
+        assert_eq!(spool.push(&spooled("r/a")).unwrap(), Pushed::Added);
+        assert_eq!(spool.push(&spooled("r/b\nwith a line")).unwrap(), Pushed::Added);
+        assert_eq!(spool.push(&spooled("r/a")).unwrap(), Pushed::Duplicate);
+        assert_eq!(spool.charts(), 2);
+        let rows: Vec<ChartRow> = spool.into_rows().unwrap().map(Result::unwrap).collect();
+        assert_eq!(rows, [spooled("r/a"), spooled("r/b\nwith a line")]);
+    }
+
+    #[test]
+    fn a_row_has_the_shape_that_kubeapps_reads() {
+        let defaults = crate::repository::declaration::Defaults {
+            crontab: crate::schedule::parse("@hourly").unwrap(),
+            min_interval: std::time::Duration::from_secs(60),
+        };
+        let name = RepositoryName { namespace: "kubeapps".to_owned(), name: "bitnami".to_owned() };
+        let kind = crate::repository::declaration::Kind::Helm;
+        let declaration = Declaration::one_shot(name, " https://charts.bitnami.com/bitnami ", kind, None, &defaults);
+        let chart = Chart { name: "team/wordpress".to_owned(), ..Chart::default() };
+        let row = row(&declaration, chart);
+        assert_eq!(row.chart_id, "bitnami/team%2Fwordpress");
+        let json = serde_json::to_value(&row.info).unwrap();
+        assert_eq!(json["ID"], "bitnami/team%2Fwordpress");
+        assert_eq!(json["name"], "team%2Fwordpress");
+        assert_eq!(
+            json["repo"],
+            serde_json::json!({
+                "namespace": "kubeapps", "name": "bitnami", "url": "https://charts.bitnami.com/bitnami", "type": ""
+            })
+        );
+        // The reader groups by it and can't read a null.
+        assert_eq!(json["category"], "");
+        assert!(json["keywords"].is_null());
+        assert_eq!(json["maintainers"], serde_json::json!([]));
+    }
+}
