@@ -484,12 +484,17 @@ impl io::Write for Log {
 async fn a_panic_is_logged_with_its_key_and_message_even_where_only_errors_are() {
     let log = Log::default();
     let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_ansi(false)
-        .with_max_level(tracing::Level::ERROR)
-        .with_writer(move || writer.clone())
-        .finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let subscriber = || {
+        let writer = writer.clone();
+        let builder = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_max_level(tracing::Level::ERROR);
+        tracing::Dispatch::new(builder.with_writer(move || writer.clone()).finish())
+    };
+    // With but one subscriber alive, tracing asks the thread that first meets a log line whether anybody wants it, and believes
+    // its answer on all threads; here that may be a thread of another test, which has none. With two it asks both.
+    let _second = subscriber();
+    let _guard = tracing::dispatcher::set_default(&subscriber());
     let mut bench = Bench::start(1, &[], |turn| async move {
         assert!(turn != 0, "index\u{1b} out of bounds");
         Err(transient())
