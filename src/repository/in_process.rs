@@ -257,28 +257,26 @@ impl Run<'_> {
         record.last_success = Some(Timestamp::now());
         let account: Option<LastSync> = record.last_sync.clone().and_then(|value| serde_json::from_value(value).ok());
         record.state = ready(account.as_ref().map_or_else(String::new, ready_message));
-        let history = recovered.then(|| self.history("NotModified", "recovered: the repository is as it was"));
+        let history = recovered.then(|| self.history(&record, "Succeeded"));
         self.tools.catalog.save(&record, self.attempt.expected_uid.as_deref(), history.as_ref()).await?;
         Ok(Finished { record, verdict: Verdict::NotModified })
     }
 
     async fn save_failed(self, failed: Failed, refused: Option<Refused>) -> Result<Finished, AttemptError> {
         let mut record = self.new_record();
-        let before = std::mem::replace(
-            &mut record.state,
-            State {
-                ready: Some(false),
-                stalled: !failed.transient,
-                reason: failed.reason.clone(),
-                message: failed.message.clone(),
-                failures: 0,
-            },
-        );
-        record.state.failures = before.failures.saturating_add(1);
+        let state = State {
+            ready: Some(false),
+            stalled: !failed.transient,
+            reason: failed.reason.clone(),
+            message: failed.message.clone(),
+            failures: record.state.failures.saturating_add(1),
+        };
+        let before = std::mem::replace(&mut record.state, state);
         record.refused = refused;
         // A failure that repeats itself is one line of history, not one a try.
-        let is_new = before.reason != failed.reason || before.ready != Some(false);
-        let history = is_new.then(|| self.history(&failed.reason, &failed.message));
+        let is_new = before.ready != Some(false) || before.reason != failed.reason;
+        let result = if failed.transient { "Failed" } else { "Stalled" };
+        let history = is_new.then(|| self.history(&record, result));
         self.tools.catalog.save(&record, self.attempt.expected_uid.as_deref(), history.as_ref()).await?;
         Ok(Finished { record, verdict: Verdict::Failed(failed) })
     }
@@ -286,7 +284,7 @@ impl Run<'_> {
     async fn commit(self, decoded: Decoded) -> Result<Finished, AttemptError> {
         let Decoded { spool, summary, sha256, validators } = decoded;
         let mut record = self.new_record();
-        let recovered = record.state.ready == Some(false);
+        let is_first_or_recovered = record.state.ready != Some(true);
         record.etag = validators.etag;
         record.last_modified = validators.last_modified;
         record.index_digest.clone_from(&sha256);
@@ -295,32 +293,41 @@ impl Run<'_> {
         record.refused = None;
         record.last_success = Some(Timestamp::now());
         let (charts, versions) = (spool.charts(), spool.versions());
-        let account = {
-            let (started, summary, sha256) = (self.attempt.started, summary.clone(), sha256.clone());
-            move |committed: &Committed| last_sync(&summary, charts, versions, committed, &sha256, started)
-        };
-        record.state = ready(ready_message(&account(&Committed::default())));
         let rows = match spool.into_rows() {
             Ok(rows) => rows,
             Err(error) => return self.save_failed(spool_failed(&error), None).await,
         };
-        let commit = Commit {
-            record: record.clone(),
-            expected_uid: self.attempt.expected_uid.clone(),
-            checksum: sha256,
-            history: self.history("Synced", ""),
-            keep_history: recovered,
-            last_sync: {
-                let account = account.clone();
-                Box::new(move |committed| serde_json::to_value(account(committed)).unwrap_or_default())
-            },
+        let skipped = summary.skipped.clone();
+        let (started, digest) = (self.attempt.started, sha256.clone());
+        let complete = move |committed: &Committed, record: &mut Record| {
+            let account = last_sync(&summary, charts, versions, committed, &digest, started);
+            record.state = ready(ready_message(&account));
+            // An account holds string keys and finite numbers only, for which JSON can't fail.
+            record.last_sync = serde_json::to_value(account).ok();
         };
+        let history = self.history(&record, "Succeeded");
+        let concluded = {
+            let complete = complete.clone();
+            move |committed: &Committed, record: &mut Record| {
+                complete(committed, record);
+                let is_news = is_first_or_recovered || committed.is_change();
+                is_news.then(|| HistoryEntry {
+                    reason: record.state.reason.clone(),
+                    message: record.state.message.clone(),
+                    charts,
+                    versions,
+                    added: committed.added,
+                    changed: committed.changed,
+                    removed: committed.removed,
+                    ..history
+                })
+            }
+        };
+        let commit =
+            Commit::new(record.clone(), self.attempt.expected_uid.clone(), sha256).conclude_with(concluded);
         let committed = self.tools.catalog.commit(commit, rows).await?;
-        let account = account(&committed);
-        record.state = ready(ready_message(&account));
-        record.last_sync = serde_json::to_value(account).ok();
-        record.trusted = true;
-        let mut skipped = summary.skipped;
+        complete(&committed, &mut record);
+        let mut skipped = skipped;
         for (chart, reason) in &committed.rejected {
             skipped.add(Skip { chart: chart.clone(), version: None, reason: reason.clone() });
         }
@@ -347,12 +354,15 @@ impl Run<'_> {
         record
     }
 
-    fn history(&self, result: &str, message: &str) -> HistoryEntry {
+    /// A line of history about this attempt.
+    fn history(&self, record: &Record, result: &str) -> HistoryEntry {
         HistoryEntry {
-            started: self.attempt.started,
-            finished: Timestamp::now(),
+            started_at: self.attempt.started,
+            duration: Timestamp::now().duration_since(self.attempt.started).unsigned_abs(),
             result: result.to_owned(),
-            message: message.to_owned(),
+            reason: record.state.reason.clone(),
+            message: record.state.message.clone(),
+            digest: record.index_digest.clone(),
             ..HistoryEntry::default()
         }
     }
