@@ -21,7 +21,7 @@ const CLEANUP_BACKOFF: Backoff = Backoff { base: Duration::from_secs(1), cap: Du
 impl Reconciler {
     /// The object is gone. Its charts go only where there is proof (see [`super::removals`]).
     pub(super) async fn clean_up_gone(&self, name: &ObjectName) -> Result<Outcome, Failure> {
-        self.forget(name).await;
+        self.forget(name);
         if !self.removals.is_approved(name) {
             return Ok(Outcome::Done);
         }
@@ -33,7 +33,7 @@ impl Reconciler {
     /// The object is being deleted: first the rows go, then the finalizer, so that a process that dies between the two finds the
     /// object again. Asks nothing of the spec, which may be invalid, or of suspension.
     pub(super) async fn clean_up_deleted(&self, name: &ObjectName, meta: &ObjectMeta) -> Result<Outcome, Failure> {
-        self.forget(name).await;
+        self.forget(name);
         let skip = meta.annotations.as_ref().and_then(|all| all.get(api::SKIP_CLEANUP)).is_some_and(|value| value == "true");
         if skip {
             tracing::warn!(repository = %name, "its charts stay in the catalogue, as the annotation {} asks", api::SKIP_CLEANUP);
@@ -83,9 +83,9 @@ impl Reconciler {
         Ok(())
     }
 
-    async fn forget(&self, name: &ObjectName) {
+    fn forget(&self, name: &ObjectName) {
         if let Some(schedule) = &self.schedule {
-            schedule.remove(name).await;
+            schedule.remove(name);
         }
         self.metrics.forget(name);
         self.written.forget(name);

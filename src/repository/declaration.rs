@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use crate::api::{self, AppRepository};
 use crate::catalog::RepositoryName;
 use crate::informer::manifests::MANIFEST_ANNOTATION;
-use crate::schedule::{self, Cron};
+use crate::schedule::{self, Cron, IntervalError};
 
 /// Counts up whenever what is made of an index changes, so that a newer Portolan rewrites the rows of an older one although
 /// the servers say 304.
@@ -208,16 +208,13 @@ fn choose_interval(text: &str, defaults: &Defaults) -> (Cron, Option<String>) {
     if text.is_empty() {
         return (defaults.crontab.clone(), None);
     }
+    let unusable = |error: &IntervalError| (defaults.crontab.clone(), Some(format!("spec.interval can't be used: {error}")));
     match schedule::parse(text) {
-        Ok(cron) if cron.below_minimum(defaults.min_interval) => {
-            let error = format!(
-                "spec.interval asks for syncs less than {} s apart, which is the least allowed (--min-interval)",
-                defaults.min_interval.as_secs()
-            );
-            (defaults.crontab.clone(), Some(error))
-        }
-        Ok(cron) => (cron, None),
-        Err(error) => (defaults.crontab.clone(), Some(format!("spec.interval can't be used: {error}"))),
+        Ok(cron) => match cron.below_minimum(defaults.min_interval) {
+            None => (cron, None),
+            Some(error) => unusable(&error),
+        },
+        Err(error) => unusable(&error),
     }
 }
 

@@ -16,6 +16,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
 
 use super::activity::Activity;
 use super::decide::{Decision, Identity, Mode, decide, identity};
@@ -58,6 +59,8 @@ pub struct Reconciler {
     pub metrics: Metrics,
     /// What was written last of each status.
     pub written: Written,
+    /// Cancelled when the process is to end: what is still queued is then left for the next start.
+    pub stopping: CancellationToken,
 }
 
 /// Digests of the statuses written last: the store may not show them yet, and what it shows must not be taken for what is there.
@@ -102,6 +105,9 @@ impl Reconciler {
     }
 
     async fn look_at(&self, name: &ObjectName, forced: bool) -> Result<Outcome, Failure> {
+        if self.stopping.is_cancelled() {
+            return Ok(Outcome::Done);
+        }
         match self.store.get(name) {
             None => self.clean_up_gone(name).await,
             Some(seen) if seen.meta().deletion_timestamp.is_some() => self.clean_up_deleted(name, seen.meta()).await,
@@ -113,7 +119,7 @@ impl Reconciler {
     async fn declared(&self, name: &ObjectName, object: &AppRepository, forced: bool) -> Result<Outcome, Failure> {
         let declaration = Declaration::of(object, &self.defaults, self.origin.is_folder());
         self.origin.add_finalizer(&object.metadata).await.or_else(gone_is_done)?;
-        self.keep_schedule(name, &declaration).await;
+        self.keep_schedule(name, &declaration);
         let (record, expected_uid) = match self.remembered(&declaration).await {
             Ok(remembered) => remembered,
             Err(error) => return self.database_away(object, &declaration, None, &error).await,
@@ -140,10 +146,10 @@ impl Reconciler {
     }
 
     /// Brings keys back at the declared times.
-    async fn keep_schedule(&self, name: &ObjectName, declaration: &Declaration) {
+    fn keep_schedule(&self, name: &ObjectName, declaration: &Declaration) {
         let Some(schedule) = &self.schedule else { return };
         let gap = declaration.cron.gap_after(Timestamp::now());
-        schedule.set(name.clone(), &declaration.cron, schedule::jitter(&declaration.uid, gap)).await;
+        schedule.set(name.clone(), &declaration.cron, schedule::jitter(&declaration.uid, gap));
     }
 
     /// What the database remembers of this very object, and the UID that it holds.
