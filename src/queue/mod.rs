@@ -87,6 +87,7 @@ impl<L> Settings<L> {
     /// As client-go has it: ten retries a second, a hundred at once; no lane has a cap.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
+        // Unwrapped by the compiler.
         let rate_per_second = const { NonZeroU32::new(10).unwrap() };
         let burst = const { NonZeroU32::new(100).unwrap() };
         Self {

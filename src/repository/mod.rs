@@ -1,1 +1,51 @@
 //! The AppRepository controller: decide, sync, clean up, report.
+//!
+//! ```text
+//!  trigger: change ─► key          schedule: tick ─► key          collect: complete list ─► keys of what is gone
+//!                        └───────────────┬──────────────────────────────┘
+//!                                   reconciler
+//!               ┌───────────────┬────────┴────────┬─────────────────┐
+//!          declaration        decide           execute          status, news
+//!       what is declared   what to do now   fetch ► … ► commit   what users see
+//! ```
+//! The middle is pure ([`declaration`], [`decide`], [`guard`], [`rows`], [`status`], [`news`], [`removals`]); the rim
+//! ([`in_process`], [`origin`]) does what the middle decides.
+
+pub mod activity;
+mod cleanup;
+pub mod collect;
+pub mod decide;
+pub mod declaration;
+pub mod execute;
+pub mod guard;
+pub mod in_process;
+pub mod locate;
+pub mod metrics;
+pub mod news;
+pub mod origin;
+pub mod reconciler;
+pub mod removals;
+pub mod rows;
+pub mod status;
+pub mod summary;
+pub mod trigger;
+
+use crate::catalog::RepositoryName;
+use crate::informer::ObjectName;
+
+/// The reason of a repository whose index has shrunk so much that it is not believed.
+pub const SHRINK_REFUSED: &str = "ShrinkRefused";
+/// The reason of a repository that declares what can't be honoured yet.
+pub const NOT_SUPPORTED_YET: &str = "NotSupportedYet";
+
+impl From<&RepositoryName> for ObjectName {
+    fn from(name: &RepositoryName) -> Self {
+        Self { namespace: name.namespace.clone(), name: name.name.clone() }
+    }
+}
+
+impl From<&ObjectName> for RepositoryName {
+    fn from(name: &ObjectName) -> Self {
+        Self { namespace: name.namespace.clone(), name: name.name.clone() }
+    }
+}

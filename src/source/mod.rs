@@ -1,7 +1,16 @@
 //! All that comes from outside over the network, and the pure decoders of it.
 
+pub mod index;
+
 /// Makes ring the process's crypto provider. Called first in `main` and in each test that makes a TLS client; calling it again does nothing.
 pub fn install_crypto_provider() {
     // An error only says that a provider is installed already, which is what is asked for.
     let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+/// Bytes in hexadecimal, as digests are written.
+fn hex(bytes: &[u8]) -> String {
+    const DIGITS: [u8; 16] = *b"0123456789abcdef";
+    let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble & 0xf)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
 }

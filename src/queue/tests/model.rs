@@ -1,6 +1,6 @@
 //! Random adds, gets, dones, delays and retries, judged by a list of everything that was asked for.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use proptest::prelude::*;
 

@@ -1,0 +1,134 @@
+//! What becomes of a key after each way a reconcile may end.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_reconcile_is_tried_again_ever_later_at_its_own_priority_and_forgotten_when_it_succeeds() {
+    let mut bench = Bench::start(2, &[], |turn| async move {
+        if turn < 3 { Err(transient()) } else { Ok(Outcome::Done) }
+    });
+    bench.queue.add(repository(1), Priority::LOW);
+    sleep(20 * SECOND).await;
+    assert_eq!(bench.seconds(), [0, 1, 3, 7]);
+    assert!(
+        bench
+            .turns()
+            .iter()
+            .all(|(key, _, priority)| (key, *priority) == (&repository(1), Priority::LOW))
+    );
+    assert_eq!(bench.queue.retries(&repository(1)), 0);
+    bench.end().await;
+    let expected = counts([
+        ("reconcile_total{,result=\"error\"}", 3.0),
+        ("reconcile_total{,result=\"success\"}", 1.0),
+        ("reconcile_errors_total{}", 3.0),
+        ("reconcile_time_seconds_count{}", 4.0),
+        ("max_concurrent_reconciles{}", 2.0),
+    ]);
+    assert_eq!(bench.counted(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_users_event_raises_a_retry_of_low_priority_and_brings_it_forward() {
+    let bench = Bench::start(1, &[], |turn| async move {
+        if turn < 3 { Err(transient()) } else { Ok(Outcome::Done) }
+    });
+    bench.queue.add(repository(1), Priority::LOW);
+    sleep(SECOND / 2).await;
+    bench.queue.add(repository(1), Priority::USER);
+    sleep(20 * SECOND).await;
+    let turns: Vec<_> = bench
+        .turns()
+        .into_iter()
+        .map(|(_, at, priority)| (at, priority))
+        .collect();
+    let half = SECOND / 2;
+    assert_eq!(
+        turns,
+        [
+            (Duration::ZERO, Priority::LOW),
+            (half, Priority::USER),
+            (half + 2 * SECOND, Priority::USER),
+            (half + 6 * SECOND, Priority::USER)
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_keeps_within_the_bounds_of_its_failure() {
+    let bench = Bench::start(1, &[], |turn| async move {
+        let (at_least, at_most) = match turn {
+            0 => (30 * SECOND, Duration::MAX),
+            1 => (Duration::ZERO, SECOND),
+            _ => return Ok(Outcome::Done),
+        };
+        Err(Failure::Transient {
+            message: String::new(),
+            backoff: BACKOFF,
+            at_least,
+            at_most,
+        })
+    });
+    bench.queue.add(repository(1), Priority::USER);
+    sleep(60 * SECOND).await;
+    assert_eq!(bench.seconds(), [0, 30, 31]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_terminal_failure_is_counted_and_not_tried_again_until_somebody_asks() {
+    let mut bench = Bench::start(1, &[], |turn| async move {
+        if turn == 0 {
+            Err(transient())
+        } else {
+            Err(Failure::Terminal {
+                message: "not an index".to_owned(),
+            })
+        }
+    });
+    bench.queue.add(repository(1), Priority::USER);
+    sleep(3600 * SECOND).await;
+    assert_eq!(bench.seconds(), [0, 1]);
+    assert_eq!(bench.queue.retries(&repository(1)), 0);
+    bench.queue.add(repository(1), Priority::USER);
+    bench.end().await;
+    let expected = counts([
+        ("reconcile_total{,result=\"error\"}", 3.0),
+        ("reconcile_errors_total{}", 3.0),
+        ("terminal_reconcile_errors_total{}", 2.0),
+        ("reconcile_time_seconds_count{}", 3.0),
+        ("max_concurrent_reconciles{}", 1.0),
+    ]);
+    assert_eq!(bench.counted(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_requeue_is_a_retry_without_an_error_and_a_requeue_after_comes_at_its_time() {
+    let mut bench = Bench::start(1, &[], |turn| async move {
+        Ok(match turn {
+            0..=9 => Outcome::Requeue,
+            10 => Outcome::RequeueAfter(100 * SECOND),
+            _ => Outcome::Done,
+        })
+    });
+    bench.queue.add(repository(1), Priority::LOW);
+    sleep(50 * SECOND).await;
+    let gaps: Vec<_> = bench
+        .turns()
+        .windows(2)
+        .map(|pair| (pair[1].1 - pair[0].1).as_millis())
+        .collect();
+    assert_eq!(gaps, [5, 10, 20, 40, 80, 160, 320, 640, 1280, 2560]);
+    assert_eq!(bench.queue.retries(&repository(1)), 0);
+    sleep(100 * SECOND).await;
+    assert_eq!(bench.seconds()[10..], [5, 105]);
+    assert!(bench.turns().iter().all(|(_, _, priority)| *priority == Priority::LOW));
+    bench.end().await;
+    let expected = counts([
+        ("reconcile_total{,result=\"requeue\"}", 10.0),
+        ("reconcile_total{,result=\"requeue_after\"}", 1.0),
+        ("reconcile_total{,result=\"success\"}", 1.0),
+        ("reconcile_time_seconds_count{}", 12.0),
+        ("max_concurrent_reconciles{}", 1.0),
+    ]);
+    assert_eq!(bench.counted(), expected);
+}

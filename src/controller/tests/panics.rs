@@ -1,0 +1,106 @@
+//! Reconcilers that panic.
+
+use std::io;
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_does_not_take_a_worker_away_and_is_retried_like_an_error() {
+    let mut bench = Bench::start(1, &[], |turn| {
+        // The first panics before there is a future, the second in it.
+        assert!(turn != 0, "no future");
+        async move {
+            assert!(turn != 1, "no result");
+            Ok(Outcome::Done)
+        }
+    });
+    bench.queue.add(repository(1), Priority::LOW);
+    bench.queue.add(repository(2), Priority::LOW);
+    bench.queue.add(repository(3), Priority::LOW);
+    sleep(60 * SECOND).await;
+    let turns: Vec<_> = bench
+        .turns()
+        .into_iter()
+        .map(|(key, at, priority)| (key.1, at.as_secs(), priority))
+        .collect();
+    let low = Priority::LOW;
+    assert_eq!(turns, [(1, 0, low), (2, 0, low), (3, 0, low), (1, 5, low), (2, 5, low)]);
+    bench.end().await;
+    let expected = counts([
+        ("reconcile_total{,result=\"error\"}", 2.0),
+        ("reconcile_total{,result=\"success\"}", 3.0),
+        ("reconcile_errors_total{}", 2.0),
+        ("reconcile_panics_total{}", 2.0),
+        ("reconcile_time_seconds_count{}", 5.0),
+        ("max_concurrent_reconciles{}", 1.0),
+    ]);
+    assert_eq!(bench.counted(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_whose_payload_panics_too_is_survived() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("once more");
+        }
+    }
+    let mut bench = Bench::start(1, &[], |turn| async move {
+        if turn == 0 {
+            std::panic::panic_any(Bomb);
+        }
+        Ok(Outcome::Done)
+    });
+    bench.queue.add(repository(1), Priority::USER);
+    bench.queue.add(repository(2), Priority::USER);
+    sleep(60 * SECOND).await;
+    assert_eq!(
+        bench.turns().iter().map(|(key, ..)| key.1).collect::<Vec<_>>(),
+        [1, 2, 1]
+    );
+    bench.end().await;
+    assert!(!bench.counted().contains_key("active_workers{}"));
+}
+
+/// Collects what is logged on this thread while its guard lives.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_is_logged_with_its_key_and_message_even_where_only_errors_are() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = || {
+        let writer = writer.clone();
+        let builder = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_max_level(tracing::Level::ERROR);
+        tracing::Dispatch::new(builder.with_writer(move || writer.clone()).finish())
+    };
+    // With but one subscriber alive, tracing asks the thread that first meets a log line whether anybody wants it, and believes
+    // its answer on all threads; here that may be a thread of another test, which has none. With two it asks both.
+    let _second = subscriber();
+    let _guard = tracing::dispatcher::set_default(&subscriber());
+    let mut bench = Bench::start(1, &[], |turn| async move {
+        assert!(turn != 0, "index\u{1b} out of bounds");
+        Err(transient())
+    });
+    bench.queue.add(repository(7), Priority::USER);
+    sleep(5 * SECOND).await;
+    bench.end().await;
+    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let lines: Vec<_> = log.lines().collect();
+    assert_eq!(lines.len(), 1, "{log}");
+    assert!(lines[0].contains("key=Repository test/7"), "{log}");
+    assert!(lines[0].contains("index  out of bounds"), "{log}");
+}

@@ -1,0 +1,132 @@
+//! Who works on what, and when they stop.
+
+use super::*;
+
+#[test]
+fn a_key_is_printed_with_its_kind() {
+    let key = Key {
+        kind: Kind::Repository,
+        namespace: "kubeapps".to_owned(),
+        name: "bitnami".to_owned(),
+    };
+    assert_eq!(key.to_string(), "AppRepository kubeapps/bitnami");
+    assert_eq!(key.lane(), Kind::Repository);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_reconciler_of_its_kind_is_given_the_key() {
+    struct Named(&'static str, Arc<Mutex<Vec<(&'static str, TestKey)>>>);
+    impl Reconcile<TestKey> for Named {
+        fn reconcile<'a>(&'a self, key: &'a TestKey, _: Priority) -> BoxFuture<'a, Result<Outcome, Failure>> {
+            self.1.lock().unwrap().push((self.0, key.clone()));
+            Box::pin(async { Ok(Outcome::Done) })
+        }
+    }
+    let seen = Arc::default();
+    let named = |name| -> Arc<dyn Reconcile<TestKey>> { Arc::new(Named(name, Arc::clone(&seen))) };
+    let reconcilers = HashMap::from([
+        (TestKind::Repository, named("repositories")),
+        (TestKind::Application, named("applications")),
+    ]);
+    let mut registry = Registry::default();
+    let queue = Queue::new(Settings::new("test"), &queue::Metrics::register(&mut registry));
+    let controller = Controller::new("test", queue.clone(), reconcilers, 1, Metrics::register(&mut registry));
+    queue.add(application(1), Priority::USER);
+    queue.add(repository(2), Priority::USER);
+    queue.shut_down();
+    controller.run().await;
+    assert_eq!(
+        *seen.lock().unwrap(),
+        [("applications", application(1)), ("repositories", repository(2))]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_without_a_reconciler_is_a_terminal_error_and_ends_no_worker() {
+    let mut registry = Registry::default();
+    let queue = Queue::new(Settings::new("test"), &queue::Metrics::register(&mut registry));
+    let metrics = Metrics::register(&mut registry);
+    let controller = Controller::new("test", queue.clone(), HashMap::new(), 1, metrics.clone());
+    queue.add(repository(1), Priority::USER);
+    queue.add(repository(2), Priority::USER);
+    queue.shut_down();
+    controller.run().await;
+    assert_eq!(metrics.of_controller("test").terminal_errors.get(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_kind_does_not_starve_the_other() {
+    let lanes = [(TestKind::Repository, 3), (TestKind::Application, 2)];
+    let bench = Bench::start(5, &lanes, |_| async {
+        sleep(10 * SECOND).await;
+        Ok(Outcome::Done)
+    });
+    for number in 0..100 {
+        bench.queue.add(repository(number), Priority::USER);
+    }
+    sleep(SECOND).await;
+    for number in 0..4 {
+        bench.queue.add(application(number), Priority::LOW);
+    }
+    sleep(11 * SECOND).await;
+    let seconds_of = |kind| {
+        bench
+            .turns()
+            .iter()
+            .filter(|(key, ..)| key.0 == kind)
+            .map(|turn| turn.1.as_secs())
+            .collect()
+    };
+    let (repositories, applications): (Vec<_>, Vec<_>) =
+        (seconds_of(TestKind::Repository), seconds_of(TestKind::Application));
+    assert_eq!(repositories, [0, 0, 0, 10, 10, 10]);
+    assert_eq!(applications, [1, 1, 11, 11]);
+    assert_eq!(bench.counted()["active_workers{}"], 5.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn as_many_reconciles_run_at_once_as_there_are_workers_and_never_two_of_one_key() {
+    let bench = Bench::start(3, &[], |_| async {
+        sleep(10 * SECOND).await;
+        Ok(Outcome::Done)
+    });
+    for number in 0..5 {
+        bench.queue.add(repository(number), Priority::USER);
+    }
+    sleep(SECOND).await;
+    bench.queue.add(repository(0), Priority::USER);
+    assert_eq!(bench.counted()["active_workers{}"], 3.0);
+    sleep(60 * SECOND).await;
+    let turns: Vec<_> = bench
+        .turns()
+        .into_iter()
+        .map(|(key, at, _)| (key.1, at.as_secs()))
+        .collect();
+    assert_eq!(turns, [(0, 0), (1, 0), (2, 0), (3, 10), (4, 10), (0, 10)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_shut_down_what_is_in_progress_and_what_is_ready_comes_to_its_end() {
+    let finished = Arc::new(Mutex::new(0));
+    let mut bench = Bench::start(2, &[], {
+        let finished = Arc::clone(&finished);
+        move |_| {
+            let finished = Arc::clone(&finished);
+            async move {
+                sleep(10 * SECOND).await;
+                *finished.lock().unwrap() += 1;
+                Err(transient())
+            }
+        }
+    });
+    for number in 0..3 {
+        bench.queue.add(repository(number), Priority::USER);
+    }
+    sleep(SECOND).await;
+    let start = Instant::now();
+    bench.queue.shut_down();
+    bench.queue.add(repository(9), Priority::USER);
+    bench.end().await;
+    assert_eq!(*finished.lock().unwrap(), 3, "and no retry of them");
+    assert_eq!(start.elapsed(), 19 * SECOND);
+}

@@ -1,0 +1,155 @@
+//! Timers, retries and the bucket.
+
+use rstest::rstest;
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_delayed_key_comes_when_its_time_is_over_and_not_before() {
+    let queue = queue(&[]);
+    queue.add_after(name("a"), 5 * SECOND, Priority::USER);
+    assert_eq!(queue.len(), 0);
+    assert_eq!(next(&queue).await, ("a".to_owned(), 5 * SECOND));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delay_of_nothing_is_a_plain_add() {
+    let queue = queue(&[]);
+    queue.add_after(name("a"), Duration::ZERO, Priority::USER);
+    assert_eq!(take_name(&queue).as_deref(), Some("a"));
+}
+
+#[rstest]
+#[case::the_second_is_earlier(9, 2)]
+#[case::the_first_is_earlier(2, 9)]
+#[tokio::test(start_paused = true)]
+async fn of_two_delays_the_earlier_counts_with_the_higher_priority_and_the_key_comes_once(
+    #[case] first: u64,
+    #[case] second: u64,
+) {
+    let queue = queue(&[]);
+    queue.add_after(name("a"), Duration::from_secs(first), Priority::LOW);
+    settle().await;
+    queue.add_after(name("a"), Duration::from_secs(second), Priority::USER);
+    let start = Instant::now();
+    let claim = queue.get().await.unwrap();
+    assert_eq!((start.elapsed(), claim.priority()), (2 * SECOND, Priority::USER));
+    drop(claim);
+    assert!(timeout(HOUR, queue.get()).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plain_add_takes_a_key_out_of_its_timer_with_the_higher_priority() {
+    let queue = queue(&[]);
+    queue.add_after(name("a"), SECOND, Priority::USER);
+    queue.add(name("a"), Priority::LOW);
+    assert_eq!(take(&queue).map(|claim| claim.priority()), Some(Priority::USER));
+    assert!(timeout(HOUR, queue.get()).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delay_for_a_key_that_is_ready_only_raises_it() {
+    let queue = queue(&[]);
+    queue.add(name("a"), Priority::LOW);
+    queue.add_after(name("a"), SECOND, Priority::USER);
+    assert_eq!(take(&queue).map(|claim| claim.priority()), Some(Priority::USER));
+    assert!(timeout(HOUR, queue.get()).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delay_set_while_the_key_is_worked_on_counts_after_the_work() {
+    let queue = queue(&[]);
+    queue.add(name("a"), Priority::USER);
+    let claim = take(&queue).unwrap();
+    queue.add_after(name("a"), SECOND, Priority::USER);
+    pass(5 * SECOND).await;
+    assert!(take(&queue).is_none());
+    drop(claim);
+    assert_eq!(take_name(&queue).as_deref(), Some("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_longest_delay_there_is_is_accepted() {
+    let queue = queue(&[]);
+    queue.add_after(name("never"), Duration::MAX, Priority::USER);
+    queue.add_after(name("a"), SECOND, Priority::USER);
+    assert_eq!(next(&queue).await, ("a".to_owned(), SECOND));
+}
+
+#[tokio::test(start_paused = true)]
+async fn retries_of_a_key_come_ever_later_until_it_is_forgotten() {
+    let queue = queue(&[]);
+    for (retries, seconds) in [(1, 1), (2, 2), (3, 4), (4, 8)] {
+        assert_eq!(
+            queue.add_rate_limited(name("a"), BACKOFF, Priority::USER),
+            Duration::from_secs(seconds)
+        );
+        assert_eq!(queue.retries(&name("a")), retries);
+        assert_eq!(next(&queue).await, ("a".to_owned(), Duration::from_secs(seconds)));
+    }
+    queue.forget(&name("a"));
+    assert_eq!(queue.retries(&name("a")), 0);
+    assert_eq!(queue.add_rate_limited(name("a"), BACKOFF, Priority::USER), SECOND);
+}
+
+#[rstest]
+#[case::a_server_that_asks_for_more(Duration::from_secs(30)..=HOUR, 30)]
+#[case::a_next_turn_that_is_nearer(Duration::ZERO..=Duration::from_millis(500), 0)]
+#[case::both_wide(Duration::ZERO..=HOUR, 1)]
+#[case::bounds_that_contradict_each_other(Duration::from_secs(30)..=Duration::from_secs(7), 7)]
+#[tokio::test(start_paused = true)]
+async fn the_delay_of_a_retry_keeps_within_its_bounds(#[case] bounds: RangeInclusive<Duration>, #[case] seconds: u64) {
+    let queue = queue(&[]);
+    let delay = queue.add_rate_limited_within(name("a"), BACKOFF, bounds, Priority::USER);
+    assert_eq!(delay.as_secs(), seconds);
+    assert_eq!(next(&queue).await.1, delay);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_bucket_slows_retries_of_many_keys_but_no_plain_adds() {
+    let queue = queue(&[]);
+    for key in 0..130 {
+        queue.add_rate_limited(Name(format!("retry {key}")), BACKOFF, Priority::USER);
+    }
+    pass(SECOND).await;
+    assert_eq!(queue.len(), 100, "the burst");
+    for _ in 0..100 {
+        take(&queue);
+    }
+    queue.add(name("plain"), Priority::USER);
+    queue.add_after(name("delayed"), 50 * MILLISECOND, Priority::USER);
+    assert_eq!(next(&queue).await, ("plain".to_owned(), Duration::ZERO));
+    assert_eq!(next(&queue).await, ("delayed".to_owned(), 50 * MILLISECOND));
+    assert_eq!(next(&queue).await, ("retry 100".to_owned(), 50 * MILLISECOND));
+    for key in 101..130 {
+        assert_eq!(next(&queue).await, (format!("retry {key}"), 100 * MILLISECOND));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_is_asked_for_only_when_the_own_delay_of_a_key_is_over() {
+    let mut settings = settings(&[]);
+    settings.burst = NonZeroU32::MIN;
+    let queue = Queue::new(settings, &Metrics::register(&mut Registry::default()));
+    let slow = Backoff {
+        base: 10 * SECOND,
+        cap: HOUR,
+    };
+    queue.add_rate_limited(name("slow"), slow, Priority::USER);
+    queue.add_rate_limited(name("fast"), BACKOFF, Priority::USER);
+    assert_eq!(next(&queue).await, ("fast".to_owned(), SECOND));
+    assert_eq!(next(&queue).await, ("slow".to_owned(), 9 * SECOND));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_users_retry_gets_its_token_before_those_of_low_priority() {
+    let mut settings = settings(&[]);
+    settings.burst = NonZeroU32::MIN;
+    let queue = Queue::new(settings, &Metrics::register(&mut Registry::default()));
+    for key in 0..50 {
+        queue.add_rate_limited(Name(format!("low {key}")), BACKOFF, Priority::LOW);
+    }
+    queue.add_rate_limited(name("user"), BACKOFF, Priority::USER);
+    assert_eq!(next(&queue).await, ("user".to_owned(), SECOND));
+    assert_eq!(next(&queue).await, ("low 0".to_owned(), 100 * MILLISECOND));
+}

@@ -1,0 +1,102 @@
+//! Cleaning up after repositories that are gone, or are being deleted: the same work, reached from the finalizer, from a
+//! deletion event, and from the comparison of the catalogue with a complete list.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::api::ObjectMeta;
+
+use super::origin::News;
+use super::reconciler::{Reconciler, gone_is_done};
+use super::status::{self, Facts, Phase};
+use crate::api;
+use crate::catalog::{self, RepositoryName, State};
+use crate::controller::{Failure, Outcome};
+use crate::informer::ObjectName;
+use crate::queue::Backoff;
+
+/// How soon, and how late, a removal that failed is tried again.
+const CLEANUP_BACKOFF: Backoff = Backoff { base: Duration::from_secs(1), cap: Duration::from_secs(5 * 60) };
+
+impl Reconciler {
+    /// The object is gone. Its charts go only where there is proof (see [`super::removals`]).
+    pub(super) async fn clean_up_gone(&self, name: &ObjectName) -> Result<Outcome, Failure> {
+        self.forget(name);
+        if !self.removals.is_approved(name) {
+            return Ok(Outcome::Done);
+        }
+        self.remove(name).await.map_err(|error| transient(&error))?;
+        self.removals.withdraw(name);
+        Ok(Outcome::Done)
+    }
+
+    /// The object is being deleted: first the rows go, then the finalizer, so that a process that dies between the two finds the
+    /// object again. Asks nothing of the spec, which may be invalid, or of suspension.
+    pub(super) async fn clean_up_deleted(&self, name: &ObjectName, meta: &ObjectMeta) -> Result<Outcome, Failure> {
+        self.forget(name);
+        let skip = meta.annotations.as_ref().and_then(|all| all.get(api::SKIP_CLEANUP)).is_some_and(|value| value == "true");
+        if skip {
+            tracing::warn!(repository = %name, "its charts stay in the catalogue, as the annotation {} asks", api::SKIP_CLEANUP);
+        } else if let Err(error) = self.remove(name).await {
+            let note = format!(
+                "the charts could not be removed, so the object waits: {error}. To let it go without, set the annotation {}: \"true\"",
+                api::SKIP_CLEANUP
+            );
+            self.origin.publish(meta, News { warning: true, reason: "CleanupFailed", note }).await;
+            return Err(transient(&error));
+        }
+        self.origin.remove_finalizer(meta).await.or_else(gone_is_done)?;
+        Ok(Outcome::Done)
+    }
+
+    /// An object that can't be read as an AppRepository: its charts stay, and it says itself what is wrong.
+    pub(super) async fn report_undecodable(&self, meta: &ObjectMeta, error: &str) -> Result<Outcome, Failure> {
+        let message = format!("the object can't be read as an AppRepository: {error}");
+        let news = News { warning: true, reason: "InvalidObject", note: message.clone() };
+        self.origin.publish(meta, news).await;
+        if self.origin.has_status().await.or_else(|error| gone_is_done(error).map(|()| false))? {
+            let state = State {
+                ready: Some(false),
+                stalled: true,
+                reason: "InvalidObject".to_owned(),
+                message: message.clone(),
+                failures: 1,
+            };
+            let facts = Facts {
+                generation: meta.generation,
+                suspended: false,
+                record: None,
+                unrecorded: Some(&state),
+                phase: Phase::Settled,
+                now: Timestamp::now(),
+            };
+            self.origin.write_status(meta, &status::build(&facts, None)).await.or_else(gone_is_done)?;
+        }
+        Err(Failure::Terminal { message })
+    }
+
+    async fn remove(&self, name: &ObjectName) -> Result<(), catalog::Error> {
+        // Nobody else can own rows of this name: the object that did is the one that goes.
+        if self.catalog.remove(&RepositoryName::from(name), None).await? {
+            tracing::info!(repository = %name, "removed its charts");
+        }
+        Ok(())
+    }
+
+    fn forget(&self, name: &ObjectName) {
+        if let Some(schedule) = &self.schedule {
+            schedule.remove(name);
+        }
+        self.metrics.forget(name);
+        self.written.forget(name);
+    }
+}
+
+fn transient(error: &catalog::Error) -> Failure {
+    Failure::Transient {
+        message: error.to_string(),
+        backoff: CLEANUP_BACKOFF,
+        at_least: Duration::ZERO,
+        at_most: Duration::MAX,
+    }
+}

@@ -1,0 +1,100 @@
+//! Finding what nobody told us of: repositories that vanished while a watch was cut or while Portolan was down, and charts that
+//! vanished from the database.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use backon::{ExponentialBuilder, Retryable};
+use tokio::sync::{Notify, watch};
+
+use super::metrics::Metrics;
+use super::removals::{Difference, Removals, difference};
+use super::trigger::key;
+use crate::api::AppRepository;
+use crate::catalog::{self, Catalog};
+use crate::controller::Key;
+use crate::informer::Store;
+use crate::queue::{Priority, Queue};
+
+/// Compares the catalogue with the declarations.
+pub struct Collector {
+    /// The declarations.
+    pub store: Store<AppRepository>,
+    /// The database.
+    pub catalog: Catalog,
+    /// Where keys go.
+    pub queue: Queue<Key>,
+    /// What may be removed.
+    pub removals: Removals,
+    /// The figures.
+    pub metrics: Metrics,
+    /// The origin whose rows are looked at.
+    pub origin: String,
+    /// The one namespace that is watched, or nothing for all.
+    pub namespace: Option<String>,
+    /// Whether the next removals go on however many they are; used up by the first that need it.
+    pub confirmed: AtomicBool,
+}
+
+impl Collector {
+    /// Compares whenever a complete list has been seen. Never ends by itself.
+    pub async fn run(self, listed: Arc<Notify>) {
+        loop {
+            listed.notified().await;
+            let backoff = ExponentialBuilder::default()
+                .with_min_delay(Duration::from_secs(1))
+                .with_max_delay(Duration::from_secs(60))
+                .without_max_times()
+                .with_jitter();
+            let compared = (|| self.compare()).retry(backoff).notify(|error, delay| {
+                tracing::warn!(%error, "could not compare the catalogue with the declarations; trying again in {delay:?}");
+            });
+            if let Err(error) = compared.await {
+                tracing::error!(%error, "could not compare the catalogue with the declarations");
+            }
+        }
+    }
+
+    async fn compare(&self) -> Result<(), catalog::Error> {
+        let records = self.catalog.records().await?;
+        let declared: BTreeSet<_> = self.store.names().into_iter().collect();
+        let is_watched = |namespace: &str| self.namespace.as_deref().is_none_or(|watched| watched == namespace);
+        let find = |confirmed| difference(&records, &declared, &self.origin, is_watched, confirmed);
+        let gone = match find(false) {
+            Difference::Remove(gone) => gone,
+            Difference::Held { missing, of } => {
+                if !self.confirmed.swap(false, Ordering::AcqRel) {
+                    self.metrics.removals_held(missing);
+                    tracing::error!(
+                        "{missing} of {of} repositories are no longer declared, too many at once to be believed, so their \
+                         charts are kept; if that is meant, start once with --confirm-removals"
+                    );
+                    return Ok(());
+                }
+                match find(true) {
+                    Difference::Remove(gone) => gone,
+                    Difference::Held { .. } => Vec::new(),
+                }
+            }
+        };
+        self.metrics.removals_held(0);
+        for name in gone {
+            // It may have been declared since the list was taken; the reconcile looks again.
+            self.removals.approve(name.clone());
+            self.queue.add(key(&name), Priority::LOW);
+        }
+        Ok(())
+    }
+}
+
+/// Has every repository looked at again whenever tables that had vanished were made anew. Ends with the catalogue.
+pub async fn refill(mut rebuilt: watch::Receiver<u64>, store: Store<AppRepository>, queue: Queue<Key>) {
+    while rebuilt.changed().await.is_ok() {
+        tracing::warn!("tables of the catalogue had vanished and were made anew; syncing every repository");
+        for name in store.names() {
+            queue.add(key(&name), Priority::LOW);
+        }
+    }
+}

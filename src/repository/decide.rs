@@ -1,0 +1,315 @@
+//! What to do for a repository now: a pure function of what is declared, what the database remembers, and the time.
+//!
+//! The status of the object is never asked: it only shows (and users may edit it).
+
+use jiff::Timestamp;
+
+use super::declaration::Declaration;
+use crate::catalog::{Handled, Record};
+
+/// Whether what the server and the last sync say of "unchanged" is believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// A conditional request; what is known to be the same is neither parsed nor compared.
+    Conditional,
+    /// Everything is fetched and all rows are compared: the way to repair, and to apply what changed on our side.
+    Complete,
+}
+
+/// Whose the remembered rows are, by the UID that they were written for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Identity {
+    /// Nothing is remembered.
+    New,
+    /// They are this object's.
+    Same,
+    /// They are of an object of the same name, URL and type: a restored backup, or a repository taken over. The rows stay;
+    /// what was remembered about the server does not.
+    Restored,
+    /// They are of another repository that had this name: they have to go first.
+    Another,
+}
+
+/// What to do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Syncs are held by the user.
+    Suspended,
+    /// Something is declared that can't be honoured yet; the charts stay as they are.
+    Unsupported(&'static str),
+    /// All is as it should be until the next tick.
+    Rest,
+    /// Bring the catalogue in step.
+    Sync(Mode),
+}
+
+/// Tells whose the rows are that `record` remembers.
+#[must_use]
+pub fn identity(declaration: &Declaration, record: Option<&Record>) -> Identity {
+    match record {
+        None => Identity::New,
+        Some(record) if record.uid == declaration.uid => Identity::Same,
+        Some(record) if record.url == declaration.url && record.kind == declaration.kind.as_str() => Identity::Restored,
+        Some(_) => Identity::Another,
+    }
+}
+
+/// Decides. `record` is what is remembered of this very object, so that of another identity is not handed in.
+#[must_use]
+pub fn decide(declaration: &Declaration, record: Option<&Record>, now: Timestamp) -> Decision {
+    if declaration.suspended {
+        return Decision::Suspended;
+    }
+    if let Some(what) = declaration.unsupported {
+        return Decision::Unsupported(what);
+    }
+    let Some(record) = record else { return Decision::Sync(Mode::Complete) };
+    if needs_comparison(declaration, record) {
+        return Decision::Sync(Mode::Complete);
+    }
+    if is_due(declaration, record, now) { Decision::Sync(Mode::Conditional) } else { Decision::Rest }
+}
+
+/// Whether the rows, or the user, ask that everything is fetched and compared.
+fn needs_comparison(declaration: &Declaration, record: &Record) -> bool {
+    let confirms_shrink = declaration.allow_shrink.is_some()
+        && record.refused.as_ref().is_some_and(|refused| refused.confirm == declaration.allow_shrink);
+    is_requested(declaration, &record.handled)
+        || confirms_shrink
+        || record.spec_hash.as_deref() != Some(declaration.spec_hash.as_str())
+        || record.change_key != declaration.change_key.as_str()
+        // Rows that were accepted once and are not as we left them: another writer, a restore, or tables dropped.
+        || (record.last_success.is_some() && !record.trusted)
+}
+
+/// Whether a way to ask for a resync holds another value than the one handled last. A value that is taken away asks nothing.
+#[must_use]
+pub fn is_requested(declaration: &Declaration, handled: &Handled) -> bool {
+    let requests = &declaration.requests;
+    let differs = |asked: &Option<String>, handled: &Option<String>| asked.is_some() && asked != handled;
+    handled.resync_requests.unwrap_or_default() != requests.resync_requests
+        || differs(&requests.requested_at, &handled.requested_at)
+        || differs(&requests.flux_requested_at, &handled.flux_requested_at)
+}
+
+/// What is remembered as handled once a sync for `declaration` has been tried.
+#[must_use]
+pub fn handled(declaration: &Declaration, before: &Handled) -> Handled {
+    let requests = &declaration.requests;
+    let last = if requests.requested_at.is_some() && requests.requested_at != before.requested_at {
+        requests.requested_at.clone()
+    } else if requests.flux_requested_at.is_some() && requests.flux_requested_at != before.flux_requested_at {
+        requests.flux_requested_at.clone()
+    } else {
+        before.last.clone()
+    };
+    Handled {
+        resync_requests: Some(requests.resync_requests),
+        requested_at: requests.requested_at.clone(),
+        flux_requested_at: requests.flux_requested_at.clone(),
+        last,
+    }
+}
+
+fn is_due(declaration: &Declaration, record: &Record, now: Timestamp) -> bool {
+    let Some(last) = record.last_attempt else { return true };
+    // A failure that may pass by itself is tried again whenever the queue's back-off hands the key out.
+    let retry = record.state.ready == Some(false) && !record.state.stalled;
+    // A last attempt in the future means that the clock was set back.
+    retry || last > now || declaration.cron.next_after(last).is_some_and(|tick| tick <= now)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::api::AppRepository;
+    use crate::catalog::{Refused, State};
+    use crate::repository::declaration::Defaults;
+
+    fn defaults() -> Defaults {
+        Defaults { crontab: crate::schedule::parse("*/10 * * * *").unwrap(), min_interval: Duration::from_secs(60) }
+    }
+
+    fn object(edit: impl FnOnce(&mut serde_json::Value)) -> AppRepository {
+        let mut object = serde_json::json!({
+            "apiVersion": "kubeapps.com/v1alpha1", "kind": "AppRepository",
+            "metadata": { "namespace": "default", "name": "stable", "uid": "u1", "generation": 1 },
+            "spec": { "type": "helm", "url": " https://example.com/charts " },
+        });
+        edit(&mut object);
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn declared(edit: impl FnOnce(&mut serde_json::Value)) -> Declaration {
+        Declaration::of(&object(edit), &defaults(), false)
+    }
+
+    fn at(time: &str) -> Timestamp {
+        time.parse().unwrap()
+    }
+
+    const NOW: &str = "2026-01-01T10:05:00Z";
+
+    /// A record of `declaration` as it stands after a sync at 10:00:05.
+    fn synced(declaration: &Declaration) -> Record {
+        Record {
+            name: declaration.name.clone(),
+            uid: declaration.uid.clone(),
+            url: declaration.url.clone(),
+            kind: "helm".to_owned(),
+            change_key: declaration.change_key.as_str().to_owned(),
+            spec_hash: Some(declaration.spec_hash.clone()),
+            handled: handled(declaration, &Handled::default()),
+            last_attempt: Some(at("2026-01-01T10:00:05Z")),
+            last_success: Some(at("2026-01-01T10:00:06Z")),
+            state: State { ready: Some(true), ..State::default() },
+            trusted: true,
+            ..Record::default()
+        }
+    }
+
+    #[test]
+    fn what_was_never_synced_is_synced_completely() {
+        let declaration = declared(|_| ());
+        assert_eq!(decide(&declaration, None, at(NOW)), Decision::Sync(Mode::Complete));
+    }
+
+    #[test]
+    fn between_two_ticks_nothing_is_done() {
+        let declaration = declared(|_| ());
+        assert_eq!(decide(&declaration, Some(&synced(&declaration)), at(NOW)), Decision::Rest);
+    }
+
+    #[test]
+    fn at_a_tick_it_is_synced_however_many_were_missed() {
+        let declaration = declared(|_| ());
+        for now in ["2026-01-01T10:10:00Z", "2026-03-01T00:00:00Z"] {
+            let decision = decide(&declaration, Some(&synced(&declaration)), at(now));
+            assert_eq!(decision, Decision::Sync(Mode::Conditional), "{now}");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_does_not_stop_syncs() {
+        let declaration = declared(|_| ());
+        let record = Record { last_attempt: Some(at("2030-01-01T00:00:00Z")), ..synced(&declaration) };
+        assert_eq!(decide(&declaration, Some(&record), at(NOW)), Decision::Sync(Mode::Conditional));
+    }
+
+    #[test]
+    fn each_way_to_ask_for_a_resync_is_heard_once() {
+        let record = synced(&declared(|_| ()));
+        let ways: [fn(&mut serde_json::Value); 4] = [
+            |object| object["spec"]["resyncRequests"] = 7.into(),
+            |object| {
+                object["metadata"]["annotations"] =
+                    serde_json::json!({ "apprepositories.kubeapps.com/requested-at": "now" });
+            },
+            |object| object["metadata"]["annotations"] = serde_json::json!({ "reconcile.fluxcd.io/requestedAt": "now" }),
+            |object| object["spec"]["description"] = "another".into(),
+        ];
+        for (number, way) in ways.into_iter().enumerate() {
+            let asked = declared(way);
+            assert_eq!(decide(&asked, Some(&record), at(NOW)), Decision::Sync(Mode::Complete), "way {number}");
+            assert_eq!(decide(&asked, Some(&synced(&asked)), at(NOW)), Decision::Rest, "way {number}, handled");
+        }
+    }
+
+    #[test]
+    fn the_value_handled_last_is_the_one_that_changed() {
+        let first = declared(|object| {
+            object["metadata"]["annotations"] = serde_json::json!({ "apprepositories.kubeapps.com/requested-at": "a" });
+        });
+        let after_first = handled(&first, &Handled::default());
+        assert_eq!(after_first.last.as_deref(), Some("a"));
+        let second = declared(|object| {
+            object["metadata"]["annotations"] = serde_json::json!({
+                "apprepositories.kubeapps.com/requested-at": "a", "reconcile.fluxcd.io/requestedAt": "b"
+            });
+        });
+        assert_eq!(handled(&second, &after_first).last.as_deref(), Some("b"));
+        assert_eq!(handled(&declared(|_| ()), &after_first).last.as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn a_changed_filter_or_source_is_applied_although_the_server_says_unchanged() {
+        let record = Record { change_key: "other".to_owned(), ..synced(&declared(|_| ())) };
+        assert_eq!(decide(&declared(|_| ()), Some(&record), at(NOW)), Decision::Sync(Mode::Complete));
+    }
+
+    #[test]
+    fn rows_that_others_have_touched_are_compared() {
+        let declaration = declared(|_| ());
+        let record = Record { trusted: false, ..synced(&declaration) };
+        assert_eq!(decide(&declaration, Some(&record), at(NOW)), Decision::Sync(Mode::Complete));
+    }
+
+    #[test]
+    fn a_failure_that_may_pass_is_tried_again_and_one_that_stalls_waits_for_its_tick() {
+        let declaration = declared(|_| ());
+        let failed = |stalled| Record {
+            state: State { ready: Some(false), stalled, ..State::default() },
+            ..synced(&declaration)
+        };
+        assert_eq!(decide(&declaration, Some(&failed(false)), at(NOW)), Decision::Sync(Mode::Conditional));
+        assert_eq!(decide(&declaration, Some(&failed(true)), at(NOW)), Decision::Rest);
+        assert_eq!(decide(&declaration, Some(&failed(true)), at("2026-01-01T10:10:01Z")), Decision::Sync(Mode::Conditional));
+    }
+
+    #[test]
+    fn a_confirmed_shrinking_is_taken_up_at_once_and_a_wrong_digest_is_not() {
+        let confirmed = declared(|object| {
+            object["metadata"]["annotations"] = serde_json::json!({ "apprepositories.kubeapps.com/allow-shrink": "feed" });
+        });
+        let refused = |digest: &str| Record {
+            refused: Some(Refused { confirm: Some(digest.to_owned()), ..Refused::default() }),
+            state: State { ready: Some(false), stalled: true, ..State::default() },
+            ..synced(&confirmed)
+        };
+        assert_eq!(decide(&confirmed, Some(&refused("feed")), at(NOW)), Decision::Sync(Mode::Complete));
+        assert_eq!(decide(&confirmed, Some(&refused("beef")), at(NOW)), Decision::Rest);
+    }
+
+    #[test]
+    fn a_suspended_repository_keeps_its_requests_for_later() {
+        let suspended = declared(|object| {
+            object["spec"]["suspend"] = true.into();
+            object["spec"]["resyncRequests"] = 7.into();
+        });
+        assert_eq!(decide(&suspended, Some(&synced(&declared(|_| ()))), at(NOW)), Decision::Suspended);
+    }
+
+    #[test]
+    fn what_can_not_be_honoured_yet_is_not_synced() {
+        let edits: [fn(&mut serde_json::Value); 3] = [
+            |object| object["spec"]["type"] = "oci".into(),
+            |object| object["spec"]["filterRule"] = serde_json::json!({ "jq": ".name == \"a\"" }),
+            |object| {
+                object["spec"]["auth"] =
+                    serde_json::json!({ "header": { "secretKeyRef": { "name": "secret", "key": "header" } } });
+            },
+        ];
+        for edit in edits {
+            assert!(matches!(decide(&declared(edit), None, at(NOW)), Decision::Unsupported(_)));
+        }
+        let empty = declared(|object| {
+            object["spec"]["filterRule"] = serde_json::json!({ "jq": "" });
+            object["spec"]["auth"] = serde_json::json!({});
+        });
+        assert!(matches!(decide(&empty, None, at(NOW)), Decision::Sync(_)));
+    }
+
+    #[test]
+    fn rows_belong_to_the_uid_they_were_written_for() {
+        let declaration = declared(|_| ());
+        let record = synced(&declaration);
+        assert_eq!(identity(&declaration, None), Identity::New);
+        assert_eq!(identity(&declaration, Some(&record)), Identity::Same);
+        let older = Record { uid: "u0".to_owned(), ..record };
+        assert_eq!(identity(&declaration, Some(&older)), Identity::Restored);
+        let other = Record { url: "https://example.com/other".to_owned(), ..older };
+        assert_eq!(identity(&declaration, Some(&other)), Identity::Another);
+    }
+}

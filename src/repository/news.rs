@@ -1,0 +1,163 @@
+//! What of an attempt is worth an event: what is new, or has recovered. A quiet pass is none.
+
+use super::declaration::Declaration;
+use super::execute::Verdict;
+use super::origin::News;
+use crate::catalog::Record;
+use crate::source::index::Skipped;
+
+/// How many of the entries left out an event names.
+const NAMED: usize = 5;
+
+/// The news of an attempt. `before` is what was remembered when it began.
+#[must_use]
+pub fn of(declaration: &Declaration, before: Option<&Record>, after: &Record, verdict: &Verdict) -> Vec<News> {
+    let mut news = Vec::new();
+    let is_new_spec = before.and_then(|record| record.spec_hash.as_deref()) != Some(declaration.spec_hash.as_str());
+    if let Some(error) = declaration.interval_error.as_ref().filter(|_| is_new_spec) {
+        news.push(News { warning: true, reason: "InvalidInterval", note: format!("{error}; the default is used") });
+    }
+    let recovered = before.is_some_and(|record| record.state.ready == Some(false));
+    match verdict {
+        Verdict::NotModified => {
+            if recovered {
+                news.push(succeeded(format!("Recovered: {}", after.state.message)));
+            }
+        }
+        Verdict::Synced { committed, skipped } => {
+            let changes = committed.added + committed.changed + committed.removed;
+            if changes > 0 || recovered || before.is_none_or(|record| record.last_success.is_none()) {
+                let (added, changed, removed) = (committed.added, committed.changed, committed.removed);
+                news.push(succeeded(format!(
+                    "{added} charts added, {changed} changed, {removed} removed: {}",
+                    after.state.message
+                )));
+            }
+            let skipped_before = before.and_then(|record| skipped_of(record));
+            if skipped.count > 0 && skipped_before != skipped_of(after) {
+                news.push(News { warning: true, reason: "ChartsSkipped", note: skipped_note(skipped) });
+            }
+        }
+        Verdict::Failed(failed) => {
+            let told = before.is_some_and(|record| record.state.ready == Some(false) && record.state.reason == failed.reason);
+            if !told {
+                let reason = match failed.reason.as_str() {
+                    super::SHRINK_REFUSED => super::SHRINK_REFUSED,
+                    _ if failed.transient => "SyncFailed",
+                    _ => "SyncStalled",
+                };
+                news.push(News { warning: true, reason, note: format!("{}: {}", failed.reason, failed.message) });
+            }
+        }
+    }
+    news
+}
+
+fn succeeded(note: String) -> News {
+    News { warning: false, reason: "SyncSucceeded", note }
+}
+
+/// What was left out, as it is remembered: the same list twice is no news.
+fn skipped_of(record: &Record) -> Option<&serde_json::Value> {
+    record.last_sync.as_ref().and_then(|account| account.get("skipped"))
+}
+
+fn skipped_note(skipped: &Skipped) -> String {
+    let named: Vec<String> = (skipped.first.iter().take(NAMED))
+        .map(|skip| match &skip.version {
+            Some(version) => format!("{} {version}: {}", skip.chart, skip.reason),
+            None => format!("{}: {}", skip.chart, skip.reason),
+        })
+        .collect();
+    let more = skipped.count.saturating_sub(named.len() as u64);
+    let tail = if more > 0 { format!("; and {more} more") } else { String::new() };
+    format!("{} entries of the index were left out: {}{tail}", skipped.count, named.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::catalog::{Committed, RepositoryName, State};
+    use crate::repository::declaration::{Defaults, Kind};
+    use crate::repository::execute::Failed;
+    use crate::source::index::Skip;
+
+    fn declaration() -> Declaration {
+        let defaults =
+            Defaults { crontab: crate::schedule::parse("*/10 * * * *").unwrap(), min_interval: Duration::from_secs(60) };
+        let name = RepositoryName { namespace: "default".to_owned(), name: "stable".to_owned() };
+        Declaration::one_shot(name, "https://example.com", Kind::Helm, None, &defaults)
+    }
+
+    fn record(ready: bool, reason: &str) -> Record {
+        Record {
+            spec_hash: Some(declaration().spec_hash),
+            last_success: Some(jiff::Timestamp::UNIX_EPOCH),
+            state: State { ready: Some(ready), reason: reason.to_owned(), ..State::default() },
+            ..Record::default()
+        }
+    }
+
+    fn failed(reason: &str, transient: bool) -> Verdict {
+        Verdict::Failed(Failed { reason: reason.to_owned(), message: "it broke".to_owned(), transient, retry_after: None })
+    }
+
+    fn synced(added: u64) -> Verdict {
+        Verdict::Synced { committed: Committed { added, ..Committed::default() }, skipped: Skipped::default() }
+    }
+
+    fn reasons(before: Option<&Record>, after: &Record, verdict: &Verdict) -> Vec<&'static str> {
+        of(&declaration(), before, after, verdict).into_iter().map(|news| news.reason).collect()
+    }
+
+    #[test]
+    fn a_quiet_pass_is_no_news() {
+        let ready = record(true, "Synced");
+        assert!(reasons(Some(&ready), &ready, &Verdict::NotModified).is_empty());
+        assert!(reasons(Some(&ready), &ready, &synced(0)).is_empty());
+    }
+
+    #[test]
+    fn the_first_sync_a_change_and_a_recovery_are_news() {
+        let (ready, broken) = (record(true, "Synced"), record(false, "NotFound"));
+        assert_eq!(reasons(None, &ready, &synced(0)), ["SyncSucceeded"]);
+        assert_eq!(reasons(Some(&ready), &ready, &synced(1)), ["SyncSucceeded"]);
+        assert_eq!(reasons(Some(&broken), &ready, &Verdict::NotModified), ["SyncSucceeded"]);
+    }
+
+    #[test]
+    fn a_failure_is_told_once_for_each_cause() {
+        let (ready, broken) = (record(true, "Synced"), record(false, "NotFound"));
+        assert_eq!(reasons(Some(&ready), &broken, &failed("NotFound", false)), ["SyncStalled"]);
+        assert!(reasons(Some(&broken), &broken, &failed("NotFound", false)).is_empty());
+        assert_eq!(reasons(Some(&broken), &broken, &failed("Timeout", true)), ["SyncFailed"]);
+        assert_eq!(reasons(Some(&ready), &broken, &failed("ShrinkRefused", false)), ["ShrinkRefused"]);
+    }
+
+    #[test]
+    fn entries_left_out_are_told_when_the_list_changes() {
+        let skip = Skip { chart: "bad".to_owned(), version: Some("1".to_owned()), reason: "it is null".to_owned() };
+        let skipped = Skipped { count: 7, first: vec![skip] };
+        let verdict = Verdict::Synced { committed: Committed::default(), skipped };
+        let before = record(true, "Synced");
+        let after = Record { last_sync: Some(json!({ "skipped": [{ "chart": "bad" }] })), ..before.clone() };
+        let news = of(&declaration(), Some(&before), &after, &verdict);
+        assert_eq!(news.len(), 1);
+        assert_eq!(news[0].reason, "ChartsSkipped");
+        assert!(news[0].note.ends_with("bad 1: it is null; and 6 more"), "{}", news[0].note);
+        assert!(reasons(Some(&after), &after, &verdict).is_empty());
+    }
+
+    #[test]
+    fn an_interval_that_is_not_used_is_told_when_the_spec_changes() {
+        let declaration = Declaration { interval_error: Some("spec.interval can't be used".to_owned()), ..declaration() };
+        let ready = record(true, "Synced");
+        let told = |before| of(&declaration, before, &ready, &Verdict::NotModified);
+        assert_eq!(told(None)[0].reason, "InvalidInterval");
+        assert!(told(Some(&ready)).is_empty());
+    }
+}

@@ -1,0 +1,335 @@
+//! The reconcile of an AppRepository: look, decide, attempt, report.
+//!
+//! ```text
+//!  not in the store ───────────► cleanup (if the removal is approved)
+//!  being deleted ──────────────► cleanup, then the finalizer is taken off
+//!  can't be decoded ───────────► reported
+//!  declared ─► finalizer ─► schedule ─► identity ─► decide ─► attempt ─► status, events
+//! ```
+//! Each step may be the last before the process dies: the finalizer stands before the first row is written, rows and their
+//! bookkeeping are one transaction, and the status is derived from them anew by the next reconcile.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+
+use super::activity::Activity;
+use super::decide::{Decision, Identity, Mode, decide, identity};
+use super::declaration::{Declaration, Defaults};
+use super::execute::{Attempt, AttemptError, Execute, Failed, Finished, Verdict};
+use super::metrics::Metrics;
+use super::news;
+use super::origin::{News, Origin, OriginError};
+use super::removals::Removals;
+use super::status::{self, Facts, Phase};
+use crate::api::AppRepository;
+use crate::catalog::{self, Catalog, Handled, Record, State};
+use crate::controller::{Failure, Key, Outcome, Reconcile};
+use crate::informer::{ObjectName, Seen, Store};
+use crate::queue::{Backoff, Priority};
+use crate::schedule::{self, Schedule};
+
+/// How soon, and how late, a sync that failed is tried again. The next tick may come sooner.
+const SYNC_BACKOFF: Backoff = Backoff { base: Duration::from_secs(5), cap: Duration::from_secs(15 * 60) };
+
+/// What reconciles work with.
+pub struct Reconciler {
+    /// The declarations.
+    pub store: Store<AppRepository>,
+    /// Where they come from.
+    pub origin: Origin,
+    /// The database.
+    pub catalog: Catalog,
+    /// What makes attempts.
+    pub executor: Arc<dyn Execute>,
+    /// What brings keys back when a sync is due; nothing, where each repository is synced just once.
+    pub schedule: Option<Schedule<ObjectName>>,
+    /// What the declarations that say nothing get.
+    pub defaults: Defaults,
+    /// The syncs under way.
+    pub activity: Activity,
+    /// What may be removed.
+    pub removals: Removals,
+    /// The figures.
+    pub metrics: Metrics,
+    /// What was written last of each status.
+    pub written: Written,
+    /// Cancelled when the process is to end: what is still queued is then left for the next start.
+    pub stopping: CancellationToken,
+}
+
+/// Digests of the statuses written last: the store may not show them yet, and what it shows must not be taken for what is there.
+#[derive(Debug, Default)]
+pub struct Written(Mutex<HashMap<ObjectName, u64>>);
+
+impl Written {
+    /// Whether something else than `fingerprint` was written last.
+    fn differs(&self, name: &ObjectName, fingerprint: u64) -> bool {
+        self.lock().get(name).is_some_and(|written| *written != fingerprint)
+    }
+
+    fn note(&self, name: ObjectName, fingerprint: u64) {
+        self.lock().insert(name, fingerprint);
+    }
+
+    /// Takes the memory of an object away that is gone.
+    pub(super) fn forget(&self, name: &ObjectName) {
+        self.lock().remove(name);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectName, u64>> {
+        // The map is whole between any two statements, so a panic elsewhere leaves nothing to mend.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Reconcile for Reconciler {
+    fn reconcile<'a>(&'a self, key: &'a Key, _priority: Priority) -> BoxFuture<'a, Result<Outcome, Failure>> {
+        let name = ObjectName { namespace: key.namespace.clone(), name: key.name.clone() };
+        async move { self.look_at(&name, false).await }.boxed()
+    }
+}
+
+impl Reconciler {
+    /// Syncs what `name` declares although it may not be due, as `run --once` does.
+    ///
+    /// # Errors
+    /// The same as a reconcile's.
+    pub async fn sync_now(&self, name: &ObjectName) -> Result<Outcome, Failure> {
+        self.look_at(name, true).await
+    }
+
+    async fn look_at(&self, name: &ObjectName, forced: bool) -> Result<Outcome, Failure> {
+        if self.stopping.is_cancelled() {
+            return Ok(Outcome::Done);
+        }
+        match self.store.get(name) {
+            None => self.clean_up_gone(name).await,
+            Some(seen) if seen.meta().deletion_timestamp.is_some() => self.clean_up_deleted(name, seen.meta()).await,
+            Some(Seen::Undecodable { meta, error }) => self.report_undecodable(&meta, &error).await,
+            Some(Seen::Object(object)) => self.declared(name, &object, forced).await,
+        }
+    }
+
+    async fn declared(&self, name: &ObjectName, object: &AppRepository, forced: bool) -> Result<Outcome, Failure> {
+        let declaration = Declaration::of(object, &self.defaults, self.origin.is_folder());
+        self.origin.add_finalizer(&object.metadata).await.or_else(gone_is_done)?;
+        self.keep_schedule(name, &declaration);
+        let (record, expected_uid) = match self.remembered(&declaration).await {
+            Ok(remembered) => remembered,
+            Err(error) => return self.database_away(object, &declaration, None, &error).await,
+        };
+        let now = Timestamp::now();
+        if let Some(record) = &record {
+            self.metrics.observe(record);
+        }
+        let decision = match decide(&declaration, record.as_ref(), now) {
+            Decision::Rest if forced => Decision::Sync(Mode::Conditional),
+            decision => decision,
+        };
+        match decision {
+            Decision::Suspended | Decision::Rest => {
+                self.write_status(object, &declaration, record.as_ref(), None, Phase::Settled).await?;
+                Ok(Outcome::Done)
+            }
+            Decision::Unsupported(what) => self.unsupported(object, &declaration, record, expected_uid, what).await,
+            Decision::Sync(mode) => {
+                let attempt = Attempt { declaration, previous: record, expected_uid, mode, started: now };
+                self.attempt(name, object, attempt).await
+            }
+        }
+    }
+
+    /// Brings keys back at the declared times.
+    fn keep_schedule(&self, name: &ObjectName, declaration: &Declaration) {
+        let Some(schedule) = &self.schedule else { return };
+        let gap = declaration.cron.gap_after(Timestamp::now());
+        schedule.set(name.clone(), &declaration.cron, schedule::jitter(&declaration.uid, gap));
+    }
+
+    /// What the database remembers of this very object, and the UID that it holds.
+    async fn remembered(&self, declaration: &Declaration) -> Result<(Option<Record>, Option<String>), catalog::Error> {
+        let Some(record) = self.catalog.record(&declaration.name).await? else { return Ok((None, None)) };
+        let expected_uid = Some(record.uid.clone());
+        match identity(declaration, Some(&record)) {
+            Identity::New | Identity::Same => Ok((Some(record), expected_uid)),
+            Identity::Restored => Ok((Some(restored(record)), expected_uid)),
+            Identity::Another => {
+                tracing::info!(repository = %declaration.name, "removing the charts of an earlier repository of this name");
+                self.catalog.remove(&declaration.name, expected_uid.as_deref()).await?;
+                Ok((None, None))
+            }
+        }
+    }
+
+    async fn attempt(&self, name: &ObjectName, object: &AppRepository, attempt: Attempt) -> Result<Outcome, Failure> {
+        let declaration = attempt.declaration.clone();
+        let previous = attempt.previous.clone();
+        let shown = object.status.as_ref().and_then(|status| status.observed_generation);
+        if previous.is_none() || shown != declaration.generation {
+            self.write_status(object, &declaration, previous.as_ref(), None, Phase::Syncing).await?;
+        }
+        let running = self.activity.begin(name);
+        let timer = self.metrics.start();
+        let finished = self.executor.attempt(attempt, running.token().clone()).await;
+        drop(running);
+        let Finished { record, verdict } = match finished {
+            Ok(finished) => finished,
+            // Whatever cancelled it has put the key back into the queue.
+            Err(AttemptError::Cancelled) => return Ok(Outcome::Done),
+            Err(AttemptError::Catalog(catalog::Error::Superseded { .. })) => return Ok(Outcome::Requeue),
+            Err(AttemptError::Catalog(error)) => {
+                timer.ended("database");
+                return self.database_away(object, &declaration, previous.as_ref(), &error).await;
+            }
+        };
+        timer.ended(match &verdict {
+            Verdict::NotModified => "not_modified",
+            Verdict::Synced { .. } => "success",
+            Verdict::Failed(failed) if failed.transient => "error",
+            Verdict::Failed(_) => "stalled",
+        });
+        self.metrics.observe(&record);
+        for news in news::of(&declaration, previous.as_ref(), &record, &verdict) {
+            self.origin.publish(&object.metadata, news).await;
+        }
+        self.write_status(object, &declaration, Some(&record), None, Phase::Settled).await?;
+        match verdict {
+            Verdict::NotModified | Verdict::Synced { .. } => Ok(Outcome::Done),
+            Verdict::Failed(failed) => Err(retry(&declaration, failed)),
+        }
+    }
+
+    /// Remembers, once, that something is declared that can't be honoured yet. The charts stay as they are.
+    async fn unsupported(
+        &self,
+        object: &AppRepository,
+        declaration: &Declaration,
+        record: Option<Record>,
+        expected_uid: Option<String>,
+        what: &'static str,
+    ) -> Result<Outcome, Failure> {
+        let state = State {
+            ready: Some(false),
+            stalled: true,
+            reason: super::NOT_SUPPORTED_YET.to_owned(),
+            message: format!("{what}; the charts stay as they are"),
+            failures: 1,
+        };
+        let mut remembered = record.unwrap_or_else(|| Record {
+            name: declaration.name.clone(),
+            url: declaration.url.clone(),
+            kind: declaration.kind.as_str().to_owned(),
+            ..Record::default()
+        });
+        if remembered.state != state || remembered.uid != declaration.uid {
+            remembered.uid.clone_from(&declaration.uid);
+            remembered.origin = self.origin.id().to_owned();
+            remembered.state = state;
+            if let Err(error) = self.catalog.save(&remembered, expected_uid.as_deref(), None).await {
+                return self.database_away(object, declaration, Some(&remembered), &error).await;
+            }
+            let news = News { warning: true, reason: super::NOT_SUPPORTED_YET, note: remembered.state.message.clone() };
+            self.origin.publish(&object.metadata, news).await;
+        }
+        self.write_status(object, declaration, Some(&remembered), None, Phase::Settled).await?;
+        Err(Failure::Terminal { message: remembered.state.message })
+    }
+
+    /// The database can't be read or written: the object says so, and everything is tried again.
+    async fn database_away(
+        &self,
+        object: &AppRepository,
+        declaration: &Declaration,
+        record: Option<&Record>,
+        error: &catalog::Error,
+    ) -> Result<Outcome, Failure> {
+        let state = State {
+            ready: Some(false),
+            stalled: false,
+            reason: "DatabaseUnavailable".to_owned(),
+            message: error.to_string(),
+            failures: 1,
+        };
+        self.write_status(object, declaration, record, Some(&state), Phase::Settled).await?;
+        let failed = Failed { reason: state.reason, message: state.message, transient: true, retry_after: None };
+        Err(retry(declaration, failed))
+    }
+
+    async fn write_status(
+        &self,
+        object: &AppRepository,
+        declaration: &Declaration,
+        record: Option<&Record>,
+        unrecorded: Option<&State>,
+        phase: Phase,
+    ) -> Result<(), Failure> {
+        if !self.origin.has_status().await.or_else(|error| gone_is_done(error).map(|()| false))? {
+            return Ok(());
+        }
+        let facts = Facts {
+            generation: declaration.generation,
+            suspended: declaration.suspended,
+            record,
+            unrecorded,
+            phase,
+            now: Timestamp::now(),
+        };
+        let before = object.status.as_ref();
+        let status = status::build(&facts, before);
+        let name = ObjectName::from(&declaration.name);
+        let fingerprint = status::fingerprint(&status);
+        if status::is_news(before, &status) || self.written.differs(&name, fingerprint) {
+            self.origin.write_status(&object.metadata, &status).await.or_else(gone_is_done)?;
+            self.written.note(name, fingerprint);
+        }
+        Ok(())
+    }
+}
+
+/// What may still be believed of a repository whose object was made anew: its rows, but nothing about the server.
+fn restored(record: Record) -> Record {
+    Record {
+        etag: None,
+        last_modified: None,
+        index_digest: String::new(),
+        baseline: None,
+        refused: None,
+        handled: Handled::default(),
+        change_key: String::new(),
+        last_attempt: None,
+        ..record
+    }
+}
+
+/// Nobody is left to tell, which is no reason to try again.
+pub(super) fn gone_is_done(error: OriginError) -> Result<(), Failure> {
+    match error {
+        OriginError::Gone => Ok(()),
+        error => Err(Failure::Transient {
+            message: error.to_string(),
+            backoff: Backoff::CONFLICT,
+            at_least: Duration::ZERO,
+            at_most: Duration::MAX,
+        }),
+    }
+}
+
+fn retry(declaration: &Declaration, failed: Failed) -> Failure {
+    if !failed.transient {
+        return Failure::Terminal { message: failed.message };
+    }
+    let now = Timestamp::now();
+    let until_tick = declaration
+        .cron
+        .next_after(now)
+        .and_then(|tick| Duration::try_from(tick.duration_since(now)).ok())
+        .unwrap_or(Duration::MAX);
+    let at_least = failed.retry_after.unwrap_or_default();
+    Failure::Transient { message: failed.message, backoff: SYNC_BACKOFF, at_least, at_most: until_tick.max(at_least) }
+}

@@ -1,0 +1,192 @@
+//! From a decoded chart to the row that Kubeapps' API server reads, and the spool that holds rows until they are written.
+
+use std::collections::HashSet;
+use std::io::{self, BufRead, BufReader, Seek, Write};
+use std::path::Path;
+
+use tempfile::SpooledTempFile;
+
+use super::declaration::Declaration;
+use crate::catalog::{ChartInfo, ChartRow, ChartVersion, Maintainer, RepoRef};
+use crate::source::index::Chart;
+
+/// Rows up to this many bytes of JSON wait in memory, more in an unlinked temporary file.
+const IN_MEMORY: usize = 16 * 1024 * 1024;
+
+/// The name of a chart as Kubeapps keeps it: escaped as a path segment and unescaped again, but for the slash. So
+/// `project/chart` becomes `project%2Fchart`, and the identifier of a chart has exactly one slash.
+#[must_use]
+pub fn stored_name(name: &str) -> String {
+    // The round trip through escaping leaves every character as it was, except that a literal `%2F` can't be told from an
+    // escaped slash any more; that is how Kubeapps has it.
+    name.replace('/', "%2F")
+}
+
+/// The row of `chart` in the catalogue.
+#[must_use]
+pub fn row(declaration: &Declaration, chart: Chart) -> ChartRow {
+    let name = stored_name(&chart.name);
+    let id = format!("{}/{name}", declaration.name.name);
+    ChartRow {
+        chart_id: id.clone(),
+        info: ChartInfo {
+            id,
+            name,
+            repo: RepoRef {
+                namespace: declaration.name.namespace.clone(),
+                name: declaration.name.name.clone(),
+                url: declaration.url.clone(),
+                // Kubeapps never fills it for Helm repositories.
+                r#type: String::new(),
+            },
+            description: chart.description,
+            home: chart.home,
+            keywords: chart.keywords,
+            maintainers: chart
+                .maintainers
+                .into_iter()
+                .map(|m| Maintainer { name: m.name, email: m.email, url: m.url })
+                .collect(),
+            sources: chart.sources,
+            icon: chart.icon,
+            raw_icon: None,
+            icon_content_type: String::new(),
+            category: chart.category,
+            chart_versions: chart
+                .versions
+                .into_iter()
+                .map(|v| ChartVersion {
+                    version: v.version,
+                    app_version: v.app_version,
+                    created: v.created,
+                    digest: v.digest,
+                    urls: v.urls,
+                    ..ChartVersion::default()
+                })
+                .collect(),
+        },
+    }
+}
+
+/// Rows on their way to the catalogue: everything is fetched, decoded and judged before a transaction is opened, so they wait
+/// here, in memory while they are few and in an unlinked temporary file when they are many.
+pub struct Spool {
+    file: SpooledTempFile,
+    seen: HashSet<String>,
+    versions: u64,
+}
+
+impl Spool {
+    /// An empty spool; `folder` is where a temporary file would be, the system's own place by default.
+    #[must_use]
+    pub fn new(folder: Option<&Path>) -> Self {
+        let file = match folder {
+            Some(folder) => tempfile::spooled_tempfile_in(IN_MEMORY, folder),
+            None => tempfile::spooled_tempfile(IN_MEMORY),
+        };
+        Self { file, seen: HashSet::new(), versions: 0 }
+    }
+
+    /// Adds a row, unless one of the same identifier was added before: the first counts.
+    ///
+    /// # Errors
+    /// The temporary file can't be written.
+    pub fn push(&mut self, row: &ChartRow) -> io::Result<Pushed> {
+        if !self.seen.insert(row.chart_id.clone()) {
+            return Ok(Pushed::Duplicate);
+        }
+        self.versions += row.info.chart_versions.len() as u64;
+        serde_json::to_writer(&mut self.file, &row.info)?;
+        self.file.write_all(b"\n")?;
+        Ok(Pushed::Added)
+    }
+
+    /// How many rows were added.
+    #[must_use]
+    pub fn charts(&self) -> u64 {
+        self.seen.len() as u64
+    }
+
+    /// How many versions they hold.
+    #[must_use]
+    pub fn versions(&self) -> u64 {
+        self.versions
+    }
+
+    /// The rows in the order in which they were added.
+    ///
+    /// # Errors
+    /// The temporary file can't be read.
+    pub fn into_rows(mut self) -> io::Result<impl Iterator<Item = io::Result<ChartRow>> + Send> {
+        self.file.rewind()?;
+        let lines = BufReader::with_capacity(64 * 1024, self.file).lines();
+        Ok(lines.map(|line| {
+            let info: ChartInfo = serde_json::from_str(&line?)?;
+            Ok(ChartRow { chart_id: info.id.clone(), info })
+        }))
+    }
+}
+
+/// What became of a row that was pushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pushed {
+    /// It is new.
+    Added,
+    /// A row of the same identifier is there already.
+    Duplicate,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::RepositoryName;
+
+    fn spooled(id: &str) -> ChartRow {
+        ChartRow { chart_id: id.to_owned(), info: ChartInfo { id: id.to_owned(), ..ChartInfo::default() } }
+    }
+
+    #[test]
+    fn an_identifier_has_exactly_one_slash() {
+        assert_eq!(stored_name("project/chart"), "project%2Fchart");
+        assert_eq!(stored_name("a b"), "a b");
+        assert_eq!(stored_name("o'neill"), "o'neill");
+    }
+
+    #[test]
+    fn rows_come_out_as_they_went_in_and_the_first_of_two_counts() {
+        let mut spool = Spool::new(None);
+        assert_eq!(spool.push(&spooled("r/a")).unwrap(), Pushed::Added);
+        assert_eq!(spool.push(&spooled("r/b\nwith a line")).unwrap(), Pushed::Added);
+        assert_eq!(spool.push(&spooled("r/a")).unwrap(), Pushed::Duplicate);
+        assert_eq!(spool.charts(), 2);
+        let rows: Vec<ChartRow> = spool.into_rows().unwrap().map(Result::unwrap).collect();
+        assert_eq!(rows, [spooled("r/a"), spooled("r/b\nwith a line")]);
+    }
+
+    #[test]
+    fn a_row_has_the_shape_that_kubeapps_reads() {
+        let defaults = crate::repository::declaration::Defaults {
+            crontab: crate::schedule::parse("@hourly").unwrap(),
+            min_interval: std::time::Duration::from_secs(60),
+        };
+        let name = RepositoryName { namespace: "kubeapps".to_owned(), name: "bitnami".to_owned() };
+        let kind = crate::repository::declaration::Kind::Helm;
+        let declaration = Declaration::one_shot(name, " https://charts.bitnami.com/bitnami ", kind, None, &defaults);
+        let chart = Chart { name: "team/wordpress".to_owned(), ..Chart::default() };
+        let row = row(&declaration, chart);
+        assert_eq!(row.chart_id, "bitnami/team%2Fwordpress");
+        let json = serde_json::to_value(&row.info).unwrap();
+        assert_eq!(json["ID"], "bitnami/team%2Fwordpress");
+        assert_eq!(json["name"], "team%2Fwordpress");
+        assert_eq!(
+            json["repo"],
+            serde_json::json!({
+                "namespace": "kubeapps", "name": "bitnami", "url": "https://charts.bitnami.com/bitnami", "type": ""
+            })
+        );
+        // The reader groups by it and can't read a null.
+        assert_eq!(json["category"], "");
+        assert!(json["keywords"].is_null());
+        assert_eq!(json["maintainers"], serde_json::json!([]));
+    }
+}

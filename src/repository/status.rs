@@ -1,0 +1,323 @@
+//! The status of an AppRepository in kstatus' sense: built as a whole from what is known, compared, and written only if it
+//! says something new.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use jiff::{Timestamp, Unit};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+use crate::api::{AppRepositoryStatus, LastSync};
+use crate::catalog::{Record, State};
+
+/// Ready: the charts are in step with the repository.
+pub const READY: &str = "Ready";
+/// Reconciling: work is under way, or will be tried again by itself. Present only when true.
+pub const RECONCILING: &str = "Reconciling";
+/// Stalled: nothing will change by itself; the message says what to do. Present only when true.
+pub const STALLED: &str = "Stalled";
+
+/// A status that differs by nothing but times is written again once it is this old.
+const REFRESH_SECONDS: i64 = 3600;
+/// The longest message of a condition that the API server lets in has 32,768 bytes; ours stay readable.
+const MAX_MESSAGE: usize = 1024;
+
+/// What the reconciler knows of the repository at this moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// A sync is about to start.
+    Syncing,
+    /// There is nothing more to do for now.
+    Settled,
+}
+
+/// What a status is built from.
+pub struct Facts<'a> {
+    /// The generation that was read.
+    pub generation: Option<i64>,
+    /// Whether syncs are held by the user.
+    pub suspended: bool,
+    /// What the database remembers; nothing, where the repository was never synced or the database was lost.
+    pub record: Option<&'a Record>,
+    /// What was found just now, where it could not be recorded: the database is away.
+    pub unrecorded: Option<&'a State>,
+    /// What is happening.
+    pub phase: Phase,
+    /// The time of a transition, if there is one.
+    pub now: Timestamp,
+}
+
+/// Builds the status that `facts` call for; `before` gives the transition times that stay.
+#[must_use]
+pub fn build(facts: &Facts<'_>, before: Option<&AppRepositoryStatus>) -> AppRepositoryStatus {
+    let state = facts.unrecorded.or(facts.record.map(|record| &record.state)).filter(|state| state.ready.is_some());
+    let mut conditions = Conditions { facts, before, list: Vec::new() };
+    match state {
+        Some(state) => known(&mut conditions, state, facts),
+        None => unknown(&mut conditions, facts, before),
+    }
+    let ready = conditions.list.first();
+    let status = ready.map(|ready| match ready.status.as_str() {
+        "True" => "Ready".to_owned(),
+        "False" => format!("Failed: {}", ready.message),
+        _ => "Syncing".to_owned(),
+    });
+    AppRepositoryStatus {
+        status,
+        observed_generation: facts.generation,
+        last_handled_reconcile_at: facts.record.and_then(|record| record.handled.last.clone()),
+        last_sync_time: facts
+            .record
+            .and_then(|record| record.last_success)
+            .map(to_seconds)
+            .map(Time)
+            .or_else(|| before.and_then(|before| before.last_sync_time.clone())),
+        suspended: facts.suspended.then_some(true),
+        last_sync: facts.record.and_then(last_sync),
+        conditions: conditions.list,
+    }
+}
+
+/// Whether `new` says anything that `old` does not, times left out; or is only the later word of the two, and an hour later.
+#[must_use]
+pub fn is_news(old: Option<&AppRepositoryStatus>, new: &AppRepositoryStatus) -> bool {
+    let Some(old) = old else { return true };
+    let age = match (&old.last_sync_time, &new.last_sync_time) {
+        (Some(old), Some(new)) => new.0.as_second() - old.0.as_second(),
+        (None, None) => 0,
+        _ => return true,
+    };
+    age > REFRESH_SECONDS || without_times(old) != without_times(new)
+}
+
+/// A digest of what `status` says, times left out: to know what was written last although the store may not show it yet.
+#[must_use]
+pub fn fingerprint(status: &AppRepositoryStatus) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    // Statuses hold string keys and finite numbers only, for which JSON can't fail.
+    serde_json::to_vec(&without_times(status)).unwrap_or_default().hash(&mut hasher);
+    hasher.finish()
+}
+
+fn without_times(status: &AppRepositoryStatus) -> AppRepositoryStatus {
+    let mut status = status.clone();
+    status.last_sync_time = None;
+    if let Some(last_sync) = &mut status.last_sync {
+        last_sync.duration.clear();
+    }
+    for condition in &mut status.conditions {
+        condition.last_transition_time = Time(Timestamp::UNIX_EPOCH);
+    }
+    status
+}
+
+/// The last attempt has left its verdict.
+fn known(conditions: &mut Conditions<'_>, state: &State, facts: &Facts<'_>) {
+    let working = facts.phase == Phase::Syncing;
+    if state.ready == Some(true) {
+        conditions.push(READY, "True", &state.reason, &state.message);
+        if working {
+            conditions.push(RECONCILING, "True", "Syncing", "The repository is being synced.");
+        }
+        return;
+    }
+    let served = facts.record.and_then(|record| record.last_success);
+    let message = match served {
+        Some(time) => {
+            format!("{} The charts of {} are still served.", sentence(&state.message), to_seconds(time))
+        }
+        None => sentence(&state.message),
+    };
+    conditions.push(READY, "False", &state.reason, &message);
+    if working {
+        conditions.push(RECONCILING, "True", "Syncing", "The repository is being synced.");
+    } else if state.stalled {
+        conditions.push(STALLED, "True", &state.reason, &message);
+    } else if !facts.suspended {
+        conditions.push(RECONCILING, "True", "Retrying", "It is tried again by itself, with growing pauses.");
+    }
+}
+
+/// Nothing is remembered: the repository is new, or the catalogue was lost.
+fn unknown(conditions: &mut Conditions<'_>, facts: &Facts<'_>, before: Option<&AppRepositoryStatus>) {
+    let was_synced = before.is_some_and(|before| before.last_sync_time.is_some());
+    let (reason, message) = if was_synced {
+        ("CatalogueRebuilding", "The catalogue has lost the charts of this repository; they are being fetched again.")
+    } else if facts.suspended {
+        ("Suspended", "The repository was never synced, and its syncs are suspended.")
+    } else {
+        ("Syncing", "The repository is being synced for the first time.")
+    };
+    conditions.push(READY, "Unknown", reason, message);
+    if !facts.suspended {
+        conditions.push(RECONCILING, "True", reason, message);
+    }
+}
+
+/// `message` as a sentence: with a capital and a full stop.
+fn sentence(message: &str) -> String {
+    let mut chars = message.chars();
+    let first = chars.next().map(|c| c.to_uppercase().to_string()).unwrap_or_default();
+    let rest = chars.as_str();
+    let stop = if rest.ends_with(['.', '!', '?']) { "" } else { "." };
+    format!("{first}{rest}{stop}")
+}
+
+/// The record's own account of the last sync that brought the catalogue in step. One written by another version that can't be
+/// read is left out until the next sync.
+fn last_sync(record: &Record) -> Option<LastSync> {
+    record.last_sync.as_ref().and_then(|value| serde_json::from_value(value.clone()).ok())
+}
+
+/// Kubernetes' times have whole seconds.
+fn to_seconds(time: Timestamp) -> Timestamp {
+    time.round(Unit::Second).unwrap_or(time)
+}
+
+struct Conditions<'a> {
+    facts: &'a Facts<'a>,
+    before: Option<&'a AppRepositoryStatus>,
+    list: Vec<Condition>,
+}
+
+impl Conditions<'_> {
+    fn push(&mut self, type_: &str, status: &str, reason: &str, message: &str) {
+        let same = self
+            .before
+            .and_then(|before| before.conditions.iter().find(|c| c.type_ == type_ && c.status == status));
+        self.list.push(Condition {
+            type_: type_.to_owned(),
+            status: status.to_owned(),
+            reason: reason.to_owned(),
+            message: crate::text::truncate(message, MAX_MESSAGE),
+            observed_generation: self.facts.generation,
+            last_transition_time: same
+                .map_or_else(|| Time(to_seconds(self.facts.now)), |condition| condition.last_transition_time.clone()),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::Handled;
+
+    fn at(time: &str) -> Timestamp {
+        time.parse().unwrap()
+    }
+
+    fn state(ready: bool, stalled: bool, reason: &str) -> State {
+        State { ready: Some(ready), stalled, reason: reason.to_owned(), message: "the server said 404".to_owned(), failures: 0 }
+    }
+
+    fn record(state: State) -> Record {
+        Record {
+            state,
+            last_success: Some(at("2026-01-01T10:00:00.4Z")),
+            handled: Handled { last: Some("now".to_owned()), ..Handled::default() },
+            ..Record::default()
+        }
+    }
+
+    fn facts(record: Option<&Record>) -> Facts<'_> {
+        Facts { generation: Some(3), suspended: false, record, unrecorded: None, phase: Phase::Settled, now: at("2026-01-01T11:00:00Z") }
+    }
+
+    /// Type, status and reason of each condition.
+    fn shape(status: &AppRepositoryStatus) -> Vec<(&str, &str, &str)> {
+        status.conditions.iter().map(|c| (c.type_.as_str(), c.status.as_str(), c.reason.as_str())).collect()
+    }
+
+    #[test]
+    fn never_synced_is_unknown_and_reconciling() {
+        let status = build(&facts(None), None);
+        assert_eq!(shape(&status), [("Ready", "Unknown", "Syncing"), ("Reconciling", "True", "Syncing")]);
+        assert_eq!(status.observed_generation, Some(3));
+        assert!(status.conditions.iter().all(|condition| condition.observed_generation == Some(3)));
+    }
+
+    #[test]
+    fn synced_is_ready_and_nothing_else() {
+        let record = record(state(true, false, "Synced"));
+        let status = build(&facts(Some(&record)), None);
+        assert_eq!(shape(&status), [("Ready", "True", "Synced")]);
+        assert_eq!(status.status.as_deref(), Some("Ready"));
+        assert_eq!(status.last_handled_reconcile_at.as_deref(), Some("now"));
+        assert_eq!(status.last_sync_time, Some(Time(at("2026-01-01T10:00:00Z"))));
+    }
+
+    #[test]
+    fn a_failure_that_may_pass_is_reconciling_and_says_what_is_served() {
+        let record = record(state(false, false, "ServerError"));
+        let status = build(&facts(Some(&record)), None);
+        assert_eq!(shape(&status), [("Ready", "False", "ServerError"), ("Reconciling", "True", "Retrying")]);
+        let message = &status.conditions[0].message;
+        assert_eq!(message, "The server said 404. The charts of 2026-01-01T10:00:00Z are still served.");
+        assert!(status.status.unwrap().starts_with("Failed: "));
+    }
+
+    #[test]
+    fn a_failure_that_will_not_pass_is_stalled() {
+        let record = record(state(false, true, "NotFound"));
+        assert_eq!(
+            shape(&build(&facts(Some(&record)), None)),
+            [("Ready", "False", "NotFound"), ("Stalled", "True", "NotFound")]
+        );
+    }
+
+    #[test]
+    fn a_lost_catalogue_is_told_from_a_new_repository() {
+        let before = AppRepositoryStatus { last_sync_time: Some(Time(at(NOON))), ..AppRepositoryStatus::default() };
+        let status = build(&facts(None), Some(&before));
+        assert_eq!(status.conditions[0].reason, "CatalogueRebuilding");
+        assert_eq!(status.last_sync_time, before.last_sync_time);
+    }
+
+    const NOON: &str = "2026-01-01T12:00:00Z";
+
+    #[test]
+    fn a_new_generation_being_synced_keeps_its_verdict_and_is_reconciling() {
+        let record = record(state(true, false, "Synced"));
+        let status = build(&Facts { phase: Phase::Syncing, ..facts(Some(&record)) }, None);
+        assert_eq!(shape(&status), [("Ready", "True", "Synced"), ("Reconciling", "True", "Syncing")]);
+    }
+
+    #[test]
+    fn suspension_keeps_the_verdict_and_promises_nothing() {
+        let failed = record(state(false, false, "ServerError"));
+        let status = build(&Facts { suspended: true, ..facts(Some(&failed)) }, None);
+        assert_eq!(shape(&status), [("Ready", "False", "ServerError")]);
+        assert_eq!(status.suspended, Some(true));
+    }
+
+    #[test]
+    fn a_condition_that_stays_keeps_its_transition_time() {
+        let record = record(state(true, false, "Synced"));
+        let first = build(&facts(Some(&record)), None);
+        let second = build(&Facts { now: at(NOON), ..facts(Some(&record)) }, Some(&first));
+        assert_eq!(second.conditions[0].last_transition_time, first.conditions[0].last_transition_time);
+        let mut failed = record.clone();
+        failed.state = state(false, true, "NotFound");
+        let third = build(&Facts { now: at(NOON), ..facts(Some(&failed)) }, Some(&second));
+        assert_eq!(third.conditions[0].last_transition_time, Time(at(NOON)));
+    }
+
+    #[test]
+    fn a_later_time_alone_is_news_only_after_an_hour() {
+        let mut record = record(state(true, false, "Synced"));
+        let old = build(&facts(Some(&record)), None);
+        record.last_success = Some(at("2026-01-01T10:59:00Z"));
+        assert!(!is_news(Some(&old), &build(&facts(Some(&record)), Some(&old))));
+        record.last_success = Some(at("2026-01-01T11:00:02Z"));
+        assert!(is_news(Some(&old), &build(&facts(Some(&record)), Some(&old))));
+        record.handled.last = Some("later".to_owned());
+        record.last_success = Some(at("2026-01-01T10:00:01Z"));
+        assert!(is_news(Some(&old), &build(&facts(Some(&record)), Some(&old))));
+    }
+
+    #[test]
+    fn a_long_message_is_cut() {
+        let mut record = record(state(false, true, "NotFound"));
+        record.state.message = "x".repeat(40_000);
+        assert!(build(&facts(Some(&record)), None).conditions[0].message.len() <= MAX_MESSAGE);
+    }
+}

@@ -1,0 +1,132 @@
+//! The time of a chart version, in the form in which Go writes a `time.Time`.
+
+/// What Go writes for a time that was never set; readers of the catalogue expect it for a version without `created`.
+pub(super) const ZERO: &str = "0001-01-01T00:00:00Z";
+
+/// Reads an RFC 3339 time as strictly as Go does and writes it as Go would: the offset is kept (`Z` when it is nothing),
+/// the fraction has at most nine digits and no trailing zeros. What is no such time becomes the zero time.
+pub(super) fn normalise(text: &str) -> String {
+    parse(text).unwrap_or_else(|| ZERO.to_owned())
+}
+
+/// The length of `2006-01-02T15:04:05`.
+const SECONDS: usize = 19;
+
+fn parse(text: &str) -> Option<String> {
+    let bytes = text.as_bytes();
+    if !bytes.is_ascii() || bytes.len() <= SECONDS {
+        return None;
+    }
+    let separators = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':')];
+    if separators.iter().any(|&(at, separator)| bytes[at] != separator) {
+        return None;
+    }
+    jiff::civil::Date::new(number(&text[0..4])?, number(&text[5..7])?, number(&text[8..10])?).ok()?;
+    let time_is_valid =
+        number::<u8>(&text[11..13])? < 24 && number::<u8>(&text[14..16])? < 60 && number::<u8>(&text[17..19])? < 60;
+    time_is_valid.then_some(())?;
+
+    let (fraction, offset) = split_fraction(&text[SECONDS..])?;
+    let mut written = text[..SECONDS].to_owned();
+    if !fraction.is_empty() {
+        written.push('.');
+        written.push_str(fraction);
+    }
+    written.push_str(normalise_offset(offset)?);
+    Some(written)
+}
+
+/// All digits or nothing: `str::parse` would take a sign.
+fn number<T: std::str::FromStr>(text: &str) -> Option<T> {
+    text.bytes()
+        .all(|byte| byte.is_ascii_digit())
+        .then(|| text.parse().ok())?
+}
+
+/// The fraction as it is to be written, and the offset behind it.
+fn split_fraction(rest: &str) -> Option<(&str, &str)> {
+    const NANOSECONDS: usize = 9;
+    let Some(digits) = rest.strip_prefix('.') else {
+        return Some(("", rest));
+    };
+    let length = digits.bytes().take_while(u8::is_ascii_digit).count();
+    (length > 0).then_some(())?;
+    let (fraction, offset) = digits.split_at(length);
+    Some((fraction[..length.min(NANOSECONDS)].trim_end_matches('0'), offset))
+}
+
+fn normalise_offset(offset: &str) -> Option<&str> {
+    if offset == "Z" {
+        return Some(offset);
+    }
+    let bytes = offset.as_bytes();
+    let shape_is_valid = bytes.len() == 6 && matches!(bytes[0], b'+' | b'-') && bytes[3] == b':';
+    shape_is_valid.then_some(())?;
+    let (hours, minutes) = (number::<u8>(&offset[1..3])?, number::<u8>(&offset[4..6])?);
+    (hours < 24 && minutes < 60).then_some(())?;
+    Some(if (hours, minutes) == (0, 0) { "Z" } else { offset })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("2020-12-15T06:16:10.559559718Z", "2020-12-15T06:16:10.559559718Z")]
+    #[case("2022-08-12T07:14:13.4578277+02:00", "2022-08-12T07:14:13.4578277+02:00")]
+    #[case("2017-10-04T19:08:39+00:00", "2017-10-04T19:08:39Z")]
+    #[case("2017-10-04T19:08:39-00:00", "2017-10-04T19:08:39Z")]
+    #[case("2017-10-04T19:08:39.120Z", "2017-10-04T19:08:39.12Z")]
+    #[case("2017-10-04T19:08:39.000Z", "2017-10-04T19:08:39Z")]
+    #[case("2017-10-04T19:08:39.1234567899Z", "2017-10-04T19:08:39.123456789Z")]
+    #[case("2020-02-29T00:00:00-07:00", "2020-02-29T00:00:00-07:00")]
+    fn a_time_is_written_as_go_writes_it(#[case] text: &str, #[case] written: &str) {
+        assert_eq!(normalise(text), written);
+    }
+
+    #[rstest]
+    fn what_go_does_not_read_becomes_the_zero_time(
+        #[values(
+            "",
+            "yesterday",
+            "2020-01-01",
+            "2020-01-01 00:00:00Z",
+            "2020-01-01T00:00:00",
+            "2020-01-01t00:00:00Z",
+            "2020-01-01T00:00:00z",
+            "2021-02-29T00:00:00Z",
+            "2020-13-01T00:00:00Z",
+            "2020-01-01T24:00:00Z",
+            "2020-01-01T00:00:60Z",
+            "2020-01-01T00:00:00,5Z",
+            "2020-01-01T00:00:00.Z",
+            "2020-01-01T00:00:00+24:00",
+            "2020-01-01T00:00:00+0100",
+            "2020-01-01T0:00:00Z",
+            "+020-01-01T00:00:00Z",
+            "1577836800",
+            "2020-01-01T00:00:00Zä",
+            "2020-01-01T00:00:00ZZ",
+            "ä020-01-01T00:00:00Z"
+        )]
+        text: &str,
+    ) {
+        assert_eq!(normalise(text), ZERO);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_is_too_odd(text in ".{0,40}") {
+            let _ = normalise(&text);
+        }
+
+        #[test]
+        fn what_is_written_is_stable(text in "[0-9]{4}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,11})?(Z|[+-][012][0-9]:[0-5][0-9])") {
+            let once = normalise(&text);
+            prop_assert_eq!(normalise(&once), once);
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! What an index may not cost.
+
+use super::*;
+
+fn refused(index: &str, limits: &DecodeLimits) -> String {
+    let error = decode_within(index.as_bytes(), limits).unwrap_err();
+    assert_eq!(error.reason(), "TooComplex", "{error}");
+    error.to_string()
+}
+
+/// Small bounds, so that small documents break them.
+fn small() -> DecodeLimits {
+    DecodeLimits {
+        charts: 3,
+        versions_per_chart: 3,
+        chart_bytes: 4_000,
+        depth: 4,
+        nodes: 1_000,
+        scalar_bytes: 100,
+        anchored_bytes: 1_000,
+        aliased_nodes: 100,
+        aliased_bytes: 1_000,
+    }
+}
+
+fn both(json: &str, limits: &DecodeLimits, limit: &str) {
+    for index in [json.to_owned(), format!("#\n{json}")] {
+        let message = refused(&index, limits);
+        assert!(message.contains(limit), "{message}");
+    }
+}
+
+#[test]
+fn a_billion_laughs_are_refused_before_they_are_laughed() {
+    let mut bomb = String::from("apiVersion: v1\na0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol, lol]\n");
+    for level in 1..20 {
+        let aliases = vec![format!("*a{}", level - 1); 10].join(", ");
+        bomb.push_str(&format!("a{level}: &a{level} [{aliases}]\n"));
+    }
+    bomb.push_str("entries:\n  a:\n  - name: a\n    version: 1\n    keywords: *a19\n");
+    let message = refused(&bomb, &DecodeLimits::default());
+    assert!(
+        message.contains("aliases stand for more than 5000000 nodes"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_long_text_that_is_repeated_by_aliases_is_refused() {
+    let text = "x".repeat(500_000);
+    let aliases = vec!["*a"; 500].join(", ");
+    let bomb =
+        |field: &str| format!("a: &a {text}\nentries:\n  a:\n  - {{name: a, version: 1, {field}: [{aliases}]}}\n");
+    // Of what is passed over nothing is expanded, and it counts all the same.
+    let message = refused(&bomb("dependencies"), &DecodeLimits::default());
+    assert!(
+        message.contains("aliases stand for more than 134217728 bytes"),
+        "{message}"
+    );
+    let message = refused(&bomb("keywords"), &DecodeLimits::default());
+    assert!(
+        message.contains("a chart version takes more than 33554432 bytes"),
+        "{message}"
+    );
+}
+
+#[test]
+fn merge_keys_are_bounded_like_aliases() {
+    let mut bomb = String::from("m0: &m0 {home: x, icon: y}\n");
+    for level in 1..8 {
+        bomb.push_str(&format!(
+            "m{level}: &m{level} {{<<: [{}]}}\n",
+            vec![format!("*m{}", level - 1); 10].join(", ")
+        ));
+    }
+    bomb.push_str("entries:\n  a:\n  - {name: a, version: 1, <<: *m7}\n");
+    assert!(refused(&bomb, &DecodeLimits::default()).contains("aliases stand for"));
+}
+
+#[test]
+fn what_carries_an_anchor_is_bounded() {
+    let index = format!("a: &a [{}]\nentries: {{}}\n", "x, ".repeat(100));
+    assert!(refused(&index, &small()).contains("anchors hold more than 1000 bytes"));
+    let nested = format!("a: {}x{}\nentries: {{}}\n", "&a [".repeat(7), "]".repeat(7));
+    let message = refused(
+        &nested,
+        &DecodeLimits {
+            anchored_bytes: 500,
+            ..DecodeLimits::default()
+        },
+    );
+    assert!(message.contains("anchors hold"), "{message}");
+}
+
+#[test]
+fn nesting_is_bounded_also_by_way_of_aliases() {
+    let deep = |levels: usize| {
+        format!(
+            "entries:\n  a:\n  - {{name: a, version: 1, x: {}{}}}\n",
+            "[".repeat(levels),
+            "]".repeat(levels)
+        )
+    };
+    assert!(decode_text(deep(32)).is_ok());
+    assert!(refused(&deep(33), &DecodeLimits::default()).contains("nest more than 32 deep"));
+    assert!(decode_text(deep(200_000)).is_err());
+    assert!(
+        decode_text(format!(
+            "{{\"entries\":{{\"a\":[{{\"name\":\"a\",\"version\":\"1\",\"x\":{}{}}}]}}}}",
+            "[".repeat(200_000),
+            "]".repeat(200_000)
+        ))
+        .is_ok()
+    );
+
+    let mut towers = String::from("a0: &a0 []\n");
+    for level in 1..40 {
+        towers.push_str(&format!("a{level}: &a{level} [*a{}]\n", level - 1));
+    }
+    assert!(refused(&towers, &DecodeLimits::default()).contains("nest more than 32 deep"));
+}
+
+#[test]
+fn json_that_nests_too_deep_in_a_field_that_is_read_skips_the_version() {
+    let index = format!(
+        "{{\"entries\":{{\"a\":[{{\"name\":\"a\",\"version\":\"1\",\"keywords\":{}{}}}]}}}}",
+        "[".repeat(90),
+        "]".repeat(90)
+    );
+    let (_, summary) = decode_text(index).unwrap();
+    assert_eq!(summary.skipped.first[0].reason, "lists and maps nest too deep in it");
+}
+
+#[test]
+fn charts_and_versions_are_counted_even_if_they_are_nothing() {
+    let nulls = |count: usize| vec!["null"; count].join(",");
+    both(
+        &format!("{{\"entries\":{{\"a\":[{}]}}}}", nulls(4)),
+        &small(),
+        "a has more than 3 versions",
+    );
+    both(
+        "{\"entries\":{\"a\":null,\"b\":null,\"c\":null,\"d\":null}}",
+        &small(),
+        "more than 3 names",
+    );
+    assert!(
+        decode_within(
+            format!("entries: {{a: [{}], b: [null]}}", nulls(3)).as_bytes(),
+            &small()
+        )
+        .is_ok()
+    );
+}
+
+#[test]
+fn what_a_chart_keeps_is_bounded() {
+    let urls = |count: usize| vec!["\"https://example.com/a.tgz\""; count].join(",");
+    let one = format!(
+        "{{\"entries\":{{\"a\":[{{\"version\":\"1\",\"urls\":[{}]}}]}}}}",
+        urls(90)
+    );
+    both(&one, &small(), "a chart version takes more than 4000 bytes");
+    let version = format!("{{\"version\":\"1\",\"urls\":[{}]}}", urls(30));
+    let many = format!("{{\"entries\":{{\"a\":[{version},{version},{version}]}}}}");
+    both(&many, &small(), "a takes more than 4000 bytes");
+}
+
+#[test]
+fn nodes_and_texts_are_bounded() {
+    let nodes = format!("x: [{}]\nentries: {{}}\n", "1, ".repeat(1_000));
+    assert!(refused(&nodes, &small()).contains("more than 1000 nodes"));
+    let text = format!("x: {}\nentries: {{}}\n", "x".repeat(101));
+    assert!(refused(&text, &small()).contains("a text has more than 100 bytes"));
+}
+
+#[test]
+fn a_text_without_end_is_refused_before_it_is_held() {
+    let limits = DecodeLimits {
+        scalar_bytes: 10_000,
+        ..DecodeLimits::default()
+    };
+    for index in [
+        "entries: {a: [{name: \"",
+        "#",
+        "{\"entries\":{\"a\":[{\"name\":\"",
+        "{\"",
+    ] {
+        let endless = Cursor::new([index.as_bytes(), &vec![b'x'; 4 << 20]].concat());
+        let mut charts = Vec::new();
+        let error = decode(endless, &limits, &mut charts).unwrap_err();
+        assert_eq!(error.reason(), "TooComplex", "{index}: {error}");
+        assert!(error.to_string().contains("80000 bytes"), "{error}");
+    }
+}
+
+#[test]
+fn an_index_of_25_000_versions_is_within_the_defaults() {
+    let versions: String = (0..25_000)
+        .map(|number| format!("  - {{name: a, version: 1.0.{number}, urls: [https://example.com/a-1.0.{number}.tgz], maintainers: *m, keywords: *k}}\n"))
+        .collect();
+    let index = format!("x: [&m [{{name: m, email: e}}], &k [a, b, c]]\nentries:\n  a:\n{versions}");
+    let (charts, summary) = decode_text(index).unwrap();
+    assert_eq!((charts[0].versions.len(), summary.skipped.count), (25_000, 0));
+    assert_eq!(charts[0].versions[0].version, "1.0.24999");
+}

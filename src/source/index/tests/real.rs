@@ -1,0 +1,153 @@
+//! Real indexes, and what Kubeapps made of them; generated ones where there are none.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::*;
+
+/// What Kubeapps' reader sees of a chart, from its rows' JSON.
+fn from_row(info: &Value) -> Chart {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let list = |value: &Value| value.as_array().map(|items| items.iter().map(text).collect::<Vec<_>>());
+    let optional = |value: &Value| value.as_str().map(str::to_owned);
+    let maintainer = |value: &Value| Maintainer {
+        name: text(&value["name"]),
+        email: optional(&value["email"]),
+        url: optional(&value["url"]),
+    };
+    let version = |value: &Value| Version {
+        version: text(&value["version"]),
+        app_version: text(&value["app_version"]),
+        created: text(&value["created"]),
+        digest: text(&value["digest"]),
+        urls: list(&value["urls"]),
+    };
+    Chart {
+        name: text(&info["name"]),
+        description: text(&info["description"]),
+        home: text(&info["home"]),
+        icon: text(&info["icon"]),
+        category: text(&info["category"]),
+        keywords: list(&info["keywords"]),
+        maintainers: info["maintainers"].as_array().unwrap().iter().map(maintainer).collect(),
+        sources: list(&info["sources"]),
+        versions: info["chartVersions"].as_array().unwrap().iter().map(version).collect(),
+    }
+}
+
+#[test]
+fn grafana_becomes_what_kubeapps_made_of_it() {
+    let (Some(corpus), Some(goldens)) = (corpus::corpus(), corpus::goldens()) else {
+        return;
+    };
+    let (mut charts, summary) = decode_text(fs::read(corpus.join("grafana__helm-charts/index.yaml")).unwrap()).unwrap();
+    charts.sort_by(|a, b| a.name.cmp(&b.name));
+    let rows = fs::read_to_string(goldens.join("grafana.charts.jsonl")).unwrap();
+    let rows: Vec<Chart> = rows
+        .lines()
+        .map(|row| from_row(&serde_json::from_str::<Value>(row).unwrap()["info"]))
+        .collect();
+    assert_eq!(charts.len(), rows.len());
+    for (chart, row) in charts.iter().zip(&rows) {
+        assert_eq!(chart, row);
+    }
+    assert_eq!((summary.names, summary.deprecated, charts.len()), (41, 16, 25));
+    assert_eq!(summary.skipped.count, 0);
+}
+
+/// What a parser of whole documents finds: names, and versions with their digests, in the order of the file.
+fn found_by_a_whole_parser(index: &str) -> Option<Vec<(String, String)>> {
+    let index: Value = serde_yaml::from_str(index).ok()?;
+    let mut found = Vec::new();
+    for (_, versions) in index.get("entries")?.as_object()? {
+        for version in versions.as_array()? {
+            found.push((
+                version["name"].as_str()?.to_owned(),
+                version["digest"].as_str().unwrap_or_default().to_owned(),
+            ));
+        }
+    }
+    found.sort();
+    Some(found)
+}
+
+#[test]
+fn every_real_index_is_read_or_refused_as_it_deserves() {
+    let Some(corpus) = corpus::corpus() else {
+        for seed in 0..4 {
+            let (charts, summary) = decode_text(generator::generate(seed, 20, 20)).unwrap();
+            assert_eq!((summary.names, summary.versions, summary.skipped.count), (20, 400, 0));
+            assert_eq!(charts.len() as u64 + summary.deprecated, 20);
+        }
+        return;
+    };
+    let paths = corpus::files_below(corpus, "yaml");
+    std::thread::scope(|scope| {
+        for half in paths.chunks(paths.len().div_ceil(2)) {
+            scope.spawn(move || half.iter().for_each(|path| check(corpus, path)));
+        }
+    });
+}
+
+fn check(corpus: &Path, path: &Path) {
+    let bytes = fs::read(path).unwrap();
+    let name = path.strip_prefix(corpus).unwrap().display().to_string();
+    let result = decode_text(&bytes);
+    match name.as_str() {
+        "edge-cases/keda-2022-08-12-broken-yaml.yaml" => assert_eq!(result.unwrap_err().reason(), "InvalidYAML"),
+        "edge-cases/codecentric-2019-04-15-only-newline.yaml" => assert_eq!(result.unwrap_err().reason(), "NotAnIndex"),
+        "edge-cases/eks-2019-10-03-entries-empty-map.yaml" => assert_eq!(result.unwrap().1.names, 0),
+        _ if bytes.windows(8).any(|line| line == b"\n<<<<<<<") => {
+            assert_eq!(result.unwrap_err().reason(), "InvalidYAML", "{name}");
+        }
+        _ => {
+            let (charts, summary) = result.unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!(summary.skipped.count, 0, "{name}: {:?}", summary.skipped);
+            assert_eq!(charts.len() as u64 + summary.deprecated, summary.names, "{name}");
+            let mut versions = charts.iter().flat_map(|chart| &chart.versions);
+            assert!(versions.all(|version| version.urls.is_some()), "{name}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_lost_against_a_parser_of_whole_documents() {
+    let indexes: Vec<String> = match corpus::corpus() {
+        None => (0..3).map(|seed| generator::generate(seed, 10, 20)).collect(),
+        Some(corpus) => [
+            "aws__eks-charts",
+            "cilium__charts",
+            "deliveryhero__helm-charts",
+            "kubernetes-sigs__metrics-server",
+        ]
+        .map(|repository| fs::read_to_string(corpus.join(repository).join("index.yaml")).unwrap())
+        .to_vec(),
+    };
+    for index in indexes {
+        let expected = found_by_a_whole_parser(&index).unwrap();
+        // Deprecated charts are left out of what is handed on, so they are made to stay.
+        let (charts, summary) = decode_text(index.replace("deprecated: true", "deprecated: false")).unwrap();
+        let mut found: Vec<(String, String)> = charts
+            .into_iter()
+            .flat_map(|chart| {
+                chart
+                    .versions
+                    .into_iter()
+                    .map(move |version| (chart.name.clone(), version.digest))
+            })
+            .collect();
+        found.sort();
+        assert_eq!(found, expected);
+        assert_eq!(summary.versions, expected.len() as u64);
+    }
+}
+
+#[test]
+fn the_standard_big_index_has_the_size_that_figures_are_told_for() {
+    let index = generator::big_index(1);
+    assert_eq!(index, generator::big_index(1));
+    assert_eq!(index.matches("\n    version: ").count(), generator::BIG_VERSIONS);
+    assert!((15_000_000..17_500_000).contains(&index.len()), "{}", index.len());
+}

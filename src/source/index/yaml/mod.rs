@@ -1,0 +1,245 @@
+//! An index in YAML.
+
+mod anchors;
+mod source;
+
+use std::io::Read;
+
+use source::{Event, Source};
+
+use super::collect::Collector;
+use super::error::{DecodeError, Refused};
+use super::limits::DecodeLimits;
+use super::node::{self, Field, Fields, Node};
+use super::{Entries, Shape, Sink};
+
+/// Reads one document from here to its end.
+pub(super) fn read<R: Read, S: Sink>(
+    input: &mut R,
+    collector: &mut Collector<'_, S>,
+) -> Result<Shape, DecodeError<S::Error>> {
+    let limits = *collector.limits();
+    let mut reader = Reader {
+        source: Source::new(input, &limits),
+        collector,
+        limits,
+        left: 0,
+    };
+    let shape = reader.document()?;
+    reader.source.end()?;
+    Ok(shape)
+}
+
+struct Reader<'c, 'a, R: Read, S: Sink> {
+    source: Source<R>,
+    collector: &'c mut Collector<'a, S>,
+    limits: DecodeLimits,
+    /// Bytes that the version at hand may still take.
+    left: u64,
+}
+
+/// The outcome of a step that may also fail in the sink.
+type Outcome<T, S> = Result<T, DecodeError<<S as Sink>::Error>>;
+
+/// What takes the value of a key: it must read or skip exactly one node. The flag tells that the pair was merged in.
+type Visit<'v, Reader, E> = dyn FnMut(&mut Reader, &str, bool) -> Result<(), DecodeError<E>> + 'v;
+
+impl<R: Read, S: Sink> Reader<'_, '_, R, S> {
+    fn document(&mut self) -> Outcome<Shape, S> {
+        if !self.source.begin()? {
+            return Err(DecodeError::NotAnIndex(
+                "the answer holds nothing but comments".to_owned(),
+            ));
+        }
+        match self.source.next()? {
+            Event::MappingStart => {}
+            Event::SequenceStart => return Err(DecodeError::NotAnIndex("it is a list".to_owned())),
+            _ => return self.text_document(),
+        }
+        let mut shape = Shape::default();
+        self.mapping(false, &mut |reader, key, merged| match key {
+            "entries" => reader.entries(&mut shape, merged),
+            "apiVersion" => {
+                shape.has_api_version |= reader.is_something()?;
+                Ok(())
+            }
+            _ => Ok(reader.source.skip()?),
+        })?;
+        Ok(shape)
+    }
+
+    /// Plain words are valid YAML, so a page of text gets this far; what follows them tells whether it is YAML at all.
+    fn text_document(&mut self) -> Outcome<Shape, S> {
+        self.source.end()?;
+        Err(DecodeError::NotAnIndex("it is a plain text".to_owned()))
+    }
+
+    /// Passes over a value that only has to be there.
+    fn is_something(&mut self) -> Result<bool, Refused> {
+        match self.source.next()? {
+            Event::Scalar(scalar) => Ok(!scalar.is_null()),
+            _ => {
+                self.source.skip_rest()?;
+                Ok(false)
+            }
+        }
+    }
+
+    fn entries(&mut self, shape: &mut Shape, merged: bool) -> Outcome<(), S> {
+        if !self.collector.begin_entries(shape.entries.is_none(), merged) {
+            return Ok(self.source.skip()?);
+        }
+        shape.entries = Some(Entries::Nothing);
+        match self.source.next()? {
+            Event::Scalar(scalar) if scalar.is_null() => Ok(()),
+            Event::MappingStart => self.mapping(false, &mut |reader, key, merged| {
+                shape.entries = Some(Entries::Something);
+                reader.chart(key, merged)
+            }),
+            _ => Err(DecodeError::NotAnIndex(format!(
+                "its entries are no map ({})",
+                self.source.position()
+            ))),
+        }
+    }
+
+    fn chart(&mut self, key: &str, merged: bool) -> Outcome<(), S> {
+        if !self.collector.begin_chart(key, merged, self.source.position())? {
+            return Ok(self.source.skip()?);
+        }
+        match self.source.next()? {
+            Event::SequenceStart => self.versions()?,
+            Event::Scalar(scalar) if scalar.is_null() => {}
+            Event::Scalar(_) => self.collector.no_list(),
+            _ => {
+                self.source.skip_rest()?;
+                self.collector.no_list();
+            }
+        }
+        self.collector.end_chart()
+    }
+
+    fn versions(&mut self) -> Outcome<(), S> {
+        loop {
+            let position = self.source.position();
+            match self.source.next()? {
+                Event::SequenceEnd => return Ok(()),
+                Event::MappingStart => {
+                    let fields = self.fields()?;
+                    self.collector.version(Ok(fields), position)?;
+                }
+                Event::SequenceStart => {
+                    self.source.skip_rest()?;
+                    self.collector
+                        .version(Err("it is a list where a map is wanted"), position)?;
+                }
+                Event::Scalar(scalar) => {
+                    let reason = if scalar.is_null() {
+                        "it is null"
+                    } else {
+                        "it is a text where a map is wanted"
+                    };
+                    self.collector.version(Err(reason), position)?;
+                }
+                Event::MappingEnd | Event::Alias(_) => {}
+            }
+        }
+    }
+
+    fn fields(&mut self) -> Outcome<Fields, S> {
+        self.left = self.limits.chart_bytes;
+        let mut fields = Fields::default();
+        self.mapping(false, &mut |reader, key, merged| {
+            match Field::of(key) {
+                None => reader.source.skip()?,
+                Some(field) => {
+                    let node = reader.node()?;
+                    fields.put(field, node, merged);
+                }
+            }
+            Ok(())
+        })?;
+        Ok(fields)
+    }
+
+    fn node(&mut self) -> Outcome<Node, S> {
+        let first = self.source.next()?;
+        self.node_from(first)
+    }
+
+    /// Recursive, within the source's limit of depth.
+    fn node_from(&mut self, first: Event) -> Outcome<Node, S> {
+        self.take(size_of::<(String, Node)>() as u64 + first.text_bytes())?;
+        match first {
+            Event::Scalar(scalar) => Ok(Node::Scalar(scalar)),
+            Event::MappingStart => {
+                let mut map = Vec::new();
+                self.mapping(false, &mut |reader, key, merged| {
+                    if node::is_wanted_below_a_field(key) {
+                        let node = reader.node()?;
+                        node::put(&mut map, key, node, merged);
+                        Ok(())
+                    } else {
+                        Ok(reader.source.skip()?)
+                    }
+                })?;
+                Ok(Node::Map(map))
+            }
+            _ => {
+                let mut list = Vec::new();
+                loop {
+                    match self.source.next()? {
+                        Event::SequenceEnd => return Ok(Node::List(list)),
+                        event => list.push(self.node_from(event)?),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Counts what a version makes us hold.
+    fn take(&mut self, bytes: u64) -> Result<(), Refused> {
+        match self.left.checked_sub(bytes) {
+            Some(left) => {
+                self.left = left;
+                Ok(())
+            }
+            None => Err(self.source.too_complex(format!(
+                "a chart version takes more than {} bytes",
+                self.limits.chart_bytes
+            ))),
+        }
+    }
+
+    /// Reads the map that has begun: each key that is a text goes to `visit`, merge keys (`<<`) are followed.
+    fn mapping(&mut self, merged: bool, visit: &mut Visit<'_, Self, S::Error>) -> Outcome<(), S> {
+        loop {
+            match self.source.next()? {
+                Event::MappingEnd => return Ok(()),
+                Event::Scalar(key) if key.plain && key.text == "<<" => self.merge(visit)?,
+                Event::Scalar(key) => visit(self, &key.text, merged)?,
+                // A key that is a list or a map is no key that we know.
+                _ => {
+                    self.source.skip_rest()?;
+                    self.source.skip()?;
+                }
+            }
+        }
+    }
+
+    /// The value of a merge key: a map, or a list of maps. Anything else merges nothing.
+    fn merge(&mut self, visit: &mut Visit<'_, Self, S::Error>) -> Outcome<(), S> {
+        match self.source.next()? {
+            Event::MappingStart => self.mapping(true, visit),
+            Event::SequenceStart => loop {
+                match self.source.next()? {
+                    Event::MappingStart => self.mapping(true, visit)?,
+                    Event::SequenceStart => self.source.skip_rest()?,
+                    Event::SequenceEnd => return Ok(()),
+                    _ => {}
+                }
+            },
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! AppRepositories declared in a real API server, synced by the real binary from a real HTTP server.
+
+mod story;
+
+use std::path::Path;
+use std::time::Duration;
+
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Client, ResourceExt};
+use portolan::api::{AppRepository, crds};
+use serde_json::{Value, json};
+
+use crate::support::chart_server::{ChartServer, Page};
+use crate::support::control_plane::control_plane;
+use crate::support::eventually::eventually;
+use crate::support::portolan::{Portolan, command};
+
+/// How soon what users wait for has to be there. The promise is seconds; a busy machine gets some more.
+pub const SOON: Duration = Duration::from_secs(30);
+
+/// A namespace of the shared control plane with a server of charts.
+pub struct World {
+    pub namespace: String,
+    pub client: Client,
+    pub repositories: Api<AppRepository>,
+    pub server: ChartServer,
+}
+
+impl World {
+    pub async fn new() -> Self {
+        let control_plane = control_plane().await;
+        for crd in crds() {
+            control_plane.install_crd(&crd).await;
+        }
+        let client = control_plane.client().await;
+        let namespace = control_plane.namespace().await;
+        Self {
+            repositories: Api::namespaced(client.clone(), &namespace),
+            namespace,
+            client,
+            server: ChartServer::start().await,
+        }
+    }
+
+    /// Starts Portolan over this namespace, with an administrator's rights.
+    pub async fn portolan(&self, database_url: &str, more: &[&str]) -> Portolan {
+        self.portolan_with(&control_plane().await.kubeconfig(), database_url, more).await
+    }
+
+    /// Starts Portolan over this namespace with the rights of a kubeconfig, and waits until it is ready.
+    pub async fn portolan_with(&self, kubeconfig: &Path, database_url: &str, more: &[&str]) -> Portolan {
+        let portolan = Portolan::start(self.command(kubeconfig, database_url, more));
+        portolan.ready(SOON).await;
+        portolan
+    }
+
+    /// The command that [`World::portolan_with`] starts.
+    pub fn command(&self, kubeconfig: &Path, database_url: &str, more: &[&str]) -> std::process::Command {
+        let mut command = command(["run", "--watch-namespace", &self.namespace, "--database-url", database_url]);
+        command.arg("--kubeconfig").arg(kubeconfig).args(more);
+        command
+    }
+
+    /// Serves an index for the repository `name`, and gives the repository's URL.
+    pub fn serve(&self, name: &str, index: impl AsRef<str>) -> String {
+        self.server.serve(&format!("/{name}/index.yaml"), Page::new(index.as_ref().to_owned()));
+        self.server.url(&format!("/{name}"))
+    }
+
+    /// Declares a repository of type helm.
+    pub async fn declare(&self, name: &str, url: &str) -> AppRepository {
+        self.declare_with(name, json!({ "spec": { "type": "helm", "url": url } })).await
+    }
+
+    /// Declares a repository with the given spec and metadata.
+    pub async fn declare_with(&self, name: &str, mut object: Value) -> AppRepository {
+        object["apiVersion"] = "kubeapps.com/v1alpha1".into();
+        object["kind"] = "AppRepository".into();
+        object["metadata"]["name"] = name.into();
+        let object: AppRepository = serde_json::from_value(object).unwrap();
+        self.repositories.create(&PostParams::default(), &object).await.unwrap()
+    }
+
+    pub async fn edit(&self, name: &str, patch: Value) -> AppRepository {
+        self.repositories.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap()
+    }
+
+    /// Starts a deletion and does not wait for its end.
+    pub async fn delete(&self, name: &str) {
+        self.repositories.delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    pub async fn gone(&self, name: &str) {
+        eventually(SOON, "the object to be gone", async || match self.repositories.get_opt(name).await.unwrap() {
+            None => Ok(()),
+            Some(object) => Err(format!("{:?}", object.metadata)),
+        })
+        .await;
+    }
+
+    /// Waits until the object fits, and gives it.
+    pub async fn until(&self, name: &str, what: &str, fits: impl Fn(&AppRepository) -> bool) -> AppRepository {
+        eventually(SOON, what, async || {
+            let object = self.repositories.get(name).await.map_err(|error| error.to_string())?;
+            if fits(&object) { Ok(object) } else { Err(serde_json::to_string(&object.status).unwrap()) }
+        })
+        .await
+    }
+
+    /// Waits until Ready has this status and reason for the object's generation, and gives the object.
+    pub async fn until_ready_is(&self, name: &str, status: &str, reason: &str) -> AppRepository {
+        self.until(name, &format!("Ready to be {status} {reason}"), |object| {
+            is_current(object)
+                && condition(object, "Ready") == Some((status, reason))
+                && (condition(object, "Reconciling").is_none_or(|(_, reason)| reason != "Syncing"))
+        })
+        .await
+    }
+
+    /// Waits until the object is in step, and gives it.
+    pub async fn until_ready(&self, name: &str) -> AppRepository {
+        self.until_ready_is(name, "True", "Synced").await
+    }
+
+    /// Reasons and notes of the events about an object so far.
+    pub async fn events(&self, name: &str) -> Vec<(String, String)> {
+        let events: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
+        let list = events.list(&ListParams::default()).await.unwrap();
+        let about = |event: &Event| event.regarding.as_ref().and_then(|object| object.name.clone()) == Some(name.to_owned());
+        list.items
+            .into_iter()
+            .filter(about)
+            .map(|event| (event.reason.unwrap_or_default(), event.note.unwrap_or_default()))
+            .collect()
+    }
+
+    /// Waits for an event about an object, and gives its note.
+    pub async fn event(&self, name: &str, reason: &str) -> String {
+        eventually(SOON, &format!("an event {reason}"), async || {
+            let events = self.events(name).await;
+            let found = events.iter().find(|(seen, _)| seen == reason).map(|(_, note)| note.clone());
+            found.ok_or_else(|| format!("{events:?}"))
+        })
+        .await
+    }
+}
+
+/// Whether the status is about the spec as it stands.
+pub fn is_current(object: &AppRepository) -> bool {
+    object.status.as_ref().is_some_and(|status| status.observed_generation == object.metadata.generation)
+}
+
+/// Status and reason of a condition.
+pub fn condition<'a>(object: &'a AppRepository, type_: &str) -> Option<(&'a str, &'a str)> {
+    let conditions = &object.status.as_ref()?.conditions;
+    conditions.iter().find(|c| c.type_ == type_).map(|c| (c.status.as_str(), c.reason.as_str()))
+}
+
+/// The message of Ready.
+pub fn message(object: &AppRepository) -> String {
+    let conditions = object.status.iter().flat_map(|status| &status.conditions);
+    conditions.filter(|c| c.type_ == "Ready").map(|c| c.message.clone()).collect()
+}
+
+/// Names of the finalizers.
+pub fn finalizers(object: &AppRepository) -> Vec<&str> {
+    object.finalizers().iter().map(String::as_str).collect()
+}
+
+/// A small index: each chart with its versions.
+pub fn index(charts: &[(&str, &[&str])]) -> String {
+    let mut index = "apiVersion: v1\nentries:\n".to_owned();
+    for (name, versions) in charts {
+        index.push_str(&format!("  {name}:\n"));
+        for version in *versions {
+            index.push_str(&format!(
+                "  - apiVersion: v2\n    name: {name}\n    version: {version}\n    description: A chart\n    \
+                 created: \"2026-01-01T00:00:00Z\"\n    digest: {name}{version}\n    urls:\n    - {name}-{version}.tgz\n"
+            ));
+        }
+    }
+    if charts.is_empty() {
+        index = "apiVersion: v1\nentries: {}\n".to_owned();
+    }
+    index
+}

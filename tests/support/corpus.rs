@@ -1,0 +1,90 @@
+//! Where tests find real indexes, which are no part of the project.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::{env, fs};
+
+/// The folder of unpacked real indexes, one folder a repository: those of `PORTOLAN_CORPUS`, or of `../shared/corpus`
+/// beside the project. None where neither is there; tests then use indexes that they generate. What a test ran on is said
+/// in its output.
+pub fn corpus() -> Option<&'static Path> {
+    static UNPACKED: OnceLock<Option<PathBuf>> = OnceLock::new();
+    UNPACKED
+        .get_or_init(|| {
+            let packed = packed()?;
+            let unpacked = unpack(&packed, "corpus");
+            println!("on the real indexes of {}", packed.display());
+            Some(unpacked)
+        })
+        .as_deref()
+        .or_else(|| {
+            println!("on generated indexes: PORTOLAN_CORPUS is not set and ../shared/corpus is not there");
+            None
+        })
+}
+
+/// The folder of what Kubeapps made of some of them, where it stands beside the corpus.
+pub fn goldens() -> Option<&'static Path> {
+    static UNPACKED: OnceLock<Option<PathBuf>> = OnceLock::new();
+    UNPACKED
+        .get_or_init(|| {
+            let folder = packed()?.parent()?.join("goldens");
+            folder
+                .join("kubeapps-rows.tar.xz")
+                .exists()
+                .then(|| unpack(&folder, "goldens"))
+        })
+        .as_deref()
+}
+
+fn packed() -> Option<PathBuf> {
+    let named = env::var_os("PORTOLAN_CORPUS").map(PathBuf::from);
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus");
+    named.or_else(|| beside.canonicalize().ok())
+}
+
+/// Unpacks all archives of a folder below the target folder, once.
+fn unpack(folder: &Path, name: &str) -> PathBuf {
+    let executable = env::current_exe().unwrap();
+    let build = executable.ancestors().nth(2).unwrap();
+    let unpacked = build.join(name);
+    if unpacked.exists() {
+        return unpacked;
+    }
+    // Tests run side by side, in several processes too: the one that renames first wins.
+    let half = build.join(format!("{name}.{}", std::process::id()));
+    fs::create_dir_all(&half).unwrap();
+    for archive in fs::read_dir(folder).unwrap() {
+        let path = archive.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "xz") {
+            let status = Command::new("tar")
+                .arg("xJf")
+                .arg(&path)
+                .arg("-C")
+                .arg(&half)
+                .status()
+                .unwrap();
+            assert!(status.success(), "tar could not unpack {}", path.display());
+        }
+    }
+    if fs::rename(&half, &unpacked).is_err() {
+        fs::remove_dir_all(&half).unwrap();
+    }
+    unpacked
+}
+
+/// All files below `folder` with this ending, in order.
+pub fn files_below(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files_below(&path, extension));
+        } else if path.extension().is_some_and(|found| found == extension) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
