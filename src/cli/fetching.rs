@@ -22,7 +22,7 @@ pub fn fetcher(flags: &FetchFlags) -> Result<Fetcher, Failure> {
         requests_at_once: usize::try_from(flags.host_requests_at_once.get()).unwrap_or(usize::MAX),
         ..Settings::default()
     };
-    Fetcher::new(settings).map_err(|error| Failure::failed(format!("can't make an HTTP client: {error}")))
+    Fetcher::new(&settings).map_err(|error| Failure::failed(format!("can't make an HTTP client: {error}")))
 }
 
 /// The bounds of one download, by the flags.

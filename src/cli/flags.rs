@@ -16,7 +16,7 @@ pub struct DatabaseFlags {
     #[arg(
         long,
         env = "PORTOLAN_DATABASE_URL",
-        hide_env_values = true,
+       
         value_name = "URL",
         default_value = "sqlite://portolan.db"
     )]

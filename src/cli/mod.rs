@@ -24,9 +24,9 @@ mod status;
 mod sync;
 mod values;
 
-use std::{future::Future, process::ExitCode};
+use std::{ffi::OsString, future::Future, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use self::flags::LogFlags;
 use crate::text::printable;
@@ -87,7 +87,7 @@ impl Failure {
 #[must_use]
 pub fn main() -> ExitCode {
     crate::source::install_crypto_provider();
-    let cli = match Cli::try_parse_from(compat::arguments(std::env::args_os())) {
+    let cli = match parse(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version go to the standard output, errors to the standard error output; there is nobody to tell if that fails.
@@ -102,6 +102,17 @@ pub fn main() -> ExitCode {
             ExitCode::from(failure.exit_code())
         }
     }
+}
+
+fn command() -> clap::Command {
+    // The help names the variables; what is in them is nobody's business, least of all that of a log in which help is printed.
+    Cli::command().mut_subcommands(|command| command.mut_args(|argument| argument.hide_env_values(true)))
+}
+
+fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    let mut command = command();
+    let matches = command.try_get_matches_from_mut(compat::arguments(arguments))?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
 impl Command {

@@ -1,11 +1,9 @@
 //! The command line as a whole: that every flag explains itself, and that what Kubeapps' programs are called with is understood.
 
-use clap::CommandFactory;
-
 use super::*;
 
 fn parse(arguments: &[&str]) -> Result<Cli, clap::Error> {
-    Cli::try_parse_from(compat::arguments(arguments.iter().map(std::ffi::OsString::from)))
+    super::parse(arguments.iter().map(OsString::from))
 }
 
 fn run(arguments: &[&str]) -> run::Run {
@@ -24,12 +22,12 @@ fn sync(arguments: &[&str]) -> sync::Sync {
 
 #[test]
 fn the_command_line_is_consistent() {
-    Cli::command().debug_assert();
+    command().debug_assert();
 }
 
 #[test]
 fn each_flag_has_a_help_text_and_an_environment_variable_of_its_name() {
-    for command in Cli::command().get_subcommands() {
+    for command in command().get_subcommands() {
         assert!(command.get_about().is_some(), "{}", command.get_name());
         for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
             let name = format!("{} {}", command.get_name(), argument.get_id());
@@ -51,7 +49,7 @@ fn each_flag_has_a_help_text_and_an_environment_variable_of_its_name() {
 
 #[test]
 fn hidden_are_only_the_flags_that_have_lost_their_meaning() {
-    for command in Cli::command().get_subcommands() {
+    for command in command().get_subcommands() {
         for argument in command.get_arguments().filter(|argument| argument.is_hide_set()) {
             assert!(
                 argument.get_env().is_none(),

@@ -236,7 +236,7 @@ fn follow(source: Source, scope: Option<String>, store: Store<AppRepository>, tr
     match source {
         Source::Cluster(client) => {
             let scope = scope.map_or(Scope::All, Scope::Namespace);
-            informer::run(informer::cluster::events(client, scope), store, on_change).boxed()
+            informer::run(informer::cluster::events(client, &scope), store, on_change).boxed()
         }
         Source::Folder(folder) => informer::run(manifests::events(folder), store, on_change).boxed(),
     }
