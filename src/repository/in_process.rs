@@ -26,7 +26,7 @@ use super::summary::{last_sync, ready_message};
 use crate::api::LastSync;
 use crate::catalog::{Catalog, Commit, Committed, HistoryEntry, Record, Refused, State};
 use crate::source::fetch::{self, Body, FetchError, Fetched, Fetcher, Validators};
-use crate::source::index::{self, DecodeError, DecodeLimits, Skip, Summary};
+use crate::source::index::{self, Chart, DecodeError, DecodeLimits, Sink, Summary};
 
 /// What attempts may use.
 #[derive(Clone)]
@@ -182,39 +182,34 @@ impl Run<'_> {
 
     /// Decodes off the threads that serve everybody else: an index may take a second.
     async fn decode(&self, body: Body) -> Result<Found, AttemptError> {
-        let declaration = self.attempt.declaration.clone();
-        let (limits, cancel) = (self.tools.decode_limits.clone(), self.cancel.clone());
-        let mut spool = Spool::new(self.tools.spool_dir.as_deref());
+        let mut sink = RowSink {
+            declaration: self.attempt.declaration.clone(),
+            cancel: self.cancel.clone(),
+            spool: Spool::new(self.tools.spool_dir.as_deref()),
+            spool_dir: self.tools.spool_dir.clone(),
+            twins: Vec::new(),
+        };
         let (sha256, validators) = (body.sha256.clone(), body.validators.clone());
+        let limits = self.tools.decode_limits.clone();
         let task = tokio::task::spawn_blocking(move || {
-            let mut twins = Vec::new();
-            let result = index::decode(body.into_reader(), &limits, &mut |chart| {
-                if cancel.is_cancelled() {
-                    return Err(SinkError::Cancelled);
-                }
-                let row = rows::row(&declaration, chart);
-                if spool.push(&row).map_err(SinkError::Spool)? == Pushed::Duplicate {
-                    twins.push(row.info.name);
-                }
-                Ok(())
-            });
-            (result, spool, twins)
+            let result = index::decode(body.into_reader(), &limits, &mut sink);
+            (result, sink)
         });
         // A panic of the decoder is one of the reconcile, whose guard catches it.
-        let (result, spool, twins) = match task.await {
+        let (result, RowSink { spool, twins, .. }) = match task.await {
             Ok(done) => done,
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         };
         Ok(match result {
             Ok(mut summary) => {
                 for chart in twins {
-                    let reason = "another chart of the index has the same name".to_owned();
-                    summary.skipped.add(Skip { chart, version: None, reason });
+                    summary.skipped.add(&chart, None, "another chart of the index has the same name");
                 }
                 self.judge(Decoded { spool, summary, sha256, validators })
             }
             Err(DecodeError::Sink(SinkError::Cancelled)) => return Err(AttemptError::Cancelled),
             Err(DecodeError::Sink(SinkError::Spool(error))) => Found::Failed(spool_failed(&error)),
+            Err(DecodeError::Read(error)) => Found::Failed(spool_failed(&error)),
             Err(error) => Found::Refused(Refused {
                 etag: validators.etag,
                 last_modified: validators.last_modified,
@@ -329,7 +324,7 @@ impl Run<'_> {
         complete(&committed, &mut record);
         let mut skipped = skipped;
         for (chart, reason) in &committed.rejected {
-            skipped.add(Skip { chart: chart.clone(), version: None, reason: reason.clone() });
+            skipped.add(chart, None, reason);
         }
         Ok(Finished { record, verdict: Verdict::Synced { committed, skipped } })
     }
@@ -368,9 +363,43 @@ impl Run<'_> {
     }
 }
 
+/// Makes rows of charts and keeps them for writing.
+struct RowSink {
+    declaration: Declaration,
+    cancel: CancellationToken,
+    spool: Spool,
+    spool_dir: Option<PathBuf>,
+    /// Charts whose identifier another one has taken.
+    twins: Vec<String>,
+}
+
+impl Sink for RowSink {
+    type Error = SinkError;
+
+    fn chart(&mut self, chart: Chart) -> Result<(), SinkError> {
+        if self.cancel.is_cancelled() {
+            return Err(SinkError::Cancelled);
+        }
+        let row = rows::row(&self.declaration, chart);
+        if self.spool.push(&row).map_err(SinkError::Spool)? == Pushed::Duplicate {
+            self.twins.push(row.info.name);
+        }
+        Ok(())
+    }
+
+    fn start_over(&mut self) -> Result<(), SinkError> {
+        self.spool = Spool::new(self.spool_dir.as_deref());
+        self.twins.clear();
+        Ok(())
+    }
+}
+
 /// Why a chart could not be kept for writing.
+#[derive(Debug, thiserror::Error)]
 enum SinkError {
+    #[error("the sync was cancelled")]
     Cancelled,
+    #[error("{0}")]
     Spool(io::Error),
 }
 

@@ -49,3 +49,11 @@ impl From<&ObjectName> for RepositoryName {
         Self { namespace: name.namespace.clone(), name: name.name.clone() }
     }
 }
+fn assert_send<T: Send>(_: T) {}
+fn probe(c: &crate::catalog::Catalog, r: &crate::catalog::Record, n: &RepositoryName, commit: crate::catalog::Commit, f: &crate::source::fetch::Fetcher, u: &url::Url, l: &crate::source::fetch::Limits) {
+    assert_send(c.record(n));
+    assert_send(c.save(r, None, None));
+    assert_send(c.remove(n, None));
+    assert_send(c.commit(commit, Vec::new().into_iter()));
+    assert_send(f.get(u, None, l));
+}

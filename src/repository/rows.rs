@@ -37,7 +37,7 @@ pub fn row(declaration: &Declaration, chart: Chart) -> ChartRow {
                 name: declaration.name.name.clone(),
                 url: declaration.url.clone(),
                 // Kubeapps never fills it for Helm repositories.
-                r#type: String::new(),
+                kind: String::new(),
             },
             description: chart.description,
             home: chart.home,
@@ -45,7 +45,7 @@ pub fn row(declaration: &Declaration, chart: Chart) -> ChartRow {
             maintainers: chart
                 .maintainers
                 .into_iter()
-                .map(|m| Maintainer { name: m.name, email: m.email, url: m.url })
+                .map(|m| Maintainer { name: m.name, email: m.email.unwrap_or_default(), url: m.url.unwrap_or_default() })
                 .collect(),
             sources: chart.sources,
             icon: chart.icon,

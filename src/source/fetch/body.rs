@@ -61,7 +61,7 @@ impl Spool {
 
     pub(super) fn finish(mut self, validators: Validators) -> Result<Body, FetchError> {
         self.file.rewind().map_err(|source| FetchError::Spool { source })?;
-        let sha256 = self.hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        let sha256 = crate::source::hex(&self.hash.finalize());
         Ok(Body { bytes: self.bytes, sha256, validators, file: self.file })
     }
 }

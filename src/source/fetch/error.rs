@@ -251,7 +251,7 @@ impl FetchError {
 }
 
 fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
-    std::iter::successors(Some(error), |error| error.source())
+    std::iter::successors(Some(error), |&error| error.source())
 }
 
 /// The innermost cause, which says most; the outer ones repeat the URL, which may hold secrets.
