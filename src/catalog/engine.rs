@@ -1,0 +1,146 @@
+//! Two databases behind one type: the pools, and a transaction on either.
+//!
+//! The driver's own common type (`Any`) can neither bind nor read JSON and arrays. But both drivers take `$1` for a parameter
+//! and share most of their SQL, so a statement is mostly written once and compiled for each by [`on_engine!`]; where the
+//! databases differ, both texts stand side by side.
+
+use std::{path::Path, time::Duration};
+
+use sqlx::{
+    ConnectOptions, PgPool, Postgres, Sqlite, SqlitePool,
+    postgres::{PgConnectOptions, PgPoolOptions},
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
+};
+
+use super::Error;
+
+/// How long a connection is waited for: for a database to come back, or for another one's work to end.
+const ACQUIRE: Duration = Duration::from_secs(30);
+
+/// How long SQLite waits for another process that is writing.
+const BUSY: Duration = Duration::from_secs(5);
+
+const SQLITE_READERS: u32 = 4;
+
+/// The same thing for either database.
+#[derive(Clone, Debug)]
+pub(super) enum Engine<S, P> {
+    Sqlite(S),
+    Postgres(P),
+}
+
+/// Runs one piece of code on whichever database it is.
+macro_rules! on_engine {
+    ($engine:expr, $bound:ident => $body:expr) => {
+        match $engine {
+            $crate::catalog::engine::Engine::Sqlite($bound) => $body,
+            $crate::catalog::engine::Engine::Postgres($bound) => $body,
+        }
+    };
+}
+pub(super) use on_engine;
+
+/// SQLite lets one write at a time: so one connection writes, and the readers never wait for it.
+#[derive(Clone, Debug)]
+pub(super) struct SqlitePools {
+    read: SqlitePool,
+    /// Absent when the catalogue was opened to read.
+    write: Option<SqlitePool>,
+}
+
+pub(super) type Pools = Engine<SqlitePools, PgPool>;
+
+pub(super) type Transaction = Engine<sqlx::Transaction<'static, Sqlite>, sqlx::Transaction<'static, Postgres>>;
+
+impl Pools {
+    /// A SQLite file. To be written to, it is made when it isn't there.
+    pub(super) async fn sqlite(path: &Path, writable: bool) -> Result<Self, Error> {
+        let options = SqliteConnectOptions::new()
+            .filename(path)
+            .foreign_keys(true)
+            .busy_timeout(BUSY)
+            .disable_statement_logging();
+        let write = if writable {
+            let options = options
+                .clone()
+                .create_if_missing(true)
+                .journal_mode(SqliteJournalMode::Wal)
+                .synchronous(SqliteSynchronous::Normal);
+            Some(sqlite_pool(1).connect_with(options).await?)
+        } else {
+            None
+        };
+        let read = sqlite_pool(SQLITE_READERS)
+            .connect_with(options.read_only(true))
+            .await?;
+        Ok(Self::Sqlite(SqlitePools { read, write }))
+    }
+
+    /// A Postgres database. One connection is made at once, outside the pool, since the pool would say nothing but "timed out"
+    /// of a server that can't be reached.
+    pub(super) async fn postgres(options: &PgConnectOptions, connections: u32) -> Result<Self, Error> {
+        use sqlx::Connection;
+        let options = options.clone().disable_statement_logging();
+        tokio::time::timeout(ACQUIRE, options.connect())
+            .await
+            .map_err(|_| Error::timed_out("connecting to the database", ACQUIRE))??
+            .close()
+            .await?;
+        let pool = PgPoolOptions::new()
+            .max_connections(connections.max(1))
+            .acquire_timeout(ACQUIRE)
+            .connect_lazy_with(options);
+        Ok(Self::Postgres(pool))
+    }
+
+    /// What single reading statements run on. On SQLite they see what is committed, whatever is being written.
+    pub(super) fn reader(&self) -> Engine<&SqlitePool, &PgPool> {
+        match self {
+            Self::Sqlite(pools) => Engine::Sqlite(&pools.read),
+            Self::Postgres(pool) => Engine::Postgres(pool),
+        }
+    }
+
+    /// Begins a transaction that writes.
+    ///
+    /// On SQLite it takes the write lock at once: one that began by reading may find at its first write that what it has read
+    /// is out of date, and then fails without waiting.
+    pub(super) async fn begin(&self) -> Result<Transaction, Error> {
+        Ok(match self {
+            Self::Sqlite(SqlitePools { write: Some(write), .. }) => {
+                Engine::Sqlite(write.begin_with("BEGIN IMMEDIATE").await?)
+            }
+            Self::Sqlite(_) => return Err(Error::ReadOnly),
+            Self::Postgres(pool) => Engine::Postgres(pool.begin().await?),
+        })
+    }
+
+    pub(super) async fn close(&self) {
+        match self {
+            Self::Sqlite(SqlitePools { read, write }) => {
+                read.close().await;
+                // The last connection that may write takes the log back into the file.
+                if let Some(write) = write {
+                    write.close().await;
+                }
+            }
+            Self::Postgres(pool) => pool.close().await,
+        }
+    }
+}
+
+impl Transaction {
+    pub(super) async fn commit(self) -> Result<(), Error> {
+        on_engine!(self, tx => tx.commit().await?);
+        Ok(())
+    }
+}
+
+fn sqlite_pool(connections: u32) -> SqlitePoolOptions {
+    SqlitePoolOptions::new()
+        .max_connections(connections)
+        .acquire_timeout(ACQUIRE)
+        // A local file needs no renewed connections.
+        .idle_timeout(None)
+        .max_lifetime(None)
+}

@@ -1,0 +1,442 @@
+//! What is remembered of a repository beside its charts: `portolan_repositories`, one row each, and the history in `portolan_syncs`.
+
+use std::{borrow::Cow, time::Duration};
+
+use jiff::Timestamp;
+use sqlx::FromRow;
+
+use super::{
+    Error, RepositoryName,
+    engine::{Engine, Transaction, on_engine},
+};
+
+/// How many syncs of a repository its history keeps.
+pub const HISTORY_KEPT: i64 = 50;
+
+/// All that decisions about a repository rest on. The database decides; the status of the object only shows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// The repository.
+    pub name: RepositoryName,
+    /// UID of the object that the charts belong to.
+    pub uid: String,
+    /// Where the object is from: the UID of the namespace kube-system, an id of the folder, or `one-shot`.
+    pub origin: String,
+    /// The repository's URL at the last sync.
+    pub url: String,
+    /// `helm` or `oci`.
+    pub kind: String,
+    /// What the charts depend on beside the index: URL, type, filter and the decoder's version, as one text.
+    pub change_key: String,
+    /// The `ETag` of the last index.
+    pub etag: Option<String>,
+    /// The `Last-Modified` of the last index.
+    pub last_modified: Option<String>,
+    /// SHA-256 of the last index's body, in hex; empty before the first.
+    pub index_digest: String,
+    /// What the shrink guard measures the next index by.
+    pub baseline: Option<Baseline>,
+    /// The index that was refused last.
+    pub refused: Option<Refused>,
+    /// The requests for a resync that were met.
+    pub handled: Handled,
+    /// When a sync was tried last.
+    pub last_attempt: Option<Timestamp>,
+    /// When a sync succeeded last, changed or not.
+    pub last_success: Option<Timestamp>,
+    /// How the last attempt went.
+    pub state: State,
+    /// The summary of the last sync, as the object's status has it.
+    pub last_sync: Option<serde_json::Value>,
+    /// Folders only: a hash of the spec.
+    pub spec_hash: Option<String>,
+    /// Folders only: rises with the hash of the spec.
+    pub generation: i64,
+    /// Read only: Kubeapps' row of this repository is still as we wrote it. If it isn't, somebody else has been at the charts: then
+    /// validators don't count, and all rows are to be compared.
+    pub trusted: bool,
+    /// Read only: how many charts are stored.
+    pub charts: u64,
+}
+
+/// Size of the last index that was accepted, before the filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Baseline {
+    /// Names of charts.
+    pub names: u64,
+    /// Versions of all charts.
+    pub versions: u64,
+}
+
+/// An index that was refused, so that it is not fetched and parsed again as long as it stays the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Refused {
+    /// Its `ETag`.
+    pub etag: Option<String>,
+    /// Its `Last-Modified`.
+    pub last_modified: Option<String>,
+    /// SHA-256 of its body, in hex.
+    pub digest: String,
+    /// Why, in CamelCase.
+    pub reason: String,
+    /// Why, as a sentence.
+    pub message: String,
+}
+
+/// The value handled last of each way to ask for a resync.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Handled {
+    /// `spec.resyncRequests`.
+    pub resync_requests: Option<i64>,
+    /// The annotation `apprepositories.kubeapps.com/requested-at`.
+    pub requested_at: Option<String>,
+    /// The annotation `reconcile.fluxcd.io/requestedAt`.
+    pub flux_requested_at: Option<String>,
+}
+
+/// How the last attempt went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// The condition Ready; nothing where it is unknown.
+    pub ready: Option<bool>,
+    /// The condition's reason.
+    pub reason: String,
+    /// The condition's message.
+    pub message: String,
+    /// Attempts that failed since the last success.
+    pub failures: u32,
+}
+
+/// One sync as the history keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistoryEntry {
+    /// When it began.
+    pub started_at: Timestamp,
+    /// How long it took; kept in milliseconds.
+    pub duration: Duration,
+    /// `Succeeded`, `Failed` or `Stalled`.
+    pub result: String,
+    /// The condition's reason.
+    pub reason: String,
+    /// The condition's message.
+    pub message: String,
+    /// SHA-256 of the index's body, in hex; empty where none was read.
+    pub digest: String,
+    /// Charts stored after it.
+    pub charts: u64,
+    /// Versions stored after it.
+    pub versions: u64,
+    /// Charts that were new.
+    pub added: u64,
+    /// Charts that were written anew.
+    pub changed: u64,
+    /// Charts that went.
+    pub removed: u64,
+    /// Entries that were skipped.
+    pub skipped: u64,
+}
+
+impl Record {
+    /// A record of a repository of which nothing is known yet.
+    pub fn new(name: RepositoryName, uid: impl Into<String>) -> Self {
+        Self {
+            name,
+            uid: uid.into(),
+            origin: String::new(),
+            url: String::new(),
+            kind: String::new(),
+            change_key: String::new(),
+            etag: None,
+            last_modified: None,
+            index_digest: String::new(),
+            baseline: None,
+            refused: None,
+            handled: Handled::default(),
+            last_attempt: None,
+            last_success: None,
+            state: State::default(),
+            last_sync: None,
+            spec_hash: None,
+            generation: 0,
+            trusted: false,
+            charts: 0,
+        }
+    }
+}
+
+/// Both databases; followed by a condition and an order. `trusted` compares by value: a row of the same id that was written by
+/// another hand has another time of writing.
+macro_rules! select_records {
+    ($rest:literal) => {
+        concat!(
+            "SELECT p.namespace, p.name, p.uid, p.origin, p.url, p.kind, p.change_key, p.etag, p.last_modified, p.index_digest,
+                p.baseline_names, p.baseline_versions, p.refused_etag, p.refused_last_modified, p.refused_digest,
+                p.refused_reason, p.refused_message, p.handled_resync_requests, p.handled_requested_at,
+                p.handled_flux_requested_at, p.last_attempt, p.last_success, p.ready, p.reason, p.message, p.failures,
+                p.last_sync, p.spec_hash, p.generation,
+                coalesce(r.id = p.repos_id AND r.checksum = p.repos_checksum AND r.last_update = p.repos_last_update, FALSE)
+                    AS trusted,
+                (SELECT count(*) FROM charts c WHERE c.repo_name = p.name AND c.repo_namespace = p.namespace) AS charts
+            FROM portolan_repositories p LEFT JOIN repos r ON r.namespace = p.namespace AND r.name = p.name ",
+            $rest
+        )
+    };
+}
+
+/// One repository: `$1` is its namespace, `$2` its name.
+pub(super) const SELECT_ONE: &str = select_records!("WHERE p.namespace = $1 AND p.name = $2");
+
+/// All repositories, by namespace and name.
+pub(super) const SELECT_ALL: &str = select_records!("ORDER BY p.namespace, p.name");
+
+/// A record as the database gives it.
+#[derive(FromRow)]
+pub(super) struct RecordRow {
+    namespace: String,
+    name: String,
+    uid: String,
+    origin: String,
+    url: String,
+    kind: String,
+    change_key: String,
+    etag: Option<String>,
+    last_modified: Option<String>,
+    index_digest: String,
+    baseline_names: Option<i64>,
+    baseline_versions: Option<i64>,
+    refused_etag: Option<String>,
+    refused_last_modified: Option<String>,
+    refused_digest: Option<String>,
+    refused_reason: Option<String>,
+    refused_message: Option<String>,
+    handled_resync_requests: Option<i64>,
+    handled_requested_at: Option<String>,
+    handled_flux_requested_at: Option<String>,
+    last_attempt: Option<String>,
+    last_success: Option<String>,
+    ready: Option<bool>,
+    reason: String,
+    message: String,
+    failures: i64,
+    last_sync: Option<String>,
+    spec_hash: Option<String>,
+    generation: i64,
+    trusted: bool,
+    charts: i64,
+}
+
+impl From<RecordRow> for Record {
+    fn from(row: RecordRow) -> Self {
+        Self {
+            name: RepositoryName::new(row.namespace, row.name),
+            uid: row.uid,
+            origin: row.origin,
+            url: row.url,
+            kind: row.kind,
+            change_key: row.change_key,
+            etag: row.etag,
+            last_modified: row.last_modified,
+            index_digest: row.index_digest,
+            baseline: row
+                .baseline_names
+                .zip(row.baseline_versions)
+                .map(|(names, versions)| Baseline {
+                    names: unsigned(names),
+                    versions: unsigned(versions),
+                }),
+            refused: row.refused_reason.map(|reason| Refused {
+                etag: row.refused_etag,
+                last_modified: row.refused_last_modified,
+                digest: row.refused_digest.unwrap_or_default(),
+                reason,
+                message: row.refused_message.unwrap_or_default(),
+            }),
+            handled: Handled {
+                resync_requests: row.handled_resync_requests,
+                requested_at: row.handled_requested_at,
+                flux_requested_at: row.handled_flux_requested_at,
+            },
+            last_attempt: time(row.last_attempt.as_deref()),
+            last_success: time(row.last_success.as_deref()),
+            state: State {
+                ready: row.ready,
+                reason: row.reason,
+                message: row.message,
+                failures: u32::try_from(row.failures).unwrap_or(u32::MAX),
+            },
+            last_sync: row.last_sync.and_then(|text| serde_json::from_str(&text).ok()),
+            spec_hash: row.spec_hash,
+            generation: row.generation,
+            trusted: row.trusted,
+            charts: unsigned(row.charts),
+        }
+    }
+}
+
+/// A stored time; one that can't be read, since somebody has edited the row, counts as none.
+pub(super) fn time(text: Option<&str>) -> Option<Timestamp> {
+    text.and_then(|text| text.parse().ok())
+}
+
+/// A count from the database, which has no unsigned numbers.
+pub(super) fn unsigned(count: i64) -> u64 {
+    u64::try_from(count).unwrap_or_default()
+}
+
+/// A count on its way into the database.
+pub(super) fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// A text that Postgres takes: it can't store NUL, and a message made from hostile input may hold one.
+fn storable(text: &str) -> Cow<'_, str> {
+    if text.contains('\0') {
+        Cow::Owned(text.replace('\0', ""))
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+fn maybe(text: Option<&String>) -> Option<Cow<'_, str>> {
+    text.map(|text| storable(text))
+}
+
+/// What is stored of a repository's identity.
+pub(super) async fn stored_uid(tx: &mut Transaction, name: &RepositoryName) -> Result<Option<String>, Error> {
+    Ok(
+        on_engine!(tx, tx => sqlx::query_scalar("SELECT uid FROM portolan_repositories WHERE namespace = $1 AND name = $2")
+        .bind(&name.namespace)
+        .bind(&name.name)
+        .fetch_optional(&mut **tx)
+        .await?),
+    )
+}
+
+/// Takes the repository's lock until the transaction ends, and makes sure that it still is the one that the work began with.
+///
+/// On SQLite the transaction itself is the lock: there is only one that writes.
+pub(super) async fn lock_and_identify(
+    tx: &mut Transaction,
+    name: &RepositoryName,
+    expected_uid: Option<&str>,
+) -> Result<(), Error> {
+    lock(tx, name).await?;
+    if stored_uid(tx, name).await?.as_deref() == expected_uid {
+        Ok(())
+    } else {
+        Err(Error::Superseded {
+            repository: name.clone(),
+        })
+    }
+}
+
+/// Takes the repository's lock until the transaction ends: one-shot commands and controllers may share a Postgres database.
+pub(super) async fn lock(tx: &mut Transaction, name: &RepositoryName) -> Result<(), Error> {
+    if let Engine::Postgres(tx) = tx {
+        sqlx::query("SELECT pg_advisory_xact_lock($1)")
+            .bind(name.advisory_key())
+            .execute(&mut **tx)
+            .await?;
+    }
+    Ok(())
+}
+
+/// All but what tells whether Kubeapps' row is as we wrote it, which only a commit of charts may change.
+const UPSERT: &str = "INSERT INTO portolan_repositories (namespace, name, uid, origin, url, kind, change_key, etag, last_modified,
+        index_digest, baseline_names, baseline_versions, refused_etag, refused_last_modified, refused_digest, refused_reason,
+        refused_message, handled_resync_requests, handled_requested_at, handled_flux_requested_at, last_attempt, last_success,
+        ready, reason, message, failures, last_sync, spec_hash, generation)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25,
+        $26, $27, $28, $29)
+    ON CONFLICT (namespace, name) DO UPDATE SET uid = excluded.uid, origin = excluded.origin, url = excluded.url,
+        kind = excluded.kind, change_key = excluded.change_key, etag = excluded.etag, last_modified = excluded.last_modified,
+        index_digest = excluded.index_digest, baseline_names = excluded.baseline_names,
+        baseline_versions = excluded.baseline_versions, refused_etag = excluded.refused_etag,
+        refused_last_modified = excluded.refused_last_modified, refused_digest = excluded.refused_digest,
+        refused_reason = excluded.refused_reason, refused_message = excluded.refused_message,
+        handled_resync_requests = excluded.handled_resync_requests, handled_requested_at = excluded.handled_requested_at,
+        handled_flux_requested_at = excluded.handled_flux_requested_at, last_attempt = excluded.last_attempt,
+        last_success = excluded.last_success, ready = excluded.ready, reason = excluded.reason, message = excluded.message,
+        failures = excluded.failures, last_sync = excluded.last_sync, spec_hash = excluded.spec_hash,
+        generation = excluded.generation";
+
+/// Writes the record.
+pub(super) async fn save(tx: &mut Transaction, record: &Record) -> Result<(), Error> {
+    let refused = record.refused.as_ref();
+    let last_sync = record.last_sync.as_ref().map(ToString::to_string);
+    on_engine!(tx, tx => {
+        sqlx::query(UPSERT)
+            .bind(&record.name.namespace)
+            .bind(&record.name.name)
+            .bind(storable(&record.uid))
+            .bind(storable(&record.origin))
+            .bind(storable(&record.url))
+            .bind(storable(&record.kind))
+            .bind(storable(&record.change_key))
+            .bind(maybe(record.etag.as_ref()))
+            .bind(maybe(record.last_modified.as_ref()))
+            .bind(storable(&record.index_digest))
+            .bind(record.baseline.map(|baseline| signed(baseline.names)))
+            .bind(record.baseline.map(|baseline| signed(baseline.versions)))
+            .bind(maybe(refused.and_then(|refused| refused.etag.as_ref())))
+            .bind(maybe(refused.and_then(|refused| refused.last_modified.as_ref())))
+            .bind(refused.map(|refused| storable(&refused.digest)))
+            .bind(refused.map(|refused| storable(&refused.reason)))
+            .bind(refused.map(|refused| storable(&refused.message)))
+            .bind(record.handled.resync_requests)
+            .bind(maybe(record.handled.requested_at.as_ref()))
+            .bind(maybe(record.handled.flux_requested_at.as_ref()))
+            .bind(record.last_attempt.map(|time| time.to_string()))
+            .bind(record.last_success.map(|time| time.to_string()))
+            .bind(record.state.ready)
+            .bind(storable(&record.state.reason))
+            .bind(storable(&record.state.message))
+            .bind(i64::from(record.state.failures))
+            .bind(last_sync)
+            .bind(maybe(record.spec_hash.as_ref()))
+            .bind(record.generation)
+            .execute(&mut **tx)
+            .await?;
+    });
+    Ok(())
+}
+
+/// Adds one sync to the history, and drops those beyond the newest [`HISTORY_KEPT`].
+pub(super) async fn add_history(
+    tx: &mut Transaction,
+    name: &RepositoryName,
+    entry: &HistoryEntry,
+) -> Result<(), Error> {
+    const INSERT: &str =
+        "INSERT INTO portolan_syncs (namespace, name, started_at, duration_ms, result, reason, message, digest,
+            charts, versions, added, changed, removed, skipped)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
+    const PRUNE: &str = "DELETE FROM portolan_syncs WHERE namespace = $1 AND name = $2 AND id NOT IN
+        (SELECT id FROM portolan_syncs WHERE namespace = $1 AND name = $2 ORDER BY id DESC LIMIT $3)";
+    on_engine!(tx, tx => {
+        sqlx::query(INSERT)
+            .bind(&name.namespace)
+            .bind(&name.name)
+            .bind(entry.started_at.to_string())
+            .bind(i64::try_from(entry.duration.as_millis()).unwrap_or(i64::MAX))
+            .bind(storable(&entry.result))
+            .bind(storable(&entry.reason))
+            .bind(storable(&entry.message))
+            .bind(storable(&entry.digest))
+            .bind(signed(entry.charts))
+            .bind(signed(entry.versions))
+            .bind(signed(entry.added))
+            .bind(signed(entry.changed))
+            .bind(signed(entry.removed))
+            .bind(signed(entry.skipped))
+            .execute(&mut **tx)
+            .await?;
+        sqlx::query(PRUNE)
+            .bind(&name.namespace)
+            .bind(&name.name)
+            .bind(HISTORY_KEPT)
+            .execute(&mut **tx)
+            .await?;
+    });
+    Ok(())
+}

@@ -1,0 +1,327 @@
+//! Which database, and how it is reached: `--database-url` read into options of a driver.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use sqlx::postgres::{PgConnectOptions, PgSslMode};
+use url::Url;
+
+/// How many connections Postgres is asked for at most, when nothing else is said.
+pub const DEFAULT_POSTGRES_CONNECTIONS: u32 = 10;
+
+/// The name under which Postgres lists our connections (`pg_stat_activity`).
+const APPLICATION_NAME: &str = "portolan";
+
+/// What a `postgres://` URL may hold behind its `?`. Anything else is refused: a misspelt key would be passed over in silence,
+/// and the driver would write its value, which may be a password, into the log.
+const POSTGRES_PARAMETERS: &[&str] = &[
+    "sslmode",
+    "sslrootcert",
+    "sslcert",
+    "sslkey",
+    "host",
+    "port",
+    "dbname",
+    "user",
+    "password",
+    "application_name",
+    "options",
+    "statement-cache-capacity",
+];
+
+/// How the catalogue's database is opened.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The database.
+    pub database: Database,
+    /// The most connections that are held to Postgres; SQLite always has one writer and four readers.
+    pub postgres_connections: u32,
+}
+
+impl Settings {
+    /// Settings with the default number of connections.
+    #[must_use]
+    pub const fn new(database: Database) -> Self {
+        Self {
+            database,
+            postgres_connections: DEFAULT_POSTGRES_CONNECTIONS,
+        }
+    }
+}
+
+/// A password that can't be printed by accident.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Password(String);
+
+impl Password {
+    /// Wraps a password.
+    #[must_use]
+    pub fn new(password: impl Into<String>) -> Self {
+        Self(password.into())
+    }
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Password(…)")
+    }
+}
+
+/// What may be given beside the URL, as Kubeapps' programs have it: `--database-user`, `--database-name` and `DB_PASSWORD`.
+/// Whatever the URL itself says stands above these.
+#[derive(Clone, Debug, Default)]
+pub struct Login {
+    /// The user.
+    pub user: Option<String>,
+    /// The database's name.
+    pub database: Option<String>,
+    /// The user's password.
+    pub password: Option<Password>,
+}
+
+/// A database, from `--database-url`. Neither its `Debug` nor its `Display` holds the password.
+#[derive(Clone)]
+pub enum Database {
+    /// A SQLite file; made when it isn't there.
+    Sqlite(PathBuf),
+    /// A Postgres server, and the database in it.
+    Postgres(Box<PgConnectOptions>),
+}
+
+impl Database {
+    /// Reads `sqlite://FILE`, `postgres://…` (or `postgresql://…`), or Kubeapps' `host:port`.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong with the text. It never repeats the text, which may hold a password.
+    pub fn parse(url: &str, login: &Login) -> Result<Self, SettingsError> {
+        let url = url.trim();
+        if let Some(file) = url.strip_prefix("sqlite://") {
+            sqlite(file)
+        } else if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+            postgres(url, login)
+        } else {
+            host_and_port(url, login)
+        }
+    }
+
+    /// The file of a SQLite database.
+    #[must_use]
+    pub fn sqlite_path(&self) -> Option<&Path> {
+        match self {
+            Self::Sqlite(path) => Some(path),
+            Self::Postgres(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sqlite(path) => write!(f, "sqlite://{}", path.display()),
+            Self::Postgres(options) => {
+                write!(f, "postgres://{}@", options.get_username())?;
+                match options.get_socket() {
+                    Some(socket) => write!(f, "{}", socket.display())?,
+                    None => write!(f, "{}:{}", options.get_host(), options.get_port())?,
+                }
+                write!(f, "/{}", options.get_database().unwrap_or_default())
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Database({self})")
+    }
+}
+
+/// Why `--database-url` can't be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SettingsError {
+    /// No form that is known.
+    #[error(
+        "--database-url must be sqlite://FILE, postgres://USER@HOST/DATABASE, or HOST:PORT with --database-user and --database-name"
+    )]
+    Form,
+    /// `sqlite://` with something else than a file behind it.
+    #[error("--database-url sqlite://FILE must name a file, without parameters: the catalogue is kept on disk")]
+    SqliteFile,
+    /// A `postgres://` URL that can't be read.
+    #[error(
+        "--database-url is no valid postgres:// URL ({0}); characters such as @ / ? # in its password must be percent-encoded"
+    )]
+    Postgres(String),
+    /// A parameter of a `postgres://` URL that isn't known.
+    #[error(
+        "--database-url has the parameter {0:?}, which is not known; known are sslmode, sslrootcert, sslcert, sslkey, host, port, dbname, user, password, application_name and options"
+    )]
+    Parameter(String),
+}
+
+fn sqlite(file: &str) -> Result<Database, SettingsError> {
+    if file.is_empty() || file.contains(['?', '\0']) || file.contains(":memory:") || file.ends_with('/') {
+        return Err(SettingsError::SqliteFile);
+    }
+    Ok(Database::Sqlite(PathBuf::from(file)))
+}
+
+fn postgres(text: &str, login: &Login) -> Result<Database, SettingsError> {
+    let url = Url::parse(text).map_err(|error| SettingsError::Postgres(error.to_string()))?;
+    let mut keys: Vec<String> = Vec::new();
+    for (key, _) in url.query_pairs() {
+        let known = POSTGRES_PARAMETERS.contains(&&*key) || (key.starts_with("options[") && key.ends_with(']'));
+        if !known {
+            return Err(SettingsError::Parameter(crate::text::printable(&key)));
+        }
+        keys.push(key.into_owned());
+    }
+    let said = |key: &str| keys.iter().any(|k| k == key);
+    // The driver's own message may hold the text of a value; which key it was is enough.
+    let mut options = PgConnectOptions::from_str(text)
+        .map_err(|_| SettingsError::Postgres("a parameter has a value that is not known".to_owned()))?;
+    if let Some(user) = &login.user
+        && url.username().is_empty()
+        && !said("user")
+    {
+        options = options.username(user);
+    }
+    if let Some(Password(password)) = &login.password
+        && url.password().is_none()
+        && !said("password")
+    {
+        options = options.password(password);
+    }
+    if let Some(database) = &login.database
+        && url.path().trim_start_matches('/').is_empty()
+        && !said("dbname")
+    {
+        options = options.database(database);
+    }
+    if !said("application_name") {
+        options = options.application_name(APPLICATION_NAME);
+    }
+    Ok(Database::Postgres(Box::new(options)))
+}
+
+/// Kubeapps' form, which its own programs split at the one colon. TLS is used where the server offers it; they never use it.
+fn host_and_port(text: &str, login: &Login) -> Result<Database, SettingsError> {
+    let (host, port) = text.rsplit_once(':').ok_or(SettingsError::Form)?;
+    let host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+    let port = port.parse().map_err(|_| SettingsError::Form)?;
+    if host.is_empty() || host.contains(['/', '@', ' ', '?']) {
+        return Err(SettingsError::Form);
+    }
+    let mut options = PgConnectOptions::new_without_pgpass()
+        .host(host)
+        .port(port)
+        .ssl_mode(PgSslMode::Prefer)
+        .application_name(APPLICATION_NAME);
+    if let Some(user) = &login.user {
+        options = options.username(user);
+    }
+    if let Some(database) = &login.database {
+        options = options.database(database);
+    }
+    if let Some(Password(password)) = &login.password {
+        options = options.password(password);
+    }
+    Ok(Database::Postgres(Box::new(options)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn login() -> Login {
+        Login {
+            user: Some("flag-user".into()),
+            database: Some("flag-database".into()),
+            password: Some(Password::new("hunter2")),
+        }
+    }
+
+    #[test]
+    fn a_sqlite_url_names_a_file() {
+        let database = Database::parse("sqlite://portolan.db", &Login::default()).unwrap();
+        assert_eq!(database.sqlite_path(), Some(Path::new("portolan.db")));
+        let database = Database::parse("sqlite:///var/lib/a b.db", &Login::default()).unwrap();
+        assert_eq!(database.sqlite_path(), Some(Path::new("/var/lib/a b.db")));
+        for refused in [
+            "sqlite://",
+            "sqlite://:memory:",
+            "sqlite://x.db?mode=ro",
+            "sqlite:///dir/",
+        ] {
+            assert_eq!(
+                Database::parse(refused, &Login::default()).unwrap_err(),
+                SettingsError::SqliteFile,
+                "{refused}"
+            );
+        }
+    }
+
+    #[test]
+    fn kubeapps_form_takes_user_name_and_password_from_the_side() {
+        let database = Database::parse("db.example:5433", &login()).unwrap();
+        assert_eq!(
+            database.to_string(),
+            "postgres://flag-user@db.example:5433/flag-database"
+        );
+        let Database::Postgres(options) = database else {
+            panic!("not Postgres")
+        };
+        assert!(matches!(options.get_ssl_mode(), PgSslMode::Prefer));
+        let v6 = Database::parse("[::1]:5432", &login()).unwrap();
+        assert_eq!(v6.to_string(), "postgres://flag-user@::1:5432/flag-database");
+    }
+
+    #[test]
+    fn what_a_postgres_url_says_stands_above_the_flags() {
+        let said = Database::parse("postgres://u:p@h:1/d?sslmode=verify-full", &login()).unwrap();
+        assert_eq!(said.to_string(), "postgres://u@h:1/d");
+        let Database::Postgres(options) = said else {
+            panic!("not Postgres")
+        };
+        assert!(matches!(options.get_ssl_mode(), PgSslMode::VerifyFull));
+        let silent = Database::parse("postgresql://h", &login()).unwrap();
+        assert_eq!(silent.to_string(), "postgres://flag-user@h:5432/flag-database");
+        let asked = Database::parse("postgres://h/?user=q&dbname=r", &login()).unwrap();
+        assert_eq!(asked.to_string(), "postgres://q@h:5432/r");
+    }
+
+    #[test]
+    fn the_password_is_never_printed() {
+        for url in [
+            "db:5432",
+            "postgres://u@h/d",
+            "postgres://u:hunter2@h/d",
+            "postgres://h/d?password=hunter2",
+        ] {
+            let login = login();
+            let settings = Settings::new(Database::parse(url, &login).unwrap());
+            let printed = format!("{settings:?} {} {login:?}", settings.database);
+            assert!(!printed.contains("hunter2"), "{printed}");
+        }
+        for url in [
+            "postgres://u:hunter2@h:port/d",
+            "postgres://h/d?passwrd=hunter2",
+            "postgres://h/d?sslmode=hunter2",
+            "hunter2",
+            "user:hunter2@h:1/d",
+        ] {
+            let error = Database::parse(url, &Login::default()).unwrap_err();
+            assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
+        }
+    }
+
+    #[test]
+    fn other_forms_are_refused() {
+        for refused in ["", "localhost", ":5432", "mysql://h/d", "h:x", "a/b:1"] {
+            assert!(Database::parse(refused, &Login::default()).is_err(), "{refused}");
+        }
+    }
+}
