@@ -63,7 +63,14 @@ impl InProcess {
 
 impl Execute for InProcess {
     fn attempt(&self, attempt: Attempt, cancel: CancellationToken) -> BoxFuture<'_, Result<Finished, AttemptError>> {
-        Run { tools: &self.tools, metrics: &self.metrics, attempt, cancel }.run().boxed()
+        Run {
+            tools: &self.tools,
+            metrics: &self.metrics,
+            attempt,
+            cancel,
+        }
+        .run()
+        .boxed()
     }
 }
 
@@ -112,7 +119,11 @@ impl Run<'_> {
                 self.save_failed(failed, Some(refused)).await
             }
             Found::Failed(failed) => {
-                let refused = self.attempt.previous.as_ref().and_then(|previous| previous.refused.clone());
+                let refused = self
+                    .attempt
+                    .previous
+                    .as_ref()
+                    .and_then(|previous| previous.refused.clone());
                 self.save_failed(failed, refused).await
             }
             Found::Index(decoded) => self.commit(*decoded).await,
@@ -149,7 +160,10 @@ impl Run<'_> {
     /// What is remembered as refused, where it is believed: the same body would be refused again.
     fn refused(&self) -> Option<Refused> {
         let previous = self.attempt.previous.as_ref()?;
-        previous.refused.clone().filter(|_| self.attempt.mode == Mode::Conditional)
+        previous
+            .refused
+            .clone()
+            .filter(|_| self.attempt.mode == Mode::Conditional)
     }
 
     fn is_same_as_last(&self, body: &Body) -> bool {
@@ -167,9 +181,10 @@ impl Run<'_> {
             Location::Web(url) => {
                 let validators = match (self.attempt.mode, refused, &self.attempt.previous) {
                     (Mode::Complete, _, _) | (_, None, None) => None,
-                    (Mode::Conditional, Some(refused), _) => {
-                        Some(Validators { etag: refused.etag.clone(), last_modified: refused.last_modified.clone() })
-                    }
+                    (Mode::Conditional, Some(refused), _) => Some(Validators {
+                        etag: refused.etag.clone(),
+                        last_modified: refused.last_modified.clone(),
+                    }),
                     (Mode::Conditional, None, Some(previous)) => Some(Validators {
                         etag: previous.etag.clone(),
                         last_modified: previous.last_modified.clone(),
@@ -203,9 +218,16 @@ impl Run<'_> {
         Ok(match result {
             Ok(mut summary) => {
                 for chart in twins {
-                    summary.skipped.add(&chart, None, "another chart of the index has the same name");
+                    summary
+                        .skipped
+                        .add(&chart, None, "another chart of the index has the same name");
                 }
-                self.judge(Decoded { spool, summary, sha256, validators })
+                self.judge(Decoded {
+                    spool,
+                    summary,
+                    sha256,
+                    validators,
+                })
             }
             Err(DecodeError::Sink(SinkError::Cancelled)) => return Err(AttemptError::Cancelled),
             Err(DecodeError::Sink(SinkError::Spool(error))) => Found::Failed(spool_failed(&error)),
@@ -250,11 +272,20 @@ impl Run<'_> {
         }
         record.refused = None;
         record.last_success = Some(Timestamp::now());
-        let account: Option<LastSync> = record.last_sync.clone().and_then(|value| serde_json::from_value(value).ok());
+        let account: Option<LastSync> = record
+            .last_sync
+            .clone()
+            .and_then(|value| serde_json::from_value(value).ok());
         record.state = ready(account.as_ref().map_or_else(String::new, ready_message));
         let history = recovered.then(|| self.history(&record, "Succeeded"));
-        self.tools.catalog.save(&record, self.attempt.expected_uid.as_deref(), history.as_ref()).await?;
-        Ok(Finished { record, verdict: Verdict::NotModified })
+        self.tools
+            .catalog
+            .save(&record, self.attempt.expected_uid.as_deref(), history.as_ref())
+            .await?;
+        Ok(Finished {
+            record,
+            verdict: Verdict::NotModified,
+        })
     }
 
     async fn save_failed(self, failed: Failed, refused: Option<Refused>) -> Result<Finished, AttemptError> {
@@ -272,12 +303,23 @@ impl Run<'_> {
         let is_new = before.ready != Some(false) || before.reason != failed.reason;
         let result = if failed.transient { "Failed" } else { "Stalled" };
         let history = is_new.then(|| self.history(&record, result));
-        self.tools.catalog.save(&record, self.attempt.expected_uid.as_deref(), history.as_ref()).await?;
-        Ok(Finished { record, verdict: Verdict::Failed(failed) })
+        self.tools
+            .catalog
+            .save(&record, self.attempt.expected_uid.as_deref(), history.as_ref())
+            .await?;
+        Ok(Finished {
+            record,
+            verdict: Verdict::Failed(failed),
+        })
     }
 
     async fn commit(self, decoded: Decoded) -> Result<Finished, AttemptError> {
-        let Decoded { spool, summary, sha256, validators } = decoded;
+        let Decoded {
+            spool,
+            summary,
+            sha256,
+            validators,
+        } = decoded;
         let mut record = self.new_record();
         let is_first_or_recovered = record.state.ready != Some(true);
         record.etag = validators.etag;
@@ -318,20 +360,27 @@ impl Run<'_> {
                 })
             }
         };
-        let commit =
-            Commit::new(record.clone(), self.attempt.expected_uid.clone(), sha256).conclude_with(concluded);
+        let commit = Commit::new(record.clone(), self.attempt.expected_uid.clone(), sha256).conclude_with(concluded);
         let committed = self.tools.catalog.commit(commit, rows).await?;
         complete(&committed, &mut record);
         let mut skipped = skipped;
         for (chart, reason) in &committed.rejected {
             skipped.add(chart, None, reason);
         }
-        Ok(Finished { record, verdict: Verdict::Synced { committed, skipped } })
+        Ok(Finished {
+            record,
+            verdict: Verdict::Synced { committed, skipped },
+        })
     }
 
     /// What is remembered after this attempt whatever comes of it: who was tried, when, and what was asked for.
     fn new_record(&self) -> Record {
-        let Attempt { declaration, previous, started, .. } = &self.attempt;
+        let Attempt {
+            declaration,
+            previous,
+            started,
+            ..
+        } = &self.attempt;
         let mut record = previous.clone().unwrap_or_else(|| Record {
             name: declaration.name.clone(),
             ..Record::default()
@@ -405,27 +454,44 @@ enum SinkError {
 
 /// The state of a repository whose charts are in step.
 fn ready(message: String) -> State {
-    State { ready: Some(true), stalled: false, reason: "Synced".to_owned(), message, failures: 0 }
+    State {
+        ready: Some(true),
+        stalled: false,
+        reason: "Synced".to_owned(),
+        message,
+        failures: 0,
+    }
 }
 
 fn spool_failed(error: &io::Error) -> Failed {
     Failed {
         reason: "SpoolFailed".to_owned(),
-        message: format!("the rows to be written could not be kept in a temporary file ({error}); make room there, or name another folder with --spool-dir"),
+        message: format!(
+            "the rows to be written could not be kept in a temporary file ({error}); make room there, or name another folder with --spool-dir"
+        ),
         transient: true,
         retry_after: None,
     }
 }
 
 fn with_validators(refused: Refused, validators: &Validators) -> Refused {
-    Refused { etag: validators.etag.clone(), last_modified: validators.last_modified.clone(), ..refused }
+    Refused {
+        etag: validators.etag.clone(),
+        last_modified: validators.last_modified.clone(),
+        ..refused
+    }
 }
 
 /// The flags' bounds, lowered by what the declaration asks for.
 fn limits(declaration: &Declaration, bounds: &fetch::Limits) -> fetch::Limits {
     fetch::Limits {
-        max_bytes: declaration.index_max_bytes.map_or(bounds.max_bytes, |bytes| bytes.min(bounds.max_bytes)),
-        total: declaration.fetch_timeout.filter(|time| *time > Duration::ZERO).map_or(bounds.total, |time| time.min(bounds.total)),
+        max_bytes: declaration
+            .index_max_bytes
+            .map_or(bounds.max_bytes, |bytes| bytes.min(bounds.max_bytes)),
+        total: declaration
+            .fetch_timeout
+            .filter(|time| *time > Duration::ZERO)
+            .map_or(bounds.total, |time| time.min(bounds.total)),
         ..bounds.clone()
     }
 }

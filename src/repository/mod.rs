@@ -40,20 +40,18 @@ pub const NOT_SUPPORTED_YET: &str = "NotSupportedYet";
 
 impl From<&RepositoryName> for ObjectName {
     fn from(name: &RepositoryName) -> Self {
-        Self { namespace: name.namespace.clone(), name: name.name.clone() }
+        Self {
+            namespace: name.namespace.clone(),
+            name: name.name.clone(),
+        }
     }
 }
 
 impl From<&ObjectName> for RepositoryName {
     fn from(name: &ObjectName) -> Self {
-        Self { namespace: name.namespace.clone(), name: name.name.clone() }
+        Self {
+            namespace: name.namespace.clone(),
+            name: name.name.clone(),
+        }
     }
-}
-fn assert_send<T: Send>(_: T) {}
-fn probe(c: &crate::catalog::Catalog, r: &crate::catalog::Record, n: &RepositoryName, commit: crate::catalog::Commit, f: &crate::source::fetch::Fetcher, u: &url::Url, l: &crate::source::fetch::Limits) {
-    assert_send(c.record(n));
-    assert_send(c.save(r, None, None));
-    assert_send(c.remove(n, None));
-    assert_send(c.commit(commit, Vec::new().into_iter()));
-    assert_send(f.get(u, None, l));
 }

@@ -142,20 +142,18 @@ impl<'a, S: Sink> Collector<'a, S> {
                 reason: reason.to_owned(),
             },
         };
-        self.summary.skipped.add(key,
-            unusable.version.as_deref(),
-            &unusable.reason,
-        );
+        self.summary
+            .skipped
+            .add(key, unusable.version.as_deref(), &unusable.reason);
         Ok(())
     }
 
     /// The chart is no list of versions.
     pub(super) fn no_list(&mut self) {
         if let Some((key, ..)) = self.chart.take() {
-            self.summary.skipped.add(&key,
-                None,
-                "what stands under its name is no list of versions",
-            );
+            self.summary
+                .skipped
+                .add(&key, None, "what stands under its name is no list of versions");
         }
     }
 

@@ -29,8 +29,8 @@ mod yaml;
 use std::convert::Infallible;
 use std::io::{Read, Seek, SeekFrom};
 
-use collect::Collector;
 use crate::text::{printable, truncate};
+use collect::Collector;
 pub use error::{DecodeError, Position};
 pub use limits::DecodeLimits;
 
@@ -154,7 +154,11 @@ impl Skipped {
         self.count += 1;
         if self.first.len() < Self::NAMED {
             let shown = |text: &str| truncate(&printable(text), Skip::TEXT_BYTES);
-            self.first.push(Skip { chart: shown(chart), version: version.map(shown), reason: shown(reason) });
+            self.first.push(Skip {
+                chart: shown(chart),
+                version: version.map(shown),
+                reason: shown(reason),
+            });
         }
     }
 }
