@@ -15,10 +15,33 @@ const ALLOWED: [(&str, &[&str]); 11] = [
     ("schedule", &["api", "queue", "text"]),
     ("controller", &["api", "queue", "text"]),
     ("server", &["text"]),
-    ("repository", &["api", "queue", "source", "catalog", "informer", "schedule", "controller", "text"]),
+    (
+        "repository",
+        &[
+            "api",
+            "queue",
+            "source",
+            "catalog",
+            "informer",
+            "schedule",
+            "controller",
+            "text",
+        ],
+    ),
     (
         "cli",
-        &["api", "queue", "source", "catalog", "informer", "schedule", "controller", "repository", "server", "text"],
+        &[
+            "api",
+            "queue",
+            "source",
+            "catalog",
+            "informer",
+            "schedule",
+            "controller",
+            "repository",
+            "server",
+            "text",
+        ],
     ),
 ];
 
@@ -51,11 +74,20 @@ fn every_room_imports_only_what_stands_below_it() {
     let mut offences = Vec::new();
     for file in files {
         let inside = file.strip_prefix(&src).unwrap();
-        let room = inside.iter().next().unwrap().to_str().unwrap().trim_end_matches(".rs").to_owned();
+        let room = inside
+            .iter()
+            .next()
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .trim_end_matches(".rs")
+            .to_owned();
         if room == "lib" || room == "main" {
             continue;
         }
-        let below = allowed.get(room.as_str()).unwrap_or_else(|| panic!("the room {room} is not in the list of layers"));
+        let below = allowed
+            .get(room.as_str())
+            .unwrap_or_else(|| panic!("the room {room} is not in the list of layers"));
         for import in imports(&fs::read_to_string(&file).unwrap()) {
             if import != room && allowed.contains_key(import.as_str()) && !below.contains(&import.as_str()) {
                 offences.push(format!("{} imports {import}", inside.display()));

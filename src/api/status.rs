@@ -85,6 +85,8 @@ pub struct LastSync {
     pub versions: i64,
     /// Charts left out because their newest version is deprecated.
     pub deprecated: i64,
+    /// Versions that stand more than once in their chart, each further one counted.
+    pub duplicates: i64,
     /// Charts that were new.
     pub added: i64,
     /// Charts that had changed.

@@ -14,7 +14,7 @@ use super::{
 pub const HISTORY_KEPT: i64 = 50;
 
 /// All that decisions about a repository rest on. The database decides; the status of the object only shows.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Record {
     /// The repository.
     pub name: RepositoryName,
@@ -81,6 +81,8 @@ pub struct Refused {
     pub reason: String,
     /// Why, as a sentence.
     pub message: String,
+    /// The digest by which a user lets it in all the same; only for an index that has shrunk.
+    pub confirm: Option<String>,
 }
 
 /// The value handled last of each way to ask for a resync.
@@ -92,6 +94,8 @@ pub struct Handled {
     pub requested_at: Option<String>,
     /// The annotation `reconcile.fluxcd.io/requestedAt`.
     pub flux_requested_at: Option<String>,
+    /// Of the annotations' values the one that was handled last, whichever it stood in.
+    pub last: Option<String>,
 }
 
 /// How the last attempt went.
@@ -99,6 +103,8 @@ pub struct Handled {
 pub struct State {
     /// The condition Ready; nothing where it is unknown.
     pub ready: Option<bool>,
+    /// Whether it failed in a way that does not pass by itself.
+    pub stalled: bool,
     /// The condition's reason.
     pub reason: String,
     /// The condition's message.
@@ -108,7 +114,7 @@ pub struct State {
 }
 
 /// One sync as the history keeps it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HistoryEntry {
     /// When it began.
     pub started_at: Timestamp,
@@ -142,24 +148,7 @@ impl Record {
         Self {
             name,
             uid: uid.into(),
-            origin: String::new(),
-            url: String::new(),
-            kind: String::new(),
-            change_key: String::new(),
-            etag: None,
-            last_modified: None,
-            index_digest: String::new(),
-            baseline: None,
-            refused: None,
-            handled: Handled::default(),
-            last_attempt: None,
-            last_success: None,
-            state: State::default(),
-            last_sync: None,
-            spec_hash: None,
-            generation: 0,
-            trusted: false,
-            charts: 0,
+            ..Self::default()
         }
     }
 }
@@ -171,8 +160,8 @@ macro_rules! select_records {
         concat!(
             "SELECT p.namespace, p.name, p.uid, p.origin, p.url, p.kind, p.change_key, p.etag, p.last_modified, p.index_digest,
                 p.baseline_names, p.baseline_versions, p.refused_etag, p.refused_last_modified, p.refused_digest,
-                p.refused_reason, p.refused_message, p.handled_resync_requests, p.handled_requested_at,
-                p.handled_flux_requested_at, p.last_attempt, p.last_success, p.ready, p.reason, p.message, p.failures,
+                p.refused_reason, p.refused_message, p.refused_confirm, p.handled_resync_requests, p.handled_requested_at,
+                p.handled_flux_requested_at, p.handled_last, p.last_attempt, p.last_success, p.ready, p.stalled, p.reason, p.message, p.failures,
                 p.last_sync, p.spec_hash, p.generation,
                 coalesce(r.id = p.repos_id AND r.checksum = p.repos_checksum AND r.last_update = p.repos_last_update, FALSE)
                     AS trusted,
@@ -209,12 +198,15 @@ pub(super) struct RecordRow {
     refused_digest: Option<String>,
     refused_reason: Option<String>,
     refused_message: Option<String>,
+    refused_confirm: Option<String>,
     handled_resync_requests: Option<i64>,
     handled_requested_at: Option<String>,
     handled_flux_requested_at: Option<String>,
+    handled_last: Option<String>,
     last_attempt: Option<String>,
     last_success: Option<String>,
     ready: Option<bool>,
+    stalled: bool,
     reason: String,
     message: String,
     failures: i64,
@@ -250,16 +242,19 @@ impl From<RecordRow> for Record {
                 digest: row.refused_digest.unwrap_or_default(),
                 reason,
                 message: row.refused_message.unwrap_or_default(),
+                confirm: row.refused_confirm,
             }),
             handled: Handled {
                 resync_requests: row.handled_resync_requests,
                 requested_at: row.handled_requested_at,
                 flux_requested_at: row.handled_flux_requested_at,
+                last: row.handled_last,
             },
             last_attempt: time(row.last_attempt.as_deref()),
             last_success: time(row.last_success.as_deref()),
             state: State {
                 ready: row.ready,
+                stalled: row.stalled,
                 reason: row.reason,
                 message: row.message,
                 failures: u32::try_from(row.failures).unwrap_or(u32::MAX),
@@ -345,9 +340,9 @@ pub(super) async fn lock(tx: &mut Transaction, name: &RepositoryName) -> Result<
 const UPSERT: &str = "INSERT INTO portolan_repositories (namespace, name, uid, origin, url, kind, change_key, etag, last_modified,
         index_digest, baseline_names, baseline_versions, refused_etag, refused_last_modified, refused_digest, refused_reason,
         refused_message, handled_resync_requests, handled_requested_at, handled_flux_requested_at, last_attempt, last_success,
-        ready, reason, message, failures, last_sync, spec_hash, generation)
+        ready, reason, message, failures, last_sync, spec_hash, generation, stalled, refused_confirm, handled_last)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25,
-        $26, $27, $28, $29)
+        $26, $27, $28, $29, $30, $31, $32)
     ON CONFLICT (namespace, name) DO UPDATE SET uid = excluded.uid, origin = excluded.origin, url = excluded.url,
         kind = excluded.kind, change_key = excluded.change_key, etag = excluded.etag, last_modified = excluded.last_modified,
         index_digest = excluded.index_digest, baseline_names = excluded.baseline_names,
@@ -358,7 +353,8 @@ const UPSERT: &str = "INSERT INTO portolan_repositories (namespace, name, uid, o
         handled_flux_requested_at = excluded.handled_flux_requested_at, last_attempt = excluded.last_attempt,
         last_success = excluded.last_success, ready = excluded.ready, reason = excluded.reason, message = excluded.message,
         failures = excluded.failures, last_sync = excluded.last_sync, spec_hash = excluded.spec_hash,
-        generation = excluded.generation";
+        generation = excluded.generation, stalled = excluded.stalled, refused_confirm = excluded.refused_confirm,
+        handled_last = excluded.handled_last";
 
 /// Writes the record.
 pub(super) async fn save(tx: &mut Transaction, record: &Record) -> Result<(), Error> {
@@ -395,6 +391,9 @@ pub(super) async fn save(tx: &mut Transaction, record: &Record) -> Result<(), Er
             .bind(last_sync)
             .bind(maybe(record.spec_hash.as_ref()))
             .bind(record.generation)
+            .bind(record.state.stalled)
+            .bind(maybe(refused.and_then(|refused| refused.confirm.as_ref())))
+            .bind(maybe(record.handled.last.as_ref()))
             .execute(&mut **tx)
             .await?;
     });

@@ -201,11 +201,15 @@ async fn migrate(tx: &mut Transaction) -> Result<(), Error> {
     match tx {
         Engine::Sqlite(tx) => {
             let first = include_str!("../../migrations/sqlite/0001_repositories.sql");
-            migrator(&[("repositories", first)]).run(&mut **tx).await?;
+            migrator(&[("repositories", first)])
+                .run_direct(None, &mut **tx, false)
+                .await?;
         }
         Engine::Postgres(tx) => {
             let first = include_str!("../../migrations/postgres/0001_repositories.sql");
-            migrator(&[("repositories", first)]).run(&mut **tx).await?;
+            migrator(&[("repositories", first)])
+                .run_direct(None, &mut **tx, false)
+                .await?;
         }
     }
     Ok(())

@@ -17,7 +17,10 @@ pub struct Activity {
 
 impl Default for Activity {
     fn default() -> Self {
-        Self { running: Arc::default(), names: watch::Sender::new(Vec::new()) }
+        Self {
+            running: Arc::default(),
+            names: watch::Sender::new(Vec::new()),
+        }
     }
 }
 
@@ -41,7 +44,11 @@ impl Activity {
         let token = CancellationToken::new();
         self.lock().insert(name.clone(), token.clone());
         self.tell();
-        Running { activity: self.clone(), name: name.clone(), token }
+        Running {
+            activity: self.clone(),
+            name: name.clone(),
+            token,
+        }
     }
 
     fn tell(&self) {
@@ -82,7 +89,10 @@ mod tests {
     use super::*;
 
     fn name(name: &str) -> ObjectName {
-        ObjectName { namespace: "default".to_owned(), name: name.to_owned() }
+        ObjectName {
+            namespace: "default".to_owned(),
+            name: name.to_owned(),
+        }
     }
 
     #[test]

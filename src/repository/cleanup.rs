@@ -16,7 +16,10 @@ use crate::informer::ObjectName;
 use crate::queue::Backoff;
 
 /// How soon, and how late, a removal that failed is tried again.
-const CLEANUP_BACKOFF: Backoff = Backoff { base: Duration::from_secs(1), cap: Duration::from_secs(5 * 60) };
+const CLEANUP_BACKOFF: Backoff = Backoff {
+    base: Duration::from_secs(1),
+    cap: Duration::from_secs(5 * 60),
+};
 
 impl Reconciler {
     /// The object is gone. Its charts go only where there is proof (see [`super::removals`]).
@@ -34,7 +37,11 @@ impl Reconciler {
     /// object again. Asks nothing of the spec, which may be invalid, or of suspension.
     pub(super) async fn clean_up_deleted(&self, name: &ObjectName, meta: &ObjectMeta) -> Result<Outcome, Failure> {
         self.forget(name);
-        let skip = meta.annotations.as_ref().and_then(|all| all.get(api::SKIP_CLEANUP)).is_some_and(|value| value == "true");
+        let skip = meta
+            .annotations
+            .as_ref()
+            .and_then(|all| all.get(api::SKIP_CLEANUP))
+            .is_some_and(|value| value == "true");
         if skip {
             tracing::warn!(repository = %name, "its charts stay in the catalogue, as the annotation {} asks", api::SKIP_CLEANUP);
         } else if let Err(error) = self.remove(name).await {
@@ -42,7 +49,16 @@ impl Reconciler {
                 "the charts could not be removed, so the object waits: {error}. To let it go without, set the annotation {}: \"true\"",
                 api::SKIP_CLEANUP
             );
-            self.origin.publish(meta, News { warning: true, reason: "CleanupFailed", note }).await;
+            self.origin
+                .publish(
+                    meta,
+                    News {
+                        warning: true,
+                        reason: "CleanupFailed",
+                        note,
+                    },
+                )
+                .await;
             return Err(transient(&error));
         }
         self.origin.remove_finalizer(meta).await.or_else(gone_is_done)?;
@@ -52,9 +68,18 @@ impl Reconciler {
     /// An object that can't be read as an AppRepository: its charts stay, and it says itself what is wrong.
     pub(super) async fn report_undecodable(&self, meta: &ObjectMeta, error: &str) -> Result<Outcome, Failure> {
         let message = format!("the object can't be read as an AppRepository: {error}");
-        let news = News { warning: true, reason: "InvalidObject", note: message.clone() };
+        let news = News {
+            warning: true,
+            reason: "InvalidObject",
+            note: message.clone(),
+        };
         self.origin.publish(meta, news).await;
-        if self.origin.has_status().await.or_else(|error| gone_is_done(error).map(|()| false))? {
+        if self
+            .origin
+            .has_status()
+            .await
+            .or_else(|error| gone_is_done(error).map(|()| false))?
+        {
             let state = State {
                 ready: Some(false),
                 stalled: true,
@@ -70,7 +95,10 @@ impl Reconciler {
                 phase: Phase::Settled,
                 now: Timestamp::now(),
             };
-            self.origin.write_status(meta, &status::build(&facts, None)).await.or_else(gone_is_done)?;
+            self.origin
+                .write_status(meta, &status::build(&facts, None))
+                .await
+                .or_else(gone_is_done)?;
         }
         Err(Failure::Terminal { message })
     }

@@ -63,17 +63,26 @@ pub fn decide(declaration: &Declaration, record: Option<&Record>, now: Timestamp
     if let Some(what) = declaration.unsupported {
         return Decision::Unsupported(what);
     }
-    let Some(record) = record else { return Decision::Sync(Mode::Complete) };
+    let Some(record) = record else {
+        return Decision::Sync(Mode::Complete);
+    };
     if needs_comparison(declaration, record) {
         return Decision::Sync(Mode::Complete);
     }
-    if is_due(declaration, record, now) { Decision::Sync(Mode::Conditional) } else { Decision::Rest }
+    if is_due(declaration, record, now) {
+        Decision::Sync(Mode::Conditional)
+    } else {
+        Decision::Rest
+    }
 }
 
 /// Whether the rows, or the user, ask that everything is fetched and compared.
 fn needs_comparison(declaration: &Declaration, record: &Record) -> bool {
     let confirms_shrink = declaration.allow_shrink.is_some()
-        && record.refused.as_ref().is_some_and(|refused| refused.confirm == declaration.allow_shrink);
+        && record
+            .refused
+            .as_ref()
+            .is_some_and(|refused| refused.confirm == declaration.allow_shrink);
     is_requested(declaration, &record.handled)
         || confirms_shrink
         || record.spec_hash.as_deref() != Some(declaration.spec_hash.as_str())
@@ -129,7 +138,10 @@ mod tests {
     use crate::repository::declaration::Defaults;
 
     fn defaults() -> Defaults {
-        Defaults { crontab: crate::schedule::parse("*/10 * * * *").unwrap(), min_interval: Duration::from_secs(60) }
+        Defaults {
+            crontab: crate::schedule::parse("*/10 * * * *").unwrap(),
+            min_interval: Duration::from_secs(60),
+        }
     }
 
     fn object(edit: impl FnOnce(&mut serde_json::Value)) -> AppRepository {
@@ -164,7 +176,10 @@ mod tests {
             handled: handled(declaration, &Handled::default()),
             last_attempt: Some(at("2026-01-01T10:00:05Z")),
             last_success: Some(at("2026-01-01T10:00:06Z")),
-            state: State { ready: Some(true), ..State::default() },
+            state: State {
+                ready: Some(true),
+                ..State::default()
+            },
             trusted: true,
             ..Record::default()
         }
@@ -179,7 +194,10 @@ mod tests {
     #[test]
     fn between_two_ticks_nothing_is_done() {
         let declaration = declared(|_| ());
-        assert_eq!(decide(&declaration, Some(&synced(&declaration)), at(NOW)), Decision::Rest);
+        assert_eq!(
+            decide(&declaration, Some(&synced(&declaration)), at(NOW)),
+            Decision::Rest
+        );
     }
 
     #[test]
@@ -194,8 +212,14 @@ mod tests {
     #[test]
     fn a_clock_that_was_set_back_does_not_stop_syncs() {
         let declaration = declared(|_| ());
-        let record = Record { last_attempt: Some(at("2030-01-01T00:00:00Z")), ..synced(&declaration) };
-        assert_eq!(decide(&declaration, Some(&record), at(NOW)), Decision::Sync(Mode::Conditional));
+        let record = Record {
+            last_attempt: Some(at("2030-01-01T00:00:00Z")),
+            ..synced(&declaration)
+        };
+        assert_eq!(
+            decide(&declaration, Some(&record), at(NOW)),
+            Decision::Sync(Mode::Conditional)
+        );
     }
 
     #[test]
@@ -207,13 +231,23 @@ mod tests {
                 object["metadata"]["annotations"] =
                     serde_json::json!({ "apprepositories.kubeapps.com/requested-at": "now" });
             },
-            |object| object["metadata"]["annotations"] = serde_json::json!({ "reconcile.fluxcd.io/requestedAt": "now" }),
+            |object| {
+                object["metadata"]["annotations"] = serde_json::json!({ "reconcile.fluxcd.io/requestedAt": "now" })
+            },
             |object| object["spec"]["description"] = "another".into(),
         ];
         for (number, way) in ways.into_iter().enumerate() {
             let asked = declared(way);
-            assert_eq!(decide(&asked, Some(&record), at(NOW)), Decision::Sync(Mode::Complete), "way {number}");
-            assert_eq!(decide(&asked, Some(&synced(&asked)), at(NOW)), Decision::Rest, "way {number}, handled");
+            assert_eq!(
+                decide(&asked, Some(&record), at(NOW)),
+                Decision::Sync(Mode::Complete),
+                "way {number}"
+            );
+            assert_eq!(
+                decide(&asked, Some(&synced(&asked)), at(NOW)),
+                Decision::Rest,
+                "way {number}, handled"
+            );
         }
     }
 
@@ -235,40 +269,73 @@ mod tests {
 
     #[test]
     fn a_changed_filter_or_source_is_applied_although_the_server_says_unchanged() {
-        let record = Record { change_key: "other".to_owned(), ..synced(&declared(|_| ())) };
-        assert_eq!(decide(&declared(|_| ()), Some(&record), at(NOW)), Decision::Sync(Mode::Complete));
+        let record = Record {
+            change_key: "other".to_owned(),
+            ..synced(&declared(|_| ()))
+        };
+        assert_eq!(
+            decide(&declared(|_| ()), Some(&record), at(NOW)),
+            Decision::Sync(Mode::Complete)
+        );
     }
 
     #[test]
     fn rows_that_others_have_touched_are_compared() {
         let declaration = declared(|_| ());
-        let record = Record { trusted: false, ..synced(&declaration) };
-        assert_eq!(decide(&declaration, Some(&record), at(NOW)), Decision::Sync(Mode::Complete));
+        let record = Record {
+            trusted: false,
+            ..synced(&declaration)
+        };
+        assert_eq!(
+            decide(&declaration, Some(&record), at(NOW)),
+            Decision::Sync(Mode::Complete)
+        );
     }
 
     #[test]
     fn a_failure_that_may_pass_is_tried_again_and_one_that_stalls_waits_for_its_tick() {
         let declaration = declared(|_| ());
         let failed = |stalled| Record {
-            state: State { ready: Some(false), stalled, ..State::default() },
+            state: State {
+                ready: Some(false),
+                stalled,
+                ..State::default()
+            },
             ..synced(&declaration)
         };
-        assert_eq!(decide(&declaration, Some(&failed(false)), at(NOW)), Decision::Sync(Mode::Conditional));
+        assert_eq!(
+            decide(&declaration, Some(&failed(false)), at(NOW)),
+            Decision::Sync(Mode::Conditional)
+        );
         assert_eq!(decide(&declaration, Some(&failed(true)), at(NOW)), Decision::Rest);
-        assert_eq!(decide(&declaration, Some(&failed(true)), at("2026-01-01T10:10:01Z")), Decision::Sync(Mode::Conditional));
+        assert_eq!(
+            decide(&declaration, Some(&failed(true)), at("2026-01-01T10:10:01Z")),
+            Decision::Sync(Mode::Conditional)
+        );
     }
 
     #[test]
     fn a_confirmed_shrinking_is_taken_up_at_once_and_a_wrong_digest_is_not() {
         let confirmed = declared(|object| {
-            object["metadata"]["annotations"] = serde_json::json!({ "apprepositories.kubeapps.com/allow-shrink": "feed" });
+            object["metadata"]["annotations"] =
+                serde_json::json!({ "apprepositories.kubeapps.com/allow-shrink": "feed" });
         });
         let refused = |digest: &str| Record {
-            refused: Some(Refused { confirm: Some(digest.to_owned()), ..Refused::default() }),
-            state: State { ready: Some(false), stalled: true, ..State::default() },
+            refused: Some(Refused {
+                confirm: Some(digest.to_owned()),
+                ..Refused::default()
+            }),
+            state: State {
+                ready: Some(false),
+                stalled: true,
+                ..State::default()
+            },
             ..synced(&confirmed)
         };
-        assert_eq!(decide(&confirmed, Some(&refused("feed")), at(NOW)), Decision::Sync(Mode::Complete));
+        assert_eq!(
+            decide(&confirmed, Some(&refused("feed")), at(NOW)),
+            Decision::Sync(Mode::Complete)
+        );
         assert_eq!(decide(&confirmed, Some(&refused("beef")), at(NOW)), Decision::Rest);
     }
 
@@ -278,7 +345,10 @@ mod tests {
             object["spec"]["suspend"] = true.into();
             object["spec"]["resyncRequests"] = 7.into();
         });
-        assert_eq!(decide(&suspended, Some(&synced(&declared(|_| ()))), at(NOW)), Decision::Suspended);
+        assert_eq!(
+            decide(&suspended, Some(&synced(&declared(|_| ()))), at(NOW)),
+            Decision::Suspended
+        );
     }
 
     #[test]
@@ -292,7 +362,10 @@ mod tests {
             },
         ];
         for edit in edits {
-            assert!(matches!(decide(&declared(edit), None, at(NOW)), Decision::Unsupported(_)));
+            assert!(matches!(
+                decide(&declared(edit), None, at(NOW)),
+                Decision::Unsupported(_)
+            ));
         }
         let empty = declared(|object| {
             object["spec"]["filterRule"] = serde_json::json!({ "jq": "" });
@@ -307,9 +380,15 @@ mod tests {
         let record = synced(&declaration);
         assert_eq!(identity(&declaration, None), Identity::New);
         assert_eq!(identity(&declaration, Some(&record)), Identity::Same);
-        let older = Record { uid: "u0".to_owned(), ..record };
+        let older = Record {
+            uid: "u0".to_owned(),
+            ..record
+        };
         assert_eq!(identity(&declaration, Some(&older)), Identity::Restored);
-        let other = Record { url: "https://example.com/other".to_owned(), ..older };
+        let other = Record {
+            url: "https://example.com/other".to_owned(),
+            ..older
+        };
         assert_eq!(identity(&declaration, Some(&other)), Identity::Another);
     }
 }

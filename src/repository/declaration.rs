@@ -58,7 +58,11 @@ pub struct ChangeKey(String);
 
 impl ChangeKey {
     fn new(source: &impl serde::Serialize, filter: &impl serde::Serialize) -> Self {
-        Self(format!("{}.{}.{DECODER_VERSION}", short_digest(source), short_digest(filter)))
+        Self(format!(
+            "{}.{}.{DECODER_VERSION}",
+            short_digest(source),
+            short_digest(filter)
+        ))
     }
 
     /// As it is kept in the catalogue.
@@ -131,10 +135,17 @@ impl Declaration {
         let annotations = object.annotations();
         let annotation = |name: &str| annotations.get(name).cloned();
         let url = spec.url.trim().to_owned();
-        let kind = if spec.type_ == Kind::Helm.as_str() { Kind::Helm } else { Kind::Oci };
+        let kind = if spec.type_ == Kind::Helm.as_str() {
+            Kind::Helm
+        } else {
+            Kind::Oci
+        };
         let (cron, interval_error) = choose_interval(&spec.interval, defaults);
         Self {
-            name: RepositoryName { namespace: object.namespace().unwrap_or_default(), name: object.name_any() },
+            name: RepositoryName {
+                namespace: object.namespace().unwrap_or_default(),
+                name: object.name_any(),
+            },
             uid: object.uid().unwrap_or_default(),
             generation: object.metadata.generation,
             spec_hash: short_digest(spec),
@@ -149,9 +160,13 @@ impl Declaration {
             allow_shrink: annotation(api::ALLOW_SHRINK),
             cron,
             interval_error,
-            manifest: annotation(MANIFEST_ANNOTATION).filter(|_| folder_mode).map(PathBuf::from),
+            manifest: annotation(MANIFEST_ANNOTATION)
+                .filter(|_| folder_mode)
+                .map(PathBuf::from),
             index_max_bytes: annotation(INDEX_MAX_BYTES).and_then(|text| text.parse().ok()),
-            fetch_timeout: annotation(FETCH_TIMEOUT).and_then(|text| text.parse().ok()).map(Duration::from_secs),
+            fetch_timeout: annotation(FETCH_TIMEOUT)
+                .and_then(|text| text.parse().ok())
+                .map(Duration::from_secs),
             url,
             kind,
         }
@@ -208,7 +223,12 @@ fn choose_interval(text: &str, defaults: &Defaults) -> (Cron, Option<String>) {
     if text.is_empty() {
         return (defaults.crontab.clone(), None);
     }
-    let unusable = |error: &IntervalError| (defaults.crontab.clone(), Some(format!("spec.interval can't be used: {error}")));
+    let unusable = |error: &IntervalError| {
+        (
+            defaults.crontab.clone(),
+            Some(format!("spec.interval can't be used: {error}")),
+        )
+    };
     match schedule::parse(text) {
         Ok(cron) => match cron.below_minimum(defaults.min_interval) {
             None => (cron, None),
@@ -222,5 +242,9 @@ fn choose_interval(text: &str, defaults: &Defaults) -> (Cron, Option<String>) {
 fn short_digest(value: &impl serde::Serialize) -> String {
     // Specs hold string keys and finite numbers only, for which JSON can't fail; an empty text would only mean one more sync.
     let json = serde_json::to_vec(value).unwrap_or_default();
-    Sha256::digest(json).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    Sha256::digest(json)
+        .iter()
+        .take(8)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }

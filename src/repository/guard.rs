@@ -43,7 +43,10 @@ impl std::fmt::Display for Shrunk {
 /// What the guard compares the next index with, once this one is accepted: the counts before any filter.
 #[must_use]
 pub fn baseline(summary: &Summary) -> Baseline {
-    Baseline { names: summary.names, versions: summary.versions }
+    Baseline {
+        names: summary.names,
+        versions: summary.versions,
+    }
 }
 
 /// Accepts an index or refuses it, comparing the counts of names and of versions **before** any filter with those of the last
@@ -58,7 +61,11 @@ pub fn check(was: Option<&Baseline>, summary: &Summary, allowed: Option<&str>) -
     if !shrunk || allowed == Some(summary.digest.as_str()) {
         return Ok(());
     }
-    Err(Shrunk { was: was.clone(), now, digest: summary.digest.clone() })
+    Err(Shrunk {
+        was: was.clone(),
+        now,
+        digest: summary.digest.clone(),
+    })
 }
 
 fn fell(was: u64, now: u64, enough_to_tell: u64) -> bool {
@@ -74,7 +81,12 @@ mod tests {
     }
 
     fn index(names: u64, versions: u64) -> Summary {
-        Summary { names, versions, digest: "feed".to_owned(), ..Summary::default() }
+        Summary {
+            names,
+            versions,
+            digest: "feed".to_owned(),
+            ..Summary::default()
+        }
     }
 
     #[test]

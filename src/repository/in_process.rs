@@ -26,7 +26,7 @@ use super::summary::{last_sync, ready_message};
 use crate::api::LastSync;
 use crate::catalog::{Catalog, Commit, Committed, HistoryEntry, Record, Refused, State};
 use crate::source::fetch::{self, Body, FetchError, Fetched, Fetcher, Validators};
-use crate::source::index::{self, DecodeError, DecodeLimits, Skip, Summary};
+use crate::source::index::{self, Chart, DecodeError, DecodeLimits, Sink, Summary};
 
 /// What attempts may use.
 #[derive(Clone)]
@@ -63,7 +63,14 @@ impl InProcess {
 
 impl Execute for InProcess {
     fn attempt(&self, attempt: Attempt, cancel: CancellationToken) -> BoxFuture<'_, Result<Finished, AttemptError>> {
-        Run { tools: &self.tools, metrics: &self.metrics, attempt, cancel }.run().boxed()
+        Run {
+            tools: &self.tools,
+            metrics: &self.metrics,
+            attempt,
+            cancel,
+        }
+        .run()
+        .boxed()
     }
 }
 
@@ -112,7 +119,11 @@ impl Run<'_> {
                 self.save_failed(failed, Some(refused)).await
             }
             Found::Failed(failed) => {
-                let refused = self.attempt.previous.as_ref().and_then(|previous| previous.refused.clone());
+                let refused = self
+                    .attempt
+                    .previous
+                    .as_ref()
+                    .and_then(|previous| previous.refused.clone());
                 self.save_failed(failed, refused).await
             }
             Found::Index(decoded) => self.commit(*decoded).await,
@@ -149,7 +160,10 @@ impl Run<'_> {
     /// What is remembered as refused, where it is believed: the same body would be refused again.
     fn refused(&self) -> Option<Refused> {
         let previous = self.attempt.previous.as_ref()?;
-        previous.refused.clone().filter(|_| self.attempt.mode == Mode::Conditional)
+        previous
+            .refused
+            .clone()
+            .filter(|_| self.attempt.mode == Mode::Conditional)
     }
 
     fn is_same_as_last(&self, body: &Body) -> bool {
@@ -167,9 +181,10 @@ impl Run<'_> {
             Location::Web(url) => {
                 let validators = match (self.attempt.mode, refused, &self.attempt.previous) {
                     (Mode::Complete, _, _) | (_, None, None) => None,
-                    (Mode::Conditional, Some(refused), _) => {
-                        Some(Validators { etag: refused.etag.clone(), last_modified: refused.last_modified.clone() })
-                    }
+                    (Mode::Conditional, Some(refused), _) => Some(Validators {
+                        etag: refused.etag.clone(),
+                        last_modified: refused.last_modified.clone(),
+                    }),
                     (Mode::Conditional, None, Some(previous)) => Some(Validators {
                         etag: previous.etag.clone(),
                         last_modified: previous.last_modified.clone(),
@@ -182,39 +197,41 @@ impl Run<'_> {
 
     /// Decodes off the threads that serve everybody else: an index may take a second.
     async fn decode(&self, body: Body) -> Result<Found, AttemptError> {
-        let declaration = self.attempt.declaration.clone();
-        let (limits, cancel) = (self.tools.decode_limits.clone(), self.cancel.clone());
-        let mut spool = Spool::new(self.tools.spool_dir.as_deref());
+        let mut sink = RowSink {
+            declaration: self.attempt.declaration.clone(),
+            cancel: self.cancel.clone(),
+            spool: Spool::new(self.tools.spool_dir.as_deref()),
+            spool_dir: self.tools.spool_dir.clone(),
+            twins: Vec::new(),
+        };
         let (sha256, validators) = (body.sha256.clone(), body.validators.clone());
+        let limits = self.tools.decode_limits.clone();
         let task = tokio::task::spawn_blocking(move || {
-            let mut twins = Vec::new();
-            let result = index::decode(body.into_reader(), &limits, &mut |chart| {
-                if cancel.is_cancelled() {
-                    return Err(SinkError::Cancelled);
-                }
-                let row = rows::row(&declaration, chart);
-                if spool.push(&row).map_err(SinkError::Spool)? == Pushed::Duplicate {
-                    twins.push(row.info.name);
-                }
-                Ok(())
-            });
-            (result, spool, twins)
+            let result = index::decode(body.into_reader(), &limits, &mut sink);
+            (result, sink)
         });
         // A panic of the decoder is one of the reconcile, whose guard catches it.
-        let (result, spool, twins) = match task.await {
+        let (result, RowSink { spool, twins, .. }) = match task.await {
             Ok(done) => done,
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         };
         Ok(match result {
             Ok(mut summary) => {
                 for chart in twins {
-                    let reason = "another chart of the index has the same name".to_owned();
-                    summary.skipped.add(Skip { chart, version: None, reason });
+                    summary
+                        .skipped
+                        .add(&chart, None, "another chart of the index has the same name");
                 }
-                self.judge(Decoded { spool, summary, sha256, validators })
+                self.judge(Decoded {
+                    spool,
+                    summary,
+                    sha256,
+                    validators,
+                })
             }
             Err(DecodeError::Sink(SinkError::Cancelled)) => return Err(AttemptError::Cancelled),
             Err(DecodeError::Sink(SinkError::Spool(error))) => Found::Failed(spool_failed(&error)),
+            Err(DecodeError::Read(error)) => Found::Failed(spool_failed(&error)),
             Err(error) => Found::Refused(Refused {
                 etag: validators.etag,
                 last_modified: validators.last_modified,
@@ -255,11 +272,20 @@ impl Run<'_> {
         }
         record.refused = None;
         record.last_success = Some(Timestamp::now());
-        let account: Option<LastSync> = record.last_sync.clone().and_then(|value| serde_json::from_value(value).ok());
+        let account: Option<LastSync> = record
+            .last_sync
+            .clone()
+            .and_then(|value| serde_json::from_value(value).ok());
         record.state = ready(account.as_ref().map_or_else(String::new, ready_message));
         let history = recovered.then(|| self.history(&record, "Succeeded"));
-        self.tools.catalog.save(&record, self.attempt.expected_uid.as_deref(), history.as_ref()).await?;
-        Ok(Finished { record, verdict: Verdict::NotModified })
+        self.tools
+            .catalog
+            .save(&record, self.attempt.expected_uid.as_deref(), history.as_ref())
+            .await?;
+        Ok(Finished {
+            record,
+            verdict: Verdict::NotModified,
+        })
     }
 
     async fn save_failed(self, failed: Failed, refused: Option<Refused>) -> Result<Finished, AttemptError> {
@@ -277,12 +303,23 @@ impl Run<'_> {
         let is_new = before.ready != Some(false) || before.reason != failed.reason;
         let result = if failed.transient { "Failed" } else { "Stalled" };
         let history = is_new.then(|| self.history(&record, result));
-        self.tools.catalog.save(&record, self.attempt.expected_uid.as_deref(), history.as_ref()).await?;
-        Ok(Finished { record, verdict: Verdict::Failed(failed) })
+        self.tools
+            .catalog
+            .save(&record, self.attempt.expected_uid.as_deref(), history.as_ref())
+            .await?;
+        Ok(Finished {
+            record,
+            verdict: Verdict::Failed(failed),
+        })
     }
 
     async fn commit(self, decoded: Decoded) -> Result<Finished, AttemptError> {
-        let Decoded { spool, summary, sha256, validators } = decoded;
+        let Decoded {
+            spool,
+            summary,
+            sha256,
+            validators,
+        } = decoded;
         let mut record = self.new_record();
         let is_first_or_recovered = record.state.ready != Some(true);
         record.etag = validators.etag;
@@ -323,20 +360,27 @@ impl Run<'_> {
                 })
             }
         };
-        let commit =
-            Commit::new(record.clone(), self.attempt.expected_uid.clone(), sha256).conclude_with(concluded);
+        let commit = Commit::new(record.clone(), self.attempt.expected_uid.clone(), sha256).conclude_with(concluded);
         let committed = self.tools.catalog.commit(commit, rows).await?;
         complete(&committed, &mut record);
         let mut skipped = skipped;
         for (chart, reason) in &committed.rejected {
-            skipped.add(Skip { chart: chart.clone(), version: None, reason: reason.clone() });
+            skipped.add(chart, None, reason);
         }
-        Ok(Finished { record, verdict: Verdict::Synced { committed, skipped } })
+        Ok(Finished {
+            record,
+            verdict: Verdict::Synced { committed, skipped },
+        })
     }
 
     /// What is remembered after this attempt whatever comes of it: who was tried, when, and what was asked for.
     fn new_record(&self) -> Record {
-        let Attempt { declaration, previous, started, .. } = &self.attempt;
+        let Attempt {
+            declaration,
+            previous,
+            started,
+            ..
+        } = &self.attempt;
         let mut record = previous.clone().unwrap_or_else(|| Record {
             name: declaration.name.clone(),
             ..Record::default()
@@ -368,35 +412,86 @@ impl Run<'_> {
     }
 }
 
+/// Makes rows of charts and keeps them for writing.
+struct RowSink {
+    declaration: Declaration,
+    cancel: CancellationToken,
+    spool: Spool,
+    spool_dir: Option<PathBuf>,
+    /// Charts whose identifier another one has taken.
+    twins: Vec<String>,
+}
+
+impl Sink for RowSink {
+    type Error = SinkError;
+
+    fn chart(&mut self, chart: Chart) -> Result<(), SinkError> {
+        if self.cancel.is_cancelled() {
+            return Err(SinkError::Cancelled);
+        }
+        let row = rows::row(&self.declaration, chart);
+        if self.spool.push(&row).map_err(SinkError::Spool)? == Pushed::Duplicate {
+            self.twins.push(row.info.name);
+        }
+        Ok(())
+    }
+
+    fn start_over(&mut self) -> Result<(), SinkError> {
+        self.spool = Spool::new(self.spool_dir.as_deref());
+        self.twins.clear();
+        Ok(())
+    }
+}
+
 /// Why a chart could not be kept for writing.
+#[derive(Debug, thiserror::Error)]
 enum SinkError {
+    #[error("the sync was cancelled")]
     Cancelled,
+    #[error("{0}")]
     Spool(io::Error),
 }
 
 /// The state of a repository whose charts are in step.
 fn ready(message: String) -> State {
-    State { ready: Some(true), stalled: false, reason: "Synced".to_owned(), message, failures: 0 }
+    State {
+        ready: Some(true),
+        stalled: false,
+        reason: "Synced".to_owned(),
+        message,
+        failures: 0,
+    }
 }
 
 fn spool_failed(error: &io::Error) -> Failed {
     Failed {
         reason: "SpoolFailed".to_owned(),
-        message: format!("the rows to be written could not be kept in a temporary file ({error}); make room there, or name another folder with --spool-dir"),
+        message: format!(
+            "the rows to be written could not be kept in a temporary file ({error}); make room there, or name another folder with --spool-dir"
+        ),
         transient: true,
         retry_after: None,
     }
 }
 
 fn with_validators(refused: Refused, validators: &Validators) -> Refused {
-    Refused { etag: validators.etag.clone(), last_modified: validators.last_modified.clone(), ..refused }
+    Refused {
+        etag: validators.etag.clone(),
+        last_modified: validators.last_modified.clone(),
+        ..refused
+    }
 }
 
 /// The flags' bounds, lowered by what the declaration asks for.
 fn limits(declaration: &Declaration, bounds: &fetch::Limits) -> fetch::Limits {
     fetch::Limits {
-        max_bytes: declaration.index_max_bytes.map_or(bounds.max_bytes, |bytes| bytes.min(bounds.max_bytes)),
-        total: declaration.fetch_timeout.filter(|time| *time > Duration::ZERO).map_or(bounds.total, |time| time.min(bounds.total)),
+        max_bytes: declaration
+            .index_max_bytes
+            .map_or(bounds.max_bytes, |bytes| bytes.min(bounds.max_bytes)),
+        total: declaration
+            .fetch_timeout
+            .filter(|time| *time > Duration::ZERO)
+            .map_or(bounds.total, |time| time.min(bounds.total)),
         ..bounds.clone()
     }
 }

@@ -42,20 +42,34 @@ pub fn locate(url: &str, manifest: Option<&Path>, files: &FileAccess) -> Result<
     let base = manifest.and_then(Path::parent).unwrap_or(Path::new("."));
     let index = base.join(path).join("index.yaml");
     let found = index.canonicalize().map_err(|error| {
-        stalled("FileNotFound", format!("the index {} can't be read: {error}", index.display()))
+        stalled(
+            "FileNotFound",
+            format!("the index {} can't be read: {error}", index.display()),
+        )
     })?;
-    let allowed = roots.iter().filter_map(|root| root.canonicalize().ok()).any(|root| found.starts_with(root));
+    let allowed = roots
+        .iter()
+        .filter_map(|root| root.canonicalize().ok())
+        .any(|root| found.starts_with(root));
     if !allowed {
         return Err(stalled(
             "FileNotAllowed",
-            format!("the index {} is outside the folder of manifests; allow its folder with --allow-file-root", found.display()),
+            format!(
+                "the index {} is outside the folder of manifests; allow its folder with --allow-file-root",
+                found.display()
+            ),
         ));
     }
     Ok(Location::File(found))
 }
 
 fn stalled(reason: &str, message: String) -> Failed {
-    Failed { reason: reason.to_owned(), message, transient: false, retry_after: None }
+    Failed {
+        reason: reason.to_owned(),
+        message,
+        transient: false,
+        retry_after: None,
+    }
 }
 
 #[cfg(test)]
@@ -77,7 +91,9 @@ mod tests {
         let (folder, access) = folder();
         let manifest = folder.path().join("manifests/repos.yaml");
         for url in ["file:./charts", "file:charts", "file:charts/"] {
-            let Ok(Location::File(path)) = locate(url, Some(&manifest), &access) else { panic!("{url}") };
+            let Ok(Location::File(path)) = locate(url, Some(&manifest), &access) else {
+                panic!("{url}")
+            };
             assert!(path.ends_with("manifests/charts/index.yaml"));
         }
     }
@@ -89,7 +105,11 @@ mod tests {
         std::os::unix::fs::symlink(folder.path().join("elsewhere"), folder.path().join("manifests/link")).unwrap();
         let absolute = format!("file://{}", folder.path().join("elsewhere").display());
         for url in ["file:../elsewhere", "file:./link", &absolute] {
-            assert_eq!(locate(url, Some(&manifest), &access).unwrap_err().reason, "FileNotAllowed", "{url}");
+            assert_eq!(
+                locate(url, Some(&manifest), &access).unwrap_err().reason,
+                "FileNotAllowed",
+                "{url}"
+            );
         }
     }
 
@@ -103,7 +123,10 @@ mod tests {
 
     #[test]
     fn a_cluster_reads_no_files() {
-        assert_eq!(locate("file:///etc", None, &FileAccess::Never).unwrap_err().reason, "FileNotAllowed");
+        assert_eq!(
+            locate("file:///etc", None, &FileAccess::Never).unwrap_err().reason,
+            "FileNotAllowed"
+        );
     }
 
     #[test]

@@ -60,8 +60,16 @@ impl Metrics {
             repositories: Arc::default(),
         };
         registry.register("portolan_syncs", "Syncs by result", metrics.syncs.clone());
-        registry.register("portolan_sync_seconds", "Time that a sync took, by result", metrics.seconds.clone());
-        registry.register("portolan_index_bytes", "Bytes of chart indexes received", metrics.index_bytes.clone());
+        registry.register(
+            "portolan_sync_seconds",
+            "Time that a sync took, by result",
+            metrics.seconds.clone(),
+        );
+        registry.register(
+            "portolan_index_bytes",
+            "Bytes of chart indexes received",
+            metrics.index_bytes.clone(),
+        );
         registry.register(
             "portolan_not_modified",
             "Requests that servers answered with 304 Not Modified",
@@ -79,7 +87,10 @@ impl Metrics {
     /// Starts the clock of a sync.
     #[must_use]
     pub fn start(&self) -> Timer {
-        Timer { metrics: self.clone(), started: Instant::now() }
+        Timer {
+            metrics: self.clone(),
+            started: Instant::now(),
+        }
     }
 
     /// Counts an answer of 304.
@@ -100,7 +111,11 @@ impl Metrics {
     /// Shows what the catalogue holds of a repository.
     pub fn observe(&self, record: &Record) {
         let count = |field: &str| {
-            record.last_sync.as_ref().and_then(|account| account.get(field)).and_then(serde_json::Value::as_i64)
+            record
+                .last_sync
+                .as_ref()
+                .and_then(|account| account.get(field))
+                .and_then(serde_json::Value::as_i64)
         };
         let shown = Shown {
             charts: count("charts").unwrap_or_default(),
@@ -132,7 +147,10 @@ impl Timer {
     pub fn ended(self, result: &'static str) {
         let label = ResultLabel { result };
         self.metrics.syncs.get_or_create(&label).inc();
-        self.metrics.seconds.get_or_create(&label).observe(self.started.elapsed().as_secs_f64());
+        self.metrics
+            .seconds
+            .get_or_create(&label)
+            .observe(self.started.elapsed().as_secs_f64());
     }
 }
 
@@ -144,18 +162,39 @@ impl Collector for Repositories {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let shown: Vec<(RepositoryLabels, Shown)> = {
             let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let labels = |name: &ObjectName| RepositoryLabels { namespace: name.namespace.clone(), name: name.name.clone() };
+            let labels = |name: &ObjectName| RepositoryLabels {
+                namespace: name.namespace.clone(),
+                name: name.name.clone(),
+            };
             all.iter().map(|(name, shown)| (labels(name), *shown)).collect()
         };
         let now = Timestamp::now();
-        let age = |shown: &Shown| shown.last_success.map(|time| now.duration_since(time).as_secs_f64().max(0.0));
-        gauge(&mut encoder, "portolan_repository_charts", "Charts in the catalogue", &shown, |shown| {
-            Some(shown.charts as f64)
-        })?;
-        gauge(&mut encoder, "portolan_repository_versions", "Chart versions in the catalogue", &shown, |shown| {
-            Some(shown.versions as f64)
-        })?;
-        gauge(&mut encoder, "portolan_repository_last_success_age_seconds", "Seconds since the last success", &shown, age)
+        let age = |shown: &Shown| {
+            shown
+                .last_success
+                .map(|time| now.duration_since(time).as_secs_f64().max(0.0))
+        };
+        gauge(
+            &mut encoder,
+            "portolan_repository_charts",
+            "Charts in the catalogue",
+            &shown,
+            |shown| Some(shown.charts as f64),
+        )?;
+        gauge(
+            &mut encoder,
+            "portolan_repository_versions",
+            "Chart versions in the catalogue",
+            &shown,
+            |shown| Some(shown.versions as f64),
+        )?;
+        gauge(
+            &mut encoder,
+            "portolan_repository_last_success_age_seconds",
+            "Seconds since the last success",
+            &shown,
+            age,
+        )
     }
 }
 
@@ -194,7 +233,10 @@ mod tests {
     fn the_series_of_a_repository_go_with_it() {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
-        let name = ObjectName { namespace: "default".to_owned(), name: "stable".to_owned() };
+        let name = ObjectName {
+            namespace: "default".to_owned(),
+            name: "stable".to_owned(),
+        };
         metrics.observe(&Record {
             name: RepositoryName::from(&name),
             last_sync: Some(serde_json::json!({ "charts": 3, "versions": 7 })),
@@ -202,9 +244,18 @@ mod tests {
             ..Record::default()
         });
         let shown = text(&registry);
-        assert!(shown.contains("portolan_repository_charts{namespace=\"default\",name=\"stable\"} 3"), "{shown}");
-        assert!(shown.contains("portolan_repository_versions{namespace=\"default\",name=\"stable\"} 7"), "{shown}");
-        assert!(shown.contains("portolan_repository_last_success_age_seconds{"), "{shown}");
+        assert!(
+            shown.contains("portolan_repository_charts{namespace=\"default\",name=\"stable\"} 3"),
+            "{shown}"
+        );
+        assert!(
+            shown.contains("portolan_repository_versions{namespace=\"default\",name=\"stable\"} 7"),
+            "{shown}"
+        );
+        assert!(
+            shown.contains("portolan_repository_last_success_age_seconds{"),
+            "{shown}"
+        );
         metrics.forget(&name);
         assert!(!text(&registry).contains("stable"));
     }

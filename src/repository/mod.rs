@@ -40,12 +40,18 @@ pub const NOT_SUPPORTED_YET: &str = "NotSupportedYet";
 
 impl From<&RepositoryName> for ObjectName {
     fn from(name: &RepositoryName) -> Self {
-        Self { namespace: name.namespace.clone(), name: name.name.clone() }
+        Self {
+            namespace: name.namespace.clone(),
+            name: name.name.clone(),
+        }
     }
 }
 
 impl From<&ObjectName> for RepositoryName {
     fn from(name: &ObjectName) -> Self {
-        Self { namespace: name.namespace.clone(), name: name.name.clone() }
+        Self {
+            namespace: name.namespace.clone(),
+            name: name.name.clone(),
+        }
     }
 }

@@ -15,7 +15,11 @@ pub fn of(declaration: &Declaration, before: Option<&Record>, after: &Record, ve
     let mut news = Vec::new();
     let is_new_spec = before.and_then(|record| record.spec_hash.as_deref()) != Some(declaration.spec_hash.as_str());
     if let Some(error) = declaration.interval_error.as_ref().filter(|_| is_new_spec) {
-        news.push(News { warning: true, reason: "InvalidInterval", note: format!("{error}; the default is used") });
+        news.push(News {
+            warning: true,
+            reason: "InvalidInterval",
+            note: format!("{error}; the default is used"),
+        });
     }
     let recovered = before.is_some_and(|record| record.state.ready == Some(false));
     match verdict {
@@ -35,18 +39,27 @@ pub fn of(declaration: &Declaration, before: Option<&Record>, after: &Record, ve
             }
             let skipped_before = before.and_then(|record| skipped_of(record));
             if skipped.count > 0 && skipped_before != skipped_of(after) {
-                news.push(News { warning: true, reason: "ChartsSkipped", note: skipped_note(skipped) });
+                news.push(News {
+                    warning: true,
+                    reason: "ChartsSkipped",
+                    note: skipped_note(skipped),
+                });
             }
         }
         Verdict::Failed(failed) => {
-            let told = before.is_some_and(|record| record.state.ready == Some(false) && record.state.reason == failed.reason);
+            let told =
+                before.is_some_and(|record| record.state.ready == Some(false) && record.state.reason == failed.reason);
             if !told {
                 let reason = match failed.reason.as_str() {
                     super::SHRINK_REFUSED => super::SHRINK_REFUSED,
                     _ if failed.transient => "SyncFailed",
                     _ => "SyncStalled",
                 };
-                news.push(News { warning: true, reason, note: format!("{}: {}", failed.reason, failed.message) });
+                news.push(News {
+                    warning: true,
+                    reason,
+                    note: format!("{}: {}", failed.reason, failed.message),
+                });
             }
         }
     }
@@ -54,7 +67,11 @@ pub fn of(declaration: &Declaration, before: Option<&Record>, after: &Record, ve
 }
 
 fn succeeded(note: String) -> News {
-    News { warning: false, reason: "SyncSucceeded", note }
+    News {
+        warning: false,
+        reason: "SyncSucceeded",
+        note,
+    }
 }
 
 /// What was left out, as it is remembered: the same list twice is no news.
@@ -70,8 +87,16 @@ fn skipped_note(skipped: &Skipped) -> String {
         })
         .collect();
     let more = skipped.count.saturating_sub(named.len() as u64);
-    let tail = if more > 0 { format!("; and {more} more") } else { String::new() };
-    format!("{} entries of the index were left out: {}{tail}", skipped.count, named.join("; "))
+    let tail = if more > 0 {
+        format!("; and {more} more")
+    } else {
+        String::new()
+    };
+    format!(
+        "{} entries of the index were left out: {}{tail}",
+        skipped.count,
+        named.join("; ")
+    )
 }
 
 #[cfg(test)]
@@ -87,9 +112,14 @@ mod tests {
     use crate::source::index::Skip;
 
     fn declaration() -> Declaration {
-        let defaults =
-            Defaults { crontab: crate::schedule::parse("*/10 * * * *").unwrap(), min_interval: Duration::from_secs(60) };
-        let name = RepositoryName { namespace: "default".to_owned(), name: "stable".to_owned() };
+        let defaults = Defaults {
+            crontab: crate::schedule::parse("*/10 * * * *").unwrap(),
+            min_interval: Duration::from_secs(60),
+        };
+        let name = RepositoryName {
+            namespace: "default".to_owned(),
+            name: "stable".to_owned(),
+        };
         Declaration::one_shot(name, "https://example.com", Kind::Helm, None, &defaults)
     }
 
@@ -97,21 +127,39 @@ mod tests {
         Record {
             spec_hash: Some(declaration().spec_hash),
             last_success: Some(jiff::Timestamp::UNIX_EPOCH),
-            state: State { ready: Some(ready), reason: reason.to_owned(), ..State::default() },
+            state: State {
+                ready: Some(ready),
+                reason: reason.to_owned(),
+                ..State::default()
+            },
             ..Record::default()
         }
     }
 
     fn failed(reason: &str, transient: bool) -> Verdict {
-        Verdict::Failed(Failed { reason: reason.to_owned(), message: "it broke".to_owned(), transient, retry_after: None })
+        Verdict::Failed(Failed {
+            reason: reason.to_owned(),
+            message: "it broke".to_owned(),
+            transient,
+            retry_after: None,
+        })
     }
 
     fn synced(added: u64) -> Verdict {
-        Verdict::Synced { committed: Committed { added, ..Committed::default() }, skipped: Skipped::default() }
+        Verdict::Synced {
+            committed: Committed {
+                added,
+                ..Committed::default()
+            },
+            skipped: Skipped::default(),
+        }
     }
 
     fn reasons(before: Option<&Record>, after: &Record, verdict: &Verdict) -> Vec<&'static str> {
-        of(&declaration(), before, after, verdict).into_iter().map(|news| news.reason).collect()
+        of(&declaration(), before, after, verdict)
+            .into_iter()
+            .map(|news| news.reason)
+            .collect()
     }
 
     #[test]
@@ -132,29 +180,58 @@ mod tests {
     #[test]
     fn a_failure_is_told_once_for_each_cause() {
         let (ready, broken) = (record(true, "Synced"), record(false, "NotFound"));
-        assert_eq!(reasons(Some(&ready), &broken, &failed("NotFound", false)), ["SyncStalled"]);
+        assert_eq!(
+            reasons(Some(&ready), &broken, &failed("NotFound", false)),
+            ["SyncStalled"]
+        );
         assert!(reasons(Some(&broken), &broken, &failed("NotFound", false)).is_empty());
-        assert_eq!(reasons(Some(&broken), &broken, &failed("Timeout", true)), ["SyncFailed"]);
-        assert_eq!(reasons(Some(&ready), &broken, &failed("ShrinkRefused", false)), ["ShrinkRefused"]);
+        assert_eq!(
+            reasons(Some(&broken), &broken, &failed("Timeout", true)),
+            ["SyncFailed"]
+        );
+        assert_eq!(
+            reasons(Some(&ready), &broken, &failed("ShrinkRefused", false)),
+            ["ShrinkRefused"]
+        );
     }
 
     #[test]
     fn entries_left_out_are_told_when_the_list_changes() {
-        let skip = Skip { chart: "bad".to_owned(), version: Some("1".to_owned()), reason: "it is null".to_owned() };
-        let skipped = Skipped { count: 7, first: vec![skip] };
-        let verdict = Verdict::Synced { committed: Committed::default(), skipped };
+        let skip = Skip {
+            chart: "bad".to_owned(),
+            version: Some("1".to_owned()),
+            reason: "it is null".to_owned(),
+        };
+        let skipped = Skipped {
+            count: 7,
+            first: vec![skip],
+        };
+        let verdict = Verdict::Synced {
+            committed: Committed::default(),
+            skipped,
+        };
         let before = record(true, "Synced");
-        let after = Record { last_sync: Some(json!({ "skipped": [{ "chart": "bad" }] })), ..before.clone() };
+        let after = Record {
+            last_sync: Some(json!({ "skipped": [{ "chart": "bad" }] })),
+            ..before.clone()
+        };
         let news = of(&declaration(), Some(&before), &after, &verdict);
         assert_eq!(news.len(), 1);
         assert_eq!(news[0].reason, "ChartsSkipped");
-        assert!(news[0].note.ends_with("bad 1: it is null; and 6 more"), "{}", news[0].note);
+        assert!(
+            news[0].note.ends_with("bad 1: it is null; and 6 more"),
+            "{}",
+            news[0].note
+        );
         assert!(reasons(Some(&after), &after, &verdict).is_empty());
     }
 
     #[test]
     fn an_interval_that_is_not_used_is_told_when_the_spec_changes() {
-        let declaration = Declaration { interval_error: Some("spec.interval can't be used".to_owned()), ..declaration() };
+        let declaration = Declaration {
+            interval_error: Some("spec.interval can't be used".to_owned()),
+            ..declaration()
+        };
         let ready = record(true, "Synced");
         let told = |before| of(&declaration, before, &ready, &Verdict::NotModified);
         assert_eq!(told(None)[0].reason, "InvalidInterval");

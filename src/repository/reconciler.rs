@@ -35,7 +35,10 @@ use crate::queue::{Backoff, Priority};
 use crate::schedule::{self, Schedule};
 
 /// How soon, and how late, a sync that failed is tried again. The next tick may come sooner.
-const SYNC_BACKOFF: Backoff = Backoff { base: Duration::from_secs(5), cap: Duration::from_secs(15 * 60) };
+const SYNC_BACKOFF: Backoff = Backoff {
+    base: Duration::from_secs(5),
+    cap: Duration::from_secs(15 * 60),
+};
 
 /// What reconciles work with.
 pub struct Reconciler {
@@ -90,7 +93,10 @@ impl Written {
 
 impl Reconcile for Reconciler {
     fn reconcile<'a>(&'a self, key: &'a Key, _priority: Priority) -> BoxFuture<'a, Result<Outcome, Failure>> {
-        let name = ObjectName { namespace: key.namespace.clone(), name: key.name.clone() };
+        let name = ObjectName {
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+        };
         async move { self.look_at(&name, false).await }.boxed()
     }
 }
@@ -118,7 +124,10 @@ impl Reconciler {
 
     async fn declared(&self, name: &ObjectName, object: &AppRepository, forced: bool) -> Result<Outcome, Failure> {
         let declaration = Declaration::of(object, &self.defaults, self.origin.is_folder());
-        self.origin.add_finalizer(&object.metadata).await.or_else(gone_is_done)?;
+        self.origin
+            .add_finalizer(&object.metadata)
+            .await
+            .or_else(gone_is_done)?;
         self.keep_schedule(name, &declaration);
         let (record, expected_uid) = match self.remembered(&declaration).await {
             Ok(remembered) => remembered,
@@ -134,12 +143,19 @@ impl Reconciler {
         };
         match decision {
             Decision::Suspended | Decision::Rest => {
-                self.write_status(object, &declaration, record.as_ref(), None, Phase::Settled).await?;
+                self.write_status(object, &declaration, record.as_ref(), None, Phase::Settled)
+                    .await?;
                 Ok(Outcome::Done)
             }
             Decision::Unsupported(what) => self.unsupported(object, &declaration, record, expected_uid, what).await,
             Decision::Sync(mode) => {
-                let attempt = Attempt { declaration, previous: record, expected_uid, mode, started: now };
+                let attempt = Attempt {
+                    declaration,
+                    previous: record,
+                    expected_uid,
+                    mode,
+                    started: now,
+                };
                 self.attempt(name, object, attempt).await
             }
         }
@@ -154,7 +170,9 @@ impl Reconciler {
 
     /// What the database remembers of this very object, and the UID that it holds.
     async fn remembered(&self, declaration: &Declaration) -> Result<(Option<Record>, Option<String>), catalog::Error> {
-        let Some(record) = self.catalog.record(&declaration.name).await? else { return Ok((None, None)) };
+        let Some(record) = self.catalog.record(&declaration.name).await? else {
+            return Ok((None, None));
+        };
         let expected_uid = Some(record.uid.clone());
         match identity(declaration, Some(&record)) {
             Identity::New | Identity::Same => Ok((Some(record), expected_uid)),
@@ -172,7 +190,8 @@ impl Reconciler {
         let previous = attempt.previous.clone();
         let shown = object.status.as_ref().and_then(|status| status.observed_generation);
         if previous.is_none() || shown != declaration.generation {
-            self.write_status(object, &declaration, previous.as_ref(), None, Phase::Syncing).await?;
+            self.write_status(object, &declaration, previous.as_ref(), None, Phase::Syncing)
+                .await?;
         }
         let running = self.activity.begin(name);
         let timer = self.metrics.start();
@@ -185,7 +204,9 @@ impl Reconciler {
             Err(AttemptError::Catalog(catalog::Error::Superseded { .. })) => return Ok(Outcome::Requeue),
             Err(AttemptError::Catalog(error)) => {
                 timer.ended("database");
-                return self.database_away(object, &declaration, previous.as_ref(), &error).await;
+                return self
+                    .database_away(object, &declaration, previous.as_ref(), &error)
+                    .await;
             }
         };
         timer.ended(match &verdict {
@@ -198,7 +219,8 @@ impl Reconciler {
         for news in news::of(&declaration, previous.as_ref(), &record, &verdict) {
             self.origin.publish(&object.metadata, news).await;
         }
-        self.write_status(object, &declaration, Some(&record), None, Phase::Settled).await?;
+        self.write_status(object, &declaration, Some(&record), None, Phase::Settled)
+            .await?;
         match verdict {
             Verdict::NotModified | Verdict::Synced { .. } => Ok(Outcome::Done),
             Verdict::Failed(failed) => Err(retry(&declaration, failed)),
@@ -234,11 +256,18 @@ impl Reconciler {
             if let Err(error) = self.catalog.save(&remembered, expected_uid.as_deref(), None).await {
                 return self.database_away(object, declaration, Some(&remembered), &error).await;
             }
-            let news = News { warning: true, reason: super::NOT_SUPPORTED_YET, note: remembered.state.message.clone() };
+            let news = News {
+                warning: true,
+                reason: super::NOT_SUPPORTED_YET,
+                note: remembered.state.message.clone(),
+            };
             self.origin.publish(&object.metadata, news).await;
         }
-        self.write_status(object, declaration, Some(&remembered), None, Phase::Settled).await?;
-        Err(Failure::Terminal { message: remembered.state.message })
+        self.write_status(object, declaration, Some(&remembered), None, Phase::Settled)
+            .await?;
+        Err(Failure::Terminal {
+            message: remembered.state.message,
+        })
     }
 
     /// The database can't be read or written: the object says so, and everything is tried again.
@@ -256,8 +285,14 @@ impl Reconciler {
             message: error.to_string(),
             failures: 1,
         };
-        self.write_status(object, declaration, record, Some(&state), Phase::Settled).await?;
-        let failed = Failed { reason: state.reason, message: state.message, transient: true, retry_after: None };
+        self.write_status(object, declaration, record, Some(&state), Phase::Settled)
+            .await?;
+        let failed = Failed {
+            reason: state.reason,
+            message: state.message,
+            transient: true,
+            retry_after: None,
+        };
         Err(retry(declaration, failed))
     }
 
@@ -269,7 +304,12 @@ impl Reconciler {
         unrecorded: Option<&State>,
         phase: Phase,
     ) -> Result<(), Failure> {
-        if !self.origin.has_status().await.or_else(|error| gone_is_done(error).map(|()| false))? {
+        if !self
+            .origin
+            .has_status()
+            .await
+            .or_else(|error| gone_is_done(error).map(|()| false))?
+        {
             return Ok(());
         }
         let facts = Facts {
@@ -285,7 +325,10 @@ impl Reconciler {
         let name = ObjectName::from(&declaration.name);
         let fingerprint = status::fingerprint(&status);
         if status::is_news(before, &status) || self.written.differs(&name, fingerprint) {
-            self.origin.write_status(&object.metadata, &status).await.or_else(gone_is_done)?;
+            self.origin
+                .write_status(&object.metadata, &status)
+                .await
+                .or_else(gone_is_done)?;
             self.written.note(name, fingerprint);
         }
         Ok(())
@@ -322,7 +365,9 @@ pub(super) fn gone_is_done(error: OriginError) -> Result<(), Failure> {
 
 fn retry(declaration: &Declaration, failed: Failed) -> Failure {
     if !failed.transient {
-        return Failure::Terminal { message: failed.message };
+        return Failure::Terminal {
+            message: failed.message,
+        };
     }
     let now = Timestamp::now();
     let until_tick = declaration
@@ -331,5 +376,10 @@ fn retry(declaration: &Declaration, failed: Failed) -> Failure {
         .and_then(|tick| Duration::try_from(tick.duration_since(now)).ok())
         .unwrap_or(Duration::MAX);
     let at_least = failed.retry_after.unwrap_or_default();
-    Failure::Transient { message: failed.message, backoff: SYNC_BACKOFF, at_least, at_most: until_tick.max(at_least) }
+    Failure::Transient {
+        message: failed.message,
+        backoff: SYNC_BACKOFF,
+        at_least,
+        at_most: until_tick.max(at_least),
+    }
 }

@@ -71,7 +71,10 @@ pub fn difference(
         .collect();
     let missing: Vec<ObjectName> = ours.iter().filter(|name| !declared.contains(name)).cloned().collect();
     if !confirmed && missing.len() > ALWAYS_BELIEVED && missing.len() * 2 > ours.len() {
-        return Difference::Held { missing: missing.len(), of: ours.len() };
+        return Difference::Held {
+            missing: missing.len(),
+            of: ours.len(),
+        };
     }
     Difference::Remove(missing)
 }
@@ -82,19 +85,27 @@ mod tests {
     use crate::catalog::RepositoryName;
 
     fn name(namespace: &str, name: &str) -> ObjectName {
-        ObjectName { namespace: namespace.to_owned(), name: name.to_owned() }
+        ObjectName {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
     }
 
     fn record(namespace: &str, repository: &str, origin: &str) -> Record {
         Record {
-            name: RepositoryName { namespace: namespace.to_owned(), name: repository.to_owned() },
+            name: RepositoryName {
+                namespace: namespace.to_owned(),
+                name: repository.to_owned(),
+            },
             origin: origin.to_owned(),
             ..Record::default()
         }
     }
 
     fn many(count: usize) -> Vec<Record> {
-        (0..count).map(|i| record("default", &format!("r{i}"), "here")).collect()
+        (0..count)
+            .map(|i| record("default", &format!("r{i}"), "here"))
+            .collect()
     }
 
     fn declared(count: usize) -> BTreeSet<ObjectName> {
@@ -114,20 +125,35 @@ mod tests {
             record("default", "other-cluster", "there"),
             record("elsewhere", "not-watched", "here"),
         ];
-        let found = difference(&records, &BTreeSet::new(), "here", |namespace| namespace == "default", false);
+        let found = difference(
+            &records,
+            &BTreeSet::new(),
+            "here",
+            |namespace| namespace == "default",
+            false,
+        );
         assert_eq!(found, Difference::Remove(Vec::new()));
     }
 
     #[test]
     fn more_than_half_and_more_than_five_at_once_are_held() {
-        assert_eq!(difference(&many(11), &declared(5), "here", |_| true, false), Difference::Held { missing: 6, of: 11 });
-        assert!(matches!(difference(&many(12), &declared(6), "here", |_| true, false), Difference::Remove(gone) if gone.len() == 6));
-        assert!(matches!(difference(&many(5), &declared(0), "here", |_| true, false), Difference::Remove(gone) if gone.len() == 5));
+        assert_eq!(
+            difference(&many(11), &declared(5), "here", |_| true, false),
+            Difference::Held { missing: 6, of: 11 }
+        );
+        assert!(
+            matches!(difference(&many(12), &declared(6), "here", |_| true, false), Difference::Remove(gone) if gone.len() == 6)
+        );
+        assert!(
+            matches!(difference(&many(5), &declared(0), "here", |_| true, false), Difference::Remove(gone) if gone.len() == 5)
+        );
     }
 
     #[test]
     fn held_removals_go_on_once_they_are_confirmed() {
-        assert!(matches!(difference(&many(20), &declared(0), "here", |_| true, true), Difference::Remove(gone) if gone.len() == 20));
+        assert!(
+            matches!(difference(&many(20), &declared(0), "here", |_| true, true), Difference::Remove(gone) if gone.len() == 20)
+        );
     }
 
     #[test]

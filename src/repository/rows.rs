@@ -37,7 +37,7 @@ pub fn row(declaration: &Declaration, chart: Chart) -> ChartRow {
                 name: declaration.name.name.clone(),
                 url: declaration.url.clone(),
                 // Kubeapps never fills it for Helm repositories.
-                r#type: String::new(),
+                kind: String::new(),
             },
             description: chart.description,
             home: chart.home,
@@ -45,7 +45,11 @@ pub fn row(declaration: &Declaration, chart: Chart) -> ChartRow {
             maintainers: chart
                 .maintainers
                 .into_iter()
-                .map(|m| Maintainer { name: m.name, email: m.email, url: m.url })
+                .map(|m| Maintainer {
+                    name: m.name,
+                    email: m.email.unwrap_or_default(),
+                    url: m.url.unwrap_or_default(),
+                })
                 .collect(),
             sources: chart.sources,
             icon: chart.icon,
@@ -84,7 +88,11 @@ impl Spool {
             Some(folder) => tempfile::spooled_tempfile_in(IN_MEMORY, folder),
             None => tempfile::spooled_tempfile(IN_MEMORY),
         };
-        Self { file, seen: HashSet::new(), versions: 0 }
+        Self {
+            file,
+            seen: HashSet::new(),
+            versions: 0,
+        }
     }
 
     /// Adds a row, unless one of the same identifier was added before: the first counts.
@@ -122,7 +130,10 @@ impl Spool {
         let lines = BufReader::with_capacity(64 * 1024, self.file).lines();
         Ok(lines.map(|line| {
             let info: ChartInfo = serde_json::from_str(&line?)?;
-            Ok(ChartRow { chart_id: info.id.clone(), info })
+            Ok(ChartRow {
+                chart_id: info.id.clone(),
+                info,
+            })
         }))
     }
 }
@@ -142,7 +153,13 @@ mod tests {
     use crate::catalog::RepositoryName;
 
     fn spooled(id: &str) -> ChartRow {
-        ChartRow { chart_id: id.to_owned(), info: ChartInfo { id: id.to_owned(), ..ChartInfo::default() } }
+        ChartRow {
+            chart_id: id.to_owned(),
+            info: ChartInfo {
+                id: id.to_owned(),
+                ..ChartInfo::default()
+            },
+        }
     }
 
     #[test]
@@ -169,10 +186,16 @@ mod tests {
             crontab: crate::schedule::parse("@hourly").unwrap(),
             min_interval: std::time::Duration::from_secs(60),
         };
-        let name = RepositoryName { namespace: "kubeapps".to_owned(), name: "bitnami".to_owned() };
+        let name = RepositoryName {
+            namespace: "kubeapps".to_owned(),
+            name: "bitnami".to_owned(),
+        };
         let kind = crate::repository::declaration::Kind::Helm;
         let declaration = Declaration::one_shot(name, " https://charts.bitnami.com/bitnami ", kind, None, &defaults);
-        let chart = Chart { name: "team/wordpress".to_owned(), ..Chart::default() };
+        let chart = Chart {
+            name: "team/wordpress".to_owned(),
+            ..Chart::default()
+        };
         let row = row(&declaration, chart);
         assert_eq!(row.chart_id, "bitnami/team%2Fwordpress");
         let json = serde_json::to_value(&row.info).unwrap();

@@ -49,8 +49,15 @@ pub struct Facts<'a> {
 /// Builds the status that `facts` call for; `before` gives the transition times that stay.
 #[must_use]
 pub fn build(facts: &Facts<'_>, before: Option<&AppRepositoryStatus>) -> AppRepositoryStatus {
-    let state = facts.unrecorded.or(facts.record.map(|record| &record.state)).filter(|state| state.ready.is_some());
-    let mut conditions = Conditions { facts, before, list: Vec::new() };
+    let state = facts
+        .unrecorded
+        .or(facts.record.map(|record| &record.state))
+        .filter(|state| state.ready.is_some());
+    let mut conditions = Conditions {
+        facts,
+        before,
+        list: Vec::new(),
+    };
     match state {
         Some(state) => known(&mut conditions, state, facts),
         None => unknown(&mut conditions, facts, before),
@@ -94,7 +101,9 @@ pub fn is_news(old: Option<&AppRepositoryStatus>, new: &AppRepositoryStatus) -> 
 pub fn fingerprint(status: &AppRepositoryStatus) -> u64 {
     let mut hasher = DefaultHasher::new();
     // Statuses hold string keys and finite numbers only, for which JSON can't fail.
-    serde_json::to_vec(&without_times(status)).unwrap_or_default().hash(&mut hasher);
+    serde_json::to_vec(&without_times(status))
+        .unwrap_or_default()
+        .hash(&mut hasher);
     hasher.finish()
 }
 
@@ -123,7 +132,11 @@ fn known(conditions: &mut Conditions<'_>, state: &State, facts: &Facts<'_>) {
     let served = facts.record.and_then(|record| record.last_success);
     let message = match served {
         Some(time) => {
-            format!("{} The charts of {} are still served.", sentence(&state.message), to_seconds(time))
+            format!(
+                "{} The charts of {} are still served.",
+                sentence(&state.message),
+                to_seconds(time)
+            )
         }
         None => sentence(&state.message),
     };
@@ -133,7 +146,12 @@ fn known(conditions: &mut Conditions<'_>, state: &State, facts: &Facts<'_>) {
     } else if state.stalled {
         conditions.push(STALLED, "True", &state.reason, &message);
     } else if !facts.suspended {
-        conditions.push(RECONCILING, "True", "Retrying", "It is tried again by itself, with growing pauses.");
+        conditions.push(
+            RECONCILING,
+            "True",
+            "Retrying",
+            "It is tried again by itself, with growing pauses.",
+        );
     }
 }
 
@@ -141,9 +159,15 @@ fn known(conditions: &mut Conditions<'_>, state: &State, facts: &Facts<'_>) {
 fn unknown(conditions: &mut Conditions<'_>, facts: &Facts<'_>, before: Option<&AppRepositoryStatus>) {
     let was_synced = before.is_some_and(|before| before.last_sync_time.is_some());
     let (reason, message) = if was_synced {
-        ("CatalogueRebuilding", "The catalogue has lost the charts of this repository; they are being fetched again.")
+        (
+            "CatalogueRebuilding",
+            "The catalogue has lost the charts of this repository; they are being fetched again.",
+        )
     } else if facts.suspended {
-        ("Suspended", "The repository was never synced, and its syncs are suspended.")
+        (
+            "Suspended",
+            "The repository was never synced, and its syncs are suspended.",
+        )
     } else {
         ("Syncing", "The repository is being synced for the first time.")
     };
@@ -165,7 +189,10 @@ fn sentence(message: &str) -> String {
 /// The record's own account of the last sync that brought the catalogue in step. One written by another version that can't be
 /// read is left out until the next sync.
 fn last_sync(record: &Record) -> Option<LastSync> {
-    record.last_sync.as_ref().and_then(|value| serde_json::from_value(value.clone()).ok())
+    record
+        .last_sync
+        .as_ref()
+        .and_then(|value| serde_json::from_value(value.clone()).ok())
 }
 
 /// Kubernetes' times have whole seconds.
@@ -181,17 +208,22 @@ struct Conditions<'a> {
 
 impl Conditions<'_> {
     fn push(&mut self, type_: &str, status: &str, reason: &str, message: &str) {
-        let same = self
-            .before
-            .and_then(|before| before.conditions.iter().find(|c| c.type_ == type_ && c.status == status));
+        let same = self.before.and_then(|before| {
+            before
+                .conditions
+                .iter()
+                .find(|c| c.type_ == type_ && c.status == status)
+        });
         self.list.push(Condition {
             type_: type_.to_owned(),
             status: status.to_owned(),
             reason: reason.to_owned(),
             message: crate::text::truncate(message, MAX_MESSAGE),
             observed_generation: self.facts.generation,
-            last_transition_time: same
-                .map_or_else(|| Time(to_seconds(self.facts.now)), |condition| condition.last_transition_time.clone()),
+            last_transition_time: same.map_or_else(
+                || Time(to_seconds(self.facts.now)),
+                |condition| condition.last_transition_time.clone(),
+            ),
         });
     }
 }
@@ -206,33 +238,61 @@ mod tests {
     }
 
     fn state(ready: bool, stalled: bool, reason: &str) -> State {
-        State { ready: Some(ready), stalled, reason: reason.to_owned(), message: "the server said 404".to_owned(), failures: 0 }
+        State {
+            ready: Some(ready),
+            stalled,
+            reason: reason.to_owned(),
+            message: "the server said 404".to_owned(),
+            failures: 0,
+        }
     }
 
     fn record(state: State) -> Record {
         Record {
             state,
             last_success: Some(at("2026-01-01T10:00:00.4Z")),
-            handled: Handled { last: Some("now".to_owned()), ..Handled::default() },
+            handled: Handled {
+                last: Some("now".to_owned()),
+                ..Handled::default()
+            },
             ..Record::default()
         }
     }
 
     fn facts(record: Option<&Record>) -> Facts<'_> {
-        Facts { generation: Some(3), suspended: false, record, unrecorded: None, phase: Phase::Settled, now: at("2026-01-01T11:00:00Z") }
+        Facts {
+            generation: Some(3),
+            suspended: false,
+            record,
+            unrecorded: None,
+            phase: Phase::Settled,
+            now: at("2026-01-01T11:00:00Z"),
+        }
     }
 
     /// Type, status and reason of each condition.
     fn shape(status: &AppRepositoryStatus) -> Vec<(&str, &str, &str)> {
-        status.conditions.iter().map(|c| (c.type_.as_str(), c.status.as_str(), c.reason.as_str())).collect()
+        status
+            .conditions
+            .iter()
+            .map(|c| (c.type_.as_str(), c.status.as_str(), c.reason.as_str()))
+            .collect()
     }
 
     #[test]
     fn never_synced_is_unknown_and_reconciling() {
         let status = build(&facts(None), None);
-        assert_eq!(shape(&status), [("Ready", "Unknown", "Syncing"), ("Reconciling", "True", "Syncing")]);
+        assert_eq!(
+            shape(&status),
+            [("Ready", "Unknown", "Syncing"), ("Reconciling", "True", "Syncing")]
+        );
         assert_eq!(status.observed_generation, Some(3));
-        assert!(status.conditions.iter().all(|condition| condition.observed_generation == Some(3)));
+        assert!(
+            status
+                .conditions
+                .iter()
+                .all(|condition| condition.observed_generation == Some(3))
+        );
     }
 
     #[test]
@@ -249,9 +309,15 @@ mod tests {
     fn a_failure_that_may_pass_is_reconciling_and_says_what_is_served() {
         let record = record(state(false, false, "ServerError"));
         let status = build(&facts(Some(&record)), None);
-        assert_eq!(shape(&status), [("Ready", "False", "ServerError"), ("Reconciling", "True", "Retrying")]);
+        assert_eq!(
+            shape(&status),
+            [("Ready", "False", "ServerError"), ("Reconciling", "True", "Retrying")]
+        );
         let message = &status.conditions[0].message;
-        assert_eq!(message, "The server said 404. The charts of 2026-01-01T10:00:00Z are still served.");
+        assert_eq!(
+            message,
+            "The server said 404. The charts of 2026-01-01T10:00:00Z are still served."
+        );
         assert!(status.status.unwrap().starts_with("Failed: "));
     }
 
@@ -266,7 +332,10 @@ mod tests {
 
     #[test]
     fn a_lost_catalogue_is_told_from_a_new_repository() {
-        let before = AppRepositoryStatus { last_sync_time: Some(Time(at(NOON))), ..AppRepositoryStatus::default() };
+        let before = AppRepositoryStatus {
+            last_sync_time: Some(Time(at(NOON))),
+            ..AppRepositoryStatus::default()
+        };
         let status = build(&facts(None), Some(&before));
         assert_eq!(status.conditions[0].reason, "CatalogueRebuilding");
         assert_eq!(status.last_sync_time, before.last_sync_time);
@@ -277,14 +346,29 @@ mod tests {
     #[test]
     fn a_new_generation_being_synced_keeps_its_verdict_and_is_reconciling() {
         let record = record(state(true, false, "Synced"));
-        let status = build(&Facts { phase: Phase::Syncing, ..facts(Some(&record)) }, None);
-        assert_eq!(shape(&status), [("Ready", "True", "Synced"), ("Reconciling", "True", "Syncing")]);
+        let status = build(
+            &Facts {
+                phase: Phase::Syncing,
+                ..facts(Some(&record))
+            },
+            None,
+        );
+        assert_eq!(
+            shape(&status),
+            [("Ready", "True", "Synced"), ("Reconciling", "True", "Syncing")]
+        );
     }
 
     #[test]
     fn suspension_keeps_the_verdict_and_promises_nothing() {
         let failed = record(state(false, false, "ServerError"));
-        let status = build(&Facts { suspended: true, ..facts(Some(&failed)) }, None);
+        let status = build(
+            &Facts {
+                suspended: true,
+                ..facts(Some(&failed))
+            },
+            None,
+        );
         assert_eq!(shape(&status), [("Ready", "False", "ServerError")]);
         assert_eq!(status.suspended, Some(true));
     }
@@ -293,11 +377,26 @@ mod tests {
     fn a_condition_that_stays_keeps_its_transition_time() {
         let record = record(state(true, false, "Synced"));
         let first = build(&facts(Some(&record)), None);
-        let second = build(&Facts { now: at(NOON), ..facts(Some(&record)) }, Some(&first));
-        assert_eq!(second.conditions[0].last_transition_time, first.conditions[0].last_transition_time);
+        let second = build(
+            &Facts {
+                now: at(NOON),
+                ..facts(Some(&record))
+            },
+            Some(&first),
+        );
+        assert_eq!(
+            second.conditions[0].last_transition_time,
+            first.conditions[0].last_transition_time
+        );
         let mut failed = record.clone();
         failed.state = state(false, true, "NotFound");
-        let third = build(&Facts { now: at(NOON), ..facts(Some(&failed)) }, Some(&second));
+        let third = build(
+            &Facts {
+                now: at(NOON),
+                ..facts(Some(&failed))
+            },
+            Some(&second),
+        );
         assert_eq!(third.conditions[0].last_transition_time, Time(at(NOON)));
     }
 

@@ -29,14 +29,22 @@ pub fn last_sync(
     };
     let skipped = (summary.skipped.first.iter())
         .map(|skip| entry(&skip.chart, skip.version.as_deref(), &skip.reason))
-        .chain(committed.rejected.iter().map(|(chart, reason)| entry(chart, None, reason)))
+        .chain(
+            committed
+                .rejected
+                .iter()
+                .map(|(chart, reason)| entry(chart, None, reason)),
+        )
         .take(NAMED)
         .collect();
     let rejected = committed.rejected.len() as u64;
     LastSync {
         result: "Synced".to_owned(),
         digest: format!("sha256:{sha256}"),
-        duration: format!("{:.3}s", Timestamp::now().duration_since(started).as_secs_f64().max(0.0)),
+        duration: format!(
+            "{:.3}s",
+            Timestamp::now().duration_since(started).as_secs_f64().max(0.0)
+        ),
         charts: number(charts.saturating_sub(rejected)),
         versions: number(versions),
         deprecated: number(summary.deprecated),
@@ -52,13 +60,23 @@ pub fn last_sync(
 /// What `Ready` says of a repository whose charts are in step.
 #[must_use]
 pub fn ready_message(account: &LastSync) -> String {
-    let mut message = format!("{} in {}", counted(account.versions, "version"), counted(account.charts, "chart"));
+    let mut message = format!(
+        "{} in {}",
+        counted(account.versions, "version"),
+        counted(account.charts, "chart")
+    );
     let mut left_out = Vec::new();
     if account.deprecated > 0 {
-        left_out.push(format!("{} because the newest version is deprecated", counted(account.deprecated, "chart")));
+        left_out.push(format!(
+            "{} because the newest version is deprecated",
+            counted(account.deprecated, "chart")
+        ));
     }
     if account.skipped_count > 0 {
-        left_out.push(format!("{} that can't be used", counted(account.skipped_count, "entry")));
+        left_out.push(format!(
+            "{} that can't be used",
+            counted(account.skipped_count, "entry")
+        ));
     }
     if !left_out.is_empty() {
         message.push_str("; left out: ");

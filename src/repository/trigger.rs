@@ -31,7 +31,12 @@ impl Trigger {
     /// Takes note of a change. Never waits.
     pub fn on_change(&self, change: Change<AppRepository>) {
         match change {
-            Change::Applied { name, old, new, initial } => self.applied(&name, old.as_ref(), &new, initial),
+            Change::Applied {
+                name,
+                old,
+                new,
+                initial,
+            } => self.applied(&name, old.as_ref(), &new, initial),
             Change::Removed { name, vanished, .. } => {
                 self.activity.cancel(&name);
                 (self.gone)(&name);
@@ -49,7 +54,9 @@ impl Trigger {
         self.removals.withdraw(name);
         match old {
             // The list at start is no user's event: it must not delay the one that a user has just changed.
-            None => self.queue.add(key(name), if initial { Priority::LOW } else { Priority::USER }),
+            None => self
+                .queue
+                .add(key(name), if initial { Priority::LOW } else { Priority::USER }),
             Some(old) => {
                 if is_another(old.meta(), new.meta()) {
                     self.activity.cancel(name);
@@ -65,7 +72,11 @@ impl Trigger {
 /// The key of a repository in the queue.
 #[must_use]
 pub fn key(name: &ObjectName) -> Key {
-    Key { kind: Kind::Repository, namespace: name.namespace.clone(), name: name.name.clone() }
+    Key {
+        kind: Kind::Repository,
+        namespace: name.namespace.clone(),
+        name: name.name.clone(),
+    }
 }
 
 /// Whether the sync of the old object has lost its meaning.
@@ -80,9 +91,13 @@ fn calls_for_reconcile(old: &Seen<AppRepository>, new: &Seen<AppRepository>) -> 
         (Seen::Object(before), Seen::Object(after)) => {
             before.spec != after.spec || facts(&before.metadata) != facts(&after.metadata)
         }
-        (Seen::Undecodable { meta: before, error: was }, Seen::Undecodable { meta: after, error: is }) => {
-            was != is || facts(before) != facts(after)
-        }
+        (
+            Seen::Undecodable {
+                meta: before,
+                error: was,
+            },
+            Seen::Undecodable { meta: after, error: is },
+        ) => was != is || facts(before) != facts(after),
         _ => true,
     }
 }
@@ -90,5 +105,9 @@ fn calls_for_reconcile(old: &Seen<AppRepository>, new: &Seen<AppRepository>) -> 
 type Facts<'a> = (Option<&'a str>, bool, Option<&'a BTreeMap<String, String>>);
 
 fn facts(meta: &ObjectMeta) -> Facts<'_> {
-    (meta.uid.as_deref(), meta.deletion_timestamp.is_some(), meta.annotations.as_ref())
+    (
+        meta.uid.as_deref(),
+        meta.deletion_timestamp.is_some(),
+        meta.annotations.as_ref(),
+    )
 }

@@ -54,9 +54,17 @@ impl Cluster {
     pub async fn new(client: Client) -> Result<Self, kube::Error> {
         let namespaces: Api<Namespace> = Api::all(client.clone());
         let id = namespaces.get("kube-system").await?.uid().unwrap_or_default();
-        let reporter = Reporter { controller: FIELD_MANAGER.to_owned(), instance: std::env::var("POD_NAME").ok() };
+        let reporter = Reporter {
+            controller: FIELD_MANAGER.to_owned(),
+            instance: std::env::var("POD_NAME").ok(),
+        };
         let recorder = Recorder::new(client.clone(), reporter);
-        Ok(Self { client, id, recorder, status_subresource: Mutex::default() })
+        Ok(Self {
+            client,
+            id,
+            recorder,
+            status_subresource: Mutex::default(),
+        })
     }
 
     pub(super) fn id(&self) -> &str {
@@ -86,7 +94,11 @@ impl Cluster {
         Ok(found)
     }
 
-    pub(super) async fn write_status(&self, meta: &ObjectMeta, status: &AppRepositoryStatus) -> Result<(), OriginError> {
+    pub(super) async fn write_status(
+        &self,
+        meta: &ObjectMeta,
+        status: &AppRepositoryStatus,
+    ) -> Result<(), OriginError> {
         let patch = json!({
             "apiVersion": AppRepository::api_version(&()),
             "kind": AppRepository::kind(&()),
@@ -96,7 +108,11 @@ impl Cluster {
         });
         let parameters = PatchParams::apply(FIELD_MANAGER).force();
         let name = meta.name.as_deref().unwrap_or_default();
-        match self.api(meta).patch_status(name, &parameters, &Patch::Apply(patch)).await {
+        match self
+            .api(meta)
+            .patch_status(name, &parameters, &Patch::Apply(patch))
+            .await
+        {
             Ok(_) => Ok(()),
             Err(error) => {
                 let error = OriginError::from(error);
@@ -120,7 +136,11 @@ impl Cluster {
             ..ObjectReference::default()
         };
         let event = Event {
-            type_: if news.warning { EventType::Warning } else { EventType::Normal },
+            type_: if news.warning {
+                EventType::Warning
+            } else {
+                EventType::Normal
+            },
             reason: news.reason.to_owned(),
             note: Some(truncate(&printable(&news.note), MAX_NOTE)),
             action: "Sync".to_owned(),
@@ -146,7 +166,11 @@ impl Cluster {
         if !finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
             return Ok(());
         }
-        let rest: Vec<&str> = finalizers.iter().map(String::as_str).filter(|&finalizer| finalizer != FINALIZER).collect();
+        let rest: Vec<&str> = finalizers
+            .iter()
+            .map(String::as_str)
+            .filter(|&finalizer| finalizer != FINALIZER)
+            .collect();
         match self.patch_finalizers(meta, &rest).await {
             // That it is gone is what was wanted.
             Err(OriginError::Gone) => Ok(()),
@@ -160,9 +184,14 @@ impl Cluster {
         let patch = json!({
             "metadata": { "resourceVersion": meta.resource_version, "uid": meta.uid, "finalizers": finalizers }
         });
-        let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let parameters = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
         let name = meta.name.as_deref().unwrap_or_default();
-        self.api(meta).patch_metadata(name, &parameters, &Patch::Merge(patch)).await?;
+        self.api(meta)
+            .patch_metadata(name, &parameters, &Patch::Merge(patch))
+            .await?;
         Ok(())
     }
 }

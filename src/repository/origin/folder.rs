@@ -22,7 +22,9 @@ impl Folder {
         let path: PathBuf = path.canonicalize()?;
         let digest = Sha256::digest(path.as_os_str().as_encoded_bytes());
         let hex: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-        Ok(Self { id: format!("folder-{hex}") })
+        Ok(Self {
+            id: format!("folder-{hex}"),
+        })
     }
 
     pub(super) fn id(&self) -> &str {
@@ -30,7 +32,10 @@ impl Folder {
     }
 
     pub(super) fn publish(meta: &ObjectMeta, news: &News) {
-        let (namespace, name) = (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
+        let (namespace, name) = (
+            meta.namespace.as_deref().unwrap_or_default(),
+            meta.name.as_deref().unwrap_or_default(),
+        );
         let note = printable(&news.note);
         if news.warning {
             tracing::warn!(namespace, name, reason = news.reason, "{note}");

@@ -45,7 +45,12 @@ impl Spool {
             Some(folder) => tempfile::spooled_tempfile_in(IN_MEMORY, folder),
             None => tempfile::spooled_tempfile(IN_MEMORY),
         };
-        Self { file, hash: Sha256::new(), bytes: 0, max_bytes }
+        Self {
+            file,
+            hash: Sha256::new(),
+            bytes: 0,
+            max_bytes,
+        }
     }
 
     /// Adds a piece. What goes to a file goes into the system's cache first, so this takes microseconds and needs no thread
@@ -53,16 +58,26 @@ impl Spool {
     pub(super) fn push(&mut self, piece: &[u8]) -> Result<(), FetchError> {
         self.bytes += piece.len() as u64;
         if self.bytes > self.max_bytes {
-            return Err(FetchError::TooLarge { limit: self.max_bytes, seen: self.bytes });
+            return Err(FetchError::TooLarge {
+                limit: self.max_bytes,
+                seen: self.bytes,
+            });
         }
         self.hash.update(piece);
-        self.file.write_all(piece).map_err(|source| FetchError::Spool { source })
+        self.file
+            .write_all(piece)
+            .map_err(|source| FetchError::Spool { source })
     }
 
     pub(super) fn finish(mut self, validators: Validators) -> Result<Body, FetchError> {
         self.file.rewind().map_err(|source| FetchError::Spool { source })?;
-        let sha256 = self.hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Body { bytes: self.bytes, sha256, validators, file: self.file })
+        let sha256 = crate::source::hex(&self.hash.finalize());
+        Ok(Body {
+            bytes: self.bytes,
+            sha256,
+            validators,
+            file: self.file,
+        })
     }
 }
 
@@ -73,7 +88,10 @@ impl Spool {
 pub async fn read_file(path: &Path, limits: &Limits) -> Result<Body, FetchError> {
     let (path, max_bytes) = (path.to_owned(), limits.max_bytes);
     let reading = tokio::task::spawn_blocking(move || {
-        let unreadable = |source: io::Error| FetchError::File { path: path.display().to_string(), source };
+        let unreadable = |source: io::Error| FetchError::File {
+            path: path.display().to_string(),
+            source,
+        };
         let mut file = File::open(&path).map_err(unreadable)?;
         let mut spool = Spool::new(None, max_bytes);
         let mut piece = vec![0; 64 * 1024];

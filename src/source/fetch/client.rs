@@ -49,7 +49,11 @@ impl Fetcher {
             .referer(false)
             .build()
             .map_err(broken)?;
-        Ok(Self { client, hosts: Arc::new(Hosts::new(settings)), spool_dir: settings.spool_dir.clone() })
+        Ok(Self {
+            client,
+            hosts: Arc::new(Hosts::new(settings)),
+            spool_dir: settings.spool_dir.clone(),
+        })
     }
 
     /// Fetches `url`, or learns that it is as it was when it had `validators`.
@@ -83,19 +87,28 @@ impl Fetcher {
             Ok(Answer::NotModified) => return Ok(Fetched::NotModified),
             Ok(Answer::Body) => {}
             Err(error) => {
-                if let FetchError::LeaveAlone { retry_after: Some(time), .. } = &error {
+                if let FetchError::LeaveAlone {
+                    retry_after: Some(time),
+                    ..
+                } = &error
+                {
                     host.hold(*time);
                 }
                 return Err(error);
             }
         }
-        let body = timeout_at(deadline, self.read(response, name, limits)).await.map_err(late)??;
+        let body = timeout_at(deadline, self.read(response, name, limits))
+            .await
+            .map_err(late)??;
         Ok(Fetched::Body(body))
     }
 
     async fn read(&self, mut response: Response, host: &str, limits: &Limits) -> Result<super::Body, FetchError> {
         if let Some(announced) = response.content_length().filter(|bytes| *bytes > limits.max_bytes) {
-            return Err(FetchError::TooLarge { limit: limits.max_bytes, seen: announced });
+            return Err(FetchError::TooLarge {
+                limit: limits.max_bytes,
+                seen: announced,
+            });
         }
         let validators = Validators {
             etag: text(response.headers(), &ETAG),
@@ -106,9 +119,14 @@ impl Fetcher {
         loop {
             let piece = timeout(limits.stall, response.chunk())
                 .await
-                .map_err(|_| FetchError::Stalled { after: limits.stall, seen })?
+                .map_err(|_| FetchError::Stalled {
+                    after: limits.stall,
+                    seen,
+                })?
                 .map_err(|error| FetchError::sort(&error, host, seen, limits.total))?;
-            let Some(piece) = piece else { return spool.finish(validators) };
+            let Some(piece) = piece else {
+                return spool.finish(validators);
+            };
             seen += piece.len() as u64;
             spool.push(&piece)?;
         }
@@ -128,9 +146,15 @@ fn check(response: &Response, is_conditional: bool) -> Result<Answer, FetchError
         StatusCode::NOT_MODIFIED if is_conditional => Ok(Answer::NotModified),
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(FetchError::Denied { status }),
         StatusCode::NOT_FOUND | StatusCode::GONE => Err(FetchError::NotFound { status }),
-        StatusCode::TOO_MANY_REQUESTS => Err(FetchError::LeaveAlone { status, retry_after: retry_after(response) }),
+        StatusCode::TOO_MANY_REQUESTS => Err(FetchError::LeaveAlone {
+            status,
+            retry_after: retry_after(response),
+        }),
         StatusCode::SERVICE_UNAVAILABLE => match retry_after(response) {
-            Some(time) => Err(FetchError::LeaveAlone { status, retry_after: Some(time) }),
+            Some(time) => Err(FetchError::LeaveAlone {
+                status,
+                retry_after: Some(time),
+            }),
             None => Err(FetchError::Server { status }),
         },
         _ if status.is_server_error() => Err(FetchError::Server { status }),
@@ -152,7 +176,12 @@ fn retry_after(response: &Response) -> Option<Duration> {
 }
 
 fn text(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
-    headers.get(name)?.to_str().ok().filter(|text| text.len() <= MAX_VALIDATOR).map(str::to_owned)
+    headers
+        .get(name)?
+        .to_str()
+        .ok()
+        .filter(|text| text.len() <= MAX_VALIDATOR)
+        .map(str::to_owned)
 }
 
 fn follow(attempt: redirect::Attempt<'_>) -> redirect::Action {

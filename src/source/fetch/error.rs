@@ -68,7 +68,9 @@ pub enum FetchError {
         why: String,
     },
     /// The body is too large.
-    #[error("the index is too large: {seen} bytes or more, and the limit is {limit}; raise --index-max-bytes if that is meant")]
+    #[error(
+        "the index is too large: {seen} bytes or more, and the limit is {limit}; raise --index-max-bytes if that is meant"
+    )]
     TooLarge {
         /// The limit, in bytes.
         limit: u64,
@@ -76,7 +78,9 @@ pub enum FetchError {
         seen: u64,
     },
     /// Redirected too often, in a circle, or to something that is not fetched.
-    #[error("the server redirects without end or to where nothing is fetched ({why}); set spec.url to where the index really is")]
+    #[error(
+        "the server redirects without end or to where nothing is fetched ({why}); set spec.url to where the index really is"
+    )]
     Redirect {
         /// What happened.
         why: String,
@@ -130,7 +134,9 @@ pub enum FetchError {
         source: io::Error,
     },
     /// The body could not be kept.
-    #[error("the download could not be kept in a temporary file ({source}); make room there, or name another folder with --spool-dir")]
+    #[error(
+        "the download could not be kept in a temporary file ({source}); make room there, or name another folder with --spool-dir"
+    )]
     Spool {
         /// What the system said.
         source: io::Error,
@@ -237,26 +243,38 @@ impl FetchError {
             let is_dns = chain(error).any(|error| error.to_string().starts_with("dns error"));
             return match is_dns {
                 true => Self::Dns { host },
-                false => Self::Connect { host, why: innermost(error) },
+                false => Self::Connect {
+                    host,
+                    why: innermost(error),
+                },
             };
         }
         if error.is_timeout() {
             return Self::Timeout { after: total };
         }
         if error.is_body() || error.is_decode() {
-            return Self::CutShort { seen, why: innermost(error) };
+            return Self::CutShort {
+                seen,
+                why: innermost(error),
+            };
         }
-        Self::Other { host, why: innermost(error) }
+        Self::Other {
+            host,
+            why: innermost(error),
+        }
     }
 }
 
 fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
-    std::iter::successors(Some(error), |error| error.source())
+    std::iter::successors(Some(error), |&error| error.source())
 }
 
 /// The innermost cause, which says most; the outer ones repeat the URL, which may hold secrets.
 fn innermost(error: &reqwest::Error) -> String {
-    let text = chain(error).skip(1).last().map_or_else(|| "no cause given".to_owned(), ToString::to_string);
+    let text = chain(error)
+        .skip(1)
+        .last()
+        .map_or_else(|| "no cause given".to_owned(), ToString::to_string);
     crate::text::truncate(&crate::text::printable(&text), 200)
 }
 
@@ -264,7 +282,10 @@ fn innermost(error: &reqwest::Error) -> String {
 fn tls_error(error: &reqwest::Error) -> Option<&rustls::Error> {
     chain(error).find_map(|error| {
         error.downcast_ref::<rustls::Error>().or_else(|| {
-            error.downcast_ref::<io::Error>().and_then(io::Error::get_ref).and_then(|inner| inner.downcast_ref())
+            error
+                .downcast_ref::<io::Error>()
+                .and_then(io::Error::get_ref)
+                .and_then(|inner| inner.downcast_ref())
         })
     })
 }

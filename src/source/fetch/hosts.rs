@@ -40,7 +40,11 @@ impl Hosts {
 
     /// The host of `url`, by name and port.
     pub(super) fn of(&self, url: &Url) -> Arc<Host> {
-        let name = format!("{}:{}", url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or_default());
+        let name = format!(
+            "{}:{}",
+            url.host_str().unwrap_or_default(),
+            url.port_or_known_default().unwrap_or_default()
+        );
         let mut hosts = lock(&self.hosts);
         if hosts.len() >= KEPT && !hosts.contains_key(&name) {
             hosts.retain(|_, host| Arc::strong_count(host) > 1 || host.held_for().is_some());
@@ -84,7 +88,10 @@ impl Host {
 
     fn check_hold(&self) -> Result<(), FetchError> {
         match self.held_for() {
-            Some(left) => Err(FetchError::OnHold { host: self.name.clone(), left }),
+            Some(left) => Err(FetchError::OnHold {
+                host: self.name.clone(),
+                left,
+            }),
             None => Ok(()),
         }
     }

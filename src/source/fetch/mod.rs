@@ -84,7 +84,9 @@ impl Default for Settings {
 #[must_use]
 pub fn user_agent(comment: Option<&str>) -> String {
     let name = concat!("portolan/", env!("CARGO_PKG_VERSION"));
-    comment.filter(|comment| !comment.is_empty()).map_or_else(|| name.to_owned(), |comment| format!("{name} ({comment})"))
+    comment
+        .filter(|comment| !comment.is_empty())
+        .map_or_else(|| name.to_owned(), |comment| format!("{name} ({comment})"))
 }
 
 /// What a server said of a body, to be sent back with the next request.
@@ -124,7 +126,12 @@ pub fn index_url(repository_url: &str) -> Result<Url, FetchError> {
     if !matches!(url.scheme(), "http" | "https") {
         return Err(invalid("only http and https are read"));
     }
-    let segments: Vec<&str> = url.path().split('/').filter(|segment| !segment.is_empty()).chain(["index.yaml"]).collect();
+    let segments: Vec<&str> = url
+        .path()
+        .split('/')
+        .filter(|segment| !segment.is_empty())
+        .chain(["index.yaml"])
+        .collect();
     let path = format!("/{}", segments.join("/"));
     url.set_path(&path);
     url.set_fragment(None);

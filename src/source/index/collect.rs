@@ -7,8 +7,8 @@ use sha2::{Digest as _, Sha256};
 use super::chart::{self, Gathered};
 use super::error::{DecodeError, Position};
 use super::node::{Fields, takes_over};
-use super::{DecodeLimits, Sink, Skip, Skipped, Summary, entry};
-use crate::text::{printable, truncate};
+use super::{DecodeLimits, Sink, Summary, entry};
+use crate::text::printable;
 
 /// Enough of a SHA-256 to tell keys apart, so that a hundred thousand long ones cost little.
 type KeyHash = [u8; 16];
@@ -122,7 +122,7 @@ impl<'a, S: Sink> Collector<'a, S> {
         if *count > self.limits.versions_per_chart {
             let limit = format!(
                 "{} has more than {} versions",
-                shown(key),
+                printable(key),
                 self.limits.versions_per_chart
             );
             return Err(DecodeError::TooComplex { limit, position });
@@ -131,7 +131,7 @@ impl<'a, S: Sink> Collector<'a, S> {
             Ok(Ok(entry)) => {
                 gathered.push(entry);
                 if gathered.bytes() > self.limits.chart_bytes {
-                    let limit = format!("{} takes more than {} bytes", shown(key), self.limits.chart_bytes);
+                    let limit = format!("{} takes more than {} bytes", printable(key), self.limits.chart_bytes);
                     return Err(DecodeError::TooComplex { limit, position });
                 }
                 return Ok(());
@@ -142,24 +142,18 @@ impl<'a, S: Sink> Collector<'a, S> {
                 reason: reason.to_owned(),
             },
         };
-        skip(
-            &mut self.summary.skipped,
-            key,
-            unusable.version.as_deref(),
-            &unusable.reason,
-        );
+        self.summary
+            .skipped
+            .add(key, unusable.version.as_deref(), &unusable.reason);
         Ok(())
     }
 
     /// The chart is no list of versions.
     pub(super) fn no_list(&mut self) {
         if let Some((key, ..)) = self.chart.take() {
-            skip(
-                &mut self.summary.skipped,
-                &key,
-                None,
-                "what stands under its name is no list of versions",
-            );
+            self.summary
+                .skipped
+                .add(&key, None, "what stands under its name is no list of versions");
         }
     }
 
@@ -172,7 +166,7 @@ impl<'a, S: Sink> Collector<'a, S> {
             Ok(Some(complete)) => complete,
             Ok(None) => return Ok(()),
             Err(reason) => {
-                skip(&mut self.summary.skipped, &key, None, &reason);
+                self.summary.skipped.add(&key, None, &reason);
                 return Ok(());
             }
         };
@@ -239,19 +233,4 @@ fn hash_of(key: &str) -> KeyHash {
     let digest = Sha256::digest(key.as_bytes());
     hash.copy_from_slice(&digest[..size_of::<KeyHash>()]);
     hash
-}
-
-fn skip(skipped: &mut Skipped, chart: &str, version: Option<&str>, reason: &str) {
-    skipped.count += 1;
-    if skipped.first.len() < Skipped::NAMED {
-        skipped.first.push(Skip {
-            chart: shown(chart),
-            version: version.map(shown),
-            reason: truncate(&printable(reason), Skip::TEXT_BYTES),
-        });
-    }
-}
-
-fn shown(name: &str) -> String {
-    truncate(&printable(name), Skip::TEXT_BYTES)
 }

@@ -29,6 +29,7 @@ mod yaml;
 use std::convert::Infallible;
 use std::io::{Read, Seek, SeekFrom};
 
+use crate::text::{printable, truncate};
 use collect::Collector;
 pub use error::{DecodeError, Position};
 pub use limits::DecodeLimits;
@@ -147,6 +148,19 @@ pub struct Skipped {
 impl Skipped {
     /// How many are named.
     pub const NAMED: usize = 20;
+
+    /// Counts one more, and names it if it is among the first.
+    pub fn add(&mut self, chart: &str, version: Option<&str>, reason: &str) {
+        self.count += 1;
+        if self.first.len() < Self::NAMED {
+            let shown = |text: &str| truncate(&printable(text), Skip::TEXT_BYTES);
+            self.first.push(Skip {
+                chart: shown(chart),
+                version: version.map(shown),
+                reason: shown(reason),
+            });
+        }
+    }
 }
 
 /// One entry that could not be used. Its texts are printable and have at most [`Skip::TEXT_BYTES`].
