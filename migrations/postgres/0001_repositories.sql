@@ -29,6 +29,8 @@ CREATE TABLE portolan_repositories (
     handled_requested_at      TEXT,
     handled_flux_requested_at TEXT,
     handled_last TEXT,
+    -- when it is synced: only to be shown
+    schedule                  TEXT,
     last_attempt              TEXT,
     last_success              TEXT,
     ready                     BOOLEAN,

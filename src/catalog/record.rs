@@ -40,6 +40,8 @@ pub struct Record {
     pub refused: Option<Refused>,
     /// The requests for a resync that were met.
     pub handled: Handled,
+    /// When it is synced, as a cron expression or a length of time; only shown, never decided by.
+    pub schedule: Option<String>,
     /// When a sync was tried last.
     pub last_attempt: Option<Timestamp>,
     /// When a sync succeeded last, changed or not.
@@ -161,7 +163,7 @@ macro_rules! select_records {
             "SELECT p.namespace, p.name, p.uid, p.origin, p.url, p.kind, p.change_key, p.etag, p.last_modified, p.index_digest,
                 p.baseline_names, p.baseline_versions, p.refused_etag, p.refused_last_modified, p.refused_digest,
                 p.refused_reason, p.refused_message, p.refused_confirm, p.handled_resync_requests, p.handled_requested_at,
-                p.handled_flux_requested_at, p.handled_last, p.last_attempt, p.last_success, p.ready, p.stalled, p.reason, p.message, p.failures,
+                p.handled_flux_requested_at, p.handled_last, p.schedule, p.last_attempt, p.last_success, p.ready, p.stalled, p.reason, p.message, p.failures,
                 p.last_sync, p.spec_hash, p.generation,
                 coalesce(r.id = p.repos_id AND r.checksum = p.repos_checksum AND r.last_update = p.repos_last_update, FALSE)
                     AS trusted,
@@ -203,6 +205,7 @@ pub(super) struct RecordRow {
     handled_requested_at: Option<String>,
     handled_flux_requested_at: Option<String>,
     handled_last: Option<String>,
+    schedule: Option<String>,
     last_attempt: Option<String>,
     last_success: Option<String>,
     ready: Option<bool>,
@@ -250,6 +253,7 @@ impl From<RecordRow> for Record {
                 flux_requested_at: row.handled_flux_requested_at,
                 last: row.handled_last,
             },
+            schedule: row.schedule,
             last_attempt: time(row.last_attempt.as_deref()),
             last_success: time(row.last_success.as_deref()),
             state: State {
@@ -340,9 +344,10 @@ pub(super) async fn lock(tx: &mut Transaction, name: &RepositoryName) -> Result<
 const UPSERT: &str = "INSERT INTO portolan_repositories (namespace, name, uid, origin, url, kind, change_key, etag, last_modified,
         index_digest, baseline_names, baseline_versions, refused_etag, refused_last_modified, refused_digest, refused_reason,
         refused_message, handled_resync_requests, handled_requested_at, handled_flux_requested_at, last_attempt, last_success,
-        ready, reason, message, failures, last_sync, spec_hash, generation, stalled, refused_confirm, handled_last)
+        ready, reason, message, failures, last_sync, spec_hash, generation, stalled, refused_confirm, handled_last,
+        schedule)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25,
-        $26, $27, $28, $29, $30, $31, $32)
+        $26, $27, $28, $29, $30, $31, $32, $33)
     ON CONFLICT (namespace, name) DO UPDATE SET uid = excluded.uid, origin = excluded.origin, url = excluded.url,
         kind = excluded.kind, change_key = excluded.change_key, etag = excluded.etag, last_modified = excluded.last_modified,
         index_digest = excluded.index_digest, baseline_names = excluded.baseline_names,
@@ -354,7 +359,7 @@ const UPSERT: &str = "INSERT INTO portolan_repositories (namespace, name, uid, o
         last_success = excluded.last_success, ready = excluded.ready, reason = excluded.reason, message = excluded.message,
         failures = excluded.failures, last_sync = excluded.last_sync, spec_hash = excluded.spec_hash,
         generation = excluded.generation, stalled = excluded.stalled, refused_confirm = excluded.refused_confirm,
-        handled_last = excluded.handled_last";
+        handled_last = excluded.handled_last, schedule = excluded.schedule";
 
 /// Writes the record.
 pub(super) async fn save(tx: &mut Transaction, record: &Record) -> Result<(), Error> {
@@ -394,6 +399,7 @@ pub(super) async fn save(tx: &mut Transaction, record: &Record) -> Result<(), Er
             .bind(record.state.stalled)
             .bind(maybe(refused.and_then(|refused| refused.confirm.as_ref())))
             .bind(maybe(record.handled.last.as_ref()))
+            .bind(maybe(record.schedule.as_ref()))
             .execute(&mut **tx)
             .await?;
     });

@@ -7,7 +7,11 @@ use jiff::Timestamp;
 pub fn distance(time: Option<Timestamp>, now: Timestamp) -> String {
     let Some(time) = time else { return "-".to_owned() };
     let seconds = now.duration_since(time).as_secs();
-    if seconds >= 0 { format!("{} ago", age(seconds.unsigned_abs())) } else { format!("in {}", age(seconds.unsigned_abs())) }
+    if seconds >= 0 {
+        format!("{} ago", age(seconds.unsigned_abs()))
+    } else {
+        format!("in {}", age(seconds.unsigned_abs()))
+    }
 }
 
 /// Two digits or three tell enough, in the largest unit that has them.

@@ -43,7 +43,9 @@ impl Crds {
         let client = cluster::client(&self.cluster).await?;
         for definition in api::crds() {
             let name = definition.name_any();
-            apply(&client, &definition).await.map_err(|reason| Failure::failed(format!("can't install {name}: {reason}")))?;
+            apply(&client, &definition)
+                .await
+                .map_err(|reason| Failure::failed(format!("can't install {name}: {reason}")))?;
             output::print(&format!("{name} applied\n"))?;
         }
         Ok(())
@@ -55,11 +57,17 @@ async fn apply(client: &Client, definition: &CustomResourceDefinition) -> Result
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     let name = definition.name_any();
     let parameters = PatchParams::apply(FIELD_MANAGER).force();
-    definitions.patch(&name, &parameters, &Patch::Apply(definition)).await.map_err(|error| ApiError(error).to_string())?;
+    definitions
+        .patch(&name, &parameters, &Patch::Apply(definition))
+        .await
+        .map_err(|error| ApiError(error).to_string())?;
     let established = await_condition(definitions, &name, is_crd_established());
     match tokio::time::timeout(ESTABLISHED, established).await {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("it is not established after {} s; `kubectl describe crd {name}` tells why", ESTABLISHED.as_secs())),
+        Err(_) => Err(format!(
+            "it is not established after {} s; `kubectl describe crd {name}` tells why",
+            ESTABLISHED.as_secs()
+        )),
     }
 }

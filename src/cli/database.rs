@@ -1,9 +1,6 @@
 //! The way to the catalogue.
 
-use crate::catalog::{
-    Catalog, Database, Login, Password, Settings,
-    lock::SqliteLock,
-};
+use crate::catalog::{Catalog, Database, Login, Password, Settings, lock::SqliteLock};
 
 use super::{Failure, flags::DatabaseFlags};
 
@@ -13,7 +10,10 @@ const PASSWORD: &str = "DB_PASSWORD";
 /// The password of the environment, if one is set.
 #[must_use]
 pub fn password_of_environment() -> Option<Password> {
-    std::env::var(PASSWORD).ok().filter(|password| !password.is_empty()).map(Password::new)
+    std::env::var(PASSWORD)
+        .ok()
+        .filter(|password| !password.is_empty())
+        .map(Password::new)
 }
 
 /// How the database is opened, by the flags and the password that was found.
@@ -22,9 +22,17 @@ pub fn password_of_environment() -> Option<Password> {
 /// Wrong usage, when the URL is of no form that is known.
 pub fn settings(flags: &DatabaseFlags, password: Option<Password>) -> Result<Settings, Failure> {
     let set = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
-    let login = Login { user: set(&flags.database_user), database: set(&flags.database_name), password };
-    let database = Database::parse(flags.database_url.reveal(), &login).map_err(|error| Failure::usage(error.to_string()))?;
-    Ok(Settings { database, postgres_connections: flags.database_connections.get() })
+    let login = Login {
+        user: set(&flags.database_user),
+        database: set(&flags.database_name),
+        password,
+    };
+    let database =
+        Database::parse(flags.database_url.reveal(), &login).map_err(|error| Failure::usage(error.to_string()))?;
+    Ok(Settings {
+        database,
+        postgres_connections: flags.database_connections.get(),
+    })
 }
 
 /// The catalogue, for commands that only read.
@@ -33,7 +41,9 @@ pub fn settings(flags: &DatabaseFlags, password: Option<Password>) -> Result<Set
 /// When it can't be opened.
 pub async fn open_to_read(flags: &DatabaseFlags) -> Result<Catalog, Failure> {
     let settings = settings(flags, password_of_environment())?;
-    Catalog::open_to_read(&settings).await.map_err(|error| Failure::failed(error.to_string()))
+    Catalog::open_to_read(&settings)
+        .await
+        .map_err(|error| Failure::failed(error.to_string()))
 }
 
 /// The right to write: a lock file where the database is SQLite, nothing elsewhere. Held as long as anything is written.
@@ -41,7 +51,12 @@ pub async fn open_to_read(flags: &DatabaseFlags) -> Result<Catalog, Failure> {
 /// # Errors
 /// When another process has it.
 pub fn lock(settings: &Settings) -> Result<Option<SqliteLock>, Failure> {
-    settings.database.sqlite_path().map(SqliteLock::acquire).transpose().map_err(|error| Failure::failed(error.to_string()))
+    settings
+        .database
+        .sqlite_path()
+        .map(SqliteLock::acquire)
+        .transpose()
+        .map_err(|error| Failure::failed(error.to_string()))
 }
 
 /// The catalogue, for commands that write once.
@@ -51,6 +66,8 @@ pub fn lock(settings: &Settings) -> Result<Option<SqliteLock>, Failure> {
 pub async fn open_to_write(flags: &DatabaseFlags) -> Result<(Catalog, Option<SqliteLock>), Failure> {
     let settings = settings(flags, password_of_environment())?;
     let lock = lock(&settings)?;
-    let catalog = Catalog::open(&settings).await.map_err(|error| Failure::failed(error.to_string()))?;
+    let catalog = Catalog::open(&settings)
+        .await
+        .map_err(|error| Failure::failed(error.to_string()))?;
     Ok((catalog, lock))
 }

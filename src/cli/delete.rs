@@ -21,7 +21,10 @@ impl Delete {
     pub(super) async fn execute(self) -> Result<(), Failure> {
         self.one_shot.obsolete.warn();
         let (catalog, _lock) = database::open_to_write(&self.one_shot.database).await?;
-        let name = RepositoryName { namespace: self.one_shot.namespace, name: self.name };
+        let name = RepositoryName {
+            namespace: self.one_shot.namespace,
+            name: self.name,
+        };
         let removed = catalog.remove(&name, None).await;
         catalog.close().await;
         // A cleanup that is repeated finds nothing, which is what it is for.

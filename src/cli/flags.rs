@@ -16,7 +16,6 @@ pub struct DatabaseFlags {
     #[arg(
         long,
         env = "PORTOLAN_DATABASE_URL",
-       
         value_name = "URL",
         default_value = "sqlite://portolan.db"
     )]
@@ -94,7 +93,11 @@ impl FetchFlags {
     /// The User-Agent header. Characters that no header may hold are left out.
     #[must_use]
     pub fn user_agent(&self) -> String {
-        let comment: String = self.user_agent_comment.chars().filter(|c| (' '..='~').contains(c)).collect();
+        let comment: String = self
+            .user_agent_comment
+            .chars()
+            .filter(|c| (' '..='~').contains(c))
+            .collect();
         fetch::user_agent(Some(comment.trim()))
     }
 }

@@ -56,6 +56,9 @@ pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> St
     for row in rows {
         table.add_row(row.iter().map(|cell| printable(cell)));
     }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
     let mut text = table.trim_fmt();
     text.push('\n');
     text

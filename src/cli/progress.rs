@@ -55,8 +55,12 @@ impl Tally {
         if self.running.is_empty() {
             return None;
         }
-        let mut shown: Vec<String> =
-            self.running.iter().take(NAMED).map(|name| truncate(&printable(&name.name), MAX_NAME)).collect();
+        let mut shown: Vec<String> = self
+            .running
+            .iter()
+            .take(NAMED)
+            .map(|name| truncate(&printable(&name.name), MAX_NAME))
+            .collect();
         if self.running.len() > NAMED {
             shown.push(format!("and {} more", self.running.len() - NAMED));
         }
@@ -113,14 +117,26 @@ mod tests {
     use super::*;
 
     fn names(names: &[&str]) -> Vec<ObjectName> {
-        names.iter().map(|name| ObjectName { namespace: "default".to_owned(), name: (*name).to_owned() }).collect()
+        names
+            .iter()
+            .map(|name| ObjectName {
+                namespace: "default".to_owned(),
+                name: (*name).to_owned(),
+            })
+            .collect()
     }
 
     #[test]
     fn the_first_names_are_shown_and_the_rest_is_counted() {
         let mut tally = Tally::default();
-        assert_eq!(tally.see(&names(&["a", "b\u{1b}["])).unwrap(), "0 synced, syncing a, b [");
-        assert_eq!(tally.see(&names(&["a", "c", "d", "e", "f"])).unwrap(), "1 synced, syncing a, c, d, and 2 more");
+        assert_eq!(
+            tally.see(&names(&["a", "b\u{1b}["])).unwrap(),
+            "0 synced, syncing a, b ["
+        );
+        assert_eq!(
+            tally.see(&names(&["a", "c", "d", "e", "f"])).unwrap(),
+            "1 synced, syncing a, c, d, and 2 more"
+        );
     }
 
     #[test]

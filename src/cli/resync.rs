@@ -47,12 +47,27 @@ impl Resync {
         let asked = match &self.manifests {
             Some(folder) => {
                 let namespace = namespace.unwrap_or_else(|| "default".to_owned());
-                in_folder(folder, ObjectName { namespace, name: self.name }, &token)?
+                in_folder(
+                    folder,
+                    ObjectName {
+                        namespace,
+                        name: self.name,
+                    },
+                    &token,
+                )?
             }
             None => {
                 let client = cluster::client(&self.cluster).await?;
                 let namespace = namespace.unwrap_or_else(|| client.default_namespace().to_owned());
-                in_cluster(client, ObjectName { namespace, name: self.name }, &token).await?
+                in_cluster(
+                    client,
+                    ObjectName {
+                        namespace,
+                        name: self.name,
+                    },
+                    &token,
+                )
+                .await?
             }
         };
         output::print(&format!("{asked}: resync requested\n"))
@@ -61,7 +76,10 @@ impl Resync {
 
 fn in_folder(folder: &Path, name: ObjectName, token: &str) -> Result<ObjectName, Failure> {
     manifests::request_resync(folder, &name, token).map_err(|error| {
-        Failure::failed(format!("can't leave the request in {}: {error}; the folder must be writable for this", folder.display()))
+        Failure::failed(format!(
+            "can't leave the request in {}: {error}; the folder must be writable for this",
+            folder.display()
+        ))
     })?;
     Ok(name)
 }
@@ -69,13 +87,22 @@ fn in_folder(folder: &Path, name: ObjectName, token: &str) -> Result<ObjectName,
 async fn in_cluster(client: Client, name: ObjectName, token: &str) -> Result<ObjectName, Failure> {
     let repositories: Api<AppRepository> = Api::namespaced(client, &name.namespace);
     let patch = json!({ "metadata": { "annotations": { REQUESTED_AT: token } } });
-    let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let parameters = PatchParams {
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        ..PatchParams::default()
+    };
     // Of the metadata only: whatever stands in the object's spec is no business of this command, not even whether it can be read.
-    match repositories.patch_metadata(&name.name, &parameters, &Patch::Merge(patch)).await {
+    match repositories
+        .patch_metadata(&name.name, &parameters, &Patch::Merge(patch))
+        .await
+    {
         Ok(_) => Ok(name),
         Err(kube::Error::Api(status)) if status.code == 404 => Err(Failure::failed(format!(
             "there is no AppRepository {name}; `kubectl get apprepositories -A` lists them, -n names another namespace"
         ))),
-        Err(error) => Err(Failure::failed(format!("can't ask for a resync of {name}: {}", ApiError(error)))),
+        Err(error) => Err(Failure::failed(format!(
+            "can't ask for a resync of {name}: {}",
+            ApiError(error)
+        ))),
     }
 }

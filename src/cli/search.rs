@@ -57,7 +57,10 @@ impl Search {
             OutputForm::Table => output::print(&text(&found.hits))?,
         }
         if found.more {
-            eprintln!("there are more than {} charts: look for more words, or raise --limit", self.limit);
+            eprintln!(
+                "there are more than {} charts: look for more words, or raise --limit",
+                self.limit
+            );
         }
         Ok(())
     }
@@ -118,6 +121,6 @@ mod tests {
         };
         let text = text(&[hit]);
         assert_eq!(text.lines().count(), 2, "{text}");
-        assert!(text.contains(" harbour/tide-table "), "{text}");
+        assert!(text.contains("harbour/tide-table "), "{text}");
     }
 }

@@ -37,20 +37,35 @@ impl Show {
             .chart
             .split_once('/')
             .filter(|(repository, chart)| !repository.is_empty() && !chart.is_empty())
-            .ok_or_else(|| Failure::usage(format!("{} is no REPOSITORY/CHART; `portolan search` lists them", self.chart)))?;
+            .ok_or_else(|| {
+                Failure::usage(format!(
+                    "{} is no REPOSITORY/CHART; `portolan search` lists them",
+                    self.chart
+                ))
+            })?;
         let catalog = database::open_to_read(&self.database).await?;
         let found = catalog.show(repository, chart, given(self.namespace.as_deref())).await;
         catalog.close().await;
         let found = found.map_err(|error| Failure::failed(error.to_string()))?;
         match found.as_slice() {
-            [] => Err(Failure::failed(format!("the catalogue has no chart {}; `portolan search` finds charts by words", self.chart))),
+            [] => Err(Failure::failed(format!(
+                "the catalogue has no chart {}; `portolan search` finds charts by words",
+                self.chart
+            ))),
             [one] => match self.output.output {
                 OutputForm::Json => output::print_json(&one.info),
                 OutputForm::Table => output::print(&text(one)),
             },
             several => {
-                let namespaces: Vec<&str> = several.iter().map(|chart| chart.repository.namespace.as_str()).collect();
-                Err(Failure::failed(format!("{} is in several namespaces ({}): name one with -n", self.chart, namespaces.join(", "))))
+                let namespaces: Vec<&str> = several
+                    .iter()
+                    .map(|chart| chart.repository.namespace.as_str())
+                    .collect();
+                Err(Failure::failed(format!(
+                    "{} is in several namespaces ({}): name one with -n",
+                    self.chart,
+                    namespaces.join(", ")
+                )))
             }
         }
     }
@@ -78,15 +93,35 @@ fn text(chart: &ShownChart) -> String {
     }
     text.push('\n');
     let row = |version: &ChartVersion| {
-        let created = if version.created.starts_with("0001-") { "-" } else { &version.created };
-        let url = version.urls.as_deref().and_then(<[_]>::first).map_or("-", String::as_str);
-        vec![version.version.clone(), version.app_version.clone(), created.to_owned(), url.to_owned()]
+        let created = if version.created.starts_with("0001-") {
+            "-"
+        } else {
+            &version.created
+        };
+        let url = version
+            .urls
+            .as_deref()
+            .and_then(<[_]>::first)
+            .map_or("-", String::as_str);
+        vec![
+            version.version.clone(),
+            version.app_version.clone(),
+            created.to_owned(),
+            url.to_owned(),
+        ]
     };
-    text + &output::table(&["VERSION", "APP VERSION", "CREATED", "ARCHIVE"], info.chart_versions.iter().map(row))
+    text + &output::table(
+        &["VERSION", "APP VERSION", "CREATED", "ARCHIVE"],
+        info.chart_versions.iter().map(row),
+    )
 }
 
 fn maintainer(maintainer: &Maintainer) -> String {
-    if maintainer.email.is_empty() { maintainer.name.clone() } else { format!("{} <{}>", maintainer.name, maintainer.email) }
+    if maintainer.email.is_empty() {
+        maintainer.name.clone()
+    } else {
+        format!("{} <{}>", maintainer.name, maintainer.email)
+    }
 }
 
 #[cfg(test)]
@@ -105,7 +140,10 @@ mod tests {
             "chartVersions": [{"version": "1.2.0", "app_version": "3", "created": "0001-01-01T00:00:00Z", "digest": "",
                 "urls": ["beacon-1.2.0.tgz"], "readme": "", "values": "", "additional_values": null, "schema": ""}],
         });
-        let chart = ShownChart { repository: RepositoryName::new("default", "harbour"), info: serde_json::from_value(info).unwrap() };
+        let chart = ShownChart {
+            repository: RepositoryName::new("default", "harbour"),
+            info: serde_json::from_value(info).unwrap(),
+        };
         let text = text(&chart);
         assert!(text.starts_with("Chart:       harbour/beacon\n"), "{text}");
         assert!(text.contains("Keywords:    light, sea\n"), "{text}");

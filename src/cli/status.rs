@@ -40,10 +40,15 @@ impl Status {
         catalog.close().await;
         let summaries = summaries.map_err(|error| Failure::failed(error.to_string()))?;
         let now = Timestamp::now();
-        let views: Vec<View> =
-            summaries.into_iter().filter(|summary| self.is_asked_for(&summary.name)).map(|summary| View::new(summary, now)).collect();
+        let views: Vec<View> = summaries
+            .into_iter()
+            .filter(|summary| self.is_asked_for(&summary.name))
+            .map(|summary| View::new(summary, now))
+            .collect();
         if let (Some(name), true) = (&self.name, views.is_empty()) {
-            return Err(Failure::failed(format!("the catalogue has no repository {name}; `portolan status` lists all")));
+            return Err(Failure::failed(format!(
+                "the catalogue has no repository {name}; `portolan status` lists all"
+            )));
         }
         match self.output.output {
             OutputForm::Json => output::print_json(&views),
@@ -82,7 +87,13 @@ struct View {
 
 impl View {
     fn new(summary: RepositorySummary, now: Timestamp) -> Self {
-        let RepositorySummary { name, url, charts, versions, record } = summary;
+        let RepositorySummary {
+            name,
+            url,
+            charts,
+            versions,
+            record,
+        } = summary;
         let record = record.unwrap_or_default();
         Self {
             next_sync_time: next_sync(&record, now),
@@ -121,7 +132,16 @@ fn next_sync(record: &Record, now: Timestamp) -> Option<Timestamp> {
 
 /// A table, and below it what there is to say of those that are not ready, or of the one that was asked for.
 fn text(views: &[View], named: bool, now: Timestamp) -> String {
-    const HEADER: [&str; 8] = ["NAMESPACE", "NAME", "READY", "REASON", "CHARTS", "VERSIONS", "LAST SYNC", "NEXT SYNC"];
+    const HEADER: [&str; 8] = [
+        "NAMESPACE",
+        "NAME",
+        "READY",
+        "REASON",
+        "CHARTS",
+        "VERSIONS",
+        "LAST SYNC",
+        "NEXT SYNC",
+    ];
     if views.is_empty() {
         return "the catalogue has no repositories\n".to_owned();
     }
@@ -138,12 +158,18 @@ fn text(views: &[View], named: bool, now: Timestamp) -> String {
         ]
     });
     let mut text = output::table(&HEADER, rows);
-    let said = views.iter().filter(|view| named || view.ready == Some(false)).filter(|view| !view.message.is_empty());
+    let said = views
+        .iter()
+        .filter(|view| named || view.ready == Some(false))
+        .filter(|view| !view.message.is_empty());
     for (at, view) in said.enumerate() {
         if at == 0 {
             text.push('\n');
         }
-        text.push_str(&printable(&format!("{}/{}: {}", view.namespace, view.name, view.message)));
+        text.push_str(&printable(&format!(
+            "{}/{}: {}",
+            view.namespace, view.name, view.message
+        )));
         text.push('\n');
     }
     text
@@ -163,16 +189,37 @@ mod tests {
             uid: "uid".to_owned(),
             schedule: Some("*/10 * * * *".to_owned()),
             last_success: Some("2026-03-01T12:00:30Z".parse().unwrap()),
-            state: State { ready, reason: "Reason".to_owned(), message: message.to_owned(), ..State::default() },
+            state: State {
+                ready,
+                reason: "Reason".to_owned(),
+                message: message.to_owned(),
+                ..State::default()
+            },
             ..Record::default()
         };
         let name = RepositoryName::new("default", name);
-        View::new(RepositorySummary { name, url: "https://x".to_owned(), charts: 3, versions: 7, record: Some(record) }, now())
+        View::new(
+            RepositorySummary {
+                name,
+                url: "https://x".to_owned(),
+                charts: 3,
+                versions: 7,
+                record: Some(record),
+            },
+            now(),
+        )
     }
 
     #[test]
     fn the_table_says_how_each_repository_is_and_why_one_is_not_ready() {
-        let text = text(&[view("good", Some(true), "7 versions"), view("bad", Some(false), "gone\u{1b}[2J")], false, now());
+        let text = text(
+            &[
+                view("good", Some(true), "7 versions"),
+                view("bad", Some(false), "gone\u{1b}[2J"),
+            ],
+            false,
+            now(),
+        );
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
         assert!(lines[0].starts_with("NAMESPACE"), "{text}");
         let words: Vec<&str> = lines[1].split_whitespace().collect();
@@ -185,7 +232,10 @@ mod tests {
     fn the_next_sync_is_the_next_tick_with_its_jitter() {
         let next = view("good", Some(true), "").next_sync_time.unwrap();
         let tick: Timestamp = "2026-03-01T12:10:00Z".parse().unwrap();
-        assert_eq!(next, tick + SignedDuration::try_from(schedule::jitter("uid", std::time::Duration::from_secs(600))).unwrap());
+        assert_eq!(
+            next,
+            tick + SignedDuration::try_from(schedule::jitter("uid", std::time::Duration::from_secs(600))).unwrap()
+        );
     }
 
     #[test]

@@ -118,14 +118,20 @@ pub struct Sync {
 impl Sync {
     pub(super) async fn execute(self) -> Result<(), Failure> {
         self.one_shot.obsolete.warn();
-        let secrets = SECRETS.into_iter().find(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()));
+        let secrets = SECRETS
+            .into_iter()
+            .find(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()));
         self.refuse_unsupported(secrets)?;
         let shutdown = shutdown::on_signal()?;
         let (catalog, _lock) = database::open_to_write(&self.one_shot.database).await?;
         // What is dropped on the way has written nothing: a transaction under way is rolled back.
         let synced = shutdown.run_until_cancelled(self.sync(&catalog)).await;
         catalog.close().await;
-        synced.unwrap_or_else(|| Err(Failure::failed("ended by a signal before the repository was synced; nothing was written")))
+        synced.unwrap_or_else(|| {
+            Err(Failure::failed(
+                "ended by a signal before the repository was synced; nothing was written",
+            ))
+        })
     }
 
     /// What can't be honoured yet is refused before anything is touched: to ignore it would publish what was meant to be hidden, or fail
@@ -143,12 +149,18 @@ impl Sync {
             }
             return Ok(());
         };
-        Err(Failure::failed(format!("{what} is not supported yet; the charts of {} stay as they are", self.name)))
+        Err(Failure::failed(format!(
+            "{what} is not supported yet; the charts of {} stay as they are",
+            self.name
+        )))
     }
 
     async fn sync(&self, catalog: &Catalog) -> Result<(), Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure::failed(error.to_string());
-        let name = RepositoryName { namespace: self.one_shot.namespace.clone(), name: self.name.clone() };
+        let name = RepositoryName {
+            namespace: self.one_shot.namespace.clone(),
+            name: self.name.clone(),
+        };
         let record = catalog.record(&name).await.map_err(|error| failed(&error))?;
         let defaults = Defaults {
             crontab: schedule::parse(CRONTAB).map_err(|error| failed(&error))?,
@@ -163,7 +175,10 @@ impl Sync {
             }
             Some(record) => {
                 tracing::info!(repository = %record.name, "removing the charts of the repository that had this name before");
-                catalog.remove(&record.name, Some(&record.uid)).await.map_err(|error| failed(&error))?;
+                catalog
+                    .remove(&record.name, Some(&record.uid))
+                    .await
+                    .map_err(|error| failed(&error))?;
                 (None, ONE_SHOT.to_owned())
             }
             None => (None, ONE_SHOT.to_owned()),
@@ -174,13 +189,36 @@ impl Sync {
             _ => Mode::Conditional,
         };
         let expected_uid = previous.as_ref().map(|record| record.uid.clone());
-        let attempt = Attempt { declaration, previous, expected_uid, mode, started: now };
-        let executor = InProcess::new(self.tools(catalog, origin)?, Metrics::register(&mut Registry::default()));
-        let finished = executor.attempt(attempt, CancellationToken::new()).await.map_err(|error| failed(&error))?;
+        let attempt = Attempt {
+            declaration,
+            previous,
+            expected_uid,
+            mode,
+            started: now,
+        };
+        let executor = InProcess::new(
+            self.tools(catalog, origin)?,
+            Metrics::register(&mut Registry::default()),
+        );
+        let finished = executor
+            .attempt(attempt, CancellationToken::new())
+            .await
+            .map_err(|error| failed(&error))?;
         match finished.verdict {
-            Verdict::NotModified => output::print(&format!("{}: not modified. {}\n", self.name, printable(&finished.record.state.message))),
-            Verdict::Synced { .. } => output::print(&format!("{}: synced. {}\n", self.name, printable(&finished.record.state.message))),
-            Verdict::Failed(failure) => Err(Failure::failed(format!("{}: {}: {}", self.name, failure.reason, failure.message))),
+            Verdict::NotModified => output::print(&format!(
+                "{}: not modified. {}\n",
+                self.name,
+                printable(&finished.record.state.message)
+            )),
+            Verdict::Synced { .. } => output::print(&format!(
+                "{}: synced. {}\n",
+                self.name,
+                printable(&finished.record.state.message)
+            )),
+            Verdict::Failed(failure) => Err(Failure::failed(format!(
+                "{}: {}: {}",
+                self.name, failure.reason, failure.message
+            ))),
         }
     }
 
@@ -226,7 +264,11 @@ mod tests {
 
     fn refusal(arguments: &[&str], secret: Option<&str>) -> Option<Failure> {
         let arguments = ["test"].iter().chain(arguments);
-        Test::try_parse_from(arguments).unwrap().sync.refuse_unsupported(secret).err()
+        Test::try_parse_from(arguments)
+            .unwrap()
+            .sync
+            .refuse_unsupported(secret)
+            .err()
     }
 
     #[test]
@@ -234,23 +276,55 @@ mod tests {
         let helm = ["bitnami", "https://charts.example", "helm"];
         for (arguments, secret, named) in [
             (&["bitnami", "oci://charts.example", "oci"][..], None, "type oci"),
-            (&[&helm[..], &["--filter-rules={\"jq\":\".name\"}"]].concat(), None, "--filter-rules"),
-            (&[&helm[..], &["--pass-credentials"]].concat(), Some("DOCKER_CONFIG_JSON"), "DOCKER_CONFIG_JSON"),
+            (
+                &[&helm[..], &["--filter-rules={\"jq\":\".name\"}"]].concat(),
+                None,
+                "--filter-rules",
+            ),
+            (
+                &[&helm[..], &["--pass-credentials"]].concat(),
+                Some("DOCKER_CONFIG_JSON"),
+                "DOCKER_CONFIG_JSON",
+            ),
         ] {
             let refused = refusal(arguments, secret).unwrap();
             assert_eq!(refused.exit_code(), 1);
-            assert!(refused.to_string().contains(named) && refused.to_string().contains("not supported yet"), "{refused}");
+            assert!(
+                refused.to_string().contains(named) && refused.to_string().contains("not supported yet"),
+                "{refused}"
+            );
         }
         assert_eq!(refusal(&helm, None), None);
     }
 
     #[test]
     fn a_sync_by_hand_leaves_a_declared_repository_whose_it_is() {
-        let record = Record { uid: "uid".to_owned(), generation: 7, spec_hash: Some("hash".to_owned()), ..Record::default() };
-        let defaults = Defaults { crontab: schedule::parse(CRONTAB).unwrap(), min_interval: Duration::ZERO };
-        let mut declaration = Declaration::one_shot(record.name.clone(), "https://charts.example", Kind::Helm, None, &defaults);
+        let record = Record {
+            uid: "uid".to_owned(),
+            generation: 7,
+            spec_hash: Some("hash".to_owned()),
+            ..Record::default()
+        };
+        let defaults = Defaults {
+            crontab: schedule::parse(CRONTAB).unwrap(),
+            min_interval: Duration::ZERO,
+        };
+        let mut declaration = Declaration::one_shot(
+            record.name.clone(),
+            "https://charts.example",
+            Kind::Helm,
+            None,
+            &defaults,
+        );
         speak_for(&mut declaration, &record);
-        assert_eq!((declaration.uid.as_str(), declaration.generation, declaration.spec_hash.as_str()), ("uid", Some(7), "hash"));
+        assert_eq!(
+            (
+                declaration.uid.as_str(),
+                declaration.generation,
+                declaration.spec_hash.as_str()
+            ),
+            ("uid", Some(7), "hash")
+        );
         assert_eq!(declaration.requests, Requests::default());
     }
 }

@@ -57,7 +57,11 @@ impl Collector {
         }
     }
 
-    async fn compare(&self) -> Result<(), catalog::Error> {
+    /// Compares once: what is gone is approved for removal, and its keys are in the queue.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn compare(&self) -> Result<(), catalog::Error> {
         let records = self.catalog.records().await?;
         let declared: BTreeSet<_> = self.store.names().into_iter().collect();
         let is_watched = |namespace: &str| self.namespace.as_deref().is_none_or(|watched| watched == namespace);

@@ -116,6 +116,8 @@ pub struct Declaration {
     pub allow_shrink: Option<String>,
     /// When to sync.
     pub cron: Cron,
+    /// The same to be shown; nothing for a one-shot sync, which nobody repeats.
+    pub schedule: Option<String>,
     /// Why the declared interval is not used.
     pub interval_error: Option<String>,
     /// The manifest that declares it, in folder mode: `file:` URLs are relative to its folder.
@@ -158,6 +160,7 @@ impl Declaration {
             suspended: object.is_suspended(),
             unsupported: unsupported(object, kind),
             allow_shrink: annotation(api::ALLOW_SHRINK),
+            schedule: Some(cron.to_string()),
             cron,
             interval_error,
             manifest: annotation(MANIFEST_ANNOTATION)
@@ -193,6 +196,7 @@ impl Declaration {
             unsupported: (kind == Kind::Oci).then_some(OCI_UNSUPPORTED),
             allow_shrink,
             cron: defaults.crontab.clone(),
+            schedule: None,
             interval_error: None,
             manifest: None,
             index_max_bytes: None,

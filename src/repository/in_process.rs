@@ -394,6 +394,7 @@ impl Run<'_> {
         record.url.clone_from(&declaration.url);
         record.kind = declaration.kind.as_str().to_owned();
         record.handled = handled(declaration, &record.handled);
+        record.schedule = declaration.schedule.clone().or(record.schedule);
         record.last_attempt = Some(*started);
         record
     }

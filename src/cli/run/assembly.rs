@@ -27,7 +27,11 @@ use crate::{
         fetching,
     },
     controller::{self, Controller, Key, Kind, Reconcile},
-    informer::{self, ObjectName, Store, cluster::Scope, manifests},
+    informer::{
+        self, Change, ObjectName, Store,
+        cluster::Scope,
+        manifests::{self, Problems},
+    },
     queue::{self, Priority, Queue},
     repository::{
         activity::Activity,
@@ -92,6 +96,8 @@ pub(super) struct Assembly {
     pub(super) listed: Arc<Notify>,
     /// What follows the declarations, once it is polled and as long as it is.
     pub(super) informer: BoxFuture<'static, ()>,
+    /// What is wrong with the manifests in a folder; nothing ever with a cluster.
+    pub(super) problems: Problems,
     pool: Pool,
     /// Held as long as anything may be written.
     pub(super) lock: Option<SqliteLock>,
@@ -105,7 +111,12 @@ struct Pool {
 
 impl Assembly {
     /// Makes all parts. Once `stopping` is cancelled, what is still queued is left alone.
-    pub(super) async fn new(run: &Run, metrics: Metrics, patience: Patience, stopping: CancellationToken) -> Result<Self, Failure> {
+    pub(super) async fn new(
+        run: &Run,
+        metrics: Metrics,
+        patience: Patience,
+        stopping: CancellationToken,
+    ) -> Result<Self, Failure> {
         let defaults = defaults(run)?;
         let fetcher = fetching::fetcher(&run.fetch)?;
         let source = source(run).await?;
@@ -159,21 +170,46 @@ impl Assembly {
             written: Written::default(),
             stopping,
         });
-        let informer = follow(source, scope, store.clone(), trigger);
-        let pool = Pool { workers, metrics: metrics.controller };
-        Ok(Self { store, catalog, queue, activity, reconciler, collector, listed, informer, pool, lock })
+        let (informer, problems) = follow(source, scope, store.clone(), trigger);
+        let pool = Pool {
+            workers,
+            metrics: metrics.controller,
+        };
+        Ok(Self {
+            store,
+            catalog,
+            queue,
+            activity,
+            reconciler,
+            collector,
+            listed,
+            informer,
+            problems,
+            pool,
+            lock,
+        })
     }
 
     /// A pool of workers that hand keys to `reconciler`.
     pub(super) fn controller(&self, reconciler: Arc<dyn Reconcile>) -> Controller {
         let reconcilers = HashMap::from([(Kind::Repository, reconciler)]);
-        Controller::new(NAME, self.queue.clone(), reconcilers, self.pool.workers, self.pool.metrics.clone())
+        Controller::new(
+            NAME,
+            self.queue.clone(),
+            reconcilers,
+            self.pool.workers,
+            self.pool.metrics.clone(),
+        )
     }
 }
 
 fn defaults(run: &Run) -> Result<Defaults, Failure> {
-    let crontab = schedule::parse(&run.crontab).map_err(|error| Failure::usage(format!("--crontab can't be used: {error}")))?;
-    Ok(Defaults { crontab, min_interval: run.min_interval })
+    let crontab =
+        schedule::parse(&run.crontab).map_err(|error| Failure::usage(format!("--crontab can't be used: {error}")))?;
+    Ok(Defaults {
+        crontab,
+        min_interval: run.min_interval,
+    })
 }
 
 async fn source(run: &Run) -> Result<Source, Failure> {
@@ -191,8 +227,12 @@ async fn origin(run: &Run, source: &Source, patience: Patience) -> Result<(Origi
             Ok((Origin::Cluster(cluster), FileAccess::Never))
         }
         Source::Folder(folder) => {
-            let origin = Folder::new(folder)
-                .map_err(|error| Failure::failed(format!("can't read the folder --manifests {}: {error}", folder.display())))?;
+            let origin = Folder::new(folder).map_err(|error| {
+                Failure::failed(format!(
+                    "can't read the folder --manifests {}: {error}",
+                    folder.display()
+                ))
+            })?;
             let roots = std::iter::once(folder).chain(&run.allow_file_root).cloned().collect();
             Ok((Origin::Folder(origin), FileAccess::Below(roots)))
         }
@@ -211,7 +251,9 @@ fn queue(run: &Run, workers: usize, metrics: &queue::Metrics) -> Queue<Key> {
 
 async fn start_schedule(queue: Queue<Key>) -> Result<Schedule<ObjectName>, Failure> {
     let due = move |name: &ObjectName, jitter| queue.add_after(key(name), jitter, Priority::LOW);
-    Schedule::start(due).await.map_err(|error| Failure::failed(error.to_string()))
+    Schedule::start(due)
+        .await
+        .map_err(|error| Failure::failed(error.to_string()))
 }
 
 fn unschedule(schedule: Option<Schedule<ObjectName>>) -> Box<dyn Fn(&ObjectName) + Send + Sync> {
@@ -231,13 +273,32 @@ fn watched_namespace(run: &Run) -> Option<String> {
     }
 }
 
-fn follow(source: Source, scope: Option<String>, store: Store<AppRepository>, trigger: Trigger) -> BoxFuture<'static, ()> {
-    let on_change = move |change| trigger.on_change(change);
+/// What follows the declarations, and what is wrong with them, where they stand in files.
+fn follow(
+    source: Source,
+    scope: Option<String>,
+    store: Store<AppRepository>,
+    trigger: Trigger,
+) -> (BoxFuture<'static, ()>, Problems) {
     match source {
         Source::Cluster(client) => {
             let scope = scope.map_or(Scope::All, Scope::Namespace);
-            informer::run(informer::cluster::events(client, &scope), store, on_change).boxed()
+            let events = informer::cluster::events(client, &scope);
+            (
+                informer::run(events, store, move |change| trigger.on_change(change)).boxed(),
+                Problems::default(),
+            )
         }
-        Source::Folder(folder) => informer::run(manifests::events(folder), store, on_change).boxed(),
+        Source::Folder(folder) => {
+            let (events, problems) = manifests::events(folder, &manifests::Settings::default());
+            let known = problems.clone();
+            let on_change = move |change| {
+                // A file that can't be read may declare anything: nothing is known to be missing until it can. Then there is another list.
+                if !matches!(change, Change::Listed) || known.is_complete() {
+                    trigger.on_change(change);
+                }
+            };
+            (informer::run(events, store, on_change).boxed(), problems)
+        }
     }
 }

@@ -18,7 +18,11 @@ use crate::{
 const KUBEAPPS_SECRET: &str = "kubeapps-db";
 
 /// Opens the catalogue, and takes the right to write where there is a lock for it.
-pub(super) async fn open(run: &Run, source: &Source, patience: Patience) -> Result<(Catalog, Option<SqliteLock>), Failure> {
+pub(super) async fn open(
+    run: &Run,
+    source: &Source,
+    patience: Patience,
+) -> Result<(Catalog, Option<SqliteLock>), Failure> {
     let password = match (database::password_of_environment(), source) {
         (Some(password), _) => Some(password),
         (None, Source::Cluster(client)) => password_of_secret(run, client, patience).await?,
@@ -31,7 +35,9 @@ pub(super) async fn open(run: &Run, source: &Source, patience: Patience) -> Resu
         Database::Sqlite(_) => Patience::Fail, // a file is there or it is not
         Database::Postgres(_) => patience,
     };
-    let catalog = patience.get("the database", Error::is_transient, || Catalog::open(&settings)).await?;
+    let catalog = patience
+        .get("the database", Error::is_transient, || Catalog::open(&settings))
+        .await?;
     Ok((catalog, lock))
 }
 
@@ -49,11 +55,23 @@ async fn password_of_secret(run: &Run, client: &Client, patience: Patience) -> R
     let namespace = cluster::own_namespace(run.namespace.as_deref());
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
     let what = format!("the Secret {namespace}/{name} with the password of the database (or set DB_PASSWORD)");
-    let secret = patience.get(&what, ApiError::may_pass, || secrets.get(name).map_err(ApiError)).await?;
-    let value = secret.data.unwrap_or_default().remove(&run.database_secret_key).map(|value| value.0);
+    let secret = patience
+        .get(&what, ApiError::may_pass, || secrets.get(name).map_err(ApiError))
+        .await?;
+    let value = secret
+        .data
+        .unwrap_or_default()
+        .remove(&run.database_secret_key)
+        .map(|value| value.0);
     match value.map(String::from_utf8) {
         Some(Ok(password)) => Ok(Some(Password::new(password.trim_end_matches('\n')))),
-        Some(Err(_)) => Err(Failure::failed(format!("the key {} of {what} is no text", run.database_secret_key))),
-        None => Err(Failure::failed(format!("{what} has no key {}: name another with --database-secret-key", run.database_secret_key))),
+        Some(Err(_)) => Err(Failure::failed(format!(
+            "the key {} of {what} is no text",
+            run.database_secret_key
+        ))),
+        None => Err(Failure::failed(format!(
+            "{what} has no key {}: name another with --database-secret-key",
+            run.database_secret_key
+        ))),
     }
 }

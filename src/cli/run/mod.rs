@@ -155,6 +155,10 @@ impl Run {
     pub(super) async fn execute(self) -> Result<(), Failure> {
         self.obsolete.warn();
         let shutdown = shutdown::on_signal()?;
-        if self.once { once::run(&self, shutdown).await } else { service::run(&self, shutdown).await }
+        if self.once {
+            once::run(&self, shutdown).await
+        } else {
+            service::run(&self, shutdown).await
+        }
     }
 }

@@ -33,17 +33,34 @@ pub(super) async fn run(run: &Run, shutdown: CancellationToken) -> Result<(), Fa
         sync_all(assembly).await
     };
     // What is dropped on the way has written nothing: a transaction under way is rolled back.
-    shutdown.run_until_cancelled(all).await.unwrap_or_else(|| Err(Failure::failed("ended by a signal before all was synced")))
+    shutdown
+        .run_until_cancelled(all)
+        .await
+        .unwrap_or_else(|| Err(Failure::failed("ended by a signal before all was synced")))
 }
 
 async fn sync_all(mut assembly: Assembly) -> Result<(), Failure> {
-    let informer = tokio::spawn(std::mem::replace(&mut assembly.informer, futures::future::ready(()).boxed()));
+    let informer = tokio::spawn(std::mem::replace(
+        &mut assembly.informer,
+        futures::future::ready(()).boxed(),
+    ));
     assembly.store.wait_until_synced().await;
-    assembly.collector.compare().await.map_err(|error| Failure::failed(error.to_string()))?;
+    let problems = assembly.problems.list();
+    if problems.is_empty() {
+        // Only a complete list tells what is gone.
+        assembly
+            .collector
+            .compare()
+            .await
+            .map_err(|error| Failure::failed(error.to_string()))?;
+    }
     // Nothing that changes from now on is of interest.
     informer.abort();
 
-    let once = Arc::new(Once { reconciler: Arc::clone(&assembly.reconciler), results: Mutex::default() });
+    let once = Arc::new(Once {
+        reconciler: Arc::clone(&assembly.reconciler),
+        results: Mutex::default(),
+    });
     let line = tokio::spawn(progress::follow(assembly.activity.names()));
     // The keys are in the queue already: a pool over a queue that is shut down works until it is empty.
     assembly.queue.shut_down();
@@ -51,16 +68,29 @@ async fn sync_all(mut assembly: Assembly) -> Result<(), Failure> {
     line.abort();
     assembly.catalog.close().await;
 
+    if !problems.is_empty() {
+        return Err(Failure::failed(format!(
+            "{} manifests could not be used; the log tells which, and why",
+            problems.len()
+        )));
+    }
     let names = assembly.store.names();
     let results = once.results();
     // A repository without a result is one whose sync has panicked, of which the log tells.
-    let failed: Vec<&ObjectName> = names.iter().filter(|name| results.get(name).copied() != Some(true)).collect();
+    let failed: Vec<&ObjectName> = names
+        .iter()
+        .filter(|name| results.get(name).copied() != Some(true))
+        .collect();
     match failed.as_slice() {
         [] => {
             tracing::info!("all {} repositories are in step", names.len());
             Ok(())
         }
-        failed => Err(Failure::failed(format!("{} of {} repositories could not be synced", failed.len(), names.len()))),
+        failed => Err(Failure::failed(format!(
+            "{} of {} repositories could not be synced",
+            failed.len(),
+            names.len()
+        ))),
     }
 }
 
@@ -91,9 +121,16 @@ impl Once {
 }
 
 impl Reconcile for Once {
-    fn reconcile<'a>(&'a self, key: &'a Key, _priority: Priority) -> BoxFuture<'a, Result<Outcome, controller::Failure>> {
+    fn reconcile<'a>(
+        &'a self,
+        key: &'a Key,
+        _priority: Priority,
+    ) -> BoxFuture<'a, Result<Outcome, controller::Failure>> {
         async move {
-            let name = ObjectName { namespace: key.namespace.clone(), name: key.name.clone() };
+            let name = ObjectName {
+                namespace: key.namespace.clone(),
+                name: key.name.clone(),
+            };
             let result = self.sync(&name).await;
             if let Err(message) = &result {
                 tracing::error!(repository = %name, "{message}");

@@ -65,7 +65,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_never_passes_by_itself_is_not_waited_for() {
         let (result, tries) = tries(Patience::Wait, false).await;
-        assert_eq!((result.unwrap_err().to_string().as_str(), tries), ("can't reach the database: away", 1));
+        assert_eq!(
+            (result.unwrap_err().to_string().as_str(), tries),
+            ("can't reach the database: away", 1)
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -44,7 +44,9 @@ pub(super) async fn run(run: &Run, shutdown: CancellationToken) -> Result<(), Fa
 
 async fn work(run: &Run, metrics: Metrics, health: &Health, shutdown: &CancellationToken) -> Result<(), Failure> {
     let assembling = Assembly::new(run, metrics, Patience::Wait, shutdown.clone());
-    let Some(assembly) = shutdown.run_until_cancelled(assembling).await else { return Ok(()) };
+    let Some(assembly) = shutdown.run_until_cancelled(assembling).await else {
+        return Ok(());
+    };
     let assembly = assembly?;
     health.watch(assembly.catalog.clone(), assembly.store.clone());
 
@@ -53,7 +55,11 @@ async fn work(run: &Run, metrics: Metrics, health: &Health, shutdown: &Cancellat
     let mut controller = tokio::spawn(assembly.controller(reconciler).run());
     let mut parts = JoinSet::new();
     parts.spawn(progress::follow(assembly.activity.names()).then(|()| futures::future::pending()));
-    parts.spawn(collect::refill(catalog.rebuilt(), assembly.store.clone(), queue.clone()));
+    parts.spawn(collect::refill(
+        catalog.rebuilt(),
+        assembly.store.clone(),
+        queue.clone(),
+    ));
     parts.spawn(assembly.collector.run(assembly.listed));
     parts.spawn(assembly.informer);
 
@@ -79,7 +85,9 @@ async fn drain(mut controller: JoinHandle<()>, patience: Duration) -> Result<(),
     }
     controller.abort();
     let _ = controller.await;
-    Err(Failure::failed(format!("syncs were still under way {patience:?} after the signal, and were given up; --drain-timeout gives them longer")))
+    Err(Failure::failed(format!(
+        "syncs were still under way {patience:?} after the signal, and were given up; --drain-timeout gives them longer"
+    )))
 }
 
 /// A server that is running.
@@ -96,9 +104,14 @@ impl Listening {
 }
 
 async fn listen(run: &Run, registry: Registry, checks: Vec<Check>) -> Result<Listening, Failure> {
-    let server = Server::bind(&run.listen, server::routes(checks, Arc::new(registry))).await.map_err(|error| {
-        Failure::failed(format!("can't listen on {}: {error}; choose another address with --listen", run.listen))
-    })?;
+    let server = Server::bind(&run.listen, server::routes(checks, Arc::new(registry)))
+        .await
+        .map_err(|error| {
+            Failure::failed(format!(
+                "can't listen on {}: {error}; choose another address with --listen",
+                run.listen
+            ))
+        })?;
     if let Ok(address) = server.local_addr() {
         tracing::info!(version = env!("CARGO_PKG_VERSION"), %address, "portolan serves health and metrics");
     }
@@ -123,7 +136,13 @@ impl Health {
         vec![
             Check::new("caches", move || {
                 let synced = store.get().is_some_and(|(_, store)| store.is_synced());
-                async move { if synced { Ok(()) } else { Err("the declarations have not been listed yet".to_owned()) } }
+                async move {
+                    if synced {
+                        Ok(())
+                    } else {
+                        Err("the declarations have not been listed yet".to_owned())
+                    }
+                }
             }),
             Check::new("database", move || {
                 let catalog = catalog.get().map(|(catalog, _)| catalog.clone());
@@ -136,7 +155,13 @@ impl Health {
             }),
             Check::new("shutdown", move || {
                 let asked = shutdown.is_cancelled();
-                async move { if asked { Err("the process is ending".to_owned()) } else { Ok(()) } }
+                async move {
+                    if asked {
+                        Err("the process is ending".to_owned())
+                    } else {
+                        Ok(())
+                    }
+                }
             }),
         ]
     }

@@ -3,7 +3,7 @@
 mod cluster;
 mod folder;
 
-pub use cluster::Cluster;
+pub use cluster::{Cluster, FIELD_MANAGER};
 pub use folder::Folder;
 
 use kube::api::ObjectMeta;
