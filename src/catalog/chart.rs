@@ -19,7 +19,7 @@ pub struct ChartRow {
 /// A key that is not known here is an error: a stored row that does not parse is one that somebody else shaped, and is written anew.
 /// What the readers require of the values: no text null (a null `category` breaks every listing), at least one version,
 /// newest first, and no maintainer without a name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChartInfo {
     /// The same as [`ChartRow::chart_id`].
@@ -53,7 +53,7 @@ pub struct ChartInfo {
 }
 
 /// The repository as each chart repeats it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RepoRef {
     /// Namespace of the AppRepository.

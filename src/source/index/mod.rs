@@ -61,7 +61,7 @@ pub struct Version {
 }
 
 /// One chart: what its newest version says about it, and all its versions.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Chart {
     /// Of the newest version, as it is written; the key under `entries` is not looked at, as in Kubeapps. At most 250 bytes,
     /// no control characters, otherwise anything.
