@@ -1,5 +1,6 @@
 //! All that comes from outside over the network, and the pure decoders of it.
 
+pub mod fetch;
 pub mod index;
 
 /// Makes ring the process's crypto provider. Called first in `main` and in each test that makes a TLS client; calling it again does nothing.
