@@ -55,7 +55,7 @@ pub(super) fn innermost(error: &reqwest::Error) -> String {
     // The outermost names the URL with all that it may hold; the innermost is the cause.
     causes(error)
         .last()
-        .map_or_else(|| "no cause is known".to_owned(), |cause| shown(cause))
+        .map_or_else(|| "no cause is known".to_owned(), shown)
 }
 
 /// All causes, the client's own error left out.
