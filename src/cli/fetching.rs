@@ -18,11 +18,10 @@ pub fn fetcher(flags: &FetchFlags) -> Result<Fetcher, Failure> {
         spool_dir: flags.spool_dir.clone(),
         requests_per_second: flags.host_requests_per_second,
         burst: flags.host_burst,
-        connect_timeout: flags.connect_timeout,
         requests_at_once: usize::try_from(flags.host_requests_at_once.get()).unwrap_or(usize::MAX),
         ..Settings::default()
     };
-    Fetcher::new(&settings).map_err(|error| Failure::failed(format!("can't make an HTTP client: {error}")))
+    Fetcher::new(settings).map_err(|error| Failure::failed(format!("can't make an HTTP client: {error}")))
 }
 
 /// The bounds of one download, by the flags.
@@ -30,6 +29,7 @@ pub fn fetcher(flags: &FetchFlags) -> Result<Fetcher, Failure> {
 pub fn limits(flags: &FetchFlags) -> Limits {
     Limits {
         max_bytes: flags.index_max_bytes,
+        connect: flags.connect_timeout,
         stall: flags.stall_timeout,
         total: flags.fetch_timeout,
     }

@@ -98,7 +98,7 @@ impl FetchFlags {
             .chars()
             .filter(|c| (' '..='~').contains(c))
             .collect();
-        fetch::user_agent(Some(comment.trim()))
+        fetch::user_agent(comment.trim())
     }
 }
 

@@ -1,109 +1,156 @@
-//! A body that has arrived whole, hashed on the way, in memory or in an unlinked temporary file.
+//! A body that has come: spooled, measured, hashed.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, Write};
-use std::path::Path;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
 
-use sha2::{Digest, Sha256};
+use sha2::{Digest as _, Sha256};
 use tempfile::SpooledTempFile;
 
-use super::{FetchError, Limits, Validators};
+use super::error::FetchError;
+use super::{Limits, Validators};
+use crate::text::{printable, truncate};
 
-/// Bodies up to this many bytes stay in memory.
+/// Bytes that are kept in memory; a larger body goes into an unlinked temporary file.
 const IN_MEMORY: usize = 1024 * 1024;
 
-/// A body that has arrived whole.
+/// A whole body. Its temporary file, if it has one, is gone when this is dropped, and when the process ends.
 #[derive(Debug)]
 pub struct Body {
-    /// How many bytes it has, after decompression.
+    /// Length, after decompression.
     pub bytes: u64,
-    /// SHA-256 of its bytes, in lower-case hex.
+    /// Hex SHA-256, after decompression.
     pub sha256: String,
-    /// What the server said of it.
+    /// What to send next time, so that only a change is answered with a body.
     pub validators: Validators,
-    file: SpooledTempFile,
+    spool: SpooledTempFile,
 }
 
 impl Body {
-    /// Its bytes from the start; they can be read again by seeking.
+    /// The bytes, from their beginning.
+    #[must_use]
     pub fn into_reader(self) -> impl Read + Seek + Send + 'static {
-        self.file
+        self.spool
     }
 }
 
-/// Takes a body in, piece by piece.
+/// A body while it comes.
+///
+/// It is written where the request runs, on an asynchronous thread: a chunk is a few hundred kilobytes at most and goes to
+/// the page cache, which takes less time than handing it to another thread; hashing it takes about as long.
+#[derive(Debug)]
 pub(super) struct Spool {
     file: SpooledTempFile,
     hash: Sha256,
     bytes: u64,
-    max_bytes: u64,
+    limit: u64,
 }
 
 impl Spool {
-    pub(super) fn new(folder: Option<&Path>, max_bytes: u64) -> Self {
-        let file = match folder {
-            Some(folder) => tempfile::spooled_tempfile_in(IN_MEMORY, folder),
-            None => tempfile::spooled_tempfile(IN_MEMORY),
+    pub(super) fn new(directory: Option<&Path>, limit: u64) -> Self {
+        let file = match directory {
+            Some(directory) => SpooledTempFile::new_in(IN_MEMORY, directory),
+            None => SpooledTempFile::new(IN_MEMORY),
         };
         Self {
             file,
             hash: Sha256::new(),
             bytes: 0,
-            max_bytes,
+            limit,
         }
     }
 
-    /// Adds a piece. What goes to a file goes into the system's cache first, so this takes microseconds and needs no thread
-    /// of its own.
-    pub(super) fn push(&mut self, piece: &[u8]) -> Result<(), FetchError> {
-        self.bytes += piece.len() as u64;
-        if self.bytes > self.max_bytes {
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Takes a chunk. `what` names the whole in errors.
+    pub(super) fn push(&mut self, chunk: &[u8], what: impl FnOnce() -> String) -> Result<(), FetchError> {
+        self.bytes += chunk.len() as u64;
+        if self.bytes > self.limit {
             return Err(FetchError::TooLarge {
-                limit: self.max_bytes,
+                what: what(),
+                limit: self.limit,
                 seen: self.bytes,
             });
         }
-        self.hash.update(piece);
-        self.file
-            .write_all(piece)
-            .map_err(|source| FetchError::Spool { source })
+        self.hash.update(chunk);
+        self.file.write_all(chunk).map_err(FetchError::Spool)
     }
 
     pub(super) fn finish(mut self, validators: Validators) -> Result<Body, FetchError> {
-        self.file.rewind().map_err(|source| FetchError::Spool { source })?;
+        self.file.seek(SeekFrom::Start(0)).map_err(FetchError::Spool)?;
         let sha256 = crate::source::hex(&self.hash.finalize());
         Ok(Body {
             bytes: self.bytes,
             sha256,
             validators,
-            file: self.file,
+            spool: self.file,
         })
     }
 }
 
-/// Reads a file as if it had been fetched. The bytes are copied, so that a file that is being edited is judged by one state of it.
+/// Reads a file under the limits of size and total time. It is spooled like a download, so that nobody changes it between
+/// its being hashed and its being decoded. Whether this path may be read is the caller's to decide.
 ///
 /// # Errors
-/// There is no such file, it can't be read, or it is over the limit.
-pub async fn read_file(path: &Path, limits: &Limits) -> Result<Body, FetchError> {
-    let (path, max_bytes) = (path.to_owned(), limits.max_bytes);
-    let reading = tokio::task::spawn_blocking(move || {
-        let unreadable = |source: io::Error| FetchError::File {
-            path: path.display().to_string(),
-            source,
-        };
-        let mut file = File::open(&path).map_err(unreadable)?;
-        let mut spool = Spool::new(None, max_bytes);
-        let mut piece = vec![0; 64 * 1024];
-        loop {
-            match file.read(&mut piece).map_err(unreadable)? {
-                0 => return spool.finish(Validators::default()),
-                count => spool.push(&piece[..count])?,
-            }
-        }
-    });
-    match reading.await {
-        Ok(body) => body,
-        Err(error) => std::panic::resume_unwind(error.into_panic()),
+/// [`FetchError`]: there is no such file, it can't be read or is no regular file, it is too large, or takes too long.
+pub async fn read_file(path: &Path, spool_dir: Option<&Path>, limits: &Limits) -> Result<Body, FetchError> {
+    let shown = shown(path);
+    let (path, spool_dir, limit) = (path.to_owned(), spool_dir.map(Path::to_owned), limits.max_bytes);
+    // A network file system may hang; its thread is then lost, the caller is not.
+    let reading = tokio::task::spawn_blocking(move || read_blocking(path, spool_dir.as_deref(), limit));
+    match tokio::time::timeout(limits.total, reading).await {
+        Ok(Ok(result)) => result,
+        Ok(Err(error)) => Err(FetchError::FileUnreadable {
+            path: shown,
+            detail: error.to_string(),
+        }),
+        Err(_) => Err(FetchError::Timeout {
+            url: shown,
+            limit: limits.total,
+        }),
     }
+}
+
+fn read_blocking(path: PathBuf, spool_dir: Option<&Path>, limit: u64) -> Result<Body, FetchError> {
+    let unreadable = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => FetchError::FileNotFound(shown(&path)),
+        _ => FetchError::FileUnreadable {
+            path: shown(&path),
+            detail: error.to_string(),
+        },
+    };
+    // Looked at before it is opened: opening a named pipe would wait for its writer.
+    let metadata = path.metadata().map_err(unreadable)?;
+    if !metadata.is_file() {
+        let detail = "it is no regular file".to_owned();
+        return Err(FetchError::FileUnreadable {
+            path: shown(&path),
+            detail,
+        });
+    }
+    if metadata.len() > limit {
+        return Err(FetchError::TooLarge {
+            what: shown(&path),
+            limit,
+            seen: metadata.len(),
+        });
+    }
+    let mut file = File::open(&path).map_err(unreadable)?;
+    let mut spool = Spool::new(spool_dir, limit);
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => return spool.finish(Validators::default()),
+            Ok(count) => spool.push(&buffer[..count], || shown(&path))?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(unreadable(error)),
+        }
+    }
+}
+
+fn shown(path: &Path) -> String {
+    const SHOWN_BYTES: usize = 1024;
+    truncate(&printable(&path.display().to_string()), SHOWN_BYTES)
 }

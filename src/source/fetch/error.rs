@@ -1,291 +1,243 @@
-//! Why something could not be fetched, told so that a user knows what to do, and so that a reconcile knows whether to try again.
+//! Why something could not be fetched, in words that say what to do, and whether trying again soon may help.
 
-use std::error::Error as StdError;
 use std::io;
 use std::time::Duration;
 
 use reqwest::StatusCode;
 
-/// Why something could not be fetched. No message holds a URL's user information or query, nor any of the body.
+/// Why a fetch failed. URLs and hosts in it are fit to be shown; nothing of an answer's body ever is in it.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// The declared URL is none that can be fetched.
-    #[error("the URL can't be used ({why}); correct spec.url")]
-    InvalidUrl {
-        /// What is wrong with it.
-        why: String,
-    },
-    /// The name can't be resolved.
-    #[error("the host {host} can't be resolved; check the name in spec.url and the cluster's DNS")]
+    /// The text is no URL that can be fetched.
+    #[error("the URL can't be used: {0}; correct it in the repository's spec")]
+    InvalidUrl(String),
+    /// The host's name has no address.
+    #[error("the host name {host} could not be resolved ({detail}); check the URL and the cluster's DNS")]
     Dns {
-        /// The host.
+        /// The name.
         host: String,
+        /// What the resolver says.
+        detail: String,
     },
-    /// No connection.
-    #[error("no connection to {host} ({why}); check that the server runs and that the network lets it through")]
+    /// No connection came about.
+    #[error(
+        "{host} could not be reached ({detail}); check that it is up and that no network policy or proxy is in between"
+    )]
     Connect {
-        /// The host.
+        /// Host and port.
         host: String,
-        /// What the system said.
-        why: String,
+        /// What the system says.
+        detail: String,
     },
-    /// The certificate is not trusted.
-    #[error("the certificate of {host} is not trusted ({why}); let the server have one of a known authority")]
-    Certificate {
-        /// The host.
+    /// The server's certificate is not trusted, or is not for this host.
+    #[error(
+        "the certificate of {host} is not trusted ({detail}); check that the URL names the right host, and add its certificate authority if it is a private one"
+    )]
+    Untrusted {
+        /// Host and port.
         host: String,
         /// What is wrong with it.
-        why: String,
+        detail: String,
     },
-    /// The TLS handshake failed in another way.
-    #[error("the TLS handshake with {host} was broken off ({why})")]
-    Tls {
-        /// The host.
+    /// TLS failed for another reason than the certificate.
+    #[error(
+        "the TLS handshake with {host} was broken off ({detail}); check that the port speaks HTTPS; it is tried again"
+    )]
+    Handshake {
+        /// Host and port.
         host: String,
-        /// What happened.
-        why: String,
+        /// What TLS says.
+        detail: String,
     },
-    /// Too slow as a whole.
-    #[error("the download was not complete after {} s; see whether the server is overloaded, or raise --fetch-timeout", .after.as_secs())]
+    /// The connection ended before an answer came.
+    #[error("{host} closed the connection without an answer ({detail}); it is tried again")]
+    ConnectionLost {
+        /// Host and port.
+        host: String,
+        /// What HTTP says.
+        detail: String,
+    },
+    /// All of it together took too long.
+    #[error("{url} was not complete after {} s; its server is too slow, or the time limit has to be raised", limit.as_secs_f64())]
     Timeout {
-        /// How long was waited.
-        after: Duration,
+        /// What was fetched.
+        url: String,
+        /// The limit.
+        limit: Duration,
     },
     /// Nothing came for too long.
-    #[error("the download stalled: nothing came for {} s after {seen} bytes; see whether the server is overloaded", .after.as_secs())]
+    #[error("{url} stalled: nothing came for {} s after {bytes} bytes; it is tried again", limit.as_secs_f64())]
     Stalled {
-        /// How long was waited.
-        after: Duration,
-        /// How many bytes had come.
-        seen: u64,
+        /// What was fetched.
+        url: String,
+        /// The limit.
+        limit: Duration,
+        /// What had come by then.
+        bytes: u64,
     },
-    /// The body ended too soon.
-    #[error("the download was cut short after {seen} bytes ({why})")]
-    CutShort {
-        /// How many bytes had come.
-        seen: u64,
-        /// What happened.
-        why: String,
-    },
-    /// The body is too large.
-    #[error(
-        "the index is too large: {seen} bytes or more, and the limit is {limit}; raise --index-max-bytes if that is meant"
-    )]
-    TooLarge {
-        /// The limit, in bytes.
-        limit: u64,
-        /// What was seen or announced, in bytes.
-        seen: u64,
-    },
-    /// Redirected too often, in a circle, or to something that is not fetched.
-    #[error(
-        "the server redirects without end or to where nothing is fetched ({why}); set spec.url to where the index really is"
-    )]
-    Redirect {
-        /// What happened.
-        why: String,
-    },
-    /// The server does not let us in.
-    #[error("the server answered {status}: it wants credentials, or others than it got")]
-    Denied {
-        /// 401 or 403.
+    /// An answer that is not 200.
+    #[error("{url} answered {status}; {}", advice(*.status))]
+    Status {
+        /// What was fetched.
+        url: String,
+        /// The answer.
         status: StatusCode,
-    },
-    /// There is nothing at this address.
-    #[error("the server answered {status}: there is no index.yaml below this URL; check spec.url")]
-    NotFound {
-        /// 404 or 410.
-        status: StatusCode,
-    },
-    /// The server asks to be left alone.
-    #[error("the server answered {status} and asks to be left alone{}", .retry_after.map_or_else(String::new, |time| format!(" for {} s", time.as_secs())))]
-    LeaveAlone {
-        /// 429 or 503.
-        status: StatusCode,
-        /// How long.
+        /// How long the server wants to be left alone.
         retry_after: Option<Duration>,
     },
-    /// The host has asked to be left alone a while ago.
-    #[error("{host} has asked to be left alone; {} s are left", .left.as_secs() + 1)]
+    /// The host has asked to be left alone, so it was not asked at all.
+    #[error("{host} has answered {status} and wants to be left alone for {} s more; it is tried again then", remaining.as_secs().max(1))]
     OnHold {
-        /// The host and port.
+        /// Host and port.
         host: String,
-        /// How long it is still left alone.
-        left: Duration,
-    },
-    /// The server is in trouble.
-    #[error("the server answered {status}: it is in trouble, which may pass")]
-    Server {
-        /// 5xx.
+        /// What it has answered.
         status: StatusCode,
+        /// For how long.
+        remaining: Duration,
     },
-    /// Another status.
-    #[error("the server answered {status}, where 200 was expected; check spec.url")]
-    Status {
-        /// The status.
-        status: StatusCode,
-    },
-    /// The file can't be read.
-    #[error("the file {path} can't be read: {source}")]
-    File {
-        /// Its path.
-        path: String,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The body could not be kept.
+    /// It is larger than allowed.
     #[error(
-        "the download could not be kept in a temporary file ({source}); make room there, or name another folder with --spool-dir"
+        "{what} is larger than the limit of {limit} bytes ({seen} bytes seen); raise the limit if that is as it should be"
     )]
-    Spool {
-        /// What the system said.
-        source: io::Error,
+    TooLarge {
+        /// What was fetched.
+        what: String,
+        /// The limit, which holds before and after decompression.
+        limit: u64,
+        /// Bytes announced or received.
+        seen: u64,
     },
+    /// One redirect led to the next.
+    #[error(
+        "{url} was redirected more than {limit} times; its server's redirects lead in a circle or too far: use the final URL"
+    )]
+    TooManyRedirects {
+        /// Where it began.
+        url: String,
+        /// The limit.
+        limit: usize,
+    },
+    /// A redirect that can't be followed.
+    #[error("{url} redirects to nowhere: {problem}; use the final URL")]
+    BadRedirect {
+        /// What redirects.
+        url: String,
+        /// What is wrong with where to.
+        problem: String,
+    },
+    /// The body ended too early, or its compression is broken.
+    #[error("the body of {url} was cut short or damaged after {bytes} bytes ({detail}); it is tried again")]
+    CutShort {
+        /// What was fetched.
+        url: String,
+        /// What had come by then.
+        bytes: u64,
+        /// What HTTP says.
+        detail: String,
+    },
+    /// There is no such file.
+    #[error("{0} does not exist; check the path, which counts from the manifest's folder")]
+    FileNotFound(String),
+    /// The file can't be read.
+    #[error("{path} can't be read ({detail}); check that it is a file and may be read")]
+    FileUnreadable {
+        /// Which.
+        path: String,
+        /// Why.
+        detail: String,
+    },
+    /// The temporary file failed.
+    #[error(
+        "the download could not be kept in a temporary file ({0}); check the spool directory and the space on its disk"
+    )]
+    Spool(#[source] io::Error),
     /// The client could not be made.
-    #[error("no HTTP client could be made: {why}")]
-    Client {
-        /// What is wrong.
-        why: String,
-    },
-    /// Something else between us and the server.
-    #[error("the request to {host} failed ({why})")]
-    Other {
-        /// The host.
-        host: String,
-        /// What happened.
-        why: String,
-    },
+    #[error("the HTTP client could not be set up ({0})")]
+    Client(String),
 }
 
 impl FetchError {
-    /// The reason in `CamelCase`, for conditions, events and metrics.
+    /// The reason for a status condition.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::InvalidUrl { .. } => "InvalidURL",
+            Self::InvalidUrl(_) => "InvalidURL",
             Self::Dns { .. } => "DNSFailure",
             Self::Connect { .. } => "ConnectFailed",
-            Self::Certificate { .. } => "CertificateNotTrusted",
-            Self::Tls { .. } => "TLSFailure",
+            Self::Untrusted { .. } => "CertificateNotTrusted",
+            Self::Handshake { .. } => "TLSFailure",
+            Self::ConnectionLost { .. } => "ConnectionLost",
             Self::Timeout { .. } => "Timeout",
             Self::Stalled { .. } => "DownloadStalled",
-            Self::CutShort { .. } => "BodyCutShort",
+            Self::Status { status, .. } | Self::OnHold { status, .. } => status_reason(*status),
             Self::TooLarge { .. } => "TooLarge",
-            Self::Redirect { .. } => "TooManyRedirects",
-            Self::Denied { status } if *status == StatusCode::UNAUTHORIZED => "Unauthorized",
-            Self::Denied { .. } => "Forbidden",
-            Self::NotFound { .. } => "NotFound",
-            Self::LeaveAlone { .. } | Self::OnHold { .. } => "TooManyRequests",
-            Self::Server { .. } => "ServerError",
-            Self::Status { .. } => "UnexpectedStatus",
-            Self::File { .. } => "FileUnreadable",
-            Self::Spool { .. } => "SpoolFailed",
-            Self::Client { .. } => "ClientFailed",
-            Self::Other { .. } => "RequestFailed",
+            Self::TooManyRedirects { .. } => "TooManyRedirects",
+            Self::BadRedirect { .. } => "InvalidRedirect",
+            Self::CutShort { .. } => "BodyCutShort",
+            Self::FileNotFound(_) => "FileNotFound",
+            Self::FileUnreadable { .. } => "FileUnreadable",
+            Self::Spool(_) => "SpoolFailed",
+            Self::Client(_) => "ClientFailed",
         }
     }
 
-    /// Whether it may pass by itself, so that another try soon makes sense.
+    /// Whether it may go away by itself, so that it is worth being tried again soon. The others wait for the schedule, or
+    /// for somebody to change something.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Dns { .. }
             | Self::Connect { .. }
-            | Self::Tls { .. }
+            | Self::Handshake { .. }
+            | Self::ConnectionLost { .. }
             | Self::Timeout { .. }
             | Self::Stalled { .. }
-            | Self::CutShort { .. }
-            | Self::LeaveAlone { .. }
             | Self::OnHold { .. }
-            | Self::Server { .. }
-            | Self::Spool { .. }
-            | Self::Other { .. } => true,
-            Self::InvalidUrl { .. }
-            | Self::Certificate { .. }
+            | Self::CutShort { .. }
+            | Self::Spool(_) => true,
+            Self::Status { status, .. } => status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS,
+            Self::InvalidUrl(_)
+            | Self::Untrusted { .. }
             | Self::TooLarge { .. }
-            | Self::Redirect { .. }
-            | Self::Denied { .. }
-            | Self::NotFound { .. }
-            | Self::Status { .. }
-            | Self::File { .. }
-            | Self::Client { .. } => false,
+            | Self::TooManyRedirects { .. }
+            | Self::BadRedirect { .. }
+            | Self::FileNotFound(_)
+            | Self::FileUnreadable { .. }
+            | Self::Client(_) => false,
         }
     }
 
-    /// How long the server asks to be left alone.
+    /// How long the server wants to be left alone.
     #[must_use]
-    pub fn retry_after(&self) -> Option<Duration> {
+    pub const fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::LeaveAlone { retry_after, .. } => *retry_after,
-            Self::OnHold { left, .. } => Some(*left),
+            Self::Status { retry_after, .. } => *retry_after,
+            Self::OnHold { remaining, .. } => Some(*remaining),
             _ => None,
         }
     }
+}
 
-    /// Sorts what the HTTP client says about a request to `host` of whose body `seen` bytes had come.
-    pub(super) fn sort(error: &reqwest::Error, host: &str, seen: u64, total: Duration) -> Self {
-        let host = host.to_owned();
-        if error.is_builder() {
-            return Self::InvalidUrl { why: innermost(error) };
-        }
-        if error.is_redirect() {
-            return Self::Redirect { why: innermost(error) };
-        }
-        if let Some(error) = tls_error(error) {
-            let why = error.to_string();
-            return match error {
-                rustls::Error::InvalidCertificate(_) => Self::Certificate { host, why },
-                _ => Self::Tls { host, why },
-            };
-        }
-        if error.is_connect() {
-            // The resolver's errors have no type of their own that could be asked for.
-            let is_dns = chain(error).any(|error| error.to_string().starts_with("dns error"));
-            return match is_dns {
-                true => Self::Dns { host },
-                false => Self::Connect {
-                    host,
-                    why: innermost(error),
-                },
-            };
-        }
-        if error.is_timeout() {
-            return Self::Timeout { after: total };
-        }
-        if error.is_body() || error.is_decode() {
-            return Self::CutShort {
-                seen,
-                why: innermost(error),
-            };
-        }
-        Self::Other {
-            host,
-            why: innermost(error),
-        }
+fn status_reason(status: StatusCode) -> &'static str {
+    match status.as_u16() {
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 | 410 => "NotFound",
+        407 => "ProxyAuthenticationRequired",
+        429 => "TooManyRequests",
+        500.. => "ServerError",
+        _ => "UnexpectedStatus",
     }
 }
 
-fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
-    std::iter::successors(Some(error), |&error| error.source())
-}
-
-/// The innermost cause, which says most; the outer ones repeat the URL, which may hold secrets.
-fn innermost(error: &reqwest::Error) -> String {
-    let text = chain(error)
-        .skip(1)
-        .last()
-        .map_or_else(|| "no cause given".to_owned(), ToString::to_string);
-    crate::text::truncate(&crate::text::printable(&text), 200)
-}
-
-/// What TLS says, wherever in the chain it hides: an I/O error does not name its content as its source.
-fn tls_error(error: &reqwest::Error) -> Option<&rustls::Error> {
-    chain(error).find_map(|error| {
-        error.downcast_ref::<rustls::Error>().or_else(|| {
-            error
-                .downcast_ref::<io::Error>()
-                .and_then(io::Error::get_ref)
-                .and_then(|inner| inner.downcast_ref())
-        })
-    })
+fn advice(status: StatusCode) -> &'static str {
+    match status.as_u16() {
+        401 => "it wants credentials: give the repository the right ones",
+        403 => "the credentials, or the lack of them, do not suffice: check them and the URL",
+        404 | 410 => "check the repository's URL: index.yaml is looked for directly below it",
+        407 => "the proxy wants credentials: put them into the proxy's URL",
+        429 => "it is asked too often; it is tried again later",
+        500.. => "its server has a fault; it is tried again",
+        _ => "only 200 counts as success: check the repository's URL",
+    }
 }

@@ -34,6 +34,10 @@ pub(super) fn read<R: Read, S: Sink>(
         .and_then(|()| deserializer.end());
     let Walk { shape, stop, .. } = walk;
     match (stop, meter.take_fault(), result) {
+        (Some(DecodeError::TooComplex { limit, .. }), _, Err(error)) => Err(DecodeError::TooComplex {
+            limit,
+            position: position(&error),
+        }),
         (Some(stop), _, _) => Err(stop),
         // To the parser a fault looks like the end of the text.
         (None, Some(fault), Err(error)) => Err(refused(fault, limit, position(&error)).in_json()),
@@ -82,15 +86,15 @@ fn position(error: &serde_json::Error) -> Position {
 fn refused(fault: Fault, limit: u64, position: Position) -> Refused {
     match fault {
         Fault::Read(error) => Refused::Read(error),
-        Fault::Unbroken => Refused::TooComplex {
-            limit: format!("a chart version has more than {limit} bytes"),
-            position,
-        },
+        Fault::Unbroken => {
+            let limit = format!("a single text or chart version has more than {limit} bytes");
+            Refused::TooComplex { limit, position }
+        }
         Fault::NotUtf8 | Fault::NulByte => Refused::invalid("the bytes are no UTF-8 text", position),
     }
 }
 
-/// No place within a document can be told while it is being read.
+/// The place is known to the parser alone, which tells it when it has been stopped.
 const SOMEWHERE: Position = Position { line: 1, column: 1 };
 
 /// The whole document.

@@ -90,6 +90,8 @@ fn what_carries_an_anchor_is_bounded() {
         },
     );
     assert!(message.contains("anchors hold"), "{message}");
+    let named = format!("a: &{} x\nentries: {{}}\n", "n".repeat(2_000));
+    assert!(refused(&named, &small()).contains("anchors hold"));
 }
 
 #[test]
@@ -164,6 +166,8 @@ fn what_a_chart_keeps_is_bounded() {
     let version = format!("{{\"version\":\"1\",\"urls\":[{}]}}", urls(30));
     let many = format!("{{\"entries\":{{\"a\":[{version},{version},{version}]}}}}");
     both(&many, &small(), "a takes more than 4000 bytes");
+    let message = refused(&many.replace("},{", "},\n{"), &small());
+    assert!(message.contains("near line 3"), "{message}");
 }
 
 #[test]

@@ -79,6 +79,18 @@ impl Anchors {
         Ok(())
     }
 
+    /// Counts what is kept until the end. An error is the limit that it breaks.
+    pub(super) fn keep(&mut self, bytes: u64) -> Result<(), String> {
+        self.kept_bytes += bytes;
+        if self.kept_bytes > self.limits.anchored_bytes {
+            return Err(format!(
+                "its anchors hold more than {} bytes",
+                self.limits.anchored_bytes
+            ));
+        }
+        Ok(())
+    }
+
     /// Keeps an event of the document's text if it belongs to anchored nodes; `id` is its own anchor, 0 for none, and `size`
     /// what it stands for. An error is the limit that is broken.
     pub(super) fn record(&mut self, event: &Event, id: usize, size: Size) -> Result<(), String> {
@@ -94,13 +106,7 @@ impl Anchors {
             return Ok(());
         }
         let bytes = event.text_bytes() + size_of::<Event>() as u64;
-        self.kept_bytes += bytes * self.open.len() as u64;
-        if self.kept_bytes > self.limits.anchored_bytes {
-            return Err(format!(
-                "its anchors hold more than {} bytes",
-                self.limits.anchored_bytes
-            ));
-        }
+        self.keep(bytes * self.open.len() as u64)?;
         for open in &mut self.open {
             match event {
                 Event::SequenceStart | Event::MappingStart => open.depth += 1,

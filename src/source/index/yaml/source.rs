@@ -58,6 +58,7 @@ impl<R: Read> Source<R> {
         let metered = Metered::new(input, limits.unbroken_bytes(), Rc::clone(&meter));
         let options = granit_parser::options! {
             emit_comments: false,
+            emit_anchor_events: true,
             flow_nesting_limit: NESTING,
             block_nesting_limit: NESTING,
         };
@@ -210,6 +211,20 @@ impl<R: Read> Source<R> {
     }
 
     fn parsed(&mut self) -> Result<Parsed<'static>, Refused> {
+        loop {
+            match self.parsed_or_name()? {
+                // The parser remembers the names of all anchors.
+                Parsed::Anchor(_, name) => {
+                    self.anchors
+                        .keep(name.len() as u64)
+                        .map_err(|limit| self.too_complex(limit))?;
+                }
+                event => return Ok(event),
+            }
+        }
+    }
+
+    fn parsed_or_name(&mut self) -> Result<Parsed<'static>, Refused> {
         let next = self.parser.next_event();
         // To the parser a fault looks like the end of the text, so it comes before what the parser makes of that.
         if self.meter.has_failed() {

@@ -1,0 +1,308 @@
+//! Answers: what becomes of each, and what none may do.
+
+use std::io::Write as _;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use rstest::rstest;
+
+use super::*;
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[tokio::test]
+async fn a_body_comes_with_its_size_digest_and_validators() {
+    let server = Server::start(|_| {
+        answer(
+            "200 OK",
+            "ETag: \"abc\"\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT",
+            b"hello",
+        )
+    })
+    .await;
+    let body = body(&server.at("index.yaml?token=x")).await;
+    assert_eq!(body.bytes, 5);
+    assert_eq!(
+        body.sha256,
+        "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
+    );
+    assert_eq!(body.validators.etag.as_deref(), Some("\"abc\""));
+    assert_eq!(
+        body.validators.last_modified.as_deref(),
+        Some("Sun, 06 Nov 1994 08:49:37 GMT")
+    );
+    assert_eq!(bytes(body), b"hello");
+    let request = server.requests().remove(0).to_lowercase();
+    assert!(request.starts_with("get /index.yaml?token=x http/1.1\r\n"), "{request}");
+    assert!(
+        request.contains("user-agent: portolan/") && request.contains("accept-encoding: gzip"),
+        "{request}"
+    );
+    assert!(
+        !request.contains("if-none-match") && !request.contains("if-modified-since"),
+        "{request}"
+    );
+}
+
+#[tokio::test]
+async fn what_has_not_changed_is_not_sent_again() {
+    let server = Server::start(|request| {
+        let known = request.to_lowercase().contains("if-none-match: \"abc\"");
+        if known {
+            vec![Part::Bytes(b"HTTP/1.1 304 Not Modified\r\n\r\n".to_vec())]
+        } else {
+            answer("200 OK", "", b"new")
+        }
+    })
+    .await;
+    let validators = Validators {
+        etag: Some("\"abc\"".to_owned()),
+        last_modified: Some("yesterday".to_owned()),
+    };
+    let fetched = fetcher().get(&server.url, Some(&validators), &limits()).await.unwrap();
+    assert!(matches!(fetched, Fetched::NotModified));
+    assert!(
+        server.requests()[0]
+            .to_lowercase()
+            .contains("if-modified-since: yesterday")
+    );
+
+    let other = Validators {
+        etag: Some("\"other\"".to_owned()),
+        last_modified: None,
+    };
+    let fetched = fetcher().get(&server.url, Some(&other), &limits()).await.unwrap();
+    assert!(matches!(fetched, Fetched::Body(_)));
+}
+
+#[tokio::test]
+async fn an_unasked_for_304_is_no_success() {
+    let server = Server::always("HTTP/1.1 304 Not Modified", b"").await;
+    for validators in [None, Some(Validators::default())] {
+        let error = fetcher()
+            .get(&server.url, validators.as_ref(), &limits())
+            .await
+            .unwrap_err();
+        assert_eq!((error.reason(), error.is_transient()), ("UnexpectedStatus", false));
+    }
+}
+
+#[rstest]
+#[case("401 Unauthorized", "Unauthorized", false)]
+#[case("403 Forbidden", "Forbidden", false)]
+#[case("404 Not Found", "NotFound", false)]
+#[case("410 Gone", "NotFound", false)]
+#[case("407 Proxy Authentication Required", "ProxyAuthenticationRequired", false)]
+#[case("408 Request Timeout", "UnexpectedStatus", false)]
+#[case("429 Too Many Requests", "TooManyRequests", true)]
+#[case("500 Internal Server Error", "ServerError", true)]
+#[case("503 Service Unavailable", "ServerError", true)]
+#[case("204 No Content", "UnexpectedStatus", false)]
+#[case("206 Partial Content", "UnexpectedStatus", false)]
+#[tokio::test]
+async fn any_other_status_is_an_error_that_says_what_to_do(
+    #[case] status: &'static str,
+    #[case] reason: &str,
+    #[case] is_transient: bool,
+) {
+    let server = Server::start(move |_| answer(status, "", b"the secret of the body")).await;
+    let mut url = server.at("index.yaml?token=secret");
+    url.set_username("user").unwrap();
+    url.set_password(Some("secret")).unwrap();
+    let error = get(&url).await.unwrap_err();
+    assert_eq!(
+        (error.reason(), error.is_transient(), error.retry_after()),
+        (reason, is_transient, None)
+    );
+    let message = error.to_string();
+    assert!(
+        message.contains("index.yaml answered") && message.contains("; "),
+        "{message}"
+    );
+    assert!(!format!("{message} {error:?}").contains("secret"), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_compressed_body_is_measured_as_what_it_holds() {
+    let packed = gzip(b"hello");
+    let server = Server::start(move |_| answer("200 OK", "Content-Encoding: gzip", &packed)).await;
+    let body = body(&server.url).await;
+    assert_eq!((body.bytes, bytes(body)), (5, b"hello".to_vec()));
+}
+
+#[tokio::test]
+async fn a_compressed_bomb_is_refused_at_the_limit() {
+    let packed = gzip(&vec![0; 64 << 20]);
+    assert!(packed.len() < 100_000);
+    let server = Server::start(move |_| answer("200 OK", "Content-Encoding: gzip", &packed)).await;
+    let limits = Limits {
+        max_bytes: 1_000_000,
+        ..limits()
+    };
+    let error = fetcher().get(&server.url, None, &limits).await.unwrap_err();
+    assert_eq!((error.reason(), error.is_transient()), ("TooLarge", false));
+    let FetchError::TooLarge { limit, seen, .. } = error else {
+        panic!("{error}")
+    };
+    assert_eq!(limit, 1_000_000);
+    assert!((1_000_001..2_000_000).contains(&seen), "{seen}");
+}
+
+#[tokio::test]
+async fn a_body_that_is_announced_too_large_is_not_even_read() {
+    let server = Server::start(|_| {
+        vec![
+            Part::Bytes(b"HTTP/1.1 200 OK\r\nContent-Length: 104857601\r\n\r\n".to_vec()),
+            Part::Hang,
+        ]
+    })
+    .await;
+    let error = get(&server.url).await.unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("limit of 104857600 bytes (104857601 bytes seen)"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_body_that_turns_out_too_large_is_cut_off() {
+    let server = Server::start(|_| {
+        let mut parts = vec![Part::Bytes(
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec(),
+        )];
+        parts.extend((0..100).map(|_| Part::Bytes([&b"1000\r\n"[..], &[b'x'; 0x1000], b"\r\n"].concat())));
+        parts.push(Part::Hang);
+        parts
+    })
+    .await;
+    let limits = Limits {
+        max_bytes: 10_000,
+        ..limits()
+    };
+    let error = fetcher().get(&server.url, None, &limits).await.unwrap_err();
+    assert_eq!(error.reason(), "TooLarge", "{error}");
+    let exact = Server::always("HTTP/1.1 200 OK", &[b'x'; 10_000]).await;
+    assert!(fetcher().get(&exact.url, None, &limits).await.is_ok());
+}
+
+#[rstest]
+#[case("HTTP/1.1 200 OK\nContent-Length: 10", b"hello", 5)]
+#[case("HTTP/1.1 200 OK\nTransfer-Encoding: chunked", b"5\r\nhello\r\n", 5)]
+#[case("HTTP/1.1 200 OK\nTransfer-Encoding: chunked", b"5\r\nhel", 3)]
+#[tokio::test]
+async fn a_body_that_ends_early_is_an_error(#[case] head: &str, #[case] sent: &[u8], #[case] seen: u64) {
+    let server = Server::always(head, sent).await;
+    let error = get(&server.url).await.unwrap_err();
+    assert_eq!((error.reason(), error.is_transient()), ("BodyCutShort", true));
+    assert!(
+        matches!(error, FetchError::CutShort { bytes, .. } if bytes <= seen),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn compression_that_ends_early_or_is_broken_is_an_error() {
+    let whole = gzip(&[b'x'; 10_000]);
+    let mut broken = whole.clone();
+    let last = broken.len() - 6;
+    broken[last] ^= 0xff;
+    for packed in [whole[..whole.len() - 9].to_vec(), broken, b"hello".to_vec()] {
+        let server = Server::start(move |_| answer("200 OK", "Content-Encoding: gzip", &packed)).await;
+        let error = get(&server.url).await.unwrap_err();
+        assert_eq!(error.reason(), "BodyCutShort", "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_large_body_goes_to_a_file_that_has_no_name() {
+    let content = [b'x'; 3 << 20].to_vec();
+    let server = Server::start(move |_| answer("200 OK", "", &content)).await;
+    let directory = tempfile::tempdir().unwrap();
+    let settings = Settings {
+        spool_dir: Some(directory.path().to_owned()),
+        ..Settings::default()
+    };
+    let fetched = Fetcher::new(settings)
+        .unwrap()
+        .get(&server.url, None, &limits())
+        .await
+        .unwrap();
+    let Fetched::Body(body) = fetched else {
+        panic!("{fetched:?}")
+    };
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    assert_eq!(bytes(body).len(), 3 << 20);
+}
+
+#[tokio::test]
+async fn a_spool_directory_that_is_not_there_is_named_as_the_cause() {
+    let server = Server::start(|_| answer("200 OK", "", &[b'x'; 2 << 20])).await;
+    let settings = Settings {
+        spool_dir: Some("/nowhere/at/all".into()),
+        ..Settings::default()
+    };
+    let error = Fetcher::new(settings)
+        .unwrap()
+        .get(&server.url, None, &limits())
+        .await
+        .unwrap_err();
+    assert_eq!(error.reason(), "SpoolFailed");
+}
+
+#[rstest]
+#[case(vec![], 0)]
+#[case(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello".to_vec(), 5)]
+#[tokio::test]
+async fn a_server_that_falls_silent_is_given_up(#[case] sent: Vec<u8>, #[case] seen: u64) {
+    let server = Server::start(move |_| vec![Part::Bytes(sent.clone()), Part::Hang]).await;
+    let short = Duration::from_millis(100);
+    let limits = Limits {
+        stall: short,
+        connect: short,
+        ..limits()
+    };
+    let error = fetcher().get(&server.url, None, &limits).await.unwrap_err();
+    assert_eq!((error.reason(), error.is_transient()), ("DownloadStalled", true));
+    assert!(
+        matches!(error, FetchError::Stalled { bytes, .. } if bytes == seen),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_server_that_drips_is_given_up_when_the_time_is_over() {
+    let drip = Arc::new(tokio::sync::Notify::new());
+    let server = Server::start({
+        let drip = Arc::clone(&drip);
+        move |_| {
+            let mut parts = vec![Part::Bytes(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n".to_vec())];
+            for _ in 0..1000 {
+                parts.extend([Part::Bytes(b"x".to_vec()), Part::Until(Arc::clone(&drip))]);
+            }
+            parts
+        }
+    })
+    .await;
+    let dripping = tokio::spawn(async move {
+        let mut interval = tokio::time::interval(Duration::from_millis(20));
+        loop {
+            interval.tick().await;
+            drip.notify_one();
+        }
+    });
+    let limits = Limits {
+        total: Duration::from_millis(300),
+        stall: Duration::from_millis(200),
+        ..limits()
+    };
+    let error = fetcher().get(&server.url, None, &limits).await.unwrap_err();
+    dripping.abort();
+    assert_eq!((error.reason(), error.is_transient()), ("Timeout", true));
+    assert!(error.to_string().contains("0.3 s"), "{error}");
+}

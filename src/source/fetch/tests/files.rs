@@ -1,0 +1,41 @@
+//! Indexes from files.
+
+use super::*;
+
+#[tokio::test]
+async fn a_file_is_read_like_a_body() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("index.yaml");
+    std::fs::write(&path, b"hello").unwrap();
+    let body = read_file(&path, None, &limits()).await.unwrap();
+    assert_eq!(
+        body.sha256,
+        "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
+    );
+    assert_eq!((body.bytes, &body.validators), (5, &Validators::default()));
+    std::fs::write(&path, b"other").unwrap();
+    assert_eq!(bytes(body), b"hello");
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_read_says_why() {
+    let directory = tempfile::tempdir().unwrap();
+    let missing = read_file(&directory.path().join("none"), None, &limits())
+        .await
+        .unwrap_err();
+    assert_eq!((missing.reason(), missing.is_transient()), ("FileNotFound", false));
+    let folder = read_file(directory.path(), None, &limits()).await.unwrap_err();
+    assert_eq!((folder.reason(), folder.is_transient()), ("FileUnreadable", false));
+
+    let path = directory.path().join("large");
+    std::fs::write(&path, [b'x'; 101]).unwrap();
+    let small = Limits {
+        max_bytes: 100,
+        ..limits()
+    };
+    let error = read_file(&path, None, &small).await.unwrap_err();
+    assert!(
+        error.to_string().contains("limit of 100 bytes (101 bytes seen)"),
+        "{error}"
+    );
+}
