@@ -1,0 +1,290 @@
+//! Objects of a cluster: a watch that is taken up again whatever happens to it.
+
+use std::{fmt::Debug, time::Duration};
+
+use futures::{Stream, StreamExt, stream, stream::BoxStream};
+use k8s_openapi::NamespaceResourceScope;
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    core::DeserializeGuard,
+    runtime::{
+        utils::Backoff,
+        watcher::{self, DefaultBackoff, Event},
+    },
+};
+use serde::de::DeserializeOwned;
+use tokio::time::sleep;
+
+/// How often to look for a definition that is not installed.
+const DEFINITION_POLL: Duration = Duration::from_secs(3);
+
+/// Which namespaces are watched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// All of them.
+    All,
+    /// This one only.
+    Namespace(String),
+}
+
+type Guarded<K> = Result<Event<DeserializeGuard<K>>, watcher::Error>;
+
+/// The events of all objects of a kind in the scope. They never end.
+///
+/// The watch survives lost connections, restarts of the API server and versions that have expired: it is taken up where it
+/// was or begun anew with a complete list, after a wait that grows to half a minute. While the kind's definition is not
+/// installed, which may be so at the start or come about later, one line in the log says so and it is waited for. Errors
+/// are logged here, the first of a series as a warning, and passed on for those who count them.
+pub fn events<K>(client: Client, scope: &Scope) -> impl Stream<Item = Guarded<K>> + Send + use<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    K: Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    let api = match scope {
+        Scope::All => Api::all(client),
+        Scope::Namespace(namespace) => Api::namespaced(client, namespace),
+    };
+    // A fresh watch each time: it begins with a complete list.
+    let watch = move || watcher::watcher(api.clone(), watcher::Config::default()).boxed();
+    events_of(watch, DefaultBackoff::default())
+}
+
+/// The events of watches that `watch` begins, with a new one where the old one can't go on.
+fn events_of<K>(
+    watch: impl Fn() -> BoxStream<'static, Guarded<K>> + Send,
+    backoff: impl Backoff,
+) -> impl Stream<Item = Guarded<K>> + Send
+where
+    K: Resource<DynamicType = ()> + Clone + Send + 'static,
+{
+    let state = Watch {
+        watch,
+        current: None,
+        backoff,
+        wait: None,
+        trouble: None,
+    };
+    stream::unfold(state, |mut state| async move {
+        let event = state.next().await;
+        Some((event, state))
+    })
+}
+
+/// What is the matter with the watch, so that it is said once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    NotInstalled,
+    Other,
+}
+
+struct Watch<W, K, B> {
+    watch: W,
+    current: Option<BoxStream<'static, Guarded<K>>>,
+    backoff: B,
+    /// How long to wait before the watch is asked again.
+    wait: Option<Duration>,
+    trouble: Option<Trouble>,
+}
+
+impl<W, K, B> Watch<W, K, B>
+where
+    W: Fn() -> BoxStream<'static, Guarded<K>>,
+    K: Resource<DynamicType = ()>,
+    B: Backoff,
+{
+    async fn next(&mut self) -> Guarded<K> {
+        loop {
+            if let Some(wait) = self.wait.take() {
+                sleep(wait).await;
+            }
+            match self.current.get_or_insert_with(&self.watch).next().await {
+                Some(Ok(event)) => return Ok(self.accept(event)),
+                Some(Err(error)) => {
+                    self.fail(&error);
+                    return Err(error);
+                }
+                None => self.current = None,
+            }
+        }
+    }
+
+    fn accept(&mut self, event: Event<DeserializeGuard<K>>) -> Event<DeserializeGuard<K>> {
+        // The beginning of a list is told before the API server has been asked for anything.
+        if !matches!(event, Event::Init) {
+            self.backoff.reset();
+            if self.trouble.take().is_some() {
+                tracing::info!(kind = %K::kind(&()), "the watch goes on");
+            }
+        }
+        // Nobody here reads who has managed which field, and it may be most of an object.
+        event.modify(|object| object.managed_fields_mut().clear())
+    }
+
+    fn fail(&mut self, error: &watcher::Error) {
+        let trouble = match status_code(error) {
+            Some(404) => Trouble::NotInstalled,
+            _ => Trouble::Other,
+        };
+        self.report(trouble, error);
+        self.wait = match trouble {
+            Trouble::NotInstalled => Some(DEFINITION_POLL),
+            Trouble::Other => self.backoff.next(),
+        };
+        // A watch of a version that is no more, or of a kind that is no more, would ask for it for ever.
+        if matches!(status_code(error), Some(404 | 410)) {
+            self.current = None;
+        }
+    }
+
+    fn report(&mut self, trouble: Trouble, error: &watcher::Error) {
+        let (plural, group) = (K::plural(&()), K::group(&()));
+        if self.trouble.replace(trouble) == Some(trouble) {
+            tracing::debug!(%plural, %error, "the watch still fails");
+        } else if trouble == Trouble::NotInstalled {
+            tracing::warn!(
+                "the custom resource definition {plural}.{group} is not installed: waiting for it; \
+                 `portolan crds --apply` installs it"
+            );
+        } else if matches!(status_code(error), Some(401 | 403)) {
+            tracing::warn!(
+                %error,
+                "the API server refuses the watch of {plural}.{group}: give Portolan's service account the verbs get, \
+                 list and watch on them; trying again"
+            );
+        } else {
+            tracing::warn!(%error, "the watch of {plural}.{group} was cut off; taking it up again");
+        }
+    }
+}
+
+/// The HTTP status that the API server answered with, if it did.
+fn status_code(error: &watcher::Error) -> Option<u16> {
+    match error {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => match error {
+            kube::Error::Api(status) => Some(status.code),
+            _ => None,
+        },
+        watcher::Error::WatchError(status) => Some(status.code),
+        watcher::Error::NoResourceVersion => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        collections::VecDeque,
+        sync::{Arc, Mutex},
+    };
+
+    use kube::core::Status;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::api::AppRepository;
+
+    type Script = Vec<Guarded<AppRepository>>;
+
+    fn error(code: u16) -> Box<Status> {
+        Box::new(Status {
+            code,
+            ..Status::default()
+        })
+    }
+
+    fn list_failed(code: u16) -> Guarded<AppRepository> {
+        Err(watcher::Error::InitialListFailed(kube::Error::Api(error(code))))
+    }
+
+    fn watch_failed(code: u16) -> Guarded<AppRepository> {
+        Err(watcher::Error::WatchStartFailed(kube::Error::Api(error(code))))
+    }
+
+    fn applied() -> Guarded<AppRepository> {
+        let mut object = AppRepository::new("a", crate::api::AppRepositorySpec::default());
+        object.metadata.managed_fields = Some(vec![Default::default()]);
+        Ok(Event::Apply(DeserializeGuard(Ok(object))))
+    }
+
+    /// The events of watches that go by these scripts, one after the other; after the last nothing comes.
+    fn scripted(scripts: Vec<Script>) -> (BoxStream<'static, Guarded<AppRepository>>, Arc<Mutex<VecDeque<Script>>>) {
+        let scripts = Arc::new(Mutex::new(VecDeque::from(scripts)));
+        let rest = Arc::clone(&scripts);
+        let watch = move || match scripts.lock().unwrap().pop_front() {
+            Some(script) => stream::iter(script).boxed(),
+            None => stream::pending().boxed(),
+        };
+        (events_of(watch, DefaultBackoff::default()).boxed(), rest)
+    }
+
+    fn short(event: &Guarded<AppRepository>) -> &'static str {
+        match event {
+            Ok(Event::Init) => "init",
+            Ok(Event::InitApply(_)) => "listed",
+            Ok(Event::InitDone) => "done",
+            Ok(Event::Apply(_)) => "apply",
+            Ok(Event::Delete(_)) => "delete",
+            Err(_) => "error",
+        }
+    }
+
+    async fn take(events: &mut BoxStream<'static, Guarded<AppRepository>>, count: usize) -> Vec<&'static str> {
+        events.take(count).map(|event| short(&event)).collect().await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_definition_that_is_not_installed_is_waited_for() {
+        let missing = || vec![Ok(Event::Init), list_failed(404)];
+        let (mut events, rest) = scripted(vec![missing(), missing(), vec![Ok(Event::Init), Ok(Event::InitDone)]]);
+        let start = Instant::now();
+        assert_eq!(
+            take(&mut events, 6).await,
+            ["init", "error", "init", "error", "init", "done"]
+        );
+        assert_eq!(start.elapsed().as_secs(), 6, "it is looked for every three seconds");
+        assert!(rest.lock().unwrap().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_definition_that_vanishes_begins_the_watch_anew() {
+        let (mut events, _) = scripted(vec![
+            vec![Ok(Event::Init), Ok(Event::InitDone), watch_failed(404), applied()],
+            vec![Ok(Event::Init), Ok(Event::InitDone)],
+        ]);
+        assert_eq!(take(&mut events, 5).await, ["init", "done", "error", "init", "done"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_version_that_has_expired_begins_the_watch_anew() {
+        for expired in [watch_failed(410), Err(watcher::Error::WatchError(error(410)))] {
+            let (mut events, _) = scripted(vec![vec![applied(), expired, applied()], vec![Ok(Event::Init)]]);
+            assert_eq!(take(&mut events, 3).await, ["apply", "error", "init"]);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn other_failures_go_on_where_the_watch_was_after_a_growing_wait() {
+        let failures = (0..8).map(|_| watch_failed(500));
+        let script = [applied()].into_iter().chain(failures).chain([applied()]).collect();
+        let (mut events, _) = scripted(vec![script]);
+        let start = Instant::now();
+        assert_eq!(take(&mut events, 10).await[8..], ["error", "apply"]);
+        assert!((40..240).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_ends_is_begun_anew() {
+        let (mut events, _) = scripted(vec![vec![applied()], vec![Ok(Event::Init)]]);
+        assert_eq!(take(&mut events, 2).await, ["apply", "init"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_manages_which_field_is_not_kept() {
+        let (mut events, _) = scripted(vec![vec![applied()]]);
+        let Some(Ok(Event::Apply(object))) = events.next().await else {
+            panic!("another event")
+        };
+        assert!(object.meta().managed_fields.iter().flatten().next().is_none());
+    }
+}

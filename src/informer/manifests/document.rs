@@ -1,0 +1,318 @@
+//! The text of a manifest: YAML or JSON into values, within limits.
+
+use std::{cell::Cell, fmt, path::Path};
+
+use serde::{
+    Deserializer,
+    de::{DeserializeSeed, EnumAccess, Error as _, IgnoredAny, MapAccess, SeqAccess, VariantAccess, Visitor},
+};
+use serde_json::{Map, Value};
+
+/// The values of one file at most, counted where they are used: an alias costs what it stands for. The parser's own limit
+/// counts aliases only, so that a million values with a million aliases would be too few for it to mind.
+const MAX_VALUES: usize = 1_000_000;
+
+/// The bytes of text in them at most.
+const MAX_TEXT: usize = 32 << 20;
+
+/// All documents of a file; empty ones are left out.
+pub fn parse(path: &Path, content: &[u8]) -> Result<Vec<Value>, String> {
+    let documents = if path
+        .extension()
+        .is_some_and(|extension| extension.eq_ignore_ascii_case("json"))
+    {
+        // YAML takes JSON, but not JSON that is indented with tabs.
+        let stream = serde_json::Deserializer::from_slice(content).into_iter();
+        stream
+            .collect::<Result<Vec<Value>, _>>()
+            .map_err(|error| format!("it is no JSON: {error}"))?
+    } else {
+        let budget = Budget {
+            values: Cell::new(MAX_VALUES),
+            text: Cell::new(MAX_TEXT),
+        };
+        serde_yaml::Deserializer::from_slice(content)
+            .map(|document| Node(&budget).deserialize(document))
+            .collect::<Result<_, _>>()
+            .map_err(|error| format!("it is no YAML: {error}"))?
+    };
+    Ok(documents.into_iter().filter(|document| !document.is_null()).collect())
+}
+
+/// The objects in a document: itself, or what is in it if it is a list, as `kubectl get -o yaml` prints one.
+pub fn objects(document: Value) -> Vec<Value> {
+    let is_list = document["kind"].as_str().is_some_and(|kind| kind.ends_with("List")) && document["items"].is_array();
+    if !is_list {
+        return vec![document];
+    }
+    // In a list of one kind the items need not say what they are.
+    let kind = document["kind"]
+        .as_str()
+        .and_then(|kind| kind.strip_suffix("List"))
+        .filter(|kind| !kind.is_empty());
+    let default = kind.map(|kind| (document["apiVersion"].clone(), Value::from(kind)));
+    let items = document
+        .get("items")
+        .and_then(Value::as_array)
+        .cloned()
+        .unwrap_or_default();
+    let complete = |mut item: Value| {
+        if let (Some((version, kind)), Some(fields)) = (&default, item.as_object_mut()) {
+            fields.entry("apiVersion").or_insert_with(|| version.clone());
+            fields.entry("kind").or_insert_with(|| kind.clone());
+        }
+        item
+    };
+    items.into_iter().map(complete).flat_map(objects).collect()
+}
+
+/// What may still be read.
+struct Budget {
+    values: Cell<usize>,
+    text: Cell<usize>,
+}
+
+impl Budget {
+    fn spend<E: serde::de::Error>(&self, text: usize) -> Result<(), E> {
+        let values = self.values.get().checked_sub(1);
+        let (Some(values), Some(text)) = (values, self.text.get().checked_sub(text)) else {
+            return Err(E::custom(format!(
+                "more than {MAX_VALUES} values, or {MAX_TEXT} bytes of text, with all aliases expanded"
+            )));
+        };
+        self.values.set(values);
+        self.text.set(text);
+        Ok(())
+    }
+}
+
+/// One value, as Kubernetes reads YAML: as JSON, with keys that are text, and without tags.
+#[derive(Clone, Copy)]
+struct Node<'a>(&'a Budget);
+
+impl<'de> DeserializeSeed<'de> for Node<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Node<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E: serde::de::Error>(self) -> Result<Value, E> {
+        self.0.spend(0).map(|()| Value::Null)
+    }
+
+    fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<Value, E> {
+        self.0.spend(0).map(|()| value.into())
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<Value, E> {
+        self.0.spend(0).map(|()| value.into())
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Value, E> {
+        self.0.spend(0).map(|()| value.into())
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
+        self.0.spend(0).map(|()| value.into())
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "JSON in Kubernetes has no larger integers")]
+    fn visit_i128<E: serde::de::Error>(self, value: i128) -> Result<Value, E> {
+        self.visit_f64(value as f64)
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "JSON in Kubernetes has no larger integers")]
+    fn visit_u128<E: serde::de::Error>(self, value: u128) -> Result<Value, E> {
+        self.visit_f64(value as f64)
+    }
+
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Value, E> {
+        self.0.spend(value.len()).map(|()| value.into())
+    }
+
+    fn visit_none<E: serde::de::Error>(self) -> Result<Value, E> {
+        self.visit_unit()
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        self.deserialize(deserializer)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        self.0.spend(0)?;
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element_seed(self)? {
+            list.push(item);
+        }
+        Ok(Value::Array(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        self.0.spend(0)?;
+        let (mut map, mut merged) = (Map::new(), Vec::new());
+        while let Some(key) = entries.next_key_seed(self)? {
+            let value = entries.next_value_seed(self)?;
+            match key {
+                Value::String(key) if key == "<<" => merged.push(value),
+                key => drop(map.insert(key_text(key).map_err(A::Error::custom)?, value)),
+            }
+        }
+        merge(&mut map, merged);
+        Ok(Value::Object(map))
+    }
+
+    fn visit_enum<A: EnumAccess<'de>>(self, tagged: A) -> Result<Value, A::Error> {
+        let (_, value) = tagged.variant::<IgnoredAny>()?;
+        value.newtype_variant_seed(self)
+    }
+}
+
+fn key_text(key: Value) -> Result<String, &'static str> {
+    match key {
+        Value::String(key) => Ok(key),
+        Value::Null => Ok("null".to_owned()),
+        Value::Bool(_) | Value::Number(_) => Ok(key.to_string()),
+        Value::Array(_) | Value::Object(_) => Err("a key must be text"),
+    }
+}
+
+/// `<<: *defaults`: what the map does not say itself.
+fn merge(map: &mut Map<String, Value>, merged: Vec<Value>) {
+    for value in merged {
+        match value {
+            Value::Object(defaults) => {
+                for (key, value) in defaults {
+                    map.entry(key).or_insert(value);
+                }
+            }
+            Value::Array(values) => merge(map, values),
+            _ => {}
+        }
+    }
+}
+
+/// The map of text that labels and annotations are. Numbers and truth values are taken as they are written, since
+/// `suspend: true` without quotes is what people write.
+pub fn text_map(value: &Value) -> std::collections::BTreeMap<String, String> {
+    let text = |value: &Value| match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Bool(_) | Value::Number(_) => Some(value.to_string()),
+        _ => None,
+    };
+    let entries = value.as_object().into_iter().flatten();
+    entries
+        .filter_map(|(key, value)| Some((key.clone(), text(value)?)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    fn yaml(text: &str) -> Result<Vec<Value>, String> {
+        parse(Path::new("a.yaml"), text.as_bytes())
+    }
+
+    #[rstest]
+    #[case("", json!([]))]
+    #[case("# nothing\n---\n---\n", json!([]))]
+    #[case("a: 1\n---\nb: 2\n", json!([{ "a": 1 }, { "b": 2 }]))]
+    #[case("a: &x [1, 1.5, true, null, ~, t]\nb: *x", json!([{ "a": [1, 1.5, true, null, null, "t"], "b": [1, 1.5, true, null, null, "t"] }]))]
+    #[case("1: a\ntrue: b\nnull: c", json!([{ "1": "a", "true": "b", "null": "c" }]))]
+    #[case("a: 1\na: 2", json!([{ "a": 2 }]))]
+    #[case("d: &d {a: 1, b: 2}\ne: {<<: *d, a: 3}\nf: {<<: [*d, {c: 4}]}", json!([{ "d": { "a": 1, "b": 2 }, "e": { "a": 3, "b": 2 }, "f": { "a": 1, "b": 2, "c": 4 } }]))]
+    #[case("a: !Ref b\nc: !!str 1", json!([{ "a": "b", "c": "1" }]))]
+    #[case("a: 18446744073709551615\nb: -9223372036854775808", json!([{ "a": u64::MAX, "b": i64::MIN }]))]
+    #[case("a: 100000000000000000000", json!([{ "a": 1e20 }]))]
+    #[case("a: .nan\nb: 0x10", json!([{ "a": null, "b": 16 }]))]
+    #[case("{\"a\": [1]}", json!([{ "a": [1] }]))]
+    fn yaml_is_read_as_kubernetes_reads_it(#[case] text: &str, #[case] documents: Value) {
+        assert_eq!(Value::from(yaml(text).unwrap()), documents);
+    }
+
+    #[rstest]
+    #[case("a: [1")]
+    #[case("a: 1\n---\nb: {")]
+    #[case("<<<<<<< HEAD\na: 1\n=======\na: 2\n>>>>>>> other\n")]
+    #[case("a: *nowhere")]
+    #[case("a: &a [*a]")]
+    #[case("? [1]\n: 2")]
+    #[case("\u{0}")]
+    fn what_is_no_yaml_is_refused(#[case] text: &str) {
+        assert!(yaml(text).unwrap_err().contains("no YAML"));
+    }
+
+    #[test]
+    fn aliases_that_expand_without_end_are_refused() {
+        let nested = (1..30).map(|n| {
+            format!(
+                "a{n}: &a{n} [*a{p},*a{p},*a{p},*a{p},*a{p},*a{p},*a{p},*a{p}]\n",
+                p = n - 1
+            )
+        });
+        let nested = format!("a0: &a0 [x]\n{}", nested.collect::<String>());
+        assert!(yaml(&nested).is_err());
+        // Few aliases to much: the parser's own limit does not see it.
+        let wide = format!("a: &a [{}]\nb: [{}]\n", "x,".repeat(20_000), "*a,".repeat(20_000));
+        assert!(yaml(&wide).unwrap_err().contains("aliases"), "values");
+        let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(100_000), "*a,".repeat(1_000));
+        assert!(yaml(&long).unwrap_err().contains("aliases"), "text");
+    }
+
+    #[test]
+    fn depth_has_a_limit() {
+        assert!(yaml(&"[".repeat(100_000)).is_err());
+        assert!(parse(Path::new("a.json"), "[".repeat(100_000).as_bytes()).is_err());
+    }
+
+    #[test]
+    fn json_is_read_with_tabs_and_with_many_documents() {
+        let documents = parse(Path::new("a.JSON"), b"{\n\t\"a\": 1}\n{}\nnull").unwrap();
+        assert_eq!(documents, [json!({ "a": 1 }), json!({})]);
+        assert!(
+            parse(Path::new("a.json"), b"{\"a\": 1")
+                .unwrap_err()
+                .contains("no JSON")
+        );
+    }
+
+    #[test]
+    fn lists_are_taken_apart() {
+        let item = json!({ "apiVersion": "v1", "kind": "A" });
+        let list = json!({ "apiVersion": "v1", "kind": "List", "items": [item, { "kind": "List", "items": [item] }] });
+        assert_eq!(objects(list), [item.clone(), item]);
+        let typed = json!({ "apiVersion": "g/v1", "kind": "AList", "items": [{ "a": 1 }, { "kind": "B" }] });
+        assert_eq!(
+            objects(typed),
+            [
+                json!({ "apiVersion": "g/v1", "kind": "A", "a": 1 }),
+                json!({ "apiVersion": "g/v1", "kind": "B" })
+            ]
+        );
+        let odd = json!({ "kind": "BlackList", "items": "none" });
+        assert_eq!(objects(odd.clone()), [odd]);
+        assert_eq!(objects(json!("text")), [json!("text")]);
+    }
+
+    #[test]
+    fn annotations_are_taken_as_people_write_them() {
+        let map = text_map(&json!({ "a": "b", "c": true, "d": 1, "e": null, "f": {} }));
+        assert_eq!(
+            map.into_iter().map(|(k, v)| k + "=" + &v).collect::<Vec<_>>(),
+            ["a=b", "c=true", "d=1"]
+        );
+        assert!(text_map(&Value::Null).is_empty());
+    }
+}
