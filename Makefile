@@ -1,0 +1,38 @@
+# What users and developers call; `make help` lists it.
+
+export KUBEBUILDER_ASSETS HELM
+DATABASE_URL ?= sqlite://target/run/portolan.db
+MANIFESTS ?= examples
+IMAGE ?= portolan:dev
+
+.PHONY: help run test bench fmt lint tools image crds
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
+
+run: ## Portolan over the repositories declared in examples/, with no cluster (MANIFESTS=, DATABASE_URL=)
+	@mkdir -p target/run
+	cargo run --locked -- run --manifests $(MANIFESTS) --database-url $(DATABASE_URL)
+
+test: tools ## all tests; sets up what they need the first time (ARGS= goes to the test binary)
+	cargo test --locked --doc
+	cargo test --locked --tests -- $(ARGS)
+
+bench: ## the figures in the README, on a release build
+	cargo bench --locked
+
+fmt: ## formats the code
+	cargo fmt
+
+lint: ## what CI checks before it runs the tests
+	cargo fmt --check
+	cargo clippy --locked --all-targets -- -D warnings
+
+tools: ## the control plane, helm and Postgres that the tests run against, in target/tools
+	@tests/tools.sh
+
+image: ## the container image (IMAGE=)
+	docker build -t $(IMAGE) .
+
+crds: ## the chart's custom resource definitions, from the types
+	cargo run --locked --quiet -- crds > charts/portolan/crds/kubeapps.com_apprepositories.yaml
