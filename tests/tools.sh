@@ -59,7 +59,7 @@ helm() {
 
 find_postgres() {
     if command -v initdb >/dev/null && command -v postgres >/dev/null; then return; fi
-    for folder in /usr/lib/postgresql/*/bin /usr/pgsql-*/bin /opt/homebrew/opt/postgresql*/bin; do
+    for folder in /usr/lib/postgresql/*/bin; do # where Debian keeps it, off the PATH
         if [ -x "$folder/initdb" ]; then return; fi
     done
     return 1
@@ -73,7 +73,7 @@ postgres() {
         DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql >&2
         if find_postgres; then return; fi
     fi
-    fail "The tests start a Postgres server of their own, and there is no \`initdb\`: install your system's Postgres server package (Debian, Ubuntu: postgresql; Fedora: postgresql-server; Homebrew: postgresql@17)."
+    fail "The tests start a Postgres server of their own, and there is no \`initdb\`: install your system's Postgres server package (Debian, Ubuntu: postgresql; Fedora: postgresql-server; Homebrew: postgresql@17) and have initdb on the PATH."
 }
 
 cargo_deny() {

@@ -1,0 +1,96 @@
+use std::time::Duration;
+
+use axum::http::Method;
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{ListParams, PostParams, WatchEvent, WatchParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config};
+
+use super::control_plane::config_map;
+use crate::support::control_plane::control_plane;
+use crate::support::eventually::eventually;
+use crate::support::fault_proxy::{ApiFault, FaultProxy};
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// A proxy, and config maps of a new namespace through it. The client tries nothing again by itself.
+async fn through_proxy() -> (FaultProxy, Api<ConfigMap>) {
+    let control_plane = control_plane().await;
+    let proxy = FaultProxy::before(control_plane).await;
+    let namespace = control_plane.namespace().await;
+    let account = "system:masters-in-tests";
+    let token = control_plane.token_for(&namespace, "porter").await;
+    let subject = format!("--serviceaccount={namespace}:porter");
+    let arguments = ["-n", &namespace, "create", "rolebinding", account, "--clusterrole=admin", &subject];
+    control_plane.kubectl(&arguments).await;
+
+    let kubeconfig = Kubeconfig::read_from(control_plane.kubeconfig_for(&proxy.url(), &token)).unwrap();
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    config.default_retry = false;
+    let maps: Api<ConfigMap> = Api::namespaced(Client::try_from(config).unwrap(), &namespace);
+    eventually(SOON, "the rights to count", async || maps.list(&ListParams::default()).await).await;
+    (proxy, maps)
+}
+
+#[tokio::test]
+async fn what_is_not_spoiled_passes_and_is_counted() {
+    let (proxy, maps) = through_proxy().await;
+    maps.create(&PostParams::default(), &config_map("one")).await.unwrap();
+    let posts = proxy.seen().iter().filter(|request| request.method == Method::POST).count();
+    assert_eq!(posts, 1);
+}
+
+#[tokio::test]
+async fn chosen_requests_are_answered_with_the_asked_status() {
+    let (proxy, maps) = through_proxy().await;
+    for code in [403, 409, 410, 429, 500, 503] {
+        proxy.spoil(1, ApiFault::Status(code), |request| request.method == Method::POST);
+        let error = maps.create(&PostParams::default(), &config_map("never")).await.unwrap_err();
+        assert!(matches!(error, kube::Error::Api(status) if status.code == code));
+    }
+    assert!(maps.get_opt("never").await.unwrap().is_none());
+    proxy.spoil(1, ApiFault::Refused, |request| request.method == Method::POST);
+    proxy.repair();
+    maps.create(&PostParams::default(), &config_map("now")).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_answer_can_be_lost_before_or_after_the_work_is_done() {
+    let (proxy, maps) = through_proxy().await;
+    proxy.spoil(1, ApiFault::Refused, |request| request.method == Method::POST);
+    assert!(maps.create(&PostParams::default(), &config_map("before")).await.is_err());
+    proxy.spoil(1, ApiFault::AnswerLost, |request| request.method == Method::POST);
+    assert!(maps.create(&PostParams::default(), &config_map("after")).await.is_err());
+    assert!(maps.get_opt("before").await.unwrap().is_none());
+    assert!(maps.get_opt("after").await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_watch_runs_through_expires_and_is_cut() {
+    let (proxy, maps) = through_proxy().await;
+    maps.create(&PostParams::default(), &config_map("one")).await.unwrap();
+    let mut watch = maps.watch(&WatchParams::default(), "0").await.unwrap().boxed();
+    let mut names = Vec::new();
+    while names.last().is_none_or(|name| name != "one") {
+        if let WatchEvent::Added(map) = watch.try_next().await.unwrap().expect("the watch goes on") {
+            names.push(map.metadata.name.unwrap());
+        }
+    }
+    proxy.gate.cut();
+    while let Ok(Some(_)) = watch.try_next().await {}
+
+    proxy.spoil(1, ApiFault::WatchExpired, |request| request.is_watch());
+    let mut watch = maps.watch(&WatchParams::default(), "0").await.unwrap().boxed();
+    let expired = watch.try_next().await.unwrap().expect("an event");
+    assert!(matches!(expired, WatchEvent::Error(status) if status.code == 410));
+}
+
+#[tokio::test]
+async fn a_closed_gate_lets_nothing_through_until_it_is_opened() {
+    let (proxy, maps) = through_proxy().await;
+    proxy.gate.close().await;
+    assert!(maps.list(&ListParams::default()).await.is_err());
+    proxy.gate.open().await;
+    maps.list(&ListParams::default()).await.unwrap();
+}

@@ -1,0 +1,39 @@
+use std::time::Duration;
+
+use crate::support::portolan::{Metrics, Portolan, command, run};
+use crate::support::process::ScratchFolder;
+
+const SOON: Duration = Duration::from_secs(30);
+
+#[tokio::test]
+async fn the_binary_starts_is_watched_and_ends_as_asked() {
+    let folder = ScratchFolder::new("manifests");
+    let database = format!("sqlite://{}", folder.join("portolan.db").display());
+    let manifests = folder.join("manifests");
+    std::fs::create_dir(&manifests).unwrap();
+    let mut run = command(["run", "--database-url", &database, "--manifests"]);
+    run.arg(manifests);
+    let mut portolan = Portolan::start(run);
+    portolan.ready(SOON).await;
+    portolan.line_with("portolan", SOON).await;
+    assert!(portolan.metrics().await.sum("workqueue_adds_total", &[("name", "no such queue")]).is_none());
+    assert!(std::path::Path::new(&format!("/proc/{}", portolan.id())).exists());
+    portolan.signal("TERM");
+    assert!(portolan.exit(SOON).await.success(), "{:?}", portolan.lines());
+}
+
+#[tokio::test]
+async fn a_command_runs_to_its_end() {
+    let output = run(command(["--help"])).await;
+    assert!(output.status.success());
+}
+
+#[test]
+fn metrics_are_read_with_their_labels() {
+    let text = "# HELP a A.\na_total{x=\"1\",y=\"say \\\"{}, \\\\ and\\n\"} 2\na_total{x=\"2\"} 3.5\nb 1e3\n# EOF\n";
+    let metrics = Metrics::parse(text);
+    assert_eq!(metrics.sum("a_total", &[]), Some(5.5));
+    assert_eq!(metrics.sum("a_total", &[("y", "say \"{}, \\ and\n")]), Some(2.0));
+    assert_eq!(metrics.sum("b", &[]), Some(1000.0));
+    assert_eq!(metrics.sum("a", &[]), None);
+}

@@ -1,0 +1,59 @@
+use std::str::FromStr;
+
+use sqlx::postgres::{PgConnectOptions, PgSslMode};
+use sqlx::{Connection, Executor, PgConnection, Row};
+
+use crate::support::postgres::{PASSWORD, PostgresServer, USER, database};
+
+#[tokio::test]
+async fn each_test_has_a_database_of_its_own() {
+    let (one, other) = (database().await, database().await);
+    assert_ne!(one.name, other.name);
+    let mut connection = PgConnection::connect(&one.url).await.unwrap();
+    connection.execute("create table chart (id integer)").await.unwrap();
+    let mut connection = PgConnection::connect(&other.url).await.unwrap();
+    let found = connection.fetch_one("select to_regclass('chart') is null").await.unwrap();
+    assert!(found.get::<bool, _>(0), "the other database has no such table");
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_refused() {
+    let database = database().await;
+    let url = database.url.replace(PASSWORD, "wrong");
+    let error = PgConnection::connect(&url).await.unwrap_err();
+    assert!(error.to_string().contains(USER), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_of_ones_own_speaks_tls_and_keeps_its_data_over_a_stop() {
+    portolan::source::install_crypto_provider();
+    let server = PostgresServer::start().await;
+    let database = server.database().await;
+    let plain = PgConnectOptions::from_str(&database.url).unwrap();
+    let trusting = plain.clone().ssl_mode(PgSslMode::VerifyFull).ssl_root_cert(&server.ca_file);
+    let mut connection = PgConnection::connect_with(&trusting).await.unwrap();
+    connection.execute("create table chart (id integer)").await.unwrap();
+
+    let distrusting = plain.ssl_mode(PgSslMode::VerifyFull);
+    assert!(PgConnection::connect_with(&distrusting).await.is_err(), "no system trusts the tests' authority");
+
+    server.stop();
+    assert!(connection.execute("select 1").await.is_err());
+    assert!(PgConnection::connect(&database.url).await.is_err());
+
+    server.start_again().await;
+    let mut connection = PgConnection::connect(&database.url).await.unwrap();
+    connection.execute("select id from chart").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_database_behind_a_closed_gate_is_away() {
+    let database = database().await;
+    let (gate, url) = database.behind_gate().await;
+    let mut connection = PgConnection::connect(&url).await.unwrap();
+    gate.close().await;
+    assert!(connection.execute("select 1").await.is_err());
+    assert!(PgConnection::connect(&url).await.is_err());
+    gate.open().await;
+    PgConnection::connect(&url).await.unwrap();
+}

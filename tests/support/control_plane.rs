@@ -1,0 +1,282 @@
+//! A real Kubernetes control plane: etcd, kube-apiserver and kube-controller-manager.
+//!
+//! There is no scheduler and no kubelet: pods stay Pending. Everything else is what a cluster has, the collector of
+//! garbage, namespace deletion, RBAC and pod security among it.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures::FutureExt;
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config, ResourceExt};
+use serde_json::json;
+use tokio::sync::OnceCell;
+
+use super::eventually::eventually;
+use super::ports::free_port;
+use super::process::{Process, ScratchFolder};
+use super::tls::Authority;
+use super::{project, target_folder};
+
+/// The bearer token of a member of system:masters, in the API server's static token file.
+const ADMIN_TOKEN: &str = "admin";
+/// Seconds are usual; a cold disk on a busy machine takes longer.
+const START_DEADLINE: Duration = Duration::from_secs(120);
+
+/// The control plane that all tests share, started by the first that asks.
+pub async fn control_plane() -> &'static ControlPlane {
+    static SHARED: OnceCell<Option<ControlPlane>> = OnceCell::const_new();
+    // A start that fails is not tried by every test again: each try would take the whole deadline.
+    let start = async || std::panic::AssertUnwindSafe(ControlPlane::start()).catch_unwind().await.ok();
+    SHARED.get_or_init(start).await.as_ref().expect("the control plane starts; the first test that asked for it says what failed")
+}
+
+/// A running control plane.
+pub struct ControlPlane {
+    number: usize,
+    port: u16,
+    etcd_url: String,
+    authority: Authority,
+    api_server: Mutex<Option<Process>>,
+    _controller_manager: Process,
+    _etcd: Process,
+    folder: ScratchFolder,
+}
+
+impl ControlPlane {
+    /// Starts one for a test that needs it for itself, because it stops the API server or installs other definitions.
+    pub async fn start() -> Self {
+        static STARTED: AtomicUsize = AtomicUsize::new(0);
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let folder = ScratchFolder::new("control-plane");
+        let authority = Authority::new();
+        folder.write("ca.crt", &authority.ca_pem);
+        folder.write("tls.crt", &authority.certificate_pem);
+        folder.write("tls.key", &authority.key_pem);
+        folder.write("service-accounts.key", &Authority::new().key_pem);
+        folder.write("tokens.csv", format!("{ADMIN_TOKEN},admin,admin,\"system:masters\"\n"));
+
+        let (etcd_url, etcd) = start_etcd(number, &folder);
+        let port = free_port();
+        let api_server = start_api_server(number, &folder, port, &etcd_url);
+        let kubeconfig = kubeconfig_text(&format!("https://127.0.0.1:{port}"), &authority.ca_pem, ADMIN_TOKEN);
+        let controller_manager = start_controller_manager(number, &folder, folder.write("admin.kubeconfig", kubeconfig));
+        let control_plane = Self {
+            number,
+            port,
+            etcd_url,
+            authority,
+            api_server: Mutex::new(Some(api_server)),
+            _controller_manager: controller_manager,
+            _etcd: etcd,
+            folder,
+        };
+        control_plane.wait_until_ready().await;
+        control_plane
+    }
+
+    /// The API server's address.
+    pub fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+
+    /// The authority that signed the API server's certificate.
+    pub fn ca_pem(&self) -> &str {
+        &self.authority.ca_pem
+    }
+
+    /// A client that may do everything. Each test needs its own: connections belong to the test's runtime.
+    pub async fn client(&self) -> Client {
+        self.client_with(ADMIN_TOKEN).await
+    }
+
+    /// A client that may do what the token's owner may.
+    pub async fn client_with(&self, token: &str) -> Client {
+        portolan::source::install_crypto_provider();
+        let text = kubeconfig_text(&self.url(), self.ca_pem(), token);
+        let kubeconfig = Kubeconfig::from_yaml(&text).expect("our kubeconfig is valid");
+        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+        Client::try_from(config.expect("our kubeconfig is complete")).expect("a client is made")
+    }
+
+    /// The file of a kubeconfig that may do everything.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.folder.join("admin.kubeconfig")
+    }
+
+    /// The file of a kubeconfig for `server` (this API server's address, or that of a proxy before it) and a token.
+    pub fn kubeconfig_for(&self, server: &str, token: &str) -> PathBuf {
+        static WRITTEN: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("{}.kubeconfig", WRITTEN.fetch_add(1, Ordering::Relaxed));
+        self.folder.write(&name, kubeconfig_text(server, self.ca_pem(), token))
+    }
+
+    /// A new namespace.
+    pub async fn namespace(&self) -> String {
+        let namespaces: Api<Namespace> = Api::all(self.client().await);
+        let new: Namespace = serde_json::from_value(json!({"metadata": {"generateName": "test-"}})).expect("a namespace");
+        namespaces.create(&PostParams::default(), &new).await.expect("a namespace is made").name_any()
+    }
+
+    /// Installs or replaces a definition, and waits until objects of it are served.
+    pub async fn install_crd(&self, crd: &CustomResourceDefinition) {
+        let crds: Api<CustomResourceDefinition> = Api::all(self.client().await);
+        let name = crd.name_any();
+        // As the types print it: apply needs both said.
+        let mut document = serde_json::to_value(crd).expect("a definition is JSON");
+        document["apiVersion"] = json!("apiextensions.k8s.io/v1");
+        document["kind"] = json!("CustomResourceDefinition");
+        let apply = PatchParams::apply("tests").force();
+        crds.patch(&name, &apply, &Patch::Apply(document)).await.expect("the definition is accepted");
+        let established = kube::runtime::conditions::is_crd_established();
+        eventually(Duration::from_secs(30), "the definition to be established", async || {
+            let crd = crds.get(&name).await.ok();
+            kube::runtime::wait::Condition::matches_object(&established, crd.as_ref()).then_some(())
+        })
+        .await;
+    }
+
+    /// A token of a service account, which is made if it is not there.
+    pub async fn token_for(&self, namespace: &str, service_account: &str) -> String {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client().await, namespace);
+        let apply = PatchParams::apply("tests");
+        let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": service_account}});
+        accounts.patch(service_account, &apply, &Patch::Apply(account)).await.expect("a service account is made");
+        let request = TokenRequest { spec: TokenRequestSpec::default(), ..Default::default() };
+        let answer = accounts.create_token_request(service_account, &PostParams::default(), &request).await;
+        answer.expect("a token is given").status.expect("the answer has the token").token
+    }
+
+    /// Runs kubectl with all rights and gives what it printed; fails the test if kubectl fails.
+    pub async fn kubectl(&self, arguments: &[&str]) -> String {
+        let mut command = tokio::process::Command::new(tool("kubectl"));
+        command.arg("--kubeconfig").arg(self.kubeconfig()).args(arguments).stdin(Stdio::null());
+        let output = command.output().await.expect("kubectl can be run");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "kubectl {arguments:?}: {errors}");
+        String::from_utf8(output.stdout).expect("kubectl prints UTF-8")
+    }
+
+    /// Kills the API server, as a crash of its node would. etcd goes on.
+    pub fn stop_api_server(&self) {
+        self.api_server.lock().expect("no panic while it is held").take();
+    }
+
+    /// Starts the API server again and waits until it is ready.
+    pub async fn start_api_server(&self) {
+        let process = start_api_server(self.number, &self.folder, self.port, &self.etcd_url);
+        *self.api_server.lock().expect("no panic while it is held") = Some(process);
+        self.wait_until_ready().await;
+    }
+
+    async fn wait_until_ready(&self) {
+        let client = self.client().await;
+        let log = target_folder("logs").join(format!("kube-apiserver-{}.log", self.number));
+        eventually(START_DEADLINE, &format!("the API server to be ready (its log: {})", log.display()), async || {
+            if let Some(process) = self.api_server.lock().expect("no panic while it is held").as_mut() {
+                let ended = process.exit_status();
+                assert!(ended.is_none(), "the API server ended ({ended:?}); its log: {}", log.display());
+            }
+            client.request_text(http::Request::get("/readyz").body(Vec::new()).expect("a request")).await
+        })
+        .await;
+    }
+}
+
+/// A program of the control plane, or helm: from `KUBEBUILDER_ASSETS` or `HELM`, or as `make tools` built it.
+pub fn tool(name: &str) -> PathBuf {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let built = project("target/tools").join(name);
+    let path = match name {
+        "helm" => variable("HELM").unwrap_or(built),
+        _ => variable("KUBEBUILDER_ASSETS").map_or(built, |folder| folder.join(name)),
+    };
+    assert!(path.exists(), "{} is not there: run `make tools` first, or use `make test`", path.display());
+    path
+}
+
+fn kubeconfig_text(server: &str, ca_pem: &str, token: &str) -> String {
+    let authority = if server.starts_with("https:") { json!({"certificate-authority-data": base64(ca_pem)}) } else { json!({}) };
+    let mut cluster = authority;
+    cluster["server"] = json!(server);
+    json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "test", "cluster": cluster}],
+        "users": [{"name": "test", "user": {"token": token}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        "current-context": "test",
+    })
+    .to_string()
+}
+
+fn base64(text: &str) -> String {
+    // k8s-openapi's byte string is printed so.
+    let value = serde_json::to_value(k8s_openapi::ByteString(text.as_bytes().to_vec())).expect("bytes are JSON");
+    value.as_str().expect("bytes are printed as text").to_owned()
+}
+
+fn start(number: usize, folder: &ScratchFolder, name: &str, arguments: &[String]) -> Process {
+    let log = target_folder("logs").join(format!("{name}-{number}.log"));
+    let log = std::fs::File::options().create(true).append(true).open(log).expect("a log can be written");
+    let errors = log.try_clone().expect("a file can be shared");
+    let mut command = Command::new(tool(name));
+    command.args(arguments).current_dir(folder.path()).stdin(Stdio::null()).stdout(log).stderr(errors);
+    Process::spawn(&mut command, "KILL")
+}
+
+fn start_etcd(number: usize, folder: &ScratchFolder) -> (String, Process) {
+    let [client, peer] = [free_port(), free_port()].map(|port| format!("http://127.0.0.1:{port}"));
+    let arguments = [
+        "--data-dir=etcd".to_owned(),
+        format!("--listen-client-urls={client}"),
+        format!("--advertise-client-urls={client}"),
+        format!("--listen-peer-urls={peer}"),
+        format!("--initial-advertise-peer-urls={peer}"),
+        format!("--initial-cluster=default={peer}"),
+        "--unsafe-no-fsync".to_owned(), // nothing here outlives the tests
+    ];
+    let process = start(number, folder, "etcd", &arguments);
+    (client, process)
+}
+
+fn start_api_server(number: usize, folder: &ScratchFolder, port: u16, etcd_url: &str) -> Process {
+    let arguments = [
+        format!("--etcd-servers={etcd_url}"),
+        format!("--secure-port={port}"),
+        "--bind-address=127.0.0.1".to_owned(),
+        "--advertise-address=127.0.0.1".to_owned(),
+        "--tls-cert-file=tls.crt".to_owned(),
+        "--tls-private-key-file=tls.key".to_owned(),
+        "--cert-dir=certs".to_owned(),
+        "--token-auth-file=tokens.csv".to_owned(),
+        "--authorization-mode=RBAC".to_owned(),
+        "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+        "--service-account-key-file=service-accounts.key".to_owned(),
+        "--service-account-signing-key-file=service-accounts.key".to_owned(),
+        "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
+        "--endpoint-reconciler-type=none".to_owned(),
+    ];
+    start(number, folder, "kube-apiserver", &arguments)
+}
+
+fn start_controller_manager(number: usize, folder: &ScratchFolder, kubeconfig: PathBuf) -> Process {
+    let arguments = [
+        format!("--kubeconfig={}", kubeconfig.display()),
+        "--service-account-private-key-file=service-accounts.key".to_owned(),
+        "--root-ca-file=ca.crt".to_owned(),
+        "--use-service-account-credentials=true".to_owned(),
+        "--leader-elect=false".to_owned(),
+        "--controllers=*".to_owned(),
+        "--secure-port=0".to_owned(), // serves nothing
+        "--bind-address=127.0.0.1".to_owned(),
+    ];
+    start(number, folder, "kube-controller-manager", &arguments)
+}

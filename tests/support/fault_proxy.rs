@@ -1,0 +1,183 @@
+//! An HTTP proxy between Portolan and the API server: it counts requests, spoils chosen ones, and cuts connections.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{Method, Response, StatusCode, header};
+use serde_json::json;
+use tokio::net::TcpListener;
+
+use super::chart_server::close_connection;
+use super::control_plane::ControlPlane;
+use super::gate::Gate;
+
+/// A request as it came in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiRequest {
+    /// GET, POST, …
+    pub method: Method,
+    /// The path without the query.
+    pub path: String,
+    /// The query's parameters.
+    pub query: BTreeMap<String, String>,
+}
+
+impl ApiRequest {
+    /// Whether it opens a watch.
+    pub fn is_watch(&self) -> bool {
+        self.query.get("watch").is_some_and(|value| matches!(value.as_str(), "1" | "true"))
+    }
+}
+
+/// What a chosen request gets.
+#[derive(Clone, Debug)]
+pub enum ApiFault {
+    /// An error of this code, as the API server writes it, and the request is not passed on.
+    Status(u16),
+    /// A watch that opens well and at once tells that its resource version is too old (410).
+    WatchExpired,
+    /// No answer: the connection is closed, and the request is not passed on.
+    Refused,
+    /// The request is passed on and done, but its answer is lost with the connection.
+    AnswerLost,
+}
+
+type Chooser = Box<dyn Fn(&ApiRequest) -> bool + Send>;
+
+struct Rule {
+    chooser: Chooser,
+    fault: ApiFault,
+    left: usize,
+}
+
+struct Shared {
+    upstream: String,
+    client: reqwest::Client,
+    rules: Mutex<Vec<Rule>>,
+    seen: Mutex<Vec<ApiRequest>>,
+}
+
+/// A running proxy; it ends with the test's runtime.
+pub struct FaultProxy {
+    /// Cuts all connections, or closes the proxy for a while.
+    pub gate: Gate,
+    shared: Arc<Shared>,
+}
+
+impl FaultProxy {
+    /// A proxy that passes everything on.
+    pub async fn before(control_plane: &ControlPlane) -> Self {
+        portolan::source::install_crypto_provider();
+        let authority = reqwest::Certificate::from_pem(control_plane.ca_pem().as_bytes()).expect("a certificate");
+        let client = reqwest::Client::builder().tls_certs_only([authority]).no_gzip().no_proxy().http1_only().build();
+        let shared = Arc::new(Shared {
+            upstream: control_plane.url(),
+            client: client.expect("a client is made"),
+            rules: Mutex::default(),
+            seen: Mutex::default(),
+        });
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port is free");
+        let address = listener.local_addr().expect("a bound socket has an address");
+        let service = Router::new().fallback(pass).with_state(Arc::clone(&shared));
+        tokio::spawn(async move { axum::serve(listener, service).await });
+        Self { gate: Gate::before(address).await, shared }
+    }
+
+    /// The server address for a kubeconfig (`ControlPlane::kubeconfig_for`).
+    pub fn url(&self) -> String {
+        format!("http://{}", self.gate.address())
+    }
+
+    /// Spoils the next `times` requests that `chooser` picks. Of several rules the first that fits is used.
+    pub fn spoil(&self, times: usize, fault: ApiFault, chooser: impl Fn(&ApiRequest) -> bool + Send + 'static) {
+        let rule = Rule { chooser: Box::new(chooser), fault, left: times };
+        self.shared.rules.lock().expect("no panic while it is held").push(rule);
+    }
+
+    /// Takes all rules away.
+    pub fn repair(&self) {
+        self.shared.rules.lock().expect("no panic while it is held").clear();
+    }
+
+    /// All requests so far, spoiled ones too.
+    pub fn seen(&self) -> Vec<ApiRequest> {
+        self.shared.seen.lock().expect("no panic while it is held").clone()
+    }
+}
+
+impl Shared {
+    fn fault_for(&self, request: &ApiRequest) -> Option<ApiFault> {
+        let mut rules = self.rules.lock().expect("no panic while it is held");
+        let rule = rules.iter_mut().find(|rule| rule.left > 0 && (rule.chooser)(request))?;
+        rule.left -= 1;
+        Some(rule.fault.clone())
+    }
+}
+
+async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response<Body> {
+    let query = request.uri().query().unwrap_or_default();
+    let seen = ApiRequest {
+        method: request.method().clone(),
+        path: request.uri().path().to_owned(),
+        query: url::form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
+    };
+    shared.seen.lock().expect("no panic while it is held").push(seen.clone());
+    match shared.fault_for(&seen) {
+        None => forward(&shared, request).await,
+        Some(ApiFault::Status(code)) => error(code),
+        Some(ApiFault::WatchExpired) => expired(),
+        Some(ApiFault::Refused) => close_connection(),
+        Some(ApiFault::AnswerLost) => {
+            let answer = forward(&shared, request).await;
+            // Read to its end, so that it is certain that the server has done what was asked.
+            let _ = axum::body::to_bytes(answer.into_body(), usize::MAX).await;
+            close_connection()
+        }
+    }
+}
+
+async fn forward(shared: &Shared, request: Request) -> Response<Body> {
+    let (mut parts, body) = request.into_parts();
+    // These belong to one connection, not to the request.
+    for name in [header::HOST, header::CONNECTION, header::TRANSFER_ENCODING] {
+        parts.headers.remove(name);
+    }
+    let url = format!("{}{}", shared.upstream, parts.uri);
+    let body = reqwest::Body::wrap_stream(body.into_data_stream());
+    let answer = shared.client.request(parts.method, url).headers(parts.headers).body(body).send().await;
+    let Ok(answer) = answer else { close_connection() };
+    let mut response = Response::builder().status(answer.status());
+    for (name, value) in answer.headers() {
+        if !matches!(*name, header::CONNECTION | header::TRANSFER_ENCODING) {
+            response = response.header(name, value);
+        }
+    }
+    response.body(Body::from_stream(answer.bytes_stream())).expect("the parts of a response make one")
+}
+
+fn error(code: u16) -> Response<Body> {
+    let status = StatusCode::from_u16(code).expect("a status");
+    let reason = match code {
+        403 => "Forbidden",
+        409 => "Conflict",
+        410 => "Expired",
+        429 => "TooManyRequests",
+        500 => "InternalError",
+        _ => "ServiceUnavailable",
+    };
+    let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": "a fault that the test asked for", "reason": reason, "code": code});
+    let response = Response::builder().status(status).header(header::CONTENT_TYPE, "application/json");
+    response.body(body.to_string().into()).expect("the parts of a response make one")
+}
+
+fn expired() -> Response<Body> {
+    let event = json!({"type": "ERROR", "object": {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": "too old resource version: 1 (2)", "reason": "Expired", "code": 410}});
+    let response = Response::builder().header(header::CONTENT_TYPE, "application/json");
+    response.body(format!("{event}\n").into()).expect("the parts of a response make one")
+}

@@ -1,0 +1,186 @@
+//! The real binary, started as a user starts it.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, ExitStatus, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::eventually::eventually;
+use super::ports::free_port;
+use super::process::Process;
+
+/// A `portolan` command with none of the settings of whoever runs the tests.
+pub fn command<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_portolan"));
+    command.args(arguments).stdin(Stdio::null()).env_remove("KUBECONFIG").env_remove("DB_PASSWORD").env_remove("RUST_LOG");
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("PORTOLAN_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// Runs a command to its end without blocking the servers that the test runs.
+pub async fn run(mut command: Command) -> Output {
+    tokio::task::spawn_blocking(move || command.output()).await.expect("no panic").expect("the binary can be run")
+}
+
+/// A running `portolan run`; killed when it is dropped.
+pub struct Portolan {
+    process: Process,
+    lines: Arc<Mutex<Vec<String>>>,
+    readers: Vec<JoinHandle<()>>,
+    http: String,
+}
+
+impl Portolan {
+    /// Starts a command (`command(["run", …])`), which gets an address of its own to listen on.
+    pub fn start(mut command: Command) -> Self {
+        let address = format!("127.0.0.1:{}", free_port());
+        command.arg(format!("--listen={address}")).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = Process::spawn(&mut command, "KILL");
+        let lines = Arc::<Mutex<Vec<String>>>::default();
+        let child = process.child();
+        let output = child.stdout.take().expect("stdout is piped");
+        let errors = child.stderr.take().expect("stderr is piped");
+        let readers = vec![collect(output, &lines), collect(errors, &lines)];
+        Self { process, lines, readers, http: format!("http://{address}") }
+    }
+
+    /// All that it has printed so far, line by line.
+    pub fn lines(&self) -> Vec<String> {
+        self.lines.lock().expect("no panic while it is held").clone()
+    }
+
+    /// Waits for a line with this text and gives it.
+    pub async fn line_with(&self, text: &str, deadline: Duration) -> String {
+        eventually(deadline, &format!("a line with {text:?}"), async || {
+            let lines = self.lines();
+            lines.iter().find(|line| line.contains(text)).cloned().ok_or_else(|| tail(&lines))
+        })
+        .await
+    }
+
+    /// Waits until `/readyz` answers 200.
+    pub async fn ready(&self, deadline: Duration) {
+        eventually(deadline, "Portolan to be ready", async || match self.get("/readyz").await {
+            Ok((200, _)) => Ok(()),
+            Ok((status, body)) => Err(format!("{status} {body}\n{}", tail(&self.lines()))),
+            Err(error) => Err(format!("{error}\n{}", tail(&self.lines()))),
+        })
+        .await;
+    }
+
+    /// Asks its HTTP server; the status and the body.
+    pub async fn get(&self, path: &str) -> Result<(u16, String), reqwest::Error> {
+        portolan::source::install_crypto_provider();
+        let client = reqwest::Client::builder().no_proxy().build()?;
+        let response = client.get(format!("{}{path}", self.http)).send().await?;
+        Ok((response.status().as_u16(), response.text().await?))
+    }
+
+    /// Its metrics now.
+    pub async fn metrics(&self) -> Metrics {
+        Metrics::parse(&self.get("/metrics").await.expect("Portolan answers").1)
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Sends a signal by its short name: `TERM`, `KILL`, `STOP`, …
+    pub fn signal(&self, name: &str) {
+        self.process.signal(name);
+    }
+
+    /// Waits for its end; then `lines` holds all that it printed.
+    pub async fn exit(&mut self, deadline: Duration) -> ExitStatus {
+        let status = self.process.wait(deadline).await;
+        for reader in self.readers.drain(..) {
+            reader.join().expect("a reader does not panic");
+        }
+        status
+    }
+}
+
+impl Drop for Portolan {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("what Portolan printed last:\n{}", tail(&self.lines()));
+        }
+    }
+}
+
+fn collect(from: impl Read + Send + 'static, lines: &Arc<Mutex<Vec<String>>>) -> JoinHandle<()> {
+    let lines = Arc::clone(lines);
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).split(b'\n').map_while(Result::ok) {
+            lines.lock().expect("no panic while it is held").push(String::from_utf8_lossy(&line).into_owned());
+        }
+    })
+}
+
+fn tail(lines: &[String]) -> String {
+    lines[lines.len().saturating_sub(40)..].iter().fold(String::new(), |mut text, line| {
+        let _ = writeln!(text, "    {line}"); // a string takes all that is written
+        text
+    })
+}
+
+/// Samples in the text format of Prometheus or OpenMetrics.
+pub struct Metrics(Vec<Sample>);
+
+struct Sample {
+    name: String,
+    labels: BTreeMap<String, String>,
+    value: f64,
+}
+
+impl Metrics {
+    /// Reads all samples. Fails the test on a line that is none.
+    pub fn parse(text: &str) -> Self {
+        let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+        Self(lines.map(|line| sample(line).unwrap_or_else(|| panic!("no sample: {line}"))).collect())
+    }
+
+    /// The sum over the samples of this name with at least these labels; `None` if there is none.
+    pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+        let fits = |sample: &&Sample| {
+            let mut wanted = labels.iter();
+            sample.name == name && wanted.all(|(label, value)| sample.labels.get(*label).is_some_and(|have| have == value))
+        };
+        let found: Vec<f64> = self.0.iter().filter(fits).map(|sample| sample.value).collect();
+        (!found.is_empty()).then(|| found.iter().sum())
+    }
+}
+
+/// `name{label="value",…} number`, where a value may hold `\"`, `\\` and `\n`.
+fn sample(line: &str) -> Option<Sample> {
+    let (series, value) = line.rsplit_once(' ')?;
+    let (name, mut rest) = series.split_once('{').unwrap_or((series, "}"));
+    let mut labels = BTreeMap::new();
+    while rest != "}" {
+        let (label, after) = rest.split_once("=\"")?;
+        let mut text = String::new();
+        let mut characters = after.char_indices();
+        let end = loop {
+            match characters.next()? {
+                (_, '\\') => text.push(match characters.next()?.1 {
+                    'n' => '\n',
+                    other => other,
+                }),
+                (end, '"') => break end,
+                (_, other) => text.push(other),
+            }
+        };
+        labels.insert(label.trim_start_matches(',').to_owned(), text);
+        rest = &after[end + 1..];
+    }
+    Some(Sample { name: name.to_owned(), labels, value: value.parse().ok()? })
+}

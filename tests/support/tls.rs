@@ -1,0 +1,52 @@
+//! A certificate authority for servers on loopback.
+
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+
+/// An authority that no system trusts, and one server certificate signed by it for this machine's loopback names.
+pub struct Authority {
+    /// The authority's certificate, for clients that shall trust it.
+    pub ca_pem: String,
+    /// The server's certificate.
+    pub certificate_pem: String,
+    /// The server's private key.
+    pub key_pem: String,
+    certificate: CertificateDer<'static>,
+    key: Vec<u8>,
+}
+
+impl Authority {
+    /// A new authority with a new server certificate.
+    pub fn new() -> Self {
+        let ca_key = KeyPair::generate().expect("ring makes keys");
+        let mut ca = CertificateParams::default();
+        ca.distinguished_name.push(DnType::CommonName, "Portolan test authority");
+        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let ca_pem = ca.self_signed(&ca_key).expect("an authority signs itself").pem();
+
+        let key = KeyPair::generate().expect("ring makes keys");
+        let names = ["localhost", "127.0.0.1", "kubernetes", "kubernetes.default.svc"].map(str::to_owned);
+        let mut server = CertificateParams::new(names).expect("the names are valid");
+        // rustls refuses a server's certificate that is an authority's.
+        server.is_ca = IsCa::ExplicitNoCa;
+        let certificate = server.signed_by(&key, &Issuer::new(ca, ca_key)).expect("an authority signs");
+        Self {
+            ca_pem,
+            certificate_pem: certificate.pem(),
+            key_pem: key.serialize_pem(),
+            certificate: certificate.der().clone(),
+            key: key.serialize_der(),
+        }
+    }
+
+    /// What a TLS server on loopback needs.
+    pub fn server_config(&self) -> Arc<ServerConfig> {
+        portolan::source::install_crypto_provider();
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.clone()));
+        let config = ServerConfig::builder().with_no_client_auth().with_single_cert(vec![self.certificate.clone()], key);
+        Arc::new(config.expect("the key belongs to the certificate"))
+    }
+}
