@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::{AppRepositoryStatus, SUSPEND, lenient};
 
 /// The chart repository and how it is to be synced.
+#[expect(clippy::duplicated_attributes, reason = "the columns are alike in their types")]
 #[derive(CustomResource, JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "kubeapps.com",

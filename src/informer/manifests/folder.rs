@@ -26,6 +26,9 @@ const MAX_MESSAGE: usize = 1_024;
 
 type Hash = [u8; 32];
 
+/// All objects that are declared, with a hash of what is in them.
+type Objects<K> = BTreeMap<ObjectName, (Hash, DeserializeGuard<K>)>;
+
 /// What came of a snapshot.
 #[derive(Debug)]
 pub struct Step<K> {
@@ -42,7 +45,7 @@ pub struct Folder<K> {
     identity: PathBuf,
     files: BTreeMap<PathBuf, File>,
     unread: BTreeMap<PathBuf, String>,
-    objects: BTreeMap<ObjectName, (Hash, DeserializeGuard<K>)>,
+    objects: Objects<K>,
     problems: BTreeSet<Problem>,
     /// Whether the events so far make a complete list of what the folder declares.
     complete: bool,
@@ -149,10 +152,7 @@ where
     }
 
     /// All objects that the files declare, and all that is wrong with them.
-    fn declared(
-        &self,
-        requests: &BTreeMap<ObjectName, String>,
-    ) -> (BTreeMap<ObjectName, (Hash, DeserializeGuard<K>)>, BTreeSet<Problem>) {
+    fn declared(&self, requests: &BTreeMap<ObjectName, String>) -> (Objects<K>, BTreeSet<Problem>) {
         let mut objects = BTreeMap::new();
         let mut from: BTreeMap<ObjectName, &Path> = BTreeMap::new();
         let mut problems = BTreeSet::new();
@@ -311,7 +311,7 @@ impl File {
     }
 }
 
-fn list<K: Clone>(objects: &BTreeMap<ObjectName, (Hash, DeserializeGuard<K>)>) -> Vec<Event<DeserializeGuard<K>>> {
+fn list<K: Clone>(objects: &Objects<K>) -> Vec<Event<DeserializeGuard<K>>> {
     let objects = objects.values().map(|(_, object)| Event::InitApply(object.clone()));
     [Event::Init]
         .into_iter()
@@ -320,10 +320,7 @@ fn list<K: Clone>(objects: &BTreeMap<ObjectName, (Hash, DeserializeGuard<K>)>) -
         .collect()
 }
 
-fn difference<K: Clone>(
-    old: &BTreeMap<ObjectName, (Hash, DeserializeGuard<K>)>,
-    new: &BTreeMap<ObjectName, (Hash, DeserializeGuard<K>)>,
-) -> Vec<Event<DeserializeGuard<K>>> {
+fn difference<K: Clone>(old: &Objects<K>, new: &Objects<K>) -> Vec<Event<DeserializeGuard<K>>> {
     let gone = old.iter().filter(|(name, _)| !new.contains_key(*name));
     let gone = gone.map(|(_, (_, object))| Event::Delete(object.clone()));
     let changed = new

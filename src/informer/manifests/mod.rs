@@ -15,6 +15,7 @@
 
 mod document;
 mod folder;
+mod notifier;
 mod read;
 
 use std::{
@@ -28,7 +29,6 @@ use std::{
 
 use futures::{Stream, stream};
 use kube::{Resource, core::DeserializeGuard, runtime::watcher::Event};
-use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 use tokio::{
@@ -37,6 +37,7 @@ use tokio::{
 };
 
 use folder::{Folder, Step};
+use notifier::Notifier;
 
 use super::ObjectName;
 
@@ -206,18 +207,14 @@ where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Send + 'static,
 {
     let problems = Problems::default();
-    let (wake, woken) = mpsc::channel(1);
+    let (notifier, woken) = Notifier::new();
     let watch = Watch {
         folder,
         state: None,
         queue: VecDeque::new(),
         problems: problems.clone(),
         next: Next::Now,
-        notifier: Notifier {
-            wake,
-            watcher: None,
-            watched: None,
-        },
+        notifier,
         woken,
         rescan: settings.rescan,
     };
@@ -330,68 +327,6 @@ where
         None => state.insert(Folder::new(&std::path::absolute(path)?, &path.canonicalize()?)),
     };
     Ok(state.advance(snapshot))
-}
-
-/// The operating system's notifications.
-struct Notifier {
-    wake: mpsc::Sender<()>,
-    watcher: Option<RecommendedWatcher>,
-    /// What is watched: a folder that was removed and made again has another id, and is not watched any more.
-    watched: Option<FileId>,
-}
-
-impl Notifier {
-    fn is_watching(&self) -> bool {
-        self.watcher.is_some()
-    }
-
-    /// Watches the folder, if that is not so already.
-    fn watch(&mut self, folder: &Path) {
-        let id = file_id(folder);
-        if id == self.watched && (self.watcher.is_some() || id.is_none()) {
-            return;
-        }
-        self.watcher = None;
-        let first_failure = self.watched != id;
-        self.watched = id;
-        if id.is_none() {
-            return;
-        }
-        let wake = self.wake.clone();
-        let on_event = move |event: notify::Result<notify::Event>| {
-            // To read is no change: the looking itself would tell that there is something to look at.
-            if !event.is_ok_and(|event| matches!(event.kind, EventKind::Access(_))) {
-                // A full channel says already what this would say.
-                let _ = wake.try_send(());
-            }
-        };
-        let watcher = notify::recommended_watcher(on_event).and_then(|mut watcher| {
-            watcher.watch(folder, RecursiveMode::Recursive)?;
-            Ok(watcher)
-        });
-        match watcher {
-            Ok(watcher) => self.watcher = Some(watcher),
-            Err(error) if first_failure => {
-                tracing::warn!(folder = %folder.display(), %error, "changes of the folder are not notified: it is looked at every second instead");
-            }
-            Err(error) => {
-                tracing::debug!(folder = %folder.display(), %error, "changes of the folder are still not notified")
-            }
-        }
-    }
-}
-
-type FileId = (u64, u64);
-
-#[cfg(unix)]
-fn file_id(path: &Path) -> Option<FileId> {
-    use std::os::unix::fs::MetadataExt;
-    fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
-}
-
-#[cfg(not(unix))]
-fn file_id(path: &Path) -> Option<FileId> {
-    fs::metadata(path).ok().map(|_| (0, 0))
 }
 
 #[cfg(test)]
