@@ -13,6 +13,7 @@ use futures::FutureExt;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use rcgen::KeyPair;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, ResourceExt};
@@ -60,7 +61,9 @@ impl ControlPlane {
         folder.write("ca.crt", &authority.ca_pem);
         folder.write("tls.crt", &authority.certificate_pem);
         folder.write("tls.key", &authority.key_pem);
-        folder.write("service-accounts.key", &Authority::new().key_pem);
+        let service_accounts = KeyPair::generate().expect("ring makes keys");
+        folder.write("service-accounts.key", service_accounts.serialize_pem());
+        folder.write("service-accounts.pub", service_accounts.public_key_pem());
         folder.write("tokens.csv", format!("{ADMIN_TOKEN},admin,admin,\"system:masters\"\n"));
 
         let (etcd_url, etcd) = start_etcd(number, &folder);
@@ -259,7 +262,7 @@ fn start_api_server(number: usize, folder: &ScratchFolder, port: u16, etcd_url: 
         "--token-auth-file=tokens.csv".to_owned(),
         "--authorization-mode=RBAC".to_owned(),
         "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-        "--service-account-key-file=service-accounts.key".to_owned(),
+        "--service-account-key-file=service-accounts.pub".to_owned(),
         "--service-account-signing-key-file=service-accounts.key".to_owned(),
         "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
         "--endpoint-reconciler-type=none".to_owned(),
