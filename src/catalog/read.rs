@@ -220,11 +220,11 @@ const SEARCH_SQLITE: &str = r"SELECT repo_namespace, repo_name, coalesce(info ->
     FROM charts
     WHERE ($2 IS NULL OR repo_namespace = $2) AND ($3 IS NULL OR repo_name = $3)
         AND NOT EXISTS (SELECT 1 FROM json_each($1) AS word WHERE NOT (
-            coalesce(info ->> 'name', '') LIKE word.value ESCAPE ''
-            OR coalesce(info ->> 'description', '') LIKE word.value ESCAPE ''
-            OR coalesce(info ->> 'keywords', '') LIKE word.value ESCAPE ''))
+            coalesce(info ->> 'name', '') LIKE word.value ESCAPE '\'
+            OR coalesce(info ->> 'description', '') LIKE word.value ESCAPE '\'
+            OR coalesce(info ->> 'keywords', '') LIKE word.value ESCAPE '\'))
     ORDER BY CASE WHEN json_array_length($1) > 0 AND NOT EXISTS (SELECT 1 FROM json_each($1) AS word
-            WHERE NOT coalesce(info ->> 'name', '') LIKE word.value ESCAPE '') THEN length(info ->> 'name') END NULLS LAST,
+            WHERE NOT coalesce(info ->> 'name', '') LIKE word.value ESCAPE '\') THEN length(info ->> 'name') END NULLS LAST,
         chart, repo_namespace, repo_name
     LIMIT $4 OFFSET $5";
 

@@ -197,15 +197,20 @@ async fn make_kubeapps(tx: &mut Transaction) -> Result<(), Error> {
     Ok(())
 }
 
+/// `run_direct` is `run` for a connection at hand: of `run`, the compiler can't see that it may be sent between threads.
 async fn migrate(tx: &mut Transaction) -> Result<(), Error> {
     match tx {
         Engine::Sqlite(tx) => {
             let first = include_str!("../../migrations/sqlite/0001_repositories.sql");
-            migrator(&[("repositories", first)]).run(&mut **tx).await?;
+            migrator(&[("repositories", first)])
+                .run_direct(None, &mut **tx, false)
+                .await?;
         }
         Engine::Postgres(tx) => {
             let first = include_str!("../../migrations/postgres/0001_repositories.sql");
-            migrator(&[("repositories", first)]).run(&mut **tx).await?;
+            migrator(&[("repositories", first)])
+                .run_direct(None, &mut **tx, false)
+                .await?;
         }
     }
     Ok(())

@@ -1,0 +1,3 @@
+//! Real parts that tests run against.
+
+pub mod postgres;
