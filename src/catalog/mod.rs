@@ -14,6 +14,7 @@ mod chart;
 mod commit;
 mod engine;
 mod error;
+mod history;
 mod identity;
 pub mod lock;
 pub mod read;
@@ -27,10 +28,11 @@ use tokio::sync::watch;
 
 pub use self::{
     chart::{ChartInfo, ChartRow, ChartVersion, Fingerprint, Maintainer, RepoRef},
-    commit::{Commit, Committed, Conclude, no_rows},
+    commit::{Commit, Committed, Conclude},
     error::Error,
+    history::{HISTORY_KEPT, HistoryEntry},
     identity::RepositoryName,
-    record::{Baseline, HISTORY_KEPT, Handled, HistoryEntry, Record, Refused, State},
+    record::{Baseline, Handled, Record, Refused, State},
     settings::{DEFAULT_POSTGRES_CONNECTIONS, Database, Login, Password, Settings, SettingsError},
 };
 use self::{
@@ -200,7 +202,7 @@ impl Catalog {
             record::lock_and_identify(&mut tx, &record.name, expected_uid).await?;
             record::save(&mut tx, record).await?;
             if let Some(entry) = history {
-                record::add_history(&mut tx, &record.name, entry).await?;
+                history::add(&mut tx, &record.name, entry).await?;
             }
             tx.commit().await
         })

@@ -1,6 +1,6 @@
-//! What is remembered of a repository beside its charts: `portolan_repositories`, one row each, and the history in `portolan_syncs`.
+//! What is remembered of a repository beside its charts: `portolan_repositories`, one row each.
 
-use std::{borrow::Cow, time::Duration};
+use std::borrow::Cow;
 
 use jiff::Timestamp;
 use sqlx::FromRow;
@@ -9,9 +9,6 @@ use super::{
     Error, RepositoryName,
     engine::{Engine, Transaction, on_engine},
 };
-
-/// How many syncs of a repository its history keeps.
-pub const HISTORY_KEPT: i64 = 50;
 
 /// All that decisions about a repository rest on. The database decides; the status of the object only shows.
 #[derive(Clone, Debug, PartialEq)]
@@ -105,35 +102,6 @@ pub struct State {
     pub message: String,
     /// Attempts that failed since the last success.
     pub failures: u32,
-}
-
-/// One sync as the history keeps it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HistoryEntry {
-    /// When it began.
-    pub started_at: Timestamp,
-    /// How long it took; kept in milliseconds.
-    pub duration: Duration,
-    /// `Succeeded`, `Failed` or `Stalled`.
-    pub result: String,
-    /// The condition's reason.
-    pub reason: String,
-    /// The condition's message.
-    pub message: String,
-    /// SHA-256 of the index's body, in hex; empty where none was read.
-    pub digest: String,
-    /// Charts stored after it.
-    pub charts: u64,
-    /// Versions stored after it.
-    pub versions: u64,
-    /// Charts that were new.
-    pub added: u64,
-    /// Charts that were written anew.
-    pub changed: u64,
-    /// Charts that went.
-    pub removed: u64,
-    /// Entries that were skipped.
-    pub skipped: u64,
 }
 
 impl Record {
@@ -289,7 +257,7 @@ pub(super) fn signed(count: u64) -> i64 {
 }
 
 /// A text that Postgres takes: it can't store NUL, and a message made from hostile input may hold one.
-fn storable(text: &str) -> Cow<'_, str> {
+pub(super) fn storable(text: &str) -> Cow<'_, str> {
     if text.contains('\0') {
         Cow::Owned(text.replace('\0', ""))
     } else {
@@ -395,46 +363,6 @@ pub(super) async fn save(tx: &mut Transaction, record: &Record) -> Result<(), Er
             .bind(last_sync)
             .bind(maybe(record.spec_hash.as_ref()))
             .bind(record.generation)
-            .execute(&mut **tx)
-            .await?;
-    });
-    Ok(())
-}
-
-/// Adds one sync to the history, and drops those beyond the newest [`HISTORY_KEPT`].
-pub(super) async fn add_history(
-    tx: &mut Transaction,
-    name: &RepositoryName,
-    entry: &HistoryEntry,
-) -> Result<(), Error> {
-    const INSERT: &str =
-        "INSERT INTO portolan_syncs (namespace, name, started_at, duration_ms, result, reason, message, digest,
-            charts, versions, added, changed, removed, skipped)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
-    const PRUNE: &str = "DELETE FROM portolan_syncs WHERE namespace = $1 AND name = $2 AND id NOT IN
-        (SELECT id FROM portolan_syncs WHERE namespace = $1 AND name = $2 ORDER BY id DESC LIMIT $3)";
-    on_engine!(tx, tx => {
-        sqlx::query(INSERT)
-            .bind(&name.namespace)
-            .bind(&name.name)
-            .bind(entry.started_at.to_string())
-            .bind(i64::try_from(entry.duration.as_millis()).unwrap_or(i64::MAX))
-            .bind(storable(&entry.result))
-            .bind(storable(&entry.reason))
-            .bind(storable(&entry.message))
-            .bind(storable(&entry.digest))
-            .bind(signed(entry.charts))
-            .bind(signed(entry.versions))
-            .bind(signed(entry.added))
-            .bind(signed(entry.changed))
-            .bind(signed(entry.removed))
-            .bind(signed(entry.skipped))
-            .execute(&mut **tx)
-            .await?;
-        sqlx::query(PRUNE)
-            .bind(&name.namespace)
-            .bind(&name.name)
-            .bind(HISTORY_KEPT)
             .execute(&mut **tx)
             .await?;
     });

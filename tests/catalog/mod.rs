@@ -1,8 +1,10 @@
 //! The catalogue against real databases: each test over SQLite and over Postgres, unless it is about one of them.
 
+mod batches;
 mod commit;
 mod connection;
 mod healing;
+mod identity;
 mod neighbour;
 mod reading;
 mod together;

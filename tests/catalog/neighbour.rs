@@ -266,7 +266,10 @@ async fn every_statement_of_kubeapps_reader_works_over_our_rows() {
 
     let one = "SELECT info FROM charts WHERE repo_namespace = $1 AND chart_id = $2";
     for info in &charts {
-        assert_eq!(infos(pool, one, &["kubeapps", &info.id]).await, [info.clone()]);
+        assert_eq!(
+            infos(pool, one, &["kubeapps", &info.id]).await,
+            std::slice::from_ref(info)
+        );
     }
     let fallback = "SELECT info FROM charts WHERE repo_namespace = $1 AND chart_id ILIKE $2";
     assert_eq!(infos(pool, fallback, &["kubeapps", "stable%wordpress"]).await.len(), 1);
