@@ -165,6 +165,7 @@ impl Sync {
         let defaults = Defaults {
             crontab: schedule::parse(CRONTAB).map_err(|error| failed(&error))?,
             min_interval: Duration::ZERO,
+            index_max_bytes: fetching::limits(&self.one_shot.fetch).max_bytes,
         };
         let mut declaration = Declaration::one_shot(name, &self.url, Kind::Helm, self.allow_shrink.clone(), &defaults);
         let (previous, origin) = match record {
@@ -308,6 +309,7 @@ mod tests {
         let defaults = Defaults {
             crontab: schedule::parse(CRONTAB).unwrap(),
             min_interval: Duration::ZERO,
+            index_max_bytes: 1,
         };
         let mut declaration = Declaration::one_shot(
             record.name.clone(),
