@@ -1,8 +1,11 @@
 //! AppRepositories declared in a real API server, synced by the real binary from a real HTTP server.
 
 mod database;
+mod faults;
 mod identity;
+mod kubeapps_crd;
 mod rows;
+mod shutdown;
 mod story;
 
 use std::path::{Path, PathBuf};
