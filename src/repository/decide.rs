@@ -414,10 +414,17 @@ mod tests {
     fn a_refusal_stands_until_its_tick_whatever_else_differs() {
         let declaration = declared(|_| ());
         let refused = Record {
-            refused: Some(Refused { given: declaration.grounds(), ..Refused::default() }),
+            refused: Some(Refused {
+                given: declaration.grounds(),
+                ..Refused::default()
+            }),
             change_key: String::new(),
             trusted: false,
-            state: State { ready: Some(false), stalled: true, ..State::default() },
+            state: State {
+                ready: Some(false),
+                stalled: true,
+                ..State::default()
+            },
             ..synced(&declaration)
         };
         assert_eq!(decide(&declaration, Some(&refused), at(NOW)), Decision::Rest);
@@ -432,11 +439,17 @@ mod tests {
             declared(|object| object["metadata"]["annotations"] = annotations)
         };
         let refused = Record {
-            refused: Some(Refused { given: limited("10").grounds(), ..Refused::default() }),
+            refused: Some(Refused {
+                given: limited("10").grounds(),
+                ..Refused::default()
+            }),
             ..synced(&limited("10"))
         };
         assert_eq!(decide(&limited("10"), Some(&refused), at(NOW)), Decision::Rest);
-        assert_eq!(decide(&limited("20"), Some(&refused), at(NOW)), Decision::Sync(Mode::Complete));
+        assert_eq!(
+            decide(&limited("20"), Some(&refused), at(NOW)),
+            Decision::Sync(Mode::Complete)
+        );
     }
 
     #[test]
@@ -448,7 +461,10 @@ mod tests {
             ..synced(&declaration)
         };
         assert_eq!(decide(&declaration, Some(&record(2)), at(NOW)), Decision::Rest);
-        assert_eq!(decide(&declaration, Some(&record(1)), at(NOW)), Decision::Sync(Mode::Complete));
+        assert_eq!(
+            decide(&declaration, Some(&record(1)), at(NOW)),
+            Decision::Sync(Mode::Complete)
+        );
         assert!(is_lost(&record(0)) && !is_lost(&record(1)));
     }
 }

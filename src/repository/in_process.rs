@@ -228,7 +228,7 @@ impl Run<'_> {
             twins: Vec::new(),
         };
         let (sha256, validators) = (body.sha256.clone(), body.validators.clone());
-        let limits = self.tools.decode_limits.clone();
+        let limits = self.tools.decode_limits;
         let task = tokio::task::spawn_blocking(move || {
             let result = index::decode(body.into_reader(), &limits, &mut sink);
             (result, sink)
@@ -541,7 +541,7 @@ fn limits(declaration: &Declaration, bounds: &fetch::Limits) -> fetch::Limits {
             .fetch_timeout
             .filter(|time| *time > Duration::ZERO)
             .map_or(bounds.total, |time| time.min(bounds.total)),
-        ..bounds.clone()
+        ..*bounds
     }
 }
 

@@ -370,9 +370,15 @@ mod tests {
     fn charts_that_were_lost_are_not_ready_and_not_served() {
         let mut lost = record(state(true, false, "Synced"));
         lost.trusted = false;
-        assert_eq!(build(&facts(Some(&lost)), None).conditions[0].reason, "CatalogueRebuilding");
+        assert_eq!(
+            build(&facts(Some(&lost)), None).conditions[0].reason,
+            "CatalogueRebuilding"
+        );
         lost.state = state(false, false, "ServerError");
-        assert_eq!(build(&facts(Some(&lost)), None).conditions[0].message, "The server said 404.");
+        assert_eq!(
+            build(&facts(Some(&lost)), None).conditions[0].message,
+            "The server said 404."
+        );
     }
 
     #[test]
@@ -380,9 +386,19 @@ mod tests {
         let known = record(state(true, false, "Synced"));
         let before = build(&facts(Some(&known)), None);
         let away = state(false, false, "DatabaseUnreachable");
-        let status = build(&Facts { unrecorded: Some(&away), ..facts(None) }, Some(&before));
+        let status = build(
+            &Facts {
+                unrecorded: Some(&away),
+                ..facts(None)
+            },
+            Some(&before),
+        );
         assert_eq!(status.last_handled_reconcile_at.as_deref(), Some("now"));
-        assert!(status.conditions[0].message.contains("are still served"), "{:?}", status.conditions[0]);
+        assert!(
+            status.conditions[0].message.contains("are still served"),
+            "{:?}",
+            status.conditions[0]
+        );
     }
 
     #[test]
