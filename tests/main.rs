@@ -1,8 +1,14 @@
 //! The integration tests: one binary, since linking is what costs. Run them by `make test`, which sets up what they need.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 mod architecture;
+mod catalog;
 mod cluster;
 mod folder;
 mod harness;

@@ -24,17 +24,18 @@ CREATE TABLE portolan_repositories (
     refused_reason            TEXT,
     refused_message           TEXT,
     refused_confirm           TEXT,
+    refused_given             TEXT,
     -- the requests for a resync that were met
     handled_resync_requests   BIGINT,
     handled_requested_at      TEXT,
     handled_flux_requested_at TEXT,
-    handled_last TEXT,
+    handled_last              TEXT,
     -- when it is synced: only to be shown
     schedule                  TEXT,
     last_attempt              TEXT,
     last_success              TEXT,
     ready                     BOOLEAN,
-    stalled BOOLEAN NOT NULL DEFAULT FALSE,
+    stalled                   BOOLEAN NOT NULL,
     reason                    TEXT NOT NULL,
     message                   TEXT NOT NULL,
     failures                  BIGINT NOT NULL,
@@ -47,6 +48,8 @@ CREATE TABLE portolan_repositories (
     repos_id                  BIGINT,
     repos_checksum            TEXT,
     repos_last_update         TEXT,
+    -- counts the writes: whoever has read an older row must not write over a newer one
+    revision                  BIGINT NOT NULL,
     PRIMARY KEY (namespace, name)
 );
 

@@ -169,7 +169,7 @@ impl ChartInfo {
         feed.finish()
     }
 
-    /// Whether an icon that was imported for `self` also is the one of a chart with the icon URL `url`.
+    /// Whether its icon was fetched.
     pub(super) fn has_imported_icon(&self) -> bool {
         self.raw_icon.is_some() && !self.icon.is_empty()
     }

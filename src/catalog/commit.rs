@@ -11,7 +11,7 @@
 //!
 //! Nothing of the network happens inside, and of the charts only one batch is in memory.
 
-use std::{collections::HashMap, fmt, io, iter};
+use std::{collections::HashMap, fmt, io};
 
 use futures::TryStreamExt;
 use jiff::Timestamp;
@@ -21,7 +21,7 @@ use super::{
     batch::{Batch, Change},
     chart::Fingerprint,
     engine::{Engine, Pools, Transaction, on_engine},
-    record,
+    history, record,
 };
 
 /// How many rows are deleted by one statement.
@@ -115,7 +115,7 @@ pub(super) async fn commit(
     } = commit;
     let name = record.name.clone();
     let mut tx = pools.begin().await?;
-    record::lock_and_identify(&mut tx, &name, expected_uid.as_deref()).await?;
+    record::lock_and_identify(&mut tx, &record, expected_uid.as_deref()).await?;
     let before = ReposRow::find(&mut tx, &name).await?;
     let repos = match &before {
         Some(row) => row.clone(),
@@ -137,7 +137,7 @@ pub(super) async fn commit(
     record::save(&mut tx, &record).await?;
     repos.remember(&mut tx, &name).await?;
     if let Some(entry) = entry {
-        record::add_history(&mut tx, &name, &entry).await?;
+        history::add(&mut tx, &name, &entry).await?;
     }
     tx.commit().await?;
     Ok(committed)
@@ -363,12 +363,6 @@ impl ReposRow {
 /// A time as Go's `time.String()` prints it in UTC, which is what Kubeapps stores in `repos.last_update`.
 fn go_time(time: Timestamp) -> String {
     time.strftime("%Y-%m-%d %H:%M:%S%.f +0000 UTC").to_string()
-}
-
-/// The rows of a commit that writes no chart.
-#[must_use]
-pub fn no_rows() -> iter::Empty<io::Result<ChartRow>> {
-    iter::empty()
 }
 
 #[cfg(test)]

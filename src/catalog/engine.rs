@@ -22,6 +22,10 @@ const BUSY: Duration = Duration::from_secs(5);
 
 const SQLITE_READERS: u32 = 4;
 
+/// How long a sync waits in this process for its turn to write into SQLite. It is long, since whole repositories may be before
+/// it; whoever has less time gives up earlier by itself.
+const TURN: Duration = Duration::from_secs(15 * 60);
+
 /// The same thing for either database.
 #[derive(Clone, Debug)]
 pub(super) enum Engine<S, P> {
@@ -66,7 +70,7 @@ impl Pools {
                 .create_if_missing(true)
                 .journal_mode(SqliteJournalMode::Wal)
                 .synchronous(SqliteSynchronous::Normal);
-            Some(sqlite_pool(1).connect_with(options).await?)
+            Some(sqlite_pool(1).acquire_timeout(TURN).connect_with(options).await?)
         } else {
             None
         };

@@ -279,9 +279,21 @@ impl fmt::Display for Advice {
     }
 }
 
+/// A handshake that fails comes as an error of the connection, with that of TLS inside.
+fn is_tls(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Tls(_) => true,
+        sqlx::Error::Io(error) => error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()),
+        _ => false,
+    }
+}
+
 fn advice(error: &sqlx::Error) -> Advice {
-    if matches!(error, sqlx::Error::Tls(_)) {
+    if is_tls(error) {
         return Advice("check sslmode and sslrootcert in --database-url, and the server's certificate");
+    }
+    if matches!(error, sqlx::Error::PoolTimedOut) {
+        return Advice("check that the database is up, or allow more connections; it is tried again");
     }
     Advice(match cause(error) {
         Cause::Away => "check that the database is up and that --database-url leads to it; it is tried again",

@@ -14,6 +14,7 @@ mod chart;
 mod commit;
 mod engine;
 mod error;
+mod history;
 mod identity;
 pub mod lock;
 pub mod read;
@@ -27,10 +28,11 @@ use tokio::sync::watch;
 
 pub use self::{
     chart::{ChartInfo, ChartRow, ChartVersion, Fingerprint, Maintainer, RepoRef},
-    commit::{Commit, Committed, Conclude, no_rows},
+    commit::{Commit, Committed, Conclude},
     error::Error,
+    history::{HISTORY_KEPT, HistoryEntry},
     identity::RepositoryName,
-    record::{Baseline, HISTORY_KEPT, Handled, HistoryEntry, Record, Refused, State},
+    record::{Baseline, Handled, Record, Refused, State},
     settings::{DEFAULT_POSTGRES_CONNECTIONS, Database, Login, Password, Settings, SettingsError},
 };
 use self::{
@@ -187,7 +189,8 @@ impl Catalog {
     /// Writes the record of an attempt that has no charts to write: nothing new, or a failure.
     ///
     /// # Errors
-    /// [`Error::Superseded`], and nothing is written, if the UID that is stored is not `expected_uid` (nothing: there is no record).
+    /// [`Error::Superseded`], and nothing is written, if the UID that is stored is not `expected_uid` (nothing: there is no
+    /// record), or if the record was written since `record` was read.
     pub async fn save(
         &self,
         record: &Record,
@@ -197,10 +200,10 @@ impl Catalog {
         self.must_be_writable()?;
         self.call("writing a repository", SHORT_DEADLINE, async {
             let mut tx = self.0.pools.begin().await?;
-            record::lock_and_identify(&mut tx, &record.name, expected_uid).await?;
+            record::lock_and_identify(&mut tx, record, expected_uid).await?;
             record::save(&mut tx, record).await?;
             if let Some(entry) = history {
-                record::add_history(&mut tx, &record.name, entry).await?;
+                history::add(&mut tx, &record.name, entry).await?;
             }
             tx.commit().await
         })
@@ -244,7 +247,7 @@ impl Catalog {
         self.call("removing a repository", COMMIT_DEADLINE, async {
             let mut tx = self.0.pools.begin().await?;
             record::lock(&mut tx, name).await?;
-            let stored = record::stored_uid(&mut tx, name).await?;
+            let stored = record::stored_identity(&mut tx, name).await?.map(|(uid, _)| uid);
             if let (Some(expected), Some(stored)) = (expected_uid, stored)
                 && expected != stored
             {

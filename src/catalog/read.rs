@@ -2,15 +2,15 @@
 //!
 //! All of it works on a database that Kubeapps alone has filled, and none of it waits for a sync that is being written.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
-use jiff::Timestamp;
 use sqlx::{FromRow, types::Json};
 
 use super::{
     Catalog, ChartInfo, Error, HistoryEntry, Record, RepositoryName,
     engine::{Engine, on_engine},
-    record::{time, unsigned},
+    history,
+    record::unsigned,
 };
 
 /// How many words a search looks at, and how many characters of each.
@@ -181,21 +181,8 @@ impl Catalog {
     /// # Errors
     /// When the database fails.
     pub async fn history(&self, name: &RepositoryName, limit: u32) -> Result<Vec<HistoryEntry>, Error> {
-        const SELECT: &str =
-            "SELECT started_at, duration_ms, result, reason, message, digest, charts, versions, added, changed,
-                removed, skipped
-            FROM portolan_syncs WHERE namespace = $1 AND name = $2 ORDER BY id DESC LIMIT $3";
-        let rows: Vec<HistoryRow> = self
-            .look("reading the history of a repository", async {
-                Ok(on_engine!(self.0.pools.reader(), pool => sqlx::query_as(SELECT)
-                    .bind(&name.namespace)
-                    .bind(&name.name)
-                    .bind(i64::from(limit))
-                    .fetch_all(pool)
-                    .await?))
-            })
-            .await?;
-        Ok(rows.into_iter().map(HistoryEntry::from).collect())
+        let newest = history::newest(&self.0.pools, name, limit);
+        self.look("reading the history of a repository", newest).await
     }
 }
 
@@ -305,41 +292,6 @@ impl From<HitRow> for Hit {
             version: row.version,
             app_version: row.app_version,
             description: row.description,
-        }
-    }
-}
-
-#[derive(FromRow)]
-struct HistoryRow {
-    started_at: String,
-    duration_ms: i64,
-    result: String,
-    reason: String,
-    message: String,
-    digest: String,
-    charts: i64,
-    versions: i64,
-    added: i64,
-    changed: i64,
-    removed: i64,
-    skipped: i64,
-}
-
-impl From<HistoryRow> for HistoryEntry {
-    fn from(row: HistoryRow) -> Self {
-        Self {
-            started_at: time(Some(&row.started_at)).unwrap_or(Timestamp::UNIX_EPOCH),
-            duration: Duration::from_millis(unsigned(row.duration_ms)),
-            result: row.result,
-            reason: row.reason,
-            message: row.message,
-            digest: row.digest,
-            charts: unsigned(row.charts),
-            versions: unsigned(row.versions),
-            added: unsigned(row.added),
-            changed: unsigned(row.changed),
-            removed: unsigned(row.removed),
-            skipped: unsigned(row.skipped),
         }
     }
 }

@@ -1,6 +1,6 @@
-//! What is remembered of a repository beside its charts: `portolan_repositories`, one row each, and the history in `portolan_syncs`.
+//! What is remembered of a repository beside its charts: `portolan_repositories`, one row each.
 
-use std::{borrow::Cow, time::Duration};
+use std::borrow::Cow;
 
 use jiff::Timestamp;
 use sqlx::FromRow;
@@ -9,9 +9,6 @@ use super::{
     Error, RepositoryName,
     engine::{Engine, Transaction, on_engine},
 };
-
-/// How many syncs of a repository its history keeps.
-pub const HISTORY_KEPT: i64 = 50;
 
 /// All that decisions about a repository rest on. The database decides; the status of the object only shows.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -50,10 +47,12 @@ pub struct Record {
     pub state: State,
     /// The summary of the last sync, as the object's status has it.
     pub last_sync: Option<serde_json::Value>,
-    /// Folders only: a hash of the spec.
+    /// A hash of the spec that was tried last: another one is a request for a sync.
     pub spec_hash: Option<String>,
     /// Folders only: rises with the hash of the spec.
     pub generation: i64,
+    /// Read only: counts the writes of this record. One that was read is written only if nobody has written it since.
+    pub revision: Option<i64>,
     /// Read only: Kubeapps' row of this repository is still as we wrote it. If it isn't, somebody else has been at the charts: then
     /// validators don't count, and all rows are to be compared.
     pub trusted: bool,
@@ -85,6 +84,8 @@ pub struct Refused {
     pub message: String,
     /// The digest by which a user lets it in all the same; only for an index that has shrunk.
     pub confirm: Option<String>,
+    /// What the refusal rests on beside the body, as one text: with another it may not be refused.
+    pub given: String,
 }
 
 /// The value handled last of each way to ask for a resync.
@@ -115,35 +116,6 @@ pub struct State {
     pub failures: u32,
 }
 
-/// One sync as the history keeps it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HistoryEntry {
-    /// When it began.
-    pub started_at: Timestamp,
-    /// How long it took; kept in milliseconds.
-    pub duration: Duration,
-    /// `Succeeded`, `Failed` or `Stalled`.
-    pub result: String,
-    /// The condition's reason.
-    pub reason: String,
-    /// The condition's message.
-    pub message: String,
-    /// SHA-256 of the index's body, in hex; empty where none was read.
-    pub digest: String,
-    /// Charts stored after it.
-    pub charts: u64,
-    /// Versions stored after it.
-    pub versions: u64,
-    /// Charts that were new.
-    pub added: u64,
-    /// Charts that were written anew.
-    pub changed: u64,
-    /// Charts that went.
-    pub removed: u64,
-    /// Entries that were skipped.
-    pub skipped: u64,
-}
-
 impl Record {
     /// A record of a repository of which nothing is known yet.
     pub fn new(name: RepositoryName, uid: impl Into<String>) -> Self {
@@ -162,9 +134,9 @@ macro_rules! select_records {
         concat!(
             "SELECT p.namespace, p.name, p.uid, p.origin, p.url, p.kind, p.change_key, p.etag, p.last_modified, p.index_digest,
                 p.baseline_names, p.baseline_versions, p.refused_etag, p.refused_last_modified, p.refused_digest,
-                p.refused_reason, p.refused_message, p.refused_confirm, p.handled_resync_requests, p.handled_requested_at,
+                p.refused_reason, p.refused_message, p.refused_confirm, p.refused_given, p.handled_resync_requests, p.handled_requested_at,
                 p.handled_flux_requested_at, p.handled_last, p.schedule, p.last_attempt, p.last_success, p.ready, p.stalled, p.reason, p.message, p.failures,
-                p.last_sync, p.spec_hash, p.generation,
+                p.last_sync, p.spec_hash, p.generation, p.revision,
                 coalesce(r.id = p.repos_id AND r.checksum = p.repos_checksum AND r.last_update = p.repos_last_update, FALSE)
                     AS trusted,
                 (SELECT count(*) FROM charts c WHERE c.repo_name = p.name AND c.repo_namespace = p.namespace) AS charts
@@ -201,6 +173,7 @@ pub(super) struct RecordRow {
     refused_reason: Option<String>,
     refused_message: Option<String>,
     refused_confirm: Option<String>,
+    refused_given: Option<String>,
     handled_resync_requests: Option<i64>,
     handled_requested_at: Option<String>,
     handled_flux_requested_at: Option<String>,
@@ -216,6 +189,7 @@ pub(super) struct RecordRow {
     last_sync: Option<String>,
     spec_hash: Option<String>,
     generation: i64,
+    revision: i64,
     trusted: bool,
     charts: i64,
 }
@@ -246,6 +220,7 @@ impl From<RecordRow> for Record {
                 reason,
                 message: row.refused_message.unwrap_or_default(),
                 confirm: row.refused_confirm,
+                given: row.refused_given.unwrap_or_default(),
             }),
             handled: Handled {
                 resync_requests: row.handled_resync_requests,
@@ -266,6 +241,7 @@ impl From<RecordRow> for Record {
             last_sync: row.last_sync.and_then(|text| serde_json::from_str(&text).ok()),
             spec_hash: row.spec_hash,
             generation: row.generation,
+            revision: Some(row.revision),
             trusted: row.trusted,
             charts: unsigned(row.charts),
         }
@@ -288,7 +264,7 @@ pub(super) fn signed(count: u64) -> i64 {
 }
 
 /// A text that Postgres takes: it can't store NUL, and a message made from hostile input may hold one.
-fn storable(text: &str) -> Cow<'_, str> {
+pub(super) fn storable(text: &str) -> Cow<'_, str> {
     if text.contains('\0') {
         Cow::Owned(text.replace('\0', ""))
     } else {
@@ -300,31 +276,42 @@ fn maybe(text: Option<&String>) -> Option<Cow<'_, str>> {
     text.map(|text| storable(text))
 }
 
-/// What is stored of a repository's identity.
-pub(super) async fn stored_uid(tx: &mut Transaction, name: &RepositoryName) -> Result<Option<String>, Error> {
-    Ok(
-        on_engine!(tx, tx => sqlx::query_scalar("SELECT uid FROM portolan_repositories WHERE namespace = $1 AND name = $2")
+/// What is stored of a repository's identity: the UID, and how often the record was written.
+pub(super) async fn stored_identity(
+    tx: &mut Transaction,
+    name: &RepositoryName,
+) -> Result<Option<(String, i64)>, Error> {
+    const SELECT: &str = "SELECT uid, revision FROM portolan_repositories WHERE namespace = $1 AND name = $2";
+    Ok(on_engine!(tx, tx => sqlx::query_as(SELECT)
         .bind(&name.namespace)
         .bind(&name.name)
         .fetch_optional(&mut **tx)
-        .await?),
-    )
+        .await?))
 }
 
-/// Takes the repository's lock until the transaction ends, and makes sure that it still is the one that the work began with.
+/// Takes the repository's lock until the transaction ends, and makes sure that it still is the one that the work began with,
+/// and that nobody has written `record` since it was read.
 ///
 /// On SQLite the transaction itself is the lock: there is only one that writes.
 pub(super) async fn lock_and_identify(
     tx: &mut Transaction,
-    name: &RepositoryName,
+    record: &Record,
     expected_uid: Option<&str>,
 ) -> Result<(), Error> {
-    lock(tx, name).await?;
-    if stored_uid(tx, name).await?.as_deref() == expected_uid {
+    lock(tx, &record.name).await?;
+    let stored = stored_identity(tx, &record.name).await?;
+    let is_same = match (&stored, expected_uid) {
+        (None, None) => true,
+        (Some((uid, revision)), Some(expected)) => {
+            uid == expected && record.revision.is_none_or(|read| read == *revision)
+        }
+        _ => false,
+    };
+    if is_same {
         Ok(())
     } else {
         Err(Error::Superseded {
-            repository: name.clone(),
+            repository: record.name.clone(),
         })
     }
 }
@@ -345,9 +332,9 @@ const UPSERT: &str = "INSERT INTO portolan_repositories (namespace, name, uid, o
         index_digest, baseline_names, baseline_versions, refused_etag, refused_last_modified, refused_digest, refused_reason,
         refused_message, handled_resync_requests, handled_requested_at, handled_flux_requested_at, last_attempt, last_success,
         ready, reason, message, failures, last_sync, spec_hash, generation, stalled, refused_confirm, handled_last,
-        schedule)
+        refused_given, schedule, revision)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25,
-        $26, $27, $28, $29, $30, $31, $32, $33)
+        $26, $27, $28, $29, $30, $31, $32, $33, $34, 1)
     ON CONFLICT (namespace, name) DO UPDATE SET uid = excluded.uid, origin = excluded.origin, url = excluded.url,
         kind = excluded.kind, change_key = excluded.change_key, etag = excluded.etag, last_modified = excluded.last_modified,
         index_digest = excluded.index_digest, baseline_names = excluded.baseline_names,
@@ -359,7 +346,8 @@ const UPSERT: &str = "INSERT INTO portolan_repositories (namespace, name, uid, o
         last_success = excluded.last_success, ready = excluded.ready, reason = excluded.reason, message = excluded.message,
         failures = excluded.failures, last_sync = excluded.last_sync, spec_hash = excluded.spec_hash,
         generation = excluded.generation, stalled = excluded.stalled, refused_confirm = excluded.refused_confirm,
-        handled_last = excluded.handled_last, schedule = excluded.schedule";
+        handled_last = excluded.handled_last, refused_given = excluded.refused_given, schedule = excluded.schedule,
+        revision = portolan_repositories.revision + 1";
 
 /// Writes the record.
 pub(super) async fn save(tx: &mut Transaction, record: &Record) -> Result<(), Error> {
@@ -399,47 +387,8 @@ pub(super) async fn save(tx: &mut Transaction, record: &Record) -> Result<(), Er
             .bind(record.state.stalled)
             .bind(maybe(refused.and_then(|refused| refused.confirm.as_ref())))
             .bind(maybe(record.handled.last.as_ref()))
+            .bind(refused.map(|refused| storable(&refused.given)))
             .bind(maybe(record.schedule.as_ref()))
-            .execute(&mut **tx)
-            .await?;
-    });
-    Ok(())
-}
-
-/// Adds one sync to the history, and drops those beyond the newest [`HISTORY_KEPT`].
-pub(super) async fn add_history(
-    tx: &mut Transaction,
-    name: &RepositoryName,
-    entry: &HistoryEntry,
-) -> Result<(), Error> {
-    const INSERT: &str =
-        "INSERT INTO portolan_syncs (namespace, name, started_at, duration_ms, result, reason, message, digest,
-            charts, versions, added, changed, removed, skipped)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
-    const PRUNE: &str = "DELETE FROM portolan_syncs WHERE namespace = $1 AND name = $2 AND id NOT IN
-        (SELECT id FROM portolan_syncs WHERE namespace = $1 AND name = $2 ORDER BY id DESC LIMIT $3)";
-    on_engine!(tx, tx => {
-        sqlx::query(INSERT)
-            .bind(&name.namespace)
-            .bind(&name.name)
-            .bind(entry.started_at.to_string())
-            .bind(i64::try_from(entry.duration.as_millis()).unwrap_or(i64::MAX))
-            .bind(storable(&entry.result))
-            .bind(storable(&entry.reason))
-            .bind(storable(&entry.message))
-            .bind(storable(&entry.digest))
-            .bind(signed(entry.charts))
-            .bind(signed(entry.versions))
-            .bind(signed(entry.added))
-            .bind(signed(entry.changed))
-            .bind(signed(entry.removed))
-            .bind(signed(entry.skipped))
-            .execute(&mut **tx)
-            .await?;
-        sqlx::query(PRUNE)
-            .bind(&name.namespace)
-            .bind(&name.name)
-            .bind(HISTORY_KEPT)
             .execute(&mut **tx)
             .await?;
     });

@@ -197,6 +197,7 @@ async fn make_kubeapps(tx: &mut Transaction) -> Result<(), Error> {
     Ok(())
 }
 
+/// `run_direct` is `run` for a connection at hand: of `run`, the compiler can't see that it may be sent between threads.
 async fn migrate(tx: &mut Transaction) -> Result<(), Error> {
     match tx {
         Engine::Sqlite(tx) => {

@@ -177,7 +177,9 @@ impl Run<'_> {
         let declaration = &self.attempt.declaration;
         let limits = limits(declaration, &self.tools.fetch_limits);
         match locate(&declaration.url, declaration.manifest.as_deref(), &self.tools.files)? {
-            Location::File(path) => Ok(Fetched::Body(fetch::read_file(&path, self.tools.spool_dir.as_deref(), &limits).await?)),
+            Location::File(path) => Ok(Fetched::Body(
+                fetch::read_file(&path, self.tools.spool_dir.as_deref(), &limits).await?,
+            )),
             Location::Web(url) => {
                 let validators = match (self.attempt.mode, refused, &self.attempt.previous) {
                     (Mode::Complete, _, _) | (_, None, None) => None,
@@ -239,6 +241,7 @@ impl Run<'_> {
                 reason: error.reason().to_owned(),
                 message: error.to_string(),
                 confirm: None,
+                given: String::new(),
             }),
         })
     }
@@ -259,6 +262,7 @@ impl Run<'_> {
                 reason: super::SHRINK_REFUSED.to_owned(),
                 message: shrunk.to_string(),
                 confirm: Some(shrunk.digest().to_owned()),
+                given: String::new(),
             }),
         }
     }

@@ -45,7 +45,8 @@ impl World {
 
     /// Starts Portolan over this namespace, with an administrator's rights.
     pub async fn portolan(&self, database_url: &str, more: &[&str]) -> Portolan {
-        self.portolan_with(&control_plane().await.kubeconfig(), database_url, more).await
+        self.portolan_with(&control_plane().await.kubeconfig(), database_url, more)
+            .await
     }
 
     /// Starts Portolan over this namespace with the rights of a kubeconfig, and waits until it is ready.
@@ -57,20 +58,28 @@ impl World {
 
     /// The command that [`World::portolan_with`] starts.
     pub fn command(&self, kubeconfig: &Path, database_url: &str, more: &[&str]) -> std::process::Command {
-        let mut command = command(["run", "--watch-namespace", &self.namespace, "--database-url", database_url]);
+        let mut command = command([
+            "run",
+            "--watch-namespace",
+            &self.namespace,
+            "--database-url",
+            database_url,
+        ]);
         command.arg("--kubeconfig").arg(kubeconfig).args(more);
         command
     }
 
     /// Serves an index for the repository `name`, and gives the repository's URL.
     pub fn serve(&self, name: &str, index: impl AsRef<str>) -> String {
-        self.server.serve(&format!("/{name}/index.yaml"), Page::new(index.as_ref().to_owned()));
+        self.server
+            .serve(&format!("/{name}/index.yaml"), Page::new(index.as_ref().to_owned()));
         self.server.url(&format!("/{name}"))
     }
 
     /// Declares a repository of type helm.
     pub async fn declare(&self, name: &str, url: &str) -> AppRepository {
-        self.declare_with(name, json!({ "spec": { "type": "helm", "url": url } })).await
+        self.declare_with(name, json!({ "spec": { "type": "helm", "url": url } }))
+            .await
     }
 
     /// Declares a repository with the given spec and metadata.
@@ -83,7 +92,10 @@ impl World {
     }
 
     pub async fn edit(&self, name: &str, patch: Value) -> AppRepository {
-        self.repositories.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap()
+        self.repositories
+            .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .unwrap()
     }
 
     /// Starts a deletion and does not wait for its end.
@@ -92,9 +104,11 @@ impl World {
     }
 
     pub async fn gone(&self, name: &str) {
-        eventually(SOON, "the object to be gone", async || match self.repositories.get_opt(name).await.unwrap() {
-            None => Ok(()),
-            Some(object) => Err(format!("{:?}", object.metadata)),
+        eventually(SOON, "the object to be gone", async || {
+            match self.repositories.get_opt(name).await.unwrap() {
+                None => Ok(()),
+                Some(object) => Err(format!("{:?}", object.metadata)),
+            }
         })
         .await;
     }
@@ -103,7 +117,11 @@ impl World {
     pub async fn until(&self, name: &str, what: &str, fits: impl Fn(&AppRepository) -> bool) -> AppRepository {
         eventually(SOON, what, async || {
             let object = self.repositories.get(name).await.map_err(|error| error.to_string())?;
-            if fits(&object) { Ok(object) } else { Err(serde_json::to_string(&object.status).unwrap()) }
+            if fits(&object) {
+                Ok(object)
+            } else {
+                Err(serde_json::to_string(&object.status).unwrap())
+            }
         })
         .await
     }
@@ -127,7 +145,8 @@ impl World {
     pub async fn events(&self, name: &str) -> Vec<(String, String)> {
         let events: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
         let list = events.list(&ListParams::default()).await.unwrap();
-        let about = |event: &Event| event.regarding.as_ref().and_then(|object| object.name.clone()) == Some(name.to_owned());
+        let about =
+            |event: &Event| event.regarding.as_ref().and_then(|object| object.name.clone()) == Some(name.to_owned());
         list.items
             .into_iter()
             .filter(about)
@@ -139,7 +158,10 @@ impl World {
     pub async fn event(&self, name: &str, reason: &str) -> String {
         eventually(SOON, &format!("an event {reason}"), async || {
             let events = self.events(name).await;
-            let found = events.iter().find(|(seen, _)| seen == reason).map(|(_, note)| note.clone());
+            let found = events
+                .iter()
+                .find(|(seen, _)| seen == reason)
+                .map(|(_, note)| note.clone());
             found.ok_or_else(|| format!("{events:?}"))
         })
         .await
@@ -148,19 +170,28 @@ impl World {
 
 /// Whether the status is about the spec as it stands.
 pub fn is_current(object: &AppRepository) -> bool {
-    object.status.as_ref().is_some_and(|status| status.observed_generation == object.metadata.generation)
+    object
+        .status
+        .as_ref()
+        .is_some_and(|status| status.observed_generation == object.metadata.generation)
 }
 
 /// Status and reason of a condition.
 pub fn condition<'a>(object: &'a AppRepository, type_: &str) -> Option<(&'a str, &'a str)> {
     let conditions = &object.status.as_ref()?.conditions;
-    conditions.iter().find(|c| c.type_ == type_).map(|c| (c.status.as_str(), c.reason.as_str()))
+    conditions
+        .iter()
+        .find(|c| c.type_ == type_)
+        .map(|c| (c.status.as_str(), c.reason.as_str()))
 }
 
 /// The message of Ready.
 pub fn message(object: &AppRepository) -> String {
     let conditions = object.status.iter().flat_map(|status| &status.conditions);
-    conditions.filter(|c| c.type_ == "Ready").map(|c| c.message.clone()).collect()
+    conditions
+        .filter(|c| c.type_ == "Ready")
+        .map(|c| c.message.clone())
+        .collect()
 }
 
 /// Names of the finalizers.

@@ -21,7 +21,9 @@ async fn charts(pool: &PgPool, namespace: &str) -> Vec<(String, Vec<String>)> {
             .unwrap();
     let versions = |info: &serde_json::Value| {
         let versions = info["chartVersions"].as_array().unwrap().iter();
-        versions.map(|version| version["version"].as_str().unwrap().to_owned()).collect()
+        versions
+            .map(|version| version["version"].as_str().unwrap().to_owned())
+            .collect()
     };
     rows.iter().map(|(id, info)| (id.clone(), versions(info))).collect()
 }
@@ -30,7 +32,10 @@ async fn until_charts(pool: &PgPool, namespace: &str, wanted: &[(&str, &[&str])]
     eventually(super::SOON, &format!("the charts {wanted:?}"), async || {
         let found = charts(pool, namespace).await;
         let is_wanted = found.len() == wanted.len()
-            && found.iter().zip(wanted).all(|((id, versions), (wanted_id, wanted))| id == wanted_id && versions == wanted);
+            && found
+                .iter()
+                .zip(wanted)
+                .all(|((id, versions), (wanted_id, wanted))| id == wanted_id && versions == wanted);
         if is_wanted { Ok(()) } else { Err(format!("{found:?}")) }
     })
     .await;
@@ -49,18 +54,46 @@ async fn a_repository_is_followed_from_its_declaration_to_its_deletion() {
     let declared = Instant::now();
     world.declare("stable", &url).await;
     let object = world.until_ready("stable").await;
-    assert!(declared.elapsed() < Duration::from_secs(5), "Ready took {:?}", declared.elapsed());
-    assert_eq!(finalizers(&object), ["apprepositories.kubeapps.com/apprepo-cleanup-finalizer"]);
+    assert!(
+        declared.elapsed() < Duration::from_secs(5),
+        "Ready took {:?}",
+        declared.elapsed()
+    );
+    assert_eq!(
+        finalizers(&object),
+        ["apprepositories.kubeapps.com/apprepo-cleanup-finalizer"]
+    );
     assert_eq!(message(&object), "1 version in 1 chart.");
     until_charts(&pool, namespace, &[("stable/web", &["1.0.0"])]).await;
     world.event("stable", "SyncSucceeded").await;
 
     // As a user sees it.
     let control_plane = control_plane().await;
-    let wait = ["wait", "--for=condition=Ready", "apprepository/stable", "-n", namespace, "--timeout=10s"];
+    let wait = [
+        "wait",
+        "--for=condition=Ready",
+        "apprepository/stable",
+        "-n",
+        namespace,
+        "--timeout=10s",
+    ];
     assert!(control_plane.kubectl(&wait).await.contains("condition met"));
-    let table = control_plane.kubectl(&["get", "apprepositories", "-n", namespace]).await;
-    for column in ["NAME", "TYPE", "URL", "READY", "SUSPENDED", "CHARTS", "LAST SYNC", "AGE", "stable", "helm", "True"] {
+    let table = control_plane
+        .kubectl(&["get", "apprepositories", "-n", namespace])
+        .await;
+    for column in [
+        "NAME",
+        "TYPE",
+        "URL",
+        "READY",
+        "SUSPENDED",
+        "CHARTS",
+        "LAST SYNC",
+        "AGE",
+        "stable",
+        "helm",
+        "True",
+    ] {
         assert!(table.contains(column), "{column} is missing in\n{table}");
     }
 
@@ -81,46 +114,81 @@ async fn a_repository_is_followed_from_its_declaration_to_its_deletion() {
     assert_eq!(object.status.unwrap().last_handled_reconcile_at.as_deref(), Some("two"));
 
     // The interval fires by itself.
-    world.edit("stable", json!({ "spec": { "interval": "* * * * * *" } })).await;
+    world
+        .edit("stable", json!({ "spec": { "interval": "* * * * * *" } }))
+        .await;
     world.until_ready("stable").await;
     world.serve("stable", index(&[("web", &["2.0.0"]), ("worker", &["0.1.0"])]));
-    until_charts(&pool, namespace, &[("stable/web", &["2.0.0"]), ("stable/worker", &["0.1.0"])]).await;
+    until_charts(
+        &pool,
+        namespace,
+        &[("stable/web", &["2.0.0"]), ("stable/worker", &["0.1.0"])],
+    )
+    .await;
 
     // Suspended: nothing is fetched, and what was asked for meanwhile is done on resume.
-    world.edit("stable", json!({ "spec": { "suspend": true, "interval": "@daily" } })).await;
-    world.until("stable", "the status to say suspended", |object| {
-        object.status.as_ref().is_some_and(|status| status.suspended == Some(true))
-    })
-    .await;
+    world
+        .edit("stable", json!({ "spec": { "suspend": true, "interval": "@daily" } }))
+        .await;
+    world
+        .until("stable", "the status to say suspended", |object| {
+            object
+                .status
+                .as_ref()
+                .is_some_and(|status| status.suspended == Some(true))
+        })
+        .await;
     let requests = world.server.seen("/stable/index.yaml").len();
     world.serve("stable", index(&[("web", &["3.0.0"]), ("worker", &["0.1.0"])]));
     world.edit("stable", json!({ "spec": { "resyncRequests": 2 } })).await;
     world.until("stable", "the request to be seen", super::is_current).await;
     assert_eq!(world.server.seen("/stable/index.yaml").len(), requests);
     world.edit("stable", json!({ "spec": { "suspend": null } })).await;
-    until_charts(&pool, namespace, &[("stable/web", &["3.0.0"]), ("stable/worker", &["0.1.0"])]).await;
+    until_charts(
+        &pool,
+        namespace,
+        &[("stable/web", &["3.0.0"]), ("stable/worker", &["0.1.0"])],
+    )
+    .await;
 
     // A bad index is refused with its cause, and its charts stay.
     world.serve("stable", "<<<<<<< HEAD\nentries: {}\n");
     world.edit("stable", json!({ "spec": { "resyncRequests": 3 } })).await;
-    let object = world.until("stable", "the index to be refused", |object| condition(object, "Stalled").is_some()).await;
+    let object = world
+        .until("stable", "the index to be refused", |object| {
+            condition(object, "Stalled").is_some()
+        })
+        .await;
     assert_eq!(condition(&object, "Ready").unwrap().0, "False");
     assert!(message(&object).contains("are still served"), "{}", message(&object));
     world.event("stable", "SyncStalled").await;
-    until_charts(&pool, namespace, &[("stable/web", &["3.0.0"]), ("stable/worker", &["0.1.0"])]).await;
+    until_charts(
+        &pool,
+        namespace,
+        &[("stable/web", &["3.0.0"]), ("stable/worker", &["0.1.0"])],
+    )
+    .await;
 
     // Repaired.
     world.serve("stable", index(&[("web", &["3.1.0"]), ("worker", &["0.1.0"])]));
     world.edit("stable", json!({ "spec": { "resyncRequests": 4 } })).await;
     let object = world.until_ready("stable").await;
     assert_eq!(condition(&object, "Stalled"), None);
-    until_charts(&pool, namespace, &[("stable/web", &["3.1.0"]), ("stable/worker", &["0.1.0"])]).await;
+    until_charts(
+        &pool,
+        namespace,
+        &[("stable/web", &["3.1.0"]), ("stable/worker", &["0.1.0"])],
+    )
+    .await;
 
     // Deleted: the rows go before the object does.
     world.delete("stable").await;
     world.gone("stable").await;
     assert!(charts(&pool, namespace).await.is_empty());
-    let left: i64 = sqlx::query_scalar("SELECT count(*) FROM repos").fetch_one(&pool).await.unwrap();
+    let left: i64 = sqlx::query_scalar("SELECT count(*) FROM repos")
+        .fetch_one(&pool)
+        .await
+        .unwrap();
     assert_eq!(left, 0);
 }
 
@@ -135,7 +203,10 @@ async fn a_failure_that_may_pass_is_retried_until_it_has() {
     let object = world.until("stable", "the failure to show", |object| {
         condition(object, "Reconciling").is_some_and(|(_, reason)| reason == "Retrying")
     });
-    assert_eq!(condition(&object.await, "Ready").map(|(status, _)| status), Some("False"));
+    assert_eq!(
+        condition(&object.await, "Ready").map(|(status, _)| status),
+        Some("False")
+    );
     world.until_ready("stable").await;
     world.event("stable", "SyncFailed").await;
     world.event("stable", "SyncSucceeded").await;

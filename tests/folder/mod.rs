@@ -21,7 +21,10 @@ impl World {
     async fn new() -> Self {
         let folder = ScratchFolder::new("folder");
         std::fs::create_dir(folder.join("manifests")).unwrap();
-        Self { folder, server: ChartServer::start().await }
+        Self {
+            folder,
+            server: ChartServer::start().await,
+        }
     }
 
     fn database_url(&self) -> String {
@@ -82,21 +85,31 @@ impl World {
         eventually(SOON, &format!("version {version} of {name}/web"), async || {
             let output = portolan::run(self.command(&["show", &format!("{name}/web"), "-o", "json"])).await;
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            if text.contains(&format!("\"{version}\"")) { Ok(()) } else { Err(text) }
+            if text.contains(&format!("\"{version}\"")) {
+                Ok(())
+            } else {
+                Err(text)
+            }
         })
         .await;
     }
 }
 
 fn manifest(name: &str, url: &str, more: &str) -> String {
-    format!("apiVersion: kubeapps.com/v1alpha1\nkind: AppRepository\nmetadata:\n  name: {name}\nspec:\n  type: helm\n  url: {url}\n{more}")
+    format!(
+        "apiVersion: kubeapps.com/v1alpha1\nkind: AppRepository\nmetadata:\n  name: {name}\nspec:\n  type: helm\n  url: {url}\n{more}"
+    )
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_folder_is_followed_from_a_manifest_to_its_removal() {
     let world = World::new().await;
     let (first, second) = (world.serve("first", &["1.0.0"]), world.serve("second", &["1.0.0"]));
-    let both = format!("{}---\n{}", manifest("first", &first, ""), manifest("second", &second, ""));
+    let both = format!(
+        "{}---\n{}",
+        manifest("first", &first, ""),
+        manifest("second", &second, "")
+    );
     world.write("deep/er/repositories.yaml", &both);
     let portolan = world.run(&["--min-interval=1s"]).await;
 
@@ -113,28 +126,43 @@ async fn a_folder_is_followed_from_a_manifest_to_its_removal() {
     // A change of the spec, and an interval that fires.
     world.serve("second", &["1.2.0"]);
     let every_second = manifest("second", &second, "  interval: \"* * * * * *\"\n");
-    world.write("deep/er/repositories.yaml", format!("{}---\n{every_second}", manifest("first", &first, "")));
+    world.write(
+        "deep/er/repositories.yaml",
+        format!("{}---\n{every_second}", manifest("first", &first, "")),
+    );
     world.until_newest("second", "1.2.0").await;
     world.serve("second", &["1.3.0"]);
     world.until_newest("second", "1.3.0").await;
 
     // A file that is half written keeps the last good state, and says so.
-    world.write("deep/er/repositories.yaml", "apiVersion: kubeapps.com/v1alpha1\nkind: [AppRepo");
+    world.write(
+        "deep/er/repositories.yaml",
+        "apiVersion: kubeapps.com/v1alpha1\nkind: [AppRepo",
+    );
     portolan.line_with("repositories.yaml", SOON).await;
     world.serve("second", &["1.4.0"]);
     world.until_newest("second", "1.4.0").await;
 
     // Bad index, repair.
     world.server.break_path("/second/index.yaml", Fault::html());
-    let broken = world.until_status("second", "the failure to show", |status| status["ready"] == Value::Bool(false)).await;
+    let broken = world
+        .until_status("second", "the failure to show", |status| {
+            status["ready"] == Value::Bool(false)
+        })
+        .await;
     assert!(broken.to_string().contains("NotAnIndex"), "{broken}");
     world.until_newest("second", "1.4.0").await;
     world.server.repair("/second/index.yaml");
-    world.until_status("second", "it to recover", |status| status["ready"] == Value::Bool(true)).await;
+    world
+        .until_status("second", "it to recover", |status| status["ready"] == Value::Bool(true))
+        .await;
 
     // A document that is gone is a deletion.
     world.write("deep/er/repositories.yaml", &every_second);
-    eventually(SOON, "the rows of the first to go", async || world.status("first").await.is_none().then_some(())).await;
+    eventually(SOON, "the rows of the first to go", async || {
+        world.status("first").await.is_none().then_some(())
+    })
+    .await;
     assert!(world.status("second").await.is_some());
 }
 
@@ -153,7 +181,10 @@ async fn a_manifest_removed_while_portolan_was_down_is_cleaned_up_at_start() {
 
     std::fs::remove_file(world.folder.join("manifests/removed.yaml")).unwrap();
     let _portolan = world.run(&[]).await;
-    eventually(SOON, "the rows to go", async || world.status("removed").await.is_none().then_some(())).await;
+    eventually(SOON, "the rows to go", async || {
+        world.status("removed").await.is_none().then_some(())
+    })
+    .await;
     assert!(world.status("kept").await.is_some());
 }
 
@@ -164,7 +195,12 @@ async fn run_once_syncs_all_that_is_declared_and_tells_by_its_exit_code() {
     world.write("good.yaml", manifest("good", &url, ""));
     let once = ["run", "--once", "--manifests", &world.manifests()];
     let output = portolan::run(world.command(&once)).await;
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     assert!(world.status("good").await.is_some());
 
     world.write("bad.yaml", manifest("bad", &world.server.url("/nowhere"), ""));
@@ -179,11 +215,34 @@ async fn the_examples_work_with_no_network() {
     let folder = ScratchFolder::new("examples");
     let database = format!("sqlite://{}", folder.join("portolan.db").display());
     let examples = crate::support::project("examples").display().to_string();
-    let output =
-        portolan::run(command(["run", "--once", "--manifests", &examples, "--database-url", &database])).await;
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = portolan::run(command([
+        "run",
+        "--once",
+        "--manifests",
+        &examples,
+        "--database-url",
+        &database,
+    ]))
+    .await;
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let found = portolan::run(command(["search", "tides", "--database-url", &database])).await;
     assert!(String::from_utf8_lossy(&found.stdout).contains("tide-table"));
-    let all = portolan::run(command(["search", "--database-url", &database, "-o", "json", "example"])).await;
-    assert!(!String::from_utf8_lossy(&all.stdout).contains("barge"), "a chart whose newest version is deprecated is left out");
+    let all = portolan::run(command([
+        "search",
+        "--database-url",
+        &database,
+        "-o",
+        "json",
+        "example",
+    ]))
+    .await;
+    assert!(
+        !String::from_utf8_lossy(&all.stdout).contains("barge"),
+        "a chart whose newest version is deprecated is left out"
+    );
 }

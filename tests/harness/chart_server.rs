@@ -25,12 +25,21 @@ async fn its_own_etag_is_answered_with_304_until_the_page_changes() {
     assert_eq!(first.status(), StatusCode::OK);
     let tag = first.headers()[header::ETAG].clone();
 
-    let asked = || client().get(server.url(INDEX)).header(header::IF_NONE_MATCH, &tag).send();
+    let asked = || {
+        client()
+            .get(server.url(INDEX))
+            .header(header::IF_NONE_MATCH, &tag)
+            .send()
+    };
     assert_eq!(asked().await.unwrap().status(), StatusCode::NOT_MODIFIED);
     server.serve(INDEX, Page::new("apiVersion: v1\nentries: {a: []}\n"));
     assert_eq!(asked().await.unwrap().status(), StatusCode::OK);
 
-    let conditional: Vec<bool> = server.seen(INDEX).iter().map(|request| request.is_conditional()).collect();
+    let conditional: Vec<bool> = server
+        .seen(INDEX)
+        .iter()
+        .map(|request| request.is_conditional())
+        .collect();
     assert_eq!(conditional, [false, true, true]);
     assert_eq!(server.seen(INDEX)[1].status, Some(StatusCode::NOT_MODIFIED));
 }
@@ -39,14 +48,35 @@ async fn its_own_etag_is_answered_with_304_until_the_page_changes() {
 async fn a_date_counts_where_there_is_no_etag() {
     let server = server_with_index().await;
     let date = "Wed, 21 Oct 2015 07:28:00 GMT";
-    server.serve(INDEX, Page::new("x").without_etag().last_modified(date).content_type("text/plain"));
-    let answer = client().get(server.url(INDEX)).header(header::IF_MODIFIED_SINCE, date).send().await.unwrap();
+    server.serve(
+        INDEX,
+        Page::new("x")
+            .without_etag()
+            .last_modified(date)
+            .content_type("text/plain"),
+    );
+    let answer = client()
+        .get(server.url(INDEX))
+        .header(header::IF_MODIFIED_SINCE, date)
+        .send()
+        .await
+        .unwrap();
     assert_eq!(answer.status(), StatusCode::NOT_MODIFIED);
-    let answer = client().get(server.url(INDEX)).header(header::IF_NONE_MATCH, "\"x\"").send().await.unwrap();
+    let answer = client()
+        .get(server.url(INDEX))
+        .header(header::IF_NONE_MATCH, "\"x\"")
+        .send()
+        .await
+        .unwrap();
     assert_eq!(answer.status(), StatusCode::OK);
     assert_eq!(answer.headers()[header::CONTENT_TYPE], "text/plain");
     server.serve(INDEX, Page::new("x").etag("W/\"weak\""));
-    let answer = client().get(server.url(INDEX)).header(header::IF_NONE_MATCH, "W/\"weak\"").send().await.unwrap();
+    let answer = client()
+        .get(server.url(INDEX))
+        .header(header::IF_NONE_MATCH, "W/\"weak\"")
+        .send()
+        .await
+        .unwrap();
     assert_eq!(answer.status(), StatusCode::NOT_MODIFIED);
 }
 
@@ -73,7 +103,10 @@ async fn faults_last_as_long_as_asked_for() {
     let get = || client().get(server.url(INDEX)).send();
     for _ in 0..2 {
         let answer = get().await.unwrap();
-        assert_eq!((answer.status().as_u16(), &answer.headers()[header::RETRY_AFTER]), (503, &"7".parse().unwrap()));
+        assert_eq!(
+            (answer.status().as_u16(), &answer.headers()[header::RETRY_AFTER]),
+            (503, &"7".parse().unwrap())
+        );
     }
     // The client tries once more by itself when a connection that it had kept is closed: the fault was used up all the same.
     let _ = get().await;
@@ -97,7 +130,12 @@ async fn bodies_are_cut_stalled_and_dripped() {
     server.break_times(INDEX, Fault::StallAfter(5), 1);
     let mut stalled = client().get(server.url(INDEX)).send().await.unwrap();
     assert_eq!(stalled.chunk().await.unwrap().unwrap(), "apiVe");
-    assert!(tokio::time::timeout(Duration::from_millis(100), stalled.chunk()).await.is_err(), "nothing more comes");
+    assert!(
+        tokio::time::timeout(Duration::from_millis(100), stalled.chunk())
+            .await
+            .is_err(),
+        "nothing more comes"
+    );
 
     server.break_times(INDEX, Fault::Drip(9, Duration::from_millis(1)), 1);
     let dripped = client().get(server.url(INDEX)).send().await.unwrap();
@@ -137,6 +175,20 @@ async fn https_is_trusted_only_by_who_knows_its_authority() {
     server.serve(INDEX, Page::new("x"));
     assert!(client().get(server.url(INDEX)).send().await.is_err());
     let authority = reqwest::Certificate::from_pem(server.ca_pem().as_bytes()).unwrap();
-    let knowing = Client::builder().no_proxy().tls_certs_only([authority]).build().unwrap();
-    assert_eq!(knowing.get(server.url(INDEX)).send().await.unwrap().text().await.unwrap(), "x");
+    let knowing = Client::builder()
+        .no_proxy()
+        .tls_certs_only([authority])
+        .build()
+        .unwrap();
+    assert_eq!(
+        knowing
+            .get(server.url(INDEX))
+            .send()
+            .await
+            .unwrap()
+            .text()
+            .await
+            .unwrap(),
+        "x"
+    );
 }

@@ -18,8 +18,15 @@ pub fn config_map(name: &str) -> ConfigMap {
 }
 
 async fn config_maps(client: Client, namespace: &str) -> Vec<String> {
-    let found = Api::<ConfigMap>::namespaced(client, namespace).list(&ListParams::default()).await.unwrap();
-    found.iter().map(ResourceExt::name_any).filter(|name| name != "kube-root-ca.crt").collect()
+    let found = Api::<ConfigMap>::namespaced(client, namespace)
+        .list(&ListParams::default())
+        .await
+        .unwrap();
+    found
+        .iter()
+        .map(ResourceExt::name_any)
+        .filter(|name| name != "kube-root-ca.crt")
+        .collect()
 }
 
 #[tokio::test]
@@ -35,7 +42,10 @@ async fn tests_side_by_side_do_not_see_one_another() {
     let control_plane = control_plane().await;
     let (one, other) = (control_plane.namespace().await, control_plane.namespace().await);
     let client = control_plane.client().await;
-    Api::namespaced(client.clone(), &one).create(&PostParams::default(), &config_map("mine")).await.unwrap();
+    Api::namespaced(client.clone(), &one)
+        .create(&PostParams::default(), &config_map("mine"))
+        .await
+        .unwrap();
     assert_eq!(config_maps(client.clone(), &one).await, ["mine"]);
     assert!(config_maps(client, &other).await.is_empty());
 }
@@ -45,12 +55,17 @@ async fn a_namespace_that_is_deleted_goes_with_all_that_is_in_it() {
     let control_plane = control_plane().await;
     let name = control_plane.namespace().await;
     let client = control_plane.client().await;
-    Api::namespaced(client.clone(), &name).create(&PostParams::default(), &config_map("mine")).await.unwrap();
+    Api::namespaced(client.clone(), &name)
+        .create(&PostParams::default(), &config_map("mine"))
+        .await
+        .unwrap();
     let namespaces: Api<Namespace> = Api::all(client.clone());
     namespaces.delete(&name, &DeleteParams::default()).await.unwrap();
-    eventually(SOON, "the namespace to be gone", async || match namespaces.get_opt(&name).await.unwrap() {
-        None => Ok(()),
-        Some(left) => Err(serde_json::to_string(&left.status).unwrap()),
+    eventually(SOON, "the namespace to be gone", async || {
+        match namespaces.get_opt(&name).await.unwrap() {
+            None => Ok(()),
+            Some(left) => Err(serde_json::to_string(&left.status).unwrap()),
+        }
     })
     .await;
     assert!(config_maps(client, &name).await.is_empty());
@@ -65,10 +80,33 @@ async fn a_service_account_has_only_the_rights_that_it_was_given() {
     let refused = maps.list(&ListParams::default()).await.unwrap_err().to_string();
     assert!(refused.contains("forbidden"), "{refused}");
 
-    control_plane.kubectl(&["-n", &namespace, "create", "role", "look", "--verb=list", "--resource=configmaps"]).await;
+    control_plane
+        .kubectl(&[
+            "-n",
+            &namespace,
+            "create",
+            "role",
+            "look",
+            "--verb=list",
+            "--resource=configmaps",
+        ])
+        .await;
     let account = format!("--serviceaccount={namespace}:sailor");
-    control_plane.kubectl(&["-n", &namespace, "create", "rolebinding", "look", "--role=look", &account]).await;
-    eventually(SOON, "the right to count", async || maps.list(&ListParams::default()).await).await;
+    control_plane
+        .kubectl(&[
+            "-n",
+            &namespace,
+            "create",
+            "rolebinding",
+            "look",
+            "--role=look",
+            &account,
+        ])
+        .await;
+    eventually(SOON, "the right to count", async || {
+        maps.list(&ListParams::default()).await
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -90,7 +128,10 @@ async fn definitions_are_served_once_they_are_installed() {
     let namespace = control_plane.namespace().await;
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("harness.portolan.dev", "v1", "Buoy"));
     let buoys: Api<DynamicObject> = Api::namespaced_with(control_plane.client().await, &namespace, &kind);
-    let created = buoys.create(&PostParams::default(), &DynamicObject::new("red", &kind)).await.unwrap();
+    let created = buoys
+        .create(&PostParams::default(), &DynamicObject::new("red", &kind))
+        .await
+        .unwrap();
     assert!(created.uid().is_some());
 }
 
@@ -99,7 +140,10 @@ async fn an_api_server_that_was_killed_comes_back_with_what_it_had() {
     let control_plane = ControlPlane::start().await;
     let namespace = control_plane.namespace().await;
     let client = control_plane.client().await;
-    Api::namespaced(client.clone(), &namespace).create(&PostParams::default(), &config_map("kept")).await.unwrap();
+    Api::namespaced(client.clone(), &namespace)
+        .create(&PostParams::default(), &config_map("kept"))
+        .await
+        .unwrap();
     control_plane.stop_api_server();
     assert!(client.apiserver_version().await.is_err());
     control_plane.start_api_server().await;

@@ -22,14 +22,27 @@ async fn through_proxy() -> (FaultProxy, Api<ConfigMap>) {
     let account = "system:masters-in-tests";
     let token = control_plane.token_for(&namespace, "porter").await;
     let subject = format!("--serviceaccount={namespace}:porter");
-    let arguments = ["-n", &namespace, "create", "rolebinding", account, "--clusterrole=admin", &subject];
+    let arguments = [
+        "-n",
+        &namespace,
+        "create",
+        "rolebinding",
+        account,
+        "--clusterrole=admin",
+        &subject,
+    ];
     control_plane.kubectl(&arguments).await;
 
     let kubeconfig = Kubeconfig::read_from(control_plane.kubeconfig_for(&proxy.url(), &token)).unwrap();
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .unwrap();
     config.default_retry = false;
     let maps: Api<ConfigMap> = Api::namespaced(Client::try_from(config).unwrap(), &namespace);
-    eventually(SOON, "the rights to count", async || maps.list(&ListParams::default()).await).await;
+    eventually(SOON, "the rights to count", async || {
+        maps.list(&ListParams::default()).await
+    })
+    .await;
     (proxy, maps)
 }
 
@@ -37,7 +50,11 @@ async fn through_proxy() -> (FaultProxy, Api<ConfigMap>) {
 async fn what_is_not_spoiled_passes_and_is_counted() {
     let (proxy, maps) = through_proxy().await;
     maps.create(&PostParams::default(), &config_map("one")).await.unwrap();
-    let posts = proxy.seen().iter().filter(|request| request.method == Method::POST).count();
+    let posts = proxy
+        .seen()
+        .iter()
+        .filter(|request| request.method == Method::POST)
+        .count();
     assert_eq!(posts, 1);
 }
 
@@ -46,7 +63,10 @@ async fn chosen_requests_are_answered_with_the_asked_status() {
     let (proxy, maps) = through_proxy().await;
     for code in [403, 409, 410, 429, 500, 503] {
         proxy.spoil(1, ApiFault::Status(code), |request| request.method == Method::POST);
-        let error = maps.create(&PostParams::default(), &config_map("never")).await.unwrap_err();
+        let error = maps
+            .create(&PostParams::default(), &config_map("never"))
+            .await
+            .unwrap_err();
         assert!(matches!(error, kube::Error::Api(status) if status.code == code));
     }
     assert!(maps.get_opt("never").await.unwrap().is_none());
@@ -59,7 +79,11 @@ async fn chosen_requests_are_answered_with_the_asked_status() {
 async fn an_answer_can_be_lost_before_or_after_the_work_is_done() {
     let (proxy, maps) = through_proxy().await;
     proxy.spoil(1, ApiFault::Refused, |request| request.method == Method::POST);
-    assert!(maps.create(&PostParams::default(), &config_map("before")).await.is_err());
+    assert!(
+        maps.create(&PostParams::default(), &config_map("before"))
+            .await
+            .is_err()
+    );
     proxy.spoil(1, ApiFault::AnswerLost, |request| request.method == Method::POST);
     assert!(maps.create(&PostParams::default(), &config_map("after")).await.is_err());
     assert!(maps.get_opt("before").await.unwrap().is_none());

@@ -16,7 +16,13 @@ async fn the_binary_starts_is_watched_and_ends_as_asked() {
     let mut portolan = Portolan::start(run);
     portolan.ready(SOON).await;
     portolan.line_with("portolan", SOON).await;
-    assert!(portolan.metrics().await.sum("workqueue_adds_total", &[("name", "no such queue")]).is_none());
+    assert!(
+        portolan
+            .metrics()
+            .await
+            .sum("workqueue_adds_total", &[("name", "no such queue")])
+            .is_none()
+    );
     assert!(std::path::Path::new(&format!("/proc/{}", portolan.id())).exists());
     portolan.signal("TERM");
     assert!(portolan.exit(SOON).await.success(), "{:?}", portolan.lines());

@@ -12,7 +12,10 @@ async fn each_test_has_a_database_of_its_own() {
     let mut connection = PgConnection::connect(&one.url).await.unwrap();
     connection.execute("create table chart (id integer)").await.unwrap();
     let mut connection = PgConnection::connect(&other.url).await.unwrap();
-    let found = connection.fetch_one("select to_regclass('chart') is null").await.unwrap();
+    let found = connection
+        .fetch_one("select to_regclass('chart') is null")
+        .await
+        .unwrap();
     assert!(found.get::<bool, _>(0), "the other database has no such table");
 }
 
@@ -30,12 +33,18 @@ async fn a_server_of_ones_own_speaks_tls_and_keeps_its_data_over_a_stop() {
     let server = PostgresServer::start().await;
     let database = server.database().await;
     let plain = PgConnectOptions::from_str(&database.url).unwrap();
-    let trusting = plain.clone().ssl_mode(PgSslMode::VerifyFull).ssl_root_cert(&server.ca_file);
+    let trusting = plain
+        .clone()
+        .ssl_mode(PgSslMode::VerifyFull)
+        .ssl_root_cert(&server.ca_file);
     let mut connection = PgConnection::connect_with(&trusting).await.unwrap();
     connection.execute("create table chart (id integer)").await.unwrap();
 
     let distrusting = plain.ssl_mode(PgSslMode::VerifyFull);
-    assert!(PgConnection::connect_with(&distrusting).await.is_err(), "no system trusts the tests' authority");
+    assert!(
+        PgConnection::connect_with(&distrusting).await.is_err(),
+        "no system trusts the tests' authority"
+    );
 
     server.stop();
     assert!(connection.execute("select 1").await.is_err());

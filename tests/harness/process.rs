@@ -39,5 +39,8 @@ fn no_port_is_given_twice() {
 #[tokio::test]
 #[should_panic(expected = "seen last: still low water")]
 async fn a_condition_that_never_comes_fails_with_what_was_seen() {
-    eventually(Duration::from_millis(100), "high water", async || Err::<(), _>("still low water")).await;
+    eventually(Duration::from_millis(100), "high water", async || {
+        Err::<(), _>("still low water")
+    })
+    .await;
 }

@@ -35,8 +35,18 @@ impl Page {
     /// A page with an ETag that follows its content, as usual servers have it.
     pub fn new(body: impl Into<Bytes>) -> Self {
         let body = body.into();
-        let hash: String = Sha256::digest(&body).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        Self { body, content_type: "application/yaml", etag: Some(format!("\"{hash}\"")), last_modified: None, gzip: false }
+        let hash: String = Sha256::digest(&body)
+            .iter()
+            .take(8)
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        Self {
+            body,
+            content_type: "application/yaml",
+            etag: Some(format!("\"{hash}\"")),
+            last_modified: None,
+            gzip: false,
+        }
     }
 
     /// Without an ETag (and, unless it is set, without Last-Modified): the server cannot answer 304.
@@ -92,7 +102,11 @@ pub enum Fault {
 impl Fault {
     /// A status with nothing else.
     pub fn status(status: u16) -> Self {
-        Self::Answer(StatusCode::from_u16(status).expect("a status"), Vec::new(), Bytes::new())
+        Self::Answer(
+            StatusCode::from_u16(status).expect("a status"),
+            Vec::new(),
+            Bytes::new(),
+        )
     }
 
     /// A status with a `Retry-After` header.
@@ -103,13 +117,21 @@ impl Fault {
 
     /// A redirect; a path that redirects to itself is a loop.
     pub fn redirect(location: &str) -> Self {
-        Self::Answer(StatusCode::FOUND, vec![(header::LOCATION, location.to_owned())], Bytes::new())
+        Self::Answer(
+            StatusCode::FOUND,
+            vec![(header::LOCATION, location.to_owned())],
+            Bytes::new(),
+        )
     }
 
     /// A page for people with status 200, as captive portals and log-in pages answer.
     pub fn html() -> Self {
         let headers = vec![(header::CONTENT_TYPE, "text/html; charset=utf-8".to_owned())];
-        Self::Answer(StatusCode::OK, headers, "<!DOCTYPE html>\n<html><body>Please log in</body></html>\n".into())
+        Self::Answer(
+            StatusCode::OK,
+            headers,
+            "<!DOCTYPE html>\n<html><body>Please log in</body></html>\n".into(),
+        )
     }
 }
 
@@ -152,7 +174,11 @@ impl ChartServer {
     pub async fn start() -> Self {
         let (listener, address) = bind().await;
         let shared = serve(listener);
-        Self { base: format!("http://{address}"), ca_pem: None, shared }
+        Self {
+            base: format!("http://{address}"),
+            ca_pem: None,
+            shared,
+        }
     }
 
     /// An HTTPS server with a certificate of an authority that nobody knows but through `ca_pem`.
@@ -161,7 +187,11 @@ impl ChartServer {
         let (listener, address) = bind().await;
         let acceptor = TlsAcceptor::from(authority.server_config());
         let shared = serve(TlsListener { listener, acceptor });
-        Self { base: format!("https://{address}"), ca_pem: Some(authority.ca_pem), shared }
+        Self {
+            base: format!("https://{address}"),
+            ca_pem: Some(authority.ca_pem),
+            shared,
+        }
     }
 
     /// The address of a path, which begins with a slash.
@@ -176,7 +206,11 @@ impl ChartServer {
 
     /// Serves a page at a path from now on.
     pub fn serve(&self, path: &str, page: Page) {
-        self.shared.pages.lock().expect("no panic while it is held").insert(path.to_owned(), page);
+        self.shared
+            .pages
+            .lock()
+            .expect("no panic while it is held")
+            .insert(path.to_owned(), page);
     }
 
     /// Breaks a path until it is repaired.
@@ -192,7 +226,11 @@ impl ChartServer {
 
     /// Takes all faults of a path away.
     pub fn repair(&self, path: &str) {
-        self.shared.faults.lock().expect("no panic while it is held").remove(path);
+        self.shared
+            .faults
+            .lock()
+            .expect("no panic while it is held")
+            .remove(path);
     }
 
     /// The requests for a path so far, oldest first.
@@ -217,7 +255,9 @@ impl Shared {
 }
 
 async fn bind() -> (TcpListener, SocketAddr) {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port is free");
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .await
+        .expect("a port is free");
     let address = listener.local_addr().expect("a bound socket has an address");
     (listener, address)
 }
@@ -255,7 +295,12 @@ impl Listener for TlsListener {
 
 async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response<Body> {
     let path = request.uri().path().to_owned();
-    let page = shared.pages.lock().expect("no panic while it is held").get(&path).cloned();
+    let page = shared
+        .pages
+        .lock()
+        .expect("no panic while it is held")
+        .get(&path)
+        .cloned();
     let response = match shared.next_fault(&path) {
         None => page.map_or_else(not_found, |page| good(&page, request.headers())),
         Some(fault) => bad(fault, page, request.headers()).await,
@@ -279,7 +324,10 @@ fn not_found() -> Option<Response<Body>> {
 }
 
 fn respond(status: StatusCode, body: Body) -> Response<Body> {
-    Response::builder().status(status).body(body).expect("a status and a body make a response")
+    Response::builder()
+        .status(status)
+        .body(body)
+        .expect("a status and a body make a response")
 }
 
 /// The page, or that it has not changed. A date counts only when no ETag was asked for (RFC 9110, 13.1.3).
@@ -296,7 +344,11 @@ fn good(page: &Page, asked: &HeaderMap) -> Option<Response<Body>> {
         (false, false) => respond(StatusCode::OK, page.body.clone().into()),
         (false, true) => respond(StatusCode::OK, gzip(&page.body).into()),
     };
-    let mut set = |name, value: &str| response.headers_mut().insert(name, HeaderValue::from_str(value).expect("a header"));
+    let mut set = |name, value: &str| {
+        response
+            .headers_mut()
+            .insert(name, HeaderValue::from_str(value).expect("a header"))
+    };
     if !unchanged {
         set(header::CONTENT_TYPE, page.content_type);
         if compressed {
@@ -304,7 +356,9 @@ fn good(page: &Page, asked: &HeaderMap) -> Option<Response<Body>> {
         }
     }
     page.etag.iter().for_each(|tag| drop(set(header::ETAG, tag)));
-    page.last_modified.iter().for_each(|date| drop(set(header::LAST_MODIFIED, date)));
+    page.last_modified
+        .iter()
+        .for_each(|date| drop(set(header::LAST_MODIFIED, date)));
     Some(response)
 }
 
@@ -329,7 +383,9 @@ async fn bad(fault: Fault, page: Option<Page>, asked: &HeaderMap) -> Option<Resp
         Fault::Drip(piece, pause) => drip(body.clone(), piece, pause).boxed(),
         Fault::EndlessGzip => {
             let mut response = respond(StatusCode::OK, Body::from_stream(endless_gzip()));
-            response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            response
+                .headers_mut()
+                .insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
             return Some(response);
         }
     };
@@ -351,7 +407,10 @@ fn drip(body: Bytes, piece: usize, pause: Duration) -> impl Stream<Item = Result
 
 fn gzip(body: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    encoder.write_all(body).and_then(|()| encoder.finish()).expect("memory can be written")
+    encoder
+        .write_all(body)
+        .and_then(|()| encoder.finish())
+        .expect("memory can be written")
 }
 
 /// One compressed mebibyte of empty lines, and the same again without end: after a flush a block stands on its own.
@@ -359,7 +418,10 @@ fn endless_gzip() -> impl Stream<Item = Result<Bytes, std::io::Error>> {
     let lines = vec![b'\n'; 1 << 20];
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     let mut block = || {
-        encoder.write_all(&lines).and_then(|()| encoder.flush()).expect("memory can be written");
+        encoder
+            .write_all(&lines)
+            .and_then(|()| encoder.flush())
+            .expect("memory can be written");
         Bytes::from(std::mem::take(encoder.get_mut()))
     };
     let (first, next) = (block(), block());

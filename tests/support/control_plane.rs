@@ -13,10 +13,10 @@ use futures::FutureExt;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use rcgen::KeyPair;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, ResourceExt};
+use rcgen::KeyPair;
 use serde_json::json;
 use tokio::sync::OnceCell;
 
@@ -35,8 +35,17 @@ const START_DEADLINE: Duration = Duration::from_secs(120);
 pub async fn control_plane() -> &'static ControlPlane {
     static SHARED: OnceCell<Option<ControlPlane>> = OnceCell::const_new();
     // A start that fails is not tried by every test again: each try would take the whole deadline.
-    let start = async || std::panic::AssertUnwindSafe(ControlPlane::start()).catch_unwind().await.ok();
-    SHARED.get_or_init(start).await.as_ref().expect("the control plane starts; the first test that asked for it says what failed")
+    let start = async || {
+        std::panic::AssertUnwindSafe(ControlPlane::start())
+            .catch_unwind()
+            .await
+            .ok()
+    };
+    SHARED
+        .get_or_init(start)
+        .await
+        .as_ref()
+        .expect("the control plane starts; the first test that asked for it says what failed")
 }
 
 /// A running control plane.
@@ -70,7 +79,8 @@ impl ControlPlane {
         let port = free_port();
         let api_server = start_api_server(number, &folder, port, &etcd_url);
         let kubeconfig = kubeconfig_text(&format!("https://127.0.0.1:{port}"), &authority.ca_pem, ADMIN_TOKEN);
-        let controller_manager = start_controller_manager(number, &folder, folder.write("admin.kubeconfig", kubeconfig));
+        let controller_manager =
+            start_controller_manager(number, &folder, folder.write("admin.kubeconfig", kubeconfig));
         let control_plane = Self {
             number,
             port,
@@ -124,8 +134,13 @@ impl ControlPlane {
     /// A new namespace.
     pub async fn namespace(&self) -> String {
         let namespaces: Api<Namespace> = Api::all(self.client().await);
-        let new: Namespace = serde_json::from_value(json!({"metadata": {"generateName": "test-"}})).expect("a namespace");
-        namespaces.create(&PostParams::default(), &new).await.expect("a namespace is made").name_any()
+        let new: Namespace =
+            serde_json::from_value(json!({"metadata": {"generateName": "test-"}})).expect("a namespace");
+        namespaces
+            .create(&PostParams::default(), &new)
+            .await
+            .expect("a namespace is made")
+            .name_any()
     }
 
     /// Installs or replaces a definition, and waits until objects of it are served.
@@ -137,12 +152,18 @@ impl ControlPlane {
         document["apiVersion"] = json!("apiextensions.k8s.io/v1");
         document["kind"] = json!("CustomResourceDefinition");
         let apply = PatchParams::apply("tests").force();
-        crds.patch(&name, &apply, &Patch::Apply(document)).await.expect("the definition is accepted");
+        crds.patch(&name, &apply, &Patch::Apply(document))
+            .await
+            .expect("the definition is accepted");
         let established = kube::runtime::conditions::is_crd_established();
-        eventually(Duration::from_secs(30), "the definition to be established", async || {
-            let crd = crds.get(&name).await.ok();
-            kube::runtime::wait::Condition::matches_object(&established, crd.as_ref()).then_some(())
-        })
+        eventually(
+            Duration::from_secs(30),
+            "the definition to be established",
+            async || {
+                let crd = crds.get(&name).await.ok();
+                kube::runtime::wait::Condition::matches_object(&established, crd.as_ref()).then_some(())
+            },
+        )
         .await;
     }
 
@@ -151,16 +172,32 @@ impl ControlPlane {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client().await, namespace);
         let apply = PatchParams::apply("tests");
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": service_account}});
-        accounts.patch(service_account, &apply, &Patch::Apply(account)).await.expect("a service account is made");
-        let request = TokenRequest { spec: TokenRequestSpec::default(), ..Default::default() };
-        let answer = accounts.create_token_request(service_account, &PostParams::default(), &request).await;
-        answer.expect("a token is given").status.expect("the answer has the token").token
+        accounts
+            .patch(service_account, &apply, &Patch::Apply(account))
+            .await
+            .expect("a service account is made");
+        let request = TokenRequest {
+            spec: TokenRequestSpec::default(),
+            ..Default::default()
+        };
+        let answer = accounts
+            .create_token_request(service_account, &PostParams::default(), &request)
+            .await;
+        answer
+            .expect("a token is given")
+            .status
+            .expect("the answer has the token")
+            .token
     }
 
     /// Runs kubectl with all rights and gives what it printed; fails the test if kubectl fails.
     pub async fn kubectl(&self, arguments: &[&str]) -> String {
         let mut command = tokio::process::Command::new(tool("kubectl"));
-        command.arg("--kubeconfig").arg(self.kubeconfig()).args(arguments).stdin(Stdio::null());
+        command
+            .arg("--kubeconfig")
+            .arg(self.kubeconfig())
+            .args(arguments)
+            .stdin(Stdio::null());
         let output = command.output().await.expect("kubectl can be run");
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "kubectl {arguments:?}: {errors}");
@@ -182,31 +219,53 @@ impl ControlPlane {
     async fn wait_until_ready(&self) {
         let client = self.client().await;
         let log = target_folder("logs").join(format!("kube-apiserver-{}.log", self.number));
-        eventually(START_DEADLINE, &format!("the API server to be ready (its log: {})", log.display()), async || {
-            if let Some(process) = self.api_server.lock().expect("no panic while it is held").as_mut() {
-                let ended = process.exit_status();
-                assert!(ended.is_none(), "the API server ended ({ended:?}); its log: {}", log.display());
-            }
-            client.request_text(http::Request::get("/readyz").body(Vec::new()).expect("a request")).await
-        })
+        eventually(
+            START_DEADLINE,
+            &format!("the API server to be ready (its log: {})", log.display()),
+            async || {
+                if let Some(process) = self.api_server.lock().expect("no panic while it is held").as_mut() {
+                    let ended = process.exit_status();
+                    assert!(
+                        ended.is_none(),
+                        "the API server ended ({ended:?}); its log: {}",
+                        log.display()
+                    );
+                }
+                client
+                    .request_text(http::Request::get("/readyz").body(Vec::new()).expect("a request"))
+                    .await
+            },
+        )
         .await;
     }
 }
 
 /// A program of the control plane, or helm: from `KUBEBUILDER_ASSETS` or `HELM`, or as `make tools` built it.
 pub fn tool(name: &str) -> PathBuf {
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let variable = |name| {
+        std::env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
     let built = project("target/tools").join(name);
     let path = match name {
         "helm" => variable("HELM").unwrap_or(built),
         _ => variable("KUBEBUILDER_ASSETS").map_or(built, |folder| folder.join(name)),
     };
-    assert!(path.exists(), "{} is not there: run `make tools` first, or use `make test`", path.display());
+    assert!(
+        path.exists(),
+        "{} is not there: run `make tools` first, or use `make test`",
+        path.display()
+    );
     path
 }
 
 fn kubeconfig_text(server: &str, ca_pem: &str, token: &str) -> String {
-    let authority = if server.starts_with("https:") { json!({"certificate-authority-data": base64(ca_pem)}) } else { json!({}) };
+    let authority = if server.starts_with("https:") {
+        json!({"certificate-authority-data": base64(ca_pem)})
+    } else {
+        json!({})
+    };
     let mut cluster = authority;
     cluster["server"] = json!(server);
     json!({
@@ -228,10 +287,19 @@ fn base64(text: &str) -> String {
 
 fn start(number: usize, folder: &ScratchFolder, name: &str, arguments: &[String]) -> Process {
     let log = target_folder("logs").join(format!("{name}-{number}.log"));
-    let log = std::fs::File::options().create(true).append(true).open(log).expect("a log can be written");
+    let log = std::fs::File::options()
+        .create(true)
+        .append(true)
+        .open(log)
+        .expect("a log can be written");
     let errors = log.try_clone().expect("a file can be shared");
     let mut command = Command::new(tool(name));
-    command.args(arguments).current_dir(folder.path()).stdin(Stdio::null()).stdout(log).stderr(errors);
+    command
+        .args(arguments)
+        .current_dir(folder.path())
+        .stdin(Stdio::null())
+        .stdout(log)
+        .stderr(errors);
     Process::spawn(&mut command, "KILL")
 }
 

@@ -41,7 +41,10 @@ pub async fn eventually<L: Look>(deadline: Duration, what: &str, mut look: impl 
             Err(_) => {} // the look itself takes too long
         }
         // A look that answers at once is never timed out.
-        assert!(started.elapsed() < deadline, "waited {deadline:?} for {what}; seen last: {last}");
+        assert!(
+            started.elapsed() < deadline,
+            "waited {deadline:?} for {what}; seen last: {last}"
+        );
         tokio::time::sleep(INTERVAL).await;
     }
 }

@@ -29,7 +29,9 @@ pub struct ApiRequest {
 impl ApiRequest {
     /// Whether it opens a watch.
     pub fn is_watch(&self) -> bool {
-        self.query.get("watch").is_some_and(|value| matches!(value.as_str(), "1" | "true"))
+        self.query
+            .get("watch")
+            .is_some_and(|value| matches!(value.as_str(), "1" | "true"))
     }
 }
 
@@ -73,18 +75,28 @@ impl FaultProxy {
     pub async fn before(control_plane: &ControlPlane) -> Self {
         portolan::source::install_crypto_provider();
         let authority = reqwest::Certificate::from_pem(control_plane.ca_pem().as_bytes()).expect("a certificate");
-        let client = reqwest::Client::builder().tls_certs_only([authority]).no_gzip().no_proxy().http1_only().build();
+        let client = reqwest::Client::builder()
+            .tls_certs_only([authority])
+            .no_gzip()
+            .no_proxy()
+            .http1_only()
+            .build();
         let shared = Arc::new(Shared {
             upstream: control_plane.url(),
             client: client.expect("a client is made"),
             rules: Mutex::default(),
             seen: Mutex::default(),
         });
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port is free");
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .await
+            .expect("a port is free");
         let address = listener.local_addr().expect("a bound socket has an address");
         let service = Router::new().fallback(pass).with_state(Arc::clone(&shared));
         tokio::spawn(async move { axum::serve(listener, service).await });
-        Self { gate: Gate::before(address).await, shared }
+        Self {
+            gate: Gate::before(address).await,
+            shared,
+        }
     }
 
     /// The server address for a kubeconfig (`ControlPlane::kubeconfig_for`).
@@ -94,7 +106,11 @@ impl FaultProxy {
 
     /// Spoils the next `times` requests that `chooser` picks. Of several rules the first that fits is used.
     pub fn spoil(&self, times: usize, fault: ApiFault, chooser: impl Fn(&ApiRequest) -> bool + Send + 'static) {
-        let rule = Rule { chooser: Box::new(chooser), fault, left: times };
+        let rule = Rule {
+            chooser: Box::new(chooser),
+            fault,
+            left: times,
+        };
         self.shared.rules.lock().expect("no panic while it is held").push(rule);
     }
 
@@ -125,7 +141,11 @@ async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response<B
         path: request.uri().path().to_owned(),
         query: url::form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
     };
-    shared.seen.lock().expect("no panic while it is held").push(seen.clone());
+    shared
+        .seen
+        .lock()
+        .expect("no panic while it is held")
+        .push(seen.clone());
     match shared.fault_for(&seen) {
         None => forward(&shared, request).await,
         Some(ApiFault::Status(code)) => error(code),
@@ -148,7 +168,13 @@ async fn forward(shared: &Shared, request: Request) -> Response<Body> {
     }
     let url = format!("{}{}", shared.upstream, parts.uri);
     let body = reqwest::Body::wrap_stream(body.into_data_stream());
-    let answer = shared.client.request(parts.method, url).headers(parts.headers).body(body).send().await;
+    let answer = shared
+        .client
+        .request(parts.method, url)
+        .headers(parts.headers)
+        .body(body)
+        .send()
+        .await;
     let Ok(answer) = answer else { close_connection() };
     let mut response = Response::builder().status(answer.status());
     for (name, value) in answer.headers() {
@@ -156,7 +182,9 @@ async fn forward(shared: &Shared, request: Request) -> Response<Body> {
             response = response.header(name, value);
         }
     }
-    response.body(Body::from_stream(answer.bytes_stream())).expect("the parts of a response make one")
+    response
+        .body(Body::from_stream(answer.bytes_stream()))
+        .expect("the parts of a response make one")
 }
 
 fn error(code: u16) -> Response<Body> {
@@ -171,13 +199,19 @@ fn error(code: u16) -> Response<Body> {
     };
     let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": "a fault that the test asked for", "reason": reason, "code": code});
-    let response = Response::builder().status(status).header(header::CONTENT_TYPE, "application/json");
-    response.body(body.to_string().into()).expect("the parts of a response make one")
+    let response = Response::builder()
+        .status(status)
+        .header(header::CONTENT_TYPE, "application/json");
+    response
+        .body(body.to_string().into())
+        .expect("the parts of a response make one")
 }
 
 fn expired() -> Response<Body> {
     let event = json!({"type": "ERROR", "object": {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": "too old resource version: 1 (2)", "reason": "Expired", "code": 410}});
     let response = Response::builder().header(header::CONTENT_TYPE, "application/json");
-    response.body(format!("{event}\n").into()).expect("the parts of a response make one")
+    response
+        .body(format!("{event}\n").into())
+        .expect("the parts of a response make one")
 }

@@ -20,7 +20,12 @@ pub struct Gate {
 impl Gate {
     /// An open gate before `target`.
     pub async fn before(target: SocketAddr) -> Self {
-        let gate = Self { port: free_port(), target, cuts: watch::Sender::new(0), accepting: Mutex::new(None) };
+        let gate = Self {
+            port: free_port(),
+            target,
+            cuts: watch::Sender::new(0),
+            accepting: Mutex::new(None),
+        };
         gate.open().await;
         gate
     }
@@ -32,7 +37,9 @@ impl Gate {
 
     /// Lets connections through (again).
     pub async fn open(&self) {
-        let listener = TcpListener::bind(self.address()).await.expect("the gate's port is still free");
+        let listener = TcpListener::bind(self.address())
+            .await
+            .expect("the gate's port is still free");
         let (target, cuts) = (self.target, self.cuts.clone());
         let task = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {

@@ -16,7 +16,12 @@ use super::process::Process;
 /// A `portolan` command with none of the settings of whoever runs the tests.
 pub fn command<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_portolan"));
-    command.args(arguments).stdin(Stdio::null()).env_remove("KUBECONFIG").env_remove("DB_PASSWORD").env_remove("RUST_LOG");
+    command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .env_remove("KUBECONFIG")
+        .env_remove("DB_PASSWORD")
+        .env_remove("RUST_LOG");
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("PORTOLAN_") {
             command.env_remove(name);
@@ -27,7 +32,10 @@ pub fn command<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Comma
 
 /// Runs a command to its end without blocking the servers that the test runs.
 pub async fn run(mut command: Command) -> Output {
-    tokio::task::spawn_blocking(move || command.output()).await.expect("no panic").expect("the binary can be run")
+    tokio::task::spawn_blocking(move || command.output())
+        .await
+        .expect("no panic")
+        .expect("the binary can be run")
 }
 
 /// A running `portolan run`; killed when it is dropped.
@@ -42,14 +50,22 @@ impl Portolan {
     /// Starts a command (`command(["run", …])`), which gets an address of its own to listen on.
     pub fn start(mut command: Command) -> Self {
         let address = format!("127.0.0.1:{}", free_port());
-        command.arg(format!("--listen={address}")).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .arg(format!("--listen={address}"))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut process = Process::spawn(&mut command, "KILL");
         let lines = Arc::<Mutex<Vec<String>>>::default();
         let child = process.child();
         let output = child.stdout.take().expect("stdout is piped");
         let errors = child.stderr.take().expect("stderr is piped");
         let readers = vec![collect(output, &lines), collect(errors, &lines)];
-        Self { process, lines, readers, http: format!("http://{address}") }
+        Self {
+            process,
+            lines,
+            readers,
+            http: format!("http://{address}"),
+        }
     }
 
     /// All that it has printed so far, line by line.
@@ -61,17 +77,23 @@ impl Portolan {
     pub async fn line_with(&self, text: &str, deadline: Duration) -> String {
         eventually(deadline, &format!("a line with {text:?}"), async || {
             let lines = self.lines();
-            lines.iter().find(|line| line.contains(text)).cloned().ok_or_else(|| tail(&lines))
+            lines
+                .iter()
+                .find(|line| line.contains(text))
+                .cloned()
+                .ok_or_else(|| tail(&lines))
         })
         .await
     }
 
     /// Waits until `/readyz` answers 200.
     pub async fn ready(&self, deadline: Duration) {
-        eventually(deadline, "Portolan to be ready", async || match self.get("/readyz").await {
-            Ok((200, _)) => Ok(()),
-            Ok((status, body)) => Err(format!("{status} {body}\n{}", tail(&self.lines()))),
-            Err(error) => Err(format!("{error}\n{}", tail(&self.lines()))),
+        eventually(deadline, "Portolan to be ready", async || {
+            match self.get("/readyz").await {
+                Ok((200, _)) => Ok(()),
+                Ok((status, body)) => Err(format!("{status} {body}\n{}", tail(&self.lines()))),
+                Err(error) => Err(format!("{error}\n{}", tail(&self.lines()))),
+            }
         })
         .await;
     }
@@ -121,16 +143,21 @@ fn collect(from: impl Read + Send + 'static, lines: &Arc<Mutex<Vec<String>>>) ->
     let lines = Arc::clone(lines);
     std::thread::spawn(move || {
         for line in BufReader::new(from).split(b'\n').map_while(Result::ok) {
-            lines.lock().expect("no panic while it is held").push(String::from_utf8_lossy(&line).into_owned());
+            lines
+                .lock()
+                .expect("no panic while it is held")
+                .push(String::from_utf8_lossy(&line).into_owned());
         }
     })
 }
 
 fn tail(lines: &[String]) -> String {
-    lines[lines.len().saturating_sub(40)..].iter().fold(String::new(), |mut text, line| {
-        let _ = writeln!(text, "    {line}"); // a string takes all that is written
-        text
-    })
+    lines[lines.len().saturating_sub(40)..]
+        .iter()
+        .fold(String::new(), |mut text, line| {
+            let _ = writeln!(text, "    {line}"); // a string takes all that is written
+            text
+        })
 }
 
 /// Samples in the text format of Prometheus or OpenMetrics.
@@ -146,14 +173,19 @@ impl Metrics {
     /// Reads all samples. Fails the test on a line that is none.
     pub fn parse(text: &str) -> Self {
         let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-        Self(lines.map(|line| sample(line).unwrap_or_else(|| panic!("no sample: {line}"))).collect())
+        Self(
+            lines
+                .map(|line| sample(line).unwrap_or_else(|| panic!("no sample: {line}")))
+                .collect(),
+        )
     }
 
     /// The sum over the samples of this name with at least these labels; `None` if there is none.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let fits = |sample: &&Sample| {
             let mut wanted = labels.iter();
-            sample.name == name && wanted.all(|(label, value)| sample.labels.get(*label).is_some_and(|have| have == value))
+            sample.name == name
+                && wanted.all(|(label, value)| sample.labels.get(*label).is_some_and(|have| have == value))
         };
         let found: Vec<f64> = self.0.iter().filter(fits).map(|sample| sample.value).collect();
         (!found.is_empty()).then(|| found.iter().sum())
@@ -182,5 +214,9 @@ fn sample(line: &str) -> Option<Sample> {
         labels.insert(label.trim_start_matches(',').to_owned(), text);
         rest = &after[end + 1..];
     }
-    Some(Sample { name: name.to_owned(), labels, value: value.parse().ok()? })
+    Some(Sample {
+        name: name.to_owned(),
+        labels,
+        value: value.parse().ok()?,
+    })
 }

@@ -30,9 +30,17 @@ const START_DEADLINE: Duration = Duration::from_secs(60);
 pub async fn database() -> TestDatabase {
     static SHARED: OnceCell<Option<PostgresServer>> = OnceCell::const_new();
     // A start that fails is not tried by every test again.
-    let start = async || std::panic::AssertUnwindSafe(PostgresServer::start()).catch_unwind().await.ok();
+    let start = async || {
+        std::panic::AssertUnwindSafe(PostgresServer::start())
+            .catch_unwind()
+            .await
+            .ok()
+    };
     let server = SHARED.get_or_init(start).await.as_ref();
-    server.expect("Postgres starts; the first test that asked for it says what failed").database().await
+    server
+        .expect("Postgres starts; the first test that asked for it says what failed")
+        .database()
+        .await
 }
 
 /// An empty database.
@@ -76,12 +84,29 @@ impl PostgresServer {
         }
 
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
-        let server = Self { number, port: free_port(), process: Mutex::new(None), folder, ca_file };
+        let server = Self {
+            number,
+            port: free_port(),
+            process: Mutex::new(None),
+            folder,
+            ca_file,
+        };
         let mut initdb = server.command("initdb");
-        initdb.args(["--pgdata=data", "--auth=password", "--pwfile=password", "--encoding=UTF8", "--locale=C", "--no-sync"]);
+        initdb.args([
+            "--pgdata=data",
+            "--auth=password",
+            "--pwfile=password",
+            "--encoding=UTF8",
+            "--locale=C",
+            "--no-sync",
+        ]);
         initdb.arg(format!("--username={USER}"));
         let output = initdb.output().expect("initdb can be run");
-        assert!(output.status.success(), "initdb: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "initdb: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         for (name, content) in [("tls.crt", &authority.certificate_pem), ("tls.key", &authority.key_pem)] {
             let path = server.folder.write(&format!("data/{name}"), content);
             // Postgres refuses a key that others may read, or that is not its user's.
@@ -99,7 +124,10 @@ impl PostgresServer {
         let log_path = target_folder("logs").join(format!("postgres-{}.log", self.number));
         let log = std::fs::File::create(&log_path).expect("a log can be written");
         let mut command = self.command("postgres");
-        command.args(["-D", "data", "-p", &self.port.to_string()]).stdout(Stdio::null()).stderr(log);
+        command
+            .args(["-D", "data", "-p", &self.port.to_string()])
+            .stdout(Stdio::null())
+            .stderr(log);
         let settings = [
             "listen_addresses=127.0.0.1",
             "unix_socket_directories=",
@@ -115,9 +143,11 @@ impl PostgresServer {
         command.args(settings.iter().flat_map(|setting| ["-c", setting]));
         let process = Process::spawn(&mut command, "QUIT"); // ends at once, and leaves no shared memory behind
         *self.process.lock().expect("no panic while it is held") = Some(process);
-        eventually(START_DEADLINE, &format!("Postgres to answer (its log: {})", log_path.display()), async || {
-            PgConnection::connect(&self.url("postgres")).await
-        })
+        eventually(
+            START_DEADLINE,
+            &format!("Postgres to answer (its log: {})", log_path.display()),
+            async || PgConnection::connect(&self.url("postgres")).await,
+        )
         .await;
     }
 
@@ -130,7 +160,9 @@ impl PostgresServer {
     pub async fn database(&self) -> TestDatabase {
         static MADE: AtomicUsize = AtomicUsize::new(0);
         let name = format!("test_{}", MADE.fetch_add(1, Ordering::Relaxed));
-        let mut connection = PgConnection::connect(&self.url("postgres")).await.expect("Postgres answers");
+        let mut connection = PgConnection::connect(&self.url("postgres"))
+            .await
+            .expect("Postgres answers");
         // The template is read by every `create database`: two at once may get in each other's way, hence the second look.
         let statement = format!("create database {name}");
         eventually(Duration::from_secs(30), "a database to be made", async || {
@@ -138,7 +170,11 @@ impl PostgresServer {
         })
         .await;
         connection.close().await.expect("a connection is closed");
-        TestDatabase { url: self.url(&name), name, server: (Ipv4Addr::LOCALHOST, self.port).into() }
+        TestDatabase {
+            url: self.url(&name),
+            name,
+            server: (Ipv4Addr::LOCALHOST, self.port).into(),
+        }
     }
 
     fn url(&self, database: &str) -> String {
@@ -147,7 +183,10 @@ impl PostgresServer {
 
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(find(program));
-        command.current_dir(self.folder.path()).stdin(Stdio::null()).env("HOME", self.folder.path());
+        command
+            .current_dir(self.folder.path())
+            .stdin(Stdio::null())
+            .env("HOME", self.folder.path());
         if let Some(user) = other_user() {
             command.uid(user);
         }
@@ -156,13 +195,21 @@ impl PostgresServer {
 }
 
 fn find(program: &str) -> PathBuf {
-    let on_path = std::env::var_os("PATH").into_iter().flat_map(|path| std::env::split_paths(&path).collect::<Vec<_>>());
-    let debian = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().map(|entry| entry.path().join("bin"));
+    let on_path = std::env::var_os("PATH")
+        .into_iter()
+        .flat_map(|path| std::env::split_paths(&path).collect::<Vec<_>>());
+    let debian = std::fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path().join("bin"));
     on_path
         .chain(debian)
         .map(|folder| folder.join(program))
         .find(|path| path.exists())
-        .unwrap_or_else(|| panic!("there is no {program}: run `make tools`, which installs Postgres or says what to install"))
+        .unwrap_or_else(|| {
+            panic!("there is no {program}: run `make tools`, which installs Postgres or says what to install")
+        })
 }
 
 /// Postgres refuses to run as root: then it runs as the user that its package made, or as nobody.
@@ -172,5 +219,9 @@ fn other_user() -> Option<u32> {
         String::from_utf8(output.stdout).ok()?.trim().parse::<u32>().ok()
     };
     let us = id(&["-u"]).expect("id tells the user");
-    (us == 0).then(|| id(&["-u", "postgres"]).or_else(|| id(&["-u", "nobody"])).expect("there is a user beside root"))
+    (us == 0).then(|| {
+        id(&["-u", "postgres"])
+            .or_else(|| id(&["-u", "nobody"]))
+            .expect("there is a user beside root")
+    })
 }

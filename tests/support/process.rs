@@ -70,7 +70,9 @@ pub struct Process {
 impl Process {
     /// Starts the command; `signal` (`KILL`, `QUIT`, …) is what ends it.
     pub fn spawn(command: &mut Command, signal: &'static str) -> Self {
-        let child = command.spawn().unwrap_or_else(|error| panic!("{} does not start: {error}", command.get_program().display()));
+        let child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("{} does not start: {error}", command.get_program().display()));
         PROCESS_REAPER.watch(child.id(), signal);
         Self { child, signal }
     }
@@ -97,8 +99,14 @@ impl Process {
 
     /// Sends a signal by its short name, `TERM` for example.
     pub fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args([format!("-{name}"), self.id().to_string()]).status();
-        assert!(sent.expect("kill can be run").success(), "SIG{name} reaches process {}", self.id());
+        let sent = Command::new("kill")
+            .args([format!("-{name}"), self.id().to_string()])
+            .status();
+        assert!(
+            sent.expect("kill can be run").success(),
+            "SIG{name} reaches process {}",
+            self.id()
+        );
     }
 }
 
@@ -119,7 +127,10 @@ pub struct ScratchFolder(tempfile::TempDir);
 impl ScratchFolder {
     /// A new empty folder.
     pub fn new(name: &str) -> Self {
-        let folder = tempfile::Builder::new().prefix(&format!("portolan-{name}-")).tempdir().expect("a temporary folder");
+        let folder = tempfile::Builder::new()
+            .prefix(&format!("portolan-{name}-"))
+            .tempdir()
+            .expect("a temporary folder");
         PROCESS_REAPER.tell(&format!("folder {}", folder.path().display()));
         Self(folder)
     }

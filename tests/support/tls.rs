@@ -23,7 +23,8 @@ impl Authority {
     pub fn new() -> Self {
         let ca_key = KeyPair::generate().expect("ring makes keys");
         let mut ca = CertificateParams::default();
-        ca.distinguished_name.push(DnType::CommonName, "Portolan test authority");
+        ca.distinguished_name
+            .push(DnType::CommonName, "Portolan test authority");
         ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let ca_pem = ca.self_signed(&ca_key).expect("an authority signs itself").pem();
 
@@ -32,7 +33,9 @@ impl Authority {
         let mut server = CertificateParams::new(names).expect("the names are valid");
         // rustls refuses a server's certificate that is an authority's.
         server.is_ca = IsCa::ExplicitNoCa;
-        let certificate = server.signed_by(&key, &Issuer::new(ca, ca_key)).expect("an authority signs");
+        let certificate = server
+            .signed_by(&key, &Issuer::new(ca, ca_key))
+            .expect("an authority signs");
         Self {
             ca_pem,
             certificate_pem: certificate.pem(),
@@ -46,7 +49,9 @@ impl Authority {
     pub fn server_config(&self) -> Arc<ServerConfig> {
         portolan::source::install_crypto_provider();
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.clone()));
-        let config = ServerConfig::builder().with_no_client_auth().with_single_cert(vec![self.certificate.clone()], key);
+        let config = ServerConfig::builder()
+            .with_no_client_auth()
+            .with_single_cert(vec![self.certificate.clone()], key);
         Arc::new(config.expect("the key belongs to the certificate"))
     }
 }

@@ -106,7 +106,11 @@ impl Default for Settings {
 #[must_use]
 pub fn user_agent(comment: &str) -> String {
     let name = concat!("portolan/", env!("CARGO_PKG_VERSION"));
-    if comment.is_empty() { name.to_owned() } else { format!("{name} ({comment})") }
+    if comment.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{name} ({comment})")
+    }
 }
 
 /// What a server said about a body, to be sent back so that only a change is answered with another.

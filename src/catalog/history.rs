@@ -1,0 +1,130 @@
+//! The syncs that changed something, failed, or recovered: `portolan_syncs`.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use sqlx::FromRow;
+
+use super::{
+    Error, RepositoryName,
+    engine::{Pools, Transaction, on_engine},
+    record::{signed, storable, time, unsigned},
+};
+
+/// How many syncs of a repository its history keeps.
+pub const HISTORY_KEPT: i64 = 50;
+
+/// One sync as the history keeps it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HistoryEntry {
+    /// When it began.
+    pub started_at: Timestamp,
+    /// How long it took; kept in milliseconds.
+    pub duration: Duration,
+    /// `Succeeded`, `Failed` or `Stalled`.
+    pub result: String,
+    /// The condition's reason.
+    pub reason: String,
+    /// The condition's message.
+    pub message: String,
+    /// SHA-256 of the index's body, in hex; empty where none was read.
+    pub digest: String,
+    /// Charts stored after it.
+    pub charts: u64,
+    /// Versions stored after it.
+    pub versions: u64,
+    /// Charts that were new.
+    pub added: u64,
+    /// Charts that were written anew.
+    pub changed: u64,
+    /// Charts that went.
+    pub removed: u64,
+    /// Entries that were skipped.
+    pub skipped: u64,
+}
+
+/// Adds one sync to the history, and drops those beyond the newest [`HISTORY_KEPT`].
+pub(super) async fn add(tx: &mut Transaction, name: &RepositoryName, entry: &HistoryEntry) -> Result<(), Error> {
+    const INSERT: &str =
+        "INSERT INTO portolan_syncs (namespace, name, started_at, duration_ms, result, reason, message, digest,
+            charts, versions, added, changed, removed, skipped)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
+    const PRUNE: &str = "DELETE FROM portolan_syncs WHERE namespace = $1 AND name = $2 AND id NOT IN
+        (SELECT id FROM portolan_syncs WHERE namespace = $1 AND name = $2 ORDER BY id DESC LIMIT $3)";
+    on_engine!(tx, tx => {
+        sqlx::query(INSERT)
+            .bind(&name.namespace)
+            .bind(&name.name)
+            .bind(entry.started_at.to_string())
+            .bind(i64::try_from(entry.duration.as_millis()).unwrap_or(i64::MAX))
+            .bind(storable(&entry.result))
+            .bind(storable(&entry.reason))
+            .bind(storable(&entry.message))
+            .bind(storable(&entry.digest))
+            .bind(signed(entry.charts))
+            .bind(signed(entry.versions))
+            .bind(signed(entry.added))
+            .bind(signed(entry.changed))
+            .bind(signed(entry.removed))
+            .bind(signed(entry.skipped))
+            .execute(&mut **tx)
+            .await?;
+        sqlx::query(PRUNE)
+            .bind(&name.namespace)
+            .bind(&name.name)
+            .bind(HISTORY_KEPT)
+            .execute(&mut **tx)
+            .await?;
+    });
+    Ok(())
+}
+
+/// The newest entries, the newest first.
+pub(super) async fn newest(pools: &Pools, name: &RepositoryName, limit: u32) -> Result<Vec<HistoryEntry>, Error> {
+    const SELECT: &str =
+        "SELECT started_at, duration_ms, result, reason, message, digest, charts, versions, added, changed,
+            removed, skipped
+        FROM portolan_syncs WHERE namespace = $1 AND name = $2 ORDER BY id DESC LIMIT $3";
+    let rows: Vec<HistoryRow> = on_engine!(pools.reader(), pool => sqlx::query_as(SELECT)
+        .bind(&name.namespace)
+        .bind(&name.name)
+        .bind(i64::from(limit))
+        .fetch_all(pool)
+        .await?);
+    Ok(rows.into_iter().map(HistoryEntry::from).collect())
+}
+
+#[derive(FromRow)]
+struct HistoryRow {
+    started_at: String,
+    duration_ms: i64,
+    result: String,
+    reason: String,
+    message: String,
+    digest: String,
+    charts: i64,
+    versions: i64,
+    added: i64,
+    changed: i64,
+    removed: i64,
+    skipped: i64,
+}
+
+impl From<HistoryRow> for HistoryEntry {
+    fn from(row: HistoryRow) -> Self {
+        Self {
+            started_at: time(Some(&row.started_at)).unwrap_or(Timestamp::UNIX_EPOCH),
+            duration: Duration::from_millis(unsigned(row.duration_ms)),
+            result: row.result,
+            reason: row.reason,
+            message: row.message,
+            digest: row.digest,
+            charts: unsigned(row.charts),
+            versions: unsigned(row.versions),
+            added: unsigned(row.added),
+            changed: unsigned(row.changed),
+            removed: unsigned(row.removed),
+            skipped: unsigned(row.skipped),
+        }
+    }
+}

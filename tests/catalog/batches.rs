@@ -1,0 +1,200 @@
+//! Many rows, rows that the database refuses, and transactions that end half way.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use portolan::catalog::{ChartRow, Commit, Error};
+use rstest::rstest;
+
+use super::{Fixture, On, chart, record};
+
+#[rstest]
+#[tokio::test]
+async fn a_chart_that_the_database_refuses_is_named_and_the_rest_is_written(
+    #[values(On::Sqlite, On::Postgres)] on: On,
+) {
+    let fixture = Fixture::new(on).await;
+    let names: Vec<String> = (0..40).map(|at| format!("chart-{at:02}")).collect();
+    let all = |version: &str| names.iter().map(|name| chart(name, &[version])).collect::<Vec<_>>();
+    // Each database refuses the description "poison", as it would refuse what it can't hold.
+    fixture.sync(all("1.0.0")[..20].to_vec()).await;
+    match on {
+        On::Sqlite => {
+            for event in ["INSERT", "UPDATE"] {
+                fixture
+                    .tables
+                    .execute(&format!(
+                        "CREATE TRIGGER refuse_{event} BEFORE {event} ON charts WHEN new.info ->> 'description' = 'poison'
+                         BEGIN SELECT RAISE(ABORT, 'no poison here'); END"
+                    ))
+                    .await;
+            }
+        }
+        On::Postgres => {
+            fixture
+                .tables
+                .execute("ALTER TABLE charts ADD CHECK (info ->> 'description' <> 'poison')")
+                .await;
+        }
+    }
+    let mut next = all("1.1.0");
+    next[7].description = "poison".into();
+    next[33].description = "poison".into();
+    next[39].description = "poison".into();
+    let committed = fixture.sync(next).await;
+    let rejected: Vec<&str> = committed.rejected.iter().map(|(chart, _)| chart.as_str()).collect();
+    assert_eq!(rejected, ["stable/chart-33", "stable/chart-39", "stable/chart-07"]);
+    assert!(committed.rejected[0].1.contains(if on == On::Sqlite {
+        "no poison here"
+    } else {
+        "check constraint"
+    }));
+    assert_eq!((committed.added, committed.changed, committed.removed), (18, 19, 0));
+    let stored = fixture.charts().await;
+    assert_eq!(stored.len(), 38);
+    assert_eq!(
+        stored[7].chart_versions[0].version, "1.0.0",
+        "what is stored of it stays as it was"
+    );
+    assert_eq!(stored[8].chart_versions[0].version, "1.1.0");
+}
+
+#[tokio::test]
+async fn what_postgres_cannot_hold_is_named_and_the_rest_is_written() {
+    let fixture = Fixture::new(On::Postgres).await;
+    let mut nul = chart("nul", &["1.0.0"]);
+    nul.description = "a\0b".into();
+    // A key of an index may have 2,704 bytes, and compression does not help where nothing repeats.
+    let noise: String = (0..4000_u32)
+        .filter_map(|at| char::from_u32(0x4e00 + (at * 7919) % 20_000))
+        .collect();
+    let long = chart(&noise, &["1.0.0"]);
+    let committed = fixture
+        .sync(vec![chart("a", &["1.0.0"]), nul, chart("b", &["1.0.0"]), long.clone()])
+        .await;
+    assert_eq!(committed.added, 2);
+    let mut rejected = committed.rejected;
+    rejected.sort_by_key(|(chart, _)| chart.len());
+    assert_eq!(rejected[0].0, "stable/nul");
+    assert!(rejected[0].1.contains("Unicode"), "{}", rejected[0].1);
+    assert_eq!(rejected[1].0, long.id);
+    assert!(rejected[1].1.contains("index row"), "{}", rejected[1].1);
+    assert_eq!(fixture.chart_names().await, ["a", "b"]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn of_two_charts_with_one_id_the_first_counts(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    let committed = fixture.sync(vec![chart("a", &["1.0.0"]), chart("a", &["2.0.0"])]).await;
+    assert_eq!((committed.added, committed.rejected.len()), (1, 1));
+    let committed = fixture.sync(vec![chart("a", &["1.0.0"]), chart("a", &["2.0.0"])]).await;
+    assert_eq!(
+        (committed.unchanged, committed.changed, committed.rejected.len()),
+        (1, 0, 1)
+    );
+    assert_eq!(fixture.charts().await, [chart("a", &["1.0.0"])]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn many_and_large_charts_are_written_in_batches(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    let large = |at: usize, text: char| {
+        let mut info = chart(&format!("chart-{at:04}"), &["1.0.0"]);
+        info.description = text
+            .to_string()
+            .repeat(if at.is_multiple_of(100) { 1_500_000 } else { 3000 });
+        info
+    };
+    let committed = fixture.sync((0..700).map(|at| large(at, 'a')).collect()).await;
+    assert_eq!(committed.added, 700);
+    let committed = fixture
+        .sync(
+            (350..1050)
+                .map(|at| large(at, if at < 500 { 'a' } else { 'b' }))
+                .collect(),
+        )
+        .await;
+    assert_eq!(
+        (
+            committed.unchanged,
+            committed.changed,
+            committed.added,
+            committed.removed
+        ),
+        (150, 200, 350, 350)
+    );
+    assert_eq!(fixture.tables.count("charts").await, 700);
+    assert_eq!(fixture.charts().await[699], large(1049, 'b'));
+}
+
+#[rstest]
+#[tokio::test]
+async fn rows_that_break_off_leave_nothing(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    let broken = (0..600).map(|at| {
+        if at == 590 {
+            return Err(io::Error::other("the disk is broken"));
+        }
+        let info = chart(&at.to_string(), &["1.0.0"]);
+        Ok(ChartRow {
+            chart_id: info.id.clone(),
+            info,
+        })
+    });
+    let error = fixture
+        .catalog
+        .commit(Commit::new(record(), None, "x"), broken)
+        .await
+        .unwrap_err();
+    assert!(matches!(error, Error::Rows { .. }) && error.is_transient(), "{error}");
+    assert!(error.to_string().contains("--spool-dir"), "{error}");
+    assert_nothing_is_stored(&fixture).await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_commit_that_is_dropped_half_way_leaves_nothing(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    let half_way = Arc::new(AtomicBool::new(false));
+    let reached = Arc::clone(&half_way);
+    let charts = (0..1000).map(move |at| {
+        if at == 600 {
+            reached.store(true, Ordering::SeqCst);
+        }
+        let info = chart(&at.to_string(), &["1.0.0"]);
+        Ok(ChartRow {
+            chart_id: info.id.clone(),
+            info,
+        })
+    });
+    let mut commit = Box::pin(fixture.catalog.commit(Commit::new(record(), None, "x"), charts));
+    std::future::poll_fn(|context| {
+        assert!(
+            commit.as_mut().poll(context).is_pending(),
+            "it was to be dropped half way"
+        );
+        if half_way.load(Ordering::SeqCst) {
+            std::task::Poll::Ready(())
+        } else {
+            std::task::Poll::Pending
+        }
+    })
+    .await;
+    drop(commit);
+    assert_nothing_is_stored(&fixture).await;
+    // And the next one finds the way clear.
+    fixture.sync(vec![chart("a", &["1.0.0"])]).await;
+}
+
+async fn assert_nothing_is_stored(fixture: &Fixture) {
+    for table in ["repos", "charts", "portolan_repositories"] {
+        assert_eq!(fixture.tables.count(table).await, 0, "{table}");
+    }
+}

@@ -1,0 +1,237 @@
+//! What commands show.
+
+use portolan::catalog::{Catalog, Commit, Error, Record, RepositoryName, read::Search};
+use rstest::rstest;
+
+use super::{Fixture, On, chart, commit::hostile_names, record, repository, rows};
+
+fn words(words: &[&str]) -> Search {
+    Search {
+        words: words.iter().map(|word| (*word).into()).collect(),
+        limit: 100,
+        ..Search::default()
+    }
+}
+
+async fn names(catalog: &Catalog, search: &Search) -> Vec<String> {
+    let found = catalog.search(search).await.unwrap();
+    found.hits.into_iter().map(|hit| hit.chart).collect()
+}
+
+#[rstest]
+#[tokio::test]
+async fn words_are_found_in_names_first_then_in_descriptions_and_keywords(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    let mut by_description = chart("aaa", &["1.0.0"]);
+    by_description.description = "Like WordPress, only smaller".into();
+    let mut by_keyword = chart("bbb", &["1.0.0"]);
+    by_keyword.keywords = Some(vec!["blog".into(), "wordpress".into()]);
+    let mut silent = chart("zzz", &["1.0.0"]);
+    silent.keywords = None;
+    fixture
+        .sync(vec![
+            by_description,
+            by_keyword,
+            chart("my-wordpress-exporter", &["1.0.0"]),
+            chart("wordpress", &["2.0.0", "1.0.0"]),
+            silent,
+        ])
+        .await;
+    let catalog = &fixture.catalog;
+    assert_eq!(
+        names(catalog, &words(&["wordpress"])).await,
+        ["wordpress", "my-wordpress-exporter", "aaa", "bbb"]
+    );
+    assert_eq!(names(catalog, &words(&["PRESS", "blog"])).await, ["bbb"]);
+    assert_eq!(names(catalog, &words(&["wordpress", "nowhere"])).await, [""; 0]);
+    assert_eq!(names(catalog, &words(&[])).await.len(), 5);
+    let found = catalog.search(&words(&["wordpress"])).await.unwrap();
+    let hit = &found.hits[0];
+    assert_eq!(hit.repository, repository());
+    assert_eq!((hit.version.as_str(), hit.app_version.as_str()), ("2.0.0", "app-2.0.0"));
+    assert_eq!(hit.description, "wordpress for everybody");
+    assert!(!found.more);
+
+    let page = |limit, offset| Search {
+        limit,
+        offset,
+        ..words(&["wordpress"])
+    };
+    let first = catalog.search(&page(3, 0)).await.unwrap();
+    assert_eq!((first.hits.len(), first.more), (3, true));
+    let second = catalog.search(&page(3, 3)).await.unwrap();
+    assert_eq!((second.hits.len(), second.more), (1, false));
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_search_keeps_to_a_namespace_and_a_repository(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    fixture.sync(vec![chart("mysql", &["1.0.0"])]).await;
+    for (namespace, name) in [("kubeapps", "other"), ("team", "stable")] {
+        let record = Record::new(RepositoryName::new(namespace, name), "uid");
+        let charts = rows(vec![chart("mysql", &["1.0.0"])]);
+        fixture
+            .catalog
+            .commit(Commit::new(record, None, "x"), charts)
+            .await
+            .unwrap();
+    }
+    let search = |namespace: Option<&str>, repository: Option<&str>| Search {
+        namespace: namespace.map(Into::into),
+        repository: repository.map(Into::into),
+        ..words(&["mysql"])
+    };
+    assert_eq!(names(&fixture.catalog, &search(None, None)).await.len(), 3);
+    assert_eq!(names(&fixture.catalog, &search(Some("kubeapps"), None)).await.len(), 2);
+    assert_eq!(names(&fixture.catalog, &search(None, Some("stable"))).await.len(), 2);
+    assert_eq!(
+        names(&fixture.catalog, &search(Some("team"), Some("stable")))
+            .await
+            .len(),
+        1
+    );
+    assert_eq!(
+        names(&fixture.catalog, &search(Some("team"), Some("other")))
+            .await
+            .len(),
+        0
+    );
+}
+
+#[rstest]
+#[tokio::test]
+async fn wildcards_and_quotes_in_a_word_are_letters(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    let mut charts: Vec<_> = hostile_names().iter().map(|name| chart(name, &["1.0.0"])).collect();
+    charts.push(chart("plain", &["1.0.0"]));
+    fixture.sync(charts).await;
+    let catalog = &fixture.catalog;
+    assert_eq!(names(catalog, &words(&["%_\\"])).await, ["100%_\\"]);
+    assert_eq!(names(catalog, &words(&["pl_in"])).await, [""; 0]);
+    assert_eq!(names(catalog, &words(&["') OR true"])).await.len(), 1);
+    assert_eq!(names(catalog, &words(&["plain\0"])).await, ["plain"]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_chart_is_shown_in_one_namespace_or_in_each(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    fixture.sync(vec![chart("team/nginx", &["2.0.0", "1.0.0"])]).await;
+    let other = Record::new(RepositoryName::new("other", "stable"), "uid");
+    fixture
+        .catalog
+        .commit(
+            Commit::new(other, None, "x"),
+            rows(vec![chart("team/nginx", &["1.0.0"])]),
+        )
+        .await
+        .unwrap();
+    let shown = fixture.catalog.show("stable", "team/nginx", None).await.unwrap();
+    let namespaces: Vec<&str> = shown.iter().map(|chart| chart.repository.namespace.as_str()).collect();
+    assert_eq!(namespaces, ["kubeapps", "other"]);
+    assert_eq!(shown[0].info, chart("team/nginx", &["2.0.0", "1.0.0"]));
+    assert_eq!(
+        fixture
+            .catalog
+            .show("stable", "team%2Fnginx", Some("other"))
+            .await
+            .unwrap()
+            .len(),
+        1
+    );
+    assert_eq!(fixture.catalog.show("stable", "nothing", None).await.unwrap(), []);
+
+    fixture
+        .tables
+        .execute("UPDATE charts SET info = '{\"ID\": 1}' WHERE repo_namespace = 'other'")
+        .await;
+    let error = fixture.catalog.show("stable", "team/nginx", None).await.unwrap_err();
+    assert!(matches!(error, Error::Malformed { .. }), "{error}");
+    assert!(error.to_string().contains("other/stable/team%2Fnginx"), "{error}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn repositories_are_summed_up_with_and_without_a_record_and_charts(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    fixture
+        .sync(vec![chart("a", &["2.0.0", "1.0.0"]), chart("b", &["1.0.0"])])
+        .await;
+    fixture
+        .tables
+        .execute(
+            "INSERT INTO repos (namespace, name) VALUES ('a', 'theirs');
+             INSERT INTO charts (repo_namespace, repo_name, chart_id, info)
+                VALUES ('a', 'theirs', 'theirs/x', '{\"repo\": {\"url\": \"https://theirs\"}, \"chartVersions\": null}')",
+        )
+        .await;
+    let mut failing = Record::new(RepositoryName::new("z", "failing"), "uid-2");
+    failing.url = "https://failing".into();
+    fixture.catalog.save(&failing, None, None).await.unwrap();
+    let summaries = fixture.catalog.repositories().await.unwrap();
+    let short: Vec<_> = summaries
+        .iter()
+        .map(|s| {
+            (
+                s.name.to_string(),
+                s.url.as_str(),
+                s.charts,
+                s.versions,
+                s.record.is_some(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        short,
+        [
+            ("a/theirs".into(), "https://theirs", 1, 0, false),
+            ("kubeapps/stable".into(), "https://charts.example.com", 2, 3, true),
+            ("z/failing".into(), "https://failing", 0, 0, true),
+        ]
+    );
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_database_that_kubeapps_alone_has_filled_can_be_read(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    fixture.sync(vec![chart("a", &["1.0.0"])]).await;
+    fixture
+        .tables
+        .execute("DROP TABLE portolan_syncs; DROP TABLE portolan_repositories; DROP TABLE portolan_migrations")
+        .await;
+    let reader = Catalog::open_to_read(&fixture.settings).await.unwrap();
+    assert_eq!(reader.repositories().await.unwrap()[0].charts, 1);
+    assert_eq!(reader.records().await.unwrap(), []);
+    assert_eq!(reader.record(&repository()).await.unwrap(), None);
+    assert_eq!(reader.history(&repository(), 10).await.unwrap(), []);
+    assert_eq!(names(&reader, &words(&["a"])).await, ["a"]);
+    assert_eq!(reader.show("stable", "a", None).await.unwrap().len(), 1);
+    reader.ping().await.unwrap();
+    fixture
+        .tables
+        .execute("DROP TABLE files; DROP TABLE charts; DROP TABLE repos")
+        .await;
+    assert_eq!(reader.repositories().await.unwrap(), []);
+    assert_eq!(*reader.rebuilt().borrow(), 0);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_catalogue_that_was_opened_to_read_writes_nothing(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    let reader = Catalog::open_to_read(&fixture.settings).await.unwrap();
+    for error in [
+        reader.save(&record(), None, None).await.unwrap_err(),
+        reader
+            .commit(Commit::new(record(), None, "x"), rows(vec![]))
+            .await
+            .unwrap_err(),
+        reader.remove(&repository(), None).await.unwrap_err(),
+        reader.recreate().await.unwrap_err(),
+        reader.ensure_tables().await.unwrap_err(),
+    ] {
+        assert!(matches!(error, Error::ReadOnly), "{error}");
+    }
+}

@@ -1,0 +1,125 @@
+//! Several at one database.
+
+use portolan::catalog::{Catalog, ChartRow, Commit, Error, Record, RepositoryName};
+use rstest::rstest;
+use tokio::sync::oneshot;
+
+use super::{Fixture, On, chart, record, repository, rows};
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_writers_of_one_repository_write_one_after_the_other(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    fixture.sync(vec![]).await;
+    // Another process has a catalogue of its own.
+    let other = Catalog::open(&fixture.settings).await.unwrap();
+    let write = |catalog: Catalog, prefix: &'static str| async move {
+        let charts = (0..300)
+            .map(|at| chart(&format!("{prefix}-{at:03}"), &["1.0.0"]))
+            .collect();
+        catalog
+            .commit(Commit::new(record(), Some("uid-1".into()), prefix), rows(charts))
+            .await
+    };
+    let (left, right) = tokio::join!(
+        tokio::spawn(write(fixture.catalog.clone(), "left")),
+        tokio::spawn(write(other, "right"))
+    );
+    let (left, right) = (left.unwrap().unwrap(), right.unwrap().unwrap());
+    assert_eq!((left.added, right.added), (300, 300));
+    assert_eq!(
+        left.removed + right.removed,
+        300,
+        "whoever came second has removed what the first one wrote"
+    );
+    let names = fixture.chart_names().await;
+    assert_eq!(names.len(), 300);
+    let last = if left.removed == 300 { "left" } else { "right" };
+    assert!(names.iter().all(|name| name.starts_with(last)));
+    assert_eq!(fixture.tables.texts("SELECT checksum FROM repos").await, [last]);
+    assert!(fixture.catalog.record(&repository()).await.unwrap().unwrap().trusted);
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_that_begin_without_a_record_one_is_superseded(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    let write = |catalog: Catalog, uid: &'static str| async move {
+        let record = Record::new(repository(), uid);
+        catalog
+            .commit(Commit::new(record, None, uid), rows(vec![chart(uid, &["1.0.0"])]))
+            .await
+    };
+    let (left, right) = tokio::join!(
+        tokio::spawn(write(fixture.catalog.clone(), "left")),
+        tokio::spawn(write(fixture.catalog.clone(), "right"))
+    );
+    let (left, right) = (left.unwrap(), right.unwrap());
+    let (winner, error) = match (left, right) {
+        (Ok(_), Err(error)) => ("left", error),
+        (Err(error), Ok(_)) => ("right", error),
+        other => panic!("{other:?}"),
+    };
+    assert!(matches!(error, Error::Superseded { .. }), "{error}");
+    assert_eq!(fixture.chart_names().await, [winner]);
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_repositories_are_written_side_by_side(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    let writes = (0..16).map(|at| {
+        let catalog = fixture.catalog.clone();
+        tokio::spawn(async move {
+            let name = RepositoryName::new("kubeapps", format!("repo-{at}"));
+            let charts = (0..50).map(|at| chart(&at.to_string(), &["1.0.0"])).collect();
+            catalog
+                .commit(Commit::new(Record::new(name, "uid"), None, "x"), rows(charts))
+                .await
+                .unwrap()
+        })
+    });
+    for committed in futures::future::join_all(writes).await {
+        assert_eq!(committed.unwrap().added, 50);
+    }
+    assert_eq!(fixture.tables.count("charts").await, 800);
+    assert_eq!(fixture.catalog.records().await.unwrap().len(), 16);
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn readers_see_the_last_state_while_a_sync_is_being_written(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    fixture.sync(vec![chart("before", &["1.0.0"])]).await;
+    let (half_way, reached) = oneshot::channel();
+    let (go_on, wait) = oneshot::channel::<()>();
+    let (mut half_way, mut wait) = (Some(half_way), Some(wait));
+    let charts = (0..600).map(move |at| {
+        if at == 590 {
+            // Batches have been written by now; the transaction stays open until the readers have read.
+            half_way.take().unwrap().send(()).unwrap();
+            tokio::task::block_in_place(|| wait.take().unwrap().blocking_recv().unwrap());
+        }
+        let info = chart(&format!("after-{at:03}"), &["1.0.0"]);
+        Ok(ChartRow {
+            chart_id: info.id.clone(),
+            info,
+        })
+    });
+    let catalog = fixture.catalog.clone();
+    let writing = tokio::spawn(async move {
+        catalog
+            .commit(Commit::new(record(), Some("uid-1".into()), "x"), charts)
+            .await
+    });
+    reached.await.unwrap();
+    let reader = Catalog::open_to_read(&fixture.settings).await.unwrap();
+    for catalog in [&fixture.catalog, &reader] {
+        assert_eq!(catalog.record(&repository()).await.unwrap().unwrap().charts, 1);
+        assert_eq!(catalog.repositories().await.unwrap()[0].charts, 1);
+        catalog.ping().await.unwrap();
+    }
+    go_on.send(()).unwrap();
+    assert_eq!(writing.await.unwrap().unwrap().added, 600);
+    assert_eq!(reader.record(&repository()).await.unwrap().unwrap().charts, 600);
+}
