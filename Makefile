@@ -1,6 +1,5 @@
 # What users and developers call; `make help` lists it.
 
-export KUBEBUILDER_ASSETS HELM
 DATABASE_URL ?= sqlite://target/portolan.db
 MANIFESTS ?= examples
 IMAGE ?= portolan:dev
