@@ -379,7 +379,7 @@ async fn bad(fault: Fault, page: Option<Page>, asked: &HeaderMap) -> Option<Resp
             return Some(response);
         }
         Fault::StallAfter(bytes) => stream::iter([start(bytes)]).chain(stream::pending()).boxed(),
-        Fault::CutAfter(bytes) => stream::iter([start(bytes), Err(std::io::Error::other("cut"))]).boxed(),
+        Fault::CutAfter(bytes) => stream::iter([start(bytes)]).chain(stream::once(cut())).boxed(),
         Fault::Drip(piece, pause) => drip(body.clone(), piece, pause).boxed(),
         Fault::EndlessGzip => {
             let mut response = respond(StatusCode::OK, Body::from_stream(endless_gzip()));
@@ -392,6 +392,12 @@ async fn bad(fault: Fault, page: Option<Page>, asked: &HeaderMap) -> Option<Resp
     let mut response = respond(StatusCode::OK, Body::from_stream(response));
     response.headers_mut().insert(header::CONTENT_LENGTH, body.len().into());
     Some(response)
+}
+
+/// The error that ends a connection. What was written before it is sent while it is not ready yet.
+async fn cut() -> Result<Bytes, std::io::Error> {
+    tokio::task::yield_now().await;
+    Err(std::io::Error::other("cut"))
 }
 
 fn drip(body: Bytes, piece: usize, pause: Duration) -> impl Stream<Item = Result<Bytes, std::io::Error>> {
