@@ -383,7 +383,7 @@ async fn bad(fault: Fault, page: Option<Page>, asked: &HeaderMap) -> Option<Resp
             return Some(response);
         }
         Fault::StallAfter(bytes) => stream::iter([start(bytes)]).chain(stream::pending()).boxed(),
-        Fault::CutAfter(bytes) => stream::iter([start(bytes), Err(std::io::Error::other("cut"))]).boxed(),
+        Fault::CutAfter(bytes) => stream::iter([start(bytes)]).chain(stream::once(cut())).boxed(),
         Fault::Drip(piece, pause) => drip(body.clone(), piece, pause).boxed(),
         Fault::EndlessGzip => {
             let mut response = respond(StatusCode::OK, Body::from_stream(endless_gzip()));
@@ -396,6 +396,12 @@ async fn bad(fault: Fault, page: Option<Page>, asked: &HeaderMap) -> Option<Resp
     let mut response = respond(StatusCode::OK, Body::from_stream(response));
     response.headers_mut().insert(header::CONTENT_LENGTH, body.len().into());
     Some(response)
+}
+
+/// An error that comes after what was sent before it has left: at once, it would take the answer's head with it.
+async fn cut() -> Result<Bytes, std::io::Error> {
+    tokio::task::yield_now().await;
+    Err(std::io::Error::other("cut"))
 }
 
 fn drip(body: Bytes, piece: usize, pause: Duration) -> impl Stream<Item = Result<Bytes, std::io::Error>> {

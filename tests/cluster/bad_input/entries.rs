@@ -15,7 +15,8 @@ fn entry(name: &str, version: &str) -> String {
 fn index_of(charts: &[(&str, Vec<String>)]) -> String {
     let mut text = "apiVersion: v1\nentries:\n".to_owned();
     for (key, versions) in charts {
-        text.push_str(&format!("  {}: [{}]\n", json!(key), versions.join(", ")));
+        // With the question mark, as Go prints it: without, a key of YAML may have 1,024 characters.
+        text.push_str(&format!("  ? {}\n  : [{}]\n", json!(key), versions.join(", ")));
     }
     text
 }
