@@ -139,6 +139,13 @@ fn answers() -> Vec<Case> {
             &["418", "check the repository's URL"],
         ),
         fault(
+            "limited",
+            Fault::status(429),
+            Retried,
+            "TooManyRequests",
+            &["429", "it is tried again later"],
+        ),
+        fault(
             "error",
             Fault::status(500),
             Retried,
@@ -244,6 +251,16 @@ fn bodies() -> Vec<Case> {
             "NotAnIndex",
             &["it has no entries", "check that the repository's URL"],
         ),
+        page(
+            "words",
+            "just some words\n",
+            "NotAnIndex",
+            &["check that the repository's URL"],
+        ),
+        Case {
+            how: How::Page(Page::new(&[0x1f, 0x8b, 8, 0, 0xff, 0xfe, 0][..])),
+            ..page("binary", "", "InvalidYAML", &["line", REPAIR])
+        },
         page("truncated", truncated, "InvalidYAML", &["line", REPAIR]),
         page("conflict", conflict, "InvalidYAML", &["line", REPAIR]),
         page(

@@ -56,6 +56,29 @@ async fn a_refused_index_is_not_downloaded_again_until_it_has_changed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_that_is_refused_from_the_first_or_at_a_new_url_is_not_downloaded_again_either() {
+    let harbour = Harbour::new(&["--min-interval=1s"]).await;
+    let world = &harbour.world;
+    let page = || Page::new(CONFLICT).etag("\"refused\"");
+    world.server.serve(&index_path("never"), page());
+    world.declare_with("never", ticking(&world.server.url("/never"))).await;
+
+    let url = world.serve("good", index(&[("web", &["1.0.0"])]));
+    world.declare_with("moved", ticking(&url)).await;
+    world.until_ready("moved").await;
+    world.server.serve(&index_path("moved"), page());
+    let url = world.server.url("/moved");
+    world.edit("moved", json!({ "spec": { "url": url } })).await;
+
+    for name in ["never", "moved"] {
+        let object = world.until_ready_is(name, "False", "InvalidYAML").await;
+        check_refusal_stays(&harbour, &object, name).await;
+        check_not_downloaded(&harbour, name, "\"refused\"");
+        until_accepted(&harbour, name).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_index_over_the_cap_is_not_downloaded_again_until_it_has_changed() {
     let harbour = Harbour::new(&["--min-interval=1s", "--index-max-bytes=64Ki"]).await;
     let page = Page::new("#".repeat(100 * 1024)).gzip().etag("\"refused\"");
