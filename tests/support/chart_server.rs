@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -146,6 +146,8 @@ pub struct Seen {
     pub headers: HeaderMap,
     /// The status that was answered; `None` if the connection was closed instead.
     pub status: Option<StatusCode>,
+    /// When it came in.
+    pub at: Instant,
 }
 
 impl Seen {
@@ -294,6 +296,7 @@ impl Listener for TlsListener {
 }
 
 async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response<Body> {
+    let at = Instant::now();
     let path = request.uri().path().to_owned();
     let page = shared
         .pages
@@ -310,6 +313,7 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         query: request.uri().query().map(str::to_owned),
         headers: request.headers().clone(),
         status: response.as_ref().map(Response::status),
+        at,
     });
     response.unwrap_or_else(|| close_connection())
 }
