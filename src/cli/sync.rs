@@ -166,6 +166,7 @@ impl Sync {
         let defaults = Defaults {
             crontab: schedule::parse(CRONTAB).map_err(|error| failed(&error))?,
             min_interval: Duration::ZERO,
+            index_max_bytes: fetching::limits(&self.fetch).max_bytes,
         };
         let mut declaration = Declaration::one_shot(name, &self.url, Kind::Helm, self.allow_shrink.clone(), &defaults);
         let (previous, origin) = match record {
@@ -321,6 +322,7 @@ mod tests {
         let defaults = Defaults {
             crontab: schedule::parse(CRONTAB).unwrap(),
             min_interval: Duration::ZERO,
+            index_max_bytes: 1,
         };
         let mut declaration = Declaration::one_shot(
             record.name.clone(),

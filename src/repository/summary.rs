@@ -14,14 +14,7 @@ const MAX_TEXT: usize = 1024;
 
 /// The account of a sync that has read an index and kept `charts` with `versions` of it.
 #[must_use]
-pub fn last_sync(
-    summary: &Summary,
-    charts: u64,
-    versions: u64,
-    committed: &Committed,
-    sha256: &str,
-    started: Timestamp,
-) -> LastSync {
+pub fn last_sync(summary: &Summary, charts: u64, versions: u64, committed: &Committed, started: Timestamp) -> LastSync {
     let entry = |chart: &str, version: Option<&str>, reason: &str| SkippedEntry {
         chart: shown(chart),
         version: version.map(shown),
@@ -40,7 +33,8 @@ pub fn last_sync(
     let rejected = committed.rejected.len() as u64;
     LastSync {
         result: "Synced".to_owned(),
-        digest: format!("sha256:{sha256}"),
+        // Of the entries, not of the body: `generated` moves that, and nobody wants to hear of it.
+        digest: format!("sha256:{}", summary.digest),
         duration: format!(
             "{:.3}s",
             Timestamp::now().duration_since(started).as_secs_f64().max(0.0)

@@ -30,6 +30,13 @@ async fn crds_apply_installs_the_definition_and_upgrades_that_of_kubeapps() {
         command.arg(server.kubeconfig());
         assert_eq!(ran(command).await.ok(), format!("{CRD} applied\n"));
         let stored = definitions.get(CRD).await.unwrap();
+        let managers = stored.metadata.managed_fields.unwrap_or_default();
+        assert!(
+            managers
+                .iter()
+                .any(|entry| entry.manager.as_deref() == Some("portolan")),
+            "{managers:?}"
+        );
         stored.spec.versions[0].clone()
     };
     let installed = apply().await;

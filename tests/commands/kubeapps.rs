@@ -1,19 +1,13 @@
-//! In the place of Kubeapps' programs: called by their names, with their arguments and environment.
+//! In the place of Kubeapps' syncer: called by its name, with its arguments and environment.
 
-use std::os::unix::fs::symlink;
-use std::path::PathBuf;
 use std::process::Command;
 
-use k8s_openapi::api::core::v1::Secret;
-use kube::api::{Api, PostParams};
-use serde_json::json;
 use sqlx::PgPool;
 use url::Url;
 
-use super::{World, ran};
+use super::{World, named, ran};
 use crate::cluster::index;
-use crate::support::control_plane::control_plane;
-use crate::support::portolan::{BINARY, Portolan, command_as};
+use crate::support::portolan::command_as;
 use crate::support::postgres;
 
 /// The flags by which Kubeapps' programs are told of a database; its password they find in the environment.
@@ -27,17 +21,8 @@ pub fn login(url: &str) -> [String; 3] {
 }
 
 impl World {
-    /// The binary under another name.
-    fn named(&self, name: &str) -> PathBuf {
-        let link = self.folder.join(name);
-        if !link.exists() {
-            symlink(BINARY, &link).unwrap();
-        }
-        link
-    }
-
     fn asset_syncer(&self, arguments: &[&str], database_url: &str) -> Command {
-        let mut command = command_as(&self.named("asset-syncer"), arguments);
+        let mut command = command_as(&named(&self.folder, "asset-syncer"), arguments);
         command.args(login(database_url)).env("DB_PASSWORD", postgres::PASSWORD);
         command
     }
@@ -105,61 +90,17 @@ async fn the_sync_and_cleanup_jobs_of_kubeapps_do_what_they_did() {
         .unwrap();
     assert_eq!(charts, 0);
 
+    // What was dropped is written again, although the server says that nothing has changed.
+    ran(world.asset_syncer(&sync, &database.url)).await.ok();
+    let charts: i64 = sqlx::query_scalar("SELECT count(*) FROM charts")
+        .fetch_one(&pool)
+        .await
+        .unwrap();
+    assert_eq!(charts, 1);
+
     // A password that is wrong is named, and not shown.
     let mut wrong = world.asset_syncer(&sync, &database.url);
     wrong.env("DB_PASSWORD", "hush-hush");
     let said = ran(wrong).await.failed(1);
     assert!(said.contains("password") && !said.contains("hush-hush"), "{said}");
-}
-
-/// The arguments of Kubeapps' Helm chart, with the password in the Secret that they name.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_deployment_of_kubeapps_controller_starts_as_it_is() {
-    let cluster = crate::cluster::World::new().await;
-    let world = World::new().await;
-    let database = postgres::database().await;
-    let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
-    let secret = json!({ "metadata": { "name": "kubeapps-postgresql" }, "stringData": { "postgres-password": postgres::PASSWORD } });
-    secrets
-        .create(&PostParams::default(), &serde_json::from_value(secret).unwrap())
-        .await
-        .unwrap();
-    let mut command = command_as(
-        &world.named("apprepository-controller"),
-        [
-            "--user-agent-comment=kubeapps/2.12.1",
-            "--repo-sync-image=docker.io/bitnami/kubeapps-asset-syncer:2.12.1",
-            "--repo-sync-cmd=/asset-syncer",
-            &format!("--namespace={}", cluster.namespace),
-            &format!("--global-repos-namespace={}", cluster.namespace),
-            "--database-secret-name=kubeapps-postgresql",
-            "--database-secret-key=postgres-password",
-            "--crontab=*/5 * * * *",
-            "--repos-per-namespace=false",
-            "--custom-labels=\"a=b\"",
-            "--logtostderr=true",
-        ],
-    );
-    command
-        .args(login(&database.url))
-        .arg("--kubeconfig")
-        .arg(control_plane().await.kubeconfig())
-        .env("REPO_SYNC_IMAGE", "docker.io/bitnami/kubeapps-asset-syncer:2.12.1")
-        .env("OCI_CATALOG_URL", "kubeappsapis:50061");
-    let controller = Portolan::start(command);
-    controller.ready(super::SOON).await;
-    controller
-        .line_with("these flags have no effect any more", super::SOON)
-        .await;
-
-    let url = cluster.serve("bitnami", index(&[("web", &["1.0.0"])]));
-    cluster.declare("bitnami", &url).await;
-    cluster.until_ready("bitnami").await;
-    let pool = PgPool::connect(&database.url).await.unwrap();
-    let rows: Vec<(String, String)> = sqlx::query_as("SELECT repo_namespace, chart_id FROM charts")
-        .fetch_all(&pool)
-        .await
-        .unwrap();
-    assert_eq!(rows, [(cluster.namespace.clone(), "bitnami/web".into())]);
-    assert!(!controller.lines().join("\n").contains(postgres::PASSWORD));
 }

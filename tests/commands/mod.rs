@@ -6,13 +6,16 @@ mod kubeapps;
 mod one_shot;
 mod reader;
 mod reading;
+mod run;
 mod secrets;
+mod shutdown;
 
-use std::process::Command;
+use std::path::PathBuf;
+use std::process::{Command, Output};
 use std::time::Duration;
 
 use crate::support::chart_server::{ChartServer, Page};
-use crate::support::portolan::{self, command};
+use crate::support::portolan::{self, BINARY, command};
 use crate::support::process::ScratchFolder;
 
 /// How soon what is waited for has to be there.
@@ -107,4 +110,26 @@ fn index_of(charts: usize) -> String {
     let names: Vec<String> = (0..charts).map(|number| format!("chart-{number}")).collect();
     let charts: Vec<(&str, &[&str])> = names.iter().map(|name| (name.as_str(), &["1.0.0"][..])).collect();
     crate::cluster::index(&charts)
+}
+
+/// The binary under the name of a program that it replaces: a link in `folder`.
+fn named(folder: &ScratchFolder, name: &str) -> PathBuf {
+    let link = folder.join(name);
+    if !link.exists() {
+        std::os::unix::fs::symlink(BINARY, &link).unwrap();
+    }
+    link
+}
+
+fn text(output: &Output) -> String {
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
+
+#[track_caller]
+fn assert_code(output: &Output, code: i32) {
+    assert_eq!(output.status.code(), Some(code), "{}", text(output));
 }

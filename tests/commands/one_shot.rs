@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::{Ran, SOON, World, index_of, ran};
 use crate::cluster::index;
+use crate::support::chart_server::Fault;
 use crate::support::eventually::eventually;
 use crate::support::portolan::{Portolan, command};
 use crate::support::postgres;
@@ -13,6 +14,7 @@ use crate::support::postgres;
 async fn exit_codes_tell_success_failure_and_wrong_usage() {
     let world = World::new().await;
     let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
+    world.ran(&["status"]).await.failed(1); // there is no database yet
     for fine in [
         &["help"][..],
         &["--version"],
@@ -73,6 +75,15 @@ async fn a_repository_is_synced_found_unchanged_and_deleted() {
         (&"team".into(), &2.into())
     );
 
+    assert_eq!(status[0]["nextSyncTime"], Value::Null, "nobody repeats it");
+
+    // What fails leaves the charts as they are.
+    world.server.break_path("/stable/index.yaml", Fault::status(404));
+    let said = world.ran(&sync).await.failed(1);
+    assert!(said.contains("NotFound"), "{said}");
+    world.server.repair("/stable/index.yaml");
+    world.ran(&["show", "stable/web", "-n", "team"]).await.ok();
+
     // Another URL under the same name is another repository.
     let other = world.serve("other", index(&[("db", &["1.0.0"])]));
     world.ran(&["sync", "stable", &other, "helm", "-n", "team"]).await.ok();
@@ -107,9 +118,7 @@ async fn an_index_that_has_shrunk_is_taken_over_when_the_command_says_so() {
     world.ran(&[&sync[..], &[&flag]].concat()).await.ok();
     assert_eq!(charts(&world).await, 2);
     // Another failure does not offer to confirm anything.
-    world
-        .server
-        .break_path("/stable/index.yaml", crate::support::chart_server::Fault::status(500));
+    world.server.break_path("/stable/index.yaml", Fault::status(500));
     let said = world.ran(&sync).await.failed(1);
     assert!(!said.contains("--allow-shrink"), "{said}");
 }
