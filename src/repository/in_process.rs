@@ -22,8 +22,7 @@ use super::guard;
 use super::locate::{FileAccess, Location, locate};
 use super::metrics::Metrics;
 use super::rows::{self, Pushed, Spool};
-use super::summary::{last_sync, ready_message};
-use crate::api::LastSync;
+use super::summary::{account, last_sync, ready_message, unless_quiet};
 use crate::catalog::{Catalog, Commit, Committed, HistoryEntry, Record, Refused, State};
 use crate::source::fetch::{self, Body, FetchError, Fetched, Fetcher, Validators};
 use crate::source::index::{self, Chart, DecodeError, DecodeLimits, Sink, Summary};
@@ -228,7 +227,7 @@ impl Run<'_> {
             twins: Vec::new(),
         };
         let (sha256, validators) = (body.sha256.clone(), body.validators.clone());
-        let limits = self.tools.decode_limits.clone();
+        let limits = self.tools.decode_limits;
         let task = tokio::task::spawn_blocking(move || {
             let result = index::decode(body.into_reader(), &limits, &mut sink);
             (result, sink)
@@ -304,11 +303,7 @@ impl Run<'_> {
         }
         record.refused = None;
         record.last_success = Some(Timestamp::now());
-        let account: Option<LastSync> = record
-            .last_sync
-            .clone()
-            .and_then(|value| serde_json::from_value(value).ok());
-        record.state = ready(account.as_ref().map_or_else(String::new, ready_message));
+        record.state = ready(account(&record).as_ref().map_or_else(String::new, ready_message));
         let history = recovered.then(|| self.history(&record, "Succeeded", &record.index_digest));
         self.tools
             .catalog
@@ -380,7 +375,8 @@ impl Run<'_> {
         let skipped = summary.skipped.clone();
         let started = self.attempt.started;
         let complete = move |committed: &Committed, record: &mut Record| {
-            let account = last_sync(&summary, charts, versions, committed, started);
+            let new = last_sync(&summary, charts, versions, committed, started);
+            let account = unless_quiet(new, account(record));
             record.state = ready(ready_message(&account));
             // An account holds string keys and finite numbers only, for which JSON can't fail.
             record.last_sync = serde_json::to_value(account).ok();
@@ -541,7 +537,7 @@ fn limits(declaration: &Declaration, bounds: &fetch::Limits) -> fetch::Limits {
             .fetch_timeout
             .filter(|time| *time > Duration::ZERO)
             .map_or(bounds.total, |time| time.min(bounds.total)),
-        ..bounds.clone()
+        ..*bounds
     }
 }
 

@@ -1,5 +1,6 @@
 //! AppRepositories declared in a real API server, synced by the real binary from a real HTTP server.
 
+mod bad_input;
 mod database;
 mod faults;
 mod identity;

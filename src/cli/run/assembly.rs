@@ -236,7 +236,7 @@ async fn origin(run: &Run, source: &Source, patience: Patience) -> Result<(Origi
         Source::Cluster(client) => {
             let connect = || Cluster::new(client.clone()).map_err(ApiError);
             let cluster = patience.get("the API server", ApiError::may_pass, connect).await?;
-            Ok((Origin::Cluster(cluster), FileAccess::Never))
+            Ok((Origin::Cluster(Box::new(cluster)), FileAccess::Never))
         }
         Source::Folder(folder) => {
             let origin = Folder::new(folder).map_err(|error| {

@@ -17,7 +17,7 @@ pub const ONE_SHOT: &str = "one-shot";
 /// Where the declarations come from.
 pub enum Origin {
     /// The API server of a cluster.
-    Cluster(Cluster),
+    Cluster(Box<Cluster>),
     /// A folder of manifests: nothing is written back into it, so news is logged.
     Folder(Folder),
 }
