@@ -8,7 +8,7 @@ use std::time::Instant;
 use sha2::{Digest, Sha256};
 
 use crate::measure;
-use crate::report::Row;
+use crate::report::{Case, Row};
 
 /// Asks this program to be the process of one baseline; its name and a file follow.
 pub const ARGUMENT: &str = "--baseline";
@@ -24,7 +24,7 @@ pub fn rows(file: &Path) -> Vec<Row> {
     BASELINES.iter().map(|(name, title)| row(name, title, file)).collect()
 }
 
-fn row(name: &str, title: &str, file: &Path) -> Row {
+fn row(name: &str, title: &'static str, file: &Path) -> Row {
     const RUNS: usize = 3;
     let runs: Vec<Vec<f64>> = (0..RUNS)
         .map(|_| {
@@ -42,7 +42,7 @@ fn row(name: &str, title: &str, file: &Path) -> Row {
         .collect();
     let column = |at: usize| measure::median(runs.iter().map(|run| run[at]).collect());
     Row {
-        case: format!("*{title}*"),
+        case: Case::Baseline(title),
         database: String::new(),
         wall: Some(column(0)),
         cpu: column(1),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::baseline;
 use crate::index::Index;
 use crate::measure::{cpu, cpu_of_postgres, median, peak_memory};
-use crate::report::{Report, Row, thousands};
+use crate::report::{Case, Report, Row, thousands};
 use crate::support::chart_server::{ChartServer, Page};
 use crate::support::portolan::{Portolan, command};
 use crate::support::postgres::{self, TestDatabase};
@@ -23,34 +23,38 @@ const WRITTEN: &str = "SyncSucceeded";
 /// Measures all of it on both databases.
 pub async fn run(report: &mut Report) {
     let index = Index::standard();
-    report.index = Some(format!(
+    let described = format!(
         "{}, {:.1} MB, {} versions",
         index.origin,
         index.text.len() as f64 / 1e6,
         thousands(index.versions())
-    ));
-    println!("{}", report.index.as_deref().unwrap_or_default());
+    );
+    println!("{described}");
     for on_postgres in [false, true] {
         let mut bench = Bench::new(&index, on_postgres).await;
         for _ in 0..RUNS {
             bench.fresh_database().await;
             bench.first_sync().await;
         }
-        report
-            .first
-            .push(bench.take("First sync, from the start of the process"));
+        report.rows.push(bench.take(Case::First));
         bench.settle().await;
         bench.unchanged(NOT_MODIFIED).await;
-        report.unchanged.push(bench.take("Unchanged, 304"));
+        report.rows.push(bench.take(Case::NotModified));
         bench.server.serve(PATH, Page::new(index.text.clone()).without_etag());
         bench.unchanged(NO_ETAG).await;
-        report.rows.push(bench.take("Unchanged, no ETag"));
+        report.rows.push(bench.take(Case::NoEtag));
         bench.server.serve(PATH, Page::new(index.text.clone()));
-        bench.new_versions().await;
-        report.rows.push(bench.take("One new version"));
+        let (charts, versions) = bench.new_versions().await;
+        report.rows.push(bench.take(Case::NewVersion));
+        report.index = Some(format!(
+            "{described} ({} of them, in {charts} charts, are kept; the rest is of deprecated charts)",
+            thousands(versions)
+        ));
     }
     let folder = ScratchFolder::new("baseline");
-    report.baselines = baseline::rows(&folder.write("index.yaml", &index.text));
+    report
+        .rows
+        .extend(baseline::rows(&folder.write("index.yaml", &index.text)));
 }
 
 /// What one sync took.
@@ -112,7 +116,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Declares the repository; without an interval the default holds, by which no tick comes while we measure (or one of 304).
+    /// Declares the repository; without an interval the default holds.
     fn declare(&self, interval: &str) {
         let url = self.server.url("/big");
         let manifest = format!(
@@ -192,11 +196,17 @@ impl<'a> Bench<'a> {
         end(portolan).await;
     }
 
-    /// A process that finds one more version, time and again.
-    async fn new_versions(&mut self) {
+    /// A process that finds one more version, time and again. The charts and versions that were there before.
+    async fn new_versions(&mut self) -> (usize, usize) {
         let portolan = self.start();
         portolan.ready(PATIENCE).await;
         self.ticks(2).await;
+        let metrics = portolan.metrics().await;
+        let count = |name| metrics.sum(name, &[]).expect("it is told") as usize;
+        let kept = (
+            count("portolan_repository_charts"),
+            count("portolan_repository_versions"),
+        );
         for number in 1..=RUNS {
             let text = self.index.with_one_more(number);
             let before = self.readings(&portolan).await;
@@ -213,6 +223,7 @@ impl<'a> Bench<'a> {
             });
         }
         end(portolan).await;
+        kept
     }
 
     async fn readings(&self, portolan: &Portolan) -> Readings {
@@ -232,11 +243,11 @@ impl<'a> Bench<'a> {
     }
 
     /// What has been measured since the last time, as one line.
-    fn take(&mut self, case: &str) -> Row {
+    fn take(&mut self, case: Case) -> Row {
         let samples = std::mem::take(&mut self.samples);
         let middle = |value: fn(&Sample) -> f64| median(samples.iter().map(value).collect());
         let row = Row {
-            case: case.to_owned(),
+            case,
             database: if self.on_postgres { "Postgres" } else { "SQLite" }.to_owned(),
             wall: Some(middle(|sample| sample.wall)),
             cpu: middle(|sample| sample.cpu),
@@ -245,8 +256,8 @@ impl<'a> Bench<'a> {
             requests: format!("{:.0}", middle(|sample| sample.requests)),
         };
         println!(
-            "{} on {}: {:.3} s of CPU, {} MiB",
-            row.case,
+            "{} on {}: {:.4} s of CPU, {} MiB",
+            case.title(),
             row.database,
             row.cpu,
             row.peak >> 20
