@@ -2,8 +2,11 @@
 
 mod bad_input;
 mod database;
+mod faults;
 mod identity;
+mod kubeapps_crd;
 mod rows;
+mod shutdown;
 mod story;
 
 use std::path::{Path, PathBuf};

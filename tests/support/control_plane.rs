@@ -27,7 +27,7 @@ use super::tls::Authority;
 use super::{project, target_folder};
 
 /// The bearer token of a member of system:masters, in the API server's static token file.
-const ADMIN_TOKEN: &str = "admin";
+pub const ADMIN_TOKEN: &str = "admin";
 /// Seconds are usual; a cold disk on a busy machine takes longer.
 const START_DEADLINE: Duration = Duration::from_secs(120);
 

@@ -42,6 +42,8 @@ pub enum ApiFault {
     Status(u16),
     /// A watch that opens well and at once tells that its resource version is too old (410).
     WatchExpired,
+    /// A watch that opens well and ends in the middle of an event.
+    WatchTorn,
     /// No answer: the connection is closed, and the request is not passed on.
     Refused,
     /// The request is passed on and done, but its answer is lost with the connection.
@@ -150,6 +152,7 @@ async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response<B
         None => forward(&shared, request).await,
         Some(ApiFault::Status(code)) => error(code),
         Some(ApiFault::WatchExpired) => expired(),
+        Some(ApiFault::WatchTorn) => torn(),
         Some(ApiFault::Refused) => close_connection(),
         Some(ApiFault::AnswerLost) => {
             let answer = forward(&shared, request).await;
@@ -213,5 +216,12 @@ fn expired() -> Response<Body> {
     let response = Response::builder().header(header::CONTENT_TYPE, "application/json");
     response
         .body(format!("{event}\n").into())
+        .expect("the parts of a response make one")
+}
+
+fn torn() -> Response<Body> {
+    let response = Response::builder().header(header::CONTENT_TYPE, "application/json");
+    response
+        .body("{\"type\": \"MODIFIED\", \"object\": {\"apiVersion\": \"v1\", \"meta".into())
         .expect("the parts of a response make one")
 }

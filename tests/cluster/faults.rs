@@ -1,0 +1,367 @@
+//! An API server that fails, refuses, forgets or goes away: charts are synced all the same, and what could not be told is told
+//! as soon as it can.
+
+use std::time::Duration;
+
+use axum::http::Method;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::discovery::ApiResource;
+use portolan::api::{self, AppRepository, crds};
+use rstest::rstest;
+use serde_json::json;
+
+use super::rows::Postgres;
+use super::{SOON, World, condition, finalizers, index};
+use crate::support::control_plane::{ADMIN_TOKEN, ControlPlane, control_plane};
+use crate::support::eventually::eventually;
+use crate::support::fault_proxy::{ApiFault, ApiRequest, FaultProxy};
+use crate::support::portolan::Portolan;
+
+/// How soon all is well once the API server is: the pause before the next try has grown meanwhile.
+const RECOVERY: Duration = Duration::from_secs(75);
+/// How long requests are counted to see whether they storm, and how many are none: a pause that doubles from 5 ms on leaves
+/// about ten, each of which the client itself may try some times.
+const WINDOW: Duration = Duration::from_secs(4);
+const NO_STORM: usize = 60;
+
+/// Portolan over a proxy before the shared API server.
+struct Through {
+    world: World,
+    postgres: Postgres,
+    proxy: FaultProxy,
+    portolan: Portolan,
+}
+
+impl Through {
+    async fn new() -> Self {
+        let (world, postgres) = (World::new().await, Postgres::new().await);
+        let control_plane = control_plane().await;
+        let proxy = FaultProxy::before(control_plane).await;
+        let kubeconfig = control_plane.kubeconfig_for(&proxy.url(), ADMIN_TOKEN);
+        let portolan = world.portolan_with(&kubeconfig, postgres.url(), &[]).await;
+        Self {
+            world,
+            postgres,
+            proxy,
+            portolan,
+        }
+    }
+
+    /// Declares a repository with one chart `web` of this version.
+    async fn declare(&self, name: &str, version: &str) {
+        let url = self.world.serve(name, index(&[("web", &[version])]));
+        self.world.declare(name, &url).await;
+    }
+
+    /// How many requests have been made that `chooser` picks.
+    fn count(&self, chooser: impl Fn(&ApiRequest) -> bool) -> usize {
+        self.proxy.seen().iter().filter(|request| chooser(request)).count()
+    }
+
+    /// Fails the test if there are more requests than patient tries make, to the API server or for an index.
+    async fn assert_no_storm(&self, names: &[&str]) {
+        let before = self.proxy.seen().len();
+        // Nothing is waited for: what is to be seen is that little happens.
+        tokio::time::sleep(WINDOW).await;
+        let during = self.proxy.seen().len() - before;
+        assert!(during <= NO_STORM, "{during} requests to the API server in {WINDOW:?}");
+        for name in names {
+            let fetched = self.world.server.seen(&format!("/{name}/index.yaml")).len();
+            assert!(fetched <= 4, "{fetched} downloads of {name}");
+        }
+    }
+
+    async fn until_ready(&self, name: &str) -> AppRepository {
+        let ready = |object: &AppRepository| {
+            super::is_current(object)
+                && condition(object, "Ready") == Some(("True", "Synced"))
+                && condition(object, "Reconciling").is_none()
+        };
+        self.world.until_within(RECOVERY, name, "Ready to be True", ready).await
+    }
+}
+
+fn is_status_patch(request: &ApiRequest) -> bool {
+    request.method == Method::PATCH && request.path.ends_with("/status")
+}
+
+/// Patches of the object itself: of its finalizers.
+fn is_object_patch(request: &ApiRequest) -> bool {
+    request.method == Method::PATCH && request.path.contains("/apprepositories/") && !request.path.ends_with("/status")
+}
+
+fn is_event(request: &ApiRequest) -> bool {
+    request.method != Method::GET && request.path.contains("/events")
+}
+
+fn is_repository_watch(request: &ApiRequest) -> bool {
+    request.is_watch() && request.path.ends_with("/apprepositories")
+}
+
+#[rstest]
+#[case::cut(None)]
+#[case::expired_before_an_event(Some(ApiFault::WatchExpired))]
+#[case::expired_as_an_answer(Some(ApiFault::Status(410)))]
+#[case::ended_in_the_middle_of_an_event(Some(ApiFault::WatchTorn))]
+#[case::refused(Some(ApiFault::Refused))]
+#[case::failing(Some(ApiFault::Status(500)))]
+#[case::asked_to_slow_down(Some(ApiFault::Status(429)))]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_that_breaks_is_taken_up_again_and_misses_nothing(#[case] fault: Option<ApiFault>) {
+    let through = Through::new().await;
+    for name in ["changes", "vanishes"] {
+        through.declare(name, "1.0.0").await;
+        through.until_ready(name).await;
+    }
+    let watches = through.count(is_repository_watch);
+    // While nothing gets through, one changes, one goes and one comes.
+    through.proxy.gate.close().await;
+    through.world.delete_without_finalizer("vanishes").await;
+    through.world.serve("changes", index(&[("web", &["2.0.0"])]));
+    through.world.resync("changes", "now").await;
+    through.declare("comes", "1.0.0").await;
+    if let Some(fault) = fault {
+        through.proxy.spoil(2, fault, is_repository_watch);
+    }
+    through.proxy.gate.open().await;
+
+    let wanted = ["changes/web 2.0.0", "comes/web 1.0.0"];
+    through.postgres.rows.until_charts_within(RECOVERY, &wanted).await;
+    for name in ["changes", "comes"] {
+        through.until_ready(name).await;
+    }
+    through.assert_no_storm(&["changes", "comes", "vanishes"]).await;
+    let opened = through.count(is_repository_watch) - watches;
+    assert!((1..20).contains(&opened), "{opened} watches");
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn charts_come_although_their_status_can_t_be_written_and_it_is_as_soon_as_it_can(
+    #[values(500, 429, 403)] code: u16,
+) {
+    let through = Through::new().await;
+    through.proxy.spoil(usize::MAX, ApiFault::Status(code), is_status_patch);
+    through.declare("stable", "1.0.0").await;
+    let wanted = ["stable/web 1.0.0"];
+    through.postgres.rows.until_charts_within(RECOVERY, &wanted).await;
+    through.assert_no_storm(&["stable"]).await;
+    assert!(through.count(is_status_patch) >= 2, "it is tried again");
+    through.proxy.repair();
+    through.until_ready("stable").await;
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn charts_and_status_come_although_events_can_t_be_written(#[values(500, 429, 403)] code: u16) {
+    let through = Through::new().await;
+    through.proxy.spoil(usize::MAX, ApiFault::Status(code), is_event);
+    through.declare("stable", "1.0.0").await;
+    through.until_ready("stable").await;
+    through.postgres.rows.until_charts(&["stable/web 1.0.0"]).await;
+    through.assert_no_storm(&["stable"]).await;
+    assert!(through.count(is_event) >= 1);
+    through.proxy.repair();
+    through.world.serve("stable", index(&[("web", &["2.0.0"])]));
+    through.world.resync("stable", "now").await;
+    through.world.event("stable", "SyncSucceeded").await;
+}
+
+/// The finalizer stands before the first row is written, so that no deletion can leave any: a new repository waits for it.
+#[rstest]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_finalizer_that_can_t_be_written_is_tried_again_until_it_can(#[values(500, 429, 403)] code: u16) {
+    let through = Through::new().await;
+    through.declare("before", "1.0.0").await;
+    through.until_ready("before").await;
+    through.proxy.spoil(usize::MAX, ApiFault::Status(code), is_object_patch);
+    through.declare("stable", "1.0.0").await;
+    // Others have theirs.
+    through.world.serve("before", index(&[("web", &["2.0.0"])]));
+    through.world.resync("before", "now").await;
+    eventually(SOON, "the other to be synced", async || {
+        let charts = through
+            .postgres
+            .rows
+            .charts()
+            .await
+            .map_err(|error| error.to_string())?;
+        let synced = charts.iter().any(|chart| chart == "before/web 2.0.0");
+        if synced { Ok(()) } else { Err(format!("{charts:?}")) }
+    })
+    .await;
+    through.assert_no_storm(&["stable", "before"]).await;
+    assert!(through.count(is_object_patch) >= 3, "it is tried again");
+    through.proxy.repair();
+    let object = through.until_ready("stable").await;
+    assert_eq!(finalizers(&object), [api::FINALIZER]);
+
+    // And when it is to be taken off, after the rows have gone.
+    through.proxy.spoil(usize::MAX, ApiFault::Status(code), is_object_patch);
+    through.world.delete("stable").await;
+    through.postgres.rows.until_charts(&["before/web 2.0.0"]).await;
+    assert!(through.world.repositories.get_opt("stable").await.unwrap().is_some());
+    through.assert_no_storm(&["stable"]).await;
+    through.proxy.repair();
+    eventually(RECOVERY, "the object to be gone", async || {
+        through
+            .world
+            .repositories
+            .get_opt("stable")
+            .await
+            .unwrap()
+            .is_none()
+            .then_some(())
+    })
+    .await;
+    drop(through.portolan);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writes_whose_answers_are_lost_are_not_in_each_others_way() {
+    let through = Through::new().await;
+    let is_write = |request: &ApiRequest| request.method == Method::PATCH && request.path.contains("/apprepositories/");
+    through.proxy.spoil(3, ApiFault::AnswerLost, is_write);
+    through.declare("stable", "1.0.0").await;
+    let object = through.until_ready("stable").await;
+    assert_eq!(finalizers(&object), [api::FINALIZER]);
+    through.proxy.spoil(2, ApiFault::AnswerLost, is_write);
+    through.world.delete("stable").await;
+    through.world.gone("stable").await;
+    through.postgres.rows.assert_empty().await;
+}
+
+/// Our definition without any validation, as somebody may have it installed.
+fn loose(crd: CustomResourceDefinition) -> CustomResourceDefinition {
+    let mut crd = serde_json::to_value(crd).unwrap();
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"] =
+        json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    serde_json::from_value(crd).unwrap()
+}
+
+/// An object that the API server lets in and that can't be read holds up no other, says what is wrong, and can be mended.
+async fn undecodable_objects_stall_no_others(world: &World, postgres: &Postgres) {
+    let broken: DynamicObject = serde_json::from_value(json!({
+        "apiVersion": "kubeapps.com/v1alpha1", "kind": "AppRepository", "metadata": { "name": "broken" },
+        "spec": { "type": "helm", "url": ["no", "text"] },
+    }))
+    .unwrap();
+    let resource = ApiResource::erase::<AppRepository>(&());
+    let raw: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), &world.namespace, &resource);
+    raw.create(&PostParams::default(), &broken).await.unwrap();
+    let url = world.serve("whole", index(&[("web", &["1.0.0"])]));
+    world.declare("whole", &url).await;
+    world.until_ready("whole").await;
+    postgres
+        .rows
+        .until_charts(&["stable/web 2.0.0", "whole/web 1.0.0"])
+        .await;
+
+    let note = world.event("broken", "InvalidObject").await;
+    assert!(note.contains("string"), "{note}");
+    eventually(SOON, "the status of the broken object", async || {
+        let object = raw.get("broken").await.map_err(|error| error.to_string())?;
+        let conditions = object.data["status"]["conditions"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        let stalled = conditions.iter().any(|condition| condition["type"] == "Stalled");
+        if stalled { Ok(()) } else { Err(object.data.to_string()) }
+    })
+    .await;
+
+    // It is told once, not again and again.
+    let told = world.events("broken").await;
+    assert_eq!(told.len(), 1, "{told:?}");
+
+    let edit = json!({ "spec": { "url": url } });
+    raw.patch("broken", &PatchParams::default(), &Patch::Merge(edit))
+        .await
+        .unwrap();
+    world.until_ready("broken").await;
+    let all = ["broken/web 1.0.0", "stable/web 2.0.0", "whole/web 1.0.0"];
+    postgres.rows.until_charts(&all).await;
+
+    // Broken again, its charts stay; deleted, they go.
+    let edit = json!({ "spec": { "url": ["no", "text"] } });
+    raw.patch("broken", &PatchParams::default(), &Patch::Merge(edit))
+        .await
+        .unwrap();
+    eventually(SOON, "it to be refused again", async || {
+        let events = world.events("broken").await;
+        let object = raw.get("broken").await.map_err(|error| error.to_string())?;
+        let reason = &object.data["status"]["conditions"][0]["reason"];
+        if reason == "InvalidObject" {
+            Ok(())
+        } else {
+            Err(format!("{events:?} {}", object.data))
+        }
+    })
+    .await;
+    let all = ["broken/web 1.0.0", "stable/web 2.0.0", "whole/web 1.0.0"];
+    postgres.rows.until_charts(&all).await;
+    raw.delete("broken", &DeleteParams::default()).await.unwrap();
+    eventually(SOON, "the broken object to be gone", async || {
+        raw.get_opt("broken").await.unwrap().is_none().then_some(())
+    })
+    .await;
+    postgres
+        .rows
+        .until_charts(&["stable/web 2.0.0", "whole/web 1.0.0"])
+        .await;
+}
+
+/// What was asked for while the API server was away is done once it is back.
+async fn a_killed_api_server_is_outlived(control_plane: &ControlPlane, world: &World, portolan: &Portolan) {
+    let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
+    world.declare("stable", &url).await;
+    world.until_ready("stable").await;
+    control_plane.stop_api_server();
+    portolan.line_with("was cut off; taking it up again", SOON).await;
+    world.serve("stable", index(&[("web", &["2.0.0"])]));
+    control_plane.start_api_server().await;
+    eventually(RECOVERY, "the API server to take a resync", async || {
+        let patch = json!({ "metadata": { "annotations": { api::REQUESTED_AT: "now" } } });
+        world
+            .repositories
+            .patch("stable", &PatchParams::default(), &Patch::Merge(patch))
+            .await
+    })
+    .await;
+    world
+        .until_within(RECOVERY, "stable", "the resync to be told", |object| {
+            let handled = object
+                .status
+                .as_ref()
+                .and_then(|status| status.last_handled_reconcile_at.as_deref());
+            handled == Some("now") && condition(object, "Ready") == Some(("True", "Synced"))
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_missing_definition_is_waited_for_a_killed_api_server_is_outlived_and_broken_objects_are_passed_over() {
+    let control_plane = ControlPlane::start().await;
+    let (world, postgres) = (World::on(&control_plane).await, Postgres::new().await);
+    let portolan = Portolan::start(world.command(&world.kubeconfig, postgres.url(), &[]));
+    let line = portolan
+        .line_with("apprepositories.kubeapps.com is not installed", SOON)
+        .await;
+    assert!(
+        line.contains("WARN") && line.contains("portolan crds --apply"),
+        "{line}"
+    );
+    let (status, body) = portolan.get("/readyz").await.unwrap();
+    assert_eq!(status, 503, "{body}");
+    for crd in crds() {
+        control_plane.install_crd(&loose(crd)).await;
+    }
+    portolan.ready(SOON).await;
+
+    a_killed_api_server_is_outlived(&control_plane, &world, &portolan).await;
+    postgres.rows.until_charts(&["stable/web 2.0.0"]).await;
+    undecodable_objects_stall_no_others(&world, &postgres).await;
+    portolan.ready(SOON).await;
+}
