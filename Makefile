@@ -1,7 +1,6 @@
 # What users and developers call; `make help` lists it.
 
-export KUBEBUILDER_ASSETS HELM
-DATABASE_URL ?= sqlite://target/run/portolan.db
+DATABASE_URL ?= sqlite://target/portolan.db
 MANIFESTS ?= examples
 IMAGE ?= portolan:dev
 
@@ -11,7 +10,6 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
 
 run: ## Portolan over the repositories declared in examples/, with no cluster (MANIFESTS=, DATABASE_URL=)
-	@mkdir -p target/run
 	cargo run --locked -- run --manifests $(MANIFESTS) --database-url $(DATABASE_URL)
 
 test: tools ## all tests; sets up what they need the first time (ARGS= goes to the test binary)
@@ -35,4 +33,4 @@ image: ## the container image (IMAGE=)
 	docker build -t $(IMAGE) .
 
 crds: ## the chart's custom resource definitions, from the types
-	cargo run --locked --quiet -- crds > charts/portolan/crds/kubeapps.com_apprepositories.yaml
+	cargo run --locked --quiet -- crds > charts/portolan/crds/apprepositories.yaml

@@ -10,6 +10,7 @@
 mod architecture;
 mod catalog;
 mod cluster;
+mod commands;
 mod folder;
 mod harness;
 mod packaging;

@@ -90,11 +90,17 @@ impl Pools {
             .map_err(|_| Error::timed_out("connecting to the database", ACQUIRE))??
             .close()
             .await?;
+        Ok(Self::postgres_later(&options, connections))
+    }
+
+    /// A Postgres database that may not be there yet: each call tries to reach it.
+    pub(super) fn postgres_later(options: &PgConnectOptions, connections: u32) -> Self {
+        let options = options.clone().disable_statement_logging();
         let pool = PgPoolOptions::new()
             .max_connections(connections.max(1))
             .acquire_timeout(ACQUIRE)
             .connect_lazy_with(options);
-        Ok(Self::Postgres(pool))
+        Self::Postgres(pool)
     }
 
     /// What single reading statements run on. On SQLite they see what is committed, whatever is being written.

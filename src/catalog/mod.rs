@@ -74,6 +74,19 @@ impl Catalog {
         Ok(catalog)
     }
 
+    /// The catalogue in a Postgres that may not be there yet: each call fails until it is. The tables are to be brought up to
+    /// date by [`Catalog::ensure_tables`] as soon as it can be reached. Nothing for SQLite, whose file is there or is not.
+    #[must_use]
+    pub fn open_later(settings: &Settings) -> Option<Self> {
+        match &settings.database {
+            Database::Sqlite(_) => None,
+            Database::Postgres(options) => Some(Self::of(
+                Pools::postgres_later(options, settings.postgres_connections),
+                true,
+            )),
+        }
+    }
+
     /// Connects to read only: no table is made or changed, and a SQLite file that isn't there is no catalogue.
     ///
     /// # Errors
@@ -95,11 +108,15 @@ impl Catalog {
             Database::Postgres(options) => Pools::postgres(options, settings.postgres_connections).await,
         }
         .map_err(|error| error.during("connecting to the database"))?;
-        Ok(Self(Arc::new(Inner {
+        Ok(Self::of(pools, writable))
+    }
+
+    fn of(pools: Pools, writable: bool) -> Self {
+        Self(Arc::new(Inner {
             pools,
             writable,
             rebuilt: watch::Sender::new(0),
-        })))
+        }))
     }
 
     /// Closes all connections, once their work is done. Any call after it fails.

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{Failure, database, output, sync::OneShotFlags};
+use super::{Failure, database, output, sync::OneShotFlags, unused::UnusedFlags};
 use crate::catalog::RepositoryName;
 
 /// Remove a repository and its charts from the catalogue.
@@ -15,6 +15,8 @@ pub struct Delete {
     pub name: String,
     #[command(flatten)]
     pub one_shot: OneShotFlags,
+    #[command(flatten)]
+    pub unused: UnusedFlags,
 }
 
 impl Delete {

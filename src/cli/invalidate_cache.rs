@@ -2,22 +2,40 @@
 
 use clap::Args;
 
-use super::{Failure, database, output, sync::OneShotFlags};
+use super::{
+    Failure, database,
+    flags::{DatabaseFlags, LogFlags},
+    obsolete::ObsoleteFlags,
+    output,
+    unused::UnusedFlags,
+};
 
 /// Drop all charts of all repositories, and make the tables anew.
 ///
-/// Takes the arguments and the environment (DB_PASSWORD) of Kubeapps' asset-syncer. A running `portolan run` on the same Postgres
-/// notices and syncs every repository again.
+/// Takes the arguments and the environment (DB_PASSWORD) of Kubeapps' asset-syncer. With SQLite it can't run beside `portolan run`,
+/// with Postgres it can: the running one notices and syncs every repository again.
 #[derive(Args, Debug)]
 pub struct InvalidateCache {
     #[command(flatten)]
-    pub one_shot: OneShotFlags,
+    pub database: DatabaseFlags,
+    /// The charts of all namespaces are dropped, whatever it is
+    #[arg(long, short, hide = true, default_value = "")]
+    pub namespace: String,
+    /// The charts of all namespaces are dropped, whatever it is
+    #[arg(long, hide = true, default_value = "")]
+    pub global_repos_namespace: String,
+    #[command(flatten)]
+    pub logging: LogFlags,
+    #[command(flatten)]
+    pub obsolete: ObsoleteFlags,
+    #[command(flatten)]
+    pub unused: UnusedFlags,
 }
 
 impl InvalidateCache {
     pub(super) async fn execute(self) -> Result<(), Failure> {
-        self.one_shot.obsolete.warn();
-        let (catalog, _lock) = database::open_to_write(&self.one_shot.database).await?;
+        self.obsolete.warn();
+        let (catalog, _lock) = database::open_to_write(&self.database).await?;
         let recreated = catalog.recreate().await;
         catalog.close().await;
         recreated.map_err(|error| Failure::failed(error.to_string()))?;

@@ -4,8 +4,10 @@
 //! a line of it. So control characters are taken out here, in one place, and no caller has to think of it.
 
 use std::{
+    backtrace::{Backtrace, BacktraceStatus},
     fmt,
     io::{self, IsTerminal, Write},
+    panic::PanicHookInfo,
 };
 
 use tracing::{Subscriber, field::Field};
@@ -40,7 +42,19 @@ pub fn start(flags: &LogFlags, quiet_level: Option<&str>) -> Result<(), Failure>
     let layer = layer(flags.log_format, io::stderr().is_terminal(), || StandardError);
     // A second start, as tests make it, changes nothing.
     let _ = tracing_subscriber::registry().with(filter).with(layer).try_init();
+    std::panic::set_hook(Box::new(log_panic));
     Ok(())
+}
+
+/// Panics go into the log like all else, so that one in JSON stays JSON. Workers catch theirs; this tells where it came from.
+fn log_panic(panic: &PanicHookInfo<'_>) {
+    let message = panic.payload_as_str().unwrap_or("a panic without a message");
+    let location = panic.location().map(ToString::to_string).unwrap_or_default();
+    let backtrace = Backtrace::capture();
+    match backtrace.status() {
+        BacktraceStatus::Captured => tracing::error!(location, %backtrace, "panicked: {message}"),
+        _ => tracing::error!(location, "panicked: {message}"),
+    }
 }
 
 fn filter(flags: &LogFlags, quiet_level: Option<&str>, environment: Option<&str>) -> Result<EnvFilter, Failure> {

@@ -22,6 +22,7 @@ mod show;
 mod shutdown;
 mod status;
 mod sync;
+mod unused;
 mod values;
 
 use std::{ffi::OsString, future::Future, process::ExitCode};
@@ -139,7 +140,7 @@ impl Command {
             Self::Run(command) => (&command.logging, None),
             Self::Sync(command) => (&command.one_shot.logging, None),
             Self::Delete(command) => (&command.one_shot.logging, None),
-            Self::InvalidateCache(command) => (&command.one_shot.logging, None),
+            Self::InvalidateCache(command) => (&command.logging, None),
             Self::Crds(command) => (&command.logging, QUIET),
             Self::Status(command) => (&command.logging, QUIET),
             Self::Search(command) => (&command.logging, QUIET),

@@ -5,8 +5,10 @@ use std::io::{self, Write};
 use comfy_table::{ContentArrangement, Table};
 use serde::Serialize;
 
+use url::Url;
+
 use super::Failure;
-use crate::text::printable;
+use crate::text::{printable, public_url};
 
 /// Prints `text` to the standard output. A reader that has seen enough and closed its end (`| head`) is no failure.
 ///
@@ -45,6 +47,24 @@ fn escaped(json: &str) -> String {
     out
 }
 
+/// The URL of a repository as it may be shown: as it is written, unless it holds user information, a query or a fragment, which may be
+/// secrets and are left out.
+#[must_use]
+pub fn shown_url(text: &str) -> String {
+    match Url::parse(text.trim()) {
+        Ok(url) if !url.cannot_be_a_base() => {
+            let is_plain = url.username().is_empty()
+                && url.password().is_none()
+                && url.query().is_none()
+                && url.fragment().is_none();
+            if is_plain { printable(text) } else { public_url(&url) }
+        }
+        // What can't be parsed, or has no host (`me:secret@host` is a URL of the scheme `me`), can't be rid of a secret either.
+        _ if text.contains(['@', '?', '#']) => "(not a valid URL)".to_owned(),
+        _ => printable(text),
+    }
+}
+
 /// A table without lines, as kubectl prints them: it can be read by people and cut by `awk`. Control characters in cells are not shown.
 /// On a terminal they are wrapped to its width.
 #[must_use]
@@ -67,6 +87,25 @@ pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> St
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_repository_s_url_is_shown_as_written_but_for_what_may_be_secret() {
+        for plain in [
+            "https://charts.example",
+            "file:./harbour",
+            "oci://charts.example/team",
+            "no url",
+            "",
+        ] {
+            assert_eq!(shown_url(plain), plain);
+        }
+        assert_eq!(
+            shown_url("https://me:hush@charts.example/a?token=hush#hush"),
+            "https://charts.example/a"
+        );
+        assert_eq!(shown_url("me:hush@charts.example"), "(not a valid URL)");
+        assert_eq!(shown_url("://me:hush@x"), "(not a valid URL)");
+    }
 
     #[test]
     fn a_cell_can_not_drive_the_terminal() {

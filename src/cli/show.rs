@@ -46,7 +46,10 @@ impl Show {
         let catalog = database::open_to_read(&self.database).await?;
         let found = catalog.show(repository, chart, given(self.namespace.as_deref())).await;
         catalog.close().await;
-        let found = found.map_err(|error| Failure::failed(error.to_string()))?;
+        let mut found = found.map_err(|error| Failure::failed(error.to_string()))?;
+        for chart in &mut found {
+            chart.info.repo.url = output::shown_url(&chart.info.repo.url);
+        }
         match found.as_slice() {
             [] => Err(Failure::failed(format!(
                 "the catalogue has no chart {}; `portolan search` finds charts by words",

@@ -99,7 +99,7 @@ impl View {
             next_sync_time: next_sync(&record, now),
             namespace: name.namespace,
             name: name.name,
-            url,
+            url: output::shown_url(&url),
             ready: record.state.ready,
             reason: record.state.reason,
             message: record.state.message,

@@ -35,12 +35,13 @@ const SECRETS: [&str; 2] = ["AUTHORIZATION_HEADER", "DOCKER_CONFIG_JSON"];
 /// A declaration has a schedule; that of a one-shot sync is never asked.
 const CRONTAB: &str = "@daily";
 
-/// What the one-shot commands have in common: the persistent flags of Kubeapps' asset-syncer.
+/// What the commands about one repository have in common.
 #[derive(Args, Debug)]
 pub struct OneShotFlags {
     /// The namespace of the repository, under which its charts are kept
     #[arg(
         long,
+        short,
         env = "PORTOLAN_NAMESPACE",
         value_name = "NAMESPACE",
         default_value = "default"
@@ -57,25 +58,6 @@ pub struct OneShotFlags {
     pub global_repos_namespace: String,
     #[command(flatten)]
     pub database: DatabaseFlags,
-    #[command(flatten)]
-    pub fetch: FetchFlags,
-    /// Only charts that this jq filter keeps, as JSON {"jq": "…", "variables": {…}}. Not supported yet: a filter is refused rather than ignored
-    #[arg(
-        long,
-        env = "PORTOLAN_FILTER_RULES",
-        value_name = "JSON",
-        default_value = "",
-        help_heading = "Repository"
-    )]
-    pub filter_rules: String,
-    /// Send credentials to other hosts too. Credentials are not supported yet
-    #[arg(long, env = "PORTOLAN_PASS_CREDENTIALS", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
-          default_value_t = false, action = ArgAction::Set, value_parser = boolean, help_heading = "Repository")]
-    pub pass_credentials: bool,
-    /// Trust any certificate. Not supported yet: certificates are verified, and one that is not trusted fails the sync
-    #[arg(long, env = "PORTOLAN_TLS_INSECURE_SKIP_VERIFY", value_name = "BOOL", num_args = 0..=1, require_equals = true,
-          default_missing_value = "true", default_value_t = false, action = ArgAction::Set, value_parser = boolean, help_heading = "Repository")]
-    pub tls_insecure_skip_verify: bool,
     #[command(flatten)]
     pub logging: LogFlags,
     #[command(flatten)]
@@ -111,8 +93,27 @@ pub struct Sync {
         help_heading = "Repository"
     )]
     pub allow_shrink: Option<String>,
+    /// Only charts that this jq filter keeps, as JSON {"jq": "…", "variables": {…}}. Not supported yet: a filter is refused rather than ignored
+    #[arg(
+        long,
+        env = "PORTOLAN_FILTER_RULES",
+        value_name = "JSON",
+        default_value = "",
+        help_heading = "Repository"
+    )]
+    pub filter_rules: String,
+    /// Send credentials to other hosts too. Credentials are not supported yet
+    #[arg(long, env = "PORTOLAN_PASS_CREDENTIALS", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          default_value_t = false, action = ArgAction::Set, value_parser = boolean, help_heading = "Repository")]
+    pub pass_credentials: bool,
+    /// Trust any certificate. Not supported yet: certificates are verified, and one that is not trusted fails the sync
+    #[arg(long, env = "PORTOLAN_TLS_INSECURE_SKIP_VERIFY", value_name = "BOOL", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", default_value_t = false, action = ArgAction::Set, value_parser = boolean, help_heading = "Repository")]
+    pub tls_insecure_skip_verify: bool,
     #[command(flatten)]
     pub one_shot: OneShotFlags,
+    #[command(flatten)]
+    pub fetch: FetchFlags,
 }
 
 impl Sync {
@@ -139,12 +140,12 @@ impl Sync {
     fn refuse_unsupported(&self, secret: Option<&str>) -> Result<(), Failure> {
         let what = if self.kind != Kind::Helm.as_str() {
             format!("type {} (only helm is)", self.kind)
-        } else if !self.one_shot.filter_rules.trim().is_empty() {
+        } else if !self.filter_rules.trim().is_empty() {
             "--filter-rules".to_owned()
         } else if let Some(secret) = secret {
             format!("a repository with credentials ({secret})")
         } else {
-            if self.one_shot.tls_insecure_skip_verify {
+            if self.tls_insecure_skip_verify {
                 tracing::warn!("--tls-insecure-skip-verify is not supported yet: the certificate is verified");
             }
             return Ok(());
@@ -165,6 +166,7 @@ impl Sync {
         let defaults = Defaults {
             crontab: schedule::parse(CRONTAB).map_err(|error| failed(&error))?,
             min_interval: Duration::ZERO,
+            index_max_bytes: fetching::limits(&self.fetch).max_bytes,
         };
         let mut declaration = Declaration::one_shot(name, &self.url, Kind::Helm, self.allow_shrink.clone(), &defaults);
         let (previous, origin) = match record {
@@ -216,8 +218,11 @@ impl Sync {
                 printable(&finished.record.state.message)
             )),
             Verdict::Failed(failure) => Err(Failure::failed(format!(
-                "{}: {}: {}",
-                self.name, failure.reason, failure.message
+                "{}: {}: {}{}",
+                self.name,
+                failure.reason,
+                failure.message,
+                confirmation(&finished.record, &failure.reason)
             ))),
         }
     }
@@ -225,14 +230,23 @@ impl Sync {
     fn tools(&self, catalog: &Catalog, origin: String) -> Result<Tools, Failure> {
         Ok(Tools {
             catalog: catalog.clone(),
-            fetcher: fetching::fetcher(&self.one_shot.fetch)?,
-            fetch_limits: fetching::limits(&self.one_shot.fetch),
+            fetcher: fetching::fetcher(&self.fetch)?,
+            fetch_limits: fetching::limits(&self.fetch),
             decode_limits: DecodeLimits::default(),
-            spool_dir: self.one_shot.fetch.spool_dir.clone(),
+            spool_dir: self.fetch.spool_dir.clone(),
             files: FileAccess::Never,
             origin,
         })
     }
+}
+
+/// How what was refused is let through by this command: the message itself names the annotation of an object, and here may be none.
+fn confirmation(record: &Record, reason: &str) -> String {
+    let refused = record.refused.as_ref().filter(|refused| refused.reason == reason);
+    let confirm = refused.and_then(|refused| refused.confirm.as_deref());
+    confirm.map_or_else(String::new, |digest| {
+        format!(" (with this command: --allow-shrink={digest})")
+    })
 }
 
 /// Lets the sync of a repository that is known already leave it whose it is: an object that declares it finds its charts current, its
@@ -308,6 +322,7 @@ mod tests {
         let defaults = Defaults {
             crontab: schedule::parse(CRONTAB).unwrap(),
             min_interval: Duration::ZERO,
+            index_max_bytes: 1,
         };
         let mut declaration = Declaration::one_shot(
             record.name.clone(),

@@ -165,8 +165,8 @@ fn the_arguments_of_kubeapps_sync_jobs_are_understood() {
     );
     assert_eq!(sync.oci_repositories[0].0, ["apache", "jenkins"]);
     assert_eq!(sync.one_shot.namespace, "kubeapps");
-    assert!(sync.one_shot.tls_insecure_skip_verify && sync.one_shot.pass_credentials);
-    assert!(sync.one_shot.filter_rules.starts_with('{'));
+    assert!(sync.tls_insecure_skip_verify && sync.pass_credentials);
+    assert!(sync.filter_rules.starts_with('{'));
 }
 
 #[test]
@@ -184,7 +184,15 @@ fn the_arguments_of_kubeapps_cleanup_jobs_are_understood() {
         matches!(cli.unwrap().command, Command::Delete(delete) if delete.name == "my-charts" && delete.one_shot.namespace == "kubeapps")
     );
     assert!(matches!(
-        parse(&["asset-syncer", "--debug", "invalidate-cache"]).unwrap().command,
+        parse(&[
+            "asset-syncer",
+            "--debug",
+            "invalidate-cache",
+            "--namespace=kubeapps",
+            "--pass-credentials"
+        ])
+        .unwrap()
+        .command,
         Command::InvalidateCache(_)
     ));
 }

@@ -43,7 +43,7 @@ impl Reconciler {
             .and_then(|all| all.get(api::SKIP_CLEANUP))
             .is_some_and(|value| value == "true");
         if skip {
-            tracing::warn!(repository = %name, "its charts stay in the catalogue, as the annotation {} asks", api::SKIP_CLEANUP);
+            tracing::warn!(repository = %name, "the object goes now, and its charts when the database lets them, as the annotation {} asks", api::SKIP_CLEANUP);
         } else if let Err(error) = self.remove(name).await {
             let note = format!(
                 "the charts could not be removed, so the object waits: {error}. To let it go without, set the annotation {}: \"true\"",
@@ -65,46 +65,58 @@ impl Reconciler {
         Ok(Outcome::Done)
     }
 
-    /// An object that can't be read as an AppRepository: its charts stay, and it says itself what is wrong.
-    pub(super) async fn report_undecodable(&self, meta: &ObjectMeta, error: &str) -> Result<Outcome, Failure> {
+    /// An object that can't be read as an AppRepository: its charts stay, and it says itself, once, what is wrong.
+    pub(super) async fn report_undecodable(
+        &self,
+        name: &ObjectName,
+        meta: &ObjectMeta,
+        error: &str,
+    ) -> Result<Outcome, Failure> {
+        if let Some(schedule) = &self.schedule {
+            schedule.remove(name);
+        }
         let message = format!("the object can't be read as an AppRepository: {error}");
-        let news = News {
-            warning: true,
-            reason: "InvalidObject",
-            note: message.clone(),
+        let state = State {
+            ready: Some(false),
+            stalled: true,
+            reason: "InvalidObject".to_owned(),
+            message: message.clone(),
+            failures: 1,
         };
-        self.origin.publish(meta, news).await;
-        if self
-            .origin
-            .has_status()
-            .await
-            .or_else(|error| gone_is_done(error).map(|()| false))?
-        {
-            let state = State {
-                ready: Some(false),
-                stalled: true,
-                reason: "InvalidObject".to_owned(),
-                message: message.clone(),
-                failures: 1,
+        // Without the record the status only says less.
+        let record = self.catalog.record(&RepositoryName::from(name)).await.ok().flatten();
+        let facts = Facts {
+            generation: meta.generation,
+            suspended: false,
+            record: record.as_ref(),
+            unrecorded: Some(&state),
+            phase: Phase::Settled,
+            now: Timestamp::now(),
+        };
+        let status = status::build(&facts, None);
+        let fingerprint = status::fingerprint(&status);
+        if !self.written.is(name, fingerprint) {
+            let news = News {
+                warning: true,
+                reason: "InvalidObject",
+                note: message.clone(),
             };
-            let facts = Facts {
-                generation: meta.generation,
-                suspended: false,
-                record: None,
-                unrecorded: Some(&state),
-                phase: Phase::Settled,
-                now: Timestamp::now(),
-            };
-            self.origin
-                .write_status(meta, &status::build(&facts, None))
+            self.origin.publish(meta, news).await;
+            if self
+                .origin
+                .has_status()
                 .await
-                .or_else(gone_is_done)?;
+                .or_else(|error| gone_is_done(error).map(|()| false))?
+            {
+                self.origin.write_status(meta, &status).await.or_else(gone_is_done)?;
+            }
+            self.written.note(name.clone(), fingerprint);
         }
         Err(Failure::Terminal { message })
     }
 
     async fn remove(&self, name: &ObjectName) -> Result<(), catalog::Error> {
-        // Nobody else can own rows of this name: the object that did is the one that goes.
+        // Whoever wrote the rows last, the name was this object's.
         if self.catalog.remove(&RepositoryName::from(name), None).await? {
             tracing::info!(repository = %name, "removed its charts");
         }

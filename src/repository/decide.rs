@@ -83,12 +83,38 @@ fn needs_comparison(declaration: &Declaration, record: &Record) -> bool {
             .refused
             .as_ref()
             .is_some_and(|refused| refused.confirm == declaration.allow_shrink);
-    is_requested(declaration, &record.handled)
+    if is_requested(declaration, &record.handled)
         || confirms_shrink
         || record.spec_hash.as_deref() != Some(declaration.spec_hash.as_str())
-        || record.change_key != declaration.change_key.as_str()
-        // Rows that were accepted once and are not as we left them: another writer, a restore, or tables dropped.
-        || (record.last_success.is_some() && !record.trusted)
+    {
+        return true;
+    }
+    match &record.refused {
+        // The refusal stands as long as the index does, which the next tick finds out.
+        Some(refused) => refused.given != declaration.grounds(),
+        None => {
+            record.change_key != declaration.change_key.as_str()
+                || (record.last_success.is_some() && !are_as_left(record))
+        }
+    }
+}
+
+/// Whether the rows are as our last success has left them. They are not when another writer, a restore, or somebody who has
+/// dropped tables or deleted charts has been at them.
+#[must_use]
+pub fn are_as_left(record: &Record) -> bool {
+    let left = record
+        .last_sync
+        .as_ref()
+        .and_then(|account| account.get("charts"))
+        .and_then(serde_json::Value::as_u64);
+    record.trusted && left.is_none_or(|charts| record.charts >= charts)
+}
+
+/// Whether the catalogue has lost the charts that it had.
+#[must_use]
+pub fn is_lost(record: &Record) -> bool {
+    record.last_success.is_some() && record.charts == 0 && !are_as_left(record)
 }
 
 /// Whether a way to ask for a resync holds another value than the one handled last. A value that is taken away asks nothing.
@@ -130,19 +156,10 @@ fn is_due(declaration: &Declaration, record: &Record, now: Timestamp) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::api::AppRepository;
     use crate::catalog::{Refused, State};
     use crate::repository::declaration::Defaults;
-
-    fn defaults() -> Defaults {
-        Defaults {
-            crontab: crate::schedule::parse("*/10 * * * *").unwrap(),
-            min_interval: Duration::from_secs(60),
-        }
-    }
 
     fn object(edit: impl FnOnce(&mut serde_json::Value)) -> AppRepository {
         let mut object = serde_json::json!({
@@ -155,7 +172,7 @@ mod tests {
     }
 
     fn declared(edit: impl FnOnce(&mut serde_json::Value)) -> Declaration {
-        Declaration::of(&object(edit), &defaults(), false)
+        Declaration::of(&object(edit), &Defaults::usual(), false)
     }
 
     fn at(time: &str) -> Timestamp {
@@ -323,6 +340,7 @@ mod tests {
         let refused = |digest: &str| Record {
             refused: Some(Refused {
                 confirm: Some(digest.to_owned()),
+                given: confirmed.grounds(),
                 ..Refused::default()
             }),
             state: State {
@@ -390,5 +408,63 @@ mod tests {
             ..older
         };
         assert_eq!(identity(&declaration, Some(&other)), Identity::Another);
+    }
+
+    #[test]
+    fn a_refusal_stands_until_its_tick_whatever_else_differs() {
+        let declaration = declared(|_| ());
+        let refused = Record {
+            refused: Some(Refused {
+                given: declaration.grounds(),
+                ..Refused::default()
+            }),
+            change_key: String::new(),
+            trusted: false,
+            state: State {
+                ready: Some(false),
+                stalled: true,
+                ..State::default()
+            },
+            ..synced(&declaration)
+        };
+        assert_eq!(decide(&declaration, Some(&refused), at(NOW)), Decision::Rest);
+        let at_tick = decide(&declaration, Some(&refused), at("2026-01-01T10:10:01Z"));
+        assert_eq!(at_tick, Decision::Sync(Mode::Conditional));
+    }
+
+    #[test]
+    fn another_limit_takes_a_refusal_up_again() {
+        let limited = |bytes: &str| {
+            let annotations = serde_json::json!({ "portolan.dev/index-max-bytes": bytes });
+            declared(|object| object["metadata"]["annotations"] = annotations)
+        };
+        let refused = Record {
+            refused: Some(Refused {
+                given: limited("10").grounds(),
+                ..Refused::default()
+            }),
+            ..synced(&limited("10"))
+        };
+        assert_eq!(decide(&limited("10"), Some(&refused), at(NOW)), Decision::Rest);
+        assert_eq!(
+            decide(&limited("20"), Some(&refused), at(NOW)),
+            Decision::Sync(Mode::Complete)
+        );
+    }
+
+    #[test]
+    fn charts_that_are_fewer_than_were_left_are_compared() {
+        let declaration = declared(|_| ());
+        let record = |charts| Record {
+            last_sync: Some(serde_json::json!({ "charts": 2 })),
+            charts,
+            ..synced(&declaration)
+        };
+        assert_eq!(decide(&declaration, Some(&record(2)), at(NOW)), Decision::Rest);
+        assert_eq!(
+            decide(&declaration, Some(&record(1)), at(NOW)),
+            Decision::Sync(Mode::Complete)
+        );
+        assert!(is_lost(&record(0)) && !is_lost(&record(1)));
     }
 }

@@ -27,6 +27,20 @@ pub struct Defaults {
     pub crontab: Cron,
     /// The shortest gap between two ticks that an interval may ask for.
     pub min_interval: Duration,
+    /// The most bytes that an index may have.
+    pub index_max_bytes: u64,
+}
+
+#[cfg(test)]
+impl Defaults {
+    /// What the command line gives.
+    pub(super) fn usual() -> Self {
+        Self {
+            crontab: schedule::parse("*/10 * * * *").unwrap(),
+            min_interval: Duration::from_secs(60),
+            index_max_bytes: 100 << 20,
+        }
+    }
 }
 
 /// Which protocol the repository speaks.
@@ -122,8 +136,8 @@ pub struct Declaration {
     pub interval_error: Option<String>,
     /// The manifest that declares it, in folder mode: `file:` URLs are relative to its folder.
     pub manifest: Option<PathBuf>,
-    /// The cap on the index in bytes, where one is set for this repository.
-    pub index_max_bytes: Option<u64>,
+    /// The most bytes that the index may have: the flag's bound, or what is set below it for this repository.
+    pub index_max_bytes: u64,
     /// The total time for fetching, where one is set for this repository.
     pub fetch_timeout: Option<Duration>,
 }
@@ -135,7 +149,8 @@ impl Declaration {
     pub fn of(object: &AppRepository, defaults: &Defaults, folder_mode: bool) -> Self {
         let spec = &object.spec;
         let annotations = object.annotations();
-        let annotation = |name: &str| annotations.get(name).cloned();
+        // The database can't hold NUL, so a value with one would never be found handled.
+        let annotation = |name: &str| annotations.get(name).map(|value| value.replace('\0', ""));
         let url = spec.url.trim().to_owned();
         let kind = if spec.type_ == Kind::Helm.as_str() {
             Kind::Helm
@@ -166,13 +181,23 @@ impl Declaration {
             manifest: annotation(MANIFEST_ANNOTATION)
                 .filter(|_| folder_mode)
                 .map(PathBuf::from),
-            index_max_bytes: annotation(INDEX_MAX_BYTES).and_then(|text| text.parse().ok()),
+            index_max_bytes: annotation(INDEX_MAX_BYTES)
+                .and_then(|text| text.parse().ok())
+                .map_or(defaults.index_max_bytes, |bytes: u64| {
+                    bytes.min(defaults.index_max_bytes)
+                }),
             fetch_timeout: annotation(FETCH_TIMEOUT)
                 .and_then(|text| text.parse().ok())
                 .map(Duration::from_secs),
             url,
             kind,
         }
+    }
+
+    /// What a refusal of an index rests on beside its bytes: with another declaration, or another limit, the same index may do.
+    #[must_use]
+    pub fn grounds(&self) -> String {
+        format!("{} within {}", self.change_key.as_str(), self.index_max_bytes)
     }
 
     /// What a one-shot sync declares: no object stands behind it, nothing is scheduled, and it is always run.
@@ -199,7 +224,7 @@ impl Declaration {
             schedule: None,
             interval_error: None,
             manifest: None,
-            index_max_bytes: None,
+            index_max_bytes: defaults.index_max_bytes,
             fetch_timeout: None,
             url,
             kind,

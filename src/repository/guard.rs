@@ -62,7 +62,7 @@ pub fn check(was: Option<&Baseline>, summary: &Summary, allowed: Option<&str>) -
         return Ok(());
     }
     Err(Shrunk {
-        was: was.clone(),
+        was: *was,
         now,
         digest: summary.digest.clone(),
     })

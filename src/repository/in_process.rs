@@ -15,15 +15,14 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
-use super::decide::{Mode, handled};
+use super::decide::{Mode, are_as_left, handled, is_lost};
 use super::declaration::Declaration;
 use super::execute::{Attempt, AttemptError, Execute, Failed, Finished, Verdict};
 use super::guard;
 use super::locate::{FileAccess, Location, locate};
 use super::metrics::Metrics;
 use super::rows::{self, Pushed, Spool};
-use super::summary::{last_sync, ready_message};
-use crate::api::LastSync;
+use super::summary::{account, last_sync, ready_message, unless_quiet};
 use crate::catalog::{Catalog, Commit, Committed, HistoryEntry, Record, Refused, State};
 use crate::source::fetch::{self, Body, FetchError, Fetched, Fetcher, Validators};
 use crate::source::index::{self, Chart, DecodeError, DecodeLimits, Sink, Summary};
@@ -119,11 +118,7 @@ impl Run<'_> {
                 self.save_failed(failed, Some(refused)).await
             }
             Found::Failed(failed) => {
-                let refused = self
-                    .attempt
-                    .previous
-                    .as_ref()
-                    .and_then(|previous| previous.refused.clone());
+                let refused = self.refused();
                 self.save_failed(failed, refused).await
             }
             Found::Index(decoded) => self.commit(*decoded).await,
@@ -135,7 +130,7 @@ impl Run<'_> {
         let refused = self.refused();
         let fetched = match self.fetch(refused.as_ref()).await {
             Ok(fetched) => fetched,
-            Err(failed) => return Ok(Found::Failed(failed)),
+            Err(found) => return Ok(found),
         };
         let body = match (fetched, refused) {
             (Fetched::NotModified, Some(refused)) => return Ok(Found::StillRefused(refused)),
@@ -157,43 +152,68 @@ impl Run<'_> {
         self.decode(body).await
     }
 
-    /// What is remembered as refused, where it is believed: the same body would be refused again.
+    /// What is remembered as refused, where that is believed: the same body would be refused again.
     fn refused(&self) -> Option<Refused> {
-        let previous = self.attempt.previous.as_ref()?;
-        previous
-            .refused
-            .clone()
-            .filter(|_| self.attempt.mode == Mode::Conditional)
+        let refused = self.attempt.previous.as_ref()?.refused.as_ref()?;
+        let stands = self.attempt.mode == Mode::Conditional && refused.given == self.attempt.declaration.grounds();
+        stands.then(|| refused.clone())
+    }
+
+    /// Where the rows are as this declaration gives them, and as the last success has left them, the record that tells of it.
+    fn last_success(&self) -> Option<&Record> {
+        let key = self.attempt.declaration.change_key.as_str();
+        self.attempt.previous.as_ref().filter(|previous| {
+            self.attempt.mode == Mode::Conditional
+                && previous.last_success.is_some()
+                && previous.change_key == key
+                && are_as_left(previous)
+        })
     }
 
     fn is_same_as_last(&self, body: &Body) -> bool {
-        self.attempt.mode == Mode::Conditional
-            && self.attempt.previous.as_ref().is_some_and(|previous| {
-                previous.trusted && previous.last_success.is_some() && previous.index_digest == body.sha256
-            })
+        self.last_success()
+            .is_some_and(|previous| previous.index_digest == body.sha256)
     }
 
-    async fn fetch(&self, refused: Option<&Refused>) -> Result<Fetched, Failed> {
+    async fn fetch(&self, refused: Option<&Refused>) -> Result<Fetched, Found> {
         let declaration = &self.attempt.declaration;
         let limits = limits(declaration, &self.tools.fetch_limits);
-        match locate(&declaration.url, declaration.manifest.as_deref(), &self.tools.files)? {
-            Location::File(path) => Ok(Fetched::Body(
-                fetch::read_file(&path, self.tools.spool_dir.as_deref(), &limits).await?,
-            )),
+        let location = locate(&declaration.url, declaration.manifest.as_deref(), &self.tools.files);
+        let fetched = match location.map_err(Found::Failed)? {
+            Location::File(path) => fetch::read_file(&path, self.tools.spool_dir.as_deref(), &limits)
+                .await
+                .map(Fetched::Body),
             Location::Web(url) => {
-                let validators = match (self.attempt.mode, refused, &self.attempt.previous) {
-                    (Mode::Complete, _, _) | (_, None, None) => None,
-                    (Mode::Conditional, Some(refused), _) => Some(Validators {
-                        etag: refused.etag.clone(),
-                        last_modified: refused.last_modified.clone(),
-                    }),
-                    (Mode::Conditional, None, Some(previous)) => Some(Validators {
-                        etag: previous.etag.clone(),
-                        last_modified: previous.last_modified.clone(),
-                    }),
+                let validators = match (refused, self.last_success()) {
+                    (Some(refused), _) => Some((&refused.etag, &refused.last_modified)),
+                    (None, Some(last)) => Some((&last.etag, &last.last_modified)),
+                    (None, None) => None,
                 };
-                Ok(self.tools.fetcher.get(&url, validators.as_ref(), &limits).await?)
+                let validators = validators.map(|(etag, last_modified)| Validators {
+                    etag: etag.clone(),
+                    last_modified: last_modified.clone(),
+                });
+                self.tools.fetcher.get(&url, validators.as_ref(), &limits).await
             }
+        };
+        fetched.map_err(|error| match error.validators().cloned() {
+            Some(validators) => {
+                Found::Refused(self.refuse(validators, String::new(), error.reason(), error.to_string()))
+            }
+            None => Found::Failed(error.into()),
+        })
+    }
+
+    /// A body that is refused, with what it takes to know it again.
+    fn refuse(&self, validators: Validators, digest: String, reason: &str, message: String) -> Refused {
+        Refused {
+            etag: validators.etag,
+            last_modified: validators.last_modified,
+            digest,
+            reason: reason.to_owned(),
+            message,
+            confirm: None,
+            given: self.attempt.declaration.grounds(),
         }
     }
 
@@ -207,15 +227,26 @@ impl Run<'_> {
             twins: Vec::new(),
         };
         let (sha256, validators) = (body.sha256.clone(), body.validators.clone());
-        let limits = self.tools.decode_limits.clone();
+        let limits = self.tools.decode_limits;
         let task = tokio::task::spawn_blocking(move || {
             let result = index::decode(body.into_reader(), &limits, &mut sink);
             (result, sink)
         });
-        // A panic of the decoder is one of the reconcile, whose guard catches it.
         let (result, RowSink { spool, twins, .. }) = match task.await {
             Ok(done) => done,
-            Err(error) => std::panic::resume_unwind(error.into_panic()),
+            // The same bytes would do it again, so this is as good as a refusal by the rules.
+            Err(error) if error.is_panic() => {
+                tracing::error!(repository = %self.attempt.declaration.name, sha256, "the decoder has panicked over an index");
+                let message =
+                    "the index can't be decoded because of a defect in Portolan; please report it, with the index";
+                return Ok(Found::Refused(self.refuse(
+                    validators,
+                    sha256,
+                    "DecoderFailed",
+                    message.to_owned(),
+                )));
+            }
+            Err(_) => return Err(AttemptError::Cancelled),
         };
         Ok(match result {
             Ok(mut summary) => {
@@ -234,36 +265,32 @@ impl Run<'_> {
             Err(DecodeError::Sink(SinkError::Cancelled)) => return Err(AttemptError::Cancelled),
             Err(DecodeError::Sink(SinkError::Spool(error))) => Found::Failed(spool_failed(&error)),
             Err(DecodeError::Read(error)) => Found::Failed(spool_failed(&error)),
-            Err(error) => Found::Refused(Refused {
-                etag: validators.etag,
-                last_modified: validators.last_modified,
-                digest: sha256,
-                reason: error.reason().to_owned(),
-                message: error.to_string(),
-                confirm: None,
-                given: String::new(),
-            }),
+            Err(error) => Found::Refused(self.refuse(validators, sha256, error.reason(), error.to_string())),
         })
     }
 
     /// Whether the index is believed.
     fn judge(&self, decoded: Decoded) -> Found {
         let declaration = &self.attempt.declaration;
-        // Another URL, type or list of OCI repositories has another size; that is no shrinking.
+        // Another URL, type or list of OCI repositories has another size; and a catalogue that has lost its charts is filled
+        // again with whatever there is.
         let baseline = (self.attempt.previous.as_ref())
-            .filter(|previous| declaration.change_key.has_source_of(&previous.change_key))
+            .filter(|previous| declaration.change_key.has_source_of(&previous.change_key) && !is_lost(previous))
             .and_then(|previous| previous.baseline.as_ref());
         match guard::check(baseline, &decoded.summary, declaration.allow_shrink.as_deref()) {
             Ok(()) => Found::Index(Box::new(decoded)),
-            Err(shrunk) => Found::Refused(Refused {
-                etag: decoded.validators.etag,
-                last_modified: decoded.validators.last_modified,
-                digest: decoded.sha256,
-                reason: super::SHRINK_REFUSED.to_owned(),
-                message: shrunk.to_string(),
-                confirm: Some(shrunk.digest().to_owned()),
-                given: String::new(),
-            }),
+            Err(shrunk) => {
+                let refused = self.refuse(
+                    decoded.validators,
+                    decoded.sha256,
+                    super::SHRINK_REFUSED,
+                    shrunk.to_string(),
+                );
+                Found::Refused(Refused {
+                    confirm: Some(shrunk.digest().to_owned()),
+                    ..refused
+                })
+            }
         }
     }
 
@@ -276,12 +303,8 @@ impl Run<'_> {
         }
         record.refused = None;
         record.last_success = Some(Timestamp::now());
-        let account: Option<LastSync> = record
-            .last_sync
-            .clone()
-            .and_then(|value| serde_json::from_value(value).ok());
-        record.state = ready(account.as_ref().map_or_else(String::new, ready_message));
-        let history = recovered.then(|| self.history(&record, "Succeeded"));
+        record.state = ready(account(&record).as_ref().map_or_else(String::new, ready_message));
+        let history = recovered.then(|| self.history(&record, "Succeeded", &record.index_digest));
         self.tools
             .catalog
             .save(&record, self.attempt.expected_uid.as_deref(), history.as_ref())
@@ -303,10 +326,21 @@ impl Run<'_> {
         };
         let before = std::mem::replace(&mut record.state, state);
         record.refused = refused;
+        if self.attempt.mode == Mode::Complete {
+            // Everything was to be compared and was not: the next attempt must not take "unchanged" for an answer.
+            record.etag = None;
+            record.last_modified = None;
+            record.index_digest.clear();
+        }
         // A failure that repeats itself is one line of history, not one a try.
         let is_new = before.ready != Some(false) || before.reason != failed.reason;
         let result = if failed.transient { "Failed" } else { "Stalled" };
-        let history = is_new.then(|| self.history(&record, result));
+        let digest = record
+            .refused
+            .as_ref()
+            .map(|refused| refused.digest.clone())
+            .unwrap_or_default();
+        let history = is_new.then(|| self.history(&record, result, &digest));
         self.tools
             .catalog
             .save(&record, self.attempt.expected_uid.as_deref(), history.as_ref())
@@ -339,20 +373,23 @@ impl Run<'_> {
             Err(error) => return self.save_failed(spool_failed(&error), None).await,
         };
         let skipped = summary.skipped.clone();
-        let (started, digest) = (self.attempt.started, sha256.clone());
+        let started = self.attempt.started;
         let complete = move |committed: &Committed, record: &mut Record| {
-            let account = last_sync(&summary, charts, versions, committed, &digest, started);
+            let new = last_sync(&summary, charts, versions, committed, started);
+            let account = unless_quiet(new, account(record));
             record.state = ready(ready_message(&account));
             // An account holds string keys and finite numbers only, for which JSON can't fail.
             record.last_sync = serde_json::to_value(account).ok();
         };
-        let history = self.history(&record, "Succeeded");
+        let (history, skipped_before) = (self.history(&record, "Succeeded", &sha256), skipped.count);
         let concluded = {
             let complete = complete.clone();
             move |committed: &Committed, record: &mut Record| {
                 complete(committed, record);
                 let is_news = is_first_or_recovered || committed.is_change();
                 is_news.then(|| HistoryEntry {
+                    duration: since(started),
+                    skipped: skipped_before + committed.rejected.len() as u64,
                     reason: record.state.reason.clone(),
                     message: record.state.message.clone(),
                     charts,
@@ -367,6 +404,7 @@ impl Run<'_> {
         let commit = Commit::new(record.clone(), self.attempt.expected_uid.clone(), sha256).conclude_with(concluded);
         let committed = self.tools.catalog.commit(commit, rows).await?;
         complete(&committed, &mut record);
+        (record.trusted, record.charts) = (true, charts);
         let mut skipped = skipped;
         for (chart, reason) in &committed.rejected {
             skipped.add(chart, None, reason);
@@ -404,14 +442,14 @@ impl Run<'_> {
     }
 
     /// A line of history about this attempt.
-    fn history(&self, record: &Record, result: &str) -> HistoryEntry {
+    fn history(&self, record: &Record, result: &str, digest: &str) -> HistoryEntry {
         HistoryEntry {
             started_at: self.attempt.started,
-            duration: Timestamp::now().duration_since(self.attempt.started).unsigned_abs(),
+            duration: since(self.attempt.started),
             result: result.to_owned(),
             reason: record.state.reason.clone(),
             message: record.state.message.clone(),
-            digest: record.index_digest.clone(),
+            digest: digest.to_owned(),
             ..HistoryEntry::default()
         }
     }
@@ -468,6 +506,10 @@ fn ready(message: String) -> State {
     }
 }
 
+fn since(started: Timestamp) -> Duration {
+    Duration::try_from(Timestamp::now().duration_since(started)).unwrap_or_default()
+}
+
 fn spool_failed(error: &io::Error) -> Failed {
     Failed {
         reason: "SpoolFailed".to_owned(),
@@ -490,14 +532,12 @@ fn with_validators(refused: Refused, validators: &Validators) -> Refused {
 /// The flags' bounds, lowered by what the declaration asks for.
 fn limits(declaration: &Declaration, bounds: &fetch::Limits) -> fetch::Limits {
     fetch::Limits {
-        max_bytes: declaration
-            .index_max_bytes
-            .map_or(bounds.max_bytes, |bytes| bytes.min(bounds.max_bytes)),
+        max_bytes: declaration.index_max_bytes,
         total: declaration
             .fetch_timeout
             .filter(|time| *time > Duration::ZERO)
             .map_or(bounds.total, |time| time.min(bounds.total)),
-        ..bounds.clone()
+        ..*bounds
     }
 }
 

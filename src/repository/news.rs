@@ -33,7 +33,7 @@ pub fn of(declaration: &Declaration, before: Option<&Record>, after: &Record, ve
             if changes > 0 || recovered || before.is_none_or(|record| record.last_success.is_none()) {
                 let (added, changed, removed) = (committed.added, committed.changed, committed.removed);
                 news.push(succeeded(format!(
-                    "{added} charts added, {changed} changed, {removed} removed: {}",
+                    "charts added: {added}, changed: {changed}, removed: {removed}; now {}",
                     after.state.message
                 )));
             }
@@ -47,8 +47,12 @@ pub fn of(declaration: &Declaration, before: Option<&Record>, after: &Record, ve
             }
         }
         Verdict::Failed(failed) => {
-            let told =
-                before.is_some_and(|record| record.state.ready == Some(false) && record.state.reason == failed.reason);
+            let told = before.is_some_and(|record| {
+                record.state.ready == Some(false)
+                    && record.state.reason == failed.reason
+                    // Another shrinking has another digest to confirm it by.
+                    && (failed.reason != super::SHRINK_REFUSED || record.state.message == failed.message)
+            });
             if !told {
                 let reason = match failed.reason.as_str() {
                     super::SHRINK_REFUSED => super::SHRINK_REFUSED,
@@ -101,8 +105,6 @@ fn skipped_note(skipped: &Skipped) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use serde_json::json;
 
     use super::*;
@@ -112,10 +114,7 @@ mod tests {
     use crate::source::index::Skip;
 
     fn declaration() -> Declaration {
-        let defaults = Defaults {
-            crontab: crate::schedule::parse("*/10 * * * *").unwrap(),
-            min_interval: Duration::from_secs(60),
-        };
+        let defaults = Defaults::usual();
         let name = RepositoryName {
             namespace: "default".to_owned(),
             name: "stable".to_owned(),

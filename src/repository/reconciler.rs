@@ -76,7 +76,12 @@ impl Written {
         self.lock().get(name).is_some_and(|written| *written != fingerprint)
     }
 
-    fn note(&self, name: ObjectName, fingerprint: u64) {
+    /// Whether it is just this that was written last.
+    pub(super) fn is(&self, name: &ObjectName, fingerprint: u64) -> bool {
+        self.lock().get(name).is_some_and(|written| *written == fingerprint)
+    }
+
+    pub(super) fn note(&self, name: ObjectName, fingerprint: u64) {
         self.lock().insert(name, fingerprint);
     }
 
@@ -117,17 +122,19 @@ impl Reconciler {
         match self.store.get(name) {
             None => self.clean_up_gone(name).await,
             Some(seen) if seen.meta().deletion_timestamp.is_some() => self.clean_up_deleted(name, seen.meta()).await,
-            Some(Seen::Undecodable { meta, error }) => self.report_undecodable(&meta, &error).await,
+            Some(Seen::Undecodable { meta, error }) => self.report_undecodable(name, &meta, &error).await,
             Some(Seen::Object(object)) => self.declared(name, &object, forced).await,
         }
     }
 
     async fn declared(&self, name: &ObjectName, object: &AppRepository, forced: bool) -> Result<Outcome, Failure> {
         let declaration = Declaration::of(object, &self.defaults, self.origin.is_folder());
-        self.origin
-            .add_finalizer(&object.metadata)
-            .await
-            .or_else(gone_is_done)?;
+        match self.origin.add_finalizer(&object.metadata).await {
+            Ok(()) => {}
+            // The event of its deletion is on its way.
+            Err(OriginError::Gone) => return Ok(Outcome::Done),
+            Err(error) => gone_is_done(error)?,
+        }
         self.keep_schedule(name, &declaration);
         let (record, expected_uid) = match self.remembered(&declaration).await {
             Ok(remembered) => remembered,
@@ -190,8 +197,13 @@ impl Reconciler {
         let previous = attempt.previous.clone();
         let shown = object.status.as_ref().and_then(|status| status.observed_generation);
         if previous.is_none() || shown != declaration.generation {
-            self.write_status(object, &declaration, previous.as_ref(), None, Phase::Syncing)
-                .await?;
+            let told = self
+                .write_status(object, &declaration, previous.as_ref(), None, Phase::Syncing)
+                .await;
+            if let Err(failure) = told {
+                // That nobody can be told is no reason not to sync; what comes of it is told again.
+                tracing::warn!(repository = %name, ?failure, "could not say that the sync has begun");
+            }
         }
         let running = self.activity.begin(name);
         let timer = self.metrics.start();
@@ -199,7 +211,7 @@ impl Reconciler {
         drop(running);
         let Finished { record, verdict } = match finished {
             Ok(finished) => finished,
-            // Whatever cancelled it has put the key back into the queue.
+            // Whatever cancelled it has put the key back into the queue, or has the catalogue compared with a new list.
             Err(AttemptError::Cancelled) => return Ok(Outcome::Done),
             Err(AttemptError::Catalog(catalog::Error::Superseded { .. })) => return Ok(Outcome::Requeue),
             Err(AttemptError::Catalog(error)) => {
@@ -219,11 +231,16 @@ impl Reconciler {
         for news in news::of(&declaration, previous.as_ref(), &record, &verdict) {
             self.origin.publish(&object.metadata, news).await;
         }
-        self.write_status(object, &declaration, Some(&record), None, Phase::Settled)
-            .await?;
+        let told = self
+            .write_status(object, &declaration, Some(&record), None, Phase::Settled)
+            .await;
         match verdict {
-            Verdict::NotModified | Verdict::Synced { .. } => Ok(Outcome::Done),
-            Verdict::Failed(failed) => Err(retry(&declaration, failed)),
+            // The verdict's own back-off stands whatever came of telling: the next attempt tells again.
+            Verdict::Failed(failed) if failed.transient => Err(retry(&declaration, failed, record.state.failures)),
+            Verdict::Failed(failed) => told.and(Err(Failure::Terminal {
+                message: failed.message,
+            })),
+            Verdict::NotModified | Verdict::Synced { .. } => told.map(|()| Outcome::Done),
         }
     }
 
@@ -251,10 +268,14 @@ impl Reconciler {
         });
         if remembered.state != state || remembered.uid != declaration.uid {
             remembered.uid.clone_from(&declaration.uid);
+            // So that what takes it back is seen as a change.
+            remembered.spec_hash = Some(declaration.spec_hash.clone());
             remembered.origin = self.origin.id().to_owned();
             remembered.state = state;
-            if let Err(error) = self.catalog.save(&remembered, expected_uid.as_deref(), None).await {
-                return self.database_away(object, declaration, Some(&remembered), &error).await;
+            match self.catalog.save(&remembered, expected_uid.as_deref(), None).await {
+                Ok(()) => {}
+                Err(catalog::Error::Superseded { .. }) => return Ok(Outcome::Requeue),
+                Err(error) => return self.database_away(object, declaration, Some(&remembered), &error).await,
             }
             let news = News {
                 warning: true,
@@ -281,19 +302,22 @@ impl Reconciler {
         let state = State {
             ready: Some(false),
             stalled: false,
-            reason: "DatabaseUnavailable".to_owned(),
+            reason: error.reason().to_owned(),
             message: error.to_string(),
             failures: 1,
         };
-        self.write_status(object, declaration, record, Some(&state), Phase::Settled)
-            .await?;
-        let failed = Failed {
-            reason: state.reason,
+        let told = self
+            .write_status(object, declaration, record, Some(&state), Phase::Settled)
+            .await;
+        if let Err(failure) = told {
+            tracing::warn!(repository = %declaration.name, ?failure, "could not say that the database fails");
+        }
+        Err(Failure::Transient {
             message: state.message,
-            transient: true,
-            retry_after: None,
-        };
-        Err(retry(declaration, failed))
+            backoff: SYNC_BACKOFF,
+            at_least: Duration::ZERO,
+            at_most: until_tick(declaration),
+        })
     }
 
     async fn write_status(
@@ -363,23 +387,26 @@ pub(super) fn gone_is_done(error: OriginError) -> Result<(), Failure> {
     }
 }
 
-fn retry(declaration: &Declaration, failed: Failed) -> Failure {
-    if !failed.transient {
-        return Failure::Terminal {
-            message: failed.message,
-        };
-    }
-    let now = Timestamp::now();
-    let until_tick = declaration
-        .cron
-        .next_after(now)
-        .and_then(|tick| Duration::try_from(tick.duration_since(now)).ok())
-        .unwrap_or(Duration::MAX);
+/// Has the attempt repeated after its `failures`, counted in the database: the queue's own count would mix in the conflicts with
+/// the API server, and knows nothing of the time before a restart.
+fn retry(declaration: &Declaration, failed: Failed, failures: u32) -> Failure {
+    let delay = SYNC_BACKOFF.delay(failures.saturating_sub(1));
     let at_least = failed.retry_after.unwrap_or_default();
     Failure::Transient {
         message: failed.message,
-        backoff: SYNC_BACKOFF,
+        backoff: Backoff {
+            base: delay,
+            cap: delay,
+        },
         at_least,
-        at_most: until_tick.max(at_least),
+        at_most: until_tick(declaration).max(at_least),
     }
+}
+
+/// How long it is to the next tick, which a retry never waits beyond.
+fn until_tick(declaration: &Declaration) -> Duration {
+    let now = Timestamp::now();
+    let tick = declaration.cron.next_after(now);
+    tick.and_then(|tick| Duration::try_from(tick.duration_since(now)).ok())
+        .unwrap_or(Duration::MAX)
 }

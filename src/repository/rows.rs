@@ -182,10 +182,7 @@ mod tests {
 
     #[test]
     fn a_row_has_the_shape_that_kubeapps_reads() {
-        let defaults = crate::repository::declaration::Defaults {
-            crontab: crate::schedule::parse("@hourly").unwrap(),
-            min_interval: std::time::Duration::from_secs(60),
-        };
+        let defaults = crate::repository::declaration::Defaults::usual();
         let name = RepositoryName {
             namespace: "kubeapps".to_owned(),
             name: "bitnami".to_owned(),

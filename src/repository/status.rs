@@ -6,7 +6,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use jiff::{Timestamp, Unit};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use crate::api::{AppRepositoryStatus, LastSync};
+use super::decide::is_lost;
+use super::summary::account;
+use crate::api::AppRepositoryStatus;
 use crate::catalog::{Record, State};
 
 /// Ready: the charts are in step with the repository.
@@ -58,9 +60,13 @@ pub fn build(facts: &Facts<'_>, before: Option<&AppRepositoryStatus>) -> AppRepo
         before,
         list: Vec::new(),
     };
+    // Charts that were lost are not Ready, whatever was said of them before.
+    let lost = facts
+        .record
+        .is_some_and(|record| record.state.ready == Some(true) && is_lost(record));
     match state {
-        Some(state) => known(&mut conditions, state, facts),
-        None => unknown(&mut conditions, facts, before),
+        Some(state) if !lost || facts.unrecorded.is_some() => known(&mut conditions, state, facts, before),
+        _ => unknown(&mut conditions, facts, before),
     }
     let ready = conditions.list.first();
     let status = ready.map(|ready| match ready.status.as_str() {
@@ -71,7 +77,11 @@ pub fn build(facts: &Facts<'_>, before: Option<&AppRepositoryStatus>) -> AppRepo
     AppRepositoryStatus {
         status,
         observed_generation: facts.generation,
-        last_handled_reconcile_at: facts.record.and_then(|record| record.handled.last.clone()),
+        last_handled_reconcile_at: match facts.record {
+            Some(record) => record.handled.last.clone(),
+            // What could not be read is not lost.
+            None => before.and_then(|before| before.last_handled_reconcile_at.clone()),
+        },
         last_sync_time: facts
             .record
             .and_then(|record| record.last_success)
@@ -79,7 +89,10 @@ pub fn build(facts: &Facts<'_>, before: Option<&AppRepositoryStatus>) -> AppRepo
             .map(Time)
             .or_else(|| before.and_then(|before| before.last_sync_time.clone())),
         suspended: facts.suspended.then_some(true),
-        last_sync: facts.record.and_then(last_sync),
+        last_sync: match facts.record {
+            Some(record) => account(record),
+            None => before.and_then(|before| before.last_sync.clone()),
+        },
         conditions: conditions.list,
     }
 }
@@ -120,7 +133,7 @@ fn without_times(status: &AppRepositoryStatus) -> AppRepositoryStatus {
 }
 
 /// The last attempt has left its verdict.
-fn known(conditions: &mut Conditions<'_>, state: &State, facts: &Facts<'_>) {
+fn known(conditions: &mut Conditions<'_>, state: &State, facts: &Facts<'_>, before: Option<&AppRepositoryStatus>) {
     let working = facts.phase == Phase::Syncing;
     if state.ready == Some(true) {
         conditions.push(READY, "True", &state.reason, &state.message);
@@ -129,7 +142,12 @@ fn known(conditions: &mut Conditions<'_>, state: &State, facts: &Facts<'_>) {
         }
         return;
     }
-    let served = facts.record.and_then(|record| record.last_success);
+    let served = match facts.record {
+        Some(record) => record.last_success.filter(|_| !is_lost(record)),
+        None => before
+            .and_then(|before| before.last_sync_time.as_ref())
+            .map(|time| time.0),
+    };
     let message = match served {
         Some(time) => {
             format!(
@@ -157,8 +175,13 @@ fn known(conditions: &mut Conditions<'_>, state: &State, facts: &Facts<'_>) {
 
 /// Nothing is remembered: the repository is new, or the catalogue was lost.
 fn unknown(conditions: &mut Conditions<'_>, facts: &Facts<'_>, before: Option<&AppRepositoryStatus>) {
-    let was_synced = before.is_some_and(|before| before.last_sync_time.is_some());
-    let (reason, message) = if was_synced {
+    let was_synced = facts.record.is_some_and(is_lost) || before.is_some_and(|before| before.last_sync_time.is_some());
+    let (reason, message) = if was_synced && facts.suspended {
+        (
+            "CatalogueRebuilding",
+            "The catalogue has lost the charts of this repository; they are fetched again once its syncs are resumed.",
+        )
+    } else if was_synced {
         (
             "CatalogueRebuilding",
             "The catalogue has lost the charts of this repository; they are being fetched again.",
@@ -184,15 +207,6 @@ fn sentence(message: &str) -> String {
     let rest = chars.as_str();
     let stop = if rest.ends_with(['.', '!', '?']) { "" } else { "." };
     format!("{first}{rest}{stop}")
-}
-
-/// The record's own account of the last sync that brought the catalogue in step. One written by another version that can't be
-/// read is left out until the next sync.
-fn last_sync(record: &Record) -> Option<LastSync> {
-    record
-        .last_sync
-        .as_ref()
-        .and_then(|value| serde_json::from_value(value.clone()).ok())
 }
 
 /// Kubernetes' times have whole seconds.
@@ -255,6 +269,7 @@ mod tests {
                 last: Some("now".to_owned()),
                 ..Handled::default()
             },
+            trusted: true,
             ..Record::default()
         }
     }
@@ -342,6 +357,41 @@ mod tests {
     }
 
     const NOON: &str = "2026-01-01T12:00:00Z";
+
+    #[test]
+    fn charts_that_were_lost_are_not_ready_and_not_served() {
+        let mut lost = record(state(true, false, "Synced"));
+        lost.trusted = false;
+        assert_eq!(
+            build(&facts(Some(&lost)), None).conditions[0].reason,
+            "CatalogueRebuilding"
+        );
+        lost.state = state(false, false, "ServerError");
+        assert_eq!(
+            build(&facts(Some(&lost)), None).conditions[0].message,
+            "The server said 404."
+        );
+    }
+
+    #[test]
+    fn what_can_not_be_read_is_kept_from_the_status_before() {
+        let known = record(state(true, false, "Synced"));
+        let before = build(&facts(Some(&known)), None);
+        let away = state(false, false, "DatabaseUnreachable");
+        let status = build(
+            &Facts {
+                unrecorded: Some(&away),
+                ..facts(None)
+            },
+            Some(&before),
+        );
+        assert_eq!(status.last_handled_reconcile_at.as_deref(), Some("now"));
+        assert!(
+            status.conditions[0].message.contains("are still served"),
+            "{:?}",
+            status.conditions[0]
+        );
+    }
 
     #[test]
     fn a_new_generation_being_synced_keeps_its_verdict_and_is_reconciling() {

@@ -102,11 +102,14 @@ fn calls_for_reconcile(old: &Seen<AppRepository>, new: &Seen<AppRepository>) -> 
     }
 }
 
-type Facts<'a> = (Option<&'a str>, bool, Option<&'a BTreeMap<String, String>>);
+type Facts<'a> = (Option<&'a str>, Option<i64>, bool, Option<&'a BTreeMap<String, String>>);
 
 fn facts(meta: &ObjectMeta) -> Facts<'_> {
+    // A generation may rise without a change that we see, and the status has to say that it was looked at. None of our own
+    // writes raises it.
     (
         meta.uid.as_deref(),
+        meta.generation,
         meta.deletion_timestamp.is_some(),
         meta.annotations.as_ref(),
     )

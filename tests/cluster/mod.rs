@@ -1,43 +1,55 @@
 //! AppRepositories declared in a real API server, synced by the real binary from a real HTTP server.
 
+mod bad_input;
+mod database;
+mod identity;
+mod rows;
 mod story;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
-use portolan::api::{AppRepository, crds};
+use portolan::api::{self, AppRepository, crds};
 use serde_json::{Value, json};
 
 use crate::support::chart_server::{ChartServer, Page};
-use crate::support::control_plane::control_plane;
+use crate::support::control_plane::{ControlPlane, control_plane};
 use crate::support::eventually::eventually;
 use crate::support::portolan::{Portolan, command};
 
 /// How soon what users wait for has to be there. The promise is seconds; a busy machine gets some more.
 pub const SOON: Duration = Duration::from_secs(30);
 
-/// A namespace of the shared control plane with a server of charts.
+/// A namespace of a control plane with a server of charts.
 pub struct World {
     pub namespace: String,
+    pub kubeconfig: PathBuf,
     pub client: Client,
     pub repositories: Api<AppRepository>,
     pub server: ChartServer,
 }
 
 impl World {
+    /// A namespace of the shared control plane, with our definitions installed.
     pub async fn new() -> Self {
         let control_plane = control_plane().await;
         for crd in crds() {
             control_plane.install_crd(&crd).await;
         }
+        Self::on(control_plane).await
+    }
+
+    /// A namespace of a control plane that the test has for itself, with the definitions that the test installs.
+    pub async fn on(control_plane: &ControlPlane) -> Self {
         let client = control_plane.client().await;
         let namespace = control_plane.namespace().await;
         Self {
             repositories: Api::namespaced(client.clone(), &namespace),
             namespace,
+            kubeconfig: control_plane.kubeconfig(),
             client,
             server: ChartServer::start().await,
         }
@@ -45,8 +57,7 @@ impl World {
 
     /// Starts Portolan over this namespace, with an administrator's rights.
     pub async fn portolan(&self, database_url: &str, more: &[&str]) -> Portolan {
-        self.portolan_with(&control_plane().await.kubeconfig(), database_url, more)
-            .await
+        self.portolan_with(&self.kubeconfig, database_url, more).await
     }
 
     /// Starts Portolan over this namespace with the rights of a kubeconfig, and waits until it is ready.
@@ -98,6 +109,39 @@ impl World {
             .unwrap()
     }
 
+    /// Asks for a resync by hand; each `token` is another request.
+    pub async fn resync(&self, name: &str, token: &str) {
+        self.annotate(name, api::REQUESTED_AT, token).await;
+    }
+
+    pub async fn annotate(&self, name: &str, annotation: &str, value: &str) {
+        self.edit(name, json!({ "metadata": { "annotations": { annotation: value } } }))
+            .await;
+    }
+
+    /// Writes the whole list of finalizers, as others may.
+    pub async fn set_finalizers(&self, name: &str, finalizers: &[&str]) {
+        self.edit(name, json!({ "metadata": { "finalizers": finalizers } }))
+            .await;
+    }
+
+    /// Deletes an object behind Portolan's back: without its finalizer, so that it is gone at once.
+    pub async fn delete_without_finalizer(&self, name: &str) {
+        self.set_finalizers(name, &[]).await;
+        self.delete(name).await;
+        self.gone(name).await;
+    }
+
+    /// Waits until a repository's index has been asked for so many times in all.
+    pub async fn until_fetched(&self, name: &str, times: usize) {
+        let path = format!("/{name}/index.yaml");
+        eventually(SOON, &format!("{times} requests for {path}"), async || {
+            let seen = self.server.seen(&path).len();
+            if seen >= times { Ok(()) } else { Err(format!("{seen}")) }
+        })
+        .await;
+    }
+
     /// Starts a deletion and does not wait for its end.
     pub async fn delete(&self, name: &str) {
         self.repositories.delete(name, &DeleteParams::default()).await.unwrap();
@@ -115,7 +159,18 @@ impl World {
 
     /// Waits until the object fits, and gives it.
     pub async fn until(&self, name: &str, what: &str, fits: impl Fn(&AppRepository) -> bool) -> AppRepository {
-        eventually(SOON, what, async || {
+        self.until_within(SOON, name, what, fits).await
+    }
+
+    /// The same with another deadline.
+    pub async fn until_within(
+        &self,
+        deadline: Duration,
+        name: &str,
+        what: &str,
+        fits: impl Fn(&AppRepository) -> bool,
+    ) -> AppRepository {
+        eventually(deadline, what, async || {
             let object = self.repositories.get(name).await.map_err(|error| error.to_string())?;
             if fits(&object) {
                 Ok(object)
@@ -156,7 +211,12 @@ impl World {
 
     /// Waits for an event about an object, and gives its note.
     pub async fn event(&self, name: &str, reason: &str) -> String {
-        eventually(SOON, &format!("an event {reason}"), async || {
+        self.event_within(SOON, name, reason).await
+    }
+
+    /// The same with another deadline.
+    pub async fn event_within(&self, deadline: Duration, name: &str, reason: &str) -> String {
+        eventually(deadline, &format!("an event {reason}"), async || {
             let events = self.events(name).await;
             let found = events
                 .iter()

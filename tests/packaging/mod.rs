@@ -1,1 +1,131 @@
-//! The Helm chart, rendered by the real helm and judged by a real API server.
+//! The Helm chart, rendered and installed by the real helm and judged by a real API server.
+
+mod installed;
+
+use std::process::{Output, Stdio};
+
+use crate::support::control_plane::{control_plane, tool};
+use crate::support::process::ScratchFolder;
+use crate::support::{project, target_folder};
+
+/// What `helm template` takes the cluster for: without it, a helm that was built from its module assumes a very old one.
+const KUBE_VERSION: &str = "--kube-version=1.35.4";
+
+/// Settings that each take another way through the templates.
+const SETTINGS: [&[&str]; 6] = [
+    &[],
+    &[
+        "--set=database.sqlite.persistence.enabled=false",
+        "--set=log.level=debug",
+        "--set=fullnameOverride=a",
+    ],
+    &["--set=database.sqlite.persistence.existingClaim=charts"],
+    &[
+        "--set=database.existingSecret=postgres",
+        "--set=watchNamespace=default",
+        "--set=rbac.aggregate=false",
+    ],
+    &[
+        "--set=database.url=postgres://db/charts",
+        "--set=database.passwordSecret.name=postgres",
+        "--set=image.tag=edge",
+    ],
+    &[
+        "--set=serviceAccount.create=false",
+        "--set=serviceAccount.name=captain",
+        "--set=rbac.create=false",
+        "--set=extraArgs={--debug,--min-interval=10s}",
+        "--set=extraEnv[0].name=HTTPS_PROXY,extraEnv[0].value=http://proxy",
+        "--set=podAnnotations.ports=all,podLabels.crew=small,nodeSelector.zone=a,priorityClassName=system-cluster-critical",
+        "--set=extraVolumes[0].name=ca,extraVolumes[0].secret.secretName=ca",
+        "--set=extraVolumeMounts[0].name=ca,extraVolumeMounts[0].mountPath=/etc/ca",
+    ],
+];
+
+/// Runs helm with all rights in the shared control plane.
+async fn helm(arguments: &[&str]) -> Output {
+    let mut command = tokio::process::Command::new(tool("helm"));
+    command.args(arguments).stdin(Stdio::null());
+    command.env("KUBECONFIG", control_plane().await.kubeconfig());
+    for (variable, folder) in [
+        ("HELM_CACHE_HOME", "cache"),
+        ("HELM_CONFIG_HOME", "config"),
+        ("HELM_DATA_HOME", "data"),
+    ] {
+        command.env(variable, target_folder("helm").join(folder));
+    }
+    command.output().await.expect("helm can be run")
+}
+
+/// Runs helm, which must succeed, and gives what it printed.
+async fn helm_prints(arguments: &[&str]) -> String {
+    let output = helm(arguments).await;
+    assert!(
+        output.status.success(),
+        "helm {arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).expect("helm prints UTF-8")
+}
+
+fn chart() -> String {
+    project("charts/portolan").display().to_string()
+}
+
+#[tokio::test]
+async fn the_chart_has_nothing_to_complain_about() {
+    for settings in SETTINGS {
+        helm_prints(&[&["lint", "--strict", KUBE_VERSION, &chart()], settings].concat()).await;
+    }
+}
+
+#[tokio::test]
+async fn all_that_it_renders_is_accepted_by_the_api_server() {
+    let control_plane = control_plane().await;
+    let namespace = control_plane.namespace().await;
+    let folder = ScratchFolder::new("rendered");
+    for settings in SETTINGS {
+        let arguments = ["template", "try", &chart(), KUBE_VERSION, "--namespace", &namespace];
+        let rendered = helm_prints(&[&arguments, settings].concat()).await;
+        let file = folder.write("all.yaml", rendered).display().to_string();
+        // Strict: a field that no type has is an error.
+        let apply = [
+            "apply",
+            "--server-side",
+            "--dry-run=server",
+            "--validate=strict",
+            "-f",
+            &file,
+        ];
+        let accepted = control_plane.kubectl(&apply).await;
+        assert!(accepted.contains("deployment.apps/"), "{accepted}");
+    }
+}
+
+#[tokio::test]
+async fn settings_that_mean_nothing_are_refused() {
+    for (setting, complaint) in [
+        ("databse.url=postgres://db/charts", "databse"),
+        ("database.url=mysql://db/charts", "/database/url"),
+        ("log.format=xml", "/log/format"),
+        ("watchNamespace=Not A Name", "/watchNamespace"),
+        (
+            "database.url=postgres://db/charts,database.existingSecret=both",
+            "/database",
+        ),
+        ("serviceAccount.create=false", "serviceAccount.name"),
+    ] {
+        let output = helm(&["template", "try", &chart(), KUBE_VERSION, "--set", setting]).await;
+        let errors = String::from_utf8_lossy(&output.stderr).replace('.', "/");
+        assert!(!output.status.success(), "{setting} is refused");
+        assert!(errors.contains(&complaint.replace('.', "/")), "{setting}: {errors}");
+    }
+}
+
+#[tokio::test]
+async fn monitors_are_rendered_only_where_they_are_asked_for() {
+    let arguments = ["template", "try", &chart(), KUBE_VERSION];
+    assert!(!helm_prints(&arguments).await.contains("PodMonitor"));
+    let asked = helm_prints(&[&arguments[..], &["--set=metrics.podMonitor.enabled=true"]].concat()).await;
+    assert!(asked.contains("kind: PodMonitor"));
+}

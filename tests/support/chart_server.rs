@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -146,6 +146,8 @@ pub struct Seen {
     pub headers: HeaderMap,
     /// The status that was answered; `None` if the connection was closed instead.
     pub status: Option<StatusCode>,
+    /// When it came in.
+    pub at: Instant,
 }
 
 impl Seen {
@@ -294,6 +296,7 @@ impl Listener for TlsListener {
 }
 
 async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response<Body> {
+    let at = Instant::now();
     let path = request.uri().path().to_owned();
     let page = shared
         .pages
@@ -310,6 +313,7 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         query: request.uri().query().map(str::to_owned),
         headers: request.headers().clone(),
         status: response.as_ref().map(Response::status),
+        at,
     });
     response.unwrap_or_else(|| close_connection())
 }
@@ -379,7 +383,7 @@ async fn bad(fault: Fault, page: Option<Page>, asked: &HeaderMap) -> Option<Resp
             return Some(response);
         }
         Fault::StallAfter(bytes) => stream::iter([start(bytes)]).chain(stream::pending()).boxed(),
-        Fault::CutAfter(bytes) => stream::iter([start(bytes), Err(std::io::Error::other("cut"))]).boxed(),
+        Fault::CutAfter(bytes) => stream::iter([start(bytes)]).chain(stream::once(cut())).boxed(),
         Fault::Drip(piece, pause) => drip(body.clone(), piece, pause).boxed(),
         Fault::EndlessGzip => {
             let mut response = respond(StatusCode::OK, Body::from_stream(endless_gzip()));
@@ -392,6 +396,12 @@ async fn bad(fault: Fault, page: Option<Page>, asked: &HeaderMap) -> Option<Resp
     let mut response = respond(StatusCode::OK, Body::from_stream(response));
     response.headers_mut().insert(header::CONTENT_LENGTH, body.len().into());
     Some(response)
+}
+
+/// The error that ends a connection. What was written before it is sent while it is not ready yet.
+async fn cut() -> Result<Bytes, std::io::Error> {
+    tokio::task::yield_now().await;
+    Err(std::io::Error::other("cut"))
 }
 
 fn drip(body: Bytes, piece: usize, pause: Duration) -> impl Stream<Item = Result<Bytes, std::io::Error>> {

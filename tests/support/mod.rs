@@ -9,6 +9,8 @@ pub mod corpus;
 pub mod eventually;
 pub mod fault_proxy;
 pub mod gate;
+#[allow(dead_code, reason = "the tests of the decoder use the rest")]
+pub mod index_generator;
 pub mod portolan;
 pub mod ports;
 pub mod postgres;

@@ -137,7 +137,6 @@ impl PostgresServer {
             "ssl_key_file=tls.key",
             // Nothing here outlives the tests.
             "fsync=off",
-            "synchronous_commit=off",
             "full_page_writes=off",
         ];
         command.args(settings.iter().flat_map(|setting| ["-c", setting]));

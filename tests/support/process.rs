@@ -35,6 +35,10 @@ pub struct Reaper(Mutex<ChildStdin>);
 
 impl Reaper {
     /// Starts a reaper; it acts when the value is dropped or the process ends.
+    #[expect(
+        clippy::zombie_processes,
+        reason = "it ends after this process, which so cannot wait for it"
+    )]
     pub fn start() -> Self {
         let mut shell = Command::new("sh")
             .args(["-c", REAPER])

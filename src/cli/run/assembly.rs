@@ -17,7 +17,11 @@ use prometheus_client::registry::Registry;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{Run, catalogue, patience::Patience};
+use super::{
+    Run,
+    catalogue::{self, Opened},
+    patience::Patience,
+};
 use crate::{
     api::AppRepository,
     catalog::{Catalog, lock::SqliteLock},
@@ -101,6 +105,8 @@ pub(super) struct Assembly {
     pool: Pool,
     /// Held as long as anything may be written.
     pub(super) lock: Option<SqliteLock>,
+    /// Whether the tables are as they have to be; otherwise somebody has to see to that.
+    pub(super) is_database_there: bool,
 }
 
 /// What a pool of workers is made of.
@@ -120,7 +126,11 @@ impl Assembly {
         let defaults = defaults(run)?;
         let fetcher = fetching::fetcher(&run.fetch)?;
         let source = source(run).await?;
-        let (catalog, lock) = catalogue::open(run, &source, patience).await?;
+        let Opened {
+            catalog,
+            lock,
+            is_there,
+        } = catalogue::open(run, &source, patience).await?;
         let (origin, files) = origin(run, &source, patience).await?;
         let workers = usize::try_from(run.sync_workers.get()).unwrap_or(usize::MAX);
         let queue = queue(run, workers, &metrics.queue);
@@ -187,6 +197,7 @@ impl Assembly {
             problems,
             pool,
             lock,
+            is_database_there: is_there,
         })
     }
 
@@ -209,6 +220,7 @@ fn defaults(run: &Run) -> Result<Defaults, Failure> {
     Ok(Defaults {
         crontab,
         min_interval: run.min_interval,
+        index_max_bytes: run.fetch.index_max_bytes,
     })
 }
 
@@ -224,7 +236,7 @@ async fn origin(run: &Run, source: &Source, patience: Patience) -> Result<(Origi
         Source::Cluster(client) => {
             let connect = || Cluster::new(client.clone()).map_err(ApiError);
             let cluster = patience.get("the API server", ApiError::may_pass, connect).await?;
-            Ok((Origin::Cluster(cluster), FileAccess::Never))
+            Ok((Origin::Cluster(Box::new(cluster)), FileAccess::Never))
         }
         Source::Folder(folder) => {
             let origin = Folder::new(folder).map_err(|error| {
@@ -293,9 +305,23 @@ fn follow(
             let (events, problems) = manifests::events(folder, &manifests::Settings::default());
             let known = problems.clone();
             let on_change = move |change| {
-                // A file that can't be read may declare anything: nothing is known to be missing until it can. Then there is another list.
-                if !matches!(change, Change::Listed) || known.is_complete() {
-                    trigger.on_change(change);
+                // What is gone from a folder is judged all together, like what has vanished while a watch was cut: a volume
+                // that is not mounted takes every manifest away at once. And a file that can't be read may declare anything:
+                // nothing is known to be missing until it can, and then there is another list.
+                let is_list = matches!(change, Change::Listed | Change::Removed { .. });
+                match change {
+                    Change::Listed => {}
+                    Change::Removed { name, old, .. } => {
+                        trigger.on_change(Change::Removed {
+                            name,
+                            old,
+                            vanished: true,
+                        });
+                    }
+                    change => trigger.on_change(change),
+                }
+                if is_list && known.is_complete() {
+                    trigger.on_change(Change::Listed);
                 }
             };
             (informer::run(events, store, on_change).boxed(), problems)

@@ -6,7 +6,7 @@ use kube::{Api, Client};
 
 use super::{Run, assembly::Source, patience::Patience};
 use crate::{
-    catalog::{Catalog, Database, Error, Password, lock::SqliteLock},
+    catalog::{Catalog, Error, Password, lock::SqliteLock},
     cli::{
         Failure,
         cluster::{self, ApiError, given},
@@ -17,12 +17,18 @@ use crate::{
 /// The Secret with the password where Kubeapps' arguments name none.
 const KUBEAPPS_SECRET: &str = "kubeapps-db";
 
-/// Opens the catalogue, and takes the right to write where there is a lock for it.
-pub(super) async fn open(
-    run: &Run,
-    source: &Source,
-    patience: Patience,
-) -> Result<(Catalog, Option<SqliteLock>), Failure> {
+/// The catalogue as it was opened.
+pub(super) struct Opened {
+    pub(super) catalog: Catalog,
+    /// Held as long as anything may be written.
+    pub(super) lock: Option<SqliteLock>,
+    /// Whether the database could be reached, so that the tables are as they have to be.
+    pub(super) is_there: bool,
+}
+
+/// Opens the catalogue, and takes the right to write where there is a lock for it. A service goes on without its database: an
+/// object that is being deleted has to say why it waits, and to hear that it need not.
+pub(super) async fn open(run: &Run, source: &Source, patience: Patience) -> Result<Opened, Failure> {
     let password = match (database::password_of_environment(), source) {
         (Some(password), _) => Some(password),
         (None, Source::Cluster(client)) => password_of_secret(run, client, patience).await?,
@@ -31,14 +37,33 @@ pub(super) async fn open(
     let settings = database::settings(&run.database, password)?;
     let lock = database::lock(&settings)?;
     tracing::info!(database = %settings.database, "opening the catalogue");
-    let patience = match settings.database {
-        Database::Sqlite(_) => Patience::Fail, // a file is there or it is not
-        Database::Postgres(_) => patience,
-    };
-    let catalog = patience
-        .get("the database", Error::is_transient, || Catalog::open(&settings))
-        .await?;
-    Ok((catalog, lock))
+    match (Catalog::open(&settings).await, patience, Catalog::open_later(&settings)) {
+        (Ok(catalog), _, _) => Ok(Opened {
+            catalog,
+            lock,
+            is_there: true,
+        }),
+        (Err(error), Patience::Wait, Some(catalog)) if error.is_transient() => {
+            tracing::warn!(%error, "the database can't be reached yet; syncs wait for it");
+            Ok(Opened {
+                catalog,
+                lock,
+                is_there: false,
+            })
+        }
+        (Err(error), _, _) => Err(Failure::failed(format!("can't open the catalogue: {error}"))),
+    }
+}
+
+/// Brings the tables up to date as soon as the database can be reached. Ends only when they never can be.
+pub(super) async fn make_ready(catalog: Catalog) {
+    let made = Patience::Wait
+        .get("the database", Error::is_transient, || catalog.ensure_tables())
+        .await;
+    match made {
+        Ok(_) => std::future::pending().await,
+        Err(error) => tracing::error!(%error, "the database can't be used"),
+    }
 }
 
 /// The password in the Secret that the flags name. Kubeapps' own arguments may leave the name to its default; other forms of the URL may

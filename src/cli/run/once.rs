@@ -3,10 +3,12 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use futures::{FutureExt, future::BoxFuture};
 use prometheus_client::registry::Registry;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -22,6 +24,8 @@ use crate::{
     repository::reconciler::Reconciler,
 };
 
+/// How long a list of all declarations may take to come. An API server that is away is not waited for longer.
+const LISTED_WITHIN: Duration = Duration::from_secs(60);
 /// How often a sync is begun anew when its repository was changed under it.
 const TRIES: usize = 3;
 
@@ -44,7 +48,15 @@ async fn sync_all(mut assembly: Assembly) -> Result<(), Failure> {
         &mut assembly.informer,
         futures::future::ready(()).boxed(),
     ));
-    assembly.store.wait_until_synced().await;
+    if timeout(LISTED_WITHIN, assembly.store.wait_until_synced())
+        .await
+        .is_err()
+    {
+        return Err(Failure::failed(format!(
+            "the declarations could not be listed within {} s; the log tells why",
+            LISTED_WITHIN.as_secs()
+        )));
+    }
     let problems = assembly.problems.list();
     if problems.is_empty() {
         // Only a complete list tells what is gone.
@@ -54,44 +66,42 @@ async fn sync_all(mut assembly: Assembly) -> Result<(), Failure> {
             .await
             .map_err(|error| Failure::failed(error.to_string()))?;
     }
-    // Nothing that changes from now on is of interest.
+    // Nothing that changes from now on is of interest. What it has begun to tell it tells to the end: the keys are in the queue then.
     informer.abort();
+    let _ = informer.await;
 
     let once = Arc::new(Once {
         reconciler: Arc::clone(&assembly.reconciler),
         results: Mutex::default(),
     });
     let line = tokio::spawn(progress::follow(assembly.activity.names()));
-    // The keys are in the queue already: a pool over a queue that is shut down works until it is empty.
+    // A pool over a queue that is shut down works until it is empty.
     assembly.queue.shut_down();
     assembly.controller(Arc::clone(&once) as Arc<dyn Reconcile>).run().await;
     line.abort();
     assembly.catalog.close().await;
 
-    if !problems.is_empty() {
-        return Err(Failure::failed(format!(
-            "{} manifests could not be used; the log tells which, and why",
-            problems.len()
-        )));
-    }
-    let names = assembly.store.names();
-    let results = once.results();
-    // A repository without a result is one whose sync has panicked, of which the log tells.
-    let failed: Vec<&ObjectName> = names
+    summary(&assembly.store.names(), &once.results(), problems.len())
+}
+
+/// All well, or what was not. A repository without a result is one whose sync has panicked, of which the log tells.
+fn summary(names: &[ObjectName], results: &BTreeMap<ObjectName, bool>, problems: usize) -> Result<(), Failure> {
+    let failed = names
         .iter()
         .filter(|name| results.get(name).copied() != Some(true))
-        .collect();
-    match failed.as_slice() {
-        [] => {
-            tracing::info!("all {} repositories are in step", names.len());
-            Ok(())
-        }
-        failed => Err(Failure::failed(format!(
-            "{} of {} repositories could not be synced",
-            failed.len(),
-            names.len()
-        ))),
+        .count();
+    let mut parts = Vec::new();
+    if failed > 0 {
+        parts.push(format!("{failed} of {} repositories could not be synced", names.len()));
     }
+    if problems > 0 {
+        parts.push(format!("{problems} things are wrong with the manifests"));
+    }
+    if parts.is_empty() {
+        tracing::info!("all {} repositories are in step", names.len());
+        return Ok(());
+    }
+    Err(Failure::failed(format!("{}; the log tells why", parts.join(", and "))))
 }
 
 /// Syncs each repository whether it is due or not, and remembers how it went.
@@ -140,5 +150,29 @@ impl Reconcile for Once {
             Ok(Outcome::Done)
         }
         .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_is_well_only_if_each_repository_has_been_synced_and_each_manifest_read() {
+        let name = |name: &str| ObjectName {
+            namespace: "default".to_owned(),
+            name: name.to_owned(),
+        };
+        let names = [name("a"), name("b")];
+        let all = BTreeMap::from([(name("a"), true), (name("b"), true)]);
+        assert_eq!(summary(&names, &all, 0), Ok(()));
+        let failed = BTreeMap::from([(name("a"), true), (name("b"), false)]);
+        assert!(summary(&names, &failed, 0).is_err());
+        let panicked = BTreeMap::from([(name("a"), true)]);
+        let failure = summary(&names, &panicked, 2).unwrap_err().to_string();
+        assert!(
+            failure.starts_with("1 of 2 repositories could not be synced, and 2 things are wrong"),
+            "{failure}"
+        );
     }
 }

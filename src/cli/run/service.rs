@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Run,
     assembly::{Assembly, Metrics},
+    catalogue,
     patience::Patience,
 };
 use crate::{
@@ -60,6 +61,9 @@ async fn work(run: &Run, metrics: Metrics, health: &Health, shutdown: &Cancellat
         assembly.store.clone(),
         queue.clone(),
     ));
+    if !assembly.is_database_there {
+        parts.spawn(catalogue::make_ready(catalog.clone()));
+    }
     parts.spawn(assembly.collector.run(assembly.listed));
     parts.spawn(assembly.informer);
 

@@ -18,6 +18,8 @@ pub const FIELD_MANAGER: &str = "portolan";
 /// The API server lets no longer note of an event in.
 const MAX_NOTE: usize = 1024;
 
+/// How long a call of the API server may take.
+const API_DEADLINE: Duration = Duration::from_secs(30);
 /// How long a definition without a status subresource is believed to be still the installed one.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
@@ -25,7 +27,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 pub struct Cluster {
     client: Client,
     id: String,
-    recorder: Recorder,
+    reporter: Reporter,
     status_subresource: Mutex<StatusSubresource>,
 }
 
@@ -58,11 +60,10 @@ impl Cluster {
             controller: FIELD_MANAGER.to_owned(),
             instance: std::env::var("POD_NAME").ok(),
         };
-        let recorder = Recorder::new(client.clone(), reporter);
         Ok(Self {
             client,
             id,
-            recorder,
+            reporter,
             status_subresource: Mutex::default(),
         })
     }
@@ -82,7 +83,7 @@ impl Cluster {
         }
         let version = AppRepository::api_version(&());
         let wanted = format!("{}/status", AppRepository::plural(&()));
-        let resources = self.client.list_api_group_resources(&version).await?;
+        let resources = within(self.client.list_api_group_resources(&version)).await?;
         let found = resources.resources.iter().any(|resource| resource.name == wanted);
         if !found && !std::mem::replace(&mut subresource.warned, true) {
             tracing::warn!(
@@ -108,14 +109,10 @@ impl Cluster {
         });
         let parameters = PatchParams::apply(FIELD_MANAGER).force();
         let name = meta.name.as_deref().unwrap_or_default();
-        match self
-            .api(meta)
-            .patch_status(name, &parameters, &Patch::Apply(patch))
-            .await
-        {
+        let patch = Patch::Apply(patch);
+        match within(self.api(meta).patch_status(name, &parameters, &patch)).await {
             Ok(_) => Ok(()),
             Err(error) => {
-                let error = OriginError::from(error);
                 if matches!(error, OriginError::Gone) {
                     // The object is gone, or the definition was exchanged for one without a status: look again.
                     self.status_subresource.lock().await.known = None;
@@ -146,7 +143,10 @@ impl Cluster {
             action: "Sync".to_owned(),
             secondary: None,
         };
-        if let Err(error) = self.recorder.publish(&event, &reference).await {
+        // A recorder that is kept counts a second event of one reason as the first again, and its note is lost; each of ours
+        // says something new.
+        let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
+        if let Err(error) = within(recorder.publish(&event, &reference)).await {
             let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
             tracing::warn!(namespace, name, reason = news.reason, %error, "could not publish an event");
         }
@@ -189,9 +189,17 @@ impl Cluster {
             ..PatchParams::default()
         };
         let name = meta.name.as_deref().unwrap_or_default();
-        self.api(meta)
-            .patch_metadata(name, &parameters, &Patch::Merge(patch))
-            .await?;
+        let patch = Patch::Merge(patch);
+        within(self.api(meta).patch_metadata(name, &parameters, &patch)).await?;
         Ok(())
+    }
+}
+
+/// A call of the API server that ends, although a connection may be half open and never tell: a worker that waits for it is lost
+/// to all others.
+async fn within<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, OriginError> {
+    match tokio::time::timeout(API_DEADLINE, call).await {
+        Ok(result) => result.map_err(OriginError::from),
+        Err(_) => Err(OriginError::Silent(API_DEADLINE)),
     }
 }

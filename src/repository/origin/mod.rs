@@ -17,7 +17,7 @@ pub const ONE_SHOT: &str = "one-shot";
 /// Where the declarations come from.
 pub enum Origin {
     /// The API server of a cluster.
-    Cluster(Cluster),
+    Cluster(Box<Cluster>),
     /// A folder of manifests: nothing is written back into it, so news is logged.
     Folder(Folder),
 }
@@ -42,6 +42,9 @@ pub enum OriginError {
     /// The object has changed since it was read: read it again.
     #[error("the object has changed meanwhile")]
     Conflict,
+    /// The API server did not answer.
+    #[error("the API server did not answer within {} s", .0.as_secs())]
+    Silent(std::time::Duration),
     /// The API server refused or could not be reached.
     #[error("the API server did not take the change: {0}")]
     Api(#[source] Box<kube::Error>),

@@ -72,6 +72,7 @@ impl Spool {
                 what: what(),
                 limit: self.limit,
                 seen: self.bytes,
+                validators: Validators::default(),
             });
         }
         self.hash.update(chunk);
@@ -135,6 +136,7 @@ fn read_blocking(path: PathBuf, spool_dir: Option<&Path>, limit: u64) -> Result<
             what: shown(&path),
             limit,
             seen: metadata.len(),
+            validators: Validators::default(),
         });
     }
     let mut file = File::open(&path).map_err(unreadable)?;

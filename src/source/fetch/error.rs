@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use reqwest::StatusCode;
 
+use super::Validators;
+
 /// Why a fetch failed. URLs and hosts in it are fit to be shown; nothing of an answer's body ever is in it.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
@@ -86,7 +88,7 @@ pub enum FetchError {
         retry_after: Option<Duration>,
     },
     /// The host has asked to be left alone, so it was not asked at all.
-    #[error("{host} has answered {status} and wants to be left alone for {} s more; it is tried again then", remaining.as_secs().max(1))]
+    #[error("{host} has answered {status} and wants to be left alone; it is tried again when that time is over")]
     OnHold {
         /// Host and port.
         host: String,
@@ -106,6 +108,8 @@ pub enum FetchError {
         limit: u64,
         /// Bytes announced or received.
         seen: u64,
+        /// What the server said of it, by which it is known again without a download.
+        validators: Validators,
     },
     /// One redirect led to the next.
     #[error(
@@ -157,6 +161,23 @@ pub enum FetchError {
 }
 
 impl FetchError {
+    /// What the server said of a body that was refused before it was whole.
+    #[must_use]
+    pub const fn validators(&self) -> Option<&Validators> {
+        match self {
+            Self::TooLarge { validators, .. } => Some(validators),
+            _ => None,
+        }
+    }
+
+    /// The same, with what the server said of the body where that is kept.
+    pub(super) fn of_body_with(mut self, said: &Validators) -> Self {
+        if let Self::TooLarge { validators, .. } = &mut self {
+            validators.clone_from(said);
+        }
+        self
+    }
+
     /// The reason for a status condition.
     #[must_use]
     pub fn reason(&self) -> &'static str {

@@ -228,14 +228,15 @@ impl Inner {
 
     async fn receive(&self, mut response: Response, url: &Url, limits: &Limits) -> Result<Body, FetchError> {
         let what = || public_url(url);
+        let validators = validators_of(response.headers());
         if let Some(length) = response.content_length().filter(|length| *length > limits.max_bytes) {
             return Err(FetchError::TooLarge {
                 what: what(),
                 limit: limits.max_bytes,
                 seen: length,
+                validators,
             });
         }
-        let validators = validators_of(response.headers());
         let mut spool = Spool::new(self.settings.spool_dir.as_deref(), limits.max_bytes);
         loop {
             let chunk = tokio::time::timeout(limits.stall, response.chunk()).await;
@@ -245,7 +246,9 @@ impl Inner {
                 bytes: spool.bytes(),
             };
             match chunk.map_err(stalled)? {
-                Ok(Some(chunk)) => spool.push(&chunk, what)?,
+                Ok(Some(chunk)) => spool
+                    .push(&chunk, what)
+                    .map_err(|error| error.of_body_with(&validators))?,
                 Ok(None) => return spool.finish(validators),
                 Err(error) => {
                     let detail = classify::innermost(&error);

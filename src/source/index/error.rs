@@ -48,7 +48,7 @@ pub enum DecodeError<E> {
         position: Position,
     },
     /// It breaks one of the [`DecodeLimits`](super::DecodeLimits).
-    #[error("the index is refused as too complex: {limit}, near {position}")]
+    #[error("the index is refused as too complex: {limit}, near {position}; its publisher has to make it simpler")]
     TooComplex {
         /// The limit, as a sentence that names its value.
         limit: String,

@@ -1,0 +1,116 @@
+//! Every way in which an index may not come, or may be none, side by side in one process.
+
+use futures::future::join_all;
+
+use super::table::Then::{Retried, Stalled};
+use super::table::{Case, How, LIMITS, cases, good_index};
+use super::*;
+use crate::support::chart_server::ChartServer;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_bad_input_is_told_by_its_cause_and_leaves_the_charts_and_the_other_repositories_as_they_were() {
+    let harbour = Harbour::new(&LIMITS).await;
+    let (world, secure) = (&harbour.world, ChartServer::start_tls().await);
+    let cases = cases(&world.server, &secure);
+
+    // All is well at first.
+    let names = || cases.iter().map(|case| case.name).chain(["bystander"]);
+    join_all(names().map(async |name| world.declare(name, &world.serve(name, good_index())).await)).await;
+    join_all(names().map(|name| world.until_ready(name))).await;
+    let before = join_all(names().map(|name| harbour.rows(name))).await;
+    assert!(before.iter().all(|rows| rows.len() == 2));
+
+    // Then all but one break.
+    let requests = join_all(cases.iter().map(|case| break_it(&harbour, case))).await;
+    world.serve("bystander", index(&[("web", &["2.0.0"])]));
+    harbour.resync("bystander", "now").await;
+    join_all(cases.iter().map(|case| check_report(&harbour, case))).await;
+
+    // The others are served meanwhile.
+    let object = harbour.resync_and_wait("bystander", "again").await;
+    assert_eq!(condition(&object, "Ready"), Some(("True", "Synced")));
+    assert_eq!(harbour.charts("bystander").await, ["web"]);
+    for (case, before) in cases.iter().zip(&before) {
+        assert_eq!(&harbour.rows(case.name).await, before, "{}", case.name);
+    }
+
+    // What may pass passes by itself, the rest when somebody asks.
+    join_all(cases.iter().map(|case| mend(&harbour, case))).await;
+    join_all(cases.iter().map(|case| world.until_ready(case.name))).await;
+    for ((case, before), requests) in cases.iter().zip(&before).zip(requests) {
+        assert_eq!(&harbour.rows(case.name).await, before, "{}", case.name);
+        if case.then == Stalled && case.name != "circle" && !matches!(case.how, How::Url(_)) {
+            let asked = harbour.requests(case.name) - requests;
+            assert_eq!(
+                asked, 2,
+                "{} is asked once when it breaks and once when it is mended",
+                case.name
+            );
+        }
+    }
+    let panics: Vec<String> = harbour
+        .portolan
+        .lines()
+        .into_iter()
+        .filter(|line| line.contains("panic"))
+        .collect();
+    assert!(panics.is_empty(), "{panics:?}");
+}
+
+/// Breaks a repository; gives how often its index had been asked for by then.
+async fn break_it(harbour: &Harbour, case: &Case) -> usize {
+    let (server, path) = (&harbour.world.server, index_path(case.name));
+    let requests = harbour.requests(case.name);
+    match &case.how {
+        How::Fault(fault) => server.break_path(&path, fault.clone()),
+        How::Page(page) => server.serve(&path, page.clone()),
+        How::Url(url) => {
+            harbour.world.edit(case.name, json!({ "spec": { "url": url } })).await;
+            return requests;
+        }
+    }
+    harbour.resync(case.name, "broken").await;
+    requests
+}
+
+async fn check_report(harbour: &Harbour, case: &Case) {
+    let Case {
+        name,
+        then,
+        reason,
+        says,
+        ..
+    } = case;
+    let object = harbour.world.until_ready_is(name, "False", reason).await;
+    let wanted = match then {
+        Retried => (Some(("True", "Retrying")), None),
+        Stalled => (None, Some(("True", *reason))),
+    };
+    assert_eq!(
+        (condition(&object, "Reconciling"), condition(&object, "Stalled")),
+        wanted,
+        "{name}"
+    );
+    let message = message(&object);
+    for text in [says, &["are still served"][..]].concat() {
+        assert!(message.contains(text), "{name} does not say {text:?}: {message}");
+    }
+    let event = match then {
+        Retried => "SyncFailed",
+        Stalled => "SyncStalled",
+    };
+    harbour
+        .event_that_says(name, event, &[&[*reason], *says].concat())
+        .await;
+}
+
+async fn mend(harbour: &Harbour, case: &Case) {
+    let path = index_path(case.name);
+    harbour.world.server.repair(&path);
+    let url = harbour.world.serve(case.name, good_index());
+    match (&case.how, case.then) {
+        (How::Url(_), _) => drop(harbour.world.edit(case.name, json!({ "spec": { "url": url } })).await),
+        (_, Stalled) => harbour.resync(case.name, "mended").await,
+        (_, Retried) => {}
+    }
+}

@@ -1,0 +1,57 @@
+//! An index over the default cap, as it is.
+
+use std::time::Instant;
+
+use super::*;
+use crate::support::chart_server::Page;
+
+const MIB: usize = 1024 * 1024;
+
+/// The most memory that a process had so far, where the system tells.
+fn peak_memory_mib(pid: u32) -> Option<usize> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim()
+        .trim_end_matches(" kB")
+        .parse::<usize>()
+        .ok()
+        .map(|kib| kib / 1024)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_of_101_mib_is_refused_announced_or_not_and_does_not_fill_the_memory() {
+    let harbour = Harbour::new(&[]).await;
+    let world = &harbour.world;
+    let mut text = index(&[("web", &["2.0.0"])]);
+    let filler = format!("# {}\n", "x".repeat(1021));
+    text.extend(std::iter::repeat_n(filler.as_str(), 101 * MIB / filler.len()));
+    let page = Page::new(text);
+    let pages = [("announced", page.clone()), ("unpacked", page.gzip())];
+    for (name, _) in &pages {
+        world
+            .declare(name, &world.serve(name, index(&[("web", &["1.0.0"])])))
+            .await;
+        world.until_ready(name).await;
+    }
+    let started = Instant::now();
+    for (name, page) in pages {
+        let before = harbour.rows(name).await;
+        world.server.serve(&index_path(name), page);
+        harbour.resync(name, "now").await;
+        let object = world.until_ready_is(name, "False", "TooLarge").await;
+        assert_eq!(condition(&object, "Stalled"), Some(("True", "TooLarge")));
+        assert!(
+            message(&object).contains("the limit of 104857600 bytes"),
+            "{}",
+            message(&object)
+        );
+        harbour
+            .event_that_says(name, "SyncStalled", &["TooLarge", "raise the limit"])
+            .await;
+        assert_eq!(harbour.rows(name).await, before);
+    }
+    assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
+    if let Some(peak) = peak_memory_mib(harbour.portolan.id()) {
+        assert!(peak < 100, "{peak} MiB, so the body was kept in memory");
+    }
+}

@@ -1,0 +1,169 @@
+//! Indexes that were refused: they are remembered, and let in once they change or are confirmed.
+
+use super::*;
+use crate::support::chart_server::Page;
+
+const CONFLICT: &str = "<<<<<<< HEAD\nentries: {}\n=======\n";
+
+/// A repository that was synced well and then got a page that is refused.
+async fn refused(harbour: &Harbour, name: &str, page: Page, reason: &str) -> AppRepository {
+    let world = &harbour.world;
+    let url = world.serve(name, index(&[("web", &["1.0.0"])]));
+    world.declare_with(name, ticking(&url)).await;
+    world.until_ready(name).await;
+    world.server.serve(&index_path(name), page);
+    world.until_ready_is(name, "False", reason).await
+}
+
+/// Serves a good index again and waits until it is in.
+async fn until_accepted(harbour: &Harbour, name: &str) {
+    harbour.world.serve(name, index(&[("web", &["2.0.0", "1.0.0"])]));
+    harbour.world.until_ready(name).await;
+    assert_eq!(harbour.rows(name).await[0].info["chartVersions"][0]["version"], "2.0.0");
+}
+
+/// Lets ticks pass and checks that they change nothing.
+async fn check_refusal_stays(harbour: &Harbour, object: &AppRepository, name: &str) {
+    let (rows, events) = (harbour.rows(name).await, harbour.world.events(name).await);
+    harbour.until_more_requests(name, 3).await;
+    let now = harbour.world.repositories.get(name).await.unwrap();
+    assert_eq!(
+        now.metadata.resource_version, object.metadata.resource_version,
+        "{:?}",
+        now.status
+    );
+    assert_eq!(harbour.rows(name).await, rows);
+    assert_eq!(harbour.world.events(name).await, events);
+}
+
+/// Checks that the last requests asked only for another body than the refused one, and got none.
+fn check_not_downloaded(harbour: &Harbour, name: &str, etag: &str) {
+    let requests = harbour.world.server.seen(&index_path(name));
+    for request in &requests[requests.len() - 3..] {
+        assert_eq!(request.status, Some(http::StatusCode::NOT_MODIFIED), "{request:?}");
+        assert_eq!(request.headers[http::header::IF_NONE_MATCH], etag);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_index_is_not_downloaded_again_until_it_has_changed() {
+    let harbour = Harbour::new(&["--min-interval=1s"]).await;
+    let page = Page::new(CONFLICT).etag("\"refused\"");
+    let object = refused(&harbour, "conflict", page, "InvalidYAML").await;
+    check_refusal_stays(&harbour, &object, "conflict").await;
+    check_not_downloaded(&harbour, "conflict", "\"refused\"");
+    until_accepted(&harbour, "conflict").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_that_is_refused_from_the_first_or_at_a_new_url_is_not_downloaded_again_either() {
+    let harbour = Harbour::new(&["--min-interval=1s"]).await;
+    let world = &harbour.world;
+    let page = || Page::new(CONFLICT).etag("\"refused\"");
+    world.server.serve(&index_path("never"), page());
+    world.declare_with("never", ticking(&world.server.url("/never"))).await;
+
+    let url = world.serve("good", index(&[("web", &["1.0.0"])]));
+    world.declare_with("moved", ticking(&url)).await;
+    world.until_ready("moved").await;
+    world.server.serve(&index_path("moved"), page());
+    let url = world.server.url("/moved");
+    world.edit("moved", json!({ "spec": { "url": url } })).await;
+
+    for name in ["never", "moved"] {
+        let object = world.until_ready_is(name, "False", "InvalidYAML").await;
+        check_refusal_stays(&harbour, &object, name).await;
+        check_not_downloaded(&harbour, name, "\"refused\"");
+        until_accepted(&harbour, name).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_over_the_cap_is_not_downloaded_again_until_it_has_changed() {
+    let harbour = Harbour::new(&["--min-interval=1s", "--index-max-bytes=64Ki"]).await;
+    let page = Page::new("#".repeat(100 * 1024)).gzip().etag("\"refused\"");
+    let object = refused(&harbour, "large", page, "TooLarge").await;
+    check_refusal_stays(&harbour, &object, "large").await;
+    check_not_downloaded(&harbour, "large", "\"refused\"");
+    until_accepted(&harbour, "large").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_index_of_a_server_without_validators_stays_refused_until_it_has_changed() {
+    let harbour = Harbour::new(&["--min-interval=1s"]).await;
+    let object = refused(&harbour, "conflict", Page::new(CONFLICT).without_etag(), "InvalidYAML").await;
+    check_refusal_stays(&harbour, &object, "conflict").await;
+    until_accepted(&harbour, "conflict").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_index_of_before_is_accepted_again_after_another_was_refused() {
+    let harbour = Harbour::new(&["--min-interval=1s"]).await;
+    refused(&harbour, "wavering", Page::new(CONFLICT), "InvalidYAML").await;
+    let rows = harbour.rows("wavering").await;
+    harbour.world.serve("wavering", index(&[("web", &["1.0.0"])]));
+    let object = harbour.world.until_ready("wavering").await;
+    assert_eq!(condition(&object, "Stalled"), None);
+    assert_eq!(harbour.rows("wavering").await, rows);
+}
+
+/// The digest that a message gives to be pasted.
+fn digest_in(message: &str) -> String {
+    let (_, after) = message
+        .split_once("apprepositories.kubeapps.com/allow-shrink: \"")
+        .expect(message);
+    after.split_once('"').unwrap().0.to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_that_has_shrunk_is_taken_over_only_with_the_digest_from_the_message() {
+    let harbour = Harbour::new(&[]).await;
+    let world = &harbour.world;
+    let names: Vec<String> = (10..22).map(|number| format!("chart-{number}")).collect();
+    let charts: Vec<(&str, &[&str])> = names.iter().map(|name| (name.as_str(), &["1.0.0"][..])).collect();
+    let restamped = |charts: &[(&str, &[&str])]| index(charts) + "generated: \"2026-03-01T12:00:00Z\"\n";
+    for (name, left) in [("emptied", 0), ("halved", 5)] {
+        let url = world.serve(name, index(&charts));
+        world.declare(name, &url).await;
+        world.until_ready(name).await;
+        let rows = harbour.rows(name).await;
+
+        world.serve(name, index(&charts[..left]));
+        harbour.resync(name, "shrunk").await;
+        let object = world.until_ready_is(name, "False", "ShrinkRefused").await;
+        assert_eq!(condition(&object, "Stalled"), Some(("True", "ShrinkRefused")));
+        let refusal = message(&object);
+        assert!(
+            refusal.contains(&format!("from 12 charts with 12 versions to {left} charts")),
+            "{refusal}"
+        );
+        let digest = digest_in(&refusal);
+        let note = harbour.event_that_says(name, "ShrinkRefused", &[&digest]).await;
+        assert!(note.contains("allow-shrink"), "{note}");
+
+        // A digest that is not this index' own, along with a request, so that it is known to have been looked at.
+        let allow = |digest: &str, token: &str| {
+            json!({ "metadata": { "annotations": {
+                "apprepositories.kubeapps.com/allow-shrink": digest, REQUESTED_AT: token
+            } } })
+        };
+        world.edit(name, allow("true", "wrong")).await;
+        let object = harbour.resync_and_wait(name, "wrong").await;
+        assert_eq!(condition(&object, "Ready"), Some(("False", "ShrinkRefused")));
+        assert_eq!(harbour.rows(name).await, rows);
+
+        // Times alone do not make another index of it.
+        world.serve(name, restamped(&charts[..left]));
+        world
+            .edit(
+                name,
+                json!({ "metadata": { "annotations": {
+            "apprepositories.kubeapps.com/allow-shrink": digest
+        } } }),
+            )
+            .await;
+        let object = world.until_ready(name).await;
+        assert_eq!(condition(&object, "Stalled"), None);
+        assert_eq!(harbour.charts(name).await, &names[..left]);
+    }
+}

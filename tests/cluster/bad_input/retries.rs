@@ -1,0 +1,137 @@
+//! When what has failed is tried again: by itself, when its host allows it, or when its declaration changes.
+
+use futures::future::join;
+
+use super::*;
+use crate::support::chart_server::{ChartServer, Fault, Page};
+
+/// A host that wants to be left alone: the repository `first` hears it, and `second` is not even tried.
+async fn check_hold(harbour: &Harbour, host: &ChartServer, status: u16, reason: &str) {
+    const HOLD: Duration = Duration::from_secs(9);
+    let world = &harbour.world;
+    let [first, second] = [format!("first-{status}"), format!("second-{status}")];
+    for name in [&first, &second] {
+        host.serve(&index_path(name), Page::new(index(&[("web", &["1.0.0"])])));
+        world.declare(name, &host.url(&format!("/{name}"))).await;
+        world.until_ready(name).await;
+    }
+    let rows = (harbour.rows(&first).await, harbour.rows(&second).await);
+    let held = Fault::retry_after(status, &HOLD.as_secs().to_string());
+    host.break_times(&index_path(&first), held, 1);
+    harbour.resync(&first, "now").await;
+    let object = world.until_ready_is(&first, "False", reason).await;
+    assert_eq!(condition(&object, "Reconciling"), Some(("True", "Retrying")));
+
+    harbour.resync(&second, "now").await;
+    let object = world.until_ready_is(&second, "False", reason).await;
+    assert_eq!(condition(&object, "Reconciling"), Some(("True", "Retrying")));
+    let refusal = message(&object);
+    assert!(
+        refusal.contains("wants to be left alone") && refusal.contains("are still served"),
+        "{refusal}"
+    );
+    harbour
+        .event_that_says(&second, "SyncFailed", &[reason, "wants to be left alone"])
+        .await;
+
+    // Both recover by themselves, no earlier than they may.
+    world.until_ready(&first).await;
+    world.until_ready(&second).await;
+    assert_eq!((harbour.rows(&first).await, harbour.rows(&second).await), rows);
+    let (first, second) = (host.seen(&index_path(&first)), host.seen(&index_path(&second)));
+    assert_eq!((first.len(), second.len()), (3, 2));
+    let told = first[1].at;
+    assert_eq!(first[1].status.map(|status| status.as_u16()), Some(status));
+    for request in [&first[2], &second[1]] {
+        assert!(
+            request.at.duration_since(told) >= HOLD,
+            "{:?}",
+            request.at.duration_since(told)
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_that_wants_to_be_left_alone_is_asked_by_no_repository_until_then() {
+    let harbour = Harbour::new(&[]).await;
+    let (limited, overloaded) = (ChartServer::start().await, ChartServer::start().await);
+    join(
+        check_hold(&harbour, &limited, 429, "TooManyRequests"),
+        check_hold(&harbour, &overloaded, 503, "ServerError"),
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_cause_gets_an_event_of_its_own() {
+    let harbour = Harbour::new(&[]).await;
+    let world = &harbour.world;
+    let url = world.serve("unlucky", index(&[("web", &["1.0.0"])]));
+    world.declare("unlucky", &url).await;
+    world.until_ready("unlucky").await;
+    for (status, reason, cause) in [
+        (404, "NotFound", "404"),
+        (401, "Unauthorized", "401"),
+        (403, "Forbidden", "403"),
+    ] {
+        world.server.repair(&index_path("unlucky"));
+        world.server.break_path(&index_path("unlucky"), Fault::status(status));
+        harbour.resync("unlucky", cause).await;
+        world.until_ready_is("unlucky", "False", reason).await;
+        harbour
+            .event_that_says("unlucky", "SyncStalled", &[reason, cause])
+            .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_supported_yet_is_told_and_synced_at_once_when_it_is_taken_out() {
+    let harbour = Harbour::new(&[]).await;
+    let world = &harbour.world;
+    let cases = [
+        (
+            "registry",
+            json!({ "type": "oci", "ociRepositories": ["web"] }),
+            json!({ "type": "helm", "ociRepositories": null }),
+        ),
+        (
+            "filtered",
+            json!({ "filterRule": { "jq": ".name == \"web\"" } }),
+            json!({ "filterRule": null }),
+        ),
+        (
+            "locked",
+            json!({ "auth": { "header": { "secretKeyRef": { "name": "secret", "key": "header" } } } }),
+            json!({ "auth": null }),
+        ),
+    ];
+    for (name, ..) in &cases {
+        world
+            .declare(name, &world.serve(name, index(&[("web", &["1.0.0"])])))
+            .await;
+        world.until_ready(name).await;
+    }
+    for (name, spec, without) in &cases {
+        let (rows, requests) = (harbour.rows(name).await, harbour.requests(name));
+        world.edit(name, json!({ "spec": spec })).await;
+        let object = world.until_ready_is(name, "False", "NotSupportedYet").await;
+        assert_eq!(condition(&object, "Stalled"), Some(("True", "NotSupportedYet")));
+        assert_eq!(condition(&object, "Reconciling"), None);
+        let says = ["not supported yet", "the charts stay as they are"];
+        assert!(
+            says.iter().all(|text| message(&object).contains(text)),
+            "{}",
+            message(&object)
+        );
+        harbour.event_that_says(name, "NotSupportedYet", &says).await;
+        assert_eq!(
+            (harbour.rows(name).await, harbour.requests(name)),
+            (rows.clone(), requests),
+            "{name}"
+        );
+
+        world.edit(name, json!({ "spec": without })).await;
+        world.until_ready(name).await;
+        assert_eq!(harbour.rows(name).await, rows);
+    }
+}

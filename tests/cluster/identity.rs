@@ -1,0 +1,300 @@
+//! Whose the rows are, and when they go: objects made anew, deletions seen and unseen, and rows that are nobody's business.
+
+use std::time::{Duration, Instant};
+
+use portolan::api::FINALIZER;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::rows::{Postgres, one_shot};
+use super::{World, condition, finalizers, index};
+use crate::support::chart_server::Fault;
+use crate::support::eventually::eventually;
+use crate::support::portolan::Portolan;
+
+/// Ends Portolan orderly.
+async fn stop(mut portolan: Portolan) {
+    portolan.signal("TERM");
+    let status = portolan.exit(super::SOON).await;
+    assert!(status.success(), "{status}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_made_anew_with_the_same_url_keeps_its_rows_and_believes_nothing_about_the_server() {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let portolan = world.portolan(postgres.url(), &[]).await;
+    let url = world.serve("stable", index(&[("web", &["1.0.0"]), ("worker", &["2.0.0"])]));
+    let first = world.declare("stable", &url).await;
+    world.until_ready("stable").await;
+    let numbers = postgres.rows.numbers().await;
+    assert_eq!(numbers.len(), 2);
+    stop(portolan).await;
+
+    // As a restore of a backup does it.
+    world.delete_without_finalizer("stable").await;
+    let second = world.declare("stable", &url).await;
+    assert_ne!(first.metadata.uid, second.metadata.uid);
+    let portolan = world.portolan(postgres.url(), &[]).await;
+    let object = world.until_ready("stable").await;
+
+    assert_eq!(finalizers(&object), [FINALIZER]);
+    assert_eq!(postgres.rows.numbers().await, numbers, "the rows were written anew");
+    let requests = world.server.seen("/stable/index.yaml");
+    assert!(
+        !requests.last().unwrap().is_conditional(),
+        "the validators of the old object were used"
+    );
+    let uids = postgres.rows.pairs("SELECT name, uid FROM portolan_repositories").await;
+    assert_eq!(
+        uids.unwrap(),
+        [("stable".to_owned(), second.metadata.uid.clone().unwrap())]
+    );
+
+    // It is the new object's now: its deletion takes them.
+    world.delete("stable").await;
+    world.gone("stable").await;
+    postgres.rows.assert_empty().await;
+    drop(portolan);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_made_anew_with_another_url_takes_nothing_over() {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let portolan = world.portolan(postgres.url(), &[]).await;
+    let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
+    world.declare("stable", &url).await;
+    world.until_ready("stable").await;
+    stop(portolan).await;
+
+    // The new URL answers with nothing good, so what goes does not go because something new has come.
+    world.delete_without_finalizer("stable").await;
+    world.declare("stable", &world.server.url("/other")).await;
+    let _portolan = world.portolan(postgres.url(), &[]).await;
+    postgres.rows.until_charts(&[]).await;
+    let object = world
+        .until("stable", "the missing index to show", |object| {
+            condition(object, "Stalled").is_some()
+        })
+        .await;
+    assert!(
+        !super::message(&object).contains("still served"),
+        "{}",
+        super::message(&object)
+    );
+
+    world.serve("other", index(&[("job", &["0.1.0"])]));
+    world.resync("stable", "now").await;
+    postgres.rows.until_charts(&["stable/job 0.1.0"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_that_are_replaced_again_and_again_end_with_the_charts_of_the_last() {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let _portolan = world.portolan(postgres.url(), &[]).await;
+    let urls = [
+        world.serve("odd", index(&[("odd", &["1.0.0"])])),
+        world.serve("even", index(&[("even", &["1.0.0"])])),
+    ];
+    for round in 0..6 {
+        world.declare("stable", &urls[round % 2]).await;
+        if round % 3 == 0 {
+            world.until_ready("stable").await;
+        }
+        if round % 2 == 0 {
+            world.set_finalizers("stable", &[]).await;
+        }
+        world.delete("stable").await;
+        world.gone("stable").await;
+    }
+    world.declare("stable", &urls[0]).await;
+    world.until_ready("stable").await;
+    postgres.rows.until_charts(&["stable/odd 1.0.0"]).await;
+    world.delete("stable").await;
+    world.gone("stable").await;
+    postgres.rows.assert_empty().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_deleted_while_portolan_was_down_is_cleaned_up_at_its_start() {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let portolan = world.portolan(postgres.url(), &[]).await;
+    for name in ["held", "unheld", "stays"] {
+        let url = world.serve(name, index(&[("web", &["1.0.0"])]));
+        world.declare(name, &url).await;
+        world.until_ready(name).await;
+    }
+    stop(portolan).await;
+
+    world.delete("held").await;
+    let held = world.repositories.get("held").await.unwrap();
+    assert!(held.metadata.deletion_timestamp.is_some());
+    world.delete_without_finalizer("unheld").await;
+
+    let portolan = world.portolan(postgres.url(), &[]).await;
+    world.gone("held").await;
+    postgres.rows.until_charts(&["stays/web 1.0.0"]).await;
+    let remembered = postgres.rows.pairs("SELECT name, namespace FROM portolan_repositories");
+    assert_eq!(
+        remembered.await.unwrap(),
+        [("stays".to_owned(), world.namespace.clone())]
+    );
+    assert_eq!(
+        portolan.metrics().await.sum("portolan_removals_held", &[]),
+        Some(0.0),
+        "two of three are few enough to be believed"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_than_half_and_more_than_five_that_vanished_are_kept_until_that_is_confirmed() {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let portolan = world.portolan(postgres.url(), &[]).await;
+    let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
+    let names: Vec<String> = (0..6).map(|number| format!("r{number}")).collect();
+    for name in &names {
+        world.declare(name, &url).await;
+    }
+    for name in &names {
+        world.until_ready(name).await;
+    }
+    let all = postgres.rows.charts().await.unwrap();
+    assert_eq!(all.len(), 6);
+    stop(portolan).await;
+    for name in &names {
+        world.delete_without_finalizer(name).await;
+    }
+
+    let portolan = world.portolan(postgres.url(), &[]).await;
+    let line = portolan.line_with("--confirm-removals", super::SOON).await;
+    assert!(line.contains("6 of 6"), "{line}");
+    let metrics = portolan.metrics().await;
+    assert_eq!(metrics.sum("portolan_removals_held", &[]), Some(6.0));
+    assert_eq!(postgres.rows.charts().await.unwrap(), all);
+    stop(portolan).await;
+    assert_eq!(postgres.rows.charts().await.unwrap(), all);
+
+    let portolan = world.portolan(postgres.url(), &["--confirm-removals"]).await;
+    eventually(super::SOON, "all of them to go", async || {
+        match postgres.rows.count("SELECT count(*) FROM portolan_repositories").await {
+            0 => Ok(()),
+            left => Err(format!("{left} are left")),
+        }
+    })
+    .await;
+    postgres.rows.assert_empty().await;
+    let metrics = portolan.metrics().await;
+    assert_eq!(metrics.sum("portolan_removals_held", &[]), Some(0.0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_of_one_shot_syncs_are_not_missed_by_a_list_that_lacks_them() {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
+    one_shot(&world.namespace, "by-hand", &url, postgres.url()).await;
+    let portolan = world.portolan(postgres.url(), &[]).await;
+    world.declare("declared", &url).await;
+    world.until_ready("declared").await;
+    stop(portolan).await;
+    world.delete_without_finalizer("declared").await;
+
+    // What the difference finds has gone, so it has looked at everything.
+    let portolan = world.portolan(postgres.url(), &[]).await;
+    postgres.rows.until_charts(&["by-hand/web 1.0.0"]).await;
+    stop(portolan).await;
+    assert_eq!(postgres.rows.charts().await.unwrap(), ["by-hand/web 1.0.0"]);
+}
+
+#[rstest]
+#[case::the_first_sync(false)]
+#[case::a_later_one(true)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deletion_cancels_a_sync_that_is_stalled_in_its_download(#[case] synced_before: bool) {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let portolan = world.portolan(postgres.url(), &[]).await;
+    let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
+    let mut fetched = 0;
+    if synced_before {
+        world.declare("stable", &url).await;
+        world.until_ready("stable").await;
+        fetched = world.server.seen("/stable/index.yaml").len();
+    }
+    world.server.break_path("/stable/index.yaml", Fault::StallAfter(20));
+    if synced_before {
+        world.resync("stable", "now").await;
+    } else {
+        world.declare("stable", &url).await;
+    }
+    world.until_fetched("stable", fetched + 1).await;
+
+    let deleted = Instant::now();
+    world.delete("stable").await;
+    world.gone("stable").await;
+    assert!(
+        deleted.elapsed() < Duration::from_secs(10),
+        "the sync was waited for: {:?}",
+        deleted.elapsed()
+    );
+    postgres.rows.assert_empty().await;
+
+    // Nothing of it comes after.
+    world.server.repair("/stable/index.yaml");
+    stop(portolan).await;
+    postgres.rows.assert_empty().await;
+}
+
+#[rstest]
+#[case::suspended(json!({ "suspend": true }), "Suspended")]
+#[case::of_a_url_that_is_none(json!({ "url": "no url" }), "InvalidURL")]
+#[case::of_a_type_that_is_not_supported(json!({ "type": "oci" }), "NotSupportedYet")]
+#[case::with_an_interval_that_is_none(json!({ "interval": "now and then" }), "Synced")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repository_is_deleted_whatever_its_spec_says(#[case] spec: Value, #[case] shown: &str) {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let _portolan = world.portolan(postgres.url(), &[]).await;
+    let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
+    world.declare("stable", &url).await;
+    world.until_ready("stable").await;
+    world.edit("stable", json!({ "spec": spec })).await;
+    world
+        .until("stable", shown, |object| {
+            let suspended = object.status.as_ref().and_then(|status| status.suspended);
+            super::is_current(object)
+                && (condition(object, "Ready").is_some_and(|(_, reason)| reason == shown)
+                    || (shown == "Suspended" && suspended == Some(true)))
+        })
+        .await;
+    postgres.rows.until_charts(&["stable/web 1.0.0"]).await;
+    world.delete("stable").await;
+    world.gone("stable").await;
+    postgres.rows.assert_empty().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn charts_go_although_another_has_taken_the_finalizer_off_first() {
+    const OTHERS: &str = "example.com/hold";
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let portolan = world.portolan(postgres.url(), &[]).await;
+    for name in ["at-once", "held"] {
+        let url = world.serve(name, index(&[("web", &["1.0.0"])]));
+        world.declare(name, &url).await;
+        world.until_ready(name).await;
+    }
+
+    // Gone before Portolan could look at the deletion: only an event tells.
+    portolan.signal("STOP");
+    world.delete_without_finalizer("at-once").await;
+    portolan.signal("CONT");
+    postgres.rows.until_charts(&["held/web 1.0.0"]).await;
+
+    // Being deleted, held by another's finalizer, and ours is off already, as Kubeapps' controller leaves it.
+    portolan.signal("STOP");
+    world.set_finalizers("held", &[OTHERS]).await;
+    world.delete("held").await;
+    portolan.signal("CONT");
+    postgres.rows.until_charts(&[]).await;
+    let object = world.repositories.get("held").await.unwrap();
+    assert_eq!(finalizers(&object), [OTHERS]);
+    world.set_finalizers("held", &[]).await;
+    world.gone("held").await;
+    postgres.rows.assert_empty().await;
+}

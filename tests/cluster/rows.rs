@@ -1,0 +1,159 @@
+//! What is in the database, read behind Portolan's back.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::Value;
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
+
+use super::SOON;
+use crate::support::eventually::eventually;
+use crate::support::portolan::{command, run};
+use crate::support::postgres::{TestDatabase, database};
+use crate::support::process::ScratchFolder;
+
+/// The tables of a catalogue.
+pub enum Rows {
+    Sqlite(SqlitePool),
+    Postgres(PgPool),
+}
+
+impl Rows {
+    /// Those of a database that may not be there yet (SQLite) or is empty (Postgres).
+    pub async fn of(url: &str) -> Self {
+        match url.strip_prefix("sqlite://") {
+            Some(file) => {
+                let options = SqliteConnectOptions::new().filename(file).create_if_missing(true);
+                Self::Sqlite(SqlitePool::connect_with(options).await.unwrap())
+            }
+            None => Self::Postgres(PgPool::connect(url).await.unwrap()),
+        }
+    }
+
+    /// Names and texts that a query of two columns gives.
+    pub async fn pairs(&self, query: &str) -> Result<Vec<(String, String)>, sqlx::Error> {
+        let query = AssertSqlSafe(query.to_owned());
+        match self {
+            Self::Sqlite(pool) => sqlx::query_as(query).fetch_all(pool).await,
+            Self::Postgres(pool) => sqlx::query_as(query).fetch_all(pool).await,
+        }
+    }
+
+    /// The number that a query gives.
+    pub async fn count(&self, query: &str) -> i64 {
+        let query = AssertSqlSafe(query.to_owned());
+        match self {
+            Self::Sqlite(pool) => sqlx::query_scalar(query).fetch_one(pool).await.unwrap(),
+            Self::Postgres(pool) => sqlx::query_scalar(query).fetch_one(pool).await.unwrap(),
+        }
+    }
+
+    /// Runs statements.
+    pub async fn execute(&self, statements: &str) {
+        let statements = sqlx::raw_sql(AssertSqlSafe(statements.to_owned()));
+        match self {
+            Self::Sqlite(pool) => drop(statements.execute(pool).await.unwrap()),
+            Self::Postgres(pool) => drop(statements.execute(pool).await.unwrap()),
+        }
+    }
+
+    /// All rows of charts as they stand, by their identifiers.
+    pub async fn infos(&self) -> Result<BTreeMap<String, Value>, sqlx::Error> {
+        let rows = self
+            .pairs("SELECT chart_id, CAST(info AS TEXT) FROM charts ORDER BY chart_id")
+            .await?;
+        Ok(rows
+            .into_iter()
+            .map(|(id, info)| (id, serde_json::from_str(&info).unwrap()))
+            .collect())
+    }
+
+    /// Each chart's identifier with its versions, newest first: `stable/web 1.1.0 1.0.0`.
+    pub async fn charts(&self) -> Result<Vec<String>, sqlx::Error> {
+        let line = |(id, info): (&String, &Value)| {
+            let versions = info["chartVersions"].as_array().unwrap().iter();
+            versions.fold(id.clone(), |line, version| {
+                format!("{line} {}", version["version"].as_str().unwrap())
+            })
+        };
+        Ok(self.infos().await?.iter().map(line).collect())
+    }
+
+    /// Waits until the catalogue holds these charts and no others.
+    pub async fn until_charts(&self, wanted: &[&str]) {
+        self.until_charts_within(SOON, wanted).await;
+    }
+
+    /// The same with another deadline.
+    pub async fn until_charts_within(&self, deadline: Duration, wanted: &[&str]) {
+        eventually(deadline, &format!("the charts {wanted:?}"), async || {
+            match self.charts().await {
+                Ok(found) if found == wanted => Ok(()),
+                Ok(found) => Err(format!("{found:?}")),
+                Err(error) => Err(error.to_string()),
+            }
+        })
+        .await;
+    }
+
+    /// Asserts that nothing is left of any repository: neither charts nor what is remembered.
+    pub async fn assert_empty(&self) {
+        for table in ["charts", "repos", "portolan_repositories"] {
+            assert_eq!(
+                self.count(&format!("SELECT count(*) FROM {table}")).await,
+                0,
+                "rows are left in {table}"
+            );
+        }
+    }
+
+    /// Chart identifiers with the numbers of their rows: a row that was deleted and written anew has another number.
+    pub async fn numbers(&self) -> Vec<(String, String)> {
+        self.pairs("SELECT chart_id, CAST(id AS TEXT) FROM charts ORDER BY chart_id")
+            .await
+            .unwrap()
+    }
+
+    /// Closes all connections, before somebody else wants the file for itself.
+    pub async fn close(self) {
+        match self {
+            Self::Sqlite(pool) => pool.close().await,
+            Self::Postgres(pool) => pool.close().await,
+        }
+    }
+}
+
+/// A database of its own for a test, and its tables.
+pub struct Postgres {
+    pub database: TestDatabase,
+    pub rows: Rows,
+}
+
+impl Postgres {
+    pub async fn new() -> Self {
+        let database = database().await;
+        let rows = Rows::of(&database.url).await;
+        Self { database, rows }
+    }
+
+    pub fn url(&self) -> &str {
+        &self.database.url
+    }
+}
+
+/// The rows that one sync of an index from `url` gives in an empty catalogue: what any catalogue of it has to hold.
+pub async fn reference(namespace: &str, name: &str, url: &str) -> BTreeMap<String, Value> {
+    let folder = ScratchFolder::new("reference");
+    let database = format!("sqlite://{}", folder.join("catalogue.db").display());
+    one_shot(namespace, name, url, &database).await;
+    Rows::of(&database).await.infos().await.unwrap()
+}
+
+/// Runs `portolan sync`.
+pub async fn one_shot(namespace: &str, name: &str, url: &str, database: &str) {
+    let mut sync = command(["sync", name, url, "helm"]);
+    sync.args(["--namespace", namespace, "--database-url", database]);
+    let output = run(sync).await;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}

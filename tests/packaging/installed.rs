@@ -1,0 +1,200 @@
+//! A release of the chart, and Portolan with no more than what that gives it.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::{Api, Client};
+use portolan::api::AppRepository;
+use serde_json::json;
+
+use super::{chart, helm_prints};
+use crate::cluster::{SOON, World, index};
+use crate::support::control_plane::control_plane;
+use crate::support::eventually::eventually;
+use crate::support::portolan::{Portolan, command};
+use crate::support::postgres::database;
+
+/// A release named portolan in a namespace that takes only restricted pods.
+async fn install(settings: &[&str]) -> String {
+    let control_plane = control_plane().await;
+    let namespace = control_plane.namespace().await;
+    let label = "pod-security.kubernetes.io/enforce=restricted";
+    control_plane.kubectl(&["label", "namespace", &namespace, label]).await;
+    let arguments = ["install", "portolan", &chart(), "--namespace", &namespace];
+    let notes = helm_prints(&[&arguments, settings].concat()).await;
+    assert!(
+        notes.contains("kubectl wait --for=condition=Ready apprepository/grafana"),
+        "{notes}"
+    );
+    namespace
+}
+
+/// The container's command, run as a process here: its arguments and its environment, but the test's own database, a
+/// folder of this machine, and a kubeconfig in the place of a pod's.
+async fn container(namespace: &str, database_url: &str) -> Command {
+    let control_plane = control_plane().await;
+    let deployments: Api<Deployment> = Api::namespaced(control_plane.client().await, namespace);
+    let deployment = deployments.get("portolan").await.unwrap();
+    let mut pod = deployment.spec.unwrap().template.spec.unwrap();
+    let container = pod.containers.remove(0);
+    let token = control_plane
+        .token_for(namespace, pod.service_account_name.as_deref().unwrap())
+        .await;
+    let mut environment: BTreeMap<String, String> = container
+        .env
+        .unwrap()
+        .into_iter()
+        .filter_map(|variable| Some((variable.name, variable.value?)))
+        .collect();
+    environment.insert("PORTOLAN_DATABASE_URL".to_owned(), database_url.to_owned());
+    environment.insert(
+        "PORTOLAN_SPOOL_DIR".to_owned(),
+        std::env::temp_dir().display().to_string(),
+    );
+    let kubeconfig = control_plane.kubeconfig_for(&control_plane.url(), &token);
+    let mut command = command(container.args.unwrap());
+    command.envs(environment).env("KUBECONFIG", kubeconfig);
+    command
+}
+
+/// What users do with a repository, from its declaration to its end.
+async fn story(world: &World, portolan: &Portolan) {
+    let url = world.serve("harbour", index(&[("beacon", &["1.0.0"])]));
+    world.declare("harbour", &url).await;
+    world.until_ready("harbour").await;
+    world.event("harbour", "SyncSucceeded").await;
+
+    world.serve("harbour", index(&[("beacon", &["1.1.0", "1.0.0"])]));
+    world.edit("harbour", json!({ "spec": { "resyncRequests": 1 } })).await;
+    let versions = |object: &AppRepository| Some(object.status.as_ref()?.last_sync.as_ref()?.versions);
+    world
+        .until("harbour", "two versions", |object| versions(object) == Some(2))
+        .await;
+
+    world.delete("harbour").await;
+    world.gone("harbour").await;
+    let refused: Vec<String> = portolan
+        .lines()
+        .into_iter()
+        .filter(|line| line.contains("orbidden"))
+        .collect();
+    assert!(refused.is_empty(), "{refused:?}");
+}
+
+fn is_forbidden<T>(answer: Result<T, kube::Error>) -> bool {
+    matches!(answer, Err(kube::Error::Api(status)) if status.code == 403)
+}
+
+#[tokio::test]
+async fn a_release_has_all_the_rights_that_portolan_needs_and_no_more() {
+    let world = World::new().await;
+    let namespace = install(&[]).await;
+    let mut command = container(&namespace, &database().await.url).await;
+    // The other tests' repositories are none of its business.
+    command.env("PORTOLAN_WATCH_NAMESPACE", &world.namespace);
+    let portolan = Portolan::start(command);
+    portolan.ready(SOON).await;
+    story(&world, &portolan).await;
+
+    let control_plane = control_plane().await;
+    let client: Client = control_plane
+        .client_with(&control_plane.token_for(&namespace, "portolan").await)
+        .await;
+    let repositories: Api<AppRepository> = Api::namespaced(client.clone(), &world.namespace);
+    world.declare("harbour", "https://charts.example.com").await;
+    assert!(is_forbidden(
+        repositories.delete("harbour", &DeleteParams::default()).await
+    ));
+    assert!(is_forbidden(
+        Api::<Secret>::all(client.clone()).list(&ListParams::default()).await
+    ));
+    assert!(is_forbidden(
+        Api::<Pod>::namespaced(client, &namespace)
+            .list(&ListParams::default())
+            .await
+    ));
+    world.delete("harbour").await;
+}
+
+#[tokio::test]
+async fn a_release_for_one_namespace_has_rights_in_no_other() {
+    let world = World::new().await;
+    let namespace = install(&[&format!("--set=watchNamespace={}", world.namespace)]).await;
+    let portolan = Portolan::start(container(&namespace, &database().await.url).await);
+    portolan.ready(SOON).await;
+    story(&world, &portolan).await;
+
+    let control_plane = control_plane().await;
+    let client = control_plane
+        .client_with(&control_plane.token_for(&namespace, "portolan").await)
+        .await;
+    assert!(is_forbidden(
+        Api::<AppRepository>::all(client).list(&ListParams::default()).await
+    ));
+}
+
+#[tokio::test]
+async fn its_pod_is_let_into_a_restricted_namespace() {
+    let control_plane = control_plane().await;
+    let namespace = install(&[]).await;
+    let client = control_plane.client().await;
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
+    let deployments: Api<Deployment> = Api::namespaced(client, &namespace);
+    eventually(SOON, "the pod to be made", async || {
+        if !pods.list(&ListParams::default()).await.unwrap().items.is_empty() {
+            return Ok(());
+        }
+        // A refused pod is told of here.
+        let status = deployments.get("portolan").await.unwrap().status;
+        Err(serde_json::to_string(&status).unwrap())
+    })
+    .await;
+
+    let uninstalled = helm_prints(&["uninstall", "portolan", "--namespace", &namespace]).await;
+    assert!(uninstalled.contains("uninstalled"), "{uninstalled}");
+    control_plane
+        .kubectl(&["get", "crd", "apprepositories.kubeapps.com"])
+        .await;
+}
+
+#[tokio::test]
+async fn who_may_view_or_edit_a_namespace_may_so_with_its_repositories() {
+    let world = World::new().await;
+    install(&[]).await;
+    let control_plane = control_plane().await;
+    for role in ["view", "edit"] {
+        let account = format!("--serviceaccount={}:{role}", world.namespace);
+        let arguments = [
+            "-n",
+            &world.namespace,
+            "create",
+            "rolebinding",
+            role,
+            "--clusterrole",
+            role,
+            &account,
+        ];
+        control_plane.kubectl(&arguments).await;
+    }
+    let as_who = async |role: &str| -> Api<AppRepository> {
+        let token = control_plane.token_for(&world.namespace, role).await;
+        Api::namespaced(control_plane.client_with(&token).await, &world.namespace)
+    };
+    let (viewer, editor) = (as_who("view").await, as_who("edit").await);
+    let object: AppRepository = serde_json::from_value(json!({
+        "apiVersion": "kubeapps.com/v1alpha1", "kind": "AppRepository", "metadata": { "name": "mine" },
+        "spec": { "type": "helm", "url": "https://charts.example.com" },
+    }))
+    .unwrap();
+    // The cluster gathers the rules of the two roles a moment after the release is installed.
+    eventually(SOON, "the editor's rights", async || {
+        editor.create(&PostParams::default(), &object).await
+    })
+    .await;
+    eventually(SOON, "the viewer's rights", async || viewer.get("mine").await).await;
+    assert!(is_forbidden(viewer.delete("mine", &DeleteParams::default()).await));
+    editor.delete("mine", &DeleteParams::default()).await.unwrap();
+}
