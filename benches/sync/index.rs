@@ -3,8 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::index_generator;
-use crate::support::corpus;
+use crate::support::{corpus, index_generator};
 
 /// An index, and what it is made from.
 pub struct Index {

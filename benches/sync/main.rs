@@ -19,9 +19,6 @@
 mod baseline;
 mod big;
 mod index;
-#[path = "../../tests/support/index_generator.rs"]
-#[allow(dead_code, reason = "tests use more of it")]
-mod index_generator;
 mod many;
 mod measure;
 mod report;

@@ -9,11 +9,11 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt};
 use portolan::api::{AppRepository, crds};
 
-use crate::index_generator;
 use crate::measure::{cpu, peak_memory};
 use crate::report::{Many, Report};
 use crate::support::chart_server::{ChartServer, Page};
 use crate::support::control_plane::ControlPlane;
+use crate::support::index_generator;
 use crate::support::portolan::{Portolan, command};
 use crate::support::process::ScratchFolder;
 
