@@ -22,9 +22,15 @@ COPY src src
 RUN touch src/lib.rs src/main.rs \
     && cargo build --release --locked --bin portolan
 
+# Called by the names of the programs that it replaces, it takes their arguments.
+RUN mkdir /names \
+    && ln -s /usr/local/bin/portolan /names/apprepository-controller \
+    && ln -s /usr/local/bin/portolan /names/asset-syncer
+
 # glibc and the certificates of public authorities, no shell, no package manager.
 FROM gcr.io/distroless/cc-debian12:nonroot
 COPY --from=build /src/target/release/portolan /usr/local/bin/portolan
+COPY --from=build /names/ /
 # By number, so that a kubelet can see that it is not root.
 USER 65532:65532
 WORKDIR /var/lib/portolan

@@ -16,8 +16,8 @@ test: tools ## all tests; sets up what they need the first time (ARGS= goes to t
 	cargo test --locked --doc
 	cargo test --locked --tests -- $(ARGS)
 
-bench: ## the figures in the README, on a release build
-	cargo bench --locked
+bench: tools ## the figures in the README, on an optimised build (ARGS=--record writes them there)
+	cargo bench --locked --bench sync -- $(ARGS)
 
 fmt: ## formats the code
 	cargo fmt

@@ -4,29 +4,31 @@ use std::{error::Error as _, fmt, fs, path::Path};
 
 use kube::{
     Client, Config,
+    client::ClientBuilder,
     config::{KubeConfigOptions, Kubeconfig},
 };
 
-use super::{Failure, flags::ClusterFlags};
+use super::{Failure, flags::ClusterFlags, requests::Requests};
 
 /// Where a pod finds the namespace that it runs in.
 const POD_NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 /// The namespace that Kubeapps' programs take for their own when nothing says another.
 const DEFAULT_NAMESPACE: &str = "kubeapps";
 
-/// A client by the flags.
+/// A client by the flags, whose requests are counted.
 ///
 /// # Errors
 /// When no API server is named by flags, kubeconfig or environment, or what names it can't be used.
-pub async fn client(flags: &ClusterFlags) -> Result<Client, Failure> {
+pub async fn client(flags: &ClusterFlags, requests: &Requests) -> Result<Client, Failure> {
     let mut config = config(flags).await?;
     let user_agent = concat!("portolan/", env!("CARGO_PKG_VERSION"));
     config.headers.push((
         axum::http::header::USER_AGENT,
         axum::http::HeaderValue::from_static(user_agent),
     ));
-    Client::try_from(config)
-        .map_err(|error| Failure::failed(format!("can't make a client for the API server: {error}")))
+    let builder = ClientBuilder::try_from(config)
+        .map_err(|error| Failure::failed(format!("can't make a client for the API server: {error}")))?;
+    Ok(builder.with_layer(requests).build())
 }
 
 async fn config(flags: &ClusterFlags) -> Result<Config, Failure> {

@@ -40,7 +40,7 @@ impl Crds {
         if !self.apply {
             return output::print(&api::crds_yaml());
         }
-        let client = cluster::client(&self.cluster).await?;
+        let client = cluster::client(&self.cluster, &super::requests::Requests::default()).await?;
         for definition in api::crds() {
             let name = definition.name_any();
             apply(&client, &definition)

@@ -15,6 +15,7 @@ mod logging;
 mod obsolete;
 mod output;
 mod progress;
+mod requests;
 mod resync;
 mod run;
 mod search;

@@ -57,7 +57,7 @@ impl Resync {
                 )?
             }
             None => {
-                let client = cluster::client(&self.cluster).await?;
+                let client = cluster::client(&self.cluster, &super::requests::Requests::default()).await?;
                 let namespace = namespace.unwrap_or_else(|| client.default_namespace().to_owned());
                 in_cluster(
                     client,

@@ -58,7 +58,7 @@ impl Search {
         }
         if found.more {
             eprintln!(
-                "there are more than {} charts: look for more words, or raise --limit",
+                "--limit={} has left charts out: look for more words, or raise it",
                 self.limit
             );
         }

@@ -1,6 +1,7 @@
 //! The commands as a user runs them: the real binary, its arguments and environment, its exit code and what it prints.
 
 mod cluster;
+mod documented;
 mod goldens;
 mod kubeapps;
 mod one_shot;

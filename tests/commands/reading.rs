@@ -156,7 +156,7 @@ async fn tables_are_for_people_and_json_is_for_programs() {
         json!([])
     );
     let limited = world.ran(&["search", "--limit=1"]).await;
-    assert!(limited.err.contains("there are more than 1 charts"), "{limited:#?}");
+    assert!(limited.err.contains("--limit=1 has left charts out"), "{limited:#?}");
     assert_eq!(limited.ok().lines().count(), 2);
 
     let shown = world.ran(&["show", "harbour/beacon"]).await.ok();

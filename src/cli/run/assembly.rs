@@ -29,6 +29,7 @@ use crate::{
         Failure,
         cluster::{self, ApiError, given},
         fetching,
+        requests::Requests,
     },
     controller::{self, Controller, Key, Kind, Reconcile},
     informer::{
@@ -62,6 +63,7 @@ pub(super) struct Metrics {
     queue: queue::Metrics,
     controller: controller::Metrics,
     repository: RepositoryMetrics,
+    requests: Requests,
 }
 
 impl Metrics {
@@ -70,6 +72,7 @@ impl Metrics {
             queue: queue::Metrics::register(registry),
             controller: controller::Metrics::register(registry),
             repository: RepositoryMetrics::register(registry),
+            requests: Requests::register(registry),
         }
     }
 }
@@ -125,7 +128,7 @@ impl Assembly {
     ) -> Result<Self, Failure> {
         let defaults = defaults(run)?;
         let fetcher = fetching::fetcher(&run.fetch)?;
-        let source = source(run).await?;
+        let source = source(run, &metrics.requests).await?;
         let Opened {
             catalog,
             lock,
@@ -224,10 +227,10 @@ fn defaults(run: &Run) -> Result<Defaults, Failure> {
     })
 }
 
-async fn source(run: &Run) -> Result<Source, Failure> {
+async fn source(run: &Run, requests: &Requests) -> Result<Source, Failure> {
     match &run.manifests {
         Some(folder) => Ok(Source::Folder(folder.clone())),
-        None => Ok(Source::Cluster(cluster::client(&run.cluster).await?)),
+        None => Ok(Source::Cluster(cluster::client(&run.cluster, requests).await?)),
     }
 }
 

@@ -1,0 +1,54 @@
+//! The figures of Portolan: what syncs cost the real binary in time, CPU, memory and requests. `make bench` runs it.
+//!
+//! ```text
+//!  index ─► server on loopback ─► portolan run --manifests ─► SQLite, Postgres     (big.rs)
+//!  index ─► parsed whole, hashed, each in a process of its own                     (baseline.rs)
+//!  1,000 AppRepositories ─► API server ─► portolan run ─► SQLite                   (many.rs)
+//! ```
+//!
+//! The tables are printed and left in `target/bench/`. With `--record` they also take the places of the ones in
+//! `docs/performance.md` and `README.md`; with `big` or `many` only that part is run.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a benchmark that can't go on says why and ends"
+)]
+
+mod baseline;
+mod big;
+mod index;
+mod many;
+mod measure;
+mod report;
+#[path = "../../tests/support/mod.rs"]
+#[allow(dead_code, reason = "tests use more of it")]
+mod support;
+
+use report::Report;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let is_given = |word: &str| arguments.iter().any(|argument| argument == word);
+    if let Some(at) = arguments.iter().position(|argument| argument == baseline::ARGUMENT) {
+        return baseline::child(&arguments[at + 1..]);
+    }
+    let only_one = is_given("big") || is_given("many");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime starts");
+    let report = runtime.block_on(async {
+        let mut report = Report::default();
+        if !only_one || is_given("big") {
+            big::run(&mut report).await;
+        }
+        if !only_one || is_given("many") {
+            many::run(&mut report).await;
+        }
+        report
+    });
+    report.publish(is_given("--record"));
+}

@@ -1,0 +1,269 @@
+//! The tables.
+
+use std::fmt::Write as _;
+use std::fs;
+
+use crate::support::project;
+
+/// The most CPU that a first sync of the standard big index may take, in seconds.
+const FIRST_SYNC_CPU: f64 = 1.0;
+/// The most CPU that an answer of 304 may take, in seconds.
+const NOT_MODIFIED_CPU: f64 = 0.010;
+/// The most memory that any of it may take.
+const MEMORY: u64 = 100 << 20;
+/// The longest that 1,000 repositories may take from the start of the process to all Ready, in seconds.
+const COLD_START: f64 = 60.0;
+
+/// What was done.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Case {
+    First,
+    NotModified,
+    NoEtag,
+    NewVersion,
+    /// By another than Portolan.
+    Baseline(&'static str),
+}
+
+impl Case {
+    pub fn title(self) -> String {
+        match self {
+            Self::First => "First sync, from the start of the process".to_owned(),
+            Self::NotModified => "Unchanged, 304".to_owned(),
+            Self::NoEtag => "Unchanged, no ETag".to_owned(),
+            Self::NewVersion => "One new version".to_owned(),
+            Self::Baseline(what) => format!("*{what}*"),
+        }
+    }
+}
+
+/// A line of the table of syncs.
+#[derive(Clone)]
+pub struct Row {
+    /// What was done.
+    pub case: Case,
+    /// Where the rows went.
+    pub database: String,
+    /// Seconds.
+    pub wall: Option<f64>,
+    /// Seconds of our process.
+    pub cpu: f64,
+    /// Seconds of the database's processes.
+    pub postgres_cpu: Option<f64>,
+    /// Bytes.
+    pub peak: u64,
+    /// What was asked of the server.
+    pub requests: String,
+}
+
+/// What many repositories took.
+pub struct Many {
+    pub repositories: usize,
+    pub wall: f64,
+    pub cpu: f64,
+    pub peak: u64,
+    pub chart_requests: usize,
+    pub api_requests: String,
+}
+
+/// Everything that was measured.
+#[derive(Default)]
+pub struct Report {
+    pub index: Option<String>,
+    pub rows: Vec<Row>,
+    pub many: Option<Many>,
+}
+
+impl Report {
+    fn of(&self, case: Case) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(move |row| row.case == case)
+    }
+
+    /// Prints the tables and writes them; with `record` into the documents too.
+    pub fn publish(&self, record: bool) {
+        let tables = self.tables();
+        println!("\n{tables}");
+        let limits = self.limits();
+        println!("{limits}");
+        let folder = project("target/bench");
+        fs::create_dir_all(&folder).expect("the target folder can be written");
+        fs::write(folder.join("figures.md"), format!("{tables}\n{limits}")).expect("the target folder can be written");
+        if record {
+            replace("docs/performance.md", &format!("{tables}\n{limits}"));
+            replace("README.md", &self.summary());
+        }
+    }
+
+    fn tables(&self) -> String {
+        let mut text = format!("Measured on {} on {}.\n", today(), machine());
+        if let Some(index) = &self.index {
+            let _ = write!(text, "\nOne repository: {index}.\n\n");
+            text.push_str("| case | database | wall s | CPU s | peak MiB | requests | Postgres' CPU s |\n");
+            text.push_str("|---|---|---:|---:|---:|---|---:|\n");
+            for row in &self.rows {
+                let _ = writeln!(
+                    text,
+                    "| {} | {} | {} | {} | {:.0} | {} | {} |",
+                    row.case.title(),
+                    row.database,
+                    row.wall.map_or_else(String::new, seconds),
+                    seconds(row.cpu),
+                    mebibytes(row.peak),
+                    row.requests,
+                    row.postgres_cpu.map_or_else(String::new, seconds),
+                );
+            }
+        }
+        if let Some(many) = &self.many {
+            let _ = write!(
+                text,
+                "\n{} repositories of one small index each, real API server, SQLite:\n\n\
+                 | case | wall s | CPU s | peak MiB | requests for indexes | requests to the API server |\n\
+                 |---|---:|---:|---:|---:|---|\n\
+                 | start of the process to all Ready | {} | {} | {:.0} | {} | {} |\n",
+                thousands(many.repositories),
+                seconds(many.wall),
+                seconds(many.cpu),
+                mebibytes(many.peak),
+                thousands(many.chart_requests),
+                many.api_requests,
+            );
+        }
+        text
+    }
+
+    /// What the figures are held against.
+    fn limits(&self) -> String {
+        let mut text = String::from("| limit | measured | |\n|---|---:|---|\n");
+        let mut line = |limit: &str, measured: String, holds: bool| {
+            let verdict = if holds { "holds" } else { "**missed**" };
+            let _ = writeln!(text, "| {limit} | {measured} | {verdict} |");
+        };
+        let most = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
+        if !self.rows.is_empty() {
+            let cpu = most(&mut self.of(Case::First).map(|row| row.cpu));
+            line(
+                "first sync: 1 s of CPU",
+                format!("{} s", seconds(cpu)),
+                cpu <= FIRST_SYNC_CPU,
+            );
+            let ours = self.rows.iter().filter(|row| !matches!(row.case, Case::Baseline(_)));
+            let peak = most(&mut ours.map(|row| row.peak as f64)) as u64;
+            line(
+                "any sync: 100 MiB",
+                format!("{:.0} MiB", mebibytes(peak)),
+                peak <= MEMORY,
+            );
+            let cpu = most(&mut self.of(Case::NotModified).map(|row| row.cpu));
+            line(
+                "304: 10 ms of CPU",
+                format!("{:.1} ms", cpu * 1000.0),
+                cpu <= NOT_MODIFIED_CPU,
+            );
+        }
+        if let Some(many) = &self.many {
+            let name = format!("{} repositories", thousands(many.repositories));
+            line(
+                &format!("{name}: 60 s"),
+                format!("{} s", seconds(many.wall)),
+                many.wall <= COLD_START,
+            );
+            line(
+                &format!("{name}: 100 MiB"),
+                format!("{:.0} MiB", mebibytes(many.peak)),
+                many.peak <= MEMORY,
+            );
+        }
+        text
+    }
+
+    /// The short table of the README.
+    fn summary(&self) -> String {
+        let find = |case: Case, database: &str| {
+            self.of(case).find(|row| row.database == database).map_or_else(
+                || "–".to_owned(),
+                |row| format!("{}, {:.0} MiB", short(row.cpu), mebibytes(row.peak)),
+            )
+        };
+        let mut text = String::from(
+            "CPU and peak memory of the process for one sync of a repository whose index has some 14,000 versions in 16 MB. Kubeapps is the \
+             asset-syncer v2.12.1 with Postgres, on an index of that size and two cores as well. It does more: it also asks for the archives \
+             of versions that are new (in the first sync here all 14,000 requests were refused; with the new version 247 were answered).\n\n\
+             | | Portolan, SQLite | Portolan, Postgres | Kubeapps |\n|---|---:|---:|---:|\n",
+        );
+        let cases = [
+            ("first sync", Case::First, "8.0 s, 376 MiB"),
+            ("unchanged (304)", Case::NotModified, "0.13 s, 67 MiB"),
+            ("unchanged, server without ETags", Case::NoEtag, "0.13 s, 67 MiB"),
+            ("one new version", Case::NewVersion, "5.2 s, 323 MiB"),
+        ];
+        for (title, case, neighbour) in cases {
+            let (sqlite, postgres) = (find(case, "SQLite"), find(case, "Postgres"));
+            let _ = writeln!(text, "| {title} | {sqlite} | {postgres} | {neighbour} |");
+        }
+        if let Some(many) = &self.many {
+            let _ = writeln!(
+                text,
+                "\n{} small repositories, from the start of the process until a real API server has all of them Ready: {} s, {:.0} MiB.",
+                thousands(many.repositories),
+                seconds(many.wall),
+                mebibytes(many.peak),
+            );
+        }
+        text
+    }
+}
+
+/// Puts `text` between the marks of a document.
+fn replace(document: &str, text: &str) {
+    const BEGIN: &str = "<!-- figures: written by `make bench ARGS=--record` -->\n";
+    const END: &str = "<!-- end of figures -->";
+    let path = project(document);
+    let old = fs::read_to_string(&path).expect("the document is there");
+    let (before, rest) = old.split_once(BEGIN).expect("it has the mark of the figures");
+    let (_, after) = rest.split_once(END).expect("and that of their end");
+    fs::write(&path, format!("{before}{BEGIN}\n{}\n\n{END}{after}", text.trim_end())).expect("it can be written");
+}
+
+/// Three digits are as much as such a measurement can tell.
+fn seconds(value: f64) -> String {
+    match value {
+        value if value < 0.0995 => format!("{value:.4}"),
+        value if value < 9.95 => format!("{value:.2}"),
+        value => format!("{value:.1}"),
+    }
+}
+
+/// With its unit.
+fn short(value: f64) -> String {
+    if value < 0.0995 {
+        format!("{:.1} ms", value * 1000.0)
+    } else {
+        format!("{} s", seconds(value))
+    }
+}
+
+fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+/// A count as people write it.
+pub fn thousands(count: usize) -> String {
+    if count < 1000 {
+        count.to_string()
+    } else {
+        format!("{},{:03}", count / 1000, count % 1000)
+    }
+}
+
+fn today() -> String {
+    jiff::Timestamp::now().strftime("%-d %B %Y").to_string()
+}
+
+fn machine() -> String {
+    let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+    let information = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = information.lines().find_map(|line| line.strip_prefix("model name"));
+    let model = model.map_or("unknown", |model| model.trim_start_matches([' ', '\t', ':']));
+    format!("{cores} cores ({model}), which the servers and the database share")
+}

@@ -1,0 +1,111 @@
+//! Counting the requests to the API server, under the name that client-go gives them.
+
+use std::task::{Context, Poll};
+
+use axum::http::{Request, Response};
+use futures::future::BoxFuture;
+use futures::{FutureExt, TryFutureExt};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+use tower::{Layer, Service};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    code: String,
+    host: String,
+    method: String,
+}
+
+/// The requests that were made; a handle, cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Requests(Family<Labels, Counter>);
+
+impl Requests {
+    /// Makes the figure and has `registry` show it.
+    pub fn register(registry: &mut Registry) -> Self {
+        let requests = Self::default();
+        let help = "Number of HTTP requests, partitioned by status code, method, and host";
+        registry.register("rest_client_requests", help, requests.0.clone());
+        requests
+    }
+}
+
+impl<S> Layer<S> for Requests {
+    type Service = Counted<S>;
+
+    fn layer(&self, inner: S) -> Counted<S> {
+        Counted {
+            inner,
+            requests: self.clone(),
+        }
+    }
+}
+
+/// A service whose requests are counted.
+#[derive(Clone)]
+pub struct Counted<S> {
+    inner: S,
+    requests: Requests,
+}
+
+impl<S, A, B> Service<Request<A>> for Counted<S>
+where
+    S: Service<Request<A>, Response = Response<B>>,
+    S::Future: Send + 'static,
+    B: 'static,
+    S::Error: 'static,
+{
+    type Response = Response<B>;
+    type Error = S::Error;
+    type Future = BoxFuture<'static, Result<Response<B>, S::Error>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<A>) -> Self::Future {
+        let requests = self.requests.clone();
+        let host = request.uri().authority().map(ToString::to_string).unwrap_or_default();
+        let method = request.method().to_string();
+        let count = move |code: &str| {
+            let labels = Labels {
+                code: code.to_owned(),
+                host: host.clone(),
+                method: method.clone(),
+            };
+            requests.0.get_or_create(&labels).inc();
+        };
+        let failed = count.clone();
+        let call = self.inner.call(request);
+        // `<error>` is what client-go counts requests under that got no answer.
+        call.inspect_ok(move |response| count(response.status().as_str()))
+            .inspect_err(move |_| failed("<error>"))
+            .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use tower::ServiceExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn requests_are_counted_by_code_host_and_method() {
+        let mut registry = Registry::default();
+        let requests = Requests::register(&mut registry);
+        let server = tower::service_fn(|_: Request<()>| async {
+            Ok::<_, Infallible>(Response::builder().status(409).body(()).unwrap())
+        });
+        let request = Request::patch("https://10.0.0.1:6443/api").body(()).unwrap();
+        requests.layer(server).oneshot(request).await.unwrap();
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let line = "rest_client_requests_total{code=\"409\",host=\"10.0.0.1:6443\",method=\"PATCH\"} 1";
+        assert!(text.contains(line), "{text}");
+    }
+}

@@ -1,0 +1,261 @@
+//! Attempts made in this process: fetch, decode, judge, and then write in one transaction.
+//!
+//! ```text
+//!  locate ─► fetch ─► (304 or the same bytes: one row touched)
+//!               └──► decode ─► spool ─► guard ─► one transaction
+//! ```
+//! No transaction is open and no lock is held before the last step. A process that dies on the way has written nothing.
+
+mod decode;
+mod write;
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tokio_util::sync::CancellationToken;
+
+use super::decide::{Mode, are_as_left};
+use super::declaration::Declaration;
+use super::execute::{Attempt, AttemptError, Execute, Failed, Finished};
+use super::locate::{FileAccess, Location, locate};
+use super::metrics::Metrics;
+use super::rows::Spool;
+use crate::catalog::{Catalog, Record, Refused};
+use crate::source::fetch::{self, Body, FetchError, Fetched, Fetcher, Validators};
+use crate::source::index::{DecodeLimits, Summary};
+
+/// What attempts may use.
+#[derive(Clone)]
+pub struct Tools {
+    /// The catalogue to write to.
+    pub catalog: Catalog,
+    /// The way to the network.
+    pub fetcher: Fetcher,
+    /// The bounds of one download.
+    pub fetch_limits: fetch::Limits,
+    /// The bounds of one index.
+    pub decode_limits: DecodeLimits,
+    /// Where rows wait that are too many for memory; the system's own place by default.
+    pub spool_dir: Option<PathBuf>,
+    /// Which files `file:` URLs may name.
+    pub files: FileAccess,
+    /// What the rows are marked with as theirs: see [`crate::repository::origin::Origin::id`].
+    pub origin: String,
+}
+
+/// Makes attempts in this process.
+pub struct InProcess {
+    tools: Tools,
+    metrics: Metrics,
+}
+
+impl InProcess {
+    /// An executor with these tools.
+    #[must_use]
+    pub fn new(tools: Tools, metrics: Metrics) -> Self {
+        Self { tools, metrics }
+    }
+}
+
+impl Execute for InProcess {
+    fn attempt(&self, attempt: Attempt, cancel: CancellationToken) -> BoxFuture<'_, Result<Finished, AttemptError>> {
+        Run {
+            tools: &self.tools,
+            metrics: &self.metrics,
+            attempt,
+            cancel,
+        }
+        .run()
+        .boxed()
+    }
+}
+
+/// One attempt under way.
+struct Run<'a> {
+    tools: &'a Tools,
+    metrics: &'a Metrics,
+    attempt: Attempt,
+    cancel: CancellationToken,
+}
+
+/// What was found outside, before anything is written.
+enum Found {
+    Unchanged(Option<Validators>),
+    /// The body is one that was refused before.
+    StillRefused(Refused),
+    Refused(Refused),
+    Failed(Failed),
+    Index(Box<Decoded>),
+}
+
+/// An index that may be written.
+struct Decoded {
+    spool: Spool,
+    summary: Summary,
+    sha256: String,
+    validators: Validators,
+}
+
+impl Run<'_> {
+    async fn run(self) -> Result<Finished, AttemptError> {
+        let found = tokio::select! {
+            biased;
+            () = self.cancel.cancelled() => return Err(AttemptError::Cancelled),
+            found = self.look() => found?,
+        };
+        match found {
+            Found::Unchanged(validators) => self.save_unchanged(validators).await,
+            Found::StillRefused(refused) | Found::Refused(refused) => {
+                let failed = Failed {
+                    reason: refused.reason.clone(),
+                    message: refused.message.clone(),
+                    transient: false,
+                    retry_after: None,
+                };
+                self.save_failed(failed, Some(refused)).await
+            }
+            Found::Failed(failed) => {
+                let refused = self.refused();
+                self.save_failed(failed, refused).await
+            }
+            Found::Index(decoded) => self.commit(*decoded).await,
+        }
+    }
+
+    /// Everything that needs no database.
+    async fn look(&self) -> Result<Found, AttemptError> {
+        let refused = self.refused();
+        let fetched = match self.fetch(refused.as_ref()).await {
+            Ok(fetched) => fetched,
+            Err(found) => return Ok(found),
+        };
+        let body = match (fetched, refused) {
+            (Fetched::NotModified, Some(refused)) => return Ok(Found::StillRefused(refused)),
+            (Fetched::NotModified, None) => {
+                self.metrics.not_modified();
+                return Ok(Found::Unchanged(None));
+            }
+            (Fetched::Body(body), refused) => {
+                self.metrics.index_bytes(body.bytes);
+                if let Some(refused) = refused.filter(|refused| refused.digest == body.sha256) {
+                    return Ok(Found::StillRefused(with_validators(refused, &body.validators)));
+                }
+                body
+            }
+        };
+        if self.is_same_as_last(&body) {
+            return Ok(Found::Unchanged(Some(body.validators)));
+        }
+        self.decode(body).await
+    }
+
+    /// What is remembered as refused, where that is believed: the same body would be refused again.
+    fn refused(&self) -> Option<Refused> {
+        let refused = self.attempt.previous.as_ref()?.refused.as_ref()?;
+        let stands = self.attempt.mode == Mode::Conditional && refused.given == self.attempt.declaration.grounds();
+        stands.then(|| refused.clone())
+    }
+
+    /// Where the rows are as this declaration gives them, and as the last success has left them, the record that tells of it.
+    fn last_success(&self) -> Option<&Record> {
+        let key = self.attempt.declaration.change_key.as_str();
+        self.attempt.previous.as_ref().filter(|previous| {
+            self.attempt.mode == Mode::Conditional
+                && previous.last_success.is_some()
+                && previous.change_key == key
+                && are_as_left(previous)
+        })
+    }
+
+    fn is_same_as_last(&self, body: &Body) -> bool {
+        self.last_success()
+            .is_some_and(|previous| previous.index_digest == body.sha256)
+    }
+
+    async fn fetch(&self, refused: Option<&Refused>) -> Result<Fetched, Found> {
+        let declaration = &self.attempt.declaration;
+        let limits = limits(declaration, &self.tools.fetch_limits);
+        let location = locate(&declaration.url, declaration.manifest.as_deref(), &self.tools.files);
+        let fetched = match location.map_err(Found::Failed)? {
+            Location::File(path) => fetch::read_file(&path, self.tools.spool_dir.as_deref(), &limits)
+                .await
+                .map(Fetched::Body),
+            Location::Web(url) => {
+                let validators = match (refused, self.last_success()) {
+                    (Some(refused), _) => Some((&refused.etag, &refused.last_modified)),
+                    (None, Some(last)) => Some((&last.etag, &last.last_modified)),
+                    (None, None) => None,
+                };
+                let validators = validators.map(|(etag, last_modified)| Validators {
+                    etag: etag.clone(),
+                    last_modified: last_modified.clone(),
+                });
+                self.tools.fetcher.get(&url, validators.as_ref(), &limits).await
+            }
+        };
+        fetched.map_err(|error| match error.validators().cloned() {
+            Some(validators) => {
+                Found::Refused(self.refuse(validators, String::new(), error.reason(), error.to_string()))
+            }
+            None => Found::Failed(error.into()),
+        })
+    }
+
+    /// A body that is refused, with what it takes to know it again.
+    fn refuse(&self, validators: Validators, digest: String, reason: &str, message: String) -> Refused {
+        Refused {
+            etag: validators.etag,
+            last_modified: validators.last_modified,
+            digest,
+            reason: reason.to_owned(),
+            message,
+            confirm: None,
+            given: self.attempt.declaration.grounds(),
+        }
+    }
+}
+
+fn spool_failed(error: &io::Error) -> Failed {
+    Failed {
+        reason: "SpoolFailed".to_owned(),
+        message: format!(
+            "the rows to be written could not be kept in a temporary file ({error}); make room there, or name another folder with --spool-dir"
+        ),
+        transient: true,
+        retry_after: None,
+    }
+}
+
+fn with_validators(refused: Refused, validators: &Validators) -> Refused {
+    Refused {
+        etag: validators.etag.clone(),
+        last_modified: validators.last_modified.clone(),
+        ..refused
+    }
+}
+
+/// The flags' bounds, lowered by what the declaration asks for.
+fn limits(declaration: &Declaration, bounds: &fetch::Limits) -> fetch::Limits {
+    fetch::Limits {
+        max_bytes: declaration.index_max_bytes,
+        total: declaration
+            .fetch_timeout
+            .filter(|time| *time > Duration::ZERO)
+            .map_or(bounds.total, |time| time.min(bounds.total)),
+        ..*bounds
+    }
+}
+
+impl From<FetchError> for Failed {
+    fn from(error: FetchError) -> Self {
+        Self {
+            reason: error.reason().to_owned(),
+            message: error.to_string(),
+            transient: error.is_transient(),
+            retry_after: error.retry_after(),
+        }
+    }
+}

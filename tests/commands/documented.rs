@@ -1,0 +1,102 @@
+//! The pages of docs/ name what there is.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use super::{SOON, World, ran};
+use crate::support::eventually::eventually;
+use crate::support::portolan::{Portolan, command};
+use crate::support::project;
+
+const COMMANDS: [&str; 9] = [
+    "run",
+    "sync",
+    "delete",
+    "invalidate-cache",
+    "crds",
+    "status",
+    "search",
+    "show",
+    "resync",
+];
+
+fn page(name: &str) -> String {
+    fs::read_to_string(project("docs").join(name)).unwrap()
+}
+
+/// Whether `text` holds `name` as a whole: not as the beginning of a longer one.
+fn names(text: &str, name: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    text.match_indices(name)
+        .any(|(at, _)| !text[at + name.len()..].starts_with(is_part))
+}
+
+#[tokio::test]
+async fn each_command_and_each_flag_is_in_the_pages() {
+    let (running, kubeapps) = (page("running.md"), page("kubeapps.md"));
+    let listed = ran(command(["help"])).await.ok();
+    let mut missing = BTreeSet::new();
+    for name in COMMANDS {
+        assert!(listed.contains(&format!("\n  {name} ")), "{listed}");
+        if !running.contains(&format!("`portolan {name}")) {
+            missing.insert(name.to_owned());
+        }
+        let help = ran(command(["help", name])).await.ok();
+        let flags = help.lines().filter_map(|line| {
+            let (_, flag) = line
+                .trim_start()
+                .strip_prefix("-")
+                .and_then(|_| line.split_once("--"))?;
+            let end = flag
+                .find(|c: char| !c.is_ascii_alphanumeric() && c != '-')
+                .unwrap_or(flag.len());
+            Some(format!("--{}", &flag[..end]))
+        });
+        // What is short and the same everywhere is in `portolan help`.
+        let known = ["--help", "--output", "--limit"];
+        missing.extend(
+            flags.filter(|flag| !known.contains(&flag.as_str()) && !names(&running, flag) && !names(&kubeapps, flag)),
+        );
+    }
+    assert!(
+        missing.is_empty(),
+        "not in docs/running.md or docs/kubeapps.md: {missing:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_metric_is_in_the_table_and_the_table_has_no_other() {
+    let world = World::new().await;
+    let url = world.serve("stable", super::index_of(1));
+    let manifests = world.declare("stable", &url, "");
+    let portolan = Portolan::start(world.command(&["run", "--manifests", &manifests]));
+    portolan.ready(SOON).await;
+    let text = eventually(SOON, "the repository to be synced", async || {
+        let text = portolan.get("/metrics").await.map_err(|error| error.to_string())?.1;
+        if text.contains("portolan_repository_charts{") {
+            Ok(text)
+        } else {
+            Err(text)
+        }
+    })
+    .await;
+    let shown: BTreeSet<String> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE "))
+        .filter_map(|line| line.split_once(' '))
+        .map(|(name, kind)| match kind {
+            "counter" => format!("{name}_total"),
+            _ => name.to_owned(),
+        })
+        .collect();
+    let prefixes = ["portolan_", "workqueue_", "controller_runtime_", "process_"];
+    let documented: BTreeSet<String> = page("running.md")
+        .lines()
+        .filter_map(|line| line.strip_prefix("| "))
+        .filter_map(|line| line.split_once(" |"))
+        .flat_map(|(cell, _)| cell.split('`').map(str::to_owned).collect::<Vec<_>>())
+        .map(|name| name.split('{').next().unwrap_or_default().to_owned())
+        .filter(|name| prefixes.iter().any(|prefix| name.starts_with(prefix)))
+        .collect();
+    assert_eq!(shown, documented);
+}
