@@ -52,16 +52,16 @@ fn escaped(json: &str) -> String {
 #[must_use]
 pub fn shown_url(text: &str) -> String {
     match Url::parse(text.trim()) {
-        Ok(url) => {
+        Ok(url) if !url.cannot_be_a_base() => {
             let is_plain = url.username().is_empty()
                 && url.password().is_none()
                 && url.query().is_none()
                 && url.fragment().is_none();
             if is_plain { printable(text) } else { public_url(&url) }
         }
-        // What can't be parsed can't be rid of a secret either.
-        Err(_) if text.contains(['@', '?', '#']) => "(not a valid URL)".to_owned(),
-        Err(_) => printable(text),
+        // What can't be parsed, or has no host (`me:secret@host` is a URL of the scheme `me`), can't be rid of a secret either.
+        _ if text.contains(['@', '?', '#']) => "(not a valid URL)".to_owned(),
+        _ => printable(text),
     }
 }
 

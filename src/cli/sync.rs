@@ -166,7 +166,7 @@ impl Sync {
         let defaults = Defaults {
             crontab: schedule::parse(CRONTAB).map_err(|error| failed(&error))?,
             min_interval: Duration::ZERO,
-            index_max_bytes: fetching::limits(&self.one_shot.fetch).max_bytes,
+            index_max_bytes: fetching::limits(&self.fetch).max_bytes,
         };
         let mut declaration = Declaration::one_shot(name, &self.url, Kind::Helm, self.allow_shrink.clone(), &defaults);
         let (previous, origin) = match record {

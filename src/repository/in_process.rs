@@ -22,8 +22,7 @@ use super::guard;
 use super::locate::{FileAccess, Location, locate};
 use super::metrics::Metrics;
 use super::rows::{self, Pushed, Spool};
-use super::summary::{last_sync, ready_message};
-use crate::api::LastSync;
+use super::summary::{account, last_sync, ready_message, unless_quiet};
 use crate::catalog::{Catalog, Commit, Committed, HistoryEntry, Record, Refused, State};
 use crate::source::fetch::{self, Body, FetchError, Fetched, Fetcher, Validators};
 use crate::source::index::{self, Chart, DecodeError, DecodeLimits, Sink, Summary};
@@ -304,11 +303,7 @@ impl Run<'_> {
         }
         record.refused = None;
         record.last_success = Some(Timestamp::now());
-        let account: Option<LastSync> = record
-            .last_sync
-            .clone()
-            .and_then(|value| serde_json::from_value(value).ok());
-        record.state = ready(account.as_ref().map_or_else(String::new, ready_message));
+        record.state = ready(account(&record).as_ref().map_or_else(String::new, ready_message));
         let history = recovered.then(|| self.history(&record, "Succeeded", &record.index_digest));
         self.tools
             .catalog
@@ -380,7 +375,8 @@ impl Run<'_> {
         let skipped = summary.skipped.clone();
         let started = self.attempt.started;
         let complete = move |committed: &Committed, record: &mut Record| {
-            let account = last_sync(&summary, charts, versions, committed, started);
+            let new = last_sync(&summary, charts, versions, committed, started);
+            let account = unless_quiet(new, account(record));
             record.state = ready(ready_message(&account));
             // An account holds string keys and finite numbers only, for which JSON can't fail.
             record.last_sync = serde_json::to_value(account).ok();

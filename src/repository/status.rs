@@ -7,7 +7,8 @@ use jiff::{Timestamp, Unit};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::decide::is_lost;
-use crate::api::{AppRepositoryStatus, LastSync};
+use super::summary::account;
+use crate::api::AppRepositoryStatus;
 use crate::catalog::{Record, State};
 
 /// Ready: the charts are in step with the repository.
@@ -89,7 +90,7 @@ pub fn build(facts: &Facts<'_>, before: Option<&AppRepositoryStatus>) -> AppRepo
             .or_else(|| before.and_then(|before| before.last_sync_time.clone())),
         suspended: facts.suspended.then_some(true),
         last_sync: match facts.record {
-            Some(record) => last_sync(record),
+            Some(record) => account(record),
             None => before.and_then(|before| before.last_sync.clone()),
         },
         conditions: conditions.list,
@@ -206,15 +207,6 @@ fn sentence(message: &str) -> String {
     let rest = chars.as_str();
     let stop = if rest.ends_with(['.', '!', '?']) { "" } else { "." };
     format!("{first}{rest}{stop}")
-}
-
-/// The record's own account of the last sync that brought the catalogue in step. One written by another version that can't be
-/// read is left out until the next sync.
-fn last_sync(record: &Record) -> Option<LastSync> {
-    record
-        .last_sync
-        .as_ref()
-        .and_then(|value| serde_json::from_value(value.clone()).ok())
 }
 
 /// Kubernetes' times have whole seconds.

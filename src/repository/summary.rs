@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use crate::api::{LastSync, SkippedEntry};
-use crate::catalog::Committed;
+use crate::catalog::{Committed, Record};
 use crate::source::index::Summary;
 use crate::text::{printable, truncate};
 
@@ -51,6 +51,29 @@ pub fn last_sync(summary: &Summary, charts: u64, versions: u64, committed: &Comm
     }
 }
 
+/// What the record remembers of the last sync. One written by another version that can't be read counts as none.
+#[must_use]
+pub fn account(record: &Record) -> Option<LastSync> {
+    record
+        .last_sync
+        .as_ref()
+        .and_then(|value| serde_json::from_value(value.clone()).ok())
+}
+
+/// `new`, or the account before where that says the same: of a sync that has changed nothing nobody has to hear, and the last one
+/// that did something is the one worth showing.
+pub(super) fn unless_quiet(new: LastSync, before: Option<LastSync>) -> LastSync {
+    let Some(before) = before else { return new };
+    let as_if_quiet = LastSync {
+        duration: new.duration.clone(),
+        added: 0,
+        changed: 0,
+        removed: 0,
+        ..before.clone()
+    };
+    if as_if_quiet == new { before } else { new }
+}
+
 /// What `Ready` says of a repository whose charts are in step.
 #[must_use]
 pub fn ready_message(account: &LastSync) -> String {
@@ -94,4 +117,46 @@ fn number(count: u64) -> i64 {
 
 fn shown(text: &str) -> String {
     truncate(&printable(text), MAX_TEXT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn synced(added: u64, digest: &str) -> LastSync {
+        let summary = Summary {
+            digest: digest.to_owned(),
+            ..Summary::default()
+        };
+        let committed = Committed {
+            added,
+            ..Committed::default()
+        };
+        last_sync(&summary, 2, 3, &committed, Timestamp::now())
+    }
+
+    #[test]
+    fn a_sync_that_changed_nothing_leaves_the_account_of_the_last_that_did() {
+        let before = synced(2, "a");
+        assert_eq!(unless_quiet(synced(0, "a"), Some(before.clone())), before);
+        assert_eq!(unless_quiet(synced(0, "b"), Some(before.clone())).digest, "sha256:b");
+        assert_eq!(unless_quiet(synced(1, "a"), Some(before)).added, 1);
+        assert_eq!(unless_quiet(synced(0, "a"), None).added, 0);
+    }
+
+    #[test]
+    fn what_was_left_out_is_said() {
+        let account = LastSync {
+            charts: 1,
+            versions: 2,
+            deprecated: 1,
+            skipped_count: 3,
+            ..LastSync::default()
+        };
+        let message = ready_message(&account);
+        assert_eq!(
+            message,
+            "2 versions in 1 chart; left out: 1 chart because the newest version is deprecated, 3 entries that can't be used."
+        );
+    }
 }

@@ -1,16 +1,13 @@
 //! Beside Kubeapps: its rows are taken over without a write, and its reader finds in ours what it needs.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::fs;
 
 use portolan::catalog::{Catalog, ChartInfo, ChartRow, Commit, Record, RepositoryName};
 use serde::Deserialize;
 use sqlx::PgPool;
 
 use super::{Fixture, On, Tables, chart, commit::hostile_names, repository};
+use crate::support::corpus;
 
 #[derive(Deserialize)]
 struct GoldenChart {
@@ -23,7 +20,7 @@ struct GoldenChart {
 /// Rows that Kubeapps' own syncer wrote: those named by `PORTOLAN_GOLDENS`, or the archive beside the project. Where there is
 /// neither, rows of the same shape.
 fn golden_charts() -> Vec<GoldenChart> {
-    let text = goldens().map(|folder| fs::read_to_string(folder.join("grafana.charts.jsonl")).unwrap());
+    let text = corpus::goldens().map(|folder| fs::read_to_string(folder.join("grafana.charts.jsonl")).unwrap());
     match text {
         Some(text) => text.lines().map(|line| serde_json::from_str(line).unwrap()).collect(),
         None => ["alloy", "grafana", "loki"]
@@ -37,27 +34,6 @@ fn golden_charts() -> Vec<GoldenChart> {
             })
             .collect(),
     }
-}
-
-fn goldens() -> Option<PathBuf> {
-    if let Some(folder) = std::env::var_os("PORTOLAN_GOLDENS") {
-        return Some(folder.into());
-    }
-    let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/goldens/kubeapps-rows.tar.xz");
-    if !archive.exists() {
-        return None;
-    }
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("goldens");
-    fs::create_dir_all(&folder).unwrap();
-    let unpacked = Command::new("tar")
-        .arg("-xJf")
-        .arg(archive)
-        .arg("-C")
-        .arg(&folder)
-        .status()
-        .unwrap();
-    assert!(unpacked.success());
-    Some(folder)
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ mod large;
 mod quiet;
 mod refused;
 mod retries;
+mod table;
 
 use std::time::Duration;
 

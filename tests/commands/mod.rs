@@ -1,29 +1,124 @@
-//! The commands, by the names and with the arguments that Kubeapps' programs are called with too, as the real binary.
+//! The commands as a user runs them: the real binary, its arguments and environment, its exit code and what it prints.
 
-mod in_a_cluster;
+mod cluster;
+mod goldens;
+mod kubeapps;
 mod one_shot;
+mod reader;
+mod reading;
+mod run;
+mod secrets;
 mod shutdown;
 
+use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::time::Duration;
 
+use crate::support::chart_server::{ChartServer, Page};
+use crate::support::portolan::{self, BINARY, command};
 use crate::support::process::ScratchFolder;
 
-/// The binary under the name of a program that it replaces.
-fn called_as(folder: &ScratchFolder, name: &str) -> Command {
+/// How soon what is waited for has to be there.
+const SOON: Duration = Duration::from_secs(30);
+
+/// How a command ended, and what it printed.
+#[derive(Debug)]
+struct Ran {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl Ran {
+    /// The standard output of a command that must have succeeded.
+    fn ok(self) -> String {
+        assert_eq!(self.code, Some(0), "{self:#?}");
+        self.out
+    }
+
+    /// The error output of a command that must have ended with this code.
+    fn failed(self, code: i32) -> String {
+        assert_eq!(self.code, Some(code), "{self:#?}");
+        self.err
+    }
+
+    /// The standard output of a command that must have succeeded, as JSON.
+    fn json(self) -> serde_json::Value {
+        serde_json::from_str(&self.ok()).expect("JSON")
+    }
+}
+
+async fn ran(command: Command) -> Ran {
+    let output = portolan::run(command).await;
+    Ran {
+        code: output.status.code(),
+        out: String::from_utf8(output.stdout).expect("UTF-8"),
+        err: String::from_utf8(output.stderr).expect("UTF-8"),
+    }
+}
+
+/// A chart server, and a SQLite database in a folder of its own.
+struct World {
+    folder: ScratchFolder,
+    server: ChartServer,
+}
+
+impl World {
+    async fn new() -> Self {
+        Self {
+            folder: ScratchFolder::new("commands"),
+            server: ChartServer::start().await,
+        }
+    }
+
+    fn database_url(&self) -> String {
+        format!("sqlite://{}", self.folder.join("portolan.db").display())
+    }
+
+    /// Runs a command with the database.
+    async fn ran(&self, arguments: &[&str]) -> Ran {
+        ran(self.command(arguments)).await
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = command(arguments);
+        command.args(["--database-url", &self.database_url()]);
+        command
+    }
+
+    /// Serves an index for the repository `name`, and gives the repository's URL.
+    fn serve(&self, name: &str, index: impl Into<String>) -> String {
+        self.server
+            .serve(&format!("/{name}/index.yaml"), Page::new(index.into()));
+        self.server.url(&format!("/{name}"))
+    }
+
+    /// Declares a repository in the folder of manifests, and gives that folder.
+    fn declare(&self, name: &str, url: &str, more: &str) -> String {
+        let folder = self.folder.join("manifests");
+        std::fs::create_dir_all(&folder).unwrap();
+        let manifest = format!(
+            "apiVersion: kubeapps.com/v1alpha1\nkind: AppRepository\nmetadata:\n  name: {name}\nspec:\n  type: helm\n  url: \"{url}\"\n{more}"
+        );
+        std::fs::write(folder.join(format!("{name}.yaml")), manifest).unwrap();
+        folder.display().to_string()
+    }
+}
+
+/// An index of so many charts with one version each.
+fn index_of(charts: usize) -> String {
+    let names: Vec<String> = (0..charts).map(|number| format!("chart-{number}")).collect();
+    let charts: Vec<(&str, &[&str])> = names.iter().map(|name| (name.as_str(), &["1.0.0"][..])).collect();
+    crate::cluster::index(&charts)
+}
+
+/// The binary under the name of a program that it replaces: a link in `folder`.
+fn named(folder: &ScratchFolder, name: &str) -> PathBuf {
     let link = folder.join(name);
     if !link.exists() {
-        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_portolan"), &link).unwrap();
+        std::os::unix::fs::symlink(BINARY, &link).unwrap();
     }
-    let ours = crate::support::portolan::command::<&str>([]);
-    let mut command = Command::new(link);
-    // The same environment, without the settings of whoever runs the tests.
-    for (name, value) in ours.get_envs() {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
-    command
+    link
 }
 
 fn text(output: &Output) -> String {

@@ -1,224 +1,250 @@
-//! `sync`, `delete`, `invalidate-cache`, and the commands that read.
+//! `sync`, `delete` and `invalidate-cache`, alone and beside a running `portolan run`.
 
-use std::time::Duration;
-
+use rstest::rstest;
 use serde_json::Value;
 
-use super::{assert_code, called_as, text};
-use crate::support::chart_server::{ChartServer, Fault, Page};
-use crate::support::portolan::{Portolan, command, run};
-use crate::support::postgres::{PASSWORD, USER, database};
-use crate::support::process::ScratchFolder;
+use super::{Ran, SOON, World, index_of, ran};
+use crate::cluster::index;
+use crate::support::chart_server::Fault;
+use crate::support::eventually::eventually;
+use crate::support::portolan::{Portolan, command};
+use crate::support::postgres;
 
-const SOON: Duration = Duration::from_secs(30);
-
-struct World {
-    folder: ScratchFolder,
-    server: ChartServer,
-    database: String,
-}
-
-impl World {
-    async fn new() -> Self {
-        let folder = ScratchFolder::new("commands");
-        let database = format!("sqlite://{}", folder.join("portolan.db").display());
-        Self {
-            folder,
-            server: ChartServer::start().await,
-            database,
-        }
-    }
-
-    fn serve(&self, versions: &[&str]) -> String {
-        let index = crate::cluster::index(&[("web", versions)]);
-        self.server.serve("/charts/index.yaml", Page::new(index));
-        self.server.url("/charts")
-    }
-
-    fn command(&self, arguments: &[&str]) -> std::process::Command {
-        let mut command = command(arguments);
-        command.args(["--database-url", &self.database]);
-        command
-    }
-
-    async fn status(&self) -> Vec<Value> {
-        let output = run(self.command(&["status", "-o", "json"])).await;
-        assert_code(&output, 0);
-        serde_json::from_slice(&output.stdout).unwrap()
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_repository_is_synced_shown_and_deleted_by_hand() {
+#[tokio::test]
+async fn exit_codes_tell_success_failure_and_wrong_usage() {
     let world = World::new().await;
-    let url = world.serve(&["1.0.0"]);
-    let sync = ["sync", "stable", &url, "helm"];
-    let output = run(world.command(&sync)).await;
-    assert_code(&output, 0);
-    assert!(
-        text(&output).contains("stable: synced. 1 version in 1 chart."),
-        "{}",
-        text(&output)
-    );
-    let output = run(world.command(&sync)).await;
-    assert!(text(&output).contains("stable: not modified"), "{}", text(&output));
-    assert!(world.server.seen("/charts/index.yaml")[1].is_conditional());
-
-    let status = world.status().await;
-    assert_eq!(
-        (&status[0]["namespace"], &status[0]["ready"]),
-        (&"default".into(), &true.into())
-    );
-    assert_eq!(status[0]["nextSyncTime"], Value::Null, "nobody repeats it");
-    let output = run(world.command(&["show", "stable/web"])).await;
-    assert_code(&output, 0);
-    assert!(text(&output).contains("1.0.0"), "{}", text(&output));
-
-    assert_code(&run(world.command(&["delete", "stable"])).await, 0);
-    assert!(world.status().await.is_empty());
-    let output = run(world.command(&["delete", "stable"])).await;
-    assert_code(&output, 0);
-    assert!(text(&output).contains("nothing to remove"), "{}", text(&output));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_fails_ends_with_1_and_wrong_usage_with_2() {
-    let world = World::new().await;
-    let url = world.serve(&["1.0.0"]);
-    assert_code(&run(world.command(&["status"])).await, 1);
-    assert_code(&run(world.command(&["sync", "stable", &url, "helm"])).await, 0);
-    for (arguments, said) in [
-        (&["sync", "stable", &url, "oci"][..], "type oci"),
-        (
-            &["sync", "stable", &url, "helm", r#"--filter-rules={"jq":".name"}"#],
-            "--filter-rules",
-        ),
-        (&["show", "stable/nothing"], "no chart stable/nothing"),
-        (&["status", "nothing"], "no repository nothing"),
+    let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
+    world.ran(&["status"]).await.failed(1); // there is no database yet
+    for fine in [
+        &["help"][..],
+        &["--version"],
+        &["help", "run"],
+        &["sync", "--help"],
+        &["crds"],
     ] {
-        let output = run(world.command(arguments)).await;
-        assert_code(&output, 1);
-        assert!(text(&output).contains(said), "{}", text(&output));
+        ran(command(fine)).await.ok();
     }
-    for arguments in [
-        &["show", "stable"][..],
+    world.ran(&["sync", "stable", &url, "helm"]).await.ok();
+    for failing in [
+        &["sync", "stable", &world.server.url("/nowhere"), "helm"][..],
+        &["show", "stable/nothing"],
+        &["status", "nothing"],
+        &["run", "--once", "--manifests", "/no/such/folder"],
+    ] {
+        world.ran(failing).await.failed(1);
+    }
+    for wrong in [
+        &["sail"][..],
         &["sync", "stable"],
-        &["run", "--manifests", ".", "--crontab=never"],
+        &["sync", "stable", &url, "helm", "--no-such-flag"],
+        &["sync", "stable", &url, "helm", "--stall-timeout=soon"],
+        &["sync", "stable", &url, "helm", "--spool-dir=/no/such/folder"],
+        &["show", "web"],
+        &["status", "--output=xml"],
         &["status", "--log-level=portolan=loud"],
+        &["run", "--manifests", ".", "--crontab=never"],
+        &["run", "--allow-file-root=."],
     ] {
-        assert_code(&run(world.command(arguments)).await, 2);
+        let said = world.ran(wrong).await.failed(2);
+        assert!(!said.is_empty(), "{wrong:?}");
     }
-    let mut with_secret = world.command(&["sync", "stable", &url, "helm"]);
-    with_secret.env("AUTHORIZATION_HEADER", "Bearer very-secret");
-    let output = run(with_secret).await;
-    assert_code(&output, 1);
-    assert!(text(&output).contains("AUTHORIZATION_HEADER") && !text(&output).contains("very-secret"));
-
-    world.server.break_path("/charts/index.yaml", Fault::status(404));
-    let output = run(world.command(&["sync", "stable", &url, "helm"])).await;
-    assert_code(&output, 1);
-    assert!(text(&output).contains("NotFound"), "{}", text(&output));
-    assert_eq!(world.status().await[0]["charts"], 1, "the charts stay");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn called_as_kubeapps_syncer_it_takes_its_arguments_and_environment() {
-    let world = World::new().await;
-    let url = world.serve(&["1.0.0"]);
-    let database = database().await;
-    let host_and_port = database.url.split(['@', '/']).nth(3).unwrap();
-    let syncer = |arguments: &[&str]| {
-        let mut command = called_as(&world.folder, "asset-syncer");
-        command
-            .env("DB_PASSWORD", PASSWORD)
-            .arg(format!("--database-url={host_and_port}"));
-        command.args([
-            format!("--database-name={}", database.name),
-            format!("--database-user={USER}"),
-        ]);
-        command
-            .args(["--debug", "--namespace=kubeapps", "-v=4"])
-            .args(arguments);
-        command
-    };
-    let output = run(syncer(&[
-        "sync",
-        "--user-agent-comment=kubeapps/2.12.1",
-        "bitnami",
-        &url,
-        "helm",
+    for wrong in ["mysql://db", "sqlite://", "", "postgres://u@h/d?sslmod=require"] {
+        let said = ran(command(["status", "--database-url", wrong])).await.failed(2);
+        assert!(said.contains("--database-url"), "{said}");
+    }
+    let said = ran(command([
+        "status",
+        "--database-url",
+        "sqlite:///no/such/folder/portolan.db",
     ]))
     .await;
-    assert_code(&output, 0);
-    let agent = world.server.seen("/charts/index.yaml")[0].headers["user-agent"]
-        .to_str()
-        .unwrap()
-        .to_owned();
-    assert!(agent.ends_with("(kubeapps/2.12.1)"), "{agent}");
-    let read = |arguments: &[&str]| {
-        let mut command = command(arguments);
-        command.args(["--database-url", &database.url]);
-        command
-    };
-    let output = run(read(&["search", "-n", "kubeapps", "web"])).await;
-    assert!(text(&output).contains("bitnami/web"), "{}", text(&output));
+    assert!(said.failed(1).contains("/no/such/folder/portolan.db"));
+}
 
-    assert_code(&run(syncer(&["invalidate-cache"])).await, 0);
-    let output = run(read(&["search"])).await;
-    assert!(text(&output).contains("no charts found"), "{}", text(&output));
-    assert_code(&run(syncer(&["sync", "bitnami", &url, "helm"])).await, 0);
-    let output = run(read(&["search"])).await;
-    assert!(
-        text(&output).contains("bitnami/web"),
-        "what was dropped is written again: {}",
-        text(&output)
+#[tokio::test]
+async fn a_repository_is_synced_found_unchanged_and_deleted() {
+    let world = World::new().await;
+    let url = world.serve("stable", index(&[("web", &["1.1.0", "1.0.0"])]));
+    let sync = ["sync", "stable", url.as_str(), "helm", "-n", "team"];
+    assert_eq!(world.ran(&sync).await.ok(), "stable: synced. 2 versions in 1 chart.\n");
+    assert!(world.ran(&sync).await.ok().starts_with("stable: not modified."));
+    assert!(world.server.seen("/stable/index.yaml")[1].is_conditional());
+    let status = world.ran(&["status", "stable", "-o", "json"]).await.json();
+    assert_eq!(
+        (&status[0]["namespace"], &status[0]["versions"]),
+        (&"team".into(), &2.into())
     );
-    assert_code(&run(syncer(&["delete", "bitnami"])).await, 0);
-    assert!(text(&run(read(&["status"])).await).contains("no repositories"));
+
+    assert_eq!(status[0]["nextSyncTime"], Value::Null, "nobody repeats it");
+
+    // What fails leaves the charts as they are.
+    world.server.break_path("/stable/index.yaml", Fault::status(404));
+    let said = world.ran(&sync).await.failed(1);
+    assert!(said.contains("NotFound"), "{said}");
+    world.server.repair("/stable/index.yaml");
+    world.ran(&["show", "stable/web", "-n", "team"]).await.ok();
+
+    // Another URL under the same name is another repository.
+    let other = world.serve("other", index(&[("db", &["1.0.0"])]));
+    world.ran(&["sync", "stable", &other, "helm", "-n", "team"]).await.ok();
+    world.ran(&["show", "stable/db"]).await.ok();
+    world.ran(&["show", "stable/web"]).await.failed(1);
+
+    let delete = ["delete", "stable", "-n", "team"];
+    assert_eq!(world.ran(&delete).await.ok(), "team/stable: removed\n");
+    assert_eq!(world.ran(&delete).await.ok(), "team/stable: nothing to remove\n");
+    assert_eq!(world.ran(&["status", "-o", "json"]).await.json(), Value::Array(vec![]));
+}
+
+#[tokio::test]
+async fn an_index_that_has_shrunk_is_taken_over_when_the_command_says_so() {
+    let world = World::new().await;
+    let url = world.serve("stable", index_of(12));
+    let sync = ["sync", "stable", url.as_str(), "helm"];
+    world.ran(&sync).await.ok();
+    world.serve("stable", index_of(2));
+    let said = world.ran(&sync).await.failed(1);
+    assert!(said.contains("ShrinkRefused") && said.contains("12 charts"), "{said}");
+    let (_, rest) = said.split_once("--allow-shrink=").expect("the flag is named");
+    let digest: String = rest.chars().take_while(char::is_ascii_hexdigit).collect();
+
+    // What was refused is refused again, now without being read.
+    world.ran(&sync).await.failed(1);
+    let wrong = [&sync[..], &["--allow-shrink=0123456789"]].concat();
+    world.ran(&wrong).await.failed(1);
+    assert_eq!(charts(&world).await, 12);
+
+    let flag = format!("--allow-shrink={digest}");
+    world.ran(&[&sync[..], &[&flag]].concat()).await.ok();
+    assert_eq!(charts(&world).await, 2);
+    // Another failure does not offer to confirm anything.
+    world.server.break_path("/stable/index.yaml", Fault::status(500));
+    let said = world.ran(&sync).await.failed(1);
+    assert!(!said.contains("--allow-shrink"), "{said}");
+}
+
+async fn charts(world: &World) -> u64 {
+    let status = world.ran(&["status", "-o", "json"]).await.json();
+    status[0]["charts"].as_u64().unwrap()
+}
+
+#[tokio::test]
+async fn what_is_not_supported_yet_is_refused_and_no_chart_touched() {
+    let world = World::new().await;
+    let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
+    let sync = ["sync", "stable", url.as_str(), "helm"];
+    world.ran(&sync).await.ok();
+    let before = world.ran(&["show", "stable/web", "-o", "json"]).await.ok();
+    world.serve("stable", index(&[("web", &["2.0.0"])]));
+
+    let filter = r#"--filter-rules={"jq":".name == $var0","variables":{"$var0":"x"}}"#;
+    let mut refused = vec![
+        (world.command(&["sync", "stable", &url, "oci"]), "type oci"),
+        (world.command(&["sync", "stable", &url, "git"]), "type git"),
+        (world.command(&[&sync[..], &[filter]].concat()), "--filter-rules"),
+    ];
+    for secret in ["AUTHORIZATION_HEADER", "DOCKER_CONFIG_JSON"] {
+        let mut command = world.command(&sync);
+        command.env(secret, "Bearer hush");
+        refused.push((command, secret));
+    }
+    for (command, named) in refused {
+        let said = ran(command).await.failed(1);
+        assert!(said.contains(named) && said.contains("not supported yet"), "{said}");
+        assert!(!said.contains("hush"), "{said}");
+    }
+    assert_eq!(world.ran(&["show", "stable/web", "-o", "json"]).await.ok(), before);
+    assert_eq!(
+        world.server.seen("/stable/index.yaml").len(),
+        1,
+        "none of them was fetched"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn beside_a_running_portolan_one_reads_sqlite_but_does_not_write_it() {
+async fn beside_a_running_portolan_on_sqlite_others_read_but_do_not_write() {
     let world = World::new().await;
-    let url = world.serve(&["1.0.0"]);
-    let manifests = world.folder.join("manifests");
-    std::fs::create_dir(&manifests).unwrap();
-    let portolan = Portolan::start(world.command(&["run", "--manifests", manifests.to_str().unwrap()]));
-    portolan.ready(SOON).await;
-    for arguments in [
-        &["sync", "stable", &url, "helm"][..],
+    let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
+    let manifests = world.declare("stable", &url, "");
+    let mut running = Portolan::start(world.command(&["run", "--manifests", &manifests]));
+    running.ready(SOON).await;
+    until_shown(&world, "stable/web").await;
+
+    for writing in [
+        &["sync", "other", &url, "helm"][..],
         &["delete", "stable"],
         &["invalidate-cache"],
-        &["run", "--once", "--manifests", manifests.to_str().unwrap()],
+        &["run", "--manifests", &manifests, "--listen=127.0.0.1:0"],
+        &["run", "--once", "--manifests", &manifests],
     ] {
-        let output = run(world.command(arguments)).await;
-        assert_code(&output, 1);
-        assert!(text(&output).contains("portolan resync"), "{}", text(&output));
-    }
-    assert!(world.status().await.is_empty());
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_hostile_reaches_the_terminal() {
-    let world = World::new().await;
-    let index = "apiVersion: v1\nentries:\n  web:\n  - name: web\n    version: 1.0.0\n    description: \"a\\e[2Jb\\u009b31m\"\n";
-    world.server.serve("/charts/index.yaml", Page::new(index));
-    assert_code(
-        &run(world.command(&["sync", "stable", &world.server.url("/charts"), "helm"])).await,
-        0,
-    );
-    for arguments in [
-        &["search"][..],
-        &["show", "stable/web"],
-        &["search", "-o", "json"],
-        &["show", "stable/web", "-o", "json"],
-    ] {
-        let output = run(world.command(arguments)).await;
-        assert_code(&output, 0);
-        let text = text(&output);
+        let said = world.ran(writing).await.failed(1);
+        assert!(said.contains(&format!("process {}", running.id())), "{said}");
         assert!(
-            text.contains("2J") && !text.contains(|c: char| c.is_control() && c != '\n'),
-            "{text:?}"
+            said.contains("portolan resync") && said.contains("portolan status"),
+            "{said}"
         );
     }
+    for reading in [&["status"][..], &["search", "web"], &["show", "stable/web"]] {
+        assert!(world.ran(reading).await.ok().contains("web") || reading[0] == "status");
+    }
+
+    running.signal("TERM");
+    assert_eq!(running.exit(SOON).await.code(), Some(0));
+    world.ran(&["sync", "other", &url, "helm"]).await.ok();
+}
+
+async fn until_shown(world: &World, chart: &str) {
+    eventually(SOON, &format!("{chart} to be synced"), async || {
+        let Ran { code, err, .. } = world.ran(&["show", chart]).await;
+        if code == Some(0) { Ok(()) } else { Err(err) }
+    })
+    .await;
+}
+
+#[rstest]
+#[case::as_a_url(false)]
+#[case::as_kubeapps_writes_it(true)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_postgres_is_shared_by_a_running_portolan_and_one_shot_commands(#[case] host_and_port: bool) {
+    let world = World::new().await;
+    let database = postgres::database().await;
+    let with_database = |arguments: &[&str]| {
+        let mut command = command(arguments);
+        if host_and_port {
+            command
+                .args(super::kubeapps::login(&database.url))
+                .env("DB_PASSWORD", postgres::PASSWORD);
+        } else {
+            command.args(["--database-url", &database.url]);
+        }
+        command
+    };
+    let declared = world.serve("declared", index(&[("web", &["1.0.0"])]));
+    let manifests = world.declare("declared", &declared, "  interval: \"* * * * * *\"\n");
+    let running = Portolan::start(with_database(&["run", "--manifests", &manifests, "--min-interval=1s"]));
+    running.ready(SOON).await;
+    let until = async |chart: &str| {
+        eventually(SOON, &format!("{chart} to be there"), async || {
+            let shown = ran(with_database(&["show", chart])).await;
+            if shown.code == Some(0) { Ok(()) } else { Err(shown.err) }
+        })
+        .await;
+    };
+    until("declared/web").await;
+
+    // Another repository, by hand; and the declared one, whose charts stay whose they are.
+    let by_hand = world.serve("by-hand", index(&[("db", &["1.0.0"])]));
+    ran(with_database(&["sync", "by-hand", &by_hand, "helm"])).await.ok();
+    ran(with_database(&["sync", "declared", &declared, "helm"])).await.ok();
+    until("by-hand/db").await;
+    until("declared/web").await;
+
+    // What is declared comes back after it was deleted, or everything was.
+    ran(with_database(&["delete", "declared"])).await.ok();
+    until("declared/web").await;
+    ran(with_database(&["invalidate-cache"])).await.ok();
+    until("declared/web").await;
+    let left = ran(with_database(&["status", "-o", "json"])).await.json();
+    let by_hand = left.as_array().unwrap().iter().find(|one| one["name"] == "by-hand");
+    assert!(by_hand.is_none_or(|one| one["charts"] == 0), "{left}");
 }

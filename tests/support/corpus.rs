@@ -24,11 +24,14 @@ pub fn corpus() -> Option<&'static Path> {
         })
 }
 
-/// The folder of what Kubeapps made of some of them, where it stands beside the corpus.
+/// The folder of rows that Kubeapps' own syncer wrote: that of `PORTOLAN_GOLDENS`, or the archive in `goldens` beside the corpus.
 pub fn goldens() -> Option<&'static Path> {
     static UNPACKED: OnceLock<Option<PathBuf>> = OnceLock::new();
     UNPACKED
         .get_or_init(|| {
+            if let Some(named) = env::var_os("PORTOLAN_GOLDENS") {
+                return Some(named.into());
+            }
             let folder = packed()?.parent()?.join("goldens");
             folder
                 .join("kubeapps-rows.tar.xz")
@@ -72,19 +75,4 @@ fn unpack(folder: &Path, name: &str) -> PathBuf {
         fs::remove_dir_all(&half).unwrap();
     }
     unpacked
-}
-
-/// All files below `folder` with this ending, in order.
-pub fn files_below(folder: &Path, extension: &str) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            found.extend(files_below(&path, extension));
-        } else if path.extension().is_some_and(|found| found == extension) {
-            found.push(path);
-        }
-    }
-    found.sort();
-    found
 }

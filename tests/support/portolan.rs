@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
 use std::process::{Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -13,9 +14,17 @@ use super::eventually::eventually;
 use super::ports::free_port;
 use super::process::Process;
 
+/// Where the binary is.
+pub const BINARY: &str = env!("CARGO_BIN_EXE_portolan");
+
 /// A `portolan` command with none of the settings of whoever runs the tests.
 pub fn command<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_portolan"));
+    command_as(Path::new(BINARY), arguments)
+}
+
+/// The same, called by another name of the binary.
+pub fn command_as<S: AsRef<OsStr>>(program: &Path, arguments: impl IntoIterator<Item = S>) -> Command {
+    let mut command = Command::new(program);
     command
         .args(arguments)
         .stdin(Stdio::null())

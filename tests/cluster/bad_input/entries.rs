@@ -46,7 +46,7 @@ async fn bad_entries_are_skipped_and_named_and_the_rest_is_ready() {
         (long.as_str(), vec![entry(&long, "1.0.0")]),
         ("twin", vec![entry("web", "9.0.0")]),
     ];
-    let url = world.serve("mixed", index_of(&[&[good.clone()], &bad[..]].concat()));
+    let url = world.serve("mixed", index_of(&[std::slice::from_ref(&good), &bad[..]].concat()));
     world.declare("mixed", &url).await;
     let object = world.until_ready("mixed").await;
 

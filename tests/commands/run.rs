@@ -1,77 +1,20 @@
-//! The commands that speak to an API server, and `run` with the arguments of Kubeapps' controller.
+//! `run` in a cluster: with the arguments of Kubeapps' controller, with a database that comes late, and once.
 
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, PostParams};
 use serde_json::json;
 
-use super::{assert_code, called_as, text};
+use super::{assert_code, named, text};
 use crate::cluster::{World, index};
 use crate::support::control_plane::control_plane;
 use crate::support::eventually::eventually;
-use crate::support::portolan::{Portolan, command, run};
+use crate::support::portolan::{Portolan, command_as, run};
 use crate::support::postgres::{PASSWORD, USER, database};
 use crate::support::process::ScratchFolder;
 
 const SOON: Duration = Duration::from_secs(30);
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn definitions_are_printed_and_applied() {
-    let control_plane = control_plane().await;
-    let output = run(command(["crds"])).await;
-    assert_code(&output, 0);
-    assert_eq!(String::from_utf8_lossy(&output.stdout), portolan::api::crds_yaml());
-
-    for _ in 0..2 {
-        let mut apply = command(["crds", "--apply", "--kubeconfig"]);
-        apply.arg(control_plane.kubeconfig());
-        let output = run(apply).await;
-        assert_code(&output, 0);
-        assert!(
-            text(&output).contains("apprepositories.kubeapps.com applied"),
-            "{}",
-            text(&output)
-        );
-    }
-    let definitions: Api<CustomResourceDefinition> = Api::all(control_plane.client().await);
-    let applied = definitions.get("apprepositories.kubeapps.com").await.unwrap();
-    let managers = applied.metadata.managed_fields.unwrap_or_default();
-    assert!(
-        managers
-            .iter()
-            .any(|entry| entry.manager.as_deref() == Some("portolan")),
-        "{managers:?}"
-    );
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_resync_is_asked_for_by_the_annotation() {
-    let world = World::new().await;
-    world.declare("stable", "https://charts.invalid").await;
-    let resync = async |name: &str| {
-        let mut resync = command(["resync", name, "-n", &world.namespace, "--kubeconfig"]);
-        resync.arg(control_plane().await.kubeconfig());
-        run(resync).await
-    };
-    let asked = async || {
-        let object = world.repositories.get("stable").await.unwrap();
-        object
-            .metadata
-            .annotations
-            .unwrap_or_default()
-            .get(portolan::api::REQUESTED_AT)
-            .cloned()
-    };
-    assert_code(&resync("stable").await, 0);
-    let first = asked().await.unwrap();
-    assert_code(&resync("stable").await, 0);
-    assert_ne!(asked().await.unwrap(), first);
-    let output = resync("nothing").await;
-    assert_code(&output, 1);
-    assert!(text(&output).contains("there is no AppRepository"), "{}", text(&output));
-}
 
 /// What Kubeapps' Helm chart passes; the password stands in a Secret.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -89,7 +32,7 @@ async fn called_as_kubeapps_controller_it_watches_its_namespace_with_the_passwor
     world.declare("stable", &url).await;
 
     let folder = ScratchFolder::new("controller");
-    let mut controller = called_as(&folder, "apprepository-controller");
+    let mut controller = command_as::<&str>(&named(&folder, "apprepository-controller"), []);
     controller.arg("--kubeconfig").arg(control_plane().await.kubeconfig());
     controller.args([
         &format!("--namespace={}", world.namespace),

@@ -1,0 +1,358 @@
+//! The ways in which an index may not come, or may be none, each with what is told of it.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::super::index;
+use crate::support::chart_server::{ChartServer, Fault, Page};
+use crate::support::ports::free_port;
+
+/// Bytes that an index may have here.
+const CAP: usize = 64 * 1024;
+
+/// Short limits, so that running into them is quick. The pause between two pieces of a slow body stays well below the stall.
+pub const LIMITS: [&str; 3] = ["--index-max-bytes=64Ki", "--fetch-timeout=6s", "--stall-timeout=3s"];
+
+/// How a repository is broken.
+pub enum How {
+    /// Its server does this.
+    Fault(Fault),
+    /// Its index is this.
+    Page(Page),
+    /// Its URL is this.
+    Url(String),
+}
+
+/// What becomes of it by itself.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Then {
+    /// It is tried again by itself.
+    Retried,
+    /// It waits for a change, the schedule or a request.
+    Stalled,
+}
+use Then::{Retried, Stalled};
+
+/// One way of being broken.
+pub struct Case {
+    /// Of the repository.
+    pub name: &'static str,
+    pub how: How,
+    pub then: Then,
+    /// Of the condition; the event's note has it too.
+    pub reason: &'static str,
+    /// What the condition and the event say: the cause, and what to do.
+    pub says: &'static [&'static str],
+}
+
+fn fault(name: &'static str, fault: Fault, then: Then, reason: &'static str, says: &'static [&'static str]) -> Case {
+    Case {
+        name,
+        how: How::Fault(fault),
+        then,
+        reason,
+        says,
+    }
+}
+
+fn page(name: &'static str, body: impl Into<String>, reason: &'static str, says: &'static [&'static str]) -> Case {
+    let page = Page::new(body.into());
+    Case {
+        name,
+        how: How::Page(page),
+        then: Stalled,
+        reason,
+        says,
+    }
+}
+
+fn url(name: &'static str, url: String, then: Then, reason: &'static str, says: &'static [&'static str]) -> Case {
+    Case {
+        name,
+        how: How::Url(url),
+        then,
+        reason,
+        says,
+    }
+}
+
+/// What the broken repositories had before, and have again later.
+pub fn good_index() -> String {
+    index(&[("web", &["1.1.0", "1.0.0"]), ("worker", &["0.1.0"])])
+}
+
+/// An index of about so many bytes.
+fn index_of(bytes: usize) -> String {
+    let mut text = good_index();
+    while text.len() < bytes {
+        text.push_str("# to be sure\n");
+    }
+    text
+}
+
+fn bomb() -> String {
+    let mut text = String::from("apiVersion: v1\na0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol, lol]\n");
+    for level in 1..20 {
+        let aliases = vec![format!("*a{}", level - 1); 10].join(", ");
+        let _ = writeln!(text, "a{level}: &a{level} [{aliases}]"); // a string takes all that is written
+    }
+    text + "entries:\n  web:\n  - name: web\n    version: 1.0.0\n    keywords: *a19\n"
+}
+
+fn damaged_gzip() -> Fault {
+    let headers = vec![(http::header::CONTENT_ENCODING, "gzip".to_owned())];
+    Fault::Answer(http::StatusCode::OK, headers, "this is not gzip".into())
+}
+
+fn answers() -> Vec<Case> {
+    let wait = |seconds| Duration::from_secs(seconds);
+    vec![
+        fault(
+            "not-found",
+            Fault::status(404),
+            Stalled,
+            "NotFound",
+            &["404", "check the repository's URL"],
+        ),
+        fault(
+            "gone",
+            Fault::status(410),
+            Stalled,
+            "NotFound",
+            &["410", "check the repository's URL"],
+        ),
+        fault(
+            "unauthorized",
+            Fault::status(401),
+            Stalled,
+            "Unauthorized",
+            &["401", "wants credentials"],
+        ),
+        fault(
+            "forbidden",
+            Fault::status(403),
+            Stalled,
+            "Forbidden",
+            &["403", "credentials", "check them"],
+        ),
+        fault(
+            "teapot",
+            Fault::status(418),
+            Stalled,
+            "UnexpectedStatus",
+            &["418", "check the repository's URL"],
+        ),
+        fault(
+            "limited",
+            Fault::status(429),
+            Retried,
+            "TooManyRequests",
+            &["429", "it is tried again later"],
+        ),
+        fault(
+            "error",
+            Fault::status(500),
+            Retried,
+            "ServerError",
+            &["500", "it is tried again"],
+        ),
+        fault(
+            "bad-gateway",
+            Fault::status(502),
+            Retried,
+            "ServerError",
+            &["502", "it is tried again"],
+        ),
+        fault(
+            "silent",
+            Fault::Delay(wait(60)),
+            Retried,
+            "Timeout",
+            &["not complete after 6 s", "time limit"],
+        ),
+        fault(
+            "slow",
+            Fault::Drip(8, Duration::from_millis(500)),
+            Retried,
+            "Timeout",
+            &["not complete after 6 s"],
+        ),
+        fault(
+            "stalling",
+            Fault::StallAfter(20),
+            Retried,
+            "DownloadStalled",
+            &["nothing came for 3 s after 20 bytes"],
+        ),
+        fault(
+            "cut",
+            Fault::CutAfter(40),
+            Retried,
+            "BodyCutShort",
+            &["cut short", "it is tried again"],
+        ),
+        fault(
+            "damaged",
+            damaged_gzip(),
+            Retried,
+            "BodyCutShort",
+            &["damaged", "it is tried again"],
+        ),
+        fault(
+            "hanging-up",
+            Fault::NoAnswer,
+            Retried,
+            "ConnectionLost",
+            &["without an answer", "it is tried again"],
+        ),
+        fault(
+            "endless",
+            Fault::EndlessGzip,
+            Stalled,
+            "TooLarge",
+            &["the limit of 65536 bytes", "raise the limit"],
+        ),
+        fault(
+            "circle",
+            Fault::redirect("/circle/index.yaml"),
+            Stalled,
+            "TooManyRedirects",
+            &["use the final URL"],
+        ),
+        fault(
+            "astray",
+            Fault::redirect("ftp://127.0.0.1/"),
+            Stalled,
+            "InvalidRedirect",
+            &["use the final URL"],
+        ),
+        fault(
+            "html",
+            Fault::html(),
+            Stalled,
+            "NotAnIndex",
+            &["HTML", "check that the repository's URL"],
+        ),
+    ]
+}
+
+fn bodies() -> Vec<Case> {
+    let good = good_index();
+    let truncated = &good[..good.find("2026-01").unwrap() + 4];
+    let conflict = format!("<<<<<<< HEAD\n{good}=======\n{good}>>>>>>> release\n");
+    const REPAIR: &str = "its publisher has to repair it";
+    let compressed = Page::new(index_of(2 * CAP)).gzip();
+    vec![
+        page(
+            "empty",
+            "",
+            "NotAnIndex",
+            &["the answer is empty", "check that the repository's URL"],
+        ),
+        page(
+            "no-index",
+            "some: yaml\n",
+            "NotAnIndex",
+            &["it has no entries", "check that the repository's URL"],
+        ),
+        page(
+            "words",
+            "just some words\n",
+            "NotAnIndex",
+            &["check that the repository's URL"],
+        ),
+        Case {
+            how: How::Page(Page::new(&[0x1f, 0x8b, 8, 0, 0xff, 0xfe, 0][..])),
+            ..page("binary", "", "InvalidYAML", &["line", REPAIR])
+        },
+        page("truncated", truncated, "InvalidYAML", &["line", REPAIR]),
+        page("conflict", conflict, "InvalidYAML", &["line", REPAIR]),
+        page(
+            "bad-json",
+            "{\"entries\": {\"web\": [}}",
+            "InvalidJSON",
+            &["line 1", REPAIR],
+        ),
+        page("bomb", bomb(), "TooComplex", &["aliases", "its publisher has to"]),
+        page(
+            "large",
+            index_of(2 * CAP),
+            "TooLarge",
+            &["the limit of 65536 bytes", "raise the limit"],
+        ),
+        Case {
+            how: How::Page(compressed),
+            ..page(
+                "large-unpacked",
+                "",
+                "TooLarge",
+                &["the limit of 65536 bytes", "raise the limit"],
+            )
+        },
+    ]
+}
+
+fn urls(plain: &ChartServer, secure: &ChartServer) -> Vec<Case> {
+    let plain_as_secure = plain.url("/").replace("http:", "https:");
+    let closed = format!("http://127.0.0.1:{}/charts", free_port());
+    let text = str::to_owned;
+    vec![
+        url(
+            "untrusted",
+            secure.url("/charts"),
+            Stalled,
+            "CertificateNotTrusted",
+            &["certificate", "authority"],
+        ),
+        url(
+            "no-tls",
+            plain_as_secure,
+            Retried,
+            "TLSFailure",
+            &["handshake", "check that the port speaks HTTPS"],
+        ),
+        url(
+            "closed",
+            closed,
+            Retried,
+            "ConnectFailed",
+            &["could not be reached", "check that it is up"],
+        ),
+        url(
+            "unknown",
+            text("http://charts.invalid/"),
+            Retried,
+            "DNSFailure",
+            &["charts.invalid", "check the URL"],
+        ),
+        url(
+            "no-url",
+            text("where the charts are"),
+            Stalled,
+            "InvalidURL",
+            &["can't be used", "correct it"],
+        ),
+        url(
+            "ftp",
+            text("ftp://127.0.0.1/charts"),
+            Stalled,
+            "InvalidURL",
+            &["its scheme is ftp", "correct it"],
+        ),
+        url(
+            "file",
+            text("file:///etc"),
+            Stalled,
+            "FileNotAllowed",
+            &["serve the repository over http"],
+        ),
+    ]
+}
+
+/// All of them; `plain` and `secure` are servers without and with TLS.
+pub fn cases(plain: &ChartServer, secure: &ChartServer) -> Vec<Case> {
+    [answers(), bodies(), urls(plain, secure)]
+        .into_iter()
+        .flatten()
+        .collect()
+}

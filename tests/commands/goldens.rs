@@ -1,0 +1,149 @@
+//! The rows that the binary writes, beside those that Kubeapps' own syncer wrote for the same index.
+
+use std::fs;
+
+use serde_json::{Value, json};
+use sqlx::{Executor, PgPool};
+
+use super::{World, ran};
+use crate::support::corpus;
+use crate::support::portolan::command;
+use crate::support::postgres;
+use crate::support::project;
+
+/// An index, and the rows that Kubeapps made of it.
+pub struct Golden {
+    pub index: String,
+    pub rows: Vec<Value>,
+}
+
+impl Golden {
+    /// Grafana's, where the corpus and the goldens are there, else a small one of our own in the same form.
+    pub fn load() -> Self {
+        let real = corpus::corpus().zip(corpus::goldens()).map(|(corpus, goldens)| {
+            (
+                corpus.join("grafana__helm-charts/index.yaml"),
+                goldens.join("grafana.charts.jsonl"),
+            )
+        });
+        let (index, rows) = real
+            .filter(|(index, rows)| index.exists() && rows.exists())
+            .unwrap_or_else(|| {
+                (
+                    project("tests/commands/fixture/index.yaml"),
+                    project("tests/commands/fixture/charts.jsonl"),
+                )
+            });
+        let rows = fs::read_to_string(rows).unwrap();
+        Self {
+            index: fs::read_to_string(index).unwrap(),
+            rows: rows.lines().map(|row| serde_json::from_str(row).unwrap()).collect(),
+        }
+    }
+
+    /// The rows as Kubeapps would have written them for a repository at this URL.
+    fn rows_at(&self, url: &str) -> Vec<Value> {
+        let mut rows = self.rows.clone();
+        for row in &mut rows {
+            row["info"]["repo"]["url"] = url.into();
+        }
+        rows.sort_by_key(|row| row["chart_id"].to_string());
+        rows
+    }
+}
+
+/// Kubeapps' tables with these rows, and nothing of ours.
+pub async fn kubeapps_database(pool: &PgPool, rows: &[Value]) {
+    let tables = fs::read_to_string(project("tests/commands/fixture/kubeapps.sql")).unwrap();
+    pool.execute(sqlx::AssertSqlSafe(tables)).await.unwrap();
+    let text = |row: &Value, field: &str| row[field].as_str().unwrap().to_owned();
+    sqlx::query("INSERT INTO repos (namespace, name, checksum, last_update) VALUES ($1, $2, 'digest', '2024-12-24 08:06:53.123456789 +0000 UTC m=+1.2')")
+        .bind(text(&rows[0], "repo_namespace"))
+        .bind(text(&rows[0], "repo_name"))
+        .execute(pool)
+        .await
+        .unwrap();
+    for row in rows {
+        sqlx::query("INSERT INTO charts (repo_namespace, repo_name, chart_id, info) VALUES ($1, $2, $3, $4)")
+            .bind(text(row, "repo_namespace"))
+            .bind(text(row, "repo_name"))
+            .bind(text(row, "chart_id"))
+            .bind(&row["info"])
+            .execute(pool)
+            .await
+            .unwrap();
+    }
+}
+
+async fn stored(pool: &PgPool) -> Vec<Value> {
+    let rows: Vec<(String, String, String, Value)> =
+        sqlx::query_as("SELECT chart_id, repo_name, repo_namespace, info FROM charts")
+            .fetch_all(pool)
+            .await
+            .unwrap();
+    let mut rows: Vec<Value> = rows
+        .into_iter()
+        .map(|(id, name, namespace, info)| {
+            json!({ "chart_id": id, "repo_name": name, "repo_namespace": namespace, "info": info })
+        })
+        .collect();
+    rows.sort_by_key(|row| row["chart_id"].to_string());
+    rows
+}
+
+async fn sync(url: &str, database_url: &str) -> String {
+    let mut command = command(["sync", "grafana", url, "helm", "--namespace", "kubeapps"]);
+    command.args(["--database-url", database_url]);
+    ran(command).await.ok()
+}
+
+#[tokio::test]
+async fn the_rows_of_a_sync_are_those_that_kubeapps_wrote() {
+    let world = World::new().await;
+    let golden = Golden::load();
+    let database = postgres::database().await;
+    let url = world.serve("grafana", golden.index.as_str());
+    sync(&url, &database.url).await;
+    let pool = PgPool::connect(&database.url).await.unwrap();
+    let (stored, expected) = (stored(&pool).await, golden.rows_at(&url));
+    assert_eq!(stored.len(), expected.len());
+    for (stored, expected) in stored.iter().zip(&expected) {
+        assert_eq!(stored, expected);
+    }
+    let files: i64 = sqlx::query_scalar("SELECT count(*) FROM files")
+        .fetch_one(&pool)
+        .await
+        .unwrap();
+    assert_eq!(files, 0);
+}
+
+#[tokio::test]
+async fn a_database_that_kubeapps_filled_is_taken_over_without_writing_a_chart() {
+    let world = World::new().await;
+    let golden = Golden::load();
+    let database = postgres::database().await;
+    let pool = PgPool::connect(&database.url).await.unwrap();
+    let url = world.serve("grafana", golden.index.as_str());
+    kubeapps_database(&pool, &golden.rows_at(&url)).await;
+    // Every write of a row, be it with the same values, gives it another place and transaction.
+    let places = async || -> Vec<String> {
+        sqlx::query_scalar("SELECT id || ' ' || ctid::text || ' ' || xmin::text FROM charts ORDER BY id")
+            .fetch_all(&pool)
+            .await
+            .unwrap()
+    };
+    let before = places().await;
+    let said = sync(&url, &database.url).await;
+    assert_eq!(places().await, before, "{said}");
+
+    // A chart that Kubeapps has changed since is put right; and no other is written.
+    pool.execute(
+        "UPDATE charts SET info = info || '{\"description\": \"theirs\"}' WHERE id = (SELECT min(id) FROM charts)",
+    )
+    .await
+    .unwrap();
+    pool.execute("UPDATE repos SET checksum = 'theirs'").await.unwrap();
+    sync(&url, &database.url).await;
+    assert_eq!(places().await[1..], before[1..]);
+    assert_eq!(stored(&pool).await, golden.rows_at(&url));
+}

@@ -1,0 +1,227 @@
+//! `status`, `search` and `show`: what they print, on what.
+
+use serde_json::{Value, json};
+use sqlx::{Executor, PgPool};
+
+use super::goldens::{Golden, kubeapps_database};
+use super::{Ran, World, ran};
+use crate::support::portolan::command;
+use crate::support::postgres;
+
+/// What would clear a terminal, name its window, colour it in eight bits, and forge a line.
+const HOSTILE: &str = "\\e[2J\\e]0;owned\\a\\x9b31m\\x7f\\nforged: all is well\\r";
+
+fn hostile_index() -> String {
+    format!(
+        "apiVersion: v1
+entries:
+  web:
+  - name: web
+    version: 1.0.0
+    appVersion: \"7{HOSTILE}\"
+    description: \"A web server {HOSTILE}\"
+    home: \"https://example.com/{HOSTILE}\"
+    keywords: [\"sea{HOSTILE}\"]
+    sources: [\"{HOSTILE}\"]
+    maintainers: [{{name: \"Keeper{HOSTILE}\", email: \"{HOSTILE}\"}}]
+    annotations: {{category: \"{HOSTILE}\"}}
+    created: \"2026-01-02T03:04:05Z\"
+    urls: [\"web-1.0.0.tgz{HOSTILE}\"]
+  \"evil{HOSTILE}\":
+  - {{name: \"evil{HOSTILE}\", version: 1.0.0}}
+  half:
+  - {{name: half, version: \"1.0.0{HOSTILE}\"}}
+  - {{name: half, version: 0.9.0}}
+"
+    )
+}
+
+#[tokio::test]
+async fn control_characters_of_hostile_charts_never_reach_the_terminal() {
+    let world = World::new().await;
+    let url = world.serve("stable", hostile_index());
+    let broken = world.serve("broken", format!("<html>{}", "\u{1b}[2J\u{9b}31m"));
+    let synced = world.ran(&["sync", "stable", &url, "helm", "--log-level=trace"]).await;
+    assert_eq!(synced.code, Some(0), "{synced:#?}");
+    let mut all = vec![
+        synced,
+        world
+            .ran(&["sync", "broken", &broken, "helm", "--log-format=json"])
+            .await,
+    ];
+    for form in ["table", "json"] {
+        for reading in [
+            &["status"][..],
+            &["status", "stable"],
+            &["search"],
+            &["search", "sea"],
+            &["show", "stable/web"],
+        ] {
+            let shown = world.ran(&[reading, &["-o", form]].concat()).await;
+            assert_eq!(shown.code, Some(0), "{shown:#?}");
+            all.push(shown);
+        }
+    }
+    let url = format!("{url}\u{1b}[2J");
+    all.push(world.ran(&["sync", "bad\u{1b}[2J", &url, "helm"]).await);
+    all.push(world.ran(&["show", "stable/\u{1b}[2J"]).await);
+    for Ran { out, err, .. } in all {
+        for text in [out, err] {
+            let driving = text.chars().find(|c| c.is_control() && *c != '\n');
+            assert_eq!(driving, None, "{text:?}");
+            assert!(!text.lines().any(|line| line.starts_with("forged")), "{text}");
+        }
+    }
+    // JSON says all the same what is there.
+    let shown = world.ran(&["show", "stable/web", "-o", "json"]).await.json();
+    let description = shown["description"].as_str().unwrap();
+    assert!(
+        description.contains('\u{9b}') && description.contains('\u{7f}'),
+        "{description:?}"
+    );
+}
+
+#[tokio::test]
+async fn tables_are_for_people_and_json_is_for_programs() {
+    let world = World::new().await;
+    let examples = crate::support::project("examples").display().to_string();
+    world.ran(&["run", "--once", "--manifests", &examples]).await.ok();
+
+    let table = world.ran(&["status"]).await.ok();
+    let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(
+        lines[0],
+        [
+            "NAMESPACE",
+            "NAME",
+            "READY",
+            "REASON",
+            "CHARTS",
+            "VERSIONS",
+            "LAST",
+            "SYNC",
+            "NEXT",
+            "SYNC"
+        ]
+    );
+    assert_eq!(lines[1][..6], ["default", "harbour", "True", "Synced", "2", "4"]);
+    let json = world.ran(&["status", "-o", "json"]).await.json();
+    let harbour = &json[0];
+    assert_eq!(
+        (
+            &harbour["name"],
+            &harbour["ready"],
+            &harbour["charts"],
+            &harbour["versions"],
+            &harbour["url"]
+        ),
+        (
+            &json!("harbour"),
+            &json!(true),
+            &json!(2),
+            &json!(4),
+            &json!("file:./harbour")
+        )
+    );
+    for time in ["lastAttemptTime", "lastSuccessTime", "nextSyncTime"] {
+        assert!(
+            harbour[time].as_str().is_some_and(|time| time.ends_with('Z')),
+            "{harbour}"
+        );
+    }
+    assert_eq!(harbour["lastSync"]["charts"], 2);
+    let one = world.ran(&["status", "shipping", "-n", "default"]).await.ok();
+    assert!(
+        one.contains("default/shipping: "),
+        "the one that was asked for says more: {one}"
+    );
+    world.ran(&["status", "shipping", "-n", "elsewhere"]).await.failed(1);
+
+    let found = world.ran(&["search", "tides"]).await.ok();
+    assert!(
+        found.starts_with("NAMESPACE") && found.contains("harbour/tide-table"),
+        "{found}"
+    );
+    let found = world.ran(&["search", "TIDE", "-o", "json"]).await.json();
+    assert_eq!(
+        (&found[0]["repository"], &found[0]["chart"]),
+        (&json!("harbour"), &json!("tide-table"))
+    );
+    assert_eq!(
+        world.ran(&["search", "nothing of the kind"]).await.ok(),
+        "no charts found\n"
+    );
+    assert_eq!(
+        world.ran(&["search", "-n", "elsewhere", "-o", "json"]).await.json(),
+        json!([])
+    );
+    let limited = world.ran(&["search", "--limit=1"]).await;
+    assert!(limited.err.contains("there are more than 1 charts"), "{limited:#?}");
+    assert_eq!(limited.ok().lines().count(), 2);
+
+    let shown = world.ran(&["show", "harbour/beacon"]).await.ok();
+    for line in [
+        "Chart:       harbour/beacon",
+        "Category:    Infrastructure",
+        "Keywords:    web, health",
+    ] {
+        assert!(shown.contains(line), "{line}\n{shown}");
+    }
+    let shown = world.ran(&["show", "harbour/beacon", "-o", "json"]).await.json();
+    assert_eq!(shown["chartVersions"][0]["version"], "1.2.0");
+}
+
+#[tokio::test]
+async fn a_chart_of_several_namespaces_is_shown_when_one_is_named() {
+    let world = World::new().await;
+    let url = world.serve("stable", crate::cluster::index(&[("team/web", &["1.0.0"])]));
+    for namespace in ["one", "two"] {
+        world.ran(&["sync", "stable", &url, "helm", "-n", namespace]).await.ok();
+    }
+    let said = world.ran(&["show", "stable/team/web"]).await.failed(1);
+    assert!(said.contains("(one, two)") && said.contains("-n"), "{said}");
+    let shown = world.ran(&["show", "stable/team/web", "-n", "two"]).await.ok();
+    assert!(shown.contains("Namespace:   two"), "{shown}");
+}
+
+#[tokio::test]
+async fn a_database_that_only_kubeapps_has_filled_can_be_read_and_stays_as_it_is() {
+    let database = postgres::database().await;
+    let pool = PgPool::connect(&database.url).await.unwrap();
+    let Golden { rows, .. } = Golden::load();
+    kubeapps_database(&pool, &rows).await;
+    let run = async |arguments: &[&str]| {
+        let mut command = command(arguments);
+        command.args(["--database-url", &database.url]);
+        ran(command).await
+    };
+    let status = run(&["status", "-o", "json"]).await.json();
+    assert_eq!(
+        (&status[0]["ready"], &status[0]["charts"]),
+        (&Value::Null, &json!(rows.len()))
+    );
+    assert!(run(&["status"]).await.ok().contains("Unknown"));
+    let first = rows[0]["info"]["name"].as_str().unwrap();
+    let found = run(&["search", first, "-o", "json"]).await.json();
+    assert_eq!(found[0]["chart"], first);
+    let id = rows[0]["chart_id"].as_str().unwrap();
+    let shown = run(&["show", id, "-o", "json"]).await.json();
+    assert_eq!(shown, rows[0]["info"]);
+    assert!(run(&["show", id]).await.ok().contains("VERSION"));
+
+    let tables: Vec<String> =
+        sqlx::query_scalar("SELECT tablename::text FROM pg_tables WHERE schemaname = 'public' ORDER BY 1")
+            .fetch_all(&pool)
+            .await
+            .unwrap();
+    assert_eq!(tables, ["charts", "files", "repos"], "reading made nothing");
+
+    // A row that somebody else has shaped breaks neither the list nor the search.
+    pool.execute(
+        "INSERT INTO charts (repo_namespace, repo_name, chart_id, info) SELECT namespace, name, 'x/y', '[]' FROM repos",
+    )
+    .await
+    .unwrap();
+    run(&["status"]).await.ok();
+    run(&["search"]).await.ok();
+}
