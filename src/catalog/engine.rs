@@ -14,8 +14,11 @@ use sqlx::{
 
 use super::Error;
 
-/// How long a connection is waited for: for a database to come back, or for another one's work to end.
-const ACQUIRE: Duration = Duration::from_secs(30);
+/// How long the one connection that writes to SQLite is waited for: the work of others may stand before it.
+const SQLITE_ACQUIRE: Duration = Duration::from_secs(30);
+
+/// How long a connection to Postgres is waited for. Whoever waits keeps a worker from others, and the back-off tries again.
+const POSTGRES_ACQUIRE: Duration = Duration::from_secs(10);
 
 /// How long SQLite waits for another process that is writing.
 const BUSY: Duration = Duration::from_secs(5);
@@ -85,9 +88,9 @@ impl Pools {
     pub(super) async fn postgres(options: &PgConnectOptions, connections: u32) -> Result<Self, Error> {
         use sqlx::Connection;
         let options = options.clone().disable_statement_logging();
-        tokio::time::timeout(ACQUIRE, options.connect())
+        tokio::time::timeout(POSTGRES_ACQUIRE, options.connect())
             .await
-            .map_err(|_| Error::timed_out("connecting to the database", ACQUIRE))??
+            .map_err(|_| Error::timed_out("connecting to the database", POSTGRES_ACQUIRE))??
             .close()
             .await?;
         Ok(Self::postgres_later(&options, connections))
@@ -98,7 +101,7 @@ impl Pools {
         let options = options.clone().disable_statement_logging();
         let pool = PgPoolOptions::new()
             .max_connections(connections.max(1))
-            .acquire_timeout(ACQUIRE)
+            .acquire_timeout(POSTGRES_ACQUIRE)
             .connect_lazy_with(options);
         Self::Postgres(pool)
     }
@@ -149,7 +152,7 @@ impl Transaction {
 fn sqlite_pool(connections: u32) -> SqlitePoolOptions {
     SqlitePoolOptions::new()
         .max_connections(connections)
-        .acquire_timeout(ACQUIRE)
+        .acquire_timeout(SQLITE_ACQUIRE)
         // A local file needs no renewed connections.
         .idle_timeout(None)
         .max_lifetime(None)

@@ -21,6 +21,8 @@ const DEFAULT_NAMESPACE: &str = "kubeapps";
 /// When no API server is named by flags, kubeconfig or environment, or what names it can't be used.
 pub async fn client(flags: &ClusterFlags, requests: &Requests) -> Result<Client, Failure> {
     let mut config = config(flags).await?;
+    // The queue tries again by itself, and tells; a client that does so silently only holds a worker.
+    config.default_retry = false;
     let user_agent = concat!("portolan/", env!("CARGO_PKG_VERSION"));
     config.headers.push((
         axum::http::header::USER_AGENT,

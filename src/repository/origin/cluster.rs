@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Namespace, ObjectReference};
-use kube::api::{Api, ObjectMeta, Patch, PatchParams};
+use kube::api::{Api, ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, Resource, ResourceExt};
 use serde_json::json;
@@ -110,7 +110,11 @@ impl Cluster {
         let parameters = PatchParams::apply(FIELD_MANAGER).force();
         let name = meta.name.as_deref().unwrap_or_default();
         let patch = Patch::Apply(patch);
-        match within(self.api(meta).patch_status(name, &parameters, &patch)).await {
+        // Of the answer nothing is of interest; and an object that can't be decoded has to be told so too.
+        let resource = ApiResource::erase::<AppRepository>(&());
+        let namespace = meta.namespace.as_deref().unwrap_or_default();
+        let objects: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &resource);
+        match within(objects.patch_status(name, &parameters, &patch)).await {
             Ok(_) => Ok(()),
             Err(error) => {
                 if matches!(error, OriginError::Gone) {
