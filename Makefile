@@ -10,6 +10,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
 
 run: ## Portolan over the repositories declared in examples/, with no cluster (MANIFESTS=, DATABASE_URL=)
+	@mkdir -p target
 	cargo run --locked -- run --manifests $(MANIFESTS) --database-url $(DATABASE_URL)
 
 test: tools ## all tests; sets up what they need the first time (ARGS= goes to the test binary)

@@ -13,8 +13,7 @@ pub fn truncate(text: &str, limit: usize) -> String {
     format!("{}{ELLIPSIS}", &text[..end])
 }
 
-/// Replaces control characters by spaces, so that a hostile name can't drive the terminal that shows it
-/// (`specs/threats.md`, terminal codes).
+/// Replaces control characters by spaces, so that a hostile name can't drive the terminal that shows it.
 #[must_use]
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()

@@ -1,6 +1,6 @@
 //! The way to the API server.
 
-use std::{error::Error as _, fmt, fs, path::Path};
+use std::{error::Error as _, fmt, fs, path::Path, time::Duration};
 
 use kube::{
     Client, Config,
@@ -12,6 +12,8 @@ use super::{Failure, flags::ClusterFlags, requests::Requests};
 
 /// Where a pod finds the namespace that it runs in.
 const POD_NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+/// The longest silence of the API server in an answer. The watches end after 290 s, at the server's word.
+const SILENCE: Duration = Duration::from_secs(300);
 /// The namespace that Kubeapps' programs take for their own when nothing says another.
 const DEFAULT_NAMESPACE: &str = "kubeapps";
 
@@ -23,6 +25,8 @@ pub async fn client(flags: &ClusterFlags, requests: &Requests) -> Result<Client,
     let mut config = config(flags).await?;
     // The queue tries again by itself, and tells; a client that does so silently only holds a worker.
     config.default_retry = false;
+    // A list that is never answered would end the watch for good. A watch that is silent ends by itself before.
+    config.read_timeout = Some(SILENCE);
     let user_agent = concat!("portolan/", env!("CARGO_PKG_VERSION"));
     config.headers.push((
         axum::http::header::USER_AGENT,

@@ -26,7 +26,7 @@ mod sync;
 mod unused;
 mod values;
 
-use std::{ffi::OsString, future::Future, process::ExitCode};
+use std::{ffi::OsString, future::Future, process::ExitCode, time::Duration};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
@@ -152,11 +152,14 @@ impl Command {
 }
 
 fn block_on(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
-    tokio::runtime::Builder::new_multi_thread()
+    let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::failed(format!("can't start the runtime: {error}")))?
-        .block_on(command)
+        .map_err(|error| Failure::failed(format!("can't start the runtime: {error}")))?;
+    let result = runtime.block_on(command);
+    // A file on a server that is gone, or a name that is being looked up, can't be cancelled and is not waited for.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    result
 }
 
 #[cfg(test)]

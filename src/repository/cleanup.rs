@@ -1,6 +1,7 @@
 //! Cleaning up after repositories that are gone, or are being deleted: the same work, reached from the finalizer, from a
 //! deletion event, and from the comparison of the catalogue with a complete list.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -30,6 +31,7 @@ impl Reconciler {
         }
         self.remove(name).await.map_err(|error| transient(&error))?;
         self.removals.withdraw(name);
+        self.told.forget(name);
         Ok(Outcome::Done)
     }
 
@@ -49,19 +51,20 @@ impl Reconciler {
                 "the charts could not be removed, so the object waits: {error}. To let it go without, set the annotation {}: \"true\"",
                 api::SKIP_CLEANUP
             );
-            self.origin
-                .publish(
-                    meta,
-                    News {
-                        warning: true,
-                        reason: "CleanupFailed",
-                        note,
-                    },
-                )
-                .await;
+            self.tell_once(
+                name,
+                meta,
+                News {
+                    warning: true,
+                    reason: "CleanupFailed",
+                    note,
+                },
+            )
+            .await;
             return Err(transient(&error));
         }
         self.origin.remove_finalizer(meta).await.or_else(gone_is_done)?;
+        self.told.forget(name);
         Ok(Outcome::Done)
     }
 
@@ -94,25 +97,35 @@ impl Reconciler {
             now: Timestamp::now(),
         };
         let status = status::build(&facts, None);
+        let news = News {
+            warning: true,
+            reason: "InvalidObject",
+            note: message.clone(),
+        };
+        self.tell_once(name, meta, news).await;
         let fingerprint = status::fingerprint(&status);
-        if !self.written.is(name, fingerprint) {
-            let news = News {
-                warning: true,
-                reason: "InvalidObject",
-                note: message.clone(),
-            };
-            self.origin.publish(meta, news).await;
-            if self
+        if !self.written.is(name, fingerprint)
+            && self
                 .origin
                 .has_status()
                 .await
                 .or_else(|error| gone_is_done(error).map(|()| false))?
-            {
-                self.origin.write_status(meta, &status).await.or_else(gone_is_done)?;
-            }
+        {
+            self.origin.write_status(meta, &status).await.or_else(gone_is_done)?;
             self.written.note(name.clone(), fingerprint);
         }
         Err(Failure::Terminal { message })
+    }
+
+    /// Publishes an event unless the last one of this object had the same reason: what is only tried again is no news.
+    async fn tell_once(&self, name: &ObjectName, meta: &ObjectMeta, news: News) {
+        let mut hasher = DefaultHasher::new();
+        (news.reason, meta.generation).hash(&mut hasher);
+        let fingerprint = hasher.finish();
+        if !self.told.is(name, fingerprint) {
+            self.origin.publish(meta, news).await;
+            self.told.note(name.clone(), fingerprint);
+        }
     }
 
     async fn remove(&self, name: &ObjectName) -> Result<(), catalog::Error> {

@@ -34,7 +34,7 @@ pub struct Collector {
     pub origin: String,
     /// The one namespace that is watched, or nothing for all.
     pub namespace: Option<String>,
-    /// Whether the next removals go on however many they are; used up by the first that need it.
+    /// Whether the removals that the first comparison finds go on however many they are.
     pub confirmed: AtomicBool,
 }
 
@@ -65,22 +65,17 @@ impl Collector {
         let records = self.catalog.records().await?;
         let declared: BTreeSet<_> = self.store.names().into_iter().collect();
         let is_watched = |namespace: &str| self.namespace.as_deref().is_none_or(|watched| watched == namespace);
-        let find = |confirmed| difference(&records, &declared, &self.origin, is_watched, confirmed);
-        let gone = match find(false) {
+        // Used up by the first comparison, whatever it finds: weeks later nobody remembers having confirmed anything.
+        let confirmed = self.confirmed.swap(false, Ordering::AcqRel);
+        let gone = match difference(&records, &declared, &self.origin, is_watched, confirmed) {
             Difference::Remove(gone) => gone,
             Difference::Held { missing, of } => {
-                if !self.confirmed.swap(false, Ordering::AcqRel) {
-                    self.metrics.removals_held(missing);
-                    tracing::error!(
-                        "{missing} of {of} repositories are no longer declared, too many at once to be believed, so their \
-                         charts are kept; if that is meant, start once with --confirm-removals"
-                    );
-                    return Ok(());
-                }
-                match find(true) {
-                    Difference::Remove(gone) => gone,
-                    Difference::Held { .. } => Vec::new(),
-                }
+                self.metrics.removals_held(missing);
+                tracing::error!(
+                    "{missing} of {of} repositories are no longer declared, too many at once to be believed, so their charts \
+                     are kept; if that is meant, start once with --confirm-removals"
+                );
+                return Ok(());
             }
         };
         self.metrics.removals_held(0);

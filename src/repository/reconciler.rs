@@ -16,6 +16,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::activity::Activity;
@@ -58,10 +59,14 @@ pub struct Reconciler {
     pub activity: Activity,
     /// What may be removed.
     pub removals: Removals,
+    /// Told when the catalogue is to be compared with the declarations.
+    pub listed: Arc<Notify>,
     /// The figures.
     pub metrics: Metrics,
     /// What was written last of each status.
     pub written: Written,
+    /// What was told last by an event of objects that can't be helped, so that a retry is no news.
+    pub told: Written,
     /// Cancelled when the process is to end: what is still queued is then left for the next start.
     pub stopping: CancellationToken,
 }
@@ -128,6 +133,8 @@ impl Reconciler {
     }
 
     async fn declared(&self, name: &ObjectName, object: &AppRepository, forced: bool) -> Result<Outcome, Failure> {
+        self.removals.withdraw(name);
+        self.told.forget(name);
         let declaration = Declaration::of(object, &self.defaults, self.origin.is_folder());
         match self.origin.add_finalizer(&object.metadata).await {
             Ok(()) => {}
@@ -195,8 +202,7 @@ impl Reconciler {
     async fn attempt(&self, name: &ObjectName, object: &AppRepository, attempt: Attempt) -> Result<Outcome, Failure> {
         let declaration = attempt.declaration.clone();
         let previous = attempt.previous.clone();
-        let shown = object.status.as_ref().and_then(|status| status.observed_generation);
-        if previous.is_none() || shown != declaration.generation {
+        if is_worth_announcing(object, &declaration, previous.is_some()) {
             let told = self
                 .write_status(object, &declaration, previous.as_ref(), None, Phase::Syncing)
                 .await;
@@ -209,6 +215,10 @@ impl Reconciler {
         let timer = self.metrics.start();
         let finished = self.executor.attempt(attempt, running.token().clone()).await;
         drop(running);
+        if self.store.get(name).is_none() {
+            // It has gone meanwhile, and may have been looked for in the catalogue before its rows were there.
+            self.listed.notify_one();
+        }
         let Finished { record, verdict } = match finished {
             Ok(finished) => finished,
             // Whatever cancelled it has put the key back into the queue, or has the catalogue compared with a new list.
@@ -385,6 +395,19 @@ pub(super) fn gone_is_done(error: OriginError) -> Result<(), Failure> {
             at_most: Duration::MAX,
         }),
     }
+}
+
+/// Whether it is to be said that a sync begins: of a repository that was never synced, and of a spec that nothing was said of
+/// yet. Where nothing can be remembered because the database fails, each retry would be a first; it is said just once.
+fn is_worth_announcing(object: &AppRepository, declaration: &Declaration, is_known: bool) -> bool {
+    let Some(status) = &object.status else { return true };
+    let has_failed = || {
+        status
+            .conditions
+            .iter()
+            .any(|c| c.type_ == status::READY && c.status == "False")
+    };
+    status.observed_generation != declaration.generation || (!is_known && !has_failed())
 }
 
 /// Has the attempt repeated after its `failures`, counted in the database: the queue's own count would mix in the conflicts with

@@ -179,8 +179,10 @@ impl Assembly {
             defaults,
             activity: activity.clone(),
             removals,
+            listed: Arc::clone(&listed),
             metrics: metrics.repository,
             written: Written::default(),
+            told: Written::default(),
             stopping,
         });
         let (informer, problems) = follow(source, scope, store.clone(), trigger);

@@ -31,6 +31,9 @@ use crate::{
     server::{self, Check, ProcessMetrics, Server},
 };
 
+/// How long connections to the database get to be closed in order.
+const CLOSE_DEADLINE: Duration = Duration::from_secs(5);
+
 /// Runs until `shutdown`.
 pub(super) async fn run(run: &Run, shutdown: CancellationToken) -> Result<(), Failure> {
     let mut registry = Registry::default();
@@ -73,10 +76,13 @@ async fn work(run: &Run, metrics: Metrics, health: &Health, shutdown: &Cancellat
         _ = parts.join_next() => Err(Failure::failed("a part of the process has ended unexpectedly; the log tells which")),
         _ = &mut controller => Err(Failure::failed("the workers have ended unexpectedly; the log tells why")),
     };
+    // However it came to the end: nothing new is begun, and readiness says so.
+    shutdown.cancel();
     parts.shutdown().await;
     queue.shut_down();
     let drained = drain(controller, run.drain_timeout).await;
-    catalog.close().await;
+    // A database that is cut off may never answer, and has nothing to lose: what is not committed is rolled back.
+    let _ = timeout(CLOSE_DEADLINE, catalog.close()).await;
     drop(assembly.lock);
     outcome.and(drained)
 }

@@ -101,12 +101,16 @@ struct Decoded {
 
 impl Run<'_> {
     async fn run(self) -> Result<Finished, AttemptError> {
-        let found = tokio::select! {
-            biased;
-            () = self.cancel.cancelled() => return Err(AttemptError::Cancelled),
-            found = self.look() => found?,
-        };
-        match found {
+        let cancel = self.cancel.clone();
+        // What is dropped on the way has written nothing: a transaction under way is rolled back.
+        cancel
+            .run_until_cancelled_owned(self.finish())
+            .await
+            .unwrap_or(Err(AttemptError::Cancelled))
+    }
+
+    async fn finish(self) -> Result<Finished, AttemptError> {
+        match self.look().await? {
             Found::Unchanged(validators) => self.save_unchanged(validators).await,
             Found::StillRefused(refused) | Found::Refused(refused) => {
                 let failed = Failed {

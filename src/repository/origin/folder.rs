@@ -1,11 +1,11 @@
 //! A folder of manifests as the origin of declarations.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use kube::api::ObjectMeta;
-use sha2::{Digest, Sha256};
 
 use super::News;
+use crate::informer::manifests::folder_id;
 use crate::text::printable;
 
 /// A folder of manifests.
@@ -19,12 +19,7 @@ impl Folder {
     /// # Errors
     /// There is no such folder, or it can't be read.
     pub fn new(path: &Path) -> std::io::Result<Self> {
-        let path: PathBuf = path.canonicalize()?;
-        let digest = Sha256::digest(path.as_os_str().as_encoded_bytes());
-        let hex: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-        Ok(Self {
-            id: format!("folder-{hex}"),
-        })
+        Ok(Self { id: folder_id(path)? })
     }
 
     pub(super) fn id(&self) -> &str {
