@@ -7,12 +7,10 @@
 
 use std::{
     collections::HashMap,
-    path::PathBuf,
     sync::{Arc, atomic::AtomicBool},
 };
 
 use futures::{FutureExt, TryFutureExt, future::BoxFuture};
-use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -21,6 +19,7 @@ use super::{
     Run,
     catalogue::{self, Opened},
     patience::Patience,
+    source::Source,
 };
 use crate::{
     api::AppRepository,
@@ -77,14 +76,6 @@ impl Metrics {
     }
 }
 
-/// Where declarations come from.
-pub(super) enum Source {
-    /// The API server of a cluster.
-    Cluster(Client),
-    /// A folder of manifests.
-    Folder(PathBuf),
-}
-
 /// The parts, ready to be started.
 pub(super) struct Assembly {
     /// The declarations.
@@ -128,7 +119,7 @@ impl Assembly {
     ) -> Result<Self, Failure> {
         let defaults = defaults(run)?;
         let fetcher = fetching::fetcher(&run.fetch)?;
-        let source = source(run, &metrics.requests).await?;
+        let source = Source::of(run, &metrics.requests).await?;
         let Opened {
             catalog,
             lock,
@@ -227,13 +218,6 @@ fn defaults(run: &Run) -> Result<Defaults, Failure> {
         min_interval: run.min_interval,
         index_max_bytes: run.fetch.index_max_bytes,
     })
-}
-
-async fn source(run: &Run, requests: &Requests) -> Result<Source, Failure> {
-    match &run.manifests {
-        Some(folder) => Ok(Source::Folder(folder.clone())),
-        None => Ok(Source::Cluster(cluster::client(&run.cluster, requests).await?)),
-    }
 }
 
 async fn origin(run: &Run, source: &Source, patience: Patience) -> Result<(Origin, FileAccess), Failure> {

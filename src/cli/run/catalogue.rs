@@ -4,7 +4,7 @@ use futures::TryFutureExt;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 
-use super::{Run, assembly::Source, patience::Patience};
+use super::{Run, patience::Patience, source::Source};
 use crate::{
     catalog::{Catalog, Error, Password, lock::SqliteLock},
     cli::{

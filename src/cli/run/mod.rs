@@ -5,6 +5,7 @@ mod catalogue;
 mod once;
 mod patience;
 mod service;
+mod source;
 
 use std::{num::NonZeroU32, path::PathBuf, time::Duration};
 
