@@ -1,6 +1,7 @@
 //! Tests of the decoder as a whole; what concerns one file stands in that file.
 
 mod bounds;
+mod document;
 mod fuzz;
 mod real;
 mod rules;
