@@ -15,7 +15,7 @@ mod status;
 
 pub use app_repository::{AppRepository, AppRepositorySpec, Auth, AuthCustomCa, AuthHeader, FilterRule, SecretKeyRef};
 pub use crd::{crds, crds_yaml};
-pub use status::{AppRepositoryStatus, LastSync, SkippedEntry};
+pub use status::{AppRepositoryStatus, Files, LastSync, SkippedEntry};
 
 /// The finalizer that stands on every AppRepository, ours and Kubeapps': its charts go before the object goes.
 pub const FINALIZER: &str = "apprepositories.kubeapps.com/apprepo-cleanup-finalizer";

@@ -60,6 +60,14 @@ pub struct AppRepositoryStatus {
     )]
     pub suspended: Option<bool>,
 
+    /// How far the files of the charts' versions (README, values, schema) are imported; absent where none are.
+    #[serde(
+        default,
+        deserialize_with = "lenient::or_default",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub files: Option<Files>,
+
     /// What the last sync that succeeded found and did.
     #[serde(
         default,
@@ -67,6 +75,21 @@ pub struct AppRepositoryStatus {
         skip_serializing_if = "Option::is_none"
     )]
     pub last_sync: Option<LastSync>,
+}
+
+/// How far the import of files is. Numbers are of chart versions.
+#[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Files {
+    /// Versions whose files are in the catalogue.
+    pub imported: i64,
+    /// Versions whose files are wanted.
+    pub total: i64,
+    /// Versions whose archives could not be had; they are tried again, less and less often.
+    pub failed: i64,
+    /// The first of those, with the reasons.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<SkippedEntry>,
 }
 
 /// What a sync found and did. Numbers are of charts where nothing else is said.
@@ -85,6 +108,10 @@ pub struct LastSync {
     pub versions: i64,
     /// Charts left out because their newest version is deprecated.
     pub deprecated: i64,
+    /// Charts left out by the filter.
+    pub filtered: i64,
+    /// Versions in the catalogue although they have left the repository, for as long as they are kept.
+    pub kept: i64,
     /// Versions that stand more than once in their chart, each further one counted.
     pub duplicates: i64,
     /// Charts that were new.

@@ -1,7 +1,45 @@
 //! The way to chart repositories.
 
-use super::{Failure, flags::FetchFlags};
-use crate::source::fetch::{Fetcher, Limits, Settings};
+use super::{
+    Failure,
+    flags::{ContentFlags, FetchFlags},
+};
+use crate::{
+    catalog::Catalog,
+    filter,
+    repository::{access::Keys, in_process::Tools, locate::FileAccess},
+    source::{
+        fetch::{Fetcher, Limits, Settings},
+        index::DecodeLimits,
+    },
+};
+
+/// What syncs work with, by the flags.
+///
+/// # Errors
+/// As [`fetcher`].
+pub fn tools(
+    fetch: &FetchFlags,
+    content: &ContentFlags,
+    catalog: Catalog,
+    keys: Keys,
+    files: FileAccess,
+    origin: String,
+) -> Result<Tools, Failure> {
+    Ok(Tools {
+        catalog,
+        fetcher: fetcher(fetch)?,
+        keys,
+        fetch_limits: limits(fetch),
+        decode_limits: DecodeLimits::default(),
+        filter_limits: filter::Limits::default(),
+        check_digests: content.oci_check_digests,
+        keep_removed: content.keep_removed_versions,
+        spool_dir: fetch.spool_dir.clone(),
+        files,
+        origin,
+    })
+}
 
 /// The one HTTP client, by the flags.
 ///
@@ -19,6 +57,7 @@ pub fn fetcher(flags: &FetchFlags) -> Result<Fetcher, Failure> {
         requests_per_second: flags.host_requests_per_second,
         burst: flags.host_burst,
         requests_at_once: usize::try_from(flags.host_requests_at_once.get()).unwrap_or(usize::MAX),
+        allow_private_networks: flags.allow_private_networks,
         ..Settings::default()
     };
     Fetcher::new(settings).map_err(|error| Failure::failed(format!("can't make an HTTP client: {error}")))

@@ -5,7 +5,11 @@ use std::{ffi::OsString, num::NonZeroU32, path::PathBuf, time::Duration};
 use clap::Args;
 
 use super::values::{Sensitive, boolean, bytes, positive_duration};
-use crate::source::fetch;
+use crate::{
+    catalog::FilesMode,
+    repository::files,
+    source::{archive, fetch, icon},
+};
 
 /// Which database holds the catalogue.
 #[derive(Args, Clone, Debug)]
@@ -81,6 +85,11 @@ pub struct FetchFlags {
     /// How many requests one host gets at the same time
     #[arg(long, env = "PORTOLAN_HOST_REQUESTS_AT_ONCE", value_name = "N", default_value = "8")]
     pub host_requests_at_once: NonZeroU32,
+    /// Whether servers at loopback and private addresses may be reached, where repositories of a cluster are. Addresses of the link and
+    /// of cloud metadata services never are
+    #[arg(long, env = "PORTOLAN_ALLOW_PRIVATE_NETWORKS", value_name = "BOOL", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", default_value_t = true, action = clap::ArgAction::Set, value_parser = boolean)]
+    pub allow_private_networks: bool,
     /// The folder for temporary files, into which goes what is too large for memory; the system's own without it
     #[arg(long, env = "PORTOLAN_SPOOL_DIR", value_name = "DIR")]
     pub spool_dir: Option<PathBuf>,
@@ -99,6 +108,82 @@ impl FetchFlags {
             .filter(|c| (' '..='~').contains(c))
             .collect();
         fetch::user_agent(comment.trim())
+    }
+}
+
+/// What of a repository is taken into the catalogue beside its charts.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Content")]
+pub struct ContentFlags {
+    /// Of which versions the files (README, values, schema) are imported, for which their archives are downloaded. Kubeapps shows no
+    /// details of a version without
+    #[arg(
+        long,
+        env = "PORTOLAN_CHART_FILES",
+        value_name = "WHICH",
+        value_enum,
+        default_value_t
+    )]
+    pub chart_files: ChartFiles,
+    /// The largest chart archive that is read, in bytes. Unpacked it may have ten times as much
+    #[arg(long, env = "PORTOLAN_ARCHIVE_MAX_BYTES", value_name = "BYTES", default_value = "20Mi", value_parser = bytes)]
+    pub archive_max_bytes: u64,
+    /// Import icons into the catalogue, as PNG of 160 pixels. Kubeapps of today shows icons from where they are
+    #[arg(long, env = "PORTOLAN_ICONS", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          default_value_t = false, action = clap::ArgAction::Set, value_parser = boolean)]
+    pub icons: bool,
+    /// How long versions are kept that have left their repository, so that what is installed of them can still be managed; not at
+    /// all without it
+    #[arg(long, env = "PORTOLAN_KEEP_REMOVED_VERSIONS", value_name = "DURATION", value_parser = positive_duration)]
+    pub keep_removed_versions: Option<Duration>,
+    /// How often the tags of an OCI repository are asked whether they were published anew with other content, which the list of tags
+    /// does not tell. A resync by hand asks at once
+    #[arg(long, env = "PORTOLAN_OCI_CHECK_DIGESTS", value_name = "DURATION", default_value = "24h", value_parser = positive_duration)]
+    pub oci_check_digests: Duration,
+}
+
+/// Of which versions the files are imported.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ChartFiles {
+    /// Of all versions.
+    #[default]
+    All,
+    /// Of the newest version of each chart.
+    Latest,
+    /// Of none.
+    None,
+}
+
+impl From<ChartFiles> for FilesMode {
+    fn from(which: ChartFiles) -> Self {
+        match which {
+            ChartFiles::All => Self::All,
+            ChartFiles::Latest => Self::Latest,
+            ChartFiles::None => Self::None,
+        }
+    }
+}
+
+impl ContentFlags {
+    /// What is imported.
+    #[must_use]
+    pub fn settings(&self) -> files::Settings {
+        files::Settings {
+            mode: self.chart_files.into(),
+            icons: self.icons,
+            archive: archive::Limits {
+                packed_bytes: self.archive_max_bytes,
+                unpacked_bytes: self.archive_max_bytes.saturating_mul(10),
+                ..archive::Limits::default()
+            },
+            icon: icon::Limits::default(),
+        }
+    }
+
+    /// Whether anything is imported.
+    #[must_use]
+    pub fn imports(&self) -> bool {
+        self.icons || self.chart_files != ChartFiles::None
     }
 }
 

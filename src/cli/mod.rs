@@ -10,6 +10,7 @@ mod database;
 mod delete;
 mod fetching;
 mod flags;
+mod given;
 mod invalidate_cache;
 mod logging;
 mod obsolete;

@@ -1,6 +1,6 @@
 //! `portolan sync`: one repository, once.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args};
 use jiff::Timestamp;
@@ -9,7 +9,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Failure, database, fetching,
-    flags::{DatabaseFlags, FetchFlags, LogFlags},
+    flags::{ContentFlags, DatabaseFlags, FetchFlags, LogFlags},
+    given,
     obsolete::ObsoleteFlags,
     output, shutdown,
     values::{CommaSeparated, boolean},
@@ -18,20 +19,19 @@ use crate::{
     catalog::{Catalog, Record, RepositoryName},
     repository::{
         decide::{Decision, Mode, decide},
-        declaration::{Declaration, Defaults, Kind, Requests},
-        execute::{Attempt, Execute, Verdict},
-        in_process::{InProcess, Tools},
+        access::Keys,
+        declaration::{Declaration, Defaults, Kind, OneShot, Reach, Requests},
+        execute::{Attempt, AttemptError, Execute, Finished, Verdict},
+        files::{Importer, Turn, Worklist},
+        in_process::InProcess,
         locate::FileAccess,
         metrics::Metrics,
         origin::ONE_SHOT,
     },
     schedule,
-    source::index::DecodeLimits,
     text::printable,
 };
 
-/// What Kubeapps' controller hands to its syncer when a repository needs credentials.
-const SECRETS: [&str; 2] = ["AUTHORIZATION_HEADER", "DOCKER_CONFIG_JSON"];
 /// A declaration has a schedule; that of a one-shot sync is never asked.
 const CRONTAB: &str = "@daily";
 
@@ -64,20 +64,21 @@ pub struct OneShotFlags {
     pub obsolete: ObsoleteFlags,
 }
 
-/// Sync one Helm repository into the catalogue, once.
+/// Sync one repository into the catalogue, once: its charts, and then their files.
 ///
-/// Takes the arguments and the environment (DB_PASSWORD) of Kubeapps' asset-syncer. With SQLite it can't run beside `portolan run`,
+/// Takes the arguments and the environment of Kubeapps' asset-syncer: DB_PASSWORD, and the credentials of the repository in
+/// AUTHORIZATION_HEADER or DOCKER_CONFIG_JSON. With SQLite it can't run beside `portolan run`,
 /// with Postgres it can.
 #[derive(Args, Debug)]
 pub struct Sync {
     /// The name of the repository
     pub name: String,
-    /// Where it is: http(s)://…
+    /// Where it is: http(s)://… or, of type oci, oci://… as well
     pub url: String,
-    /// Its type: helm
+    /// Its type: helm, or oci
     #[arg(value_name = "TYPE")]
     pub kind: String,
-    /// The OCI repositories below the URL, separated by commas. OCI is not supported yet
+    /// The OCI repositories below the URL, separated by commas; those that the registry lists, without it
     #[arg(
         long,
         env = "PORTOLAN_OCI_REPOSITORIES",
@@ -93,7 +94,7 @@ pub struct Sync {
         help_heading = "Repository"
     )]
     pub allow_shrink: Option<String>,
-    /// Only charts that this jq filter keeps, as JSON {"jq": "…", "variables": {…}}. Not supported yet: a filter is refused rather than ignored
+    /// Only charts that this jq filter keeps, as JSON {"jq": "…", "variables": {"$name": "…"}}
     #[arg(
         long,
         env = "PORTOLAN_FILTER_RULES",
@@ -102,14 +103,20 @@ pub struct Sync {
         help_heading = "Repository"
     )]
     pub filter_rules: String,
-    /// Send credentials to other hosts too. Credentials are not supported yet
+    /// Send the credentials to other hosts too, where archives and icons may lie
     #[arg(long, env = "PORTOLAN_PASS_CREDENTIALS", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
           default_value_t = false, action = ArgAction::Set, value_parser = boolean, help_heading = "Repository")]
     pub pass_credentials: bool,
-    /// Trust any certificate. Not supported yet: certificates are verified, and one that is not trusted fails the sync
+    /// Trust any certificate
     #[arg(long, env = "PORTOLAN_TLS_INSECURE_SKIP_VERIFY", value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_missing_value = "true", default_value_t = false, action = ArgAction::Set, value_parser = boolean, help_heading = "Repository")]
     pub tls_insecure_skip_verify: bool,
+    /// Certificates in PEM of authorities that are trusted beside the system's. Without it the file that Kubeapps' controller mounts, if
+    /// it is there: /usr/local/share/ca-certificates/ca.crt
+    #[arg(long, env = "PORTOLAN_CA_FILE", value_name = "FILE", help_heading = "Repository")]
+    pub ca_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub content: ContentFlags,
     #[command(flatten)]
     pub one_shot: OneShotFlags,
     #[command(flatten)]
@@ -119,10 +126,6 @@ pub struct Sync {
 impl Sync {
     pub(super) async fn execute(self) -> Result<(), Failure> {
         self.one_shot.obsolete.warn();
-        let secrets = SECRETS
-            .into_iter()
-            .find(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()));
-        self.refuse_unsupported(secrets)?;
         let shutdown = shutdown::on_signal()?;
         let (catalog, _lock) = database::open_to_write(&self.one_shot.database).await?;
         // What is dropped on the way has written nothing: a transaction under way is rolled back.
@@ -133,27 +136,6 @@ impl Sync {
                 "ended by a signal before the repository was synced; nothing was written",
             ))
         })
-    }
-
-    /// What can't be honoured yet is refused before anything is touched: to ignore it would publish what was meant to be hidden, or fail
-    /// in ways that are hard to tell.
-    fn refuse_unsupported(&self, secret: Option<&str>) -> Result<(), Failure> {
-        let what = if self.kind != Kind::Helm.as_str() {
-            format!("type {} (only helm is)", self.kind)
-        } else if !self.filter_rules.trim().is_empty() {
-            "--filter-rules".to_owned()
-        } else if let Some(secret) = secret {
-            format!("a repository with credentials ({secret})")
-        } else {
-            if self.tls_insecure_skip_verify {
-                tracing::warn!("--tls-insecure-skip-verify is not supported yet: the certificate is verified");
-            }
-            return Ok(());
-        };
-        Err(Failure::failed(format!(
-            "{what} is not supported yet; the charts of {} stay as they are",
-            self.name
-        )))
     }
 
     async fn sync(&self, catalog: &Catalog) -> Result<(), Failure> {
@@ -168,7 +150,7 @@ impl Sync {
             min_interval: Duration::ZERO,
             index_max_bytes: fetching::limits(&self.fetch).max_bytes,
         };
-        let mut declaration = Declaration::one_shot(name, &self.url, Kind::Helm, self.allow_shrink.clone(), &defaults);
+        let mut declaration = Declaration::one_shot(name, self.given()?, &defaults);
         let (previous, origin) = match record {
             Some(record) if record.url == declaration.url && record.kind == declaration.kind.as_str() => {
                 speak_for(&mut declaration, &record);
@@ -192,20 +174,22 @@ impl Sync {
         };
         let expected_uid = previous.as_ref().map(|record| record.uid.clone());
         let attempt = Attempt {
-            declaration,
+            declaration: declaration.clone(),
             previous,
             expected_uid,
             mode,
             started: now,
         };
-        let executor = InProcess::new(
-            self.tools(catalog, origin)?,
-            Metrics::register(&mut Registry::default()),
-        );
-        let finished = executor
-            .attempt(attempt, CancellationToken::new())
-            .await
-            .map_err(|error| failed(&error))?;
+        let keys = Keys::Given(given::credentials(self.ca_file.as_deref())?);
+        let tools = fetching::tools(&self.fetch, &self.content, catalog.clone(), keys, FileAccess::Never, origin)?;
+        let executor = InProcess::new(tools.clone(), Metrics::register(&mut Registry::default()));
+        let finished = attempts(&executor, attempt).await.map_err(|error| failed(&error))?;
+        if finished.record.last_success.is_some() {
+            let importer = Importer::new(tools, self.content.settings());
+            let mut worklist = Worklist::default();
+            let uid = &finished.record.uid;
+            while importer.turn(&declaration, uid, &mut worklist).await.map_err(|error| failed(&error))? == Turn::More {}
+        }
         match finished.verdict {
             Verdict::NotModified => output::print(&format!(
                 "{}: not modified. {}\n",
@@ -227,16 +211,37 @@ impl Sync {
         }
     }
 
-    fn tools(&self, catalog: &Catalog, origin: String) -> Result<Tools, Failure> {
-        Ok(Tools {
-            catalog: catalog.clone(),
-            fetcher: fetching::fetcher(&self.fetch)?,
-            fetch_limits: fetching::limits(&self.fetch),
-            decode_limits: DecodeLimits::default(),
-            spool_dir: self.fetch.spool_dir.clone(),
-            files: FileAccess::Never,
-            origin,
+    /// What the arguments say of the repository.
+    fn given(&self) -> Result<OneShot, Failure> {
+        Ok(OneShot {
+            url: self.url.clone(),
+            kind: if self.kind == Kind::Helm.as_str() { Kind::Helm } else { Kind::Oci },
+            oci_repositories: (self.oci_repositories.iter())
+                .flat_map(|names| names.0.iter().cloned())
+                .filter(|name| !name.is_empty())
+                .collect(),
+            filter: given::filter(&self.filter_rules)?,
+            reach: Reach {
+                insecure: self.tls_insecure_skip_verify,
+                pass_credentials: self.pass_credentials,
+                ..Reach::default()
+            },
+            allow_shrink: self.allow_shrink.clone(),
         })
+    }
+}
+
+/// Attempts until nothing is left of what one can't take.
+async fn attempts(executor: &InProcess, mut attempt: Attempt) -> Result<Finished, AttemptError> {
+    loop {
+        let finished = executor.attempt(attempt.clone(), CancellationToken::new()).await?;
+        let Verdict::Synced { is_complete: false, .. } = finished.verdict else {
+            return Ok(finished);
+        };
+        attempt.expected_uid = Some(finished.record.uid.clone());
+        // The record as it is stored counts its writes.
+        attempt.previous = executor.record(&attempt.declaration.name).await?;
+        attempt.mode = Mode::Conditional;
     }
 }
 
@@ -266,50 +271,7 @@ fn speak_for(declaration: &mut Declaration, record: &Record) {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Parser)]
-    struct Test {
-        #[command(flatten)]
-        sync: Sync,
-    }
-
-    fn refusal(arguments: &[&str], secret: Option<&str>) -> Option<Failure> {
-        let arguments = ["test"].iter().chain(arguments);
-        Test::try_parse_from(arguments)
-            .unwrap()
-            .sync
-            .refuse_unsupported(secret)
-            .err()
-    }
-
-    #[test]
-    fn what_is_not_supported_yet_is_refused_and_named() {
-        let helm = ["bitnami", "https://charts.example", "helm"];
-        for (arguments, secret, named) in [
-            (&["bitnami", "oci://charts.example", "oci"][..], None, "type oci"),
-            (
-                &[&helm[..], &["--filter-rules={\"jq\":\".name\"}"]].concat(),
-                None,
-                "--filter-rules",
-            ),
-            (
-                &[&helm[..], &["--pass-credentials"]].concat(),
-                Some("DOCKER_CONFIG_JSON"),
-                "DOCKER_CONFIG_JSON",
-            ),
-        ] {
-            let refused = refusal(arguments, secret).unwrap();
-            assert_eq!(refused.exit_code(), 1);
-            assert!(
-                refused.to_string().contains(named) && refused.to_string().contains("not supported yet"),
-                "{refused}"
-            );
-        }
-        assert_eq!(refusal(&helm, None), None);
-    }
 
     #[test]
     fn a_sync_by_hand_leaves_a_declared_repository_whose_it_is() {
@@ -324,13 +286,11 @@ mod tests {
             min_interval: Duration::ZERO,
             index_max_bytes: 1,
         };
-        let mut declaration = Declaration::one_shot(
-            record.name.clone(),
-            "https://charts.example",
-            Kind::Helm,
-            None,
-            &defaults,
-        );
+        let given = OneShot {
+            url: "https://charts.example".to_owned(),
+            ..OneShot::default()
+        };
+        let mut declaration = Declaration::one_shot(record.name.clone(), given, &defaults);
         speak_for(&mut declaration, &record);
         assert_eq!(
             (

@@ -32,12 +32,15 @@ use crate::queue::{Backoff, Item, Priority};
 pub enum Kind {
     /// An AppRepository of `kubeapps.com`.
     Repository,
+    /// The chart files of an AppRepository.
+    ChartFiles,
 }
 
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Repository => "AppRepository",
+            Self::ChartFiles => "ChartFiles",
         })
     }
 }

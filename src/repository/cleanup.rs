@@ -9,7 +9,7 @@ use kube::api::ObjectMeta;
 
 use super::origin::News;
 use super::reconciler::{Reconciler, gone_is_done};
-use super::status::{self, Facts, Phase};
+use super::status::{self, Facts, Imported, Phase};
 use crate::api;
 use crate::catalog::{self, RepositoryName, State};
 use crate::controller::{Failure, Outcome};
@@ -94,6 +94,7 @@ impl Reconciler {
             record: record.as_ref(),
             unrecorded: Some(&state),
             phase: Phase::Settled,
+            files: Imported::None,
             now: Timestamp::now(),
         };
         let status = status::build(&facts, None);
@@ -141,6 +142,9 @@ impl Reconciler {
             schedule.remove(name);
         }
         self.metrics.forget(name);
+        if let Some(files) = &self.files {
+            files.forget(name);
+        }
         self.written.forget(name);
     }
 }

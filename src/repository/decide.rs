@@ -4,7 +4,7 @@
 
 use jiff::Timestamp;
 
-use super::declaration::Declaration;
+use super::declaration::{Declaration, Kind};
 use crate::catalog::{Handled, Record};
 
 /// Whether what the server and the last sync say of "unchanged" is believed.
@@ -35,8 +35,6 @@ pub enum Identity {
 pub enum Decision {
     /// Syncs are held by the user.
     Suspended,
-    /// Something is declared that can't be honoured yet; the charts stay as they are.
-    Unsupported(&'static str),
     /// All is as it should be until the next tick.
     Rest,
     /// Bring the catalogue in step.
@@ -60,16 +58,13 @@ pub fn decide(declaration: &Declaration, record: Option<&Record>, now: Timestamp
     if declaration.suspended {
         return Decision::Suspended;
     }
-    if let Some(what) = declaration.unsupported {
-        return Decision::Unsupported(what);
-    }
     let Some(record) = record else {
         return Decision::Sync(Mode::Complete);
     };
     if needs_comparison(declaration, record) {
         return Decision::Sync(Mode::Complete);
     }
-    if is_due(declaration, record, now) {
+    if is_due(declaration, record, now) || is_cut_short(declaration, record) {
         Decision::Sync(Mode::Conditional)
     } else {
         Decision::Rest
@@ -97,6 +92,11 @@ fn needs_comparison(declaration: &Declaration, record: &Record) -> bool {
                 || (record.last_success.is_some() && !are_as_left(record))
         }
     }
+}
+
+/// Whether the last sync has left some of a registry's tags for the next.
+fn is_cut_short(declaration: &Declaration, record: &Record) -> bool {
+    declaration.kind == Kind::Oci && record.state.ready == Some(true) && record.index_digest.is_empty()
 }
 
 /// Whether the rows are as our last success has left them. They are not when another writer, a restore, or somebody who has
@@ -367,29 +367,6 @@ mod tests {
             decide(&suspended, Some(&synced(&declared(|_| ()))), at(NOW)),
             Decision::Suspended
         );
-    }
-
-    #[test]
-    fn what_can_not_be_honoured_yet_is_not_synced() {
-        let edits: [fn(&mut serde_json::Value); 3] = [
-            |object| object["spec"]["type"] = "oci".into(),
-            |object| object["spec"]["filterRule"] = serde_json::json!({ "jq": ".name == \"a\"" }),
-            |object| {
-                object["spec"]["auth"] =
-                    serde_json::json!({ "header": { "secretKeyRef": { "name": "secret", "key": "header" } } });
-            },
-        ];
-        for edit in edits {
-            assert!(matches!(
-                decide(&declared(edit), None, at(NOW)),
-                Decision::Unsupported(_)
-            ));
-        }
-        let empty = declared(|object| {
-            object["spec"]["filterRule"] = serde_json::json!({ "jq": "" });
-            object["spec"]["auth"] = serde_json::json!({});
-        });
-        assert!(matches!(decide(&empty, None, at(NOW)), Decision::Sync(_)));
     }
 
     #[test]

@@ -6,10 +6,12 @@ use std::time::Duration;
 use kube::ResourceExt;
 use sha2::{Digest, Sha256};
 
-use crate::api::{self, AppRepository};
+use crate::api::{self, AppRepository, SecretKeyRef};
 use crate::catalog::RepositoryName;
+use crate::filter::Rule;
 use crate::informer::manifests::MANIFEST_ANNOTATION;
 use crate::schedule::{self, Cron, IntervalError};
+use crate::source::fetch::Proxies;
 
 /// Counts up whenever what is made of an index changes, so that a newer Portolan rewrites the rows of an older one although
 /// the servers say 304.
@@ -44,9 +46,10 @@ impl Defaults {
 }
 
 /// Which protocol the repository speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
     /// A Helm repository with an `index.yaml`.
+    #[default]
     Helm,
     /// An OCI registry: whatever is not `helm`, as with Kubeapps.
     Oci,
@@ -85,10 +88,16 @@ impl ChangeKey {
         &self.0
     }
 
+    /// The part that stands for URL, type and list of OCI repositories.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        self.0.split('.').next().unwrap_or_default()
+    }
+
     /// Whether `stored` was made from the same URL, type and list of OCI repositories.
     #[must_use]
     pub fn has_source_of(&self, stored: &str) -> bool {
-        self.0.split('.').next() == stored.split('.').next()
+        Some(self.source()) == stored.split('.').next()
     }
 }
 
@@ -124,8 +133,12 @@ pub struct Declaration {
     pub requests: Requests,
     /// Whether syncs are held.
     pub suspended: bool,
-    /// What is declared that can't be honoured yet: to ignore it would publish what was meant to be hidden.
-    pub unsupported: Option<&'static str>,
+    /// Which charts are taken; all, without one.
+    pub filter: Option<Rule>,
+    /// The repositories to take from an OCI registry, below the path of the URL; without any, those that the registry lists.
+    pub oci_repositories: Vec<String>,
+    /// How the server is reached.
+    pub reach: Reach,
     /// The digest of a shrunken index that the user has confirmed.
     pub allow_shrink: Option<String>,
     /// When to sync.
@@ -158,6 +171,7 @@ impl Declaration {
             Kind::Oci
         };
         let (cron, interval_error) = choose_interval(&spec.interval, defaults);
+        let filter = object.filter().map(rule);
         Self {
             name: RepositoryName {
                 namespace: object.namespace().unwrap_or_default(),
@@ -166,14 +180,19 @@ impl Declaration {
             uid: object.uid().unwrap_or_default(),
             generation: object.metadata.generation,
             spec_hash: short_digest(spec),
-            change_key: ChangeKey::new(&(&url, kind.as_str(), &spec.oci_repositories), &spec.filter_rule),
+            change_key: ChangeKey::new(
+                &(&url, kind.as_str(), &spec.oci_repositories),
+                &filter.as_ref().map(parts),
+            ),
             requests: Requests {
                 resync_requests: spec.resync_requests,
                 requested_at: annotation(api::REQUESTED_AT),
                 flux_requested_at: annotation(api::FLUX_REQUESTED_AT),
             },
             suspended: object.is_suspended(),
-            unsupported: unsupported(object, kind),
+            filter,
+            oci_repositories: spec.oci_repositories.clone(),
+            reach: Reach::of(object),
             allow_shrink: annotation(api::ALLOW_SHRINK),
             schedule: Some(cron.to_string()),
             cron,
@@ -202,23 +221,30 @@ impl Declaration {
 
     /// What a one-shot sync declares: no object stands behind it, nothing is scheduled, and it is always run.
     #[must_use]
-    pub fn one_shot(
-        name: RepositoryName,
-        url: &str,
-        kind: Kind,
-        allow_shrink: Option<String>,
-        defaults: &Defaults,
-    ) -> Self {
-        let url = url.trim().to_owned();
+    pub fn one_shot(name: RepositoryName, given: OneShot, defaults: &Defaults) -> Self {
+        let url = given.url.trim().to_owned();
+        let OneShot {
+            kind,
+            oci_repositories,
+            filter,
+            reach,
+            allow_shrink,
+            ..
+        } = given;
         Self {
             name,
             uid: String::new(),
             generation: None,
-            spec_hash: short_digest(&(&url, kind.as_str())),
-            change_key: ChangeKey::new(&(&url, kind.as_str(), &[""; 0]), &None::<()>),
+            spec_hash: short_digest(&(&url, kind.as_str(), &oci_repositories, filter.as_ref().map(parts))),
+            change_key: ChangeKey::new(
+                &(&url, kind.as_str(), &oci_repositories),
+                &filter.as_ref().map(parts),
+            ),
             requests: Requests::default(),
             suspended: false,
-            unsupported: (kind == Kind::Oci).then_some(OCI_UNSUPPORTED),
+            filter,
+            oci_repositories,
+            reach,
             allow_shrink,
             cron: defaults.crontab.clone(),
             schedule: None,
@@ -232,18 +258,80 @@ impl Declaration {
     }
 }
 
-const OCI_UNSUPPORTED: &str = "repositories of type oci are not supported yet";
+/// What the arguments of a one-shot sync say.
+#[derive(Clone, Debug, Default)]
+pub struct OneShot {
+    /// Where the repository is.
+    pub url: String,
+    /// Which protocol it speaks.
+    pub kind: Kind,
+    /// See [`Declaration::oci_repositories`].
+    pub oci_repositories: Vec<String>,
+    /// See [`Declaration::filter`].
+    pub filter: Option<Rule>,
+    /// See [`Declaration::reach`].
+    pub reach: Reach,
+    /// See [`Declaration::allow_shrink`].
+    pub allow_shrink: Option<String>,
+}
 
-fn unsupported(object: &AppRepository, kind: Kind) -> Option<&'static str> {
-    if kind == Kind::Oci {
-        Some(OCI_UNSUPPORTED)
-    } else if object.filter_is_set() {
-        Some("spec.filterRule is not supported yet, and to ignore it would publish what it is meant to hide")
-    } else if object.auth_is_set() {
-        Some("spec.auth is not supported yet")
-    } else {
-        None
+/// How a repository's server is reached, as far as it is declared: the Secrets that are named here are read by each sync.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reach {
+    /// Where the credentials are.
+    pub auth_header: Option<SecretKeyRef>,
+    /// Where the certificates are of the authorities to trust beside the system's.
+    pub custom_ca: Option<SecretKeyRef>,
+    /// Any certificate is trusted.
+    pub insecure: bool,
+    /// The credentials go to other hosts too.
+    pub pass_credentials: bool,
+    /// The proxies of this repository; those of our own environment without them.
+    pub proxies: Option<Proxies>,
+}
+
+impl Reach {
+    fn of(object: &AppRepository) -> Self {
+        Self {
+            auth_header: object.auth_header().cloned(),
+            custom_ca: object.custom_ca().cloned(),
+            insecure: object.spec.tls_insecure_skip_verify,
+            pass_credentials: object.spec.pass_credentials,
+            proxies: object.spec.sync_job_pod_template.as_ref().and_then(proxies),
+        }
     }
+}
+
+/// The proxies that a pod template sets for the first container, in which Kubeapps ran the sync. Kubeapps' chart writes the
+/// variables in lower case and its dashboard in upper case; of a variable that stands there twice the last counts, as in a pod.
+fn proxies(template: &serde_json::Value) -> Option<Proxies> {
+    let environment = template.pointer("/spec/containers/0/env")?.as_array()?;
+    let value = |name: &str| {
+        let is_named = |variable: &&serde_json::Value| {
+            (variable.get("name").and_then(serde_json::Value::as_str)).is_some_and(|other| other.eq_ignore_ascii_case(name))
+        };
+        let variable = environment.iter().rfind(is_named)?;
+        let value = variable.get("value")?.as_str()?.trim();
+        (!value.is_empty()).then(|| value.to_owned())
+    };
+    let proxies = Proxies {
+        http: value("http_proxy"),
+        https: value("https_proxy"),
+        none: value("no_proxy"),
+    };
+    (proxies.http.is_some() || proxies.https.is_some()).then_some(proxies)
+}
+
+fn rule(declared: &api::FilterRule) -> Rule {
+    Rule {
+        jq: declared.jq.clone(),
+        variables: declared.variables.clone(),
+    }
+}
+
+/// A rule as far as it decides what is kept.
+fn parts(rule: &Rule) -> (&str, &std::collections::BTreeMap<String, String>) {
+    (&rule.jq, &rule.variables)
 }
 
 /// The declared interval where it can be used, else the default and why.

@@ -47,6 +47,8 @@ pub enum Verdict {
         committed: Committed,
         /// What could not be used.
         skipped: Skipped,
+        /// False where more is to be had, so that another attempt is to follow at once.
+        is_complete: bool,
     },
     /// The charts stay as they were.
     Failed(Failed),

@@ -31,20 +31,29 @@ pub enum Location {
 /// # Errors
 /// The URL is none, or names a file that may not be read.
 pub fn locate(url: &str, manifest: Option<&Path>, files: &FileAccess) -> Result<Location, Failed> {
-    let Some(path) = url.strip_prefix("file:") else {
+    if !url.starts_with("file:") {
         return Ok(Location::Web(fetch::index_url(url)?));
-    };
+    }
+    locate_beside(url, "index.yaml", manifest, files).map(Location::File)
+}
+
+/// Finds a file of the repository at the `file:` URL `url`, by its path below it.
+///
+/// # Errors
+/// The file is not there or may not be read.
+pub fn locate_beside(url: &str, file: &str, manifest: Option<&Path>, files: &FileAccess) -> Result<PathBuf, Failed> {
     let FileAccess::Below(roots) = files else {
         return Err(stalled("FileNotAllowed", "file: URLs are read only from a folder of manifests (--manifests); serve the repository over http or https".to_owned()));
     };
+    let path = url.strip_prefix("file:").unwrap_or(url);
     // `file:///x` names the path `/x`; `file:x` and `file:./x` are relative.
     let path = Path::new(path.strip_prefix("//").unwrap_or(path));
     let base = manifest.and_then(Path::parent).unwrap_or(Path::new("."));
-    let index = base.join(path).join("index.yaml");
-    let found = index.canonicalize().map_err(|error| {
+    let wanted = base.join(path).join(file);
+    let found = wanted.canonicalize().map_err(|error| {
         stalled(
             "FileNotFound",
-            format!("the index {} can't be read: {error}", index.display()),
+            format!("the file {} can't be read: {error}", wanted.display()),
         )
     })?;
     let allowed = roots
@@ -55,12 +64,12 @@ pub fn locate(url: &str, manifest: Option<&Path>, files: &FileAccess) -> Result<
         return Err(stalled(
             "FileNotAllowed",
             format!(
-                "the index {} is outside the folder of manifests; allow its folder with --allow-file-root",
+                "the file {} is outside the folder of manifests; allow its folder with --allow-file-root",
                 found.display()
             ),
         ));
     }
-    Ok(Location::File(found))
+    Ok(found)
 }
 
 fn stalled(reason: &str, message: String) -> Failed {

@@ -11,12 +11,15 @@
 //! The middle is pure ([`declaration`], [`decide`], [`guard`], [`rows`], [`status`], [`news`], [`removals`]); the rim
 //! ([`in_process`], [`origin`]) does what the middle decides.
 
+pub mod access;
 pub mod activity;
+pub mod adopt;
 mod cleanup;
 pub mod collect;
 pub mod decide;
 pub mod declaration;
 pub mod execute;
+pub mod files;
 pub mod guard;
 pub mod in_process;
 pub mod locate;
@@ -26,6 +29,7 @@ pub mod origin;
 pub mod reconciler;
 pub mod removals;
 pub mod rows;
+pub mod secrets;
 pub mod status;
 pub mod summary;
 pub mod trigger;
@@ -35,8 +39,6 @@ use crate::informer::ObjectName;
 
 /// The reason of a repository whose index has shrunk so much that it is not believed.
 pub const SHRINK_REFUSED: &str = "ShrinkRefused";
-/// The reason of a repository that declares what can't be honoured yet.
-pub const NOT_SUPPORTED_YET: &str = "NotSupportedYet";
 
 impl From<&RepositoryName> for ObjectName {
     fn from(name: &RepositoryName) -> Self {

@@ -28,7 +28,7 @@ pub fn of(declaration: &Declaration, before: Option<&Record>, after: &Record, ve
                 news.push(succeeded(format!("Recovered: {}", after.state.message)));
             }
         }
-        Verdict::Synced { committed, skipped } => {
+        Verdict::Synced { committed, skipped, .. } => {
             let changes = committed.added + committed.changed + committed.removed;
             if changes > 0 || recovered || before.is_none_or(|record| record.last_success.is_none()) {
                 let (added, changed, removed) = (committed.added, committed.changed, committed.removed);
@@ -109,7 +109,7 @@ mod tests {
 
     use super::*;
     use crate::catalog::{Committed, RepositoryName, State};
-    use crate::repository::declaration::{Defaults, Kind};
+    use crate::repository::declaration::{Defaults, OneShot};
     use crate::repository::execute::Failed;
     use crate::source::index::Skip;
 
@@ -119,7 +119,11 @@ mod tests {
             namespace: "default".to_owned(),
             name: "stable".to_owned(),
         };
-        Declaration::one_shot(name, "https://example.com", Kind::Helm, None, &defaults)
+        let given = OneShot {
+            url: "https://example.com".to_owned(),
+            ..OneShot::default()
+        };
+        Declaration::one_shot(name, given, &defaults)
     }
 
     fn record(ready: bool, reason: &str) -> Record {
@@ -151,6 +155,7 @@ mod tests {
                 ..Committed::default()
             },
             skipped: Skipped::default(),
+            is_complete: true,
         }
     }
 
@@ -208,6 +213,7 @@ mod tests {
         let verdict = Verdict::Synced {
             committed: Committed::default(),
             skipped,
+            is_complete: true,
         };
         let before = record(true, "Synced");
         let after = Record {

@@ -9,7 +9,7 @@
 //! Each step may be the last before the process dies: the finalizer stands before the first row is written, rows and their
 //! bookkeeping are one transaction, and the status is derived from them anew by the next reconcile.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -22,12 +22,14 @@ use tokio_util::sync::CancellationToken;
 use super::activity::Activity;
 use super::decide::{Decision, Identity, Mode, decide, identity};
 use super::declaration::{Declaration, Defaults};
+use super::adopt::Adopter;
 use super::execute::{Attempt, AttemptError, Execute, Failed, Finished, Verdict};
+use super::files::Follower;
 use super::metrics::Metrics;
 use super::news;
 use super::origin::{News, Origin, OriginError};
 use super::removals::Removals;
-use super::status::{self, Facts, Phase};
+use super::status::{self, Facts, Imported, Phase};
 use crate::api::AppRepository;
 use crate::catalog::{self, Catalog, Handled, Record, State};
 use crate::controller::{Failure, Key, Outcome, Reconcile};
@@ -46,7 +48,7 @@ pub struct Reconciler {
     /// The declarations.
     pub store: Store<AppRepository>,
     /// Where they come from.
-    pub origin: Origin,
+    pub origin: Arc<Origin>,
     /// The database.
     pub catalog: Catalog,
     /// What makes attempts.
@@ -63,6 +65,12 @@ pub struct Reconciler {
     pub listed: Arc<Notify>,
     /// The figures.
     pub metrics: Metrics,
+    /// What is told of charts that have changed, so that their files are imported; nothing, where none are.
+    pub files: Option<Follower>,
+    /// What takes the CronJobs away that Kubeapps has left; nothing, where they are to stay.
+    pub adopter: Option<Adopter>,
+    /// Repositories that are to be synced although they are not due: a Secret that they name has changed.
+    pub nudged: Nudged,
     /// What was written last of each status.
     pub written: Written,
     /// What was told last by an event of objects that can't be helped, so that a retry is no news.
@@ -97,6 +105,27 @@ impl Written {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ObjectName, u64>> {
         // The map is whole between any two statements, so a panic elsewhere leaves nothing to mend.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Repositories that are to be synced although they are not due. A handle, cheap to clone. It is lost with the process, which
+/// only means that the schedule decides.
+#[derive(Clone, Debug, Default)]
+pub struct Nudged(Arc<Mutex<HashSet<ObjectName>>>);
+
+impl Nudged {
+    /// Has the next reconcile sync the repository.
+    pub fn add(&self, name: ObjectName) {
+        self.lock().insert(name);
+    }
+
+    fn take(&self, name: &ObjectName) -> bool {
+        self.lock().remove(name)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashSet<ObjectName>> {
+        // The set is whole between any two statements, so a panic elsewhere leaves nothing to mend.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -152,16 +181,16 @@ impl Reconciler {
             self.metrics.observe(record);
         }
         let decision = match decide(&declaration, record.as_ref(), now) {
-            Decision::Rest if forced => Decision::Sync(Mode::Conditional),
+            Decision::Rest if self.nudged.take(name) || forced => Decision::Sync(Mode::Conditional),
             decision => decision,
         };
         match decision {
             Decision::Suspended | Decision::Rest => {
+                self.follow(name, record.as_ref(), false).await;
                 self.write_status(object, &declaration, record.as_ref(), None, Phase::Settled)
                     .await?;
                 Ok(Outcome::Done)
             }
-            Decision::Unsupported(what) => self.unsupported(object, &declaration, record, expected_uid, what).await,
             Decision::Sync(mode) => {
                 let attempt = Attempt {
                     declaration,
@@ -238,6 +267,8 @@ impl Reconciler {
             Verdict::Failed(_) => "stalled",
         });
         self.metrics.observe(&record);
+        let is_changed = matches!(&verdict, Verdict::Synced { .. });
+        self.follow(name, Some(&record), is_changed).await;
         for news in news::of(&declaration, previous.as_ref(), &record, &verdict) {
             self.origin.publish(&object.metadata, news).await;
         }
@@ -250,55 +281,23 @@ impl Reconciler {
             Verdict::Failed(failed) => told.and(Err(Failure::Terminal {
                 message: failed.message,
             })),
+            Verdict::Synced { is_complete: false, .. } => told.map(|()| Outcome::RequeueAfter(Duration::ZERO)),
             Verdict::NotModified | Verdict::Synced { .. } => told.map(|()| Outcome::Done),
         }
     }
 
-    /// Remembers, once, that something is declared that can't be honoured yet. The charts stay as they are.
-    async fn unsupported(
-        &self,
-        object: &AppRepository,
-        declaration: &Declaration,
-        record: Option<Record>,
-        expected_uid: Option<String>,
-        what: &'static str,
-    ) -> Result<Outcome, Failure> {
-        let state = State {
-            ready: Some(false),
-            stalled: true,
-            reason: super::NOT_SUPPORTED_YET.to_owned(),
-            message: format!("{what}; the charts stay as they are"),
-            failures: 1,
-        };
-        let mut remembered = record.unwrap_or_else(|| Record {
-            name: declaration.name.clone(),
-            url: declaration.url.clone(),
-            kind: declaration.kind.as_str().to_owned(),
-            ..Record::default()
-        });
-        if remembered.state != state || remembered.uid != declaration.uid {
-            remembered.uid.clone_from(&declaration.uid);
-            // So that what takes it back is seen as a change.
-            remembered.spec_hash = Some(declaration.spec_hash.clone());
-            remembered.origin = self.origin.id().to_owned();
-            remembered.state = state;
-            match self.catalog.save(&remembered, expected_uid.as_deref(), None).await {
-                Ok(()) => {}
-                Err(catalog::Error::Superseded { .. }) => return Ok(Outcome::Requeue),
-                Err(error) => return self.database_away(object, declaration, Some(&remembered), &error).await,
-            }
-            let news = News {
-                warning: true,
-                reason: super::NOT_SUPPORTED_YET,
-                note: remembered.state.message.clone(),
-            };
-            self.origin.publish(&object.metadata, news).await;
+    /// Has done what follows a sync that has succeeded, now or before the start: files are imported, and what Kubeapps has left
+    /// is taken away.
+    async fn follow(&self, name: &ObjectName, record: Option<&Record>, is_changed: bool) {
+        if record.is_none_or(|record| record.last_success.is_none()) {
+            return;
         }
-        self.write_status(object, declaration, Some(&remembered), None, Phase::Settled)
-            .await?;
-        Err(Failure::Terminal {
-            message: remembered.state.message,
-        })
+        if let Some(files) = &self.files {
+            files.follow(name, is_changed);
+        }
+        if let Some(adopter) = &self.adopter {
+            adopter.adopt(name).await;
+        }
     }
 
     /// The database can't be read or written: the object says so, and everything is tried again.
@@ -346,17 +345,18 @@ impl Reconciler {
         {
             return Ok(());
         }
+        let name = ObjectName::from(&declaration.name);
         let facts = Facts {
             generation: declaration.generation,
             suspended: declaration.suspended,
             record,
             unrecorded,
             phase,
+            files: self.files.as_ref().map_or(Imported::None, |files| files.imported(&name)),
             now: Timestamp::now(),
         };
         let before = object.status.as_ref();
         let status = status::build(&facts, before);
-        let name = ObjectName::from(&declaration.name);
         let fingerprint = status::fingerprint(&status);
         if status::is_news(before, &status) || self.written.differs(&name, fingerprint) {
             self.origin

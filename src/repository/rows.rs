@@ -22,11 +22,15 @@ pub fn stored_name(name: &str) -> String {
     name.replace('/', "%2F")
 }
 
-/// The row of `chart` in the catalogue.
+/// The row of `chart` in the catalogue. `path` is where it is in an OCI registry, below the path of the repository's URL: its
+/// identifier there, as Kubeapps has it, since two projects may each have a chart of one name.
 #[must_use]
-pub fn row(declaration: &Declaration, chart: Chart) -> ChartRow {
+pub fn row(declaration: &Declaration, chart: Chart, path: Option<&str>) -> ChartRow {
     let name = stored_name(&chart.name);
-    let id = format!("{}/{name}", declaration.name.name);
+    let id = match path {
+        Some(path) => format!("{}/{}", declaration.name.name, stored_name(path)),
+        None => format!("{}/{name}", declaration.name.name),
+    };
     ChartRow {
         chart_id: id.clone(),
         info: ChartInfo {
@@ -109,6 +113,12 @@ impl Spool {
         Ok(Pushed::Added)
     }
 
+    /// Whether a row of this identifier was added.
+    #[must_use]
+    pub fn holds(&self, chart_id: &str) -> bool {
+        self.seen.contains(chart_id)
+    }
+
     /// How many rows were added.
     #[must_use]
     pub fn charts(&self) -> u64 {
@@ -151,6 +161,7 @@ pub enum Pushed {
 mod tests {
     use super::*;
     use crate::catalog::RepositoryName;
+    use crate::repository::declaration::OneShot;
 
     fn spooled(id: &str) -> ChartRow {
         ChartRow {
@@ -187,13 +198,16 @@ mod tests {
             namespace: "kubeapps".to_owned(),
             name: "bitnami".to_owned(),
         };
-        let kind = crate::repository::declaration::Kind::Helm;
-        let declaration = Declaration::one_shot(name, " https://charts.bitnami.com/bitnami ", kind, None, &defaults);
+        let given = OneShot {
+            url: " https://charts.bitnami.com/bitnami ".to_owned(),
+            ..OneShot::default()
+        };
+        let declaration = Declaration::one_shot(name, given, &defaults);
         let chart = Chart {
             name: "team/wordpress".to_owned(),
             ..Chart::default()
         };
-        let row = row(&declaration, chart);
+        let row = row(&declaration, chart, None);
         assert_eq!(row.chart_id, "bitnami/team%2Fwordpress");
         let json = serde_json::to_value(&row.info).unwrap();
         assert_eq!(json["ID"], "bitnami/team%2Fwordpress");

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::decide::is_lost;
 use super::summary::account;
-use crate::api::AppRepositoryStatus;
+use crate::api::{AppRepositoryStatus, Files};
 use crate::catalog::{Record, State};
 
 /// Ready: the charts are in step with the repository.
@@ -44,8 +44,22 @@ pub struct Facts<'a> {
     pub unrecorded: Option<&'a State>,
     /// What is happening.
     pub phase: Phase,
+    /// How far the import of files is.
+    pub files: Imported,
     /// The time of a transition, if there is one.
     pub now: Timestamp,
+}
+
+/// How far the import of files is, as far as that is known.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Imported {
+    /// None are imported.
+    #[default]
+    None,
+    /// Nobody has looked since the start.
+    Unseen,
+    /// As it was seen last.
+    Seen(Files),
 }
 
 /// Builds the status that `facts` call for; `before` gives the transition times that stay.
@@ -89,6 +103,11 @@ pub fn build(facts: &Facts<'_>, before: Option<&AppRepositoryStatus>) -> AppRepo
             .map(Time)
             .or_else(|| before.and_then(|before| before.last_sync_time.clone())),
         suspended: facts.suspended.then_some(true),
+        files: match &facts.files {
+            Imported::None => None,
+            Imported::Unseen => before.and_then(|before| before.files.clone()),
+            Imported::Seen(files) => Some(files.clone()),
+        },
         last_sync: match facts.record {
             Some(record) => account(record),
             None => before.and_then(|before| before.last_sync.clone()),
@@ -281,6 +300,7 @@ mod tests {
             record,
             unrecorded: None,
             phase: Phase::Settled,
+            files: Imported::None,
             now: at("2026-01-01T11:00:00Z"),
         }
     }
@@ -399,6 +419,7 @@ mod tests {
         let status = build(
             &Facts {
                 phase: Phase::Syncing,
+                files: Imported::None,
                 ..facts(Some(&record))
             },
             None,

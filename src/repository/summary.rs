@@ -12,9 +12,20 @@ const NAMED: usize = 20;
 /// The longest text of one of them, in bytes.
 const MAX_TEXT: usize = 1024;
 
-/// The account of a sync that has read an index and kept `charts` with `versions` of it.
+/// What a sync has made of an index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Charts that it kept.
+    pub charts: u64,
+    /// Versions of those.
+    pub versions: u64,
+    /// Charts that the filter has left out.
+    pub filtered: u64,
+}
+
+/// The account of a sync that has read an index and kept `counts` of it.
 #[must_use]
-pub fn last_sync(summary: &Summary, charts: u64, versions: u64, committed: &Committed, started: Timestamp) -> LastSync {
+pub fn last_sync(summary: &Summary, counts: &Counts, committed: &Committed, started: Timestamp) -> LastSync {
     let entry = |chart: &str, version: Option<&str>, reason: &str| SkippedEntry {
         chart: shown(chart),
         version: version.map(shown),
@@ -39,9 +50,11 @@ pub fn last_sync(summary: &Summary, charts: u64, versions: u64, committed: &Comm
             "{:.3}s",
             Timestamp::now().duration_since(started).as_secs_f64().max(0.0)
         ),
-        charts: number(charts.saturating_sub(rejected)),
-        versions: number(versions),
+        charts: number(counts.charts.saturating_sub(rejected)),
+        versions: number(counts.versions),
         deprecated: number(summary.deprecated),
+        filtered: number(counts.filtered),
+        kept: number(committed.kept),
         duplicates: number(summary.duplicates),
         added: number(committed.added),
         changed: number(committed.changed),
@@ -89,6 +102,9 @@ pub fn ready_message(account: &LastSync) -> String {
             counted(account.deprecated, "chart")
         ));
     }
+    if account.filtered > 0 {
+        left_out.push(format!("{} by the filter", counted(account.filtered, "chart")));
+    }
     if account.skipped_count > 0 {
         left_out.push(format!(
             "{} that can't be used",
@@ -132,7 +148,12 @@ mod tests {
             added,
             ..Committed::default()
         };
-        last_sync(&summary, 2, 3, &committed, Timestamp::now())
+        let counts = Counts {
+            charts: 2,
+            versions: 3,
+            filtered: 0,
+        };
+        last_sync(&summary, &counts, &committed, Timestamp::now())
     }
 
     #[test]
@@ -150,13 +171,14 @@ mod tests {
             charts: 1,
             versions: 2,
             deprecated: 1,
+            filtered: 2,
             skipped_count: 3,
             ..LastSync::default()
         };
         let message = ready_message(&account);
         assert_eq!(
             message,
-            "2 versions in 1 chart; left out: 1 chart because the newest version is deprecated, 3 entries that can't be used."
+            "2 versions in 1 chart; left out: 1 chart because the newest version is deprecated, 2 charts by the filter, 3 entries that can't be used."
         );
     }
 }

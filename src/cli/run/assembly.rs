@@ -7,10 +7,11 @@
 
 use std::{
     collections::HashMap,
+    num::NonZeroU32,
     sync::{Arc, atomic::AtomicBool},
 };
 
-use futures::{FutureExt, TryFutureExt, future::BoxFuture};
+use futures::{FutureExt, StreamExt, TryFutureExt, future::BoxFuture};
 use prometheus_client::registry::Registry;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -41,16 +42,19 @@ use crate::{
         activity::Activity,
         collect::Collector,
         declaration::Defaults,
-        in_process::{InProcess, Tools},
+        access::Keys,
+        adopt::Adopter,
+        files::{FilesReconciler, Follower, Importer, Progresses, Worklists},
+        in_process::InProcess,
         locate::FileAccess,
         metrics::Metrics as RepositoryMetrics,
         origin::{Cluster, Folder, Origin},
-        reconciler::{Reconciler, Written},
+        reconciler::{Nudged, Reconciler, Written},
         removals::Removals,
+        secrets::{SecretSettings, repositories_of},
         trigger::{Trigger, key},
     },
     schedule::{self, Schedule},
-    source::index::DecodeLimits,
 };
 
 /// The label of the metrics of queue and pool.
@@ -88,6 +92,10 @@ pub(super) struct Assembly {
     pub(super) activity: Activity,
     /// What looks at keys.
     pub(super) reconciler: Arc<Reconciler>,
+    /// What looks at keys of chart files.
+    pub(super) files: Arc<FilesReconciler>,
+    /// What follows the Secrets, once it is polled and as long as it is; it never ends where they are not to be followed.
+    pub(super) secrets: BoxFuture<'static, ()>,
     /// What compares the catalogue with the declarations, when it is told of a complete list.
     pub(super) collector: Collector,
     /// What tells of complete lists.
@@ -106,6 +114,7 @@ pub(super) struct Assembly {
 /// What a pool of workers is made of.
 struct Pool {
     workers: usize,
+    files_at_once: usize,
     metrics: controller::Metrics,
 }
 
@@ -118,7 +127,6 @@ impl Assembly {
         stopping: CancellationToken,
     ) -> Result<Self, Failure> {
         let defaults = defaults(run)?;
-        let fetcher = fetching::fetcher(&run.fetch)?;
         let source = Source::of(run, &metrics.requests).await?;
         let Opened {
             catalog,
@@ -126,8 +134,11 @@ impl Assembly {
             is_there,
         } = catalogue::open(run, &source, patience).await?;
         let (origin, files) = origin(run, &source, patience).await?;
-        let workers = usize::try_from(run.sync_workers.get()).unwrap_or(usize::MAX);
-        let queue = queue(run, workers, &metrics.queue);
+        let lanes = [
+            (Kind::Repository, count(run.sync_workers)),
+            (Kind::ChartFiles, count(run.files_workers)),
+        ];
+        let queue = queue(run, lanes, &metrics.queue);
         let schedule = match patience {
             Patience::Wait => Some(start_schedule(queue.clone()).await?),
             Patience::Fail => None, // all is synced once, whatever its time
@@ -152,15 +163,30 @@ impl Assembly {
             listed: Arc::clone(&listed),
             gone: unschedule(schedule.clone()),
         };
-        let tools = Tools {
-            catalog: catalog.clone(),
-            fetcher,
-            fetch_limits: fetching::limits(&run.fetch),
-            decode_limits: DecodeLimits::default(),
-            spool_dir: run.fetch.spool_dir.clone(),
-            files,
-            origin: origin.id().to_owned(),
+        let origin = Arc::new(origin);
+        let keys = Keys::Named {
+            origin: Arc::clone(&origin),
+            settings: SecretSettings {
+                kubeapps_namespace: cluster::own_namespace(run.namespace.as_deref()),
+            },
         };
+        let id = origin.id().to_owned();
+        let tools = fetching::tools(&run.fetch, &run.content, catalog.clone(), keys, files, id)?;
+        let importer = Importer::new(tools.clone(), run.content.settings());
+        let progresses = Progresses::default();
+        let files = Arc::new(FilesReconciler {
+            store: store.clone(),
+            folder_mode: origin.is_folder(),
+            defaults: defaults.clone(),
+            catalog: catalog.clone(),
+            importer,
+            progresses: progresses.clone(),
+            queue: queue.clone(),
+            stopping: stopping.clone(),
+            worklists: Worklists::default(),
+        });
+        let nudged = Nudged::default();
+        let secrets = watch_secrets(run, &source, &store, &nudged, &queue);
         let reconciler = Arc::new(Reconciler {
             store: store.clone(),
             origin,
@@ -172,13 +198,17 @@ impl Assembly {
             removals,
             listed: Arc::clone(&listed),
             metrics: metrics.repository,
+            files: (run.content.imports() && patience == Patience::Wait).then(|| Follower::new(queue.clone(), progresses)),
+            adopter: adopter(run, &source),
+            nudged,
             written: Written::default(),
             told: Written::default(),
             stopping,
         });
         let (informer, problems) = follow(source, scope, store.clone(), trigger);
         let pool = Pool {
-            workers,
+            workers: lanes.iter().map(|(_, cap)| cap).sum(),
+            files_at_once: count(run.files_workers),
             metrics: metrics.controller,
         };
         Ok(Self {
@@ -187,6 +217,8 @@ impl Assembly {
             queue,
             activity,
             reconciler,
+            files,
+            secrets,
             collector,
             listed,
             informer,
@@ -197,9 +229,15 @@ impl Assembly {
         })
     }
 
-    /// A pool of workers that hand keys to `reconciler`.
+    /// How many repositories have their files imported at the same time.
+    pub(super) fn files_at_once(&self) -> usize {
+        self.pool.files_at_once
+    }
+
+    /// A pool of workers that hand keys to `reconciler`, and those of chart files to `files`.
     pub(super) fn controller(&self, reconciler: Arc<dyn Reconcile>) -> Controller {
-        let reconcilers = HashMap::from([(Kind::Repository, reconciler)]);
+        let files = Arc::clone(&self.files) as Arc<dyn Reconcile>;
+        let reconcilers = HashMap::from([(Kind::Repository, reconciler), (Kind::ChartFiles, files)]);
         Controller::new(
             NAME,
             self.queue.clone(),
@@ -240,14 +278,51 @@ async fn origin(run: &Run, source: &Source, patience: Patience) -> Result<(Origi
     }
 }
 
-fn queue(run: &Run, workers: usize, metrics: &queue::Metrics) -> Queue<Key> {
+fn count(number: NonZeroU32) -> usize {
+    usize::try_from(number.get()).unwrap_or(usize::MAX)
+}
+
+fn queue(run: &Run, lanes: [(Kind, usize); 2], metrics: &queue::Metrics) -> Queue<Key> {
     let settings = queue::Settings {
         name: NAME.to_owned(),
-        lanes: vec![(Kind::Repository, workers)],
+        lanes: lanes.to_vec(),
         rate_per_second: run.queue_rate,
         burst: run.queue_burst,
     };
     Queue::new(settings, metrics)
+}
+
+/// What has repositories synced when a Secret changes that they name.
+fn watch_secrets(
+    run: &Run,
+    source: &Source,
+    store: &Store<AppRepository>,
+    nudged: &Nudged,
+    queue: &Queue<Key>,
+) -> BoxFuture<'static, ()> {
+    let (Source::Cluster(client), true) = (source, run.watch_secrets) else {
+        return futures::future::pending().boxed();
+    };
+    let kubeapps_namespace = cluster::own_namespace(run.namespace.as_deref());
+    let scope = watched_namespace(run).map_or(Scope::All, Scope::Namespace);
+    let changes = informer::secrets::changes(client.clone(), &scope, &kubeapps_namespace);
+    let (store, nudged, queue) = (store.clone(), nudged.clone(), queue.clone());
+    changes
+        .for_each(move |secret| {
+            for name in repositories_of(&secret, &store, &kubeapps_namespace) {
+                nudged.add(name.clone());
+                queue.add(key(&name), Priority::USER);
+            }
+            futures::future::ready(())
+        })
+        .boxed()
+}
+
+/// What takes the CronJobs of Kubeapps away, or at least tells of them.
+fn adopter(run: &Run, source: &Source) -> Option<Adopter> {
+    let Source::Cluster(client) = source else { return None };
+    let namespace = cluster::own_namespace(run.namespace.as_deref());
+    Some(Adopter::new(client.clone(), namespace, run.adopt_kubeapps))
 }
 
 async fn start_schedule(queue: Queue<Key>) -> Result<Schedule<ObjectName>, Failure> {

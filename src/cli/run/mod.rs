@@ -13,7 +13,7 @@ use clap::{ArgAction, Args};
 
 use super::{
     Failure,
-    flags::{ClusterFlags, DatabaseFlags, FetchFlags, LogFlags},
+    flags::{ClusterFlags, ContentFlags, DatabaseFlags, FetchFlags, LogFlags},
     obsolete::ObsoleteFlags,
     shutdown,
     values::{boolean, duration},
@@ -120,6 +120,27 @@ pub struct Run {
     #[arg(long, env = "PORTOLAN_CONFIRM_REMOVALS", value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_missing_value = "true", default_value_t = false, action = ArgAction::Set, value_parser = boolean, help_heading = "Syncing")]
     pub confirm_removals: bool,
+
+    #[command(flatten)]
+    pub content: ContentFlags,
+    /// How many repositories have their chart files imported at the same time
+    #[arg(
+        long,
+        env = "PORTOLAN_FILES_WORKERS",
+        value_name = "N",
+        default_value = "4",
+        help_heading = "Content"
+    )]
+    pub files_workers: NonZeroU32,
+    /// Sync repositories as soon as a Secret changes that they name. It takes the right to list and watch Secrets; without it a new
+    /// password counts from the next sync on
+    #[arg(long, env = "PORTOLAN_WATCH_SECRETS", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          default_value_t = false, action = ArgAction::Set, value_parser = boolean, help_heading = "Syncing")]
+    pub watch_secrets: bool,
+    /// Remove the CronJobs by which Kubeapps has synced a repository, once it was synced from here. They are in --namespace
+    #[arg(long, env = "PORTOLAN_ADOPT_KUBEAPPS", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          default_value_t = false, action = ArgAction::Set, value_parser = boolean, help_heading = "Kubeapps")]
+    pub adopt_kubeapps: bool,
 
     #[command(flatten)]
     pub fetch: FetchFlags,

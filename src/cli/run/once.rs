@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use futures::{FutureExt, future::BoxFuture};
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use prometheus_client::registry::Registry;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -79,6 +79,16 @@ async fn sync_all(mut assembly: Assembly) -> Result<(), Failure> {
     assembly.queue.shut_down();
     assembly.controller(Arc::clone(&once) as Arc<dyn Reconcile>).run().await;
     line.abort();
+    let names = assembly.store.names();
+    let import = |name: ObjectName| {
+        let files = Arc::clone(&assembly.files);
+        async move {
+            if let Err(error) = files.import_all(&name).await {
+                tracing::error!(repository = %name, "the chart files could not be imported: {error}");
+            }
+        }
+    };
+    stream::iter(names).for_each_concurrent(assembly.files_at_once(), import).await;
     assembly.catalog.close().await;
 
     summary(&assembly.store.names(), &once.results(), problems.len())

@@ -69,6 +69,7 @@ async fn work(run: &Run, metrics: Metrics, health: &Health, shutdown: &Cancellat
     }
     parts.spawn(assembly.collector.run(assembly.listed));
     parts.spawn(assembly.informer);
+    parts.spawn(assembly.secrets);
 
     let outcome = tokio::select! {
         () = shutdown.cancelled() => Ok(()),

@@ -1,51 +1,35 @@
 //! Decoding an index, and judging whether it is believed.
 
-use std::io;
-use std::path::PathBuf;
-
-use tokio_util::sync::CancellationToken;
-
+use super::selection::{Selected, Selection, SelectionError};
 use super::{Decoded, Found, Run, spool_failed};
 use crate::catalog::Refused;
+use crate::filter::{self, Filter};
 use crate::repository::decide::is_lost;
-use crate::repository::declaration::Declaration;
-use crate::repository::execute::AttemptError;
-use crate::repository::rows::{self, Pushed, Spool};
+use crate::repository::execute::{AttemptError, Failed};
 use crate::repository::{SHRINK_REFUSED, guard};
-use crate::source::fetch::Body;
-use crate::source::index::{self, Chart, DecodeError, Sink};
+use crate::source::fetch::{Body, Validators};
+use crate::source::index::{self, DecodeError};
 
 impl Run<'_> {
-    /// Decodes off the threads that serve everybody else: an index may take a second.
-    pub(super) async fn decode(&self, body: Body) -> Result<Found, AttemptError> {
-        let mut sink = RowSink {
-            declaration: self.attempt.declaration.clone(),
-            cancel: self.cancel.clone(),
-            spool: Spool::new(self.tools.spool_dir.as_deref()),
-            spool_dir: self.tools.spool_dir.clone(),
-            twins: Vec::new(),
-        };
+    /// Decodes off the threads that serve everybody else: an index may take a second, and a filter longer.
+    pub(super) async fn decode(&self, body: Body, filter: Option<Filter>) -> Result<Found, AttemptError> {
+        let mut selection = self.selection(filter);
         let (sha256, validators) = (body.sha256.clone(), body.validators.clone());
         let limits = self.tools.decode_limits;
-        let task = tokio::task::spawn_blocking(move || {
-            let result = index::decode(body.into_reader(), &limits, &mut sink);
-            (result, sink)
+        let task = filter::on_large_stack(move || {
+            let result = index::decode(body.into_reader(), &limits, &mut selection);
+            (result, selection.finish())
         });
-        let (result, RowSink { spool, twins, .. }) = match task.await {
-            Ok(done) => done,
-            // The same bytes would do it again, so this is as good as a refusal by the rules.
-            Err(error) if error.is_panic() => {
-                tracing::error!(repository = %self.attempt.declaration.name, sha256, "the decoder has panicked over an index");
-                let message =
-                    "the index can't be decoded because of a defect in Portolan; please report it, with the index";
-                return Ok(Found::Refused(self.refuse(
-                    validators,
-                    sha256,
-                    "DecoderFailed",
-                    message.to_owned(),
-                )));
-            }
-            Err(_) => return Err(AttemptError::Cancelled),
+        // The same bytes would do it again, so this is as good as a refusal by the rules.
+        let Ok((result, Selected { spool, filtered_out, twins })) = task.await else {
+            tracing::error!(repository = %self.attempt.declaration.name, sha256, "the decoder has panicked over an index");
+            let message = "the index can't be decoded because of a defect in Portolan; please report it, with the index";
+            return Ok(Found::Refused(self.refuse(
+                validators,
+                sha256,
+                "DecoderFailed",
+                message.to_owned(),
+            )));
         };
         Ok(match result {
             Ok(mut summary) => {
@@ -56,20 +40,74 @@ impl Run<'_> {
                 }
                 self.judge(Decoded {
                     spool,
+                    filtered_out,
                     summary,
                     sha256,
                     validators,
+                    is_complete: true,
                 })
             }
-            Err(DecodeError::Sink(SinkError::Cancelled)) => return Err(AttemptError::Cancelled),
-            Err(DecodeError::Sink(SinkError::Spool(error))) => Found::Failed(spool_failed(&error)),
+            Err(DecodeError::Sink(error)) => return self.unselected(error, validators, sha256),
             Err(DecodeError::Read(error)) => Found::Failed(spool_failed(&error)),
             Err(error) => Found::Refused(self.refuse(validators, sha256, error.reason(), error.to_string())),
         })
     }
 
+    /// What takes the charts of this repository.
+    pub(super) fn selection(&self, filter: Option<Filter>) -> Selection {
+        Selection::new(
+            self.attempt.declaration.clone(),
+            filter,
+            self.tools.spool_dir.clone(),
+            self.cancel.clone(),
+        )
+    }
+
+    /// What it means that a chart could not be taken.
+    pub(super) fn unselected(
+        &self,
+        error: SelectionError,
+        validators: Validators,
+        sha256: String,
+    ) -> Result<Found, AttemptError> {
+        match error {
+            SelectionError::Cancelled => Err(AttemptError::Cancelled),
+            SelectionError::Spool(error) => Ok(Found::Failed(spool_failed(&error))),
+            // The same filter over the same charts fails again.
+            SelectionError::Filter(error) => {
+                Ok(Found::Refused(self.refuse(validators, sha256, error.reason(), error.to_string())))
+            }
+        }
+    }
+
+    /// The filter, compiled, where one is declared. It is compiled before anything is fetched: a rule that is wrong costs no
+    /// request.
+    pub(super) async fn filter(&self) -> Result<Option<Filter>, Found> {
+        let Some(rule) = self.attempt.declaration.filter.clone() else {
+            return Ok(None);
+        };
+        let limits = self.tools.filter_limits;
+        let compiled = filter::on_large_stack(move || Filter::compile(&rule, limits)).await;
+        let failed = |reason: &str, message: String| {
+            Found::Failed(Failed {
+                reason: reason.to_owned(),
+                message,
+                transient: false,
+                retry_after: None,
+            })
+        };
+        match compiled {
+            Ok(Ok(filter)) => Ok(Some(filter)),
+            Ok(Err(error)) => Err(failed(error.reason(), error.to_string())),
+            Err(_) => Err(failed(
+                "InvalidFilter",
+                "the filter can't be compiled because of a defect in Portolan; please report it, with the filter".to_owned(),
+            )),
+        }
+    }
+
     /// Whether the index is believed.
-    fn judge(&self, decoded: Decoded) -> Found {
+    pub(super) fn judge(&self, decoded: Decoded) -> Found {
         let declaration = &self.attempt.declaration;
         // Another URL, type or list of OCI repositories has another size; and a catalogue that has lost its charts is filled
         // again with whatever there is.
@@ -87,44 +125,4 @@ impl Run<'_> {
             }
         }
     }
-}
-
-/// Makes rows of charts and keeps them for writing.
-struct RowSink {
-    declaration: Declaration,
-    cancel: CancellationToken,
-    spool: Spool,
-    spool_dir: Option<PathBuf>,
-    /// Charts whose identifier another one has taken.
-    twins: Vec<String>,
-}
-
-impl Sink for RowSink {
-    type Error = SinkError;
-
-    fn chart(&mut self, chart: Chart) -> Result<(), SinkError> {
-        if self.cancel.is_cancelled() {
-            return Err(SinkError::Cancelled);
-        }
-        let row = rows::row(&self.declaration, chart);
-        if self.spool.push(&row).map_err(SinkError::Spool)? == Pushed::Duplicate {
-            self.twins.push(row.info.name);
-        }
-        Ok(())
-    }
-
-    fn start_over(&mut self) -> Result<(), SinkError> {
-        self.spool = Spool::new(self.spool_dir.as_deref());
-        self.twins.clear();
-        Ok(())
-    }
-}
-
-/// Why a chart could not be kept for writing.
-#[derive(Debug, thiserror::Error)]
-enum SinkError {
-    #[error("the sync was cancelled")]
-    Cancelled,
-    #[error("{0}")]
-    Spool(io::Error),
 }

@@ -1,14 +1,18 @@
 //! Attempts made in this process: fetch, decode, judge, and then write in one transaction.
 //!
 //! ```text
-//!  locate ─► fetch ─► (304 or the same bytes: one row touched)
-//!               └──► decode ─► spool ─► guard ─► one transaction
+//!  Secrets ─► filter ─┬─► index: locate ─► fetch ─► decode ─┬─► select, spool ─► guard ─► one transaction
+//!                     └─► registry: tags ─► pulls ─► charts ┘
+//!                          (304, the same bytes or the same tags: one row touched)
 //! ```
 //! No transaction is open and no lock is held before the last step. A process that dies on the way has written nothing.
 
 mod decode;
+mod registry;
+mod selection;
 mod write;
 
+use std::collections::HashSet;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,14 +21,16 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
+use super::access::Keys;
 use super::decide::{Mode, are_as_left};
-use super::declaration::Declaration;
+use super::declaration::{Declaration, Kind};
 use super::execute::{Attempt, AttemptError, Execute, Failed, Finished};
 use super::locate::{FileAccess, Location, locate};
 use super::metrics::Metrics;
 use super::rows::Spool;
-use crate::catalog::{Catalog, Record, Refused};
-use crate::source::fetch::{self, Body, FetchError, Fetched, Fetcher, Validators};
+use crate::catalog::{Catalog, Record, Refused, RepositoryName};
+use crate::filter::{self, Filter};
+use crate::source::fetch::{self, FetchError, Fetched, Fetcher, Validators};
 use crate::source::index::{DecodeLimits, Summary};
 
 /// What attempts may use.
@@ -34,10 +40,19 @@ pub struct Tools {
     pub catalog: Catalog,
     /// The way to the network.
     pub fetcher: Fetcher,
+    /// Where the values of Secrets are.
+    pub keys: Keys,
     /// The bounds of one download.
     pub fetch_limits: fetch::Limits,
     /// The bounds of one index.
     pub decode_limits: DecodeLimits,
+    /// The bounds of one filter.
+    pub filter_limits: filter::Limits,
+    /// How long after one look at the digests of all tags of an OCI repository the next is due: a tag that was published
+    /// anew with other content is not seen in the list of tags.
+    pub check_digests: Duration,
+    /// How long versions are kept that have left the index; not at all, without it.
+    pub keep_removed: Option<Duration>,
     /// Where rows wait that are too many for memory; the system's own place by default.
     pub spool_dir: Option<PathBuf>,
     /// Which files `file:` URLs may name.
@@ -57,6 +72,16 @@ impl InProcess {
     #[must_use]
     pub fn new(tools: Tools, metrics: Metrics) -> Self {
         Self { tools, metrics }
+    }
+}
+
+impl InProcess {
+    /// What is remembered of a repository.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn record(&self, name: &RepositoryName) -> Result<Option<Record>, AttemptError> {
+        Ok(self.tools.catalog.record(name).await?)
     }
 }
 
@@ -94,9 +119,13 @@ enum Found {
 /// An index that may be written.
 struct Decoded {
     spool: Spool,
+    /// Identifiers of the charts that the filter has left out.
+    filtered_out: HashSet<String>,
     summary: Summary,
     sha256: String,
     validators: Validators,
+    /// False where there was more than one attempt can take: the next goes on at once.
+    is_complete: bool,
 }
 
 impl Run<'_> {
@@ -129,10 +158,31 @@ impl Run<'_> {
         }
     }
 
-    /// Everything that needs no database.
+    /// Everything that writes no chart.
     async fn look(&self) -> Result<Found, AttemptError> {
+        let filter = match self.filter().await {
+            Ok(filter) => filter,
+            Err(found) => return Ok(found),
+        };
+        let session = match self.session().await {
+            Ok(session) => session,
+            Err(failed) => return Ok(Found::Failed(failed)),
+        };
+        match self.attempt.declaration.kind {
+            Kind::Helm => self.look_at_index(&session, filter).await,
+            Kind::Oci => self.look_at_registry(session, filter).await,
+        }
+    }
+
+    /// The way to this repository's server, with its credentials.
+    async fn session(&self) -> Result<Fetcher, Failed> {
+        let access = self.tools.keys.access(&self.attempt.declaration).await?;
+        Ok(self.tools.fetcher.with(access)?)
+    }
+
+    async fn look_at_index(&self, session: &Fetcher, filter: Option<Filter>) -> Result<Found, AttemptError> {
         let refused = self.refused();
-        let fetched = match self.fetch(refused.as_ref()).await {
+        let fetched = match self.fetch(session, refused.as_ref()).await {
             Ok(fetched) => fetched,
             Err(found) => return Ok(found),
         };
@@ -150,10 +200,10 @@ impl Run<'_> {
                 body
             }
         };
-        if self.is_same_as_last(&body) {
+        if self.is_same_as_last(&body.sha256) {
             return Ok(Found::Unchanged(Some(body.validators)));
         }
-        self.decode(body).await
+        self.decode(body, filter).await
     }
 
     /// What is remembered as refused, where that is believed: the same body would be refused again.
@@ -174,12 +224,12 @@ impl Run<'_> {
         })
     }
 
-    fn is_same_as_last(&self, body: &Body) -> bool {
+    fn is_same_as_last(&self, digest: &str) -> bool {
         self.last_success()
-            .is_some_and(|previous| previous.index_digest == body.sha256)
+            .is_some_and(|previous| previous.index_digest == digest)
     }
 
-    async fn fetch(&self, refused: Option<&Refused>) -> Result<Fetched, Found> {
+    async fn fetch(&self, session: &Fetcher, refused: Option<&Refused>) -> Result<Fetched, Found> {
         let declaration = &self.attempt.declaration;
         let limits = limits(declaration, &self.tools.fetch_limits);
         let location = locate(&declaration.url, declaration.manifest.as_deref(), &self.tools.files);
@@ -197,7 +247,7 @@ impl Run<'_> {
                     etag: etag.clone(),
                     last_modified: last_modified.clone(),
                 });
-                self.tools.fetcher.get(&url, validators.as_ref(), &limits).await
+                session.get(&url, validators.as_ref(), &limits).await
             }
         };
         fetched.map_err(|error| match error.validators().cloned() {

@@ -5,12 +5,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{Decoded, Run, spool_failed};
-use crate::catalog::{Commit, Committed, HistoryEntry, Record, Refused, State};
+use crate::catalog::{Commit, Committed, HistoryEntry, Keep, Record, Refused, State};
 use crate::repository::decide::{Mode, handled};
 use crate::repository::execute::{Attempt, AttemptError, Failed, Finished, Verdict};
 use crate::repository::guard;
-use crate::repository::summary::{account, last_sync, ready_message, unless_quiet};
+use crate::repository::summary::{Counts, account, last_sync, ready_message, unless_quiet};
 use crate::source::fetch::Validators;
+use crate::source::index;
 
 impl Run<'_> {
     pub(super) async fn save_unchanged(self, validators: Option<Validators>) -> Result<Finished, AttemptError> {
@@ -22,6 +23,10 @@ impl Run<'_> {
         }
         record.refused = None;
         record.last_success = Some(Timestamp::now());
+        if self.tools.keep_removed.is_some() {
+            let (catalog, uid) = (&self.tools.catalog, self.attempt.expected_uid.as_deref());
+            catalog.drop_expired(&record.name, uid.unwrap_or_default(), Timestamp::now()).await?;
+        }
         record.state = ready(account(&record).as_ref().map_or_else(String::new, ready_message));
         let history = recovered.then(|| self.history(&record, "Succeeded", &record.index_digest));
         self.tools
@@ -73,20 +78,23 @@ impl Run<'_> {
     pub(super) async fn commit(self, decoded: Decoded) -> Result<Finished, AttemptError> {
         let Decoded {
             spool,
+            filtered_out,
             summary,
             sha256,
             validators,
+            is_complete,
         } = decoded;
         let mut record = self.new_record();
         let is_first_or_recovered = record.state.ready != Some(true);
         record.etag = validators.etag;
         record.last_modified = validators.last_modified;
-        record.index_digest.clone_from(&sha256);
+        // Without a digest nothing is known to be the same, so what was left goes on.
+        record.index_digest = if is_complete { sha256.clone() } else { String::new() };
         record.change_key = self.attempt.declaration.change_key.as_str().to_owned();
         record.baseline = Some(guard::baseline(&summary));
         record.refused = None;
         record.last_success = Some(Timestamp::now());
-        let (charts, versions) = (spool.charts(), spool.versions());
+        let (charts, versions, filtered) = (spool.charts(), spool.versions(), filtered_out.len() as u64);
         let rows = match spool.into_rows() {
             Ok(rows) => rows,
             Err(error) => return self.save_failed(spool_failed(&error), None).await,
@@ -94,7 +102,12 @@ impl Run<'_> {
         let skipped = summary.skipped.clone();
         let started = self.attempt.started;
         let complete = move |committed: &Committed, record: &mut Record| {
-            let new = last_sync(&summary, charts, versions, committed, started);
+            let counts = Counts {
+                charts,
+                versions,
+                filtered,
+            };
+            let new = last_sync(&summary, &counts, committed, started);
             let account = unless_quiet(new, account(record));
             record.state = ready(ready_message(&account));
             // An account holds string keys and finite numbers only, for which JSON can't fail.
@@ -120,7 +133,13 @@ impl Run<'_> {
                 })
             }
         };
-        let commit = Commit::new(record.clone(), self.attempt.expected_uid.clone(), sha256).conclude_with(concluded);
+        let mut commit = Commit::new(record.clone(), self.attempt.expected_uid.clone(), sha256).conclude_with(concluded);
+        commit.keep = self.tools.keep_removed.map(|duration| Keep {
+            now: Timestamp::now(),
+            duration,
+            order: index::newest_first,
+            filtered_out,
+        });
         let committed = self.tools.catalog.commit(commit, rows).await?;
         complete(&committed, &mut record);
         (record.trusted, record.charts) = (true, charts);
@@ -130,7 +149,11 @@ impl Run<'_> {
         }
         Ok(Finished {
             record,
-            verdict: Verdict::Synced { committed, skipped },
+            verdict: Verdict::Synced {
+                committed,
+                skipped,
+                is_complete,
+            },
         })
     }
 

@@ -1,0 +1,64 @@
+//! How the server of a repository is reached: what its object declares, with the values of the Secrets that it names. They are
+//! read for each sync and dropped with it.
+
+use std::sync::Arc;
+
+use url::Url;
+
+use super::declaration::Declaration;
+use super::execute::Failed;
+use super::origin::Origin;
+use super::secrets::{self, Credentials, SecretError, SecretSettings};
+use crate::source::fetch::Access;
+
+/// Where the values are that a declaration only names.
+#[derive(Clone)]
+pub enum Keys {
+    /// In Secrets, beside the declaration.
+    Named {
+        /// Where Secrets are read.
+        origin: Arc<Origin>,
+        /// Where else they may be.
+        settings: SecretSettings,
+    },
+    /// Given to a command, for the one repository that it is about.
+    Given(Credentials),
+}
+
+impl Keys {
+    /// What it takes to reach the server of the repository that `declaration` is about.
+    ///
+    /// # Errors
+    /// A Secret is missing, can't be read, or holds what can't be used.
+    pub async fn access(&self, declaration: &Declaration) -> Result<Access, Failed> {
+        let reach = &declaration.reach;
+        let Credentials { authorization, ca, .. } = match self {
+            Self::Given(credentials) => credentials.clone(),
+            Self::Named { .. } if reach.auth_header.is_none() && reach.custom_ca.is_none() => Credentials::default(),
+            Self::Named { origin, settings } => {
+                let (header, ca) = (reach.auth_header.as_ref(), reach.custom_ca.as_ref());
+                secrets::credentials(origin, &declaration.name, header, ca, settings).await?
+            }
+        };
+        Ok(Access {
+            authorization,
+            // What is no URL is told of when it is about to be fetched.
+            scope: Url::parse(&declaration.url).ok(),
+            pass_credentials: reach.pass_credentials,
+            ca,
+            insecure: reach.insecure,
+            proxies: reach.proxies.clone(),
+        })
+    }
+}
+
+impl From<SecretError> for Failed {
+    fn from(error: SecretError) -> Self {
+        Self {
+            reason: error.reason().to_owned(),
+            message: error.to_string(),
+            transient: error.is_transient(),
+            retry_after: None,
+        }
+    }
+}

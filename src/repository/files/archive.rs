@@ -1,0 +1,153 @@
+//! One archive: fetched, compared with the index, read.
+
+use std::time::Duration;
+
+use super::locate::{Place, place};
+use crate::catalog::{ChartFiles, WantedFiles};
+use crate::repository::declaration::Declaration;
+use crate::repository::execute::Failed;
+use crate::repository::in_process::Tools;
+use crate::repository::locate::locate_beside;
+use crate::source::archive::{self, ArchiveError};
+use crate::source::fetch::{self, Answer, Authorization, Body, Fetcher, Request};
+use crate::source::oci::{self, ChartReference, Registry};
+use crate::text::truncate;
+
+/// The longest that is kept of why a version has no files, in bytes.
+const MESSAGE_BYTES: usize = 512;
+
+/// Why the files of a version could not be had.
+#[derive(Debug)]
+pub(super) enum Miss {
+    /// Its host wants to be left alone for this long; the version is not to blame.
+    Held(Duration),
+    /// The version itself can't be had, for now or for good.
+    Failed(String),
+}
+
+impl From<Failed> for Miss {
+    fn from(failed: Failed) -> Self {
+        match failed.retry_after {
+            Some(held) => Self::Held(held),
+            None => Self::Failed(truncate(&failed.message, MESSAGE_BYTES)),
+        }
+    }
+}
+
+impl From<ArchiveError> for Miss {
+    fn from(error: ArchiveError) -> Self {
+        Self::Failed(truncate(&error.to_string(), MESSAGE_BYTES))
+    }
+}
+
+/// What archives are fetched with.
+pub(super) struct Archives<'a> {
+    pub(super) tools: &'a Tools,
+    pub(super) limits: archive::Limits,
+    pub(super) declaration: &'a Declaration,
+    /// The way to the repository's server, with its credentials.
+    pub(super) session: &'a Fetcher,
+}
+
+impl Archives<'_> {
+    /// The files of one version.
+    pub(super) async fn files(&self, wanted: &WantedFiles) -> Result<ChartFiles, Miss> {
+        let (body, manifest) = self.fetch(wanted).await?;
+        check(&wanted.digest, &body.sha256, manifest.as_deref())?;
+        let limits = self.limits;
+        let reading = tokio::task::spawn_blocking(move || archive::read(body.into_reader(), &limits));
+        let files = reading
+            .await
+            .map_err(|_| Miss::Failed("reading the archive has failed because of a defect in Portolan; please report it".to_owned()))??;
+        Ok(ChartFiles {
+            readme: files.readme,
+            values: files.values,
+            additional_values: files.additional_values,
+            schema: files.schema,
+        })
+    }
+
+    /// The archive; of one in a registry also the digest of its manifest.
+    async fn fetch(&self, wanted: &WantedFiles) -> Result<(Body, Option<String>), Miss> {
+        let Some(url) = wanted.urls.as_ref().and_then(|urls| urls.first()) else {
+            return Err(Miss::Failed("the index names no archive for this version".to_owned()));
+        };
+        match place(url, &self.declaration.url).map_err(Failed::from)? {
+            Place::Web(url) => Ok((self.download(url).await?, None)),
+            Place::Registry(reference) => self.pull(&reference, &wanted.version).await,
+            Place::Beside(path) => Ok((self.read(&path).await?, None)),
+        }
+    }
+
+    async fn download(&self, url: url::Url) -> Result<Body, Miss> {
+        let request = Request {
+            url,
+            head: false,
+            accept: None,
+            authorization: Authorization::OfAccess,
+            validators: None,
+            // The digest is over the bytes as they lie on the server.
+            verbatim: true,
+        };
+        let Answer { body, .. } = self.session.send(&request, &self.bounds()).await.map_err(Failed::from)?;
+        Ok(body)
+    }
+
+    async fn pull(&self, reference: &str, version: &str) -> Result<(Body, Option<String>), Miss> {
+        let reference = ChartReference::parse(reference, version).map_err(Failed::from)?;
+        let url = reference.registry_url(&self.declaration.url);
+        let registry = Registry::new(self.session.clone(), &url, oci::Limits::default()).map_err(Failed::from)?;
+        let manifest = (registry.manifest(&reference.repository, &reference.reference).await).map_err(Failed::from)?;
+        let body = (registry.layer(&reference.repository, &manifest, &self.bounds()).await).map_err(Failed::from)?;
+        Ok((body, Some(manifest.digest)))
+    }
+
+    async fn read(&self, path: &str) -> Result<Body, Miss> {
+        let manifest = self.declaration.manifest.as_deref();
+        let path = locate_beside(&self.declaration.url, path, manifest, &self.tools.files)?;
+        let body = fetch::read_file(&path, self.tools.spool_dir.as_deref(), &self.bounds()).await;
+        Ok(body.map_err(Failed::from)?)
+    }
+
+    fn bounds(&self) -> fetch::Limits {
+        fetch::Limits {
+            max_bytes: self.limits.packed_bytes,
+            ..self.tools.fetch_limits
+        }
+    }
+}
+
+/// Compares what came with what the index says of it. Of an archive in a registry an index may name the digest of the archive
+/// or of its manifest. What is no SHA-256 can't be compared.
+fn check(named: &str, archive: &str, manifest: Option<&str>) -> Result<(), Miss> {
+    let hex = |text: &str| text.trim().trim_start_matches("sha256:").to_ascii_lowercase();
+    let wanted = hex(named);
+    let is_comparable = wanted.len() == 64 && wanted.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if !is_comparable || wanted == archive || manifest.is_some_and(|manifest| hex(manifest) == wanted) {
+        return Ok(());
+    }
+    Err(Miss::Failed(format!(
+        "the archive is not the one that the index names: its SHA-256 is {archive} and not {wanted}; its publisher has to \
+         put that right"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_archive_is_compared_with_the_digest_of_the_index() {
+        let (one, other) = ("ab".repeat(32), "cd".repeat(32));
+        for same in [one.clone(), one.to_uppercase(), format!("sha256:{one}")] {
+            assert!(check(&same, &one, None).is_ok());
+        }
+        assert!(check("", &one, None).is_ok());
+        assert!(check("md5:abc", &one, None).is_ok());
+        assert!(check(&format!("sha256:{other}"), &one, Some(&format!("sha256:{other}"))).is_ok());
+        let Err(Miss::Failed(message)) = check(&other, &one, None) else {
+            panic!("it was taken")
+        };
+        assert!(message.contains(&one) && message.contains(&other), "{message}");
+    }
+}

@@ -1,0 +1,175 @@
+//! The reconcile of a repository's chart files: one turn at a time, so that no repository keeps the others waiting.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+
+use super::import::{Importer, Turn, Worklist};
+use super::Progresses;
+use crate::api::AppRepository;
+use crate::catalog::{self, Catalog};
+use crate::controller::{Failure, Key, Outcome, Reconcile};
+use crate::informer::{ObjectName, Seen, Store};
+use crate::queue::{Backoff, Priority, Queue};
+use crate::repository::declaration::{Declaration, Defaults};
+use crate::repository::trigger;
+
+/// How often a status is brought up to date while an import is under way.
+const TOLD_EVERY: Duration = Duration::from_secs(15);
+/// How soon, and how late, a turn that the database has failed is repeated.
+const BACKOFF: Backoff = Backoff {
+    base: Duration::from_secs(5),
+    cap: Duration::from_secs(15 * 60),
+};
+
+/// What reconciles of chart files work with.
+pub struct FilesReconciler {
+    /// The declarations.
+    pub store: Store<AppRepository>,
+    /// Whether they are manifests in a folder.
+    pub folder_mode: bool,
+    /// What the declarations that say nothing get.
+    pub defaults: Defaults,
+    /// The database.
+    pub catalog: Catalog,
+    /// What does the work.
+    pub importer: Importer,
+    /// How far the imports are.
+    pub progresses: Progresses,
+    /// Where a repository is put whose status is to show it.
+    pub queue: Queue<Key>,
+    /// Cancelled when the process is to end: a turn under way has nothing to lose.
+    pub stopping: CancellationToken,
+    /// What is known to be wanted.
+    pub worklists: Worklists,
+}
+
+/// What is known to be wanted of each repository, and when its progress was told last. It is lost with the process, and looked up
+/// again.
+#[derive(Debug, Default)]
+pub struct Worklists(Mutex<HashMap<ObjectName, (Worklist, Option<Instant>)>>);
+
+impl Worklists {
+    fn take(&self, name: &ObjectName) -> (Worklist, Option<Instant>) {
+        self.lock().remove(name).unwrap_or_default()
+    }
+
+    fn put(&self, name: ObjectName, state: (Worklist, Option<Instant>)) {
+        self.lock().insert(name, state);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<ObjectName, (Worklist, Option<Instant>)>> {
+        // The map is whole between any two statements, so a panic elsewhere leaves nothing to mend.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Reconcile for FilesReconciler {
+    fn reconcile<'a>(&'a self, key: &'a Key, _priority: Priority) -> BoxFuture<'a, Result<Outcome, Failure>> {
+        let name = ObjectName {
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+        };
+        async move {
+            let turn = self.stopping.run_until_cancelled(self.look_at(&name)).await;
+            turn.unwrap_or(Ok(Outcome::Done))
+        }
+        .boxed()
+    }
+}
+
+impl FilesReconciler {
+    async fn look_at(&self, name: &ObjectName) -> Result<Outcome, Failure> {
+        let (mut worklist, mut told) = self.worklists.take(name);
+        let Some(object) = self.declared(name) else {
+            self.progresses.forget(name);
+            return Ok(Outcome::Done);
+        };
+        let turn = match self.turn(&object, &mut worklist).await {
+            Ok(Some(turn)) => turn,
+            Ok(None) => return Ok(Outcome::Done),
+            Err(error) => {
+                return Err(Failure::Transient {
+                    message: error.to_string(),
+                    backoff: BACKOFF,
+                    at_least: Duration::ZERO,
+                    at_most: Duration::MAX,
+                });
+            }
+        };
+        let is_under_way = turn == Turn::More;
+        if !is_under_way || told.is_none_or(|told| told.elapsed() >= TOLD_EVERY) {
+            self.tell(name, &object).await;
+            told = is_under_way.then(Instant::now);
+        }
+        Ok(match turn {
+            Turn::More => {
+                self.worklists.put(name.clone(), (worklist, told));
+                Outcome::RequeueAfter(Duration::ZERO)
+            }
+            Turn::Held(time) => Outcome::RequeueAfter(time),
+            Turn::Done(Some(time)) => {
+                let wait = Duration::try_from(time.duration_since(Timestamp::now())).unwrap_or_default();
+                Outcome::RequeueAfter(wait)
+            }
+            Turn::Done(None) => Outcome::Done,
+        })
+    }
+
+    /// Imports all that can be had now, turn after turn, without being asked again for what has failed.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn import_all(&self, name: &ObjectName) -> Result<(), catalog::Error> {
+        let Some(object) = self.declared(name) else { return Ok(()) };
+        let mut worklist = Worklist::default();
+        while let Some(Turn::More) = self.turn(&object, &mut worklist).await? {}
+        Ok(())
+    }
+
+    /// What is declared, where it is not being deleted.
+    fn declared(&self, name: &ObjectName) -> Option<Arc<AppRepository>> {
+        match self.store.get(name)? {
+            Seen::Object(object) if object.metadata.deletion_timestamp.is_none() => Some(object),
+            _ => None,
+        }
+    }
+
+    /// One turn; none where syncs are held, or where the rows are of another declaration: the sync that is due puts the key
+    /// back.
+    async fn turn(&self, object: &AppRepository, worklist: &mut Worklist) -> Result<Option<Turn>, catalog::Error> {
+        let declaration = Declaration::of(object, &self.defaults, self.folder_mode);
+        if declaration.suspended {
+            return Ok(None);
+        }
+        let record = self.catalog.record(&declaration.name).await?;
+        let is_synced = record.as_ref().is_some_and(|record| {
+            record.last_success.is_some()
+                && record.uid == declaration.uid
+                && declaration.change_key.has_source_of(&record.change_key)
+        });
+        if !is_synced {
+            return Ok(None);
+        }
+        self.importer.turn(&declaration, &declaration.uid, worklist).await.map(Some)
+    }
+
+    /// Has the status show how far the import is. Where that can't be found out it shows what it did.
+    async fn tell(&self, name: &ObjectName, object: &AppRepository) {
+        let declaration = Declaration::of(object, &self.defaults, self.folder_mode);
+        match self.importer.progress(&declaration).await {
+            Ok(Some(files)) => {
+                if self.progresses.set(name, files) {
+                    self.queue.add(trigger::key(name), Priority::LOW);
+                }
+            }
+            Ok(None) => {}
+            Err(error) => tracing::debug!(repository = %name, "could not count the files: {error}"),
+        }
+    }
+}
