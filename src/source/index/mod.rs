@@ -33,6 +33,7 @@ use crate::text::{printable, truncate};
 use collect::Collector;
 pub use error::{DecodeError, Position};
 pub use limits::DecodeLimits;
+pub(super) use semver::is_version;
 
 /// Who maintains a chart.
 #[derive(Debug, Clone, PartialEq, Eq)]

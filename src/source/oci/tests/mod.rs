@@ -1,0 +1,3 @@
+//! The decoders, and the client against registries that answer as they are told.
+
+mod decoders;
