@@ -12,6 +12,7 @@
 //! ([`in_process`], [`origin`]) does what the middle decides.
 
 pub mod activity;
+pub mod adopt;
 mod cleanup;
 pub mod collect;
 pub mod decide;
