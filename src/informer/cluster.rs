@@ -27,7 +27,7 @@ pub enum Scope {
     Namespace(String),
 }
 
-type Guarded<K> = Result<Event<DeserializeGuard<K>>, watcher::Error>;
+pub(super) type Guarded<K> = Result<Event<DeserializeGuard<K>>, watcher::Error>;
 
 /// The events of all objects of a kind in the scope. They never end.
 ///
@@ -50,7 +50,7 @@ where
 }
 
 /// The events of watches that `watch` begins, with a new one where the old one can't go on.
-fn events_of<K>(
+pub(super) fn events_of<K>(
     watch: impl Fn() -> BoxStream<'static, Guarded<K>> + Send,
     backoff: impl Backoff,
 ) -> impl Stream<Item = Guarded<K>> + Send
@@ -137,22 +137,24 @@ where
     }
 
     fn report(&mut self, trouble: Trouble, error: &watcher::Error) {
-        let (plural, group) = (K::plural(&()), K::group(&()));
+        let resource = [K::plural(&()), K::group(&())].join(".");
+        // Those of the core have no group.
+        let resource = resource.trim_end_matches('.');
         if self.trouble.replace(trouble) == Some(trouble) {
-            tracing::debug!(%plural, %error, "the watch still fails");
+            tracing::debug!(resource, %error, "the watch still fails");
         } else if trouble == Trouble::NotInstalled {
             tracing::warn!(
-                "the custom resource definition {plural}.{group} is not installed: waiting for it; \
+                "the custom resource definition {resource} is not installed: waiting for it; \
                  `portolan crds --apply` installs it"
             );
         } else if matches!(status_code(error), Some(401 | 403)) {
             tracing::warn!(
                 %error,
-                "the API server refuses the watch of {plural}.{group}: give Portolan's service account the verbs get, \
+                "the API server refuses the watch of {resource}: give Portolan's service account the verbs get, \
                  list and watch on them; trying again"
             );
         } else {
-            tracing::warn!(%error, "the watch of {plural}.{group} was cut off; taking it up again");
+            tracing::warn!(%error, "the watch of {resource} was cut off; taking it up again");
         }
     }
 }

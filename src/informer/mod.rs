@@ -12,6 +12,7 @@
 pub mod cluster;
 pub mod manifests;
 mod run;
+pub mod secrets;
 mod store;
 
 use std::{
