@@ -17,7 +17,7 @@ use futures::TryStreamExt;
 use jiff::Timestamp;
 
 use super::{
-    ChartInfo, ChartRow, Error, HistoryEntry, Record, RepositoryName,
+    ChartInfo, ChartRow, Error, HistoryEntry, Keep, Record, RepositoryName,
     batch::{Batch, Change},
     chart::Fingerprint,
     engine::{Engine, Pools, Transaction, on_engine},
@@ -41,6 +41,8 @@ pub struct Commit {
     pub checksum: String,
     /// Completes the record when the charts are written.
     pub conclude: Conclude,
+    /// For how long versions and charts stay that are not among the rows. Nothing: they go at once, and so do those that were kept.
+    pub keep: Option<Keep>,
 }
 
 impl Commit {
@@ -52,7 +54,15 @@ impl Commit {
             expected_uid,
             checksum: checksum.into(),
             conclude: Box::new(|_, _| None),
+            keep: None,
         }
+    }
+
+    /// Keeps versions and charts for a while that are not among the rows.
+    #[must_use]
+    pub fn keep_removed(mut self, keep: Keep) -> Self {
+        self.keep = Some(keep);
+        self
     }
 
     /// Completes the record by `conclude`.
@@ -72,6 +82,7 @@ impl fmt::Debug for Commit {
             .field("record", &self.record)
             .field("expected_uid", &self.expected_uid)
             .field("checksum", &self.checksum)
+            .field("keep", &self.keep)
             .finish_non_exhaustive()
     }
 }
@@ -91,6 +102,8 @@ pub struct Committed {
     pub rejected: Vec<(String, String)>,
     /// The id of Kubeapps' row of the repository.
     pub repos_id: i64,
+    /// Versions that left the index and are still there.
+    pub kept: u64,
 }
 
 impl Committed {
@@ -112,6 +125,7 @@ pub(super) async fn commit(
         expected_uid,
         checksum,
         conclude,
+        keep,
     } = commit;
     let name = record.name.clone();
     let mut tx = pools.begin().await?;

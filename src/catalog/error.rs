@@ -122,6 +122,18 @@ impl Error {
         matches!(self, Self::Database { source, .. } if cause(source) == Cause::Data)
     }
 
+    /// Whether the row that a written one refers to was taken away meanwhile.
+    pub(super) fn is_reference_gone(&self) -> bool {
+        let Self::Database {
+            source: sqlx::Error::Database(error),
+            ..
+        } = self
+        else {
+            return false;
+        };
+        error.is_foreign_key_violation()
+    }
+
     /// Whether somebody else was making the same tables at the same moment. `IF NOT EXISTS` does not shield from that:
     /// Postgres looks first and then trips over the unique indexes of its own catalogue.
     pub(super) fn is_schema_race(&self) -> bool {

@@ -14,13 +14,18 @@ mod chart;
 mod commit;
 mod engine;
 mod error;
+mod files;
 mod history;
+mod icons;
 mod identity;
+mod keep;
 pub mod lock;
+mod oci;
 pub mod read;
 mod record;
 mod schema;
 mod settings;
+mod wanted;
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -30,8 +35,12 @@ pub use self::{
     chart::{ChartInfo, ChartRow, ChartVersion, Fingerprint, Maintainer, RepoRef},
     commit::{Commit, Committed, Conclude},
     error::Error,
+    files::{ChartFiles, FilesMode, Progress, Saved, Wanted, WantedFiles},
     history::{HISTORY_KEPT, HistoryEntry},
+    icons::WantedIcon,
     identity::RepositoryName,
+    keep::Keep,
+    oci::{OciRepository, OciTag},
     record::{Baseline, Handled, Record, Refused, State},
     settings::{DEFAULT_POSTGRES_CONNECTIONS, Database, Login, Password, Settings, SettingsError},
 };

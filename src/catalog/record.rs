@@ -327,6 +327,13 @@ pub(super) async fn lock(tx: &mut Transaction, name: &RepositoryName) -> Result<
     Ok(())
 }
 
+/// Takes the repository's lock, and says whether it still is the one of this UID.
+pub(super) async fn lock_if_of(tx: &mut Transaction, name: &RepositoryName, uid: &str) -> Result<bool, Error> {
+    lock(tx, name).await?;
+    let stored = stored_identity(tx, name).await?;
+    Ok(stored.is_some_and(|(stored, _)| stored == uid))
+}
+
 /// All but what tells whether Kubeapps' row is as we wrote it, which only a commit of charts may change.
 const UPSERT: &str = "INSERT INTO portolan_repositories (namespace, name, uid, origin, url, kind, change_key, etag, last_modified,
         index_digest, baseline_names, baseline_versions, refused_etag, refused_last_modified, refused_digest, refused_reason,

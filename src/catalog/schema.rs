@@ -51,7 +51,7 @@ CREATE TABLE IF NOT EXISTS files (
 );";
 
 /// The same for SQLite, where nobody else reads them. An id is never given twice, as in Postgres: a repository that was removed
-/// and made again is then seen to be another one. The index serves the cascade.
+/// and made again is then seen to be another one.
 const KUBEAPPS_SQLITE: &str = "
 CREATE TABLE IF NOT EXISTS repos (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -80,13 +80,27 @@ CREATE TABLE IF NOT EXISTS files (
     UNIQUE(repo_namespace, chart_files_id),
     FOREIGN KEY (repo_name, repo_namespace) REFERENCES repos (name, namespace) ON DELETE CASCADE,
     FOREIGN KEY (repo_name, repo_namespace, chart_id) REFERENCES charts (repo_name, repo_namespace, chart_id) ON DELETE CASCADE
-);
-CREATE INDEX IF NOT EXISTS files_chart ON files (repo_name, repo_namespace, chart_id);";
+);";
+
+/// An index on Kubeapps' table of files, which has none that serves the cascade from its charts. Its last part tells the digest
+/// of a version's files without reading them: a README and values that were moved out of line are costly to take apart.
+const INDEX_SQLITE: &str = "DROP INDEX IF EXISTS files_chart;
+CREATE INDEX IF NOT EXISTS portolan_files_content ON files
+    (repo_name, repo_namespace, chart_id, (chart_files_id || char(10) || (info ->> 'Digest')))";
+
+/// The same for Postgres, hashed: a key of an index has a limit, and what stands in a row of somebody else's has none.
+const INDEX_POSTGRES: &str = "CREATE INDEX IF NOT EXISTS portolan_files_content ON files
+    (repo_name, repo_namespace, chart_id, hashtextextended(chart_files_id || chr(10) || (info ->> 'Digest'), 0))";
 
 const DROP_KUBEAPPS: &str = "DROP TABLE IF EXISTS files; DROP TABLE IF EXISTS charts; DROP TABLE IF EXISTS repos;";
 
 const DROP_OURS: &str = "DROP TABLE IF EXISTS portolan_syncs; DROP TABLE IF EXISTS portolan_repositories;
-    DROP TABLE IF EXISTS portolan_migrations;";
+    DROP TABLE IF EXISTS portolan_files; DROP TABLE IF EXISTS portolan_icons;
+    DROP TABLE IF EXISTS portolan_oci_tags; DROP TABLE IF EXISTS portolan_oci_repositories;
+    DROP TABLE IF EXISTS portolan_kept_versions; DROP TABLE IF EXISTS portolan_migrations;";
+
+/// What tells of rows in Kubeapps' tables, and means nothing without them. What is known of registries still holds.
+const FORGET_ROWS: &str = "DELETE FROM portolan_files; DELETE FROM portolan_icons; DELETE FROM portolan_kept_versions;";
 
 /// Where the migrations that were run are recorded.
 const MIGRATIONS_TABLE: &str = "portolan_migrations";
@@ -95,14 +109,20 @@ const KUBEAPPS_TABLES: i64 = 3;
 /// Those that the first migration makes, and its record. A table of a later migration doesn't count here: it is not missing
 /// where that migration has not run yet.
 const OUR_TABLES: i64 = 3;
+/// Those of the later migrations.
+const LATER_TABLES: i64 = 5;
 
 /// Which tables are there.
 #[derive(Debug, Clone, Copy)]
 struct Present {
     /// `repos`, `charts` and `files`, all three.
     kubeapps: bool,
-    /// Ours, and the record of the migrations that made them.
+    /// Ours that the first migration made, and the record of the migrations.
     ours: bool,
+    /// Ours that the later migrations made.
+    later: bool,
+    /// Our index on a table of Kubeapps'.
+    index: bool,
 }
 
 impl Present {
@@ -114,21 +134,29 @@ impl Present {
         Ok(Self::of(counts))
     }
 
-    const fn of((kubeapps, ours): (i64, i64)) -> Self {
+    const fn of((kubeapps, ours, later, index): (i64, i64, i64, i64)) -> Self {
         Self {
             kubeapps: kubeapps == KUBEAPPS_TABLES,
             ours: ours == OUR_TABLES,
+            later: later == LATER_TABLES,
+            index: index == 1,
         }
     }
 }
 
 const PRESENT_SQLITE: &str = "SELECT count(CASE WHEN name IN ('repos', 'charts', 'files') THEN 1 END),
-    count(CASE WHEN name IN ('portolan_repositories', 'portolan_syncs', 'portolan_migrations') THEN 1 END)
-    FROM sqlite_master WHERE type = 'table'";
+    count(CASE WHEN name IN ('portolan_repositories', 'portolan_syncs', 'portolan_migrations') THEN 1 END),
+    count(CASE WHEN name IN ('portolan_files', 'portolan_icons', 'portolan_oci_repositories', 'portolan_oci_tags',
+        'portolan_kept_versions') THEN 1 END),
+    count(CASE WHEN name = 'portolan_files_content' THEN 1 END)
+    FROM sqlite_master";
 
 /// As a statement without a schema would find them, by the search path.
 const PRESENT_POSTGRES: &str = "SELECT num_nonnulls(to_regclass('repos'), to_regclass('charts'), to_regclass('files'))::bigint,
-    num_nonnulls(to_regclass('portolan_repositories'), to_regclass('portolan_syncs'), to_regclass('portolan_migrations'))::bigint";
+    num_nonnulls(to_regclass('portolan_repositories'), to_regclass('portolan_syncs'), to_regclass('portolan_migrations'))::bigint,
+    num_nonnulls(to_regclass('portolan_files'), to_regclass('portolan_icons'), to_regclass('portolan_oci_repositories'),
+        to_regclass('portolan_oci_tags'), to_regclass('portolan_kept_versions'))::bigint,
+    num_nonnulls(to_regclass('portolan_files_content'))::bigint";
 
 /// Makes whatever table is missing, and says whether any was.
 ///
@@ -162,20 +190,74 @@ async fn ensure_once(pools: &Pools) -> Result<bool, Error> {
         make_kubeapps(&mut tx).await?;
     }
     if !before.ours {
-        // Where somebody has dropped some of ours, what is left goes too: the record would say that there is nothing to do, and
-        // later migrations build upon what the first ones made. The next syncs learn all of it again.
-        on_engine!(&mut tx, tx => { tx.execute(sqlx::raw_sql(DROP_OURS)).await?; });
+        drop_ours(&mut tx).await?;
     }
     migrate(&mut tx).await?;
+    // A table of a later migration that was dropped is seen only now: before, it might just not have been made yet.
+    let healed = !Present::find(&mut tx).await?.later;
+    if healed {
+        drop_ours(&mut tx).await?;
+        migrate(&mut tx).await?;
+    }
+    if !before.kubeapps {
+        run(&mut tx, FORGET_ROWS).await?;
+    }
+    if !(before.kubeapps && before.index) {
+        make_index(&mut tx).await?;
+    }
     tx.commit().await?;
-    Ok(!(before.kubeapps && before.ours))
+    Ok(healed || !(before.kubeapps && before.ours))
+}
+
+/// Where somebody has dropped some of ours, what is left goes too: the record would say that there is nothing to do, and later
+/// migrations build upon what the first ones made. The next syncs learn all of it again.
+async fn drop_ours(tx: &mut Transaction) -> Result<(), Error> {
+    run(tx, DROP_OURS).await
 }
 
 async fn recreate_once(pools: &Pools) -> Result<(), Error> {
     let mut tx = begin(pools).await?;
-    on_engine!(&mut tx, tx => { tx.execute(sqlx::raw_sql(DROP_KUBEAPPS)).await?; });
+    run(&mut tx, DROP_KUBEAPPS).await?;
+    run(&mut tx, FORGET_ROWS).await?;
     make_kubeapps(&mut tx).await?;
+    make_index(&mut tx).await?;
     tx.commit().await
+}
+
+async fn run(tx: &mut Transaction, statements: &'static str) -> Result<(), Error> {
+    on_engine!(tx, tx => { tx.execute(sqlx::raw_sql(statements)).await?; });
+    Ok(())
+}
+
+/// Makes our index where it is missing. On Postgres Kubeapps may own the table, or have filled it with more than can be sorted
+/// while others wait: then all works without the index, only slower.
+async fn make_index(tx: &mut Transaction) -> Result<(), Error> {
+    if let Engine::Sqlite(_) = tx {
+        return run(tx, INDEX_SQLITE).await;
+    }
+    run(
+        tx,
+        "SAVEPOINT index; SET LOCAL lock_timeout = '5s'; SET LOCAL statement_timeout = '30s'",
+    )
+    .await?;
+    match run(tx, INDEX_POSTGRES).await {
+        Ok(()) => {
+            run(
+                tx,
+                "SET LOCAL lock_timeout TO DEFAULT; SET LOCAL statement_timeout TO DEFAULT",
+            )
+            .await?
+        }
+        Err(error) if error.is_schema_race() => return Err(error),
+        Err(error) => {
+            run(tx, "ROLLBACK TO SAVEPOINT index").await?;
+            tracing::info!(
+                "the index portolan_files_content could not be made, looking for chart files takes longer without it: {}",
+                error.bare()
+            );
+        }
+    }
+    run(tx, "RELEASE SAVEPOINT index").await
 }
 
 async fn begin(pools: &Pools) -> Result<Transaction, Error> {
@@ -201,16 +283,30 @@ async fn make_kubeapps(tx: &mut Transaction) -> Result<(), Error> {
 async fn migrate(tx: &mut Transaction) -> Result<(), Error> {
     match tx {
         Engine::Sqlite(tx) => {
-            let first = include_str!("../../migrations/sqlite/0001_repositories.sql");
-            migrator(&[("repositories", first)])
-                .run_direct(None, &mut **tx, false)
-                .await?;
+            let migrations = [
+                (
+                    "repositories",
+                    include_str!("../../migrations/sqlite/0001_repositories.sql"),
+                ),
+                (
+                    "files icons oci kept",
+                    include_str!("../../migrations/sqlite/0002_files_icons_oci_kept.sql"),
+                ),
+            ];
+            migrator(&migrations).run_direct(None, &mut **tx, false).await?;
         }
         Engine::Postgres(tx) => {
-            let first = include_str!("../../migrations/postgres/0001_repositories.sql");
-            migrator(&[("repositories", first)])
-                .run_direct(None, &mut **tx, false)
-                .await?;
+            let migrations = [
+                (
+                    "repositories",
+                    include_str!("../../migrations/postgres/0001_repositories.sql"),
+                ),
+                (
+                    "files icons oci kept",
+                    include_str!("../../migrations/postgres/0002_files_icons_oci_kept.sql"),
+                ),
+            ];
+            migrator(&migrations).run_direct(None, &mut **tx, false).await?;
         }
     }
     Ok(())

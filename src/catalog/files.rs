@@ -1,0 +1,430 @@
+//! README, values and schema of chart versions: Kubeapps' table `files`, and our own `portolan_files`.
+//!
+//! ```text
+//!  charts (versions, digests) ──┐
+//!  files (their digests) ───────┼─► wanted ─► fetched by somebody ─┬─► save_files: the row, its digest
+//!  portolan_files (failures) ───┘                                  └─► files_failed: when to try again; an empty row, if none
+//! ```
+//!
+//! What is wanted is derived anew by each call, so that a restart goes on where it was, and rows of Kubeapps' syncer count as
+//! they are. Kubeapps' reader fails without a row, so a version whose archive will not come gets an empty one, without a digest;
+//! each of these has a row in `portolan_files` too, which tells it from a chart that has no files.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::{
+    COMMIT_DEADLINE, Catalog, Error, RepositoryName, SHORT_DEADLINE,
+    engine::{Engine, Transaction, on_engine},
+    record::{self, storable},
+    wanted::{self, Mode},
+};
+
+/// Of which versions the files are wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FilesMode {
+    /// Of all.
+    #[default]
+    All,
+    /// Of the newest version of each chart.
+    Latest,
+    /// Of none.
+    None,
+}
+
+/// A version whose files are wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WantedFiles {
+    /// The chart.
+    pub chart_id: String,
+    /// The version, as the index has it.
+    pub version: String,
+    /// Digest of the archive, as the index has it; empty where it has none.
+    pub digest: String,
+    /// Where the archive is, as the index has it.
+    pub urls: Option<Vec<String>>,
+    /// How often this archive has failed.
+    pub tries: u32,
+}
+
+/// The versions whose files are wanted now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// The newest version of each chart first, then the second newest of each, and so on.
+    pub files: Vec<WantedFiles>,
+    /// When the first of those is to be tried again that have failed and wait.
+    pub next_try: Option<Timestamp>,
+}
+
+/// What a package page shows of a version beside its row in the index. NUL, which Postgres can't store, is left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChartFiles {
+    /// README.md, or empty.
+    pub readme: String,
+    /// values.yaml, or empty.
+    pub values: String,
+    /// Other values by the name of their file without `.yaml`: `values-production`.
+    pub additional_values: BTreeMap<String, String>,
+    /// values.schema.json, or empty.
+    pub schema: String,
+}
+
+/// What became of something that was fetched for a chart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Saved {
+    /// It is stored, or was so already.
+    Written,
+    /// What it belongs to is no more: the repository was removed or made anew, the chart or the version has gone, or is another
+    /// by now. Nothing was written, and nothing is wrong.
+    Gone,
+}
+
+/// How far the work on the files of a repository is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Versions whose files are to be there; one that the index has twice counts once.
+    pub total: u64,
+    /// Those whose files are there.
+    pub imported: u64,
+    /// Those that have failed [`Progress::TRIES`] times or more, and are tried again ever more seldom.
+    pub failed: u64,
+}
+
+impl Progress {
+    /// After how many tries a version counts as failed.
+    pub const TRIES: u32 = 3;
+}
+
+impl Catalog {
+    /// Up to `limit` versions of a repository whose files are to be fetched now.
+    ///
+    /// Wanted is a version that has no files, or those of an archive of another digest; unless it has failed, and is to be tried
+    /// again later than `now`. Of several entries of one version the first counts.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn files_wanted(
+        &self,
+        name: &RepositoryName,
+        mode: FilesMode,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<Wanted, Error> {
+        let Some(mode) = Mode::of(mode) else {
+            return Ok(Wanted::default());
+        };
+        let wanted = wanted::files(&self.0.pools, name, mode, now, limit);
+        self.look("looking for chart files to fetch", wanted).await
+    }
+
+    /// How far the files of a repository are.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn files_progress(&self, name: &RepositoryName, mode: FilesMode) -> Result<Progress, Error> {
+        let Some(mode) = Mode::of(mode) else {
+            return Ok(Progress::default());
+        };
+        let progress = wanted::progress(&self.0.pools, name, mode);
+        self.look("counting the chart files", progress).await
+    }
+
+    /// Stores the files of a version. A row that is so already is not written again.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn save_files(
+        &self,
+        name: &RepositoryName,
+        uid: &str,
+        wanted: &WantedFiles,
+        files: &ChartFiles,
+    ) -> Result<Saved, Error> {
+        self.must_be_writable()?;
+        let saved = self.call("writing chart files", SHORT_DEADLINE, async {
+            let mut tx = self.0.pools.begin().await?;
+            let Some(repo) = still_wanted(&mut tx, name, uid, wanted).await? else {
+                return Ok(Saved::Gone);
+            };
+            write_files(&mut tx, name, wanted, &FilesInfo::of(wanted, files, &repo)).await?;
+            forget_failure(&mut tx, name, wanted).await?;
+            tx.commit().await?;
+            Ok(Saved::Written)
+        });
+        gone_with_its_chart(saved.await)
+    }
+
+    /// Notes that the files of a version could not be had, which counts one try, and when they are to be tried again. Where the
+    /// version has no files at all, Kubeapps' reader is given empty ones; those of an earlier archive stay until others come.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn files_failed(
+        &self,
+        name: &RepositoryName,
+        uid: &str,
+        wanted: &WantedFiles,
+        message: &str,
+        next_try: Timestamp,
+    ) -> Result<Saved, Error> {
+        self.must_be_writable()?;
+        let saved = self.call("writing that chart files failed", SHORT_DEADLINE, async {
+            let mut tx = self.0.pools.begin().await?;
+            let Some(repo) = still_wanted(&mut tx, name, uid, wanted).await? else {
+                return Ok(Saved::Gone);
+            };
+            note_failure(&mut tx, name, wanted, message, next_try).await?;
+            let nothing = ChartFiles::default();
+            let empty = FilesInfo {
+                digest: Cow::Borrowed(""),
+                ..FilesInfo::of(wanted, &nothing, &repo)
+            };
+            write_empty(&mut tx, name, wanted, &empty).await?;
+            tx.commit().await?;
+            Ok(Saved::Written)
+        });
+        gone_with_its_chart(saved.await)
+    }
+
+    /// Gives empty files to all versions that `mode` does not want and that have none, since Kubeapps' reader fails without a row.
+    /// Says how many. They are wanted again as soon as another mode wants them.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn leave_out_files(&self, name: &RepositoryName, uid: &str, mode: FilesMode) -> Result<u64, Error> {
+        self.must_be_writable()?;
+        let passed_over = match mode {
+            FilesMode::All => return Ok(0),
+            FilesMode::Latest => 1,
+            FilesMode::None => 0,
+        };
+        self.call("leaving out chart files", COMMIT_DEADLINE, async {
+            let mut tx = self.0.pools.begin().await?;
+            if !record::lock_if_of(&mut tx, name, uid).await? {
+                return Ok(0);
+            }
+            let left_out = wanted::leave_out(&mut tx, name, passed_over).await?;
+            tx.commit().await?;
+            Ok(left_out)
+        })
+        .await
+    }
+
+    /// Lets all files and icons that have failed be tried again now, as one who asks for a resync by hand expects it.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn retry_failed(&self, name: &RepositoryName, uid: &str) -> Result<u64, Error> {
+        self.must_be_writable()?;
+        self.call("letting chart files be tried again", SHORT_DEADLINE, async {
+            let mut tx = self.0.pools.begin().await?;
+            if !record::lock_if_of(&mut tx, name, uid).await? {
+                return Ok(0);
+            }
+            let mut retried = 0;
+            for statement in [
+                "UPDATE portolan_files SET next_try = 0 WHERE namespace = $1 AND name = $2 AND next_try > 0",
+                "UPDATE portolan_icons SET next_try = 0 WHERE namespace = $1 AND name = $2 AND next_try > 0",
+            ] {
+                retried += on_engine!(&mut tx, tx => sqlx::query(statement)
+                    .bind(&name.namespace)
+                    .bind(&name.name)
+                    .execute(&mut **tx)
+                    .await?
+                    .rows_affected());
+            }
+            tx.commit().await?;
+            Ok(retried)
+        })
+        .await
+    }
+}
+
+/// A chart that somebody else, who does not know our lock, removes between our look and our write.
+fn gone_with_its_chart(saved: Result<Saved, Error>) -> Result<Saved, Error> {
+    match saved {
+        Err(error) if error.is_reference_gone() => Ok(Saved::Gone),
+        saved => saved,
+    }
+}
+
+/// The JSON of `files.info`, exactly as Kubeapps writes it.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct FilesInfo<'a> {
+    #[serde(rename = "ID")]
+    id: String,
+    readme: Cow<'a, str>,
+    default_values: Cow<'a, str>,
+    additional_default_values: BTreeMap<Cow<'a, str>, Cow<'a, str>>,
+    schema: Cow<'a, str>,
+    /// As it stands in the chart's row.
+    repo: &'a RawValue,
+    digest: Cow<'a, str>,
+}
+
+impl<'a> FilesInfo<'a> {
+    fn of(wanted: &'a WantedFiles, files: &'a ChartFiles, repo: &'a RawValue) -> Self {
+        Self {
+            id: wanted.files_id(),
+            readme: storable(&files.readme),
+            default_values: storable(&files.values),
+            additional_default_values: files
+                .additional_values
+                .iter()
+                .map(|(key, value)| (storable(key), storable(value)))
+                .collect(),
+            schema: storable(&files.schema),
+            repo,
+            digest: Cow::Borrowed(&wanted.digest),
+        }
+    }
+}
+
+impl WantedFiles {
+    /// What the row in `files` is found by.
+    fn files_id(&self) -> String {
+        format!("{}-{}", self.chart_id, self.version)
+    }
+}
+
+/// Takes the repository's lock, and gives what the chart's row says of its repository, if the version is still there as it was.
+async fn still_wanted(
+    tx: &mut Transaction,
+    name: &RepositoryName,
+    uid: &str,
+    wanted: &WantedFiles,
+) -> Result<Option<Box<RawValue>>, Error> {
+    const SQLITE: &str = "SELECT c.info -> 'repo', (SELECT coalesce(e.value ->> 'digest', '')
+            FROM json_each(c.info, '$.chartVersions') AS e WHERE e.value ->> 'version' = $4 ORDER BY e.key LIMIT 1)
+        FROM charts c WHERE c.repo_namespace = $1 AND c.repo_name = $2 AND c.chart_id = $3";
+    const POSTGRES: &str = "SELECT CAST(c.info -> 'repo' AS TEXT), (SELECT coalesce(e.entry ->> 'digest', '')
+            FROM jsonb_array_elements(CASE jsonb_typeof(c.info -> 'chartVersions')
+                WHEN 'array' THEN c.info -> 'chartVersions' ELSE '[]' END) WITH ORDINALITY AS e (entry, at)
+            WHERE e.entry ->> 'version' = $4 ORDER BY e.at LIMIT 1)
+        FROM charts c WHERE c.repo_namespace = $1 AND c.repo_name = $2 AND c.chart_id = $3";
+    if !record::lock_if_of(tx, name, uid).await? {
+        return Ok(None);
+    }
+    let row: Option<(Option<String>, Option<String>)> = match tx {
+        Engine::Sqlite(tx) => {
+            let query = sqlx::query_as(SQLITE).bind(&name.namespace).bind(&name.name);
+            let query = query.bind(&wanted.chart_id).bind(&wanted.version);
+            query.fetch_optional(&mut **tx).await?
+        }
+        Engine::Postgres(tx) => {
+            let query = sqlx::query_as(POSTGRES).bind(&name.namespace).bind(&name.name);
+            let query = query.bind(&wanted.chart_id).bind(&wanted.version);
+            query.fetch_optional(&mut **tx).await?
+        }
+    };
+    let Some((repo, Some(digest))) = row else {
+        return Ok(None);
+    };
+    if digest != wanted.digest {
+        return Ok(None);
+    }
+    let repo = RawValue::from_string(repo.unwrap_or_else(|| "null".to_owned()));
+    Ok(Some(repo.map_err(|error| sqlx::Error::Decode(Box::new(error)))?))
+}
+
+/// Two charts may come to one id (`a` of version `1-2.0.0`, `a-1` of version `2.0.0`): who has the row keeps it.
+async fn write_files(
+    tx: &mut Transaction,
+    name: &RepositoryName,
+    wanted: &WantedFiles,
+    info: &FilesInfo<'_>,
+) -> Result<(), Error> {
+    const SQLITE: &str = "INSERT INTO files (chart_id, repo_name, repo_namespace, chart_files_id, info)
+        VALUES ($1, $2, $3, $4, $5) ON CONFLICT (repo_namespace, chart_files_id) DO UPDATE SET info = excluded.info
+        WHERE files.chart_id = excluded.chart_id AND files.info <> excluded.info";
+    const POSTGRES: &str = "INSERT INTO files (chart_id, repo_name, repo_namespace, chart_files_id, info)
+        VALUES ($1, $2, $3, $4, $5::jsonb) ON CONFLICT (repo_namespace, chart_files_id) DO UPDATE SET info = excluded.info
+        WHERE files.chart_id = excluded.chart_id AND files.info <> excluded.info";
+    insert(tx, name, wanted, info, SQLITE, POSTGRES).await
+}
+
+async fn write_empty(
+    tx: &mut Transaction,
+    name: &RepositoryName,
+    wanted: &WantedFiles,
+    info: &FilesInfo<'_>,
+) -> Result<(), Error> {
+    const SQLITE: &str = "INSERT INTO files (chart_id, repo_name, repo_namespace, chart_files_id, info)
+        VALUES ($1, $2, $3, $4, $5) ON CONFLICT (repo_namespace, chart_files_id) DO NOTHING";
+    const POSTGRES: &str = "INSERT INTO files (chart_id, repo_name, repo_namespace, chart_files_id, info)
+        VALUES ($1, $2, $3, $4, $5::jsonb) ON CONFLICT (repo_namespace, chart_files_id) DO NOTHING";
+    insert(tx, name, wanted, info, SQLITE, POSTGRES).await
+}
+
+async fn insert(
+    tx: &mut Transaction,
+    name: &RepositoryName,
+    wanted: &WantedFiles,
+    info: &FilesInfo<'_>,
+    sqlite: &'static str,
+    postgres: &'static str,
+) -> Result<(), Error> {
+    let info = serde_json::to_string(info).map_err(|error| sqlx::Error::Encode(Box::new(error)))?;
+    let statement = match tx {
+        Engine::Sqlite(_) => sqlite,
+        Engine::Postgres(_) => postgres,
+    };
+    on_engine!(tx, tx => {
+        sqlx::query(statement)
+            .bind(&wanted.chart_id)
+            .bind(&name.name)
+            .bind(&name.namespace)
+            .bind(wanted.files_id())
+            .bind(info)
+            .execute(&mut **tx)
+            .await?;
+    });
+    Ok(())
+}
+
+async fn forget_failure(tx: &mut Transaction, name: &RepositoryName, wanted: &WantedFiles) -> Result<(), Error> {
+    const DELETE: &str = "DELETE FROM portolan_files
+        WHERE namespace = $1 AND name = $2 AND chart_id = $3 AND chart_files_id = $4";
+    on_engine!(tx, tx => {
+        sqlx::query(DELETE)
+            .bind(&name.namespace)
+            .bind(&name.name)
+            .bind(&wanted.chart_id)
+            .bind(wanted.files_id())
+            .execute(&mut **tx)
+            .await?;
+    });
+    Ok(())
+}
+
+async fn note_failure(
+    tx: &mut Transaction,
+    name: &RepositoryName,
+    wanted: &WantedFiles,
+    message: &str,
+    next_try: Timestamp,
+) -> Result<(), Error> {
+    const UPSERT: &str = "INSERT INTO portolan_files
+            (namespace, name, chart_id, chart_files_id, digest, tries, next_try, message)
+        VALUES ($1, $2, $3, $4, $5, 1, $6, $7)
+        ON CONFLICT (namespace, name, chart_id, chart_files_id) DO UPDATE SET digest = excluded.digest,
+            tries = CASE WHEN portolan_files.digest = excluded.digest THEN portolan_files.tries + 1 ELSE 1 END,
+            next_try = excluded.next_try, message = excluded.message";
+    on_engine!(tx, tx => {
+        sqlx::query(UPSERT)
+            .bind(&name.namespace)
+            .bind(&name.name)
+            .bind(&wanted.chart_id)
+            .bind(wanted.files_id())
+            .bind(&wanted.digest)
+            .bind(next_try.as_millisecond())
+            .bind(storable(message))
+            .execute(&mut **tx)
+            .await?;
+    });
+    Ok(())
+}

@@ -1,0 +1,399 @@
+//! What is known of a registry's repositories and their tags, so that only what is new is asked for: `portolan_oci_repositories`
+//! and `portolan_oci_tags`.
+//!
+//! It is a memory, not a catalogue: all of it can be learnt again, so it is not bound to a UID, and stays when Kubeapps' tables go.
+
+use std::collections::{BTreeMap, HashMap};
+
+use futures::TryStreamExt;
+use jiff::Timestamp;
+use serde::Serialize;
+use sqlx::{FromRow, types::Json};
+
+use super::{
+    COMMIT_DEADLINE, Catalog, Error, RepositoryName,
+    engine::{Engine, Transaction, on_engine},
+    record::{self, storable, time},
+};
+
+/// What one statement writes: the metadata of a tag may be long.
+const MAX_BYTES: usize = 1 << 20;
+const MAX_ROWS: usize = 1000;
+
+/// A repository of a registry: one chart, and a tag for each of its versions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OciRepository {
+    /// Its path below `/v2/`, or whatever else names it in its source.
+    pub repository: String,
+    /// `ETag` of the list of tags.
+    pub etag: Option<String>,
+    /// `Last-Modified` of the list of tags.
+    pub last_modified: Option<String>,
+    /// When the digests of tags that were known already were compared last.
+    pub digests_checked: Option<Timestamp>,
+    /// By their names, which differ.
+    pub tags: Vec<OciTag>,
+}
+
+/// What a tag was found to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OciTag {
+    /// As the registry has it.
+    pub tag: String,
+    /// Digest of the manifest.
+    pub digest: String,
+    /// Chart.yaml as JSON. Nothing where this is no chart, or is not known yet.
+    pub metadata: Option<String>,
+    /// Why there is no metadata.
+    pub problem: Option<String>,
+    /// How often it has failed.
+    pub tries: u32,
+    /// When it is to be tried again.
+    pub next_try: Option<Timestamp>,
+}
+
+impl Catalog {
+    /// All that is known of a repository's registry from this source, by repository and tag. `source` is a digest of all that the
+    /// repositories are found by (URL, type, list); what was learnt from another one is not given.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn oci_repositories(&self, name: &RepositoryName, source: &str) -> Result<Vec<OciRepository>, Error> {
+        const SELECT: &str = "SELECT r.repository, r.etag, r.last_modified, r.digests_checked,
+                t.tag, t.digest, t.metadata, t.problem, t.tries, t.next_try
+            FROM portolan_oci_repositories r LEFT JOIN portolan_oci_tags t
+                ON t.namespace = r.namespace AND t.name = r.name AND t.repository = r.repository
+            WHERE r.namespace = $1 AND r.name = $2 AND r.source = $3";
+        self.call("reading what is known of a registry", COMMIT_DEADLINE, async {
+            let mut repositories = BTreeMap::new();
+            on_engine!(self.0.pools.reader(), pool => {
+                let mut rows = sqlx::query_as::<_, OciRow>(SELECT)
+                    .bind(&name.namespace)
+                    .bind(&name.name)
+                    .bind(source)
+                    .fetch(pool);
+                while let Some(row) = rows.try_next().await? {
+                    row.add_to(&mut repositories);
+                }
+            });
+            let mut repositories: Vec<OciRepository> = repositories.into_values().collect();
+            for repository in &mut repositories {
+                repository.tags.sort_unstable_by(|a, b| a.tag.cmp(&b.tag));
+            }
+            Ok(repositories)
+        })
+        .await
+    }
+
+    /// Keeps what was found of one repository in place of what was known of it; only what differs is written. What was learnt from
+    /// another source goes.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn save_oci(&self, name: &RepositoryName, source: &str, repository: &OciRepository) -> Result<(), Error> {
+        self.must_be_writable()?;
+        self.call("writing what is known of a registry", COMMIT_DEADLINE, async {
+            let mut tx = self.0.pools.begin().await?;
+            record::lock(&mut tx, name).await?;
+            forget_other_sources(&mut tx, name, source).await?;
+            upsert_repository(&mut tx, name, source, repository).await?;
+            let (changed, gone) = compare(&mut tx, name, repository).await?;
+            delete_tags(&mut tx, name, &repository.repository, &gone).await?;
+            upsert_tags(&mut tx, name, &repository.repository, &changed).await?;
+            tx.commit().await
+        })
+        .await
+    }
+
+    /// Forgets all repositories but these: they are no more in the registry. Says how many.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn retain_oci(&self, name: &RepositoryName, repositories: &[String]) -> Result<u64, Error> {
+        self.must_be_writable()?;
+        self.call("forgetting repositories of a registry", COMMIT_DEADLINE, async {
+            let mut tx = self.0.pools.begin().await?;
+            record::lock(&mut tx, name).await?;
+            let mut forgotten = 0;
+            for (sqlite, postgres) in [
+                (
+                    "DELETE FROM portolan_oci_tags WHERE namespace = $1 AND name = $2
+                        AND repository NOT IN (SELECT value FROM json_each($3))",
+                    "DELETE FROM portolan_oci_tags WHERE namespace = $1 AND name = $2 AND repository <> ALL($3)",
+                ),
+                (
+                    "DELETE FROM portolan_oci_repositories WHERE namespace = $1 AND name = $2
+                        AND repository NOT IN (SELECT value FROM json_each($3))",
+                    "DELETE FROM portolan_oci_repositories WHERE namespace = $1 AND name = $2 AND repository <> ALL($3)",
+                ),
+            ] {
+                let result = match &mut tx {
+                    Engine::Sqlite(tx) => {
+                        let query = sqlx::query(sqlite).bind(&name.namespace).bind(&name.name);
+                        query.bind(Json(repositories)).execute(&mut **tx).await?.rows_affected()
+                    }
+                    Engine::Postgres(tx) => {
+                        let query = sqlx::query(postgres).bind(&name.namespace).bind(&name.name);
+                        query.bind(repositories).execute(&mut **tx).await?.rows_affected()
+                    }
+                };
+                forgotten = result;
+            }
+            tx.commit().await?;
+            Ok(forgotten)
+        })
+        .await
+    }
+}
+
+/// Removes all memory of a repository's registry.
+pub(super) async fn forget(tx: &mut Transaction, name: &RepositoryName) -> Result<(), Error> {
+    for statement in [
+        "DELETE FROM portolan_oci_tags WHERE namespace = $1 AND name = $2",
+        "DELETE FROM portolan_oci_repositories WHERE namespace = $1 AND name = $2",
+    ] {
+        on_engine!(&mut *tx, tx => {
+            sqlx::query(statement).bind(&name.namespace).bind(&name.name).execute(&mut **tx).await?;
+        });
+    }
+    Ok(())
+}
+
+async fn forget_other_sources(tx: &mut Transaction, name: &RepositoryName, source: &str) -> Result<(), Error> {
+    for statement in [
+        "DELETE FROM portolan_oci_tags WHERE namespace = $1 AND name = $2 AND repository IN (SELECT repository
+            FROM portolan_oci_repositories WHERE namespace = $1 AND name = $2 AND source <> $3)",
+        "DELETE FROM portolan_oci_repositories WHERE namespace = $1 AND name = $2 AND source <> $3",
+    ] {
+        on_engine!(&mut *tx, tx => {
+            sqlx::query(statement)
+                .bind(&name.namespace)
+                .bind(&name.name)
+                .bind(source)
+                .execute(&mut **tx)
+                .await?;
+        });
+    }
+    Ok(())
+}
+
+async fn upsert_repository(
+    tx: &mut Transaction,
+    name: &RepositoryName,
+    source: &str,
+    repository: &OciRepository,
+) -> Result<(), Error> {
+    const UPSERT: &str = "INSERT INTO portolan_oci_repositories AS r
+            (namespace, name, repository, source, etag, last_modified, digests_checked)
+        VALUES ($1, $2, $3, $4, $5, $6, $7)
+        ON CONFLICT (namespace, name, repository) DO UPDATE SET etag = excluded.etag,
+            last_modified = excluded.last_modified, digests_checked = excluded.digests_checked
+        WHERE r.etag IS DISTINCT FROM excluded.etag OR r.last_modified IS DISTINCT FROM excluded.last_modified
+            OR r.digests_checked IS DISTINCT FROM excluded.digests_checked";
+    on_engine!(tx, tx => {
+        sqlx::query(UPSERT)
+            .bind(&name.namespace)
+            .bind(&name.name)
+            .bind(storable(&repository.repository))
+            .bind(source)
+            .bind(repository.etag.as_deref().map(storable))
+            .bind(repository.last_modified.as_deref().map(storable))
+            .bind(repository.digests_checked.map(|time| time.to_string()))
+            .execute(&mut **tx)
+            .await?;
+    });
+    Ok(())
+}
+
+/// Those tags that are new or differ, and those that are stored and no more. The stored ones go by one after the other.
+async fn compare<'a>(
+    tx: &mut Transaction,
+    name: &RepositoryName,
+    repository: &'a OciRepository,
+) -> Result<(Vec<&'a OciTag>, Vec<String>), Error> {
+    const SELECT: &str = "SELECT repository, tag, digest, metadata, problem, tries, next_try FROM portolan_oci_tags
+        WHERE namespace = $1 AND name = $2 AND repository = $3";
+    let mut changed: HashMap<&str, &OciTag> = repository.tags.iter().map(|tag| (&*tag.tag, tag)).collect();
+    let mut gone = Vec::new();
+    on_engine!(tx, tx => {
+        let mut rows = sqlx::query_as::<_, OciRow>(SELECT)
+            .bind(&name.namespace)
+            .bind(&name.name)
+            .bind(storable(&repository.repository))
+            .fetch(&mut **tx);
+        while let Some(row) = rows.try_next().await? {
+            let Some(stored) = row.tag() else { continue };
+            match changed.get(&*stored.tag) {
+                None => gone.push(stored.tag),
+                Some(tag) if **tag == stored => {
+                    changed.remove(&*stored.tag);
+                }
+                Some(_) => {}
+            }
+        }
+    });
+    Ok((changed.into_values().collect(), gone))
+}
+
+async fn delete_tags(
+    tx: &mut Transaction,
+    name: &RepositoryName,
+    repository: &str,
+    tags: &[String],
+) -> Result<(), Error> {
+    const SQLITE: &str = "DELETE FROM portolan_oci_tags WHERE namespace = $1 AND name = $2 AND repository = $3
+        AND tag IN (SELECT value FROM json_each($4))";
+    const POSTGRES: &str = "DELETE FROM portolan_oci_tags WHERE namespace = $1 AND name = $2 AND repository = $3
+        AND tag = ANY($4)";
+    if tags.is_empty() {
+        return Ok(());
+    }
+    match tx {
+        Engine::Sqlite(tx) => {
+            let query = sqlx::query(SQLITE).bind(&name.namespace).bind(&name.name);
+            let query = query.bind(storable(repository)).bind(Json(tags));
+            query.execute(&mut **tx).await?;
+        }
+        Engine::Postgres(tx) => {
+            let query = sqlx::query(POSTGRES).bind(&name.namespace).bind(&name.name);
+            let query = query.bind(storable(repository)).bind(tags);
+            query.execute(&mut **tx).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn upsert_tags(
+    tx: &mut Transaction,
+    name: &RepositoryName,
+    repository: &str,
+    tags: &[&OciTag],
+) -> Result<(), Error> {
+    let mut rows: Vec<TagRow> = Vec::new();
+    let mut bytes = 0;
+    for tag in tags {
+        let row = TagRow::of(tag);
+        bytes += row.metadata.as_ref().map_or(0, String::len);
+        rows.push(row);
+        if bytes >= MAX_BYTES || rows.len() >= MAX_ROWS {
+            upsert_batch(tx, name, repository, &std::mem::take(&mut rows)).await?;
+            bytes = 0;
+        }
+    }
+    upsert_batch(tx, name, repository, &rows).await
+}
+
+async fn upsert_batch(
+    tx: &mut Transaction,
+    name: &RepositoryName,
+    repository: &str,
+    rows: &[TagRow],
+) -> Result<(), Error> {
+    // "WHERE true" tells SQLite's parser that ON CONFLICT is no join.
+    const SQLITE: &str = "INSERT INTO portolan_oci_tags
+            (namespace, name, repository, tag, digest, metadata, problem, tries, next_try)
+        SELECT $1, $2, $3, value ->> '$.tag', value ->> '$.digest', value ->> '$.metadata', value ->> '$.problem',
+            value ->> '$.tries', value ->> '$.next_try' FROM json_each($4) WHERE true
+        ON CONFLICT (namespace, name, repository, tag) DO UPDATE SET digest = excluded.digest,
+            metadata = excluded.metadata, problem = excluded.problem, tries = excluded.tries, next_try = excluded.next_try";
+    const POSTGRES: &str = "INSERT INTO portolan_oci_tags
+            (namespace, name, repository, tag, digest, metadata, problem, tries, next_try)
+        SELECT $1, $2, $3, row.* FROM unnest($4::text[], $5::text[], $6::text[], $7::text[], $8::bigint[], $9::text[])
+            AS row (tag, digest, metadata, problem, tries, next_try)
+        ON CONFLICT (namespace, name, repository, tag) DO UPDATE SET digest = excluded.digest,
+            metadata = excluded.metadata, problem = excluded.problem, tries = excluded.tries, next_try = excluded.next_try";
+    if rows.is_empty() {
+        return Ok(());
+    }
+    match tx {
+        Engine::Sqlite(tx) => {
+            let query = sqlx::query(SQLITE).bind(&name.namespace).bind(&name.name);
+            let query = query.bind(storable(repository)).bind(Json(rows));
+            query.execute(&mut **tx).await?;
+        }
+        Engine::Postgres(tx) => {
+            let query = sqlx::query(POSTGRES)
+                .bind(&name.namespace)
+                .bind(&name.name)
+                .bind(storable(repository));
+            let query = query
+                .bind(rows.iter().map(|row| &*row.tag).collect::<Vec<_>>())
+                .bind(rows.iter().map(|row| &*row.digest).collect::<Vec<_>>())
+                .bind(rows.iter().map(|row| row.metadata.as_deref()).collect::<Vec<_>>())
+                .bind(rows.iter().map(|row| row.problem.as_deref()).collect::<Vec<_>>())
+                .bind(rows.iter().map(|row| row.tries).collect::<Vec<_>>())
+                .bind(rows.iter().map(|row| row.next_try.as_deref()).collect::<Vec<_>>());
+            query.execute(&mut **tx).await?;
+        }
+    }
+    Ok(())
+}
+
+/// SQLite reads it from a JSON text, by these names.
+#[derive(Serialize)]
+struct TagRow {
+    tag: String,
+    digest: String,
+    metadata: Option<String>,
+    problem: Option<String>,
+    tries: i64,
+    next_try: Option<String>,
+}
+
+impl TagRow {
+    fn of(tag: &OciTag) -> Self {
+        let text = |text: &String| storable(text).into_owned();
+        Self {
+            tag: text(&tag.tag),
+            digest: text(&tag.digest),
+            metadata: tag.metadata.as_ref().map(text),
+            problem: tag.problem.as_ref().map(text),
+            tries: tag.tries.into(),
+            next_try: tag.next_try.map(|time| time.to_string()),
+        }
+    }
+}
+
+/// A tag with its repository; without one where the repository has none.
+#[derive(FromRow)]
+struct OciRow {
+    repository: String,
+    #[sqlx(default)]
+    etag: Option<String>,
+    #[sqlx(default)]
+    last_modified: Option<String>,
+    #[sqlx(default)]
+    digests_checked: Option<String>,
+    tag: Option<String>,
+    digest: Option<String>,
+    metadata: Option<String>,
+    problem: Option<String>,
+    tries: Option<i64>,
+    next_try: Option<String>,
+}
+
+impl OciRow {
+    fn add_to(mut self, repositories: &mut BTreeMap<String, OciRepository>) {
+        let repository = repositories
+            .entry(self.repository.clone())
+            .or_insert_with(|| OciRepository {
+                repository: self.repository.clone(),
+                etag: self.etag.take(),
+                last_modified: self.last_modified.take(),
+                digests_checked: time(self.digests_checked.as_deref()),
+                tags: Vec::new(),
+            });
+        repository.tags.extend(self.tag());
+    }
+
+    fn tag(self) -> Option<OciTag> {
+        Some(OciTag {
+            tag: self.tag?,
+            digest: self.digest?,
+            metadata: self.metadata,
+            problem: self.problem,
+            tries: u32::try_from(self.tries?).unwrap_or(u32::MAX),
+            next_try: time(self.next_try.as_deref()),
+        })
+    }
+}
