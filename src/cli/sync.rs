@@ -182,10 +182,11 @@ impl Sync {
         };
         let keys = Keys::Given(given::credentials(self.ca_file.as_deref())?);
         let tools = fetching::tools(&self.fetch, &self.content, catalog.clone(), keys, FileAccess::Never, origin)?;
-        let executor = InProcess::new(tools.clone(), Metrics::register(&mut Registry::default()));
+        let metrics = Metrics::register(&mut Registry::default());
+        let executor = InProcess::new(tools.clone(), metrics.clone());
         let finished = attempts(&executor, attempt).await.map_err(|error| failed(&error))?;
         if finished.record.last_success.is_some() {
-            let importer = Importer::new(tools, self.content.settings());
+            let importer = Importer::new(tools, self.content.settings(), metrics);
             let mut worklist = Worklist::default();
             let uid = &finished.record.uid;
             while importer.turn(&declaration, uid, &mut worklist).await.map_err(|error| failed(&error))? == Turn::More {}

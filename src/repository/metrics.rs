@@ -42,6 +42,8 @@ pub struct Metrics {
     seconds: Family<ResultLabel, Histogram, fn() -> Histogram>,
     index_bytes: Counter,
     not_modified: Counter,
+    chart_files: Family<ResultLabel, Counter>,
+    oci_pulls: Counter,
     removals_held: Gauge<i64>,
     repositories: Arc<Mutex<HashMap<ObjectName, Shown>>>,
 }
@@ -56,6 +58,8 @@ impl Metrics {
             seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 4.0, 10))),
             index_bytes: Counter::default(),
             not_modified: Counter::default(),
+            chart_files: Family::default(),
+            oci_pulls: Counter::default(),
             removals_held: Gauge::default(),
             repositories: Arc::default(),
         };
@@ -74,6 +78,16 @@ impl Metrics {
             "portolan_not_modified",
             "Requests that servers answered with 304 Not Modified",
             metrics.not_modified.clone(),
+        );
+        registry.register(
+            "portolan_chart_files",
+            "Chart archives that were asked for, by result",
+            metrics.chart_files.clone(),
+        );
+        registry.register(
+            "portolan_oci_pulls",
+            "Manifests of charts that were pulled from registries",
+            metrics.oci_pulls.clone(),
         );
         registry.register(
             "portolan_removals_held",
@@ -96,6 +110,16 @@ impl Metrics {
     /// Counts an answer of 304.
     pub fn not_modified(&self) {
         self.not_modified.inc();
+    }
+
+    /// Counts an archive that was asked for.
+    pub fn chart_files(&self, result: &'static str) {
+        self.chart_files.get_or_create(&ResultLabel { result }).inc();
+    }
+
+    /// Counts a manifest that was pulled.
+    pub fn oci_pull(&self) {
+        self.oci_pulls.inc();
     }
 
     /// Counts bytes of an index.

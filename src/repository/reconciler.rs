@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::activity::Activity;
 use super::decide::{Decision, Identity, Mode, decide, identity};
 use super::declaration::{Declaration, Defaults};
-use super::adopt::Adopter;
+use super::adopter::Adopter;
 use super::execute::{Attempt, AttemptError, Execute, Failed, Finished, Verdict};
 use super::files::Follower;
 use super::metrics::Metrics;

@@ -43,7 +43,7 @@ use crate::{
         collect::Collector,
         declaration::Defaults,
         access::Keys,
-        adopt::Adopter,
+        adopter::{self, Adopter},
         files::{FilesReconciler, Follower, Importer, Progresses, Worklists},
         in_process::InProcess,
         locate::FileAccess,
@@ -96,6 +96,8 @@ pub(super) struct Assembly {
     pub(super) files: Arc<FilesReconciler>,
     /// What follows the Secrets, once it is polled and as long as it is; it never ends where they are not to be followed.
     pub(super) secrets: BoxFuture<'static, ()>,
+    /// What tells of Kubeapps' CronJobs, once it is polled; it never ends.
+    pub(super) warning: BoxFuture<'static, ()>,
     /// What compares the catalogue with the declarations, when it is told of a complete list.
     pub(super) collector: Collector,
     /// What tells of complete lists.
@@ -172,7 +174,7 @@ impl Assembly {
         };
         let id = origin.id().to_owned();
         let tools = fetching::tools(&run.fetch, &run.content, catalog.clone(), keys, files, id)?;
-        let importer = Importer::new(tools.clone(), run.content.settings());
+        let importer = Importer::new(tools.clone(), run.content.settings(), metrics.repository.clone());
         let progresses = Progresses::default();
         let files = Arc::new(FilesReconciler {
             store: store.clone(),
@@ -187,6 +189,7 @@ impl Assembly {
         });
         let nudged = Nudged::default();
         let secrets = watch_secrets(run, &source, &store, &nudged, &queue);
+        let warning = warn_of_kubeapps(run, &source, &store);
         let reconciler = Arc::new(Reconciler {
             store: store.clone(),
             origin,
@@ -219,6 +222,7 @@ impl Assembly {
             reconciler,
             files,
             secrets,
+            warning,
             collector,
             listed,
             informer,
@@ -318,11 +322,28 @@ fn watch_secrets(
         .boxed()
 }
 
-/// What takes the CronJobs of Kubeapps away, or at least tells of them.
+/// What takes the CronJobs of Kubeapps away, where that is asked for.
 fn adopter(run: &Run, source: &Source) -> Option<Adopter> {
-    let Source::Cluster(client) = source else { return None };
-    let namespace = cluster::own_namespace(run.namespace.as_deref());
-    Some(Adopter::new(client.clone(), namespace, run.adopt_kubeapps))
+    match source {
+        Source::Cluster(client) if run.adopt_kubeapps => {
+            let namespace = cluster::own_namespace(run.namespace.as_deref());
+            Some(Adopter::new(client.clone(), namespace))
+        }
+        _ => None,
+    }
+}
+
+/// What tells of the CronJobs of Kubeapps where they are to stay.
+fn warn_of_kubeapps(run: &Run, source: &Source, store: &Store<AppRepository>) -> BoxFuture<'static, ()> {
+    match source {
+        Source::Cluster(client) if !run.adopt_kubeapps => {
+            let namespace = cluster::own_namespace(run.namespace.as_deref());
+            adopter::warn(client.clone(), namespace, store.clone())
+                .then(|()| futures::future::pending())
+                .boxed()
+        }
+        _ => futures::future::pending().boxed(),
+    }
 }
 
 async fn start_schedule(queue: Queue<Key>) -> Result<Schedule<ObjectName>, Failure> {

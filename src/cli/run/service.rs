@@ -70,6 +70,7 @@ async fn work(run: &Run, metrics: Metrics, health: &Health, shutdown: &Cancellat
     parts.spawn(assembly.collector.run(assembly.listed));
     parts.spawn(assembly.informer);
     parts.spawn(assembly.secrets);
+    parts.spawn(assembly.warning);
 
     let outcome = tokio::select! {
         () = shutdown.cancelled() => Ok(()),

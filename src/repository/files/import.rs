@@ -13,6 +13,7 @@ use crate::catalog::{self, FilesMode, Saved, WantedFiles, WantedIcon};
 use crate::repository::declaration::Declaration;
 use crate::repository::execute::Failed;
 use crate::repository::in_process::Tools;
+use crate::repository::metrics::Metrics;
 use crate::source::fetch::{self, Authorization, Fetcher, Request};
 use crate::source::{icon, fetch::Answer};
 use crate::text::{printable, truncate};
@@ -35,6 +36,7 @@ const NAMED: usize = 5;
 pub struct Importer {
     tools: Tools,
     settings: Settings,
+    metrics: Metrics,
 }
 
 /// What a turn has left to do.
@@ -59,8 +61,12 @@ pub struct Worklist {
 impl Importer {
     /// An importer that uses these tools.
     #[must_use]
-    pub fn new(tools: Tools, settings: Settings) -> Self {
-        Self { tools, settings }
+    pub fn new(tools: Tools, settings: Settings, metrics: Metrics) -> Self {
+        Self {
+            tools,
+            settings,
+            metrics,
+        }
     }
 
     /// Makes one turn for the repository whose rows are of the object `uid`.
@@ -184,10 +190,15 @@ impl Importer {
             match files {
                 // What is gone meanwhile needs nothing.
                 Ok(files) => {
+                    self.metrics.chart_files("imported");
                     let _: Saved = catalog.save_files(name, uid, &wanted, &files).await?;
                 }
-                Err(Miss::Held(time)) => held = held.max(Some(time)),
+                Err(Miss::Held(time)) => {
+                    self.metrics.chart_files("held");
+                    held = held.max(Some(time));
+                }
                 Err(Miss::Failed(message)) => {
+                    self.metrics.chart_files("failed");
                     tracing::debug!(repository = %name, chart = %printable(&wanted.chart_id), version = %printable(&wanted.version),
                         "no files: {}", printable(&message));
                     let again = Timestamp::now() + pause(wanted.tries);

@@ -122,9 +122,9 @@ impl Run<'_> {
             .buffered(AT_ONCE)
             .try_collect()
             .await?;
-        let gone: Vec<String> = remembered.into_keys().collect();
-        if !gone.is_empty() {
-            catalog.forget_oci(&declaration.name, &gone).await?;
+        if !remembered.is_empty() {
+            let kept: Vec<String> = repositories.iter().map(|repository| repository.memory.repository.clone()).collect();
+            catalog.retain_oci(&declaration.name, &kept).await?;
         }
         let mut listing = Listing {
             repositories,
@@ -274,6 +274,7 @@ impl Run<'_> {
 
     /// Pulls one tag. What is wrong with it alone is remembered, and is no failure of the others.
     async fn pull(&self, registry: &Registry, path: &str, tag: String, tries: u32) -> Result<OciTag, OciError> {
+        self.metrics.oci_pull();
         let pulled = async {
             let manifest = registry.manifest(path, &tag).await?;
             let config = registry.config(path, &manifest).await?;

@@ -23,7 +23,7 @@ impl Run<'_> {
         }
         record.refused = None;
         record.last_success = Some(Timestamp::now());
-        if self.tools.keep_removed.is_some() {
+        if account(&record).is_some_and(|account| account.kept > 0) {
             let (catalog, uid) = (&self.tools.catalog, self.attempt.expected_uid.as_deref());
             catalog.drop_expired(&record.name, uid.unwrap_or_default(), Timestamp::now()).await?;
         }
@@ -141,6 +141,10 @@ impl Run<'_> {
             filtered_out,
         });
         let committed = self.tools.catalog.commit(commit, rows).await?;
+        if self.attempt.mode == Mode::Complete {
+            // Whoever asks for everything asks for the archives too that would not come.
+            self.tools.catalog.retry_failed(&record.name, &record.uid).await?;
+        }
         complete(&committed, &mut record);
         (record.trusted, record.charts) = (true, charts);
         let mut skipped = skipped;
