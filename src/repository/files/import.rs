@@ -80,7 +80,8 @@ impl Importer {
         worklist: &mut Worklist,
     ) -> Result<Turn, catalog::Error> {
         let catalog = &self.tools.catalog;
-        if !std::mem::replace(&mut worklist.is_prepared, true) {
+        // Without any files nobody reads the table, so nothing has to stand in for them.
+        if self.settings.mode != FilesMode::None && !std::mem::replace(&mut worklist.is_prepared, true) {
             catalog.leave_out_files(&declaration.name, uid, self.settings.mode).await?;
         }
         let next_try = self.look_up(declaration, worklist).await?;

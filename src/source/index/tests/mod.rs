@@ -3,6 +3,7 @@
 mod bounds;
 mod document;
 mod fuzz;
+mod metadata;
 mod real;
 mod rules;
 
