@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{MANIFEST_ANNOTATION, Problem, document, is_object_name, read::Snapshot};
+use super::{MANIFEST_ANNOTATION, Problem, document, is_object_name, read::Snapshot, secrets};
 use crate::{api::REQUESTED_AT, informer::ObjectName, text};
 
 /// The namespace of objects that name none, as with `kubectl`.
@@ -205,10 +205,7 @@ where
         if version != K::version(&()) {
             return Err(format!("the apiVersion of {kind} must be `{}`", K::api_version(&())));
         }
-        let namespace = match &object["metadata"]["namespace"] {
-            Value::Null => DEFAULT_NAMESPACE,
-            namespace => namespace.as_str().unwrap_or_default(),
-        };
+        let namespace = namespace_of(object);
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         if !is_object_name(name) || !is_object_name(namespace) {
             return Err(format!(
@@ -296,7 +293,9 @@ impl File {
         };
         match objects {
             Ok(documents) => {
-                self.good = Some(documents.into_iter().flat_map(document::objects).collect());
+                let objects = documents.into_iter().flat_map(document::objects);
+                // Secrets are read when they are needed, and not kept.
+                self.good = Some(objects.filter(|object| object["kind"] != secrets::KIND).collect());
                 self.problem = None;
             }
             Err(why) => {
@@ -308,6 +307,14 @@ impl File {
                 self.problem = Some(format!("{why}; {kept}"));
             }
         }
+    }
+}
+
+/// The namespace that an object names; empty if it is no text.
+pub fn namespace_of(object: &Value) -> &str {
+    match &object["metadata"]["namespace"] {
+        Value::Null => DEFAULT_NAMESPACE,
+        namespace => namespace.as_str().unwrap_or_default(),
     }
 }
 

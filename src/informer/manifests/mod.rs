@@ -17,6 +17,7 @@ mod document;
 mod folder;
 mod notifier;
 mod read;
+mod secrets;
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -38,6 +39,7 @@ use tokio::{
 
 use folder::{Folder, Step};
 use notifier::Notifier;
+pub use secrets::{SecretContent, SecretFileError, secret};
 
 use super::ObjectName;
 
@@ -182,7 +184,8 @@ fn request_file() -> tempfile::Builder<'static, 'static> {
 }
 
 /// Whether a text can be the name of an object or a namespace: as Kubernetes has it, and so never a path.
-fn is_object_name(text: &str) -> bool {
+#[must_use]
+pub fn is_object_name(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
     let outer = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let bytes = text.as_bytes();

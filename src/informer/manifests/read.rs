@@ -11,7 +11,7 @@ use super::{REQUESTS, is_object_name};
 use crate::informer::ObjectName;
 
 /// A manifest is written by people: what is larger is something else.
-const MAX_FILE: u64 = 4 << 20;
+pub const MAX_FILE: u64 = 4 << 20;
 
 /// The bytes of all manifests together.
 const MAX_TOTAL: u64 = 64 << 20;
@@ -150,7 +150,7 @@ fn is_manifest(path: &Path) -> bool {
 }
 
 /// The file's bytes, one more than the limit at most.
-fn capped(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+pub fn capped(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     fs::File::open(path)?.take(limit + 1).read_to_end(&mut content)?;
     Ok(content)

@@ -9,8 +9,10 @@ use kube::{Client, Resource, ResourceExt};
 use serde_json::json;
 use tokio::sync::Mutex;
 
-use super::{News, OriginError};
+use super::{News, OriginError, SecretReadError, secret};
 use crate::api::{AppRepository, AppRepositoryStatus, FINALIZER};
+use crate::informer::ObjectName;
+use crate::informer::manifests::SecretContent;
 use crate::text::{printable, truncate};
 
 /// The name under which the API server keeps what we own of an object, and under which our events appear.
@@ -19,7 +21,7 @@ pub const FIELD_MANAGER: &str = "portolan";
 const MAX_NOTE: usize = 1024;
 
 /// How long a call of the API server may take.
-const API_DEADLINE: Duration = Duration::from_secs(30);
+pub(super) const API_DEADLINE: Duration = Duration::from_secs(30);
 /// How long a definition without a status subresource is believed to be still the installed one.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
@@ -70,6 +72,10 @@ impl Cluster {
 
     pub(super) fn id(&self) -> &str {
         &self.id
+    }
+
+    pub(super) async fn secret(&self, name: &ObjectName) -> Result<Option<SecretContent>, SecretReadError> {
+        secret::read(&self.client, name).await
     }
 
     fn api(&self, meta: &ObjectMeta) -> Api<AppRepository> {

@@ -1,16 +1,18 @@
 //! A folder of manifests as the origin of declarations.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use kube::api::ObjectMeta;
 
-use super::News;
-use crate::informer::manifests::folder_id;
+use super::{News, SecretReadError};
+use crate::informer::ObjectName;
+use crate::informer::manifests::{self, SecretContent, SecretFileError, folder_id};
 use crate::text::printable;
 
 /// A folder of manifests.
 pub struct Folder {
     id: String,
+    path: PathBuf,
 }
 
 impl Folder {
@@ -19,11 +21,25 @@ impl Folder {
     /// # Errors
     /// There is no such folder, or it can't be read.
     pub fn new(path: &Path) -> std::io::Result<Self> {
-        Ok(Self { id: folder_id(path)? })
+        Ok(Self {
+            id: folder_id(path)?,
+            path: path.to_owned(),
+        })
     }
 
     pub(super) fn id(&self) -> &str {
         &self.id
+    }
+
+    pub(super) async fn secret(&self, name: &ObjectName) -> Result<Option<SecretContent>, SecretReadError> {
+        let (path, name) = (self.path.clone(), name.clone());
+        let read = tokio::task::spawn_blocking(move || manifests::secret(&path, &name)).await;
+        match read {
+            Ok(Ok(content)) => Ok(content),
+            Ok(Err(SecretFileError::Invalid(why))) => Err(SecretReadError::Invalid(printable(&why))),
+            Ok(Err(SecretFileError::Unreadable(cause))) => Err(SecretReadError::Unavailable(printable(&cause))),
+            Err(error) => Err(SecretReadError::Unavailable(error.to_string())),
+        }
     }
 
     pub(super) fn publish(meta: &ObjectMeta, news: &News) {

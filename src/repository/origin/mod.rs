@@ -2,13 +2,17 @@
 
 mod cluster;
 mod folder;
+mod secret;
 
 pub use cluster::{Cluster, FIELD_MANAGER};
 pub use folder::Folder;
+pub use secret::SecretReadError;
 
 use kube::api::ObjectMeta;
 
 use crate::api::AppRepositoryStatus;
+use crate::informer::ObjectName;
+use crate::informer::manifests::SecretContent;
 
 /// The origin of the rows that one-shot commands write: no list of declarations can miss them, so nothing but a command or an
 /// object of the same name ever removes them.
@@ -74,6 +78,17 @@ impl Origin {
     #[must_use]
     pub fn is_folder(&self) -> bool {
         matches!(self, Self::Folder(_))
+    }
+
+    /// The Secret of this name, which must be one that objects can have: a path is made of it. Nothing if there is none.
+    ///
+    /// # Errors
+    /// It can't be read.
+    pub async fn secret(&self, name: &ObjectName) -> Result<Option<SecretContent>, SecretReadError> {
+        match self {
+            Self::Cluster(cluster) => cluster.secret(name).await,
+            Self::Folder(folder) => folder.secret(name).await,
+        }
     }
 
     /// Whether anybody reads a status.
