@@ -400,11 +400,12 @@ fn select(
                 summary.skipped.add(&path, Some(&tag.tag), problem);
             }
             let Some(metadata) = &tag.metadata else { continue };
-            match index::metadata(metadata.as_bytes(), limits) {
-                Ok(metadata) => {
-                    let url = format!("{base}/{path}:{}", tag.tag);
-                    entries.push(metadata.published(&oci::version_of(&tag.tag), &tag.digest, &url));
-                },
+            let url = format!("{base}/{path}:{}", tag.tag);
+            let metadata = index::metadata(metadata.as_bytes(), limits)
+                .and_then(|metadata| metadata.with_version(&oci::version_of(&tag.tag)))
+                .map(|metadata| metadata.with_digest(tag.digest).with_urls(vec![url]));
+            match metadata {
+                Ok(metadata) => entries.push(metadata),
                 Err(problem) => summary.skipped.add(&path, Some(&tag.tag), &problem),
             }
         }
@@ -412,8 +413,9 @@ fn select(
             continue;
         }
         match index::chart(entries) {
-            Some(chart) => selection.take(chart, Some(&path))?,
-            None => summary.deprecated += 1,
+            Ok(Some(chart)) => selection.take(chart, Some(&path))?,
+            Ok(None) => summary.deprecated += 1,
+            Err(problem) => summary.skipped.add(&path, None, &problem),
         }
     }
     Ok((selection.finish(), summary))
