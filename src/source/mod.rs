@@ -3,6 +3,7 @@
 pub mod fetch;
 pub mod index;
 pub mod oci;
+pub mod secret;
 
 /// Makes ring the process's crypto provider. Called first in `main` and in each test that makes a TLS client; calling it again does nothing.
 pub fn install_crypto_provider() {

@@ -10,13 +10,23 @@ use ::url::Url;
 use crate::text::{printable, truncate};
 
 use super::error::FetchError;
-use super::resolve::Unresolved;
+use super::resolve::{Refused, Unresolved};
 use super::url::host_and_port;
 
 /// Why no answer came.
-pub(super) fn no_answer(error: &reqwest::Error, url: &Url) -> FetchError {
-    let host = host_and_port(url);
+pub(super) fn no_answer(error: &reqwest::Error, url: &Url, proxy: Option<&Url>) -> FetchError {
+    let host = match proxy {
+        None => host_and_port(url),
+        Some(proxy) => format!("{} by way of the proxy {}", host_and_port(url), host_and_port(proxy)),
+    };
     for cause in causes(error) {
+        if let Some(refused) = cause.downcast_ref::<Refused>() {
+            return FetchError::AddressRefused {
+                host: refused.name.clone(),
+                address: refused.address.to_string(),
+                why: refused.why,
+            };
+        }
         if let Some(unresolved) = cause.downcast_ref::<Unresolved>() {
             return FetchError::Dns {
                 host: unresolved.name.clone(),

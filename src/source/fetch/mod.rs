@@ -8,30 +8,44 @@
 //!                                            └─ 200 ─► chunks ─► cap, SHA-256, spool ─► Body
 //! ```
 
+mod access;
+mod address;
 mod body;
 mod classify;
+mod clients;
 mod error;
 mod host;
+mod no_proxy;
+mod proxy;
+mod receive;
+mod request;
 mod resolve;
 mod retry_after;
 #[cfg(test)]
 mod tests;
 mod url;
 
-use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::url::Url;
+pub use access::Access;
+use access::Credentials;
+use address::Policy;
 use body::Spool;
 pub use body::{Body, read_file};
+use clients::Clients;
 pub use error::FetchError;
 use host::{Host, HostLimits, Hosts};
 use jiff::Timestamp;
+pub use proxy::Proxies;
+use proxy::Routes;
+pub use request::{Answer, Authorization, Request};
 use reqwest::header::{self, HeaderMap, HeaderValue};
-use reqwest::{Response, StatusCode};
+use reqwest::{Method, Response, StatusCode};
+use resolve::Lookup;
 pub use url::index_url;
 
 use crate::text::public_url;
@@ -41,6 +55,12 @@ const REDIRECTS: usize = 10;
 
 /// Bytes that a validator may have to be kept and sent back.
 const VALIDATOR_BYTES: usize = 1024;
+
+/// Challenges of a 401 that are kept; servers send one, or two.
+const CHALLENGES: usize = 8;
+
+/// Bytes that one of them may have; a longer one is as good as none.
+const CHALLENGE_BYTES: usize = 4096;
 
 /// Bounds of one fetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +101,9 @@ pub struct Settings {
     pub requests_at_once: usize,
     /// Certificate authorities in PEM that are trusted besides the system's.
     pub extra_roots: Vec<Vec<u8>>,
+    /// Whether loopback, private, carrier-grade NAT and other addresses that are not of the Internet may be reached.
+    /// Link-local ones and metadata services of clouds never are.
+    pub allow_private_networks: bool,
 }
 
 impl Default for Settings {
@@ -98,6 +121,7 @@ impl Default for Settings {
             burst: number(100),
             requests_at_once: 8,
             extra_roots: Vec::new(),
+            allow_private_networks: true,
         }
     }
 }
@@ -131,47 +155,75 @@ pub enum Fetched {
     Body(Body),
 }
 
-/// Fetches over HTTP. Cheap to clone; all clones share connections and limits. Proxies are taken from the environment
-/// (`HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY` and in lower case).
+/// Fetches over HTTP. Cheap to clone; all clones share connections and limits.
+///
+/// No address is reached that may not be: names are checked as they are resolved, addresses in URLs before each request and
+/// each hop of a redirect. Through a proxy, which resolves names itself, only what the URL shows can be checked.
+///
+/// Proxies are those of the environment (`HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY` and in lower case, as Go reads them)
+/// unless [`Access::proxies`] names others. The environment's may be at private addresses whatever the setting says, since
+/// the operator has chosen them; a repository's may not.
 #[derive(Debug, Clone)]
 pub struct Fetcher(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    settings: Settings,
-    roots: Vec<reqwest::Certificate>,
-    hosts: Hosts,
-    /// The client fixes how long connecting may take, which is the limit of a fetch: one client for each such limit.
-    clients: Mutex<HashMap<Duration, reqwest::Client>>,
+    spool_dir: Option<PathBuf>,
+    hosts: Arc<Hosts>,
+    /// Of all repositories that need nothing of their own.
+    shared: Arc<Clients>,
+    clients: Arc<Clients>,
+    access: Access,
 }
 
 impl Fetcher {
     /// Sets up a client.
     ///
     /// # Errors
-    /// [`FetchError::Client`] when a certificate or the user agent can't be used.
+    /// [`FetchError::Client`] when a certificate or the user agent can't be used, [`FetchError::InvalidProxy`] when a proxy
+    /// of the environment can't.
     pub fn new(settings: Settings) -> Result<Self, FetchError> {
+        let environment = Routes::of_environment(|name| std::env::var(name).ok())?;
+        Self::build(settings, resolve::of_the_system(), environment)
+    }
+
+    fn build(settings: Settings, lookup: Lookup, environment: Routes) -> Result<Self, FetchError> {
         super::install_crypto_provider();
-        let roots = settings
-            .extra_roots
-            .iter()
-            .map(|pem| reqwest::Certificate::from_pem(pem));
-        let roots = roots
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| FetchError::Client(error.to_string()))?;
         let hosts = Hosts::new(HostLimits {
             requests_per_second: settings.requests_per_second,
             burst: settings.burst,
             requests_at_once: settings.requests_at_once,
         });
-        let inner = Inner {
-            settings,
-            roots,
-            hosts,
-            clients: Mutex::new(HashMap::new()),
+        let policy = Policy {
+            allow_private_networks: settings.allow_private_networks,
         };
-        inner.client(Limits::default().connect)?;
-        Ok(Self(Arc::new(inner)))
+        let clients = Clients::new(settings.user_agent, &settings.extra_roots, policy, lookup, environment)?;
+        let clients = Arc::new(clients);
+        Ok(Self(Arc::new(Inner {
+            spool_dir: settings.spool_dir,
+            hosts: Arc::new(hosts),
+            shared: Arc::clone(&clients),
+            clients,
+            access: Access::default(),
+        })))
+    }
+
+    /// The same for one repository, in place of what another was given. Limits and holds of hosts stay shared;
+    /// connections do too, unless TLS or proxies are the repository's own.
+    ///
+    /// # Errors
+    /// [`FetchError::InvalidCa`], [`FetchError::InvalidProxy`], [`FetchError::InvalidCredentials`], and
+    /// [`FetchError::AddressRefused`] for a proxy's.
+    pub fn with(&self, access: Access) -> Result<Self, FetchError> {
+        access.check()?;
+        let own = self.0.shared.of(&access)?.map(Arc::new);
+        Ok(Self(Arc::new(Inner {
+            spool_dir: self.0.spool_dir.clone(),
+            hosts: Arc::clone(&self.0.hosts),
+            shared: Arc::clone(&self.0.shared),
+            clients: own.unwrap_or_else(|| Arc::clone(&self.0.shared)),
+            access,
+        })))
     }
 
     /// Fetches what stands at `url`. With validators of an earlier body, an unchanged one is not sent again.
@@ -184,26 +236,52 @@ impl Fetcher {
         validators: Option<&Validators>,
         limits: &Limits,
     ) -> Result<Fetched, FetchError> {
-        let conditions = conditions(validators);
-        let fetching = self.0.follow(url, &conditions, limits);
+        let request = Request {
+            validators: validators.cloned(),
+            ..Request::new(url.clone())
+        };
+        let answer = self.send(&request, limits).await?;
+        Ok(match answer.status {
+            StatusCode::NOT_MODIFIED => Fetched::NotModified,
+            _ => Fetched::Body(answer.body),
+        })
+    }
+
+    /// Sends a request, follows where it is redirected to, and takes the answer in.
+    ///
+    /// # Errors
+    /// [`FetchError`], as of [`Fetcher::get`]; any answer but 200, and 304 where that was asked for, is
+    /// [`FetchError::Status`].
+    pub async fn send(&self, request: &Request, limits: &Limits) -> Result<Answer, FetchError> {
         let timeout = |_| FetchError::Timeout {
-            url: public_url(url),
+            url: public_url(&request.url),
             limit: limits.total,
         };
-        tokio::time::timeout(limits.total, fetching).await.map_err(timeout)?
+        let following = self.0.follow(request, limits);
+        tokio::time::timeout(limits.total, following).await.map_err(timeout)?
     }
 }
 
 impl Inner {
-    /// Follows redirects by itself rather than by the client, so that each hop keeps to its own host's limits.
-    async fn follow(&self, first: &Url, conditions: &HeaderMap, limits: &Limits) -> Result<Fetched, FetchError> {
-        let client = self.client(limits.connect)?;
-        let mut url = first.clone();
+    /// Follows redirects by itself rather than by the client, so that each hop keeps to its own host's limits, gets only
+    /// the credentials that it may have, and leads nowhere that may not be reached.
+    async fn follow(&self, request: &Request, limits: &Limits) -> Result<Answer, FetchError> {
+        url::check(&request.url)?;
+        let mut credentials = Credentials::new(&self.access, request)?;
+        let headers = headers(request);
+        let may_be_unchanged =
+            headers.contains_key(header::IF_NONE_MATCH) || headers.contains_key(header::IF_MODIFIED_SINCE);
+        let mut url = url::bare(&request.url);
         for _ in 0..=REDIRECTS {
-            url::check(&url)?;
+            let (client, proxy) = self.clients.for_url(&url, limits.connect)?;
             let host = self.hosts.get(&url::host_and_port(&url));
             let _turn = host.turn().await?;
-            let sent = client.get(url.clone()).headers(conditions.clone()).send();
+            let mut headers = headers.clone();
+            if let Some(authorization) = credentials.at(&url) {
+                headers.insert(header::AUTHORIZATION, authorization);
+            }
+            let method = if request.head { Method::HEAD } else { Method::GET };
+            let sent = client.request(method, url.clone()).headers(headers).send();
             // Connecting has its own limit within this one.
             let response = tokio::time::timeout(limits.connect.saturating_add(limits.stall), sent)
                 .await
@@ -212,86 +290,52 @@ impl Inner {
                     limit: limits.stall,
                     bytes: 0,
                 })?
-                .map_err(|error| classify::no_answer(&error, &url))?;
+                .map_err(|error| classify::no_answer(&error, &url, proxy))?;
             match response.status() {
-                StatusCode::OK => return self.receive(response, &url, limits).await.map(Fetched::Body),
-                StatusCode::NOT_MODIFIED if !conditions.is_empty() => return Ok(Fetched::NotModified),
+                StatusCode::OK => return self.answer(request, response, url, limits).await,
+                StatusCode::NOT_MODIFIED if may_be_unchanged => return self.without_body(response, url),
                 status if is_redirect(status) => url = target(&url, &response)?,
                 _ => return Err(refused(&response, &url, &host)),
             }
         }
         Err(FetchError::TooManyRedirects {
-            url: public_url(first),
+            url: public_url(&request.url),
             limit: REDIRECTS,
         })
     }
 
-    async fn receive(&self, mut response: Response, url: &Url, limits: &Limits) -> Result<Body, FetchError> {
-        let what = || public_url(url);
-        let validators = validators_of(response.headers());
-        if let Some(length) = response.content_length().filter(|length| *length > limits.max_bytes) {
-            return Err(FetchError::TooLarge {
-                what: what(),
-                limit: limits.max_bytes,
-                seen: length,
-                validators,
-            });
+    async fn answer(
+        &self,
+        request: &Request,
+        mut response: Response,
+        url: Url,
+        limits: &Limits,
+    ) -> Result<Answer, FetchError> {
+        if request.head {
+            return self.without_body(response, url);
         }
-        let mut spool = Spool::new(self.settings.spool_dir.as_deref(), limits.max_bytes);
-        loop {
-            let chunk = tokio::time::timeout(limits.stall, response.chunk()).await;
-            let stalled = |_| FetchError::Stalled {
-                url: what(),
-                limit: limits.stall,
-                bytes: spool.bytes(),
-            };
-            match chunk.map_err(stalled)? {
-                Ok(Some(chunk)) => spool
-                    .push(&chunk, what)
-                    .map_err(|error| error.of_body_with(&validators))?,
-                Ok(None) => return spool.finish(validators),
-                Err(error) => {
-                    let detail = classify::innermost(&error);
-                    return Err(FetchError::CutShort {
-                        url: what(),
-                        bytes: spool.bytes(),
-                        detail,
-                    });
-                }
-            }
-        }
+        let shown = public_url(&url);
+        let is_packed = receive::is_packed(&response, &shown, request.verbatim)?;
+        let headers = std::mem::take(response.headers_mut());
+        let spool = Spool::new(self.spool_dir.as_deref(), limits.max_bytes);
+        let body = receive::receive(response, spool, &shown, is_packed, validators_of(&headers), limits).await?;
+        Ok(Answer {
+            status: StatusCode::OK,
+            headers,
+            url,
+            body,
+        })
     }
 
-    fn client(&self, connect: Duration) -> Result<reqwest::Client, FetchError> {
-        /// Limits may be set for one repository; so many different ones are not of good will.
-        const KEPT_CLIENTS: usize = 8;
-        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(client) = clients.get(&connect) {
-            return Ok(client.clone());
-        }
-        if clients.len() >= KEPT_CLIENTS {
-            clients.clear();
-        }
-        let client = self.build_client(connect)?;
-        clients.insert(connect, client.clone());
-        Ok(client)
-    }
-
-    fn build_client(&self, connect: Duration) -> Result<reqwest::Client, FetchError> {
-        let builder = || {
-            reqwest::Client::builder()
-                .user_agent(&self.settings.user_agent)
-                .redirect(reqwest::redirect::Policy::none())
-                .referer(false)
-                .connect_timeout(connect)
-                .dns_resolver(Arc::new(resolve::Resolver))
-        };
-        // Where the system has no certificate authorities at all, plain HTTP must still do.
-        builder()
-            .tls_certs_merge(self.roots.clone())
-            .build()
-            .or_else(|_| builder().tls_certs_only(self.roots.clone()).build())
-            .map_err(|error| FetchError::Client(error.to_string()))
+    fn without_body(&self, mut response: Response, url: Url) -> Result<Answer, FetchError> {
+        let headers = std::mem::take(response.headers_mut());
+        let body = Spool::new(self.spool_dir.as_deref(), 0).finish(validators_of(&headers))?;
+        Ok(Answer {
+            status: response.status(),
+            headers,
+            url,
+            body,
+        })
     }
 }
 
@@ -312,7 +356,8 @@ fn target(url: &Url, response: &Response) -> Result<Url, FetchError> {
     let location = location.to_str().map_err(|_| bad("its location is no text"))?;
     let target = url.join(location).map_err(|_| bad("its location is no URL"))?;
     url::check(&target).map_err(|_| bad("its location is neither http nor https"))?;
-    Ok(target)
+    // Credentials are given by who declares a repository, never by a server.
+    Ok(url::bare(&target))
 }
 
 /// The error for an answer that is neither a body nor a redirect. A host that asks to be left alone is.
@@ -333,23 +378,39 @@ fn refused(response: &Response, url: &Url, host: &Host) -> FetchError {
         retry_after::parse(value, now)
     });
     let retry_after = retry_after.map(|wanted| host.hold(status, wanted));
+    let challenges = response.headers().get_all(header::WWW_AUTHENTICATE).iter();
+    let challenges = challenges
+        .filter(|_| status == StatusCode::UNAUTHORIZED)
+        .filter_map(|value| value.to_str().ok())
+        .filter(|value| value.len() <= CHALLENGE_BYTES)
+        .take(CHALLENGES);
     FetchError::Status {
         url: public_url(url),
         status,
         retry_after,
+        challenges: challenges.map(str::to_owned).collect(),
     }
 }
 
-/// The headers that make a request conditional. What can't be a header's value can't have come from one.
-fn conditions(validators: Option<&Validators>) -> HeaderMap {
+/// The headers of each hop of a request. What can't be a header's value can't have come from one.
+fn headers(request: &Request) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    let Some(validators) = validators else { return headers };
-    let pairs = [
-        (header::IF_NONE_MATCH, &validators.etag),
-        (header::IF_MODIFIED_SINCE, &validators.last_modified),
+    let encoding = if request.verbatim { "identity" } else { "gzip" };
+    headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(encoding));
+    let validators = request.validators.as_ref();
+    let optional = [
+        (header::ACCEPT, request.accept.as_ref()),
+        (
+            header::IF_NONE_MATCH,
+            validators.and_then(|validators| validators.etag.as_ref()),
+        ),
+        (
+            header::IF_MODIFIED_SINCE,
+            validators.and_then(|validators| validators.last_modified.as_ref()),
+        ),
     ];
-    for (name, value) in pairs {
-        if let Some(value) = value.as_deref().and_then(|value| HeaderValue::from_str(value).ok()) {
+    for (name, value) in optional {
+        if let Some(value) = value.and_then(|value| HeaderValue::from_str(value).ok()) {
             headers.insert(name, value);
         }
     }
