@@ -36,7 +36,11 @@ impl ChartReference {
         }
         // The text itself is not shown: what can't be parsed can't be rid of a password either.
         let registry = Url::parse(&format!("oci://{host}")).map_err(|error| invalid(&error.to_string()))?;
-        if registry.host_str().is_none_or(str::is_empty) || !registry.path().is_empty() || registry.query().is_some() {
+        if registry.host_str().is_none_or(str::is_empty)
+            || !registry.path().is_empty()
+            || registry.query().is_some()
+            || registry.fragment().is_some()
+        {
             return Err(invalid("it names no host"));
         }
 

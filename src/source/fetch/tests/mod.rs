@@ -3,7 +3,7 @@
 mod bodies;
 mod connections;
 mod files;
-mod server;
+pub(in crate::source) mod server;
 
 use std::io::Read as _;
 
