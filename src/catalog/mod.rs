@@ -21,6 +21,7 @@ mod identity;
 mod keep;
 pub mod lock;
 mod oci;
+mod problems;
 pub mod read;
 mod record;
 mod schema;

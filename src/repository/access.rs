@@ -8,7 +8,7 @@ use url::Url;
 use super::declaration::Declaration;
 use super::execute::Failed;
 use super::origin::Origin;
-use super::secrets::{self, Credentials, SecretError, SecretSettings};
+use super::secrets::{self, Credentials, SecretError, SecretSettings, Wanted};
 use crate::source::fetch::Access;
 
 /// Where the values are that a declaration only names.
@@ -36,8 +36,11 @@ impl Keys {
             Self::Given(credentials) => credentials.clone(),
             Self::Named { .. } if reach.auth_header.is_none() && reach.custom_ca.is_none() => Credentials::default(),
             Self::Named { origin, settings } => {
-                let (header, ca) = (reach.auth_header.as_ref(), reach.custom_ca.as_ref());
-                secrets::credentials(origin, &declaration.name, header, ca, settings).await?
+                let wanted = Wanted {
+                    header: reach.auth_header.as_ref(),
+                    ca: reach.custom_ca.as_ref(),
+                };
+                secrets::credentials(origin, &declaration.name, wanted, settings).await?
             }
         };
         Ok(Access {

@@ -27,7 +27,7 @@ use super::execute::{Attempt, AttemptError, Execute, Failed, Finished, Verdict};
 use super::files::Follower;
 use super::metrics::Metrics;
 use super::news;
-use super::origin::{News, Origin, OriginError};
+use super::origin::{Origin, OriginError};
 use super::removals::Removals;
 use super::status::{self, Facts, Imported, Phase};
 use crate::api::AppRepository;

@@ -309,11 +309,12 @@ fn watch_secrets(
     };
     let kubeapps_namespace = cluster::own_namespace(run.namespace.as_deref());
     let scope = watched_namespace(run).map_or(Scope::All, Scope::Namespace);
-    let changes = informer::secrets::changes(client.clone(), &scope, &kubeapps_namespace);
+    let changes = informer::secrets::changes(client, &scope, &kubeapps_namespace);
+    let settings = SecretSettings { kubeapps_namespace };
     let (store, nudged, queue) = (store.clone(), nudged.clone(), queue.clone());
     changes
         .for_each(move |secret| {
-            for name in repositories_of(&secret, &store, &kubeapps_namespace) {
+            for name in repositories_of(&secret, &store, &settings) {
                 nudged.add(name.clone());
                 queue.add(key(&name), Priority::USER);
             }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use url::Url;
+
 use super::locate::{Place, place};
 use crate::catalog::{ChartFiles, WantedFiles};
 use crate::repository::declaration::Declaration;
@@ -79,7 +81,7 @@ impl Archives<'_> {
         }
     }
 
-    async fn download(&self, url: url::Url) -> Result<Body, Miss> {
+    async fn download(&self, url: Url) -> Result<Body, Miss> {
         let request = Request {
             url,
             head: false,
@@ -94,9 +96,13 @@ impl Archives<'_> {
     }
 
     async fn pull(&self, reference: &str, version: &str) -> Result<(Body, Option<String>), Miss> {
-        let reference = ChartReference::parse(reference, version).map_err(Failed::from)?;
-        let url = reference.registry_url(&self.declaration.url);
-        let registry = Registry::new(self.session.clone(), &url, oci::Limits::default()).map_err(Failed::from)?;
+        let reference = ChartReference::parse(reference, Some(version)).map_err(Failed::from)?;
+        let url = registry_url(&reference.registry, &self.declaration.url);
+        let limits = oci::Limits {
+            fetch: self.tools.fetch_limits,
+            ..oci::Limits::default()
+        };
+        let registry = Registry::new(self.session.clone(), &url, limits).map_err(Failed::from)?;
         let manifest = (registry.manifest(&reference.repository, &reference.reference).await).map_err(Failed::from)?;
         let body = (registry.layer(&reference.repository, &manifest, &self.bounds()).await).map_err(Failed::from)?;
         Ok((body, Some(manifest.digest)))
@@ -114,6 +120,19 @@ impl Archives<'_> {
             max_bytes: self.limits.packed_bytes,
             ..self.tools.fetch_limits
         }
+    }
+}
+
+/// How the registry is reached that a reference names: as the repository's URL says where it is that one, since a reference says
+/// nothing of plain HTTP.
+fn registry_url(named: &Url, repository: &str) -> Url {
+    match Url::parse(repository) {
+        Ok(declared)
+            if declared.scheme() == "http" && declared.host_str() == named.host_str() && declared.port() == named.port() =>
+        {
+            declared.join("/").unwrap_or_else(|_| named.clone())
+        }
+        _ => named.clone(),
     }
 }
 

@@ -12,8 +12,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use futures::{StreamExt, TryStreamExt, stream};
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use sha2::{Digest as _, Sha256};
+use url::Url;
 
 use super::selection::{Selected, Selection, SelectionError};
 use super::{Decoded, Found, Run};
@@ -41,10 +42,12 @@ const TRIED_AGAIN: (SignedDuration, SignedDuration) = (SignedDuration::from_mins
 /// One repository of the registry: what is remembered of it, and what its list of tags says.
 struct Repository {
     memory: OciRepository,
+    /// The URL of its charts, but for the tag.
+    url: String,
     /// Its tags that are versions, newest first.
     versions: Vec<String>,
-    /// Why there is nothing of it.
-    missing: Option<String>,
+    /// Why its tags can't be had.
+    failed: Option<OciError>,
     is_changed: bool,
 }
 
@@ -53,8 +56,6 @@ struct Listing {
     repositories: Vec<Repository>,
     /// Nothing new is left to be pulled.
     is_complete: bool,
-    /// The URL of the charts, but for path and tag.
-    base: String,
 }
 
 /// Why the registry could not be looked at.
@@ -99,7 +100,12 @@ impl Run<'_> {
     /// Brings what is remembered of the registry in step with it.
     async fn listing(&self, session: Fetcher) -> Result<Listing, Broken> {
         let declaration = &self.attempt.declaration;
-        let registry = Registry::new(session, &declaration.url, oci::Limits::default())?;
+        let url = Url::parse(&declaration.url).map_err(|error| OciError::InvalidUrl(error.to_string()))?;
+        let limits = oci::Limits {
+            fetch: self.tools.fetch_limits,
+            ..oci::Limits::default()
+        };
+        let registry = Registry::new(session, &url, limits)?;
         let names: BTreeSet<String> = if declaration.oci_repositories.is_empty() {
             registry.list().await?.into_iter().collect()
         } else {
@@ -117,11 +123,17 @@ impl Run<'_> {
                 })
             })
             .collect();
-        let repositories: Vec<Repository> = stream::iter(looked_at)
+        let mut repositories: Vec<Repository> = stream::iter(looked_at)
             .map(|memory| self.tags(&registry, memory))
             .buffered(AT_ONCE)
             .try_collect()
             .await?;
+        // One of many may be gone, or be another's. If there is nothing but that, it is the declaration that is wrong.
+        if repositories.iter().all(|repository| repository.failed.is_some())
+            && let Some(error) = repositories.iter_mut().find_map(|repository| repository.failed.take())
+        {
+            return Err(error.into());
+        }
         if !remembered.is_empty() {
             let kept: Vec<String> = repositories.iter().map(|repository| repository.memory.repository.clone()).collect();
             catalog.retain_oci(&declaration.name, &kept).await?;
@@ -129,48 +141,53 @@ impl Run<'_> {
         let mut listing = Listing {
             repositories,
             is_complete: true,
-            base: registry.base(),
         };
         let changed = self.published_anew(&registry, &mut listing).await?;
         self.pull_new(&registry, &mut listing, &changed).await?;
         Ok(listing)
     }
 
-    /// Lists the tags of one repository. One that is not there is told of, and is no failure of the others.
+    /// Lists the tags of one repository. That there is none, or that it is not for us, is told of it alone.
     async fn tags(&self, registry: &Registry, mut memory: OciRepository) -> Result<Repository, OciError> {
+        let path = registry.repository(&memory.repository);
+        let url = registry.chart_url(&path, "");
         let known = Validators {
             etag: memory.etag.clone(),
             last_modified: memory.last_modified.clone(),
         };
-        let known = (self.attempt.mode == Mode::Conditional).then_some(&known);
-        let (tags, missing) = match registry.tags(&registry.repository(&memory.repository), known).await {
+        let conditions = (self.attempt.mode == Mode::Conditional).then_some(&known);
+        let as_remembered = |memory: OciRepository, failed| Repository {
+            url: url.clone(),
+            versions: newest_first(memory.tags.iter().map(|tag| tag.tag.clone())),
+            memory,
+            failed,
+            is_changed: false,
+        };
+        let (tags, failed) = match registry.tags(&path, conditions).await {
             Ok(Tags::NotModified) => {
                 self.metrics.not_modified();
-                let versions = newest_first(memory.tags.iter().map(|tag| tag.tag.clone()));
-                return Ok(Repository {
-                    memory,
-                    versions,
-                    missing: None,
-                    is_changed: false,
-                });
+                return Ok(as_remembered(memory, None));
             }
             Ok(Tags::Listed { tags, validators }) => {
                 (memory.etag, memory.last_modified) = (validators.etag, validators.last_modified);
                 (tags, None)
             }
-            Err(error) if error.is_missing() => (Vec::new(), Some(error.to_string())),
+            Err(error) if error.is_not_found() => (Vec::new(), Some(error)),
+            Err(error @ OciError::Unauthorized { .. }) => return Ok(as_remembered(memory, Some(error))),
             Err(error) => return Err(error),
         };
         let versions = newest_first(tags.into_iter().filter(|tag| oci::is_version(tag)));
         let listed: BTreeSet<&str> = versions.iter().map(String::as_str).collect();
         let before = memory.tags.len();
         memory.tags.retain(|tag| listed.contains(tag.tag.as_str()));
-        let is_changed = known.is_some_and(|known| known.etag != memory.etag || known.last_modified != memory.last_modified)
+        let is_changed = known.etag != memory.etag
+            || known.last_modified != memory.last_modified
             || memory.tags.len() != before;
         Ok(Repository {
+            url,
             memory,
             versions,
-            missing,
+            failed,
             is_changed,
         })
     }
@@ -199,7 +216,7 @@ impl Run<'_> {
             match registry.digest(&path, &tag).await {
                 Ok(found) => Ok((found != digest).then_some((at, tag))),
                 // It was listed a moment ago: pulling it tells what is the matter.
-                Err(error) if error.is_missing() => Ok(Some((at, tag))),
+                Err(error) if error.is_not_found() => Ok(Some((at, tag))),
                 Err(error) => Err(error),
             }
         });
@@ -299,18 +316,24 @@ impl Run<'_> {
                     });
                 }
             },
-            Err(error) if error.is_transient() || error.is_refused() => return Err(error),
+            Err(error) if error.is_transient() || is_about_credentials(&error) => return Err(error),
             Err(error) => error,
         };
         let tries = tries.saturating_add(1);
-        // What is no chart becomes none by waiting: only another digest calls for another look.
-        let next_try = (!problem.is_not_a_chart()).then(|| self.attempt.started + pause(tries));
+        if let OciError::NotAChart { .. } = problem {
+            // It becomes no chart by waiting: only another digest calls for another look.
+            return Ok(OciTag {
+                digest: registry.digest(path, &tag).await?,
+                tag,
+                problem: Some(problem.to_string()),
+                ..OciTag::default()
+            });
+        }
         Ok(OciTag {
             tag,
-            digest: problem.digest().unwrap_or_default().to_owned(),
             problem: Some(problem.to_string()),
             tries,
-            next_try,
+            next_try: Some(self.attempt.started + pause(tries)),
             ..OciTag::default()
         })
     }
@@ -380,17 +403,17 @@ fn select(
     limits: &DecodeLimits,
 ) -> Result<(Selected, Summary), SelectionError> {
     let mut summary = Summary::default();
-    let base = listing.base;
     for Repository {
+        url,
         memory,
         versions,
-        missing,
+        failed,
         ..
     } in listing.repositories
     {
         let path = memory.repository;
-        if let Some(missing) = missing {
-            summary.skipped.add(&path, None, &missing);
+        if let Some(error) = failed {
+            summary.skipped.add(&path, None, &error.to_string());
         }
         summary.names += u64::from(!versions.is_empty());
         summary.versions += versions.len() as u64;
@@ -400,7 +423,7 @@ fn select(
                 summary.skipped.add(&path, Some(&tag.tag), problem);
             }
             let Some(metadata) = &tag.metadata else { continue };
-            let url = format!("{base}/{path}:{}", tag.tag);
+            let url = format!("{url}{}", tag.tag);
             let metadata = index::metadata(metadata.as_bytes(), limits)
                 .and_then(|metadata| metadata.with_version(&oci::version_of(&tag.tag)))
                 .map(|metadata| metadata.with_digest(tag.digest).with_urls(vec![url]));
@@ -425,6 +448,11 @@ fn select(
 fn usable(config: &[u8], limits: &DecodeLimits) -> Result<String, String> {
     index::metadata(config, limits)?;
     String::from_utf8(config.to_vec()).map_err(|_| "its metadata is no text".to_owned())
+}
+
+/// Whether every other tag would fail alike.
+fn is_about_credentials(error: &OciError) -> bool {
+    matches!(error, OciError::Unauthorized { .. } | OciError::Challenge { .. })
 }
 
 fn newest_first(tags: impl Iterator<Item = String>) -> Vec<String> {
