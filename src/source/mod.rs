@@ -1,6 +1,7 @@
 //! All that comes from outside over the network, and the pure decoders of it.
 
 pub mod archive;
+pub mod credentials;
 pub mod fetch;
 pub mod index;
 pub mod oci;
