@@ -27,6 +27,13 @@ pub(super) enum Change {
     },
 }
 
+impl Change {
+    /// A row whose chart brings its own icon, if it has one.
+    pub(super) const fn update(id: i64) -> Self {
+        Self::Update { id, keep_icon: false }
+    }
+}
+
 /// Charts that are about to be written.
 #[derive(Default)]
 pub(super) struct Batch {
@@ -213,37 +220,44 @@ impl Writable for Update {
     }
 }
 
-/// Takes away the files of versions that these charts no longer have. Kubeapps leaves them for ever.
+/// Takes away the files of versions that these charts no longer have, which Kubeapps leaves for ever, and what we remember of them.
 async fn delete_stale_files(tx: &mut Transaction, name: &RepositoryName, rows: &[Update]) -> Result<(), Error> {
-    const SQLITE: &str = "DELETE FROM files WHERE repo_name = $1 AND repo_namespace = $2
-        AND chart_id IN (SELECT value FROM json_each($3))
-        AND (chart_id, chart_files_id) NOT IN (SELECT value ->> 0, value ->> 1 FROM json_each($4))";
-    const POSTGRES: &str =
+    const SQLITE: [&str; 2] = [
+        "DELETE FROM files WHERE repo_name = $1 AND repo_namespace = $2
+            AND chart_id IN (SELECT value FROM json_each($3))
+            AND (chart_id, chart_files_id) NOT IN (SELECT value ->> 0, value ->> 1 FROM json_each($4))",
+        "DELETE FROM portolan_files WHERE name = $1 AND namespace = $2
+            AND chart_id IN (SELECT value FROM json_each($3))
+            AND (chart_id, chart_files_id) NOT IN (SELECT value ->> 0, value ->> 1 FROM json_each($4))",
+    ];
+    const POSTGRES: [&str; 2] = [
         "DELETE FROM files WHERE repo_name = $1 AND repo_namespace = $2 AND chart_id = ANY($3::text[])
-        AND NOT EXISTS (SELECT FROM unnest($4::text[], $5::text[]) AS kept (chart_id, file_id)
-            WHERE kept.chart_id = files.chart_id AND kept.file_id = files.chart_files_id)";
+            AND NOT EXISTS (SELECT FROM unnest($4::text[], $5::text[]) AS kept (chart_id, file_id)
+                WHERE kept.chart_id = files.chart_id AND kept.file_id = files.chart_files_id)",
+        "DELETE FROM portolan_files AS p WHERE p.name = $1 AND p.namespace = $2 AND p.chart_id = ANY($3::text[])
+            AND NOT EXISTS (SELECT FROM unnest($4::text[], $5::text[]) AS kept (chart_id, file_id)
+                WHERE kept.chart_id = p.chart_id AND kept.file_id = p.chart_files_id)",
+    ];
     let charts: Vec<&str> = rows.iter().map(|row| &*row.chart_id).collect();
     let kept = rows
         .iter()
         .flat_map(|row| row.files.iter().map(|file| (&*row.chart_id, &**file)));
     match tx {
         Engine::Sqlite(tx) => {
-            let query = sqlx::query(SQLITE)
-                .bind(&name.name)
-                .bind(&name.namespace)
-                .bind(Json(charts))
-                .bind(Json(kept.collect::<Vec<(&str, &str)>>()));
-            query.execute(&mut **tx).await?;
+            let kept: Vec<(&str, &str)> = kept.collect();
+            for statement in SQLITE {
+                let query = sqlx::query(statement).bind(&name.name).bind(&name.namespace);
+                let query = query.bind(Json(&charts)).bind(Json(&kept));
+                query.execute(&mut **tx).await?;
+            }
         }
         Engine::Postgres(tx) => {
             let (owners, files): (Vec<&str>, Vec<&str>) = kept.unzip();
-            let query = sqlx::query(POSTGRES)
-                .bind(&name.name)
-                .bind(&name.namespace)
-                .bind(charts)
-                .bind(owners)
-                .bind(files);
-            query.execute(&mut **tx).await?;
+            for statement in POSTGRES {
+                let query = sqlx::query(statement).bind(&name.name).bind(&name.namespace);
+                let query = query.bind(&charts).bind(&owners).bind(&files);
+                query.execute(&mut **tx).await?;
+            }
         }
     }
     Ok(())

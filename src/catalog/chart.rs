@@ -174,6 +174,11 @@ impl ChartInfo {
         self.raw_icon.is_some() && !self.icon.is_empty()
     }
 
+    /// Its versions, newest first; one that is there twice comes twice.
+    pub(super) fn versions(&self) -> impl Iterator<Item = &str> {
+        self.chart_versions.iter().map(|version| &*version.version)
+    }
+
     /// The `chart_files_id` of each version: what their rows in Kubeapps' `files` table are found by.
     pub(super) fn file_ids(&self) -> Vec<String> {
         self.chart_versions

@@ -3,6 +3,8 @@
 //! ```text
 //!  Kubeapps' tables, read by its API server          our own, read by nobody else
 //!  repos ◄── charts ◄── files                        portolan_repositories ◄── portolan_syncs
+//!                                                    portolan_files, portolan_icons, portolan_kept_versions
+//!                                                    portolan_oci_repositories, portolan_oci_tags
 //! ```
 //!
 //! The two halves are tied by value only, since Kubeapps drops and remakes its half as it likes: a [`Record`] tells by `trusted`
@@ -14,6 +16,7 @@ mod chart;
 mod commit;
 mod engine;
 mod error;
+mod expire;
 mod files;
 mod history;
 mod icons;
@@ -24,9 +27,11 @@ mod oci;
 mod problems;
 pub mod read;
 mod record;
+mod repos;
 mod schema;
 mod settings;
 mod wanted;
+mod write;
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -240,7 +245,7 @@ impl Catalog {
     /// Brings the charts of a repository in step with `rows`, together with its record: all of it, or nothing.
     ///
     /// A chart's row is written only if something else than its times of creation differs; an imported icon is kept as long as
-    /// its URL is the same; charts that are not among the rows are removed. The rows are taken one by one, and their ids should
+    /// its URL is the same; charts that are not among the rows are removed, or kept for a while where [`Commit::keep`] says so. The rows are taken one by one, and their ids should
     /// differ (of two alike the first counts). A chart that the database will not take is named in the answer and left as it was.
     ///
     /// # Errors
@@ -260,7 +265,7 @@ impl Catalog {
         .await
     }
 
-    /// Removes a repository: its charts, its record, its history. Says whether there was anything.
+    /// Removes a repository: its charts, its record, its history, and all else that is known of it. Says whether there was anything.
     ///
     /// With `expected_uid` this is done only if the record is of this UID, or there is none: a repository that was made anew
     /// under the same name keeps its charts, and the answer is `false`.
@@ -268,8 +273,15 @@ impl Catalog {
     /// # Errors
     /// When the database fails.
     pub async fn remove(&self, name: &RepositoryName, expected_uid: Option<&str>) -> Result<bool, Error> {
-        const OURS: &str = "DELETE FROM portolan_repositories WHERE namespace = $1 AND name = $2";
-        const KUBEAPPS: &str = "DELETE FROM repos WHERE namespace = $1 AND name = $2";
+        const STATEMENTS: [&str; 7] = [
+            "DELETE FROM portolan_repositories WHERE namespace = $1 AND name = $2",
+            "DELETE FROM portolan_files WHERE namespace = $1 AND name = $2",
+            "DELETE FROM portolan_icons WHERE namespace = $1 AND name = $2",
+            "DELETE FROM portolan_kept_versions WHERE namespace = $1 AND name = $2",
+            "DELETE FROM portolan_oci_tags WHERE namespace = $1 AND name = $2",
+            "DELETE FROM portolan_oci_repositories WHERE namespace = $1 AND name = $2",
+            "DELETE FROM repos WHERE namespace = $1 AND name = $2",
+        ];
         self.must_be_writable()?;
         self.call("removing a repository", COMMIT_DEADLINE, async {
             let mut tx = self.0.pools.begin().await?;
@@ -281,7 +293,7 @@ impl Catalog {
                 return Ok(false);
             }
             let mut removed = 0;
-            for statement in [OURS, KUBEAPPS] {
+            for statement in STATEMENTS {
                 removed += on_engine!(&mut tx, tx => sqlx::query(statement)
                     .bind(&name.namespace)
                     .bind(&name.name)

@@ -146,19 +146,6 @@ impl Catalog {
     }
 }
 
-/// Removes all memory of a repository's registry.
-pub(super) async fn forget(tx: &mut Transaction, name: &RepositoryName) -> Result<(), Error> {
-    for statement in [
-        "DELETE FROM portolan_oci_tags WHERE namespace = $1 AND name = $2",
-        "DELETE FROM portolan_oci_repositories WHERE namespace = $1 AND name = $2",
-    ] {
-        on_engine!(&mut *tx, tx => {
-            sqlx::query(statement).bind(&name.namespace).bind(&name.name).execute(&mut **tx).await?;
-        });
-    }
-    Ok(())
-}
-
 async fn forget_other_sources(tx: &mut Transaction, name: &RepositoryName, source: &str) -> Result<(), Error> {
     for statement in [
         "DELETE FROM portolan_oci_tags WHERE namespace = $1 AND name = $2 AND repository IN (SELECT repository

@@ -3,14 +3,21 @@
 mod batches;
 mod commit;
 mod connection;
+mod files;
 mod healing;
+mod icons;
 mod identity;
+mod keeping;
+mod left_out;
 mod neighbour;
 mod reading;
+mod registries;
+mod scale;
 mod together;
 
 use std::{io, time::Duration};
 
+use jiff::Timestamp;
 use portolan::catalog::{
     Catalog, ChartInfo, ChartRow, ChartVersion, Commit, Committed, Database, Error, HistoryEntry, Login, Maintainer,
     Record, RepoRef, RepositoryName, Settings,
@@ -82,6 +89,13 @@ impl Fixture {
         let record = stored.unwrap_or_else(record);
         self.catalog
             .commit(Commit::new(record, expected, checksum), rows(charts))
+            .await
+    }
+
+    /// `chart_files_id` of all rows of files.
+    pub async fn files(&self) -> Vec<String> {
+        self.tables
+            .texts("SELECT chart_files_id FROM files ORDER BY chart_files_id")
             .await
     }
 
@@ -159,6 +173,11 @@ impl Tables {
             }
         }
     }
+}
+
+/// Some time, and so many seconds.
+pub fn at(seconds: i64) -> Timestamp {
+    "2026-01-02T03:04:05Z".parse::<Timestamp>().unwrap() + jiff::SignedDuration::from_secs(seconds)
 }
 
 pub fn settings(url: &str) -> Settings {

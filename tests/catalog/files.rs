@@ -1,0 +1,406 @@
+//! README, values and schema of versions: which are wanted, and what is stored of them.
+
+use std::collections::BTreeMap;
+
+use portolan::catalog::{ChartFiles, Commit, FilesMode, Progress, RepositoryName, Saved, Wanted, WantedFiles};
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::{Fixture, On, at, chart, commit::insert_file, record, repository, rows};
+
+pub async fn wanted(fixture: &Fixture, mode: FilesMode) -> Wanted {
+    fixture
+        .catalog
+        .files_wanted(&repository(), mode, at(0), 1000)
+        .await
+        .unwrap()
+}
+
+/// Chart and version of each, without the repository's name.
+pub fn names(wanted: &Wanted) -> Vec<String> {
+    wanted
+        .files
+        .iter()
+        .map(|files| format!("{} {}", files.chart_id.trim_start_matches("stable/"), files.version))
+        .collect()
+}
+
+pub fn of(name: &str, version: &str) -> WantedFiles {
+    WantedFiles {
+        chart_id: format!("stable/{name}"),
+        version: version.into(),
+        digest: format!("digest-{version}"),
+        urls: Some(vec![format!("https://example.com/{name}-{version}.tgz")]),
+        tries: 0,
+    }
+}
+
+pub fn content(readme: &str) -> ChartFiles {
+    ChartFiles {
+        readme: readme.into(),
+        values: "a: 1\n".into(),
+        additional_values: BTreeMap::from([("values-production".into(), "a: 2\n".into())]),
+        schema: "{}".into(),
+    }
+}
+
+pub async fn save(fixture: &Fixture, wanted: &WantedFiles, readme: &str) -> Saved {
+    fixture
+        .catalog
+        .save_files(&repository(), "uid-1", wanted, &content(readme))
+        .await
+        .unwrap()
+}
+
+pub async fn fail(fixture: &Fixture, wanted: &WantedFiles, next_try: i64) -> Saved {
+    fixture
+        .catalog
+        .files_failed(&repository(), "uid-1", wanted, "no such\0file", at(next_try))
+        .await
+        .unwrap()
+}
+
+pub async fn info(fixture: &Fixture, files_id: &str) -> Value {
+    let sql = format!("SELECT CAST(info AS TEXT) FROM files WHERE chart_files_id = '{files_id}'");
+    serde_json::from_str(&fixture.tables.texts(&sql).await[0]).unwrap()
+}
+
+#[rstest]
+#[tokio::test]
+async fn the_newest_version_of_each_chart_is_wanted_first(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    fixture
+        .sync(vec![
+            chart("a", &["3.0.0", "2.0.0", "1.0.0"]),
+            chart("b", &["1.0.0"]),
+            chart("c", &["2.0.0", "1.0.0"]),
+        ])
+        .await;
+    let all = wanted(&fixture, FilesMode::All).await;
+    assert_eq!(
+        names(&all),
+        ["a 3.0.0", "b 1.0.0", "c 2.0.0", "a 2.0.0", "c 1.0.0", "a 1.0.0"]
+    );
+    assert_eq!(all.files[0], of("a", "3.0.0"));
+    assert_eq!(all.next_try, None);
+    let latest = wanted(&fixture, FilesMode::Latest).await;
+    assert_eq!(names(&latest), ["a 3.0.0", "b 1.0.0", "c 2.0.0"]);
+    assert_eq!(wanted(&fixture, FilesMode::None).await, Wanted::default());
+    let two = fixture
+        .catalog
+        .files_wanted(&repository(), FilesMode::All, at(0), 2)
+        .await
+        .unwrap();
+    assert_eq!(names(&two), ["a 3.0.0", "b 1.0.0"]);
+    let other = RepositoryName::new("kubeapps", "other");
+    let none = fixture.catalog.files_wanted(&other, FilesMode::All, at(0), 2).await;
+    assert_eq!(none.unwrap(), Wanted::default());
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_row_of_files_is_as_kubeapps_writes_it(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    let mut oci = chart("team/a", &["v1.0.0+b1"]);
+    oci.repo.kind = "oci".into();
+    fixture.sync(vec![oci]).await;
+    let wanted = wanted(&fixture, FilesMode::All).await.files.remove(0);
+    assert_eq!(save(&fixture, &wanted, "# A\0 chart").await, Saved::Written);
+    assert_eq!(
+        info(&fixture, "stable/team%2Fa-v1.0.0+b1").await,
+        json!({
+            "ID": "stable/team%2Fa-v1.0.0+b1",
+            "Readme": "# A chart",
+            "DefaultValues": "a: 1\n",
+            "AdditionalDefaultValues": {"values-production": "a: 2\n"},
+            "Schema": "{}",
+            "Repo": {"namespace": "kubeapps", "name": "stable", "url": "https://charts.example.com", "type": "oci"},
+            "Digest": "digest-v1.0.0+b1",
+        })
+    );
+    assert_eq!(
+        fixture
+            .tables
+            .texts("SELECT chart_id || ' ' || repo_name || ' ' || repo_namespace FROM files")
+            .await,
+        ["stable/team%2Fa stable kubeapps"]
+    );
+}
+
+#[rstest]
+#[tokio::test]
+async fn files_that_are_there_are_not_wanted_and_the_same_ones_not_written_again(
+    #[values(On::Sqlite, On::Postgres)] on: On,
+) {
+    let fixture = Fixture::new(on).await;
+    fixture.sync(vec![chart("a", &["2.0.0", "1.0.0"])]).await;
+    save(&fixture, &of("a", "2.0.0"), "x").await;
+    assert_eq!(names(&wanted(&fixture, FilesMode::All).await), ["a 1.0.0"]);
+    fixture.tables.watch("files").await;
+    let before = fixture.tables.writes("files").await;
+    assert_eq!(save(&fixture, &of("a", "2.0.0"), "x").await, Saved::Written);
+    assert_eq!(fixture.tables.writes("files").await, before);
+    save(&fixture, &of("a", "2.0.0"), "y").await;
+    assert_ne!(fixture.tables.writes("files").await, before);
+    assert_eq!(info(&fixture, "stable/a-2.0.0").await["Readme"], "y");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_republished_version_is_wanted_again_and_the_old_files_are_served_until_then(
+    #[values(On::Sqlite, On::Postgres)] on: On,
+) {
+    let fixture = Fixture::new(on).await;
+    fixture.sync(vec![chart("a", &["1.0.0"])]).await;
+    save(&fixture, &of("a", "1.0.0"), "old").await;
+    let mut republished = chart("a", &["1.0.0"]);
+    republished.chart_versions[0].digest = "another".into();
+    fixture.sync(vec![republished]).await;
+    let again = wanted(&fixture, FilesMode::All).await.files.remove(0);
+    assert_eq!(again.digest, "another");
+    fail(&fixture, &again, 60).await;
+    assert_eq!(info(&fixture, "stable/a-1.0.0").await["Readme"], "old");
+    assert!(wanted(&fixture, FilesMode::All).await.files.is_empty());
+    // What was fetched for the earlier archive comes too late.
+    assert_eq!(save(&fixture, &of("a", "1.0.0"), "late").await, Saved::Gone);
+    save(&fixture, &again, "new").await;
+    assert_eq!(info(&fixture, "stable/a-1.0.0").await["Readme"], "new");
+    assert_eq!(fixture.tables.count("portolan_files").await, 0);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_version_that_failed_gets_empty_files_and_waits(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    fixture.sync(vec![chart("a", &["2.0.0", "1.0.0"])]).await;
+    assert_eq!(fail(&fixture, &of("a", "2.0.0"), 60).await, Saved::Written);
+    assert_eq!(
+        info(&fixture, "stable/a-2.0.0").await,
+        json!({"ID": "stable/a-2.0.0", "Readme": "", "DefaultValues": "", "AdditionalDefaultValues": {}, "Schema": "",
+            "Repo": {"namespace": "kubeapps", "name": "stable", "url": "https://charts.example.com", "type": ""}, "Digest": ""})
+    );
+    fail(&fixture, &of("a", "1.0.0"), 30).await;
+    let waiting = wanted(&fixture, FilesMode::All).await;
+    assert_eq!((names(&waiting).len(), waiting.next_try), (0, Some(at(30))));
+    let latest = wanted(&fixture, FilesMode::Latest).await;
+    assert_eq!(latest.next_try, Some(at(60)), "the older version is not waited for");
+
+    let look = async |seconds| {
+        fixture
+            .catalog
+            .files_wanted(&repository(), FilesMode::All, at(seconds), 10)
+            .await
+            .unwrap()
+    };
+    let due = look(30).await;
+    assert_eq!((names(&due), due.next_try), (vec!["a 1.0.0".into()], Some(at(60))));
+    assert_eq!(due.files[0].tries, 1);
+    fail(&fixture, &due.files[0], 100).await;
+    assert_eq!(look(100).await.files[1].tries, 2);
+    save(&fixture, &of("a", "2.0.0"), "there").await;
+    assert_eq!(info(&fixture, "stable/a-2.0.0").await["Readme"], "there");
+    assert_eq!(names(&look(100).await), ["a 1.0.0"]);
+    assert_eq!(
+        fixture.tables.texts("SELECT message FROM portolan_files").await,
+        ["no suchfile"]
+    );
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_resync_by_hand_tries_at_once_what_has_failed(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    fixture.sync(vec![chart("a", &["1.0.0"])]).await;
+    fail(&fixture, &of("a", "1.0.0"), 60).await;
+    assert!(wanted(&fixture, FilesMode::All).await.files.is_empty());
+    assert_eq!(fixture.catalog.retry_failed(&repository(), "uid-0").await.unwrap(), 0);
+    assert_eq!(fixture.catalog.retry_failed(&repository(), "uid-1").await.unwrap(), 1);
+    assert_eq!(wanted(&fixture, FilesMode::All).await.files[0].tries, 1);
+}
+
+/// Without a digest nothing but our own memory tells an empty row from the files of a chart that has none.
+#[rstest]
+#[tokio::test]
+async fn a_version_without_a_digest_is_fetched_once_and_again_after_a_failure(
+    #[values(On::Sqlite, On::Postgres)] on: On,
+) {
+    let fixture = Fixture::new(on).await;
+    let mut bare = chart("a", &["1.0.0"]);
+    bare.chart_versions[0].digest = String::new();
+    fixture.sync(vec![bare.clone()]).await;
+    let files = wanted(&fixture, FilesMode::All).await.files.remove(0);
+    fail(&fixture, &files, -1).await;
+    assert_eq!(names(&wanted(&fixture, FilesMode::All).await), ["a 1.0.0"]);
+    fixture
+        .catalog
+        .save_files(&repository(), "uid-1", &files, &ChartFiles::default())
+        .await
+        .unwrap();
+    assert!(wanted(&fixture, FilesMode::All).await.files.is_empty());
+}
+
+#[rstest]
+#[tokio::test]
+async fn of_two_entries_of_one_version_the_first_counts(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    let mut twice = chart("a", &["2.0.0", "1.0.0", "1.0.0"]);
+    twice.chart_versions[2].digest = "second".into();
+    fixture.sync(vec![twice]).await;
+    let all = wanted(&fixture, FilesMode::All).await;
+    assert_eq!(names(&all), ["a 2.0.0", "a 1.0.0"]);
+    assert_eq!(all.files[1].digest, "digest-1.0.0");
+    for files in &all.files {
+        save(&fixture, files, "x").await;
+    }
+    assert!(wanted(&fixture, FilesMode::All).await.files.is_empty());
+    let progress = fixture
+        .catalog
+        .files_progress(&repository(), FilesMode::All)
+        .await
+        .unwrap();
+    assert_eq!((progress.total, progress.imported), (2, 2));
+}
+
+/// `a` of version `1-2.0.0` and `a-1` of version `2.0.0`: the reader finds one row for both.
+#[rstest]
+#[tokio::test]
+async fn two_charts_that_come_to_one_id_do_not_chase_each_other(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    fixture
+        .sync(vec![chart("a", &["1-2.0.0"]), chart("a-1", &["2.0.0"])])
+        .await;
+    save(&fixture, &of("a", "1-2.0.0"), "first").await;
+    assert!(wanted(&fixture, FilesMode::All).await.files.is_empty());
+    save(&fixture, &of("a-1", "2.0.0"), "second").await;
+    assert_eq!(info(&fixture, "stable/a-1-2.0.0").await["Readme"], "first");
+    fixture
+        .sync(vec![chart("a", &["1.0.0"]), chart("a-1", &["2.0.0"])])
+        .await;
+    assert_eq!(names(&wanted(&fixture, FilesMode::All).await), ["a 1.0.0", "a-1 2.0.0"]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn rows_of_kubeapps_syncer_count_as_they_are(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    fixture.sync(vec![chart("a", &["1.0.0"]), chart("b", &["1.0.0"])]).await;
+    insert_file(&fixture, "stable", "a", "1.0.0").await;
+    insert_file(&fixture, "stable", "b", "1.0.0").await;
+    fixture
+        .tables
+        .execute("UPDATE files SET info = '{\"Digest\": \"digest-1.0.0\", \"Values\": \"old key\"}' WHERE chart_id = 'stable/a'")
+        .await;
+    assert_eq!(names(&wanted(&fixture, FilesMode::All).await), ["b 1.0.0"]);
+}
+
+#[rstest]
+#[case::another_identity("UPDATE portolan_repositories SET uid = 'uid-2'")]
+#[case::no_repository("DELETE FROM repos; DELETE FROM portolan_repositories")]
+#[case::no_chart("DELETE FROM charts WHERE chart_id = 'stable/a'")]
+#[tokio::test]
+async fn what_is_gone_is_not_written_and_is_no_error(#[values(On::Sqlite, On::Postgres)] on: On, #[case] gone: &str) {
+    let fixture = Fixture::new(on).await;
+    fixture.sync(vec![chart("a", &["1.0.0"])]).await;
+    assert_eq!(save(&fixture, &of("a", "0.9.0"), "x").await, Saved::Gone);
+    assert_eq!(save(&fixture, &of("b", "1.0.0"), "x").await, Saved::Gone);
+    fixture.tables.execute(gone).await;
+    assert_eq!(save(&fixture, &of("a", "1.0.0"), "x").await, Saved::Gone);
+    assert_eq!(fail(&fixture, &of("a", "1.0.0"), 60).await, Saved::Gone);
+    assert_eq!(fixture.tables.count("files").await, 0);
+    assert_eq!(fixture.tables.count("portolan_files").await, 0);
+}
+
+/// Kubeapps' own `delete` knows nothing of our lock: the chart goes between our look at it and our write.
+#[rstest]
+#[tokio::test]
+async fn a_chart_that_goes_under_our_hands_is_no_error(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    fixture.sync(vec![chart("a", &["1.0.0"])]).await;
+    match on {
+        On::Sqlite => {
+            fixture
+                .tables
+                .execute("CREATE TRIGGER gone BEFORE INSERT ON files BEGIN DELETE FROM charts; END")
+                .await;
+        }
+        On::Postgres => {
+            fixture
+                .tables
+                .execute(
+                    "CREATE FUNCTION gone() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN DELETE FROM charts; RETURN new; END $$;
+                     CREATE TRIGGER gone BEFORE INSERT ON files FOR EACH ROW EXECUTE FUNCTION gone()",
+                )
+                .await;
+        }
+    }
+    assert_eq!(save(&fixture, &of("a", "1.0.0"), "x").await, Saved::Gone);
+    assert_eq!(fail(&fixture, &of("a", "1.0.0"), 60).await, Saved::Gone);
+    assert_eq!(fixture.tables.count("portolan_files").await, 0);
+    assert_eq!(fixture.chart_names().await, ["a"], "nothing of it is kept");
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_is_remembered_of_a_version_goes_with_it(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    fixture
+        .sync(vec![
+            chart("a", &["2.0.0", "1.0.0"]),
+            chart("b", &["1.0.0"]),
+            chart("c", &["1.0.0"]),
+        ])
+        .await;
+    for (name, version) in [("a", "2.0.0"), ("a", "1.0.0"), ("b", "1.0.0"), ("c", "1.0.0")] {
+        fail(&fixture, &of(name, version), 60).await;
+    }
+    let remembered = async || {
+        let sql = "SELECT chart_files_id FROM portolan_files ORDER BY chart_files_id";
+        fixture.tables.texts(sql).await
+    };
+    fixture.sync(vec![chart("a", &["2.0.0"]), chart("c", &["1.0.0"])]).await;
+    assert_eq!(remembered().await, ["stable/a-2.0.0", "stable/c-1.0.0"]);
+    assert_eq!(fixture.files().await, ["stable/a-2.0.0", "stable/c-1.0.0"]);
+    fixture.catalog.recreate().await.unwrap();
+    assert_eq!(remembered().await, Vec::<String>::new());
+    fixture.sync(vec![chart("a", &["2.0.0"])]).await;
+    fail(&fixture, &of("a", "2.0.0"), 60).await;
+    fixture.catalog.remove(&repository(), None).await.unwrap();
+    assert_eq!(remembered().await, Vec::<String>::new());
+}
+
+#[rstest]
+#[tokio::test]
+async fn another_object_or_url_tries_at_once_what_has_failed(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    fixture.sync(vec![chart("a", &["1.0.0"])]).await;
+    fail(&fixture, &of("a", "1.0.0"), 60).await;
+    fixture.sync(vec![chart("a", &["1.0.0"])]).await;
+    assert!(wanted(&fixture, FilesMode::All).await.files.is_empty());
+    let mut other = record();
+    other.uid = "uid-2".into();
+    let commit = Commit::new(other, Some("uid-1".into()), "checksum");
+    let charts = rows(vec![chart("a", &["1.0.0"])]);
+    fixture.catalog.commit(commit, charts).await.unwrap();
+    assert_eq!(wanted(&fixture, FilesMode::All).await.files[0].tries, 0);
+}
+
+#[rstest]
+#[tokio::test]
+async fn progress_counts_what_is_there_and_what_has_failed_again_and_again(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    fixture
+        .sync(vec![chart("a", &["3.0.0", "2.0.0", "1.0.0"]), chart("b", &["1.0.0"])])
+        .await;
+    save(&fixture, &of("a", "3.0.0"), "x").await;
+    for _ in 0..Progress::TRIES {
+        fail(&fixture, &of("a", "2.0.0"), 60).await;
+    }
+    fail(&fixture, &of("b", "1.0.0"), 60).await;
+    let progress = async |mode| {
+        let progress = fixture.catalog.files_progress(&repository(), mode).await.unwrap();
+        (progress.total, progress.imported, progress.failed)
+    };
+    assert_eq!(progress(FilesMode::All).await, (4, 1, 1));
+    assert_eq!(progress(FilesMode::Latest).await, (2, 1, 0));
+    assert_eq!(progress(FilesMode::None).await, (0, 0, 0));
+}

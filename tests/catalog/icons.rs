@@ -1,0 +1,119 @@
+//! Icons in the charts' rows.
+
+use portolan::catalog::{Saved, WantedIcon};
+use rstest::rstest;
+
+use super::{Fixture, On, at, chart, repository};
+
+async fn wanted(fixture: &Fixture, seconds: i64) -> Vec<WantedIcon> {
+    fixture
+        .catalog
+        .icons_wanted(&repository(), at(seconds), 10)
+        .await
+        .unwrap()
+}
+
+fn ids(wanted: &[WantedIcon]) -> Vec<&str> {
+    wanted.iter().map(|icon| &*icon.chart_id).collect()
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_icon_is_wanted_until_it_is_there_and_stays_while_its_url_does(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    let mut without = chart("c", &["1.0.0"]);
+    without.icon = String::new();
+    fixture
+        .sync(vec![chart("a", &["1.0.0"]), chart("b", &["1.0.0"]), without.clone()])
+        .await;
+    let icons = wanted(&fixture, 0).await;
+    assert_eq!(ids(&icons), ["stable/a", "stable/b"]);
+    assert_eq!(
+        (icons[0].url.as_str(), icons[0].tries),
+        ("https://example.com/icon.png", 0)
+    );
+    let save = async |icon| {
+        fixture
+            .catalog
+            .save_icon(&repository(), "uid-1", icon, b"PNG\x00")
+            .await
+            .unwrap()
+    };
+    fixture.tables.watch("charts").await;
+    assert_eq!(save(&icons[0]).await, Saved::Written);
+    let written = fixture.tables.writes("charts").await;
+    assert_eq!(save(&icons[0]).await, Saved::Written);
+    assert_eq!(
+        fixture.tables.writes("charts").await,
+        written,
+        "the same icon is not written again"
+    );
+    let stored = fixture.charts().await.remove(0);
+    assert_eq!(
+        (stored.raw_icon.as_deref(), stored.icon_content_type.as_str()),
+        (Some("UE5HAA=="), "image/png")
+    );
+    assert_eq!(stored.chart_versions, chart("a", &["1.0.0"]).chart_versions);
+    assert_eq!(ids(&wanted(&fixture, 0).await), ["stable/b"]);
+
+    let charts = |icon: &str| {
+        let mut first = chart("a", &["1.1.0", "1.0.0"]);
+        first.icon = icon.into();
+        vec![first, chart("b", &["1.0.0"]), without.clone()]
+    };
+    fixture.sync(charts("https://example.com/icon.png")).await;
+    assert_eq!(ids(&wanted(&fixture, 0).await), ["stable/b"]);
+    fixture.sync(charts("https://example.com/other.png")).await;
+    assert_eq!(ids(&wanted(&fixture, 0).await), ["stable/a", "stable/b"]);
+    assert_eq!(save(&icons[0]).await, Saved::Gone, "it is the icon of another URL");
+    assert_eq!(fixture.charts().await[0].raw_icon, None);
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_icon_that_failed_waits_and_another_url_does_not(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    fixture.sync(vec![chart("a", &["1.0.0"])]).await;
+    let icon = wanted(&fixture, 0).await.remove(0);
+    let fail = async |uid: &str| {
+        fixture
+            .catalog
+            .icon_failed(&repository(), uid, &icon, "not an\0image", at(60))
+            .await
+            .unwrap()
+    };
+    assert_eq!(fail("uid-0").await, Saved::Gone);
+    assert_eq!(fail("uid-1").await, Saved::Written);
+    assert_eq!(fail("uid-1").await, Saved::Written);
+    assert!(wanted(&fixture, 59).await.is_empty());
+    assert_eq!(wanted(&fixture, 60).await[0].tries, 2);
+    let mut other = chart("a", &["1.0.0"]);
+    other.icon = "https://example.com/other.png".into();
+    fixture.sync(vec![other]).await;
+    assert_eq!(wanted(&fixture, 0).await[0].tries, 0);
+    fixture.sync(vec![]).await;
+    assert_eq!(fixture.tables.count("portolan_icons").await, 0);
+    assert_eq!(fail("uid-1").await, Saved::Gone);
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_icon_that_came_clears_its_failures(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    fixture.sync(vec![chart("a", &["1.0.0"])]).await;
+    let icon = wanted(&fixture, 0).await.remove(0);
+    let catalog = &fixture.catalog;
+    catalog
+        .icon_failed(&repository(), "uid-1", &icon, "x", at(60))
+        .await
+        .unwrap();
+    assert_eq!(
+        catalog.save_icon(&repository(), "uid-2", &icon, b"x").await.unwrap(),
+        Saved::Gone
+    );
+    assert_eq!(
+        catalog.save_icon(&repository(), "uid-1", &icon, b"x").await.unwrap(),
+        Saved::Written
+    );
+    assert_eq!(fixture.tables.count("portolan_icons").await, 0);
+}

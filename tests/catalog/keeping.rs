@@ -1,0 +1,277 @@
+//! Versions and charts that left the index and stay for a while.
+
+use std::{cmp::Ordering, collections::HashSet, time::Duration};
+
+use portolan::catalog::{ChartInfo, Commit, Committed, FilesMode, Keep, Record};
+use rstest::rstest;
+
+use super::{
+    Fixture, On, at, chart,
+    files::{names, of, save, wanted},
+    record, repository, rows,
+};
+
+/// Newest first, as texts.
+fn newest_first(a: &str, b: &str) -> Ordering {
+    b.cmp(a)
+}
+
+fn keep(now: i64) -> Keep {
+    Keep {
+        now: at(now),
+        duration: Duration::from_secs(100),
+        order: newest_first,
+        filtered_out: HashSet::new(),
+    }
+}
+
+async fn sync_as(fixture: &Fixture, record: Record, keep: Option<Keep>, charts: Vec<ChartInfo>) -> Committed {
+    let stored = fixture.catalog.record(&repository()).await.unwrap();
+    let mut commit = Commit::new(record, stored.map(|stored| stored.uid), "checksum");
+    if let Some(keep) = keep {
+        commit = commit.keep_removed(keep);
+    }
+    fixture.catalog.commit(commit, rows(charts)).await.unwrap()
+}
+
+async fn sync(fixture: &Fixture, keep: Option<Keep>, charts: Vec<ChartInfo>) -> Committed {
+    sync_as(fixture, record(), keep, charts).await
+}
+
+/// Added, changed, removed, unchanged, kept.
+fn counts(committed: &Committed) -> (u64, u64, u64, u64, u64) {
+    let Committed {
+        added,
+        changed,
+        removed,
+        unchanged,
+        kept,
+        ..
+    } = committed;
+    (*added, *changed, *removed, *unchanged, *kept)
+}
+
+async fn versions(fixture: &Fixture) -> Vec<String> {
+    let charts = fixture.charts().await;
+    let of_chart = |info: &ChartInfo| {
+        let versions: Vec<&str> = info.chart_versions.iter().map(|v| v.version.as_str()).collect();
+        format!("{} {}", info.name, versions.join(" "))
+    };
+    charts.iter().map(of_chart).collect()
+}
+
+async fn marks(fixture: &Fixture) -> Vec<String> {
+    fixture
+        .tables
+        .texts("SELECT chart_id || ' ' || version FROM portolan_kept_versions ORDER BY chart_id, version")
+        .await
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_version_that_left_stays_in_its_place_with_its_files_until_its_time_is_over(
+    #[values(On::Sqlite, On::Postgres)] on: On,
+) {
+    let fixture = Fixture::new(on).await;
+    sync(&fixture, Some(keep(0)), vec![chart("a", &["3", "2", "1"])]).await;
+    save(&fixture, &of("a", "2"), "x").await;
+    fixture.tables.watch("charts").await;
+    let before = fixture.tables.writes("charts").await;
+    let shrunk = || vec![chart("a", &["3", "1"])];
+    let committed = sync(&fixture, Some(keep(1)), shrunk()).await;
+    assert_eq!(counts(&committed), (0, 0, 0, 1, 1));
+    assert!(!committed.is_change());
+    // The time is counted from when it was missed first.
+    let committed = sync(&fixture, Some(keep(50)), shrunk()).await;
+    assert_eq!(counts(&committed), (0, 0, 0, 1, 1));
+    assert_eq!(fixture.tables.writes("charts").await, before);
+    let committed = sync(&fixture, Some(keep(100)), vec![chart("a", &["4", "3", "1"])]).await;
+    assert_eq!(counts(&committed), (0, 1, 0, 0, 1));
+    assert_eq!(versions(&fixture).await, ["a 4 3 2 1"]);
+    assert_eq!(fixture.files().await, ["stable/a-2"]);
+    let committed = sync(&fixture, Some(keep(101)), vec![chart("a", &["4", "3", "1"])]).await;
+    assert_eq!(counts(&committed), (0, 1, 0, 0, 0));
+    assert_eq!(versions(&fixture).await, ["a 4 3 1"]);
+    assert!(fixture.files().await.is_empty());
+    assert!(marks(&fixture).await.is_empty());
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_chart_that_left_stays_until_its_time_is_over(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    let both = || vec![chart("a", &["2", "1"]), chart("b", &["1"])];
+    sync(&fixture, Some(keep(0)), both()).await;
+    sync(&fixture, Some(keep(1)), vec![chart("a", &["2"]), chart("b", &["1"])]).await;
+    let committed = sync(&fixture, Some(keep(50)), vec![chart("b", &["1"])]).await;
+    assert_eq!(counts(&committed), (0, 0, 0, 2, 2));
+    assert_eq!(versions(&fixture).await, ["a 2 1", "b 1"]);
+    // Its versions left one after the other, and so they go.
+    let committed = sync(&fixture, Some(keep(101)), vec![chart("b", &["1"])]).await;
+    assert_eq!(counts(&committed), (0, 1, 0, 1, 1));
+    assert_eq!(versions(&fixture).await, ["a 2", "b 1"]);
+    let committed = sync(&fixture, Some(keep(150)), vec![chart("b", &["1"])]).await;
+    assert_eq!(counts(&committed), (0, 0, 1, 1, 0));
+    assert_eq!(versions(&fixture).await, ["b 1"]);
+    assert!(marks(&fixture).await.is_empty());
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_comes_back_is_the_indexs_own_again(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    let all = || vec![chart("a", &["2", "1"]), chart("b", &["1"])];
+    sync(&fixture, Some(keep(0)), all()).await;
+    sync(&fixture, Some(keep(1)), vec![chart("a", &["2"])]).await;
+    assert_eq!(marks(&fixture).await, ["stable/a 1", "stable/b 1"]);
+    let committed = sync(&fixture, Some(keep(2)), all()).await;
+    assert_eq!(counts(&committed), (0, 0, 0, 2, 0));
+    assert!(marks(&fixture).await.is_empty());
+    // Its time begins anew when it leaves again.
+    sync(&fixture, Some(keep(99)), vec![chart("a", &["2"])]).await;
+    let committed = sync(&fixture, Some(keep(150)), vec![chart("a", &["2"])]).await;
+    assert_eq!(committed.kept, 2);
+    let mut republished = all();
+    republished[0].chart_versions[1].digest = "another".into();
+    sync(&fixture, Some(keep(151)), republished.clone()).await;
+    assert_eq!(fixture.charts().await, republished);
+}
+
+#[rstest]
+#[tokio::test]
+async fn nothing_is_kept_of_what_a_filter_takes_or_of_another_repository(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    sync(
+        &fixture,
+        Some(keep(0)),
+        vec![chart("a", &["2", "1"]), chart("b", &["1"])],
+    )
+    .await;
+    let mut filtered = keep(1);
+    filtered.filtered_out.insert("stable/b".into());
+    let committed = sync(&fixture, Some(filtered), vec![chart("a", &["2"])]).await;
+    assert_eq!(counts(&committed), (0, 0, 1, 1, 1));
+    let mut moved = record();
+    moved.url = "https://other.example.com".into();
+    let committed = sync_as(&fixture, moved, Some(keep(2)), vec![chart("a", &["2"])]).await;
+    assert_eq!(counts(&committed), (0, 1, 0, 0, 0));
+    assert_eq!(versions(&fixture).await, ["a 2"]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn without_keeping_all_that_was_kept_goes(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    sync(
+        &fixture,
+        Some(keep(0)),
+        vec![chart("a", &["2", "1"]), chart("b", &["1"])],
+    )
+    .await;
+    sync(&fixture, Some(keep(1)), vec![chart("a", &["2"])]).await;
+    let committed = sync(&fixture, None, vec![chart("a", &["2"])]).await;
+    assert_eq!(counts(&committed), (0, 1, 1, 0, 0));
+    assert_eq!(versions(&fixture).await, ["a 2"]);
+    assert!(marks(&fixture).await.is_empty());
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_shorter_time_counts_from_the_same_beginning(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    sync(&fixture, Some(keep(0)), vec![chart("a", &["2", "1"])]).await;
+    sync(&fixture, Some(keep(0)), vec![chart("a", &["2"])]).await;
+    let short = |now| Keep {
+        duration: Duration::from_secs(10),
+        ..keep(now)
+    };
+    assert_eq!(sync(&fixture, Some(short(9)), vec![chart("a", &["2"])]).await.kept, 1);
+    assert_eq!(
+        fixture
+            .catalog
+            .drop_expired(&repository(), "uid-1", at(9))
+            .await
+            .unwrap(),
+        0
+    );
+    assert_eq!(
+        fixture
+            .catalog
+            .drop_expired(&repository(), "uid-1", at(10))
+            .await
+            .unwrap(),
+        1
+    );
+    assert_eq!(versions(&fixture).await, ["a 2"]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_was_imported_for_a_chart_stays_with_it(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    let mut with_icon = chart("a", &["2", "1"]);
+    with_icon.raw_icon = Some("aWNvbg==".into());
+    with_icon.icon_content_type = "image/png".into();
+    sync(&fixture, Some(keep(0)), vec![with_icon.clone()]).await;
+    let mut next = chart("a", &["3", "2"]);
+    next.description = "another".into();
+    sync(&fixture, Some(keep(1)), vec![next]).await;
+    let stored = fixture.charts().await.remove(0);
+    assert_eq!(
+        (stored.raw_icon, stored.description),
+        (with_icon.raw_icon.clone(), "another".into())
+    );
+    assert_eq!(versions(&fixture).await, ["a 3 2 1"]);
+    sync(&fixture, Some(keep(2)), vec![]).await;
+    sync(&fixture, Some(keep(101)), vec![]).await;
+    assert_eq!(versions(&fixture).await, ["a 3 2"]);
+    assert_eq!(fixture.charts().await[0].raw_icon, with_icon.raw_icon);
+    assert_eq!(
+        names(&wanted(&fixture, FilesMode::All).await),
+        ["a 3", "a 2"],
+        "files of kept versions are wanted"
+    );
+}
+
+#[rstest]
+#[tokio::test]
+async fn time_alone_takes_off_what_was_kept_and_only_for_the_same_repository(
+    #[values(On::Sqlite, On::Postgres)] on: On,
+) {
+    let fixture = Fixture::new(on).await;
+    sync(
+        &fixture,
+        Some(keep(0)),
+        vec![chart("a", &["3", "2", "1"]), chart("b", &["1"]), chart("c", &["1"])],
+    )
+    .await;
+    for (name, version) in [("a", "1"), ("a", "2"), ("b", "1")] {
+        save(&fixture, &of(name, version), "x").await;
+    }
+    sync(
+        &fixture,
+        Some(keep(1)),
+        vec![chart("a", &["3", "2"]), chart("c", &["1"])],
+    )
+    .await;
+    sync(&fixture, Some(keep(2)), vec![chart("a", &["3"]), chart("c", &["1"])]).await;
+    let drop_at = async |uid: &str, seconds| {
+        fixture
+            .catalog
+            .drop_expired(&repository(), uid, at(seconds))
+            .await
+            .unwrap()
+    };
+    fixture.tables.watch("charts").await;
+    let before = fixture.tables.writes("charts").await;
+    assert_eq!(drop_at("uid-1", 100).await, 0);
+    assert_eq!(drop_at("uid-0", 101).await, 0);
+    assert_eq!(fixture.tables.writes("charts").await, before);
+    assert_eq!(drop_at("uid-1", 101).await, 2);
+    assert_eq!(versions(&fixture).await, ["a 3 2", "c 1"]);
+    assert_eq!(fixture.files().await, ["stable/a-2"]);
+    assert_eq!(marks(&fixture).await, ["stable/a 2"]);
+    assert!(fixture.catalog.record(&repository()).await.unwrap().unwrap().trusted);
+    let committed = sync(&fixture, Some(keep(101)), vec![chart("a", &["3"]), chart("c", &["1"])]).await;
+    assert_eq!(counts(&committed), (0, 0, 0, 2, 1));
+}

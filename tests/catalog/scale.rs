@@ -1,0 +1,107 @@
+//! A repository as large as the largest that are known: 300 charts of 47 versions.
+
+use std::time::Instant;
+
+use portolan::catalog::{ChartInfo, FilesMode};
+use rstest::rstest;
+
+use super::{Fixture, On, Tables, at, chart, files, repository};
+
+const CHARTS: usize = 300;
+const VERSIONS: usize = 47;
+
+fn charts() -> Vec<ChartInfo> {
+    let versions: Vec<String> = (0..VERSIONS).rev().map(|at| format!("1.{at}.0")).collect();
+    let versions: Vec<&str> = versions.iter().map(String::as_str).collect();
+    (0..CHARTS)
+        .map(|at| chart(&format!("chart-{at:03}"), &versions))
+        .collect()
+}
+
+/// Files of all versions, of which each README is long and compresses badly, as Kubeapps' syncer would write them.
+async fn fill(fixture: &Fixture) {
+    fixture.sync(charts()).await;
+    match &fixture.tables {
+        Tables::Sqlite(_) => {
+            fixture
+                .tables
+                .execute(
+                    "INSERT INTO files (chart_id, repo_name, repo_namespace, chart_files_id, info)
+                     SELECT c.chart_id, 'stable', 'kubeapps', c.chart_id || '-' || (e.value ->> 'version'),
+                        json_object('Readme', hex(randomblob(5000)), 'Digest', e.value ->> 'digest')
+                     FROM charts c, json_each(c.info, '$.chartVersions') e",
+                )
+                .await;
+        }
+        Tables::Postgres(_) => {
+            fixture
+                .tables
+                .execute(
+                    "INSERT INTO files (chart_id, repo_name, repo_namespace, chart_files_id, info)
+                     SELECT c.chart_id, 'stable', 'kubeapps', c.chart_id || '-' || (e ->> 'version'), jsonb_build_object(
+                        'Readme', (SELECT string_agg(md5(c.id::text || e::text || n::text), '') FROM generate_series(1, 300) AS n),
+                        'Digest', e ->> 'digest')
+                     FROM charts c, jsonb_array_elements(c.info -> 'chartVersions') AS e",
+                )
+                .await;
+        }
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn looking_for_files_in_a_large_repository_takes_no_long_time(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    fixture.sync(charts()).await;
+    let look = async |what: &str| {
+        let started = Instant::now();
+        let found = fixture
+            .catalog
+            .files_wanted(&repository(), FilesMode::All, at(0), 1000)
+            .await
+            .unwrap();
+        println!("{on:?}: {what}: {} ms", started.elapsed().as_millis());
+        found.files
+    };
+    assert_eq!(look("nothing is there").await.len(), 1000);
+    fill(&fixture).await;
+    assert!(look("all is there").await.is_empty());
+    fixture.tables.execute("DELETE FROM files WHERE id % 2 = 0").await;
+    assert_eq!(look("half is there").await.len(), 1000);
+    let started = Instant::now();
+    let left_out = fixture
+        .catalog
+        .leave_out_files(&repository(), "uid-1", FilesMode::None)
+        .await
+        .unwrap();
+    println!("{on:?}: leaving out {left_out}: {} ms", started.elapsed().as_millis());
+    let started = Instant::now();
+    let progress = fixture
+        .catalog
+        .files_progress(&repository(), FilesMode::All)
+        .await
+        .unwrap();
+    println!("{on:?}: progress: {} ms", started.elapsed().as_millis());
+    assert_eq!(progress.total, (CHARTS * VERSIONS) as u64);
+    assert_eq!(progress.imported + left_out, progress.total);
+}
+
+/// Kubeapps may have made the tables anew since we started, and then they lack our index.
+#[rstest]
+#[tokio::test]
+async fn without_our_index_the_same_is_found(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    fill(&fixture).await;
+    fixture.tables.execute("DROP INDEX portolan_files_content").await;
+    fixture.tables.execute("DELETE FROM files WHERE id % 100 = 0").await;
+    let started = Instant::now();
+    let found = files::wanted(&fixture, FilesMode::All).await;
+    println!("{on:?}: without the index: {} ms", started.elapsed().as_millis());
+    assert_eq!(found.files.len(), CHARTS * VERSIONS / 100);
+    assert!(!fixture.catalog.ensure_tables().await.unwrap());
+    let indexes = match on {
+        On::Sqlite => "SELECT count(*) FROM sqlite_master WHERE name = 'portolan_files_content'",
+        On::Postgres => "SELECT count(*) FROM pg_indexes WHERE indexname = 'portolan_files_content'",
+    };
+    assert_eq!(fixture.tables.number(indexes).await, 1);
+}
