@@ -14,7 +14,7 @@
 //! Everything is level-triggered: an event only says *look at this key*. A reconcile reads the object from the store and
 //! what is true outside, and moves the world one step nearer; it may be repeated, interrupted, or run twice without harm.
 //!
-//! `api`, `queue`, `source` and `catalog` know nothing of one another or of what stands above them.
+//! `api`, `queue`, `source`, `catalog` and `filter` know nothing of one another or of what stands above them.
 
 #![forbid(unsafe_code)]
 
@@ -22,6 +22,7 @@ pub mod api;
 pub mod catalog;
 pub mod cli;
 pub mod controller;
+pub mod filter;
 pub mod informer;
 pub mod queue;
 pub mod repository;

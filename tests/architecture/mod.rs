@@ -5,12 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What each room may import of this crate. `text` knows nothing and may be used by all.
-const ALLOWED: [(&str, &[&str]); 11] = [
+const ALLOWED: [(&str, &[&str]); 12] = [
     ("text", &[]),
     ("api", &["text"]),
     ("queue", &["text"]),
     ("source", &["text"]),
     ("catalog", &["text"]),
+    ("filter", &["text"]),
     ("informer", &["api", "queue", "text"]),
     ("schedule", &["api", "queue", "text"]),
     ("controller", &["api", "queue", "text"]),
@@ -22,6 +23,7 @@ const ALLOWED: [(&str, &[&str]); 11] = [
             "queue",
             "source",
             "catalog",
+            "filter",
             "informer",
             "schedule",
             "controller",
@@ -35,6 +37,7 @@ const ALLOWED: [(&str, &[&str]); 11] = [
             "queue",
             "source",
             "catalog",
+            "filter",
             "informer",
             "schedule",
             "controller",

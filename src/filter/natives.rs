@@ -1,0 +1,331 @@
+//! The functions of jq that are written in Rust, and the definitions of all others.
+
+use std::rc::Rc;
+
+use jaq_core::load::parse::Def;
+use jaq_core::native::{Fun, bome, run, v};
+use jaq_core::{Cv, Error, ValR, load};
+
+use super::evaluate::Guarded;
+use super::operators::split;
+use super::value::Value;
+use super::{budget, regex};
+
+/// Those of the interpreter's own functions that a rule gets no sight of: `range` makes its outputs without a step of the
+/// interpreter, and the order of keys in a map is none that is kept.
+const LEFT_OUT: [&str; 3] = ["range", "keys_unsorted", "key_values"];
+
+/// The definitions. None of them, and no native, reads anything but its input: no environment, no clock, no file, no
+/// further input, and none prints or ends the process.
+pub(super) fn definitions() -> impl Iterator<Item = Def<&'static str>> {
+    let ours = load::parse(include_str!("builtins.jq"), |parser| parser.defs()).unwrap_or_default();
+    jaq_core::defs().chain(ours)
+}
+
+/// The natives.
+pub(super) fn functions() -> impl Iterator<Item = Fun<Guarded>> {
+    let interpreters = jaq_core::funs().filter(|(name, ..)| !LEFT_OUT.contains(name));
+    interpreters.chain(ours().into_iter())
+}
+
+/// A native of one value, or of one value and one argument, as the interpreter calls it.
+macro_rules! native {
+    ($name:literal, $f:expr) => {
+        run(($name, v(0), |cv| bome(on_input(cv.1, $f))))
+    };
+    ($name:literal, $f:expr, 1) => {
+        run(($name, v(1), |cv| bome(with_argument(cv, $f))))
+    };
+}
+
+fn on_input(input: Value, f: fn(Value) -> ValR<Value>) -> ValR<Value> {
+    budget::look_at(input.bytes());
+    f(input)
+}
+
+fn with_argument(mut cv: Cv<'_, Guarded>, f: fn(Value, &Value) -> ValR<Value>) -> ValR<Value> {
+    let argument = cv.0.pop_var();
+    budget::look_at(cv.1.bytes() + argument.bytes());
+    f(cv.1, &argument)
+}
+
+fn ours() -> [Fun<Guarded>; 46] {
+    [
+        native!("type", |input| Ok(Value::text(input.kind()))),
+        native!("length", length),
+        native!("utf8bytelength", |input| on_text(input, |text| Value::count(text.len()))),
+        native!("keys", keys),
+        native!("has", has, 1),
+        native!("contains", |input, part| contains(&input, part).map(Value::Bool), 1),
+        native!("indices", indices, 1),
+        native!("reverse", reverse),
+        native!("_sort_by_first", sort_by_first),
+        native!("_group_by_first", group_by_first),
+        native!("tojson", |input| {
+            budget::make(input.bytes());
+            Ok(Value::from(input.to_string()))
+        }),
+        native!("fromjson", from_json),
+        native!("tonumber", to_number),
+        native!("ascii_downcase", |input| on_text(input, |text| Value::text(&text.to_ascii_lowercase()))),
+        native!("ascii_upcase", |input| on_text(input, |text| Value::text(&text.to_ascii_uppercase()))),
+        native!("startswith", |input, start| both_texts(input, start, |text, start| text.starts_with(start)), 1),
+        native!("endswith", |input, end| both_texts(input, end, |text, end| text.ends_with(end)), 1),
+        native!("ltrimstr", |input, start| Ok(trimmed(input, start, |text, start| text.strip_prefix(start))), 1),
+        native!("rtrimstr", |input, end| Ok(trimmed(input, end, |text, end| text.strip_suffix(end))), 1),
+        native!("trim", |input| on_text(input, |text| Value::text(text.trim()))),
+        native!("ltrim", |input| on_text(input, |text| Value::text(text.trim_start()))),
+        native!("rtrim", |input| on_text(input, |text| Value::text(text.trim_end()))),
+        native!("split", split_by, 1),
+        native!("explode", |input| on_text(input, |text| {
+            text.chars().map(|c| Value::Number(f64::from(u32::from(c)))).collect()
+        })),
+        native!("implode", implode),
+        run(("_tests", v(2), |cv| bome(by_regex(cv, regex::tests)))),
+        run(("_matches", v(2), |cv| bome(by_regex(cv, regex::matches)))),
+        run(("nan", v(0), |_| bome(Ok(Value::Number(f64::NAN))))),
+        run(("infinite", v(0), |_| bome(Ok(Value::Number(f64::INFINITY))))),
+        native!("isnan", |input| on_number(input, |number| Value::Bool(number.is_nan()))),
+        native!("isinfinite", |input| on_number(input, |number| Value::Bool(number.is_infinite()))),
+        native!("isnormal", |input| on_number(input, |number| Value::Bool(number.is_normal()))),
+        native!("floor", |input| rounded(input, f64::floor)),
+        native!("ceil", |input| rounded(input, f64::ceil)),
+        native!("round", |input| rounded(input, f64::round)),
+        native!("trunc", |input| rounded(input, f64::trunc)),
+        native!("fabs", |input| rounded(input, f64::abs)),
+        native!("sqrt", |input| rounded(input, f64::sqrt)),
+        native!("cbrt", |input| rounded(input, f64::cbrt)),
+        native!("exp", |input| rounded(input, f64::exp)),
+        native!("exp2", |input| rounded(input, f64::exp2)),
+        native!("exp10", |input| rounded(input, |number| 10_f64.powf(number))),
+        native!("log", |input| rounded(input, f64::ln)),
+        native!("log2", |input| rounded(input, f64::log2)),
+        native!("log10", |input| rounded(input, f64::log10)),
+        run(("pow", v(2), |cv| bome(power(cv)))),
+    ]
+}
+
+fn on_text(input: Value, f: impl FnOnce(&str) -> Value) -> ValR<Value> {
+    match &input {
+        Value::Text(text) => Ok(f(text)),
+        _ => Err(Error::typ(input, "string")),
+    }
+}
+
+fn on_number(input: Value, f: impl FnOnce(f64) -> Value) -> ValR<Value> {
+    match &input {
+        Value::Number(number) => Ok(f(*number)),
+        _ => Err(Error::typ(input, "number")),
+    }
+}
+
+fn rounded(input: Value, f: fn(f64) -> f64) -> ValR<Value> {
+    on_number(input, |number| Value::Number(f(number)))
+}
+
+fn both_texts(input: Value, argument: &Value, f: fn(&str, &str) -> bool) -> ValR<Value> {
+    match (&input, argument) {
+        (Value::Text(text), Value::Text(part)) => Ok(Value::Bool(f(text, part))),
+        (Value::Text(_), other) => Err(Error::typ(other.clone(), "string")),
+        _ => Err(Error::typ(input, "string")),
+    }
+}
+
+/// The text without `part`; anything that is no text stays what it is, as in jq.
+fn trimmed(input: Value, part: &Value, f: for<'a> fn(&'a str, &str) -> Option<&'a str>) -> Value {
+    match (&input, part) {
+        (Value::Text(text), Value::Text(part)) => f(text, part).map(Value::text).unwrap_or(input),
+        _ => input,
+    }
+}
+
+fn by_regex(
+    mut cv: Cv<'_, Guarded>,
+    f: fn(&Value, &Value, &Value) -> ValR<Value>,
+) -> ValR<Value> {
+    let flags = cv.0.pop_var();
+    let pattern = cv.0.pop_var();
+    f(&cv.1, &pattern, &flags)
+}
+
+fn power(mut cv: Cv<'_, Guarded>) -> ValR<Value> {
+    let exponent = cv.0.pop_var();
+    let base = cv.0.pop_var();
+    match (&base, &exponent) {
+        (Value::Number(base), Value::Number(exponent)) => Ok(Value::Number(base.powf(*exponent))),
+        (Value::Number(_), _) => Err(Error::typ(exponent, "number")),
+        _ => Err(Error::typ(base, "number")),
+    }
+}
+
+fn length(input: Value) -> ValR<Value> {
+    match &input {
+        Value::Null => Ok(Value::count(0)),
+        Value::Number(number) => Ok(Value::Number(number.abs())),
+        Value::Text(text) => Ok(Value::count(text.chars().count())),
+        Value::List(list) => Ok(Value::count(list.items().len())),
+        Value::Map(map) => Ok(Value::count(map.entries().len())),
+        Value::Bool(_) => Err(Error::typ(input, "something that has a length")),
+    }
+}
+
+fn keys(input: Value) -> ValR<Value> {
+    match &input {
+        Value::List(list) => Ok((0..list.items().len()).map(Value::count).collect()),
+        Value::Map(map) => Ok(map.entries().keys().map(|key| Value::Text(Rc::clone(key))).collect()),
+        _ => Err(Error::typ(input, "iterable (array or object)")),
+    }
+}
+
+fn has(input: Value, key: &Value) -> ValR<Value> {
+    match (&input, key) {
+        (Value::Map(map), Value::Text(key)) => Ok(Value::Bool(map.entries().contains_key(key))),
+        (Value::List(list), Value::Number(index)) => {
+            #[allow(clippy::cast_precision_loss, reason = "a list is far shorter than 2^53")]
+            let length = list.items().len() as f64;
+            Ok(Value::Bool(*index >= 0.0 && *index < length))
+        }
+        _ => Err(Error::index(input, key.clone())),
+    }
+}
+
+/// Whether `part` is in `whole`: as a piece of its text, or each item and entry in some item or entry; else as its equal.
+fn contains(whole: &Value, part: &Value) -> Result<bool, Error<Value>> {
+    // Lists are compared item by item, each with each.
+    budget::look_at(whole.bytes().min(part.bytes()));
+    match (whole, part) {
+        (Value::Text(whole), Value::Text(part)) => Ok(whole.contains(&**part)),
+        (Value::List(whole), Value::List(part)) => {
+            for part in part.items() {
+                budget::look_at(part.bytes() + whole.items().len() as u64 * 64);
+                // Unlike items of several kinds, which are no error here.
+                if !whole.items().iter().any(|whole| contains(whole, part).unwrap_or(false)) {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        }
+        (Value::Map(whole), Value::Map(part)) => {
+            for (key, part) in part.entries() {
+                match whole.entries().get(key) {
+                    Some(whole) if contains(whole, part)? => {}
+                    _ => return Ok(false),
+                }
+            }
+            Ok(true)
+        }
+        (whole, part) if whole.kind() == part.kind() => Ok(whole == part),
+        (whole, part) => Err(Error::str(format_args!(
+            "cannot check whether {} contains {}",
+            whole.kind(),
+            part.kind()
+        ))),
+    }
+}
+
+/// Where `part` begins in a text (counted in characters) or a list; in a list, an item that is none itself is looked for as an
+/// item.
+pub(super) fn indices(whole: Value, part: &Value) -> ValR<Value> {
+    match (&whole, part) {
+        (Value::Null, _) => Ok(Value::Null),
+        (Value::Text(_), Value::Text(part)) if part.is_empty() => Ok(Value::from_iter([])),
+        (Value::Text(text), Value::Text(part)) => {
+            let starts = text.char_indices().enumerate();
+            let found = starts.filter(|(_, (start, _))| text[*start..].starts_with(&**part));
+            Ok(found.map(|(index, _)| Value::count(index)).collect())
+        }
+        (Value::List(_), Value::List(part)) if part.items().is_empty() => Ok(Value::from_iter([])),
+        (Value::List(list), Value::List(part)) => {
+            let windows = list.items().windows(part.items().len()).enumerate();
+            let found = windows.filter(|(_, window)| window.iter().zip(part.items()).all(|(a, b)| a == b));
+            Ok(found.map(|(index, _)| Value::count(index)).collect())
+        }
+        (Value::List(list), item) => {
+            let found = list.items().iter().enumerate().filter(|(_, other)| *other == item);
+            Ok(found.map(|(index, _)| Value::count(index)).collect())
+        }
+        _ => Err(Error::index(whole, part.clone())),
+    }
+}
+
+fn reverse(input: Value) -> ValR<Value> {
+    match &input {
+        Value::Null => Ok(Value::from_iter([])),
+        Value::Text(text) => Ok(Value::from(text.chars().rev().collect::<String>())),
+        Value::List(list) => Ok(list.items().iter().rev().cloned().collect()),
+        _ => Err(Error::typ(input, "array")),
+    }
+}
+
+/// The keys of pairs, which only our own definitions make.
+fn first_of(pair: &Value) -> &Value {
+    match pair {
+        Value::List(list) => list.items().first().unwrap_or(&Value::Null),
+        _ => &Value::Null,
+    }
+}
+
+fn sort_by_first(input: Value) -> ValR<Value> {
+    let Value::List(list) = &input else {
+        return Err(Error::typ(input, "array"));
+    };
+    budget::make(list.items().len() as u64 * 16);
+    let mut items = list.items().to_vec();
+    items.sort_by(|a, b| first_of(a).compare(first_of(b)));
+    Ok(items.into_iter().collect())
+}
+
+fn group_by_first(input: Value) -> ValR<Value> {
+    let Value::List(list) = &input else {
+        return Err(Error::typ(input, "array"));
+    };
+    let groups = list.items().chunk_by(|a, b| first_of(a).compare(first_of(b)).is_eq());
+    Ok(groups.map(|group| group.iter().cloned().collect()).collect())
+}
+
+fn split_by(input: Value, separator: &Value) -> ValR<Value> {
+    match (&input, separator) {
+        (Value::Text(text), Value::Text(separator)) => Ok(split(text, separator)),
+        (Value::Text(_), other) => Err(Error::typ(other.clone(), "string")),
+        _ => Err(Error::typ(input, "string")),
+    }
+}
+
+fn from_json(input: Value) -> ValR<Value> {
+    let Value::Text(text) = &input else {
+        return Err(Error::typ(input, "string"));
+    };
+    // What a parsed document takes is several times its text.
+    budget::make(text.len() as u64 * 8);
+    match serde_json::from_str(text) {
+        Ok(json) => Ok(Value::from_json(&json)),
+        Err(error) => Err(Error::str(format_args!("not JSON: {error}"))),
+    }
+}
+
+fn to_number(input: Value) -> ValR<Value> {
+    match &input {
+        Value::Number(_) => Ok(input),
+        Value::Text(text) => {
+            // As JSON writes numbers; Rust would also take "inf" and "nan".
+            let digits = |c: char| c.is_ascii_digit() || matches!(c, '.' | '-' | '+' | 'e' | 'E');
+            let number = text.chars().all(digits).then(|| text.parse().ok()).flatten();
+            number.map(Value::Number).ok_or_else(|| Error::typ(input.clone(), "number"))
+        }
+        _ => Err(Error::typ(input, "number")),
+    }
+}
+
+fn implode(input: Value) -> ValR<Value> {
+    let fail = |value: &Value| Error::typ(value.clone(), "array of code points");
+    let Value::List(list) = &input else {
+        return Err(fail(&input));
+    };
+    let character = |item: &Value| match item {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturating, then checked")]
+        Value::Number(number) => char::from_u32(*number as u32),
+        _ => None,
+    };
+    let text: Option<String> = list.items().iter().map(character).collect();
+    text.map(Value::from).ok_or_else(|| fail(&input))
+}

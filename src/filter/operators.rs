@@ -1,0 +1,147 @@
+//! Arithmetic of values.
+
+use std::ops::{Add, Div, Mul, Neg, Rem, Sub};
+use std::rc::Rc;
+
+use jaq_core::ops::Math;
+use jaq_core::{Error, ValR};
+
+use super::budget;
+use super::value::{Map, Value, own_list, own_map};
+
+type Result = ValR<Value>;
+
+impl Add for Value {
+    type Output = Result;
+
+    fn add(self, other: Self) -> Result {
+        match (self, other) {
+            (Self::Null, value) | (value, Self::Null) => Ok(value),
+            (Self::Number(a), Self::Number(b)) => Ok(Self::Number(a + b)),
+            (Self::Text(a), Self::Text(b)) => {
+                budget::make((a.len() + b.len()) as u64);
+                Ok(Self::text(&[&*a, &*b].concat()))
+            }
+            (Self::List(a), Self::List(b)) => {
+                let mut list = own_list(a);
+                for item in b.items() {
+                    list.push(item.clone());
+                }
+                Ok(Self::List(list.into()))
+            }
+            (Self::Map(a), Self::Map(b)) => {
+                let mut map = own_map(a);
+                for (key, value) in b.entries() {
+                    map.insert(Rc::clone(key), value.clone());
+                }
+                Ok(Self::Map(map.into()))
+            }
+            (a, b) => Err(Error::math(a, Math::Add, b)),
+        }
+    }
+}
+
+impl Sub for Value {
+    type Output = Result;
+
+    fn sub(self, other: Self) -> Result {
+        match (self, other) {
+            (Self::Number(a), Self::Number(b)) => Ok(Self::Number(a - b)),
+            (Self::List(a), Self::List(b)) => {
+                let mut taken: Vec<&Self> = b.items().iter().collect();
+                taken.sort_by(|a, b| a.compare(b));
+                let stays = |item: &&Self| taken.binary_search_by(|taken| taken.compare(item)).is_err();
+                Ok(a.items().iter().filter(stays).cloned().collect())
+            }
+            (a, b) => Err(Error::math(a, Math::Sub, b)),
+        }
+    }
+}
+
+impl Mul for Value {
+    type Output = Result;
+
+    fn mul(self, other: Self) -> Result {
+        match (self, other) {
+            (Self::Number(a), Self::Number(b)) => Ok(Self::Number(a * b)),
+            (Self::Text(text), Self::Number(times)) | (Self::Number(times), Self::Text(text)) => {
+                Ok(repeated(&text, times))
+            }
+            (Self::Map(a), Self::Map(b)) => Ok(Self::Map(merged(a, &b).into())),
+            (a, b) => Err(Error::math(a, Math::Mul, b)),
+        }
+    }
+}
+
+/// `text` this many times: null for none, at least once for a part of one.
+fn repeated(text: &str, times: f64) -> Value {
+    // Written so that what is no number is null too.
+    if !(times > 0.0) {
+        return Value::Null;
+    }
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and saturating")]
+    let times = (times as u64).max(1);
+    let bytes = times.saturating_mul(text.len() as u64);
+    budget::admit(bytes, 1);
+    budget::make(bytes);
+    Value::text(&text.repeat(usize::try_from(times).unwrap_or(usize::MAX)))
+}
+
+/// `a` with what `b` has, maps within both merged in the same way.
+fn merged(a: Rc<Map>, b: &Map) -> Map {
+    let mut map = own_map(a);
+    for (key, value) in b.entries() {
+        let value = match (map.entries().get(key), value) {
+            (Some(Value::Map(a)), Value::Map(b)) => Value::Map(merged(Rc::clone(a), b).into()),
+            (_, value) => value.clone(),
+        };
+        map.insert(Rc::clone(key), value);
+    }
+    map
+}
+
+impl Div for Value {
+    type Output = Result;
+
+    fn div(self, other: Self) -> Result {
+        match (&self, &other) {
+            (Self::Number(a), Self::Number(b)) if *b != 0.0 => Ok(Self::Number(a / b)),
+            (Self::Text(text), Self::Text(separator)) => Ok(split(text, separator)),
+            _ => Err(Error::math(self, Math::Div, other)),
+        }
+    }
+}
+
+/// The parts of `text` between separators; its characters where the separator is empty.
+pub(super) fn split(text: &str, separator: &str) -> Value {
+    if text.is_empty() {
+        Value::from_iter([])
+    } else if separator.is_empty() {
+        text.chars().map(|c| Value::text(c.encode_utf8(&mut [0; 4]))).collect()
+    } else {
+        text.split(separator).map(Value::text).collect()
+    }
+}
+
+impl Rem for Value {
+    type Output = Result;
+
+    /// The remainder of the whole parts, with the sign of the first.
+    fn rem(self, other: Self) -> Result {
+        match (&self, &other) {
+            (Self::Number(a), Self::Number(b)) if b.trunc() != 0.0 => Ok(Self::Number(a.trunc() % b.trunc())),
+            _ => Err(Error::math(self, Math::Rem, other)),
+        }
+    }
+}
+
+impl Neg for Value {
+    type Output = Result;
+
+    fn neg(self) -> Result {
+        match self {
+            Self::Number(number) => Ok(Self::Number(-number)),
+            value => Err(Error::typ(value, "number")),
+        }
+    }
+}

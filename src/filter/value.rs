@@ -1,0 +1,332 @@
+//! The values of a rule: JSON's, each of which knows how much it is.
+//!
+//! A value that is used in many places is stored once, so a rule can make one that stands for terabytes in forty steps
+//! (`[., .]` again and again). Whatever walks through a value (comparing, printing, dropping it) would do so for years or
+//! run out of stack. So each list and each map carries its size and depth as if nothing were shared, and none may come
+//! into being above the limits.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fmt::{self, Write};
+use std::rc::Rc;
+
+use jaq_core::val;
+
+use super::budget;
+
+/// Bytes that any value takes, near enough.
+const VALUE_BYTES: u64 = 16;
+
+/// Bytes that an entry of a map takes beside its key's text and its value.
+const ENTRY_BYTES: u64 = 64;
+
+/// A value. Numbers are those of JSON in Go, 64-bit floats.
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    Null,
+    Bool(bool),
+    Number(f64),
+    Text(Rc<str>),
+    List(Rc<List>),
+    Map(Rc<Map>),
+}
+
+/// A list, with its size and the levels below it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct List {
+    items: Vec<Value>,
+    bytes: u64,
+    depth: u32,
+}
+
+/// A map, ordered by its keys as gojq's are, with its size and the levels below it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Map {
+    entries: BTreeMap<Rc<str>, Value>,
+    bytes: u64,
+    depth: u32,
+}
+
+impl List {
+    pub(super) fn items(&self) -> &[Value] {
+        &self.items
+    }
+
+    pub(super) fn into_items(self) -> Vec<Value> {
+        self.items
+    }
+
+    pub(super) fn push(&mut self, item: Value) {
+        budget::make(VALUE_BYTES);
+        self.bytes += item.bytes();
+        self.depth = self.depth.max(item.depth());
+        budget::admit(self.bytes, self.depth + 1);
+        self.items.push(item);
+    }
+}
+
+impl Map {
+    pub(super) fn entries(&self) -> &BTreeMap<Rc<str>, Value> {
+        &self.entries
+    }
+
+    pub(super) fn into_entries(self) -> BTreeMap<Rc<str>, Value> {
+        self.entries
+    }
+
+    pub(super) fn insert(&mut self, key: Rc<str>, value: Value) {
+        budget::make(ENTRY_BYTES);
+        // The depth stays what it was when a deeper value is replaced: it is a bound.
+        self.depth = self.depth.max(value.depth());
+        self.bytes += value.bytes();
+        match self.entries.entry(key) {
+            Entry::Vacant(entry) => {
+                self.bytes += ENTRY_BYTES + entry.key().len() as u64;
+                entry.insert(value);
+            }
+            Entry::Occupied(mut entry) => self.bytes -= entry.insert(value).bytes(),
+        }
+        budget::admit(self.bytes, self.depth + 1);
+    }
+}
+
+/// A list of its own, copied if others use it too.
+pub(super) fn own_list(list: Rc<List>) -> List {
+    Rc::try_unwrap(list).unwrap_or_else(|shared| {
+        budget::make(shared.items.len() as u64 * VALUE_BYTES);
+        (*shared).clone()
+    })
+}
+
+/// A map of its own, copied if others use it too.
+pub(super) fn own_map(map: Rc<Map>) -> Map {
+    Rc::try_unwrap(map).unwrap_or_else(|shared| {
+        budget::make(shared.entries.len() as u64 * ENTRY_BYTES);
+        (*shared).clone()
+    })
+}
+
+impl Value {
+    /// A text, its memory asked for.
+    pub(super) fn text(text: &str) -> Self {
+        budget::make(VALUE_BYTES + text.len() as u64);
+        budget::admit(text.len() as u64, 1);
+        Self::Text(text.into())
+    }
+
+    /// A whole number.
+    pub(super) fn count(count: usize) -> Self {
+        #[allow(clippy::cast_precision_loss, reason = "a value is far smaller than 2^53 bytes")]
+        Self::Number(count as f64)
+    }
+
+    /// The size, with all that is below it as if nothing were shared.
+    pub(super) fn bytes(&self) -> u64 {
+        VALUE_BYTES
+            + match self {
+                Self::Null | Self::Bool(_) | Self::Number(_) => 0,
+                Self::Text(text) => text.len() as u64,
+                Self::List(list) => list.bytes,
+                Self::Map(map) => map.bytes,
+            }
+    }
+
+    fn depth(&self) -> u32 {
+        match self {
+            Self::Null | Self::Bool(_) | Self::Number(_) | Self::Text(_) => 0,
+            Self::List(list) => list.depth + 1,
+            Self::Map(map) => map.depth + 1,
+        }
+    }
+
+    /// What `type` calls it.
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Bool(_) => "boolean",
+            Self::Number(_) => "number",
+            Self::Text(_) => "string",
+            Self::List(_) => "array",
+            Self::Map(_) => "object",
+        }
+    }
+
+    /// A value of JSON. Its depth is bound by whoever decoded it, and by the limits.
+    pub(super) fn from_json(json: &serde_json::Value) -> Self {
+        match json {
+            serde_json::Value::Null => Self::Null,
+            serde_json::Value::Bool(bool) => Self::Bool(*bool),
+            serde_json::Value::Number(number) => Self::Number(number.as_f64().unwrap_or(f64::NAN)),
+            serde_json::Value::String(text) => Self::text(text),
+            serde_json::Value::Array(items) => items.iter().map(Self::from_json).collect(),
+            serde_json::Value::Object(entries) => {
+                let mut map = Map::default();
+                for (key, value) in entries {
+                    map.insert(key.as_str().into(), Self::from_json(value));
+                }
+                Self::Map(map.into())
+            }
+        }
+    }
+
+    /// The order of jq: null, false, true, numbers, texts, lists, maps. Not a number comes before all numbers.
+    pub(super) fn compare(&self, other: &Self) -> Ordering {
+        budget::look_at(self.bytes().min(other.bytes()));
+        self.walk_compare(other)
+    }
+
+    fn walk_compare(&self, other: &Self) -> Ordering {
+        match (self, other) {
+            (Self::Bool(a), Self::Bool(b)) => a.cmp(b),
+            (Self::Number(a), Self::Number(b)) => a.partial_cmp(b).unwrap_or_else(|| b.is_nan().cmp(&a.is_nan())),
+            (Self::Text(a), Self::Text(b)) => a.cmp(b),
+            (Self::List(a), Self::List(b)) => {
+                let pairs = a.items.iter().zip(&b.items);
+                pairs
+                    .map(|(a, b)| a.walk_compare(b))
+                    .find(|order| order.is_ne())
+                    .unwrap_or_else(|| a.items.len().cmp(&b.items.len()))
+            }
+            (Self::Map(a), Self::Map(b)) => a.entries.keys().cmp(b.entries.keys()).then_with(|| {
+                let pairs = a.entries.values().zip(b.entries.values());
+                pairs
+                    .map(|(a, b)| a.walk_compare(b))
+                    .find(|order| order.is_ne())
+                    .unwrap_or(Ordering::Equal)
+            }),
+            _ => self.rank().cmp(&other.rank()),
+        }
+    }
+
+    fn rank(&self) -> u8 {
+        match self {
+            Self::Null => 0,
+            Self::Bool(_) => 1,
+            Self::Number(_) => 2,
+            Self::Text(_) => 3,
+            Self::List(_) => 4,
+            Self::Map(_) => 5,
+        }
+    }
+}
+
+impl PartialEq for Value {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Number(a), Self::Number(b)) => a == b,
+            _ => self.compare(other).is_eq(),
+        }
+    }
+}
+
+impl PartialOrd for Value {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        // What is no number is less than anything, itself included, as in jq.
+        match (self, other) {
+            (Self::Number(a), Self::Number(_)) if a.is_nan() => Some(Ordering::Less),
+            _ => Some(self.compare(other)),
+        }
+    }
+}
+
+/// As JSON.
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Null => f.write_str("null"),
+            Self::Bool(bool) => bool.fmt(f),
+            Self::Number(number) => write_number(*number, f),
+            Self::Text(text) => write_text(text, f),
+            Self::List(list) => {
+                f.write_char('[')?;
+                for (index, item) in list.items.iter().enumerate() {
+                    f.write_str(if index == 0 { "" } else { "," })?;
+                    item.fmt(f)?;
+                }
+                f.write_char(']')
+            }
+            Self::Map(map) => {
+                f.write_char('{')?;
+                for (index, (key, value)) in map.entries.iter().enumerate() {
+                    f.write_str(if index == 0 { "" } else { "," })?;
+                    write_text(key, f)?;
+                    f.write_char(':')?;
+                    value.fmt(f)?;
+                }
+                f.write_char('}')
+            }
+        }
+    }
+}
+
+/// Numbers as jq prints them: what is no number as null, what is too large as the largest.
+fn write_number(number: f64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    const WHOLE_BELOW: f64 = 1e17;
+    if number.is_nan() {
+        f.write_str("null")
+    } else if number.is_infinite() {
+        write!(f, "{:e}", f64::MAX.copysign(number))
+    } else if number.fract() == 0.0 && number.abs() < WHOLE_BELOW {
+        write!(f, "{number}")
+    } else if (1e-5..WHOLE_BELOW).contains(&number.abs()) {
+        write!(f, "{number}")
+    } else {
+        write!(f, "{number:e}")
+    }
+}
+
+fn write_text(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_char('"')?;
+    for c in text.chars() {
+        match c {
+            '"' => f.write_str("\\\"")?,
+            '\\' => f.write_str("\\\\")?,
+            '\n' => f.write_str("\\n")?,
+            '\r' => f.write_str("\\r")?,
+            '\t' => f.write_str("\\t")?,
+            c if c.is_control() && c.is_ascii() => write!(f, "\\u{:04x}", u32::from(c))?,
+            c => f.write_char(c)?,
+        }
+    }
+    f.write_char('"')
+}
+
+impl From<bool> for Value {
+    fn from(bool: bool) -> Self {
+        Self::Bool(bool)
+    }
+}
+
+impl From<isize> for Value {
+    fn from(number: isize) -> Self {
+        #[allow(clippy::cast_precision_loss, reason = "numbers are floats")]
+        Self::Number(number as f64)
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::text(&text)
+    }
+}
+
+/// A slice as a key of a path, as jq writes it.
+impl From<val::Range<Value>> for Value {
+    fn from(range: val::Range<Value>) -> Self {
+        let mut map = Map::default();
+        map.insert("start".into(), range.start.unwrap_or(Self::Null));
+        map.insert("end".into(), range.end.unwrap_or(Self::Null));
+        Self::Map(map.into())
+    }
+}
+
+impl FromIterator<Value> for Value {
+    fn from_iter<I: IntoIterator<Item = Value>>(items: I) -> Self {
+        let mut list = List::default();
+        for item in items {
+            list.push(item);
+        }
+        Self::List(list.into())
+    }
+}
