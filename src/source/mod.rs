@@ -2,6 +2,7 @@
 
 pub mod archive;
 pub mod fetch;
+pub mod icon;
 pub mod index;
 
 /// Makes ring the process's crypto provider. Called first in `main` and in each test that makes a TLS client; calling it again does nothing.
