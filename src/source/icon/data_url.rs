@@ -73,7 +73,9 @@ fn percent_decoded(text: &[u8]) -> Vec<u8> {
 }
 
 fn hexadecimal(digit: u8) -> Option<u8> {
-    char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
+    char::from(digit)
+        .to_digit(16)
+        .and_then(|value| u8::try_from(value).ok())
 }
 
 #[cfg(test)]
@@ -113,7 +115,11 @@ mod tests {
     #[test]
     fn what_it_holds_is_bounded() {
         assert!(data_url("data:,1234", 4).is_ok());
-        for url in ["data:,12345", "data:;base64,AAECAwQ", &format!("data:,{}", "%41".repeat(500))] {
+        for url in [
+            "data:,12345",
+            "data:;base64,AAECAwQ",
+            &format!("data:,{}", "%41".repeat(500)),
+        ] {
             assert_eq!(data_url(url, 4), Err(IconError::too_large("bytes", 4)));
         }
     }

@@ -4,8 +4,10 @@
 //! would cost before it is drawn; nothing that an SVG refers to outside itself is ever loaded.
 
 mod data_url;
+mod entities;
 mod error;
 mod raster;
+mod styles;
 mod svg;
 #[cfg(test)]
 mod tests;
@@ -39,7 +41,7 @@ impl Default for Limits {
             bytes: 5 * 1024 * 1024,
             svg_bytes: 512 * 1024,
             pixels: 4096 * 4096,
-            // Ten times the most elaborate drawings among icons of charts; some seconds at the worst.
+            // Ten times the most elaborate drawings that are known, and some seconds at the worst.
             svg_weight: 50_000,
         }
     }

@@ -5,10 +5,13 @@ use resvg::tiny_skia::{Pixmap, Transform};
 use resvg::usvg::roxmltree::{self, Document, ParsingOptions};
 use resvg::usvg::{ImageHrefResolver, Options, Tree};
 
-use super::{IconError, Limits, SIDE, weight};
+use super::{IconError, Limits, SIDE, entities, weight};
 
 /// Elements, texts and comments of one SVG.
 const NODES: u32 = 20_000;
+
+/// Attributes of one element, each of which the parser compares with each.
+const ATTRIBUTES: usize = 2_000;
 
 /// Whether to take it for an SVG: its server says so, or it begins like one.
 pub(super) fn is_svg(bytes: &[u8], content_type: Option<&str>) -> bool {
@@ -19,16 +22,21 @@ pub(super) fn is_svg(bytes: &[u8], content_type: Option<&str>) -> bool {
     }
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes).trim_ascii_start();
     let beginning = &bytes[..bytes.len().min(BEGINNING)];
-    let is_markup = [&b"<svg"[..], b"<?xml", b"<!--", b"<!DOCTYPE svg"]
-        .iter()
-        .any(|start| beginning.starts_with(start));
-    is_markup && beginning.windows(4).any(|window| window == b"<svg")
+    let begins_with = |starts: &[&[u8]]| starts.iter().any(|start| beginning.starts_with(start));
+    begins_with(&[b"<svg", b"<!DOCTYPE svg"])
+        || begins_with(&[b"<?xml", b"<!--"]) && beginning.windows(4).any(|window| window == b"<svg")
 }
 
 /// Draws an SVG at its final size. Of pictures within it and of texts nothing is drawn: the ones would need further
 /// decoders or the network, the others fonts.
 pub(super) fn draw(bytes: &[u8], limits: &Limits) -> Result<RgbaImage, IconError> {
     let text = std::str::from_utf8(bytes).map_err(|_| IconError::damaged("it is no UTF-8 text"))?;
+    if text.split('<').any(|element| element.matches('=').count() > ATTRIBUTES) {
+        return Err(IconError::TooComplex(format!(
+            "an element in it has more than {ATTRIBUTES} attributes"
+        )));
+    }
+    entities::check(text)?;
     let parsing = ParsingOptions {
         // Drawing programs declare entities for namespaces. How far they expand is bounded by the parser.
         allow_dtd: true,
