@@ -16,7 +16,8 @@ impl Extended {
     pub(super) fn read(mut bytes: &[u8]) -> io::Result<Self> {
         let mut extended = Self::default();
         while !bytes.is_empty() {
-            let (key, value, rest) = record(bytes).ok_or_else(|| io::Error::other("an extended header is malformed"))?;
+            let (key, value, rest) =
+                record(bytes).ok_or_else(|| io::Error::other("an extended header is malformed"))?;
             bytes = rest;
             match key {
                 // As in Go, an empty value takes nothing away.

@@ -5,15 +5,13 @@ mod hostile;
 mod real;
 mod rules;
 
-#[path = "../../../tests/support/corpus.rs"]
-mod corpus;
-
 use std::io::Write;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use super::*;
+use crate::source::corpus;
 use build::{file, tar};
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {

@@ -113,8 +113,12 @@ pub fn chart(versions: Vec<Metadata>) -> Result<Option<Chart>, String> {
         let rank = Rank::of(&version.version);
         gathered.push(Entry { rank, version, head });
     }
-    let complete = gathered.complete().map_err(|reason| truncate(&printable(&reason), 1024))?;
-    Ok(complete.filter(|complete| !complete.deprecated).map(|complete| complete.chart))
+    let complete = gathered
+        .complete()
+        .map_err(|reason| truncate(&printable(&reason), 1024))?;
+    Ok(complete
+        .filter(|complete| !complete.deprecated)
+        .map(|complete| complete.chart))
 }
 
 /// The order of versions in an index, newest first, as Helm's `SortEntries` has it: read leniently, prereleases take

@@ -44,7 +44,10 @@ fn a_page_in_gzip_is_no_archive_either() {
     let page = format!("<html>{}</html>", "x".repeat(600));
     let (reason, sentence) = refusal(&gzip(page.as_bytes()), &small());
     assert_eq!(reason, "ArchiveDamaged");
-    assert!(sentence.contains("what should be a header of tar is none"), "{sentence}");
+    assert!(
+        sentence.contains("what should be a header of tar is none"),
+        "{sentence}"
+    );
 }
 
 #[test]
@@ -60,15 +63,24 @@ fn every_limit_is_named() {
     assert!(packed.len() > 100_000);
     let (reason, sentence) = refusal(&packed, &small());
     assert_eq!(reason, "TooLarge");
-    assert!(sentence.starts_with("the archive has more than 100000 bytes"), "{sentence}");
+    assert!(
+        sentence.starts_with("the archive has more than 100000 bytes"),
+        "{sentence}"
+    );
 
     let (reason, sentence) = refusal(&gzip(&tar(&[file("a/blob", vec![0; 2_000_000])])), &small());
     assert_eq!(reason, "TooLarge");
-    assert!(sentence.contains("packed into the archive has more than 1000000 bytes"), "{sentence}");
+    assert!(
+        sentence.contains("packed into the archive has more than 1000000 bytes"),
+        "{sentence}"
+    );
 
     let (reason, sentence) = refusal(&gzip(&tar(&[file("a/values.yaml", vec![b'a'; 10_001])])), &small());
     assert_eq!(reason, "TooLarge");
-    assert!(sentence.starts_with("the values.yaml has more than 10000 bytes"), "{sentence}");
+    assert!(
+        sentence.starts_with("the values.yaml has more than 10000 bytes"),
+        "{sentence}"
+    );
 
     let kept: Vec<_> = (0..3)
         .map(|n| file(&format!("a/values-{n}.yaml"), vec![b'a'; 10_000]))
@@ -78,7 +90,10 @@ fn every_limit_is_named() {
     assert!(sentence.contains("has more than 25000 bytes"), "{sentence}");
     // Those that take each other's place count once.
     let replaced = vec![file("a/values.yaml", vec![b'a'; 10_000]); 5];
-    assert_eq!(read_within(&gzip(&tar(&replaced)), &small()).unwrap().values.len(), 10_000);
+    assert_eq!(
+        read_within(&gzip(&tar(&replaced)), &small()).unwrap().values.len(),
+        10_000
+    );
 
     let many = vec![link(b'5', "a/", ""); 101];
     assert_eq!(refusal(&gzip(&tar(&many)), &small()).0, "TooManyEntries");
@@ -105,10 +120,7 @@ fn a_size_that_nothing_can_have_is_refused(
 ) {
     let archive = gzip(&tar(&[sized_entry(kind, "a/templates/b", size, b"1")]));
     assert!(read_within(&archive, &small()).is_err());
-    let stated = [
-        extended(b'x', &[("size", &size.to_string())]),
-        file("a/README.md", "r"),
-    ];
+    let stated = [extended(b'x', &[("size", &size.to_string())]), file("a/README.md", "r")];
     assert!(read_within(&gzip(&tar(&stated)), &small()).is_err());
 }
 
@@ -134,7 +146,10 @@ fn names_and_extended_headers_take_no_memory_to_speak_of() {
 fn a_cut_archive_is_said_to_be_cut() {
     let archive = tar(&[
         file("a/values.yaml", vec![b'v'; 2000]),
-        file("a/README.md", (0..2000_u32).map(|n| (n * n >> 3) as u8).collect::<Vec<_>>()),
+        file(
+            "a/README.md",
+            (0..2000_u32).map(|n| ((n * n) >> 3) as u8).collect::<Vec<_>>(),
+        ),
     ]);
     let packed = gzip(&archive);
     for length in 2..packed.len() - 8 {
@@ -148,7 +163,10 @@ fn a_cut_archive_is_said_to_be_cut() {
     for length in [513, 600, 1024, 2000, 2560, 3000, 3072, 3500] {
         let result = read_within(&archive[..length], &small());
         // Where one entry ends the archive may end.
-        assert!(matches!(result, Err(ArchiveError::CutShort { .. })) || length == 2560, "{length}");
+        assert!(
+            matches!(result, Err(ArchiveError::CutShort { .. })) || length == 2560,
+            "{length}"
+        );
     }
 }
 
@@ -175,7 +193,9 @@ fn thousands_of_empty_pieces_of_gzip_do_no_harm() {
 /// Whatever comes out keeps within the limits.
 fn check(archive: &[u8]) {
     let limits = small();
-    let Ok(files) = read_within(archive, &limits) else { return };
+    let Ok(files) = read_within(archive, &limits) else {
+        return;
+    };
     let texts = [&files.readme, &files.values, &files.schema].into_iter();
     let texts = texts.chain(files.additional_values.values()).chain(&files.chart_yaml);
     let mut kept = 0;
@@ -196,7 +216,10 @@ fn chart() -> Vec<Vec<u8>> {
         extended(b'g', &[("comment", "0123")]),
         entry(b'5', "./chart/", b""),
         file("./chart/Chart.yaml", "name: chart\nversion: 1.0.0\n"),
-        extended(b'x', &[("mtime", "1.5"), ("path", "chart/values.yaml"), ("size", "700")]),
+        extended(
+            b'x',
+            &[("mtime", "1.5"), ("path", "chart/values.yaml"), ("size", "700")],
+        ),
         file("chart/values.yaml", vec![b'v'; 700]),
         entry(b'L', "././@LongLink", b"chart/README.md\0"),
         file("chart/R", b"# Read me \xff\0"),

@@ -12,8 +12,7 @@ fn real_archives_become_what_kubeapps_made_of_them() {
         return;
     };
     let rows = fs::read_to_string(goldens.join("archives.files.jsonl")).unwrap();
-    let index: Value =
-        serde_yaml::from_str(&fs::read_to_string(goldens.join("archives.index.yaml")).unwrap()).unwrap();
+    let index: Value = serde_yaml::from_str(&fs::read_to_string(goldens.join("archives.index.yaml")).unwrap()).unwrap();
     let mut compared = 0;
     for row in rows.lines().map(|row| serde_json::from_str::<Value>(row).unwrap()) {
         let (_, name) = row["chart_id"].as_str().unwrap().split_once('/').unwrap();

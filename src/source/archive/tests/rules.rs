@@ -89,17 +89,11 @@ fn long_names_are_understood_in_both_ways_of_writing_them() {
         file("aaa", "gnu"),
     ];
     assert_eq!(read_tar(&gnu).unwrap(), readme("gnu"));
-    let pax = [
-        extended(b'x', &[("mtime", "1.5"), ("path", &long)]),
-        file("aaa", "pax"),
-    ];
+    let pax = [extended(b'x', &[("mtime", "1.5"), ("path", &long)]), file("aaa", "pax")];
     assert_eq!(read_tar(&pax).unwrap(), readme("pax"));
     // What is said about one entry doesn't hold for the next.
     let [header, first] = pax;
-    assert_eq!(
-        read_tar(&[header, first, file("bbb", "none")]).unwrap(),
-        readme("pax")
-    );
+    assert_eq!(read_tar(&[header, first, file("bbb", "none")]).unwrap(), readme("pax"));
 }
 
 #[test]
@@ -190,7 +184,10 @@ fn sparse_files_are_passed_over() {
         header.as_bytes().to_vec(),
         map.concat(),
         vec![b'x'; 512],
-        extended(b'x', &[("GNU.sparse.major", "1"), ("GNU.sparse.realsize", "99999999999")]),
+        extended(
+            b'x',
+            &[("GNU.sparse.major", "1"), ("GNU.sparse.realsize", "99999999999")],
+        ),
         file("a/values.yaml", "1\n0\n512\n"),
         file("a/Chart.yaml", "c"),
     ])

@@ -30,7 +30,10 @@ fn read(text: impl AsRef<[u8]>) -> Result<Metadata, String> {
 }
 
 fn version_of(version: &str) -> Metadata {
-    read(format!("{{\"name\":\"a\",\"version\":\"{version}\",\"description\":\"{version}\"}}")).unwrap()
+    read(format!(
+        "{{\"name\":\"a\",\"version\":\"{version}\",\"description\":\"{version}\"}}"
+    ))
+    .unwrap()
 }
 
 #[test]
@@ -45,7 +48,9 @@ fn a_chart_yaml_becomes_what_the_same_entry_of_an_index_becomes() {
     };
     let from_yaml = published(read(CHART_YAML).unwrap());
     let chart = chart(vec![from_yaml]).unwrap().unwrap();
-    let mut entry = CHART_YAML.replace("version: 1.10\n", "version: 1.10.0\n").replace('\n', "\n    ");
+    let mut entry = CHART_YAML
+        .replace("version: 1.10\n", "version: 1.10.0\n")
+        .replace('\n', "\n    ");
     for (key, value) in [
         ("created", "2024-01-01T00:00:00.5Z"),
         ("digest", "sha256:1"),
@@ -83,7 +88,10 @@ fn both_notations_say_the_same() {
 #[case("name: a", "it has no version")]
 #[case("{\"version\":\"1\\t\"}", "its version holds control characters")]
 #[case("{\"version\":[1]}", "its version is a list where a text is wanted")]
-#[case("{\"version\":\"1\",\"name\":\"\\ud800\"}", "one of its texts holds an escape that stands for no character")]
+#[case(
+    "{\"version\":\"1\",\"name\":\"\\ud800\"}",
+    "one of its texts holds an escape that stands for no character"
+)]
 #[case("version: 1\nkeywords: k", "its keywords is a text where a list is wanted")]
 fn what_can_not_be_used_is_said_in_a_sentence(#[case] text: &str, #[case] reason: &str) {
     assert_eq!(read(text).unwrap_err(), reason);
@@ -111,9 +119,16 @@ fn bytes_that_are_no_text_and_what_is_too_large_are_refused() {
         format!("{{\"version\":\"1\",\"keywords\":[\"{long}\"]}}"),
         format!("version: 1\nkeywords: [{long}]"),
     ] {
-        assert!(metadata(text.as_bytes(), &limits).unwrap_err().contains("too"), "{text}");
+        assert!(
+            metadata(text.as_bytes(), &limits).unwrap_err().contains("too"),
+            "{text}"
+        );
     }
-    let deep = format!("{{\"version\":\"1\",\"keywords\":{}{}}}", "[".repeat(20_000), "]".repeat(20_000));
+    let deep = format!(
+        "{{\"version\":\"1\",\"keywords\":{}{}}}",
+        "[".repeat(20_000),
+        "]".repeat(20_000)
+    );
     assert!(read(deep).is_err());
     let bomb = "a: &a [x, x]\nb: &b [*a, *a]\nversion: 1\nkeywords: [*b";
     assert!(read(bomb).is_err());
