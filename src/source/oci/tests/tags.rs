@@ -1,5 +1,7 @@
 //! Listing tags.
 
+use std::time::Duration;
+
 use rstest::rstest;
 
 use super::*;
@@ -47,6 +49,7 @@ async fn all_pages_are_followed_and_each_tag_is_listed_once() {
 #[case(Limits { pages: 2, ..Limits::default() }, "pages")]
 #[case(Limits { tags: 3, ..Limits::default() }, "tags")]
 #[case(Limits { listing_bytes: 60, ..Limits::default() }, "bytes")]
+#[case(Limits { listing_time: Duration::ZERO, ..Limits::default() }, "time limit")]
 #[tokio::test]
 async fn a_listing_beyond_the_limits_is_refused(#[case] limits: Limits, #[case] what: &str) {
     let server = three_pages().await;
@@ -139,7 +142,7 @@ async fn other_answers_are_errors_that_tell_whether_to_try_again(
     assert_eq!(error.is_not_found(), reason == "NotFound");
     assert!(!error.to_string().contains("index.yaml"), "{error}");
     if !headers.is_empty() {
-        assert_eq!(error.retry_after(), Some(std::time::Duration::from_secs(7)));
+        assert_eq!(error.retry_after(), Some(Duration::from_secs(7)));
         assert!(
             registry.digest("b", "1.0.0").await.unwrap_err().retry_after().is_some(),
             "the whole host is on hold"
