@@ -19,6 +19,7 @@ use url::Url;
 use super::challenge::{Challenge, challenges};
 use super::error::OciError;
 use super::{Registry, body, decode};
+use crate::source::credentials;
 use crate::source::fetch::{Answer, Authorization, FetchError, Limits, Request};
 use crate::source::secret::Secret;
 use crate::text::{printable, public_url, truncate};
@@ -132,7 +133,7 @@ impl Registry {
     fn credentials(&self) -> Credentials {
         match self.fetcher.credentials_for(&self.declared) {
             None => Credentials::None,
-            Some(header) if is_basic(&header) => Credentials::Basic(header),
+            Some(header) if credentials::basic(&header).is_some() => Credentials::Basic(header),
             Some(_) => Credentials::Header,
         }
     }
@@ -327,11 +328,6 @@ impl Registry {
     fn is_own(&self, url: &str) -> bool {
         Url::parse(url).is_ok_and(|url| url.origin() == self.base.origin())
     }
-}
-
-fn is_basic(header: &Secret) -> bool {
-    let scheme = header.expose().split_ascii_whitespace().next();
-    scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case("basic"))
 }
 
 /// No panic can leave what is locked here half changed.
