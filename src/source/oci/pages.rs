@@ -12,10 +12,6 @@ use super::{Registry, body};
 use crate::source::fetch::{Answer, Authorization, FetchError, Request, Validators};
 use crate::text::public_url;
 
-/// Names that are asked for in one page where the registry says that the wanted number is too many: drafts after the OCI
-/// distribution specification 1.1 have every registry give so many.
-const FEWER: u32 = 100;
-
 /// How a listing ended.
 pub(super) enum Listed {
     NotModified,
@@ -77,11 +73,11 @@ impl Registry {
             };
             let limits = self.limits.document(walk.rest(self));
             let answer = match self.send(scope, request.clone(), &limits).await {
-                // The registry has a smaller limit of its own, which the specification lets it have.
+                // Docker's registry refuses to list so many where it has a smaller limit, by which it goes if none is asked for.
                 Err(OciError::Fetch(FetchError::Status { status, .. }))
-                    if is_first && status == StatusCode::BAD_REQUEST && self.limits.page_names > FEWER =>
+                    if is_first && status == StatusCode::BAD_REQUEST =>
                 {
-                    let url = sized(walk.first.clone(), FEWER);
+                    let url = walk.first.clone();
                     self.send(scope, Request { url, ..request }, &limits).await?
                 }
                 answer => answer?,
