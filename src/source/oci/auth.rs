@@ -19,6 +19,7 @@ use url::Url;
 use super::challenge::{Challenge, challenges};
 use super::error::OciError;
 use super::{Registry, body, decode};
+use crate::source::credentials;
 use crate::source::fetch::{Answer, Authorization, FetchError, Limits, Request};
 use crate::source::secret::Secret;
 use crate::text::{printable, public_url, truncate};
@@ -28,6 +29,9 @@ const TOKEN_BYTES: u64 = 256 * 1024;
 
 /// A token is not used any more when so little of its time is left, or a quarter of it where that is less.
 const MARGIN: Duration = Duration::from_secs(10);
+
+/// A blob's store, say, that wants credentials.
+const ELSEWHERE: &str = "the registry leads to another host, which wants credentials of its own";
 
 /// What has been learned about getting in, for as long as the [`Registry`] lives.
 #[derive(Debug, Default)]
@@ -117,6 +121,7 @@ impl Registry {
             Err(error) => {
                 let refusal = Refusal::of(error)?;
                 Err(refusal.unauthorized(match self.credentials() {
+                    _ if !self.is_own(&refusal.url) => ELSEWHERE,
                     Credentials::None => "it wants credentials; give the repository some by spec.auth",
                     _ => "the credentials of spec.auth do not suffice; check them, and what they give access to",
                 }))
@@ -128,7 +133,7 @@ impl Registry {
     fn credentials(&self) -> Credentials {
         match self.fetcher.credentials_for(&self.declared) {
             None => Credentials::None,
-            Some(header) if is_basic(&header) => Credentials::Basic(header),
+            Some(header) if credentials::basic(&header).is_some() => Credentials::Basic(header),
             Some(_) => Credentials::Header,
         }
     }
@@ -184,7 +189,7 @@ impl Registry {
     /// What a 401 asks for.
     async fn answer(&self, scope: &str, shown: &Authorization, refusal: &Refusal) -> Result<Authorization, OciError> {
         if !self.is_own(&refusal.url) {
-            return Err(refusal.unauthorized("the registry leads to another host, which wants credentials of its own"));
+            return Err(refusal.unauthorized(ELSEWHERE));
         }
         let credentials = self.credentials();
         if matches!(credentials, Credentials::Header) {
@@ -325,12 +330,36 @@ impl Registry {
     }
 }
 
-fn is_basic(header: &Secret) -> bool {
-    let scheme = header.expose().split_ascii_whitespace().next();
-    scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case("basic"))
-}
-
 /// No panic can leave what is locked here half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::source::fetch::{Fetcher, Settings};
+
+    #[rstest]
+    #[case("oci://r.example.com", "https://auth.example.com/token", true)]
+    #[case("oci://r.example.com", "http://auth.example.com/token", false)]
+    #[case("https://r.example.com", "http://r.example.com/token", false)]
+    #[case("http://r.example.com", "http://auth.example.com/token", true)]
+    #[case("http://r.example.com", "https://auth.example.com/token", true)]
+    #[case("http://r.example.com", "file:///token", false)]
+    fn a_token_is_asked_for_over_tls_unless_the_registry_has_none(
+        #[case] url: &str,
+        #[case] realm: &str,
+        #[case] good: bool,
+    ) {
+        let fetcher = Fetcher::new(Settings::default()).unwrap();
+        let registry = Registry::new(fetcher, &url.parse().unwrap(), super::super::Limits::default()).unwrap();
+        let refusal = Refusal {
+            url: url.to_owned(),
+            challenges: challenges(format!("Bearer realm=\"{realm}\"").as_bytes()),
+        };
+        assert_eq!(registry.realm(&refusal, &refusal.challenges[0]).is_ok(), good);
+    }
 }

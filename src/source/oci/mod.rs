@@ -27,6 +27,8 @@ mod tags;
 #[cfg(test)]
 mod tests;
 
+use std::time::Duration;
+
 pub use challenge::{Challenge, challenges};
 pub use error::OciError;
 pub use link::next_link;
@@ -49,10 +51,14 @@ pub struct Limits {
     pub manifest_bytes: u64,
     /// Bytes of a Chart.yaml.
     pub config_bytes: u64,
+    /// Names that are asked for in one page of a listing; a registry may give fewer.
+    pub page_names: u32,
     /// Bytes of a page of a listing.
     pub page_bytes: u64,
     /// Bytes of a whole listing.
     pub listing_bytes: u64,
+    /// For a whole listing.
+    pub listing_time: Duration,
     /// Pages of a listing.
     pub pages: usize,
     /// Tags of a repository.
@@ -68,8 +74,11 @@ impl Default for Limits {
             fetch: fetch::Limits::default(),
             manifest_bytes: 4 * MIB,
             config_bytes: MIB,
+            // The most that Docker's registry lists of its catalogue.
+            page_names: 1_000,
             page_bytes: 4 * MIB,
             listing_bytes: 32 * MIB,
+            listing_time: Duration::from_mins(10),
             // A whole listing in pages of 100, as some registries have them at most.
             pages: 1_000,
             // As many as versions of a chart in an index.
@@ -94,7 +103,7 @@ impl Limits {
 #[derive(Debug)]
 pub struct Registry {
     fetcher: Fetcher,
-    /// As the user has it, by which credentials are given out.
+    /// As the user has it, by which credentials are given out; without user information.
     declared: Url,
     /// Scheme, host and port.
     base: Url,
@@ -134,10 +143,14 @@ impl Registry {
         if !prefix.is_empty() && !is_repository_name(&prefix) {
             return Err(invalid("its path can't be that of a repository in a registry"));
         }
+        // Neither is needed to tell whose credentials may go here, and this is never the place that shows them.
+        let mut declared = url.clone();
+        let _ = declared.set_username("");
+        let _ = declared.set_password(None);
         let hub = is_hub.then(|| Url::parse("https://hub.docker.com/").ok()).flatten();
         Ok(Self {
             fetcher,
-            declared: url.clone(),
+            declared,
             base,
             prefix,
             hub,

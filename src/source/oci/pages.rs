@@ -12,9 +12,6 @@ use super::{Registry, body};
 use crate::source::fetch::{Answer, Authorization, FetchError, Request, Validators};
 use crate::text::public_url;
 
-/// Names that are asked for at once, and what is asked for where that is too many.
-const PAGE_SIZES: [&str; 2] = ["1000", "100"];
-
 /// How a listing ended.
 pub(super) enum Listed {
     NotModified,
@@ -30,10 +27,42 @@ impl Registry {
         scope: &str,
         path: &str,
         validators: Option<&Validators>,
+        take: impl FnMut(&Url, &[u8]) -> Result<(), OciError>,
+    ) -> Result<Listed, OciError> {
+        let walking = self.walk(scope, path, validators, take);
+        self.in_time(&self.url(path), walking).await
+    }
+
+    /// The same for a listing elsewhere, which needs no authorization and has the way to its next page in the page: `take`
+    /// returns it.
+    pub(super) async fn pages_elsewhere(
+        &self,
+        first: Url,
+        take: impl FnMut(&Url, &[u8]) -> Result<Option<String>, OciError>,
+    ) -> Result<(), OciError> {
+        let walking = self.walk_elsewhere(first.clone(), take);
+        self.in_time(&first, walking).await
+    }
+
+    /// Each request has its own time, and there may be a thousand of them.
+    async fn in_time<T>(&self, url: &Url, walking: impl Future<Output = Result<T, OciError>>) -> Result<T, OciError> {
+        let limit = self.limits.listing_time;
+        let timeout = |_| FetchError::Timeout {
+            url: public_url(url),
+            limit,
+        };
+        tokio::time::timeout(limit, walking).await.map_err(timeout)?
+    }
+
+    async fn walk(
+        &self,
+        scope: &str,
+        path: &str,
+        validators: Option<&Validators>,
         mut take: impl FnMut(&Url, &[u8]) -> Result<(), OciError>,
     ) -> Result<Listed, OciError> {
         let mut walk = Walk::new(self.url(path));
-        walk.next = Some(sized(walk.first.clone(), PAGE_SIZES[0]));
+        walk.next = Some(sized(walk.first.clone(), self.limits.page_names));
         let mut whole = Validators::default();
         while let Some(url) = walk.step(self)? {
             let is_first = walk.seen.len() == 1;
@@ -44,11 +73,11 @@ impl Registry {
             };
             let limits = self.limits.document(walk.rest(self));
             let answer = match self.send(scope, request.clone(), &limits).await {
-                // The registry has a smaller limit of its own, which the specification lets it have.
+                // Docker's registry refuses to list so many where it has a smaller limit, by which it goes if none is asked for.
                 Err(OciError::Fetch(FetchError::Status { status, .. }))
                     if is_first && status == StatusCode::BAD_REQUEST =>
                 {
-                    let url = sized(walk.first.clone(), PAGE_SIZES[1]);
+                    let url = walk.first.clone();
                     self.send(scope, Request { url, ..request }, &limits).await?
                 }
                 answer => answer?,
@@ -68,9 +97,7 @@ impl Registry {
         Ok(Listed::Whole(whole))
     }
 
-    /// The same for a listing elsewhere, which needs no authorization and has the way to its next page in the page: `take`
-    /// returns it.
-    pub(super) async fn pages_elsewhere(
+    async fn walk_elsewhere(
         &self,
         first: Url,
         mut take: impl FnMut(&Url, &[u8]) -> Result<Option<String>, OciError>,
@@ -97,8 +124,8 @@ impl Registry {
     }
 }
 
-fn sized(mut url: Url, size: &str) -> Url {
-    url.set_query(Some(&format!("n={size}")));
+fn sized(mut url: Url, names: u32) -> Url {
+    url.set_query(Some(&format!("n={names}")));
     url
 }
 

@@ -242,11 +242,12 @@ proptest! {
         decode_all(&bytes);
         decode_all(&bytes[..cut]);
     }
+}
 
-    #[test]
-    fn what_is_nested_without_end_is_an_error(depth in 200_usize..50_000) {
-        let bytes = ["{\"tags\":".to_owned(), "[".repeat(depth)].concat();
-        decode_all(bytes.as_bytes());
-        decode_all(bytes.replace("tags", "config").as_bytes());
+#[rstest]
+fn what_is_nested_without_end_is_an_error(#[values(100, 128, 129, 1_000, 1_000_000)] depth: usize) {
+    for field in ["tags", "config", "entries", "token"] {
+        decode_all([format!("{{\"{field}\":"), "[".repeat(depth)].concat().as_bytes());
+        decode_all([format!("{{\"{field}\":"), "{\"a\":".repeat(depth)].concat().as_bytes());
     }
 }

@@ -89,3 +89,30 @@ fn listed(tags: Tags) -> Vec<String> {
         Tags::NotModified => panic!("nothing was known"),
     }
 }
+
+#[test]
+fn a_registry_may_be_asked_on_any_thread() {
+    fn is_send<T: Send>(_: &T) {}
+    let url = "oci://r.example.com/p".parse().unwrap();
+    let registry = Registry::new(Fetcher::new(Settings::default()).unwrap(), &url, Limits::default()).unwrap();
+    is_send(&registry.list());
+    is_send(&registry.tags("p/a", None));
+    is_send(&registry.manifest("p/a", "1.0.0"));
+    is_send(&std::sync::Arc::new(registry));
+}
+
+#[test]
+fn a_registry_prints_none_of_what_it_was_given() {
+    let url: Url = "oci://user:hunter2@r.example.com/p".parse().unwrap();
+    let access = Access {
+        authorization: Some(Secret::new(basic("user", "hunter2"))),
+        scope: Some(url.clone()),
+        ..Access::default()
+    };
+    let fetcher = Fetcher::new(Settings::default()).unwrap().with(access).unwrap();
+    let shown = format!("{:?}", Registry::new(fetcher, &url, Limits::default()).unwrap());
+    assert!(
+        !shown.contains("hunter2") && !shown.contains(&basic("user", "hunter2")[6..]),
+        "{shown}"
+    );
+}
