@@ -1,5 +1,6 @@
 //! All that comes from outside over the network, and the pure decoders of it.
 
+pub mod credentials;
 pub mod fetch;
 pub mod index;
 pub mod secret;
