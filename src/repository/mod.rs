@@ -27,6 +27,7 @@ pub mod origin;
 pub mod reconciler;
 pub mod removals;
 pub mod rows;
+pub mod secrets;
 pub mod status;
 pub mod summary;
 pub mod trigger;
