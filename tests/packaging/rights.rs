@@ -6,6 +6,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{KUBE_VERSION, chart, helm_prints};
+use crate::support::control_plane::control_plane;
+use crate::support::process::ScratchFolder;
+use crate::support::project;
 
 /// Name and namespace (none for the whole cluster) of what is bound to Portolan, with its rules as `resource: verbs`.
 async fn rights(settings: &[&str]) -> BTreeMap<String, Vec<String>> {
@@ -66,6 +69,37 @@ fn expected(roles: &[(&str, &[&str])]) -> BTreeMap<String, Vec<String>> {
 /// What is done to repositories, and the Secrets that they name.
 fn with<'a>(secrets: &'a str) -> Vec<&'a str> {
     REPOSITORIES.into_iter().chain([secrets]).collect()
+}
+
+#[tokio::test]
+async fn kubeapps_own_service_account_is_given_the_same_rights_by_what_the_docs_have_one_apply() {
+    let page = std::fs::read_to_string(project("docs/kubeapps.md")).unwrap();
+    let blocks = page
+        .split("```yaml\n")
+        .skip(1)
+        .filter_map(|rest| rest.split("```").next());
+    let manifest = blocks
+        .into_iter()
+        .find(|block| block.contains("kind: ClusterRole"))
+        .unwrap();
+    let documents: Vec<Value> = serde_yaml::Deserializer::from_str(manifest)
+        .map(|document| Value::deserialize(document).unwrap())
+        .collect();
+    let rules = documents[0]["rules"].as_array().unwrap().iter().map(rule);
+    let expected: Vec<&str> = with("secrets: get")
+        .into_iter()
+        .chain(["namespaces kube-system: get"])
+        .collect();
+    assert_eq!(rules.collect::<Vec<_>>(), expected);
+
+    let folder = ScratchFolder::new("docs");
+    let file = folder
+        .write("rights.yaml", manifest.replace("name: NAME", "name: controller"))
+        .display()
+        .to_string();
+    let apply = ["apply", "--dry-run=server", "--validate=strict", "-f", &file];
+    let accepted = control_plane().await.kubectl(&apply).await;
+    assert!(accepted.contains("clusterrolebinding"), "{accepted}");
 }
 
 #[tokio::test]
