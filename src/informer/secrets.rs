@@ -215,4 +215,49 @@ mod tests {
         events.extend(list(&[("a", "1"), ("b", "2")]));
         assert!(told(events).await.is_empty());
     }
+
+    #[tokio::test]
+    async fn nothing_but_metadata_is_asked_for() {
+        let (asked, mut requests) = tokio::sync::mpsc::unbounded_channel();
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let accept = request.headers().get(http::header::ACCEPT).cloned();
+            asked.send((request.uri().to_string(), accept)).unwrap();
+            let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+            async move {
+                if is_watch {
+                    std::future::pending::<()>().await;
+                }
+                let list = r#"{"metadata": {"resourceVersion": "1"}, "items": []}"#;
+                let body = kube::client::Body::from(list.as_bytes().to_vec());
+                Ok::<_, std::convert::Infallible>(http::Response::new(body))
+            }
+        });
+        let client = Client::new(service, "default");
+        let scope = Scope::Namespace("team-a".to_owned());
+        let mut changes = changes(&client, &scope, "kubeapps").boxed();
+        let mut seen = Vec::new();
+        while seen.len() < 4 {
+            tokio::select! {
+                _ = changes.next() => panic!("nothing changes"),
+                request = requests.recv() => seen.push(request.unwrap()),
+            }
+        }
+        for (uri, accept) in &seen {
+            let accept = accept.as_ref().unwrap().to_str().unwrap();
+            assert!(
+                accept.contains("as=PartialObjectMetadata") && !accept.contains(','),
+                "{uri}: {accept}"
+            );
+        }
+        for (namespace, what) in ["team-a", "kubeapps"]
+            .into_iter()
+            .flat_map(|ns| [(ns, "limit="), (ns, "watch=true")])
+        {
+            let path = format!("/api/v1/namespaces/{namespace}/secrets?");
+            assert!(
+                seen.iter().any(|(uri, _)| uri.starts_with(&path) && uri.contains(what)),
+                "{seen:?}"
+            );
+        }
+    }
 }

@@ -1,11 +1,13 @@
 //! AppRepositories declared in a real API server, synced by the real binary from a real HTTP server.
 
+mod adopting;
 mod bad_input;
 mod database;
 mod faults;
 mod identity;
 mod kubeapps_crd;
 mod rows;
+mod secrets_reading;
 mod shutdown;
 mod story;
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::batch::v1::CronJob;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, Client};
@@ -111,6 +112,11 @@ async fn a_release_has_all_the_rights_that_portolan_needs_and_no_more() {
     assert!(is_forbidden(
         Api::<Secret>::all(client.clone()).list(&ListParams::default()).await
     ));
+    let cron_jobs: Api<CronJob> = Api::namespaced(client.clone(), &namespace);
+    cron_jobs.list(&ListParams::default()).await.unwrap();
+    assert!(is_forbidden(cron_jobs.delete("any", &DeleteParams::default()).await));
+    let elsewhere: Api<CronJob> = Api::namespaced(client.clone(), &world.namespace);
+    assert!(is_forbidden(elsewhere.list(&ListParams::default()).await));
     assert!(is_forbidden(
         Api::<Pod>::namespaced(client, &namespace)
             .list(&ListParams::default())
@@ -131,9 +137,37 @@ async fn a_release_for_one_namespace_has_rights_in_no_other() {
     let client = control_plane
         .client_with(&control_plane.token_for(&namespace, "portolan").await)
         .await;
+    let elsewhere: Api<Secret> = Api::namespaced(client.clone(), &namespace);
+    assert!(is_forbidden(elsewhere.get("any").await));
     assert!(is_forbidden(
         Api::<AppRepository>::all(client).list(&ListParams::default()).await
     ));
+}
+
+#[tokio::test]
+async fn a_release_has_the_rights_to_read_secrets_watch_them_and_remove_cron_jobs_where_that_is_set() {
+    let control_plane = control_plane().await;
+    let (team, kubeapps) = (control_plane.namespace().await, control_plane.namespace().await);
+    let namespaces = format!("--set=watchNamespace={team},kubeappsNamespace={kubeapps}");
+    let namespace = install(&[&namespaces, "--set=watchSecrets=true,adoptKubeapps=true"]).await;
+    let token = control_plane.token_for(&namespace, "portolan").await;
+    let client = control_plane.client_with(&token).await;
+    let is_absent = |error: &kube::Error| matches!(error, kube::Error::Api(status) if status.code == 404);
+    for allowed in [&team, &kubeapps] {
+        let secrets: Api<Secret> = Api::namespaced(client.clone(), allowed);
+        // The API server takes up new roles a moment after they are made.
+        eventually(SOON, "the rights", async || secrets.list(&ListParams::default()).await).await;
+        assert!(is_absent(&secrets.get("absent").await.unwrap_err()));
+        assert!(is_forbidden(secrets.delete("absent", &DeleteParams::default()).await));
+    }
+    let cron_jobs: Api<CronJob> = Api::namespaced(client.clone(), &kubeapps);
+    assert!(is_absent(
+        &cron_jobs.delete("absent", &DeleteParams::default()).await.unwrap_err()
+    ));
+    let elsewhere: Api<CronJob> = Api::namespaced(client.clone(), &team);
+    assert!(is_forbidden(elsewhere.delete("absent", &DeleteParams::default()).await));
+    let elsewhere: Api<Secret> = Api::namespaced(client, &namespace);
+    assert!(is_forbidden(elsewhere.get("absent").await));
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! The Helm chart, rendered and installed by the real helm and judged by a real API server.
 
 mod installed;
+mod rights;
 
 use std::process::Output;
 
@@ -14,8 +15,10 @@ use crate::support::{helm, project, target_folder};
 const KUBE_VERSION: &str = "--kube-version=1.35.4";
 
 /// Settings that each take another way through the templates.
-const SETTINGS: [&[&str]; 6] = [
+const SETTINGS: [&[&str]; 8] = [
     &[],
+    &["--set=watchNamespace=default,kubeappsNamespace=kube-public,watchSecrets=true,adoptKubeapps=true"],
+    &["--set=chartFiles=latest,icons=true,allowPrivateNetworks=false,keepRemovedVersions=720h,rbac.secrets=false"],
     &[
         "--set=database.sqlite.persistence.enabled=false",
         "--set=log.level=debug",
@@ -102,6 +105,9 @@ async fn settings_that_mean_nothing_are_refused() {
         ("database.url=mysql://db/charts", "/database/url"),
         ("log.format=xml", "/log/format"),
         ("watchNamespace=Not A Name", "/watchNamespace"),
+        ("kubeappsNamespace=Not A Name", "/kubeappsNamespace"),
+        ("chartFiles=some", "/chartFiles"),
+        ("icons=perhaps", "/icons"),
         (
             "database.url=postgres://db/charts,database.existingSecret=both",
             "/database",
@@ -121,4 +127,40 @@ async fn monitors_are_rendered_only_where_they_are_asked_for() {
     assert!(!helm_prints(&arguments).await.contains("PodMonitor"));
     let asked = helm_prints(&[&arguments[..], &["--set=metrics.podMonitor.enabled=true"]].concat()).await;
     assert!(asked.contains("kind: PodMonitor"));
+}
+
+#[tokio::test]
+async fn each_setting_becomes_the_flag_of_its_name_and_a_default_none() {
+    let flags = async |settings: &str| {
+        let arguments = [
+            "template",
+            "try",
+            &chart(),
+            KUBE_VERSION,
+            "--namespace",
+            "sea",
+            "--set",
+            settings,
+        ];
+        let rendered = helm_prints(&[&arguments[..], &["--show-only=templates/deployment.yaml"]].concat()).await;
+        let deployment: serde_json::Value = serde_yaml::from_str(&rendered).unwrap();
+        let arguments = &deployment["spec"]["template"]["spec"]["containers"][0]["args"];
+        serde_json::from_value::<Vec<String>>(arguments.clone())
+            .unwrap()
+            .join(" ")
+    };
+    assert_eq!(flags("kubeappsNamespace=sea").await, "run");
+    for (settings, expected) in [
+        ("kubeappsNamespace=apps", "--namespace=apps"),
+        ("watchNamespace=team", "--namespace=team"),
+        ("watchNamespace=team,kubeappsNamespace=apps", "--namespace=apps"),
+        ("watchSecrets=true", "--watch-secrets"),
+        ("adoptKubeapps=true", "--adopt-kubeapps"),
+        ("chartFiles=none", "--chart-files=none"),
+        ("icons=true", "--icons"),
+        ("allowPrivateNetworks=false", "--allow-private-networks=false"),
+        ("keepRemovedVersions=720h", "--keep-removed-versions=720h"),
+    ] {
+        assert_eq!(flags(settings).await, format!("run {expected}"), "{settings}");
+    }
 }

@@ -51,3 +51,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "portolan.claimName" -}}
 {{- default (printf "%s-catalogue" (include "portolan.fullname" . | trunc 53 | trimSuffix "-")) .Values.database.sqlite.persistence.existingClaim -}}
 {{- end -}}
+
+{{/* Where Kubeapps is. Where one namespace is watched and no other is named, nothing outside of it is looked at. */}}
+{{- define "portolan.kubeappsNamespace" -}}
+{{- coalesce .Values.kubeappsNamespace .Values.watchNamespace .Release.Namespace -}}
+{{- end -}}
+
+{{- define "portolan.secretVerbs" -}}
+[get{{ if .Values.watchSecrets }}, list, watch{{ end }}]
+{{- end -}}

@@ -73,3 +73,127 @@ pub(super) async fn read(client: &Client, name: &ObjectName) -> Result<Option<Se
         data: values.map(|(key, ByteString(value))| (key, value)).collect(),
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::io::{self, Write};
+    use std::sync::{Arc, Mutex};
+
+    use kube::client::Body;
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    fn name() -> ObjectName {
+        ObjectName {
+            namespace: "team-a".to_owned(),
+            name: "auth".to_owned(),
+        }
+    }
+
+    /// A client whose API server always answers this.
+    fn answering(status: u16, body: &str) -> Client {
+        let body = body.to_owned();
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            assert_eq!(request.uri(), "/api/v1/namespaces/team-a/secrets/auth");
+            let answer = http::Response::builder()
+                .status(status)
+                .body(Body::from(body.clone().into_bytes()));
+            std::future::ready(Ok::<_, Infallible>(answer.unwrap()))
+        });
+        Client::new(service, "default")
+    }
+
+    fn refusal(code: u16) -> String {
+        json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "refused", "code": code })
+            .to_string()
+    }
+
+    #[tokio::test]
+    async fn values_and_version_are_read() {
+        let secret = json!({
+            "metadata": { "uid": "u", "resourceVersion": "7", "annotations": { "a": "b" } },
+            "data": { "token": "aHVzaA==" }, "type": "Opaque",
+        });
+        let content = read(&answering(200, &secret.to_string()), &name())
+            .await
+            .ok()
+            .flatten()
+            .unwrap();
+        assert_eq!(content.version, "u.7");
+        assert_eq!(content.data, BTreeMap::from([("token".to_owned(), b"hush".to_vec())]));
+    }
+
+    #[rstest]
+    #[case(404, None)]
+    #[case(403, Some(false))]
+    #[case(401, Some(true))]
+    #[case(429, Some(true))]
+    #[case(500, Some(true))]
+    #[tokio::test]
+    async fn a_refusal_is_absence_a_missing_right_or_something_that_may_pass(
+        #[case] code: u16,
+        #[case] may_pass: Option<bool>,
+    ) {
+        let read = read(&answering(code, &refusal(code)), &name()).await;
+        match may_pass {
+            None => assert!(matches!(read, Ok(None))),
+            Some(may_pass) => {
+                let error = read.err().unwrap();
+                assert_eq!(matches!(error, SecretReadError::Unavailable(_)), may_pass, "{error:?}");
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_never_answers_is_not_waited_for_for_ever() {
+        let never = tower::service_fn(|_: http::Request<Body>| {
+            std::future::pending::<Result<http::Response<Body>, Infallible>>()
+        });
+        let error = read(&Client::new(never, "default"), &name()).await.err().unwrap();
+        assert!(
+            matches!(&error, SecretReadError::Unavailable(cause) if cause.contains("30 s")),
+            "{error:?}"
+        );
+    }
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[rstest]
+    #[case(json!({ "metadata": {}, "data": { "token": ["hush"] } }).to_string())]
+    #[case(json!({ "metadata": {}, "data": { "token": "hush%" } }).to_string())]
+    #[case(json!({ "metadata": {}, "data": "hush" }).to_string())]
+    #[case("hush".to_owned())]
+    #[tokio::test]
+    async fn an_answer_that_can_t_be_decoded_is_shown_nowhere(#[case] answer: String) {
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::TRACE)
+            .with_writer(move || writer.clone())
+            .finish();
+        let guard = tracing::subscriber::set_default(subscriber);
+        let error = read(&answering(200, &answer), &name()).await.err().unwrap();
+        tracing::info!("the log is kept");
+        drop(guard);
+        let logged = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        assert!(
+            logged.contains("the log is kept") && !logged.contains("hush"),
+            "{logged}"
+        );
+        assert!(!format!("{error:?}").contains("hush"), "{error:?}");
+    }
+}

@@ -1,0 +1,279 @@
+//! Reading Secrets from a real API server, and hearing of their changes.
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Client;
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use portolan::api::SecretKeyRef;
+use portolan::catalog::RepositoryName;
+use portolan::informer::{self, ObjectName, cluster::Scope};
+use portolan::repository::origin::{Cluster, Origin};
+use portolan::repository::secrets::{Credentials, SecretError, SecretSettings, Wanted, credentials};
+use serde_json::{Value, json};
+
+use super::SOON;
+use crate::support::control_plane::{ControlPlane, control_plane};
+use crate::support::eventually::eventually;
+
+/// A namespace of a team, one of Kubeapps, and a client.
+struct Namespaces {
+    control_plane: &'static ControlPlane,
+    client: Client,
+    team: String,
+    kubeapps: String,
+}
+
+impl Namespaces {
+    async fn new() -> Self {
+        let control_plane = control_plane().await;
+        Self {
+            client: control_plane.client().await,
+            team: control_plane.namespace().await,
+            kubeapps: control_plane.namespace().await,
+            control_plane,
+        }
+    }
+
+    /// Makes a Secret, or changes it.
+    async fn write(&self, namespace: &str, name: &str, values: Value) {
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
+        let secret =
+            json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name }, "stringData": values });
+        let apply = PatchParams::apply("tests").force();
+        secrets.patch(name, &apply, &Patch::Apply(secret)).await.unwrap();
+    }
+
+    async fn delete(&self, namespace: &str, name: &str) {
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
+        secrets.delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    /// A client that may get Secrets in one namespace, and what it needs to know the cluster.
+    async fn client_for(&self, namespace: &str) -> Client {
+        let account = format!("--serviceaccount={}:reader", self.team);
+        let token = self.control_plane.token_for(&self.team, "reader").await;
+        let run = async |arguments: &[&str]| self.control_plane.kubectl(arguments).await;
+        let role = [
+            "create",
+            "role",
+            "reader",
+            "--verb=get",
+            "--resource=secrets",
+            "-n",
+            namespace,
+        ];
+        run(&role).await;
+        run(&[
+            "create",
+            "rolebinding",
+            "reader",
+            "--role=reader",
+            &account,
+            "-n",
+            namespace,
+        ])
+        .await;
+        let name = format!("origin-{}", self.team);
+        let arguments = ["--verb=get", "--resource=namespaces", "--resource-name=kube-system"];
+        run(&[&["create", "clusterrole", name.as_str()], &arguments[..]].concat()).await;
+        let role = format!("--clusterrole={name}");
+        run(&["create", "clusterrolebinding", &name, &role, &account]).await;
+        self.control_plane.client_with(&token).await
+    }
+
+    async fn read_with(
+        &self,
+        client: Client,
+        repository: &RepositoryName,
+        secret: &str,
+        key: &str,
+    ) -> Result<Credentials, SecretError> {
+        let origin = Origin::Cluster(Box::new(Cluster::new(client).await.unwrap()));
+        let header = SecretKeyRef {
+            name: secret.to_owned(),
+            key: key.to_owned(),
+        };
+        let wanted = Wanted {
+            header: Some(&header),
+            ca: None,
+        };
+        let settings = SecretSettings {
+            kubeapps_namespace: self.kubeapps.clone(),
+        };
+        credentials(&origin, repository, wanted, &settings).await
+    }
+
+    async fn read(&self, name: &str, secret: &str) -> Result<Credentials, SecretError> {
+        let repository = RepositoryName::new(&*self.team, name);
+        self.read_with(self.client.clone(), &repository, secret, "header").await
+    }
+}
+
+fn authorization(read: Result<Credentials, SecretError>) -> Result<String, &'static str> {
+    match read {
+        Ok(credentials) => Ok(credentials.authorization.unwrap().expose().to_owned()),
+        Err(error) => Err(error.reason()),
+    }
+}
+
+#[tokio::test]
+async fn the_own_secret_stands_above_kubeapps_copy() {
+    let namespaces = Namespaces::new().await;
+    let (team, kubeapps) = (&namespaces.team, &namespaces.kubeapps);
+    assert_eq!(
+        authorization(namespaces.read("charts", "auth").await),
+        Err("SecretNotFound")
+    );
+
+    let copy = format!("{team}-apprepo-charts");
+    namespaces
+        .write(kubeapps, &copy, json!({ "header": "of the copy" }))
+        .await;
+    assert_eq!(
+        authorization(namespaces.read("charts", "auth").await).unwrap(),
+        "of the copy"
+    );
+    assert_eq!(
+        authorization(namespaces.read("others", "auth").await),
+        Err("SecretNotFound")
+    );
+
+    namespaces.write(team, "auth", json!({ "another": "x" })).await;
+    assert_eq!(
+        authorization(namespaces.read("charts", "auth").await),
+        Err("SecretKeyNotFound")
+    );
+
+    namespaces
+        .write(team, "auth", json!({ "header": " of its own\n" }))
+        .await;
+    assert_eq!(
+        authorization(namespaces.read("charts", "auth").await).unwrap(),
+        "of its own"
+    );
+}
+
+#[tokio::test]
+async fn a_changed_secret_has_another_version_and_one_made_anew_too() {
+    let namespaces = Namespaces::new().await;
+    let version = async || namespaces.read("charts", "auth").await.unwrap().versions;
+    namespaces
+        .write(&namespaces.team, "auth", json!({ "header": "a" }))
+        .await;
+    let first = version().await;
+    assert!(first.starts_with(&format!("{}/auth@", namespaces.team)), "{first}");
+    assert_eq!(version().await, first);
+    namespaces
+        .write(&namespaces.team, "auth", json!({ "header": "b" }))
+        .await;
+    let second = version().await;
+    namespaces.delete(&namespaces.team, "auth").await;
+    namespaces
+        .write(&namespaces.team, "auth", json!({ "header": "b" }))
+        .await;
+    let third = version().await;
+    assert!(first != second && second != third && first != third);
+}
+
+#[tokio::test]
+async fn a_name_that_is_a_path_leads_to_no_other_namespace() {
+    let namespaces = Namespaces::new().await;
+    namespaces
+        .write(&namespaces.kubeapps, "hush", json!({ "header": "of another" }))
+        .await;
+    for name in [
+        format!("../../{}/secrets/hush", namespaces.kubeapps),
+        format!("..%2F..%2F{}%2Fsecrets%2Fhush", namespaces.kubeapps),
+        format!("x/../../../{}/secrets/hush", namespaces.kubeapps),
+        "hush?x=y".to_owned(),
+    ] {
+        assert_eq!(
+            authorization(namespaces.read("charts", &name).await),
+            Err("InvalidSecret"),
+            "{name}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_copy_whose_name_two_repositories_have_is_for_neither() {
+    let namespaces = Namespaces::new().await;
+    let copy = format!("{}-apprepo-b-apprepo-c", namespaces.team);
+    namespaces
+        .write(&namespaces.kubeapps, &copy, json!({ "header": "x" }))
+        .await;
+    assert_eq!(
+        authorization(namespaces.read("b-apprepo-c", "auth").await),
+        Err("SecretNotFound")
+    );
+    let other = RepositoryName::new(format!("{}-apprepo-b", namespaces.team), "c");
+    let read = namespaces
+        .read_with(namespaces.client.clone(), &other, "auth", "header")
+        .await;
+    assert_eq!(authorization(read), Err("SecretNotFound"));
+}
+
+#[tokio::test]
+async fn a_right_that_is_missing_is_named() {
+    let namespaces = Namespaces::new().await;
+    namespaces
+        .write(&namespaces.team, "auth", json!({ "header": "own" }))
+        .await;
+    let client = namespaces.client_for(&namespaces.team).await;
+    let read = async |namespace: &str, secret: &str| {
+        let repository = RepositoryName::new(namespace, "charts");
+        namespaces
+            .read_with(client.clone(), &repository, secret, "header")
+            .await
+    };
+    // The API server takes up new roles a moment after they are made.
+    eventually(SOON, "the right to read", async || read(&namespaces.team, "auth").await).await;
+    let absent = read(&namespaces.team, "other").await.unwrap_err();
+    assert_eq!(absent.reason(), "SecretNotFound");
+    assert!(
+        absent.to_string().contains("may not look for Kubeapps' copy"),
+        "{absent}"
+    );
+    let forbidden = read(&namespaces.kubeapps, "auth").await.unwrap_err();
+    assert_eq!(
+        (forbidden.reason(), forbidden.is_transient()),
+        ("SecretForbidden", false)
+    );
+    assert!(forbidden.to_string().contains("the verb get on secrets"), "{forbidden}");
+}
+
+#[tokio::test]
+async fn a_secret_that_is_made_changed_or_deleted_is_told_of_in_all_namespaces_that_count() {
+    let namespaces = Namespaces::new().await;
+    namespaces.write(&namespaces.team, "old", json!({ "a": "b" })).await;
+    let (team, kubeapps) = (namespaces.team.clone(), namespaces.kubeapps.clone());
+    let changes = informer::secrets::changes(&namespaces.client, &Scope::Namespace(team.clone()), &kubeapps);
+    let mut changes = changes.boxed();
+    let mut next_of = async |namespace: &str, name: &str| {
+        let wanted = ObjectName {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        let seen = async { while changes.next().await != Some(wanted.clone()) {} };
+        tokio::time::timeout(SOON, seen).await
+    };
+    // What is written before the first list is complete is part of it, so it is written until it is seen.
+    for (namespace, name) in [(&team, "first"), (&kubeapps, "copy")] {
+        let writing = async {
+            for value in 0.. {
+                namespaces
+                    .write(namespace, name, json!({ "a": value.to_string() }))
+                    .await;
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+        };
+        tokio::select! {
+            seen = next_of(namespace, name) => seen.unwrap(),
+            () = writing => unreachable!("it goes on for ever"),
+        }
+    }
+    namespaces.write(&team, "old", json!({ "a": "c" })).await;
+    next_of(&team, "old").await.unwrap();
+    namespaces.delete(&team, "old").await;
+    next_of(&team, "old").await.unwrap();
+}

@@ -1,0 +1,150 @@
+//! The rights that each setting of the chart gives: these and no more.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{KUBE_VERSION, chart, helm_prints};
+use crate::support::control_plane::control_plane;
+use crate::support::process::ScratchFolder;
+use crate::support::project;
+
+/// Name and namespace (none for the whole cluster) of what is bound to Portolan, with its rules as `resource: verbs`.
+async fn rights(settings: &[&str]) -> BTreeMap<String, Vec<String>> {
+    let arguments = ["template", "portolan", &chart(), KUBE_VERSION, "--namespace", "sea"];
+    let rendered = helm_prints(&[&arguments, settings].concat()).await;
+    let documents: Vec<Value> = serde_yaml::Deserializer::from_str(&rendered)
+        .map(|document| Value::deserialize(document).unwrap())
+        .collect();
+    let of_kind = |suffix: &str| {
+        let is_kind = move |document: &&Value| document["kind"].as_str().is_some_and(|kind| kind.ends_with(suffix));
+        documents.iter().filter(is_kind).collect::<Vec<_>>()
+    };
+    let mut rights = BTreeMap::new();
+    for binding in of_kind("RoleBinding") {
+        let (kind, name) = (&binding["roleRef"]["kind"], &binding["roleRef"]["name"]);
+        let namespace = &binding["metadata"]["namespace"];
+        assert_eq!(binding["subjects"][0]["name"], "portolan");
+        assert_eq!(binding["kind"], format!("{}Binding", kind.as_str().unwrap()));
+        let role = of_kind("Role").into_iter().find(|role| {
+            &role["kind"] == kind && &role["metadata"]["name"] == name && &role["metadata"]["namespace"] == namespace
+        });
+        let rules = role.expect("the role that is bound")["rules"].as_array().unwrap();
+        let scope = namespace.as_str().unwrap_or("everywhere");
+        let key = format!("{} in {scope}", name.as_str().unwrap());
+        rights.insert(key, rules.iter().map(rule).collect());
+    }
+    rights
+}
+
+fn rule(rule: &Value) -> String {
+    let words = |field: &str| {
+        let words = rule[field].as_array().into_iter().flatten();
+        words.map(|word| word.as_str().unwrap()).collect::<Vec<_>>().join(" ")
+    };
+    let names = match words("resourceNames") {
+        names if names.is_empty() => names,
+        names => format!(" {names}"),
+    };
+    format!("{}{names}: {}", words("resources"), words("verbs"))
+}
+
+const REPOSITORIES: [&str; 3] = [
+    "apprepositories: list watch patch",
+    "apprepositories/status: patch",
+    "events: create",
+];
+
+fn expected(roles: &[(&str, &[&str])]) -> BTreeMap<String, Vec<String>> {
+    let owned = |rules: &[&str]| rules.iter().map(|rule| (*rule).to_owned()).collect();
+    let origin = (
+        "sea:portolan:origin in everywhere".to_owned(),
+        owned(&["namespaces kube-system: get"]),
+    );
+    let roles = roles.iter().map(|(role, rules)| ((*role).to_owned(), owned(rules)));
+    roles.chain([origin]).collect()
+}
+
+/// What is done to repositories, and the Secrets that they name.
+fn with<'a>(secrets: &'a str) -> Vec<&'a str> {
+    REPOSITORIES.into_iter().chain([secrets]).collect()
+}
+
+#[tokio::test]
+async fn kubeapps_own_service_account_is_given_the_same_rights_by_what_the_docs_have_one_apply() {
+    let page = std::fs::read_to_string(project("docs/kubeapps.md")).unwrap();
+    let blocks = page
+        .split("```yaml\n")
+        .skip(1)
+        .filter_map(|rest| rest.split("```").next());
+    let manifest = blocks
+        .into_iter()
+        .find(|block| block.contains("kind: ClusterRole"))
+        .unwrap();
+    let documents: Vec<Value> = serde_yaml::Deserializer::from_str(manifest)
+        .map(|document| Value::deserialize(document).unwrap())
+        .collect();
+    let rules = documents[0]["rules"].as_array().unwrap().iter().map(rule);
+    let expected: Vec<&str> = with("secrets: get")
+        .into_iter()
+        .chain(["namespaces kube-system: get"])
+        .collect();
+    assert_eq!(rules.collect::<Vec<_>>(), expected);
+
+    let folder = ScratchFolder::new("docs");
+    let file = folder
+        .write("rights.yaml", manifest.replace("name: NAME", "name: controller"))
+        .display()
+        .to_string();
+    let apply = ["apply", "--dry-run=server", "--validate=strict", "-f", &file];
+    let accepted = control_plane().await.kubectl(&apply).await;
+    assert!(accepted.contains("clusterrolebinding"), "{accepted}");
+}
+
+#[tokio::test]
+async fn secrets_are_got_by_name_and_cron_jobs_are_only_listed() {
+    let by_default = expected(&[
+        ("sea:portolan in everywhere", &with("secrets: get")),
+        ("sea:portolan:kubeapps in sea", &["cronjobs: list"]),
+    ]);
+    assert_eq!(rights(&[]).await, by_default);
+}
+
+#[tokio::test]
+async fn the_right_to_secrets_can_be_kept_back() {
+    let none = expected(&[
+        ("sea:portolan in everywhere", &REPOSITORIES),
+        ("sea:portolan:kubeapps in sea", &["cronjobs: list"]),
+    ]);
+    assert_eq!(rights(&["--set=rbac.secrets=false"]).await, none);
+    assert_eq!(rights(&["--set=rbac.secrets=false,watchSecrets=true"]).await, none);
+}
+
+#[tokio::test]
+async fn watching_and_adopting_give_what_they_need_where_they_need_it() {
+    let settings = "--set=watchSecrets=true,adoptKubeapps=true,kubeappsNamespace=apps";
+    let more = expected(&[
+        ("sea:portolan in everywhere", &with("secrets: get list watch")),
+        ("sea:portolan:kubeapps in apps", &["cronjobs: list delete"]),
+    ]);
+    assert_eq!(rights(&[settings]).await, more);
+}
+
+#[tokio::test]
+async fn one_watched_namespace_is_all_that_is_looked_at_unless_kubeapps_is_elsewhere() {
+    let one = expected(&[
+        ("portolan in team", &with("secrets: get")),
+        ("sea:portolan:kubeapps in team", &["cronjobs: list"]),
+    ]);
+    assert_eq!(rights(&["--set=watchNamespace=team"]).await, one);
+    let two = expected(&[
+        ("portolan in team", &with("secrets: get list watch")),
+        (
+            "sea:portolan:kubeapps in apps",
+            &["cronjobs: list", "secrets: get list watch"],
+        ),
+    ]);
+    let settings = "--set=watchNamespace=team,kubeappsNamespace=apps,watchSecrets=true";
+    assert_eq!(rights(&[settings]).await, two);
+}
