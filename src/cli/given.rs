@@ -33,9 +33,9 @@ pub fn credentials(ca_file: Option<&Path>) -> Result<Credentials, Failure> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let unusable = |name: &str, error: CredentialsError| Failure::usage(format!("{name} can't be used: {error}"));
     let authorization = match (variable(DOCKER_CONFIG), variable(HEADER)) {
-        (Some(config), _) => Some(
-            credentials::from_docker_config(config.as_bytes()).map_err(|error| unusable(DOCKER_CONFIG, error))?,
-        ),
+        (Some(config), _) => {
+            Some(credentials::from_docker_config(config.as_bytes()).map_err(|error| unusable(DOCKER_CONFIG, error))?)
+        }
         (None, Some(header)) => {
             Some(credentials::from_header(header.as_bytes()).map_err(|error| unusable(HEADER, error))?)
         }
@@ -92,7 +92,9 @@ mod tests {
 
     #[test]
     fn a_filter_is_read_as_kubeapps_passes_it() {
-        let rule = filter(r#"{"jq":".name == $var0","variables":{"$var0":"loki"}}"#).unwrap().unwrap();
+        let rule = filter(r#"{"jq":".name == $var0","variables":{"$var0":"loki"}}"#)
+            .unwrap()
+            .unwrap();
         assert_eq!(rule.jq, ".name == $var0");
         assert_eq!(rule.variables["$var0"], "loki");
         for none in ["", " ", "null", "{}", r#"{"jq":"","variables":null}"#, r#"{"jq":null}"#] {

@@ -18,8 +18,8 @@ use super::{
 use crate::{
     catalog::{Catalog, Record, RepositoryName},
     repository::{
-        decide::{Decision, Mode, decide},
         access::Keys,
+        decide::{Decision, Mode, decide},
         declaration::{Declaration, Defaults, Kind, OneShot, Reach, Requests},
         execute::{Attempt, AttemptError, Execute, Finished, Verdict},
         files::{Importer, Turn, Worklist},
@@ -181,7 +181,14 @@ impl Sync {
             started: now,
         };
         let keys = Keys::Given(given::credentials(self.ca_file.as_deref())?);
-        let tools = fetching::tools(&self.fetch, &self.content, catalog.clone(), keys, FileAccess::Never, origin)?;
+        let tools = fetching::tools(
+            &self.fetch,
+            &self.content,
+            catalog.clone(),
+            keys,
+            FileAccess::Never,
+            origin,
+        )?;
         let metrics = Metrics::register(&mut Registry::default());
         let executor = InProcess::new(tools.clone(), metrics.clone());
         let finished = attempts(&executor, attempt).await.map_err(|error| failed(&error))?;
@@ -189,7 +196,12 @@ impl Sync {
             let importer = Importer::new(tools, self.content.settings(), metrics);
             let mut worklist = Worklist::default();
             let uid = &finished.record.uid;
-            while importer.turn(&declaration, uid, &mut worklist).await.map_err(|error| failed(&error))? == Turn::More {}
+            while importer
+                .turn(&declaration, uid, &mut worklist)
+                .await
+                .map_err(|error| failed(&error))?
+                == Turn::More
+            {}
         }
         match finished.verdict {
             Verdict::NotModified => output::print(&format!(
@@ -216,7 +228,11 @@ impl Sync {
     fn given(&self) -> Result<OneShot, Failure> {
         Ok(OneShot {
             url: self.url.clone(),
-            kind: if self.kind == Kind::Helm.as_str() { Kind::Helm } else { Kind::Oci },
+            kind: if self.kind == Kind::Helm.as_str() {
+                Kind::Helm
+            } else {
+                Kind::Oci
+            },
             oci_repositories: (self.oci_repositories.iter())
                 .flat_map(|names| names.0.iter().cloned())
                 .filter(|name| !name.is_empty())

@@ -110,7 +110,8 @@ fn spend(steps: u64) {
     }
     let looks = budget.steps / STEPS_BETWEEN_LOOKS;
     budget.steps -= steps;
-    if budget.steps / STEPS_BETWEEN_LOOKS != looks && budget.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+    if budget.steps / STEPS_BETWEEN_LOOKS != looks && budget.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    {
         give_up(Exhausted::Time);
     }
     BUDGET.set(Some(budget));

@@ -162,6 +162,8 @@ impl Filter {
 
 impl std::fmt::Debug for Filter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Filter").field("limits", &self.limits).finish_non_exhaustive()
+        f.debug_struct("Filter")
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
     }
 }

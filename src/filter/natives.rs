@@ -53,7 +53,9 @@ fn ours() -> [Fun<Guarded>; 46] {
     [
         native!("type", |input| Ok(Value::text(input.kind()))),
         native!("length", length),
-        native!("utf8bytelength", |input| on_text(input, |text| Value::count(text.len()))),
+        native!("utf8bytelength", |input| on_text(input, |text| Value::count(
+            text.len()
+        ))),
         native!("keys", keys),
         native!("has", has, 1),
         native!("contains", |input, part| contains(&input, part).map(Value::Bool), 1),
@@ -67,12 +69,32 @@ fn ours() -> [Fun<Guarded>; 46] {
         }),
         native!("fromjson", from_json),
         native!("tonumber", to_number),
-        native!("ascii_downcase", |input| on_text(input, |text| Value::text(&text.to_ascii_lowercase()))),
-        native!("ascii_upcase", |input| on_text(input, |text| Value::text(&text.to_ascii_uppercase()))),
-        native!("startswith", |input, start| both_texts(input, start, |text, start| text.starts_with(start)), 1),
-        native!("endswith", |input, end| both_texts(input, end, |text, end| text.ends_with(end)), 1),
-        native!("ltrimstr", |input, start| Ok(trimmed(input, start, |text, start| text.strip_prefix(start))), 1),
-        native!("rtrimstr", |input, end| Ok(trimmed(input, end, |text, end| text.strip_suffix(end))), 1),
+        native!("ascii_downcase", |input| on_text(input, |text| Value::text(
+            &text.to_ascii_lowercase()
+        ))),
+        native!("ascii_upcase", |input| on_text(input, |text| Value::text(
+            &text.to_ascii_uppercase()
+        ))),
+        native!(
+            "startswith",
+            |input, start| both_texts(input, start, |text, start| text.starts_with(start)),
+            1
+        ),
+        native!(
+            "endswith",
+            |input, end| both_texts(input, end, |text, end| text.ends_with(end)),
+            1
+        ),
+        native!(
+            "ltrimstr",
+            |input, start| Ok(trimmed(input, start, |text, start| text.strip_prefix(start))),
+            1
+        ),
+        native!(
+            "rtrimstr",
+            |input, end| Ok(trimmed(input, end, |text, end| text.strip_suffix(end))),
+            1
+        ),
         native!("trim", |input| on_text(input, |text| Value::text(text.trim()))),
         native!("ltrim", |input| on_text(input, |text| Value::text(text.trim_start()))),
         native!("rtrim", |input| on_text(input, |text| Value::text(text.trim_end()))),
@@ -86,8 +108,12 @@ fn ours() -> [Fun<Guarded>; 46] {
         run(("nan", v(0), |_| bome(Ok(Value::Number(f64::NAN))))),
         run(("infinite", v(0), |_| bome(Ok(Value::Number(f64::INFINITY))))),
         native!("isnan", |input| on_number(input, |number| Value::Bool(number.is_nan()))),
-        native!("isinfinite", |input| on_number(input, |number| Value::Bool(number.is_infinite()))),
-        native!("isnormal", |input| on_number(input, |number| Value::Bool(number.is_normal()))),
+        native!("isinfinite", |input| on_number(input, |number| Value::Bool(
+            number.is_infinite()
+        ))),
+        native!("isnormal", |input| on_number(input, |number| Value::Bool(
+            number.is_normal()
+        ))),
         native!("floor", |input| rounded(input, f64::floor)),
         native!("ceil", |input| rounded(input, f64::ceil)),
         native!("round", |input| rounded(input, f64::round)),
@@ -139,10 +165,7 @@ fn trimmed(input: Value, part: &Value, f: for<'a> fn(&'a str, &str) -> Option<&'
     }
 }
 
-fn by_regex(
-    mut cv: Cv<'_, Guarded>,
-    f: fn(&Value, &Value, &Value) -> ValR<Value>,
-) -> ValR<Value> {
+fn by_regex(mut cv: Cv<'_, Guarded>, f: fn(&Value, &Value, &Value) -> ValR<Value>) -> ValR<Value> {
     let flags = cv.0.pop_var();
     let pattern = cv.0.pop_var();
     f(&cv.1, &pattern, &flags)
@@ -310,7 +333,9 @@ fn to_number(input: Value) -> ValR<Value> {
             // As JSON writes numbers; Rust would also take "inf" and "nan".
             let digits = |c: char| c.is_ascii_digit() || matches!(c, '.' | '-' | '+' | 'e' | 'E');
             let number = text.chars().all(digits).then(|| text.parse().ok()).flatten();
-            number.map(Value::Number).ok_or_else(|| Error::typ(input.clone(), "number"))
+            number
+                .map(Value::Number)
+                .ok_or_else(|| Error::typ(input.clone(), "number"))
         }
         _ => Err(Error::typ(input, "number")),
     }
@@ -322,7 +347,11 @@ fn implode(input: Value) -> ValR<Value> {
         return Err(fail(&input));
     };
     let character = |item: &Value| match item {
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturating, then checked")]
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "saturating, then checked"
+        )]
         Value::Number(number) => char::from_u32(*number as u32),
         _ => None,
     };

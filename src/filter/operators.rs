@@ -79,7 +79,11 @@ fn repeated(text: &str, times: f64) -> Value {
     if !(times > 0.0) {
         return Value::Null;
     }
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and saturating")]
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "positive, and saturating"
+    )]
     let times = (times as u64).max(1);
     let bytes = times.saturating_mul(text.len() as u64);
     budget::admit(bytes, 1);

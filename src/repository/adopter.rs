@@ -39,7 +39,9 @@ impl Adopter {
         let repository = RepositoryName::from(name);
         match adopt::remove_cron_jobs(&self.client, &self.kubeapps_namespace, &repository).await {
             Ok(0) => {}
-            Ok(removed) => tracing::info!(repository = %name, removed, "removed Kubeapps' CronJob, since the repository is synced from here"),
+            Ok(removed) => {
+                tracing::info!(repository = %name, removed, "removed Kubeapps' CronJob, since the repository is synced from here")
+            }
             // Nothing that a repository could change: said once, and not tried again for each.
             Err(error @ AdoptError::Forbidden { .. }) => {
                 if !std::mem::replace(&mut *lock(&self.has_complained), true) {

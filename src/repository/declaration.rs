@@ -236,10 +236,7 @@ impl Declaration {
             uid: String::new(),
             generation: None,
             spec_hash: short_digest(&(&url, kind.as_str(), &oci_repositories, filter.as_ref().map(parts))),
-            change_key: ChangeKey::new(
-                &(&url, kind.as_str(), &oci_repositories),
-                &filter.as_ref().map(parts),
-            ),
+            change_key: ChangeKey::new(&(&url, kind.as_str(), &oci_repositories), &filter.as_ref().map(parts)),
             requests: Requests::default(),
             suspended: false,
             filter,
@@ -308,7 +305,8 @@ fn proxies(template: &serde_json::Value) -> Option<Proxies> {
     let environment = template.pointer("/spec/containers/0/env")?.as_array()?;
     let value = |name: &str| {
         let is_named = |variable: &&serde_json::Value| {
-            (variable.get("name").and_then(serde_json::Value::as_str)).is_some_and(|other| other.eq_ignore_ascii_case(name))
+            (variable.get("name").and_then(serde_json::Value::as_str))
+                .is_some_and(|other| other.eq_ignore_ascii_case(name))
         };
         let variable = environment.iter().rfind(is_named)?;
         let value = variable.get("value")?.as_str()?.trim();

@@ -20,9 +20,9 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::activity::Activity;
+use super::adopter::Adopter;
 use super::decide::{Decision, Identity, Mode, decide, identity};
 use super::declaration::{Declaration, Defaults};
-use super::adopter::Adopter;
 use super::execute::{Attempt, AttemptError, Execute, Failed, Finished, Verdict};
 use super::files::Follower;
 use super::metrics::Metrics;
@@ -352,7 +352,10 @@ impl Reconciler {
             record,
             unrecorded,
             phase,
-            files: self.files.as_ref().map_or(Imported::None, |files| files.imported(&name)),
+            files: self
+                .files
+                .as_ref()
+                .map_or(Imported::None, |files| files.imported(&name)),
             now: Timestamp::now(),
         };
         let before = object.status.as_ref();

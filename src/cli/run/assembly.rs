@@ -39,11 +39,11 @@ use crate::{
     },
     queue::{self, Priority, Queue},
     repository::{
+        access::Keys,
         activity::Activity,
+        adopter::{self, Adopter},
         collect::Collector,
         declaration::Defaults,
-        access::Keys,
-        adopter::{self, Adopter},
         files::{FilesReconciler, Follower, Importer, Progresses, Worklists},
         in_process::InProcess,
         locate::FileAccess,
@@ -201,7 +201,8 @@ impl Assembly {
             removals,
             listed: Arc::clone(&listed),
             metrics: metrics.repository,
-            files: (run.content.imports() && patience == Patience::Wait).then(|| Follower::new(queue.clone(), progresses)),
+            files: (run.content.imports() && patience == Patience::Wait)
+                .then(|| Follower::new(queue.clone(), progresses)),
             adopter: adopter(run, &source),
             nudged,
             written: Written::default(),

@@ -88,7 +88,9 @@ async fn sync_all(mut assembly: Assembly) -> Result<(), Failure> {
             }
         }
     };
-    stream::iter(names).for_each_concurrent(assembly.files_at_once(), import).await;
+    stream::iter(names)
+        .for_each_concurrent(assembly.files_at_once(), import)
+        .await;
     assembly.catalog.close().await;
 
     summary(&assembly.store.names(), &once.results(), problems.len())

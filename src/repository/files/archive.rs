@@ -58,9 +58,9 @@ impl Archives<'_> {
         check(&wanted.digest, &body.sha256, manifest.as_deref())?;
         let limits = self.limits;
         let reading = tokio::task::spawn_blocking(move || archive::read(body.into_reader(), &limits));
-        let files = reading
-            .await
-            .map_err(|_| Miss::Failed("reading the archive has failed because of a defect in Portolan; please report it".to_owned()))??;
+        let files = reading.await.map_err(|_| {
+            Miss::Failed("reading the archive has failed because of a defect in Portolan; please report it".to_owned())
+        })??;
         Ok(ChartFiles {
             readme: files.readme,
             values: files.values,
@@ -91,7 +91,11 @@ impl Archives<'_> {
             // The digest is over the bytes as they lie on the server.
             verbatim: true,
         };
-        let Answer { body, .. } = self.session.send(&request, &self.bounds()).await.map_err(Failed::from)?;
+        let Answer { body, .. } = self
+            .session
+            .send(&request, &self.bounds())
+            .await
+            .map_err(Failed::from)?;
         Ok(body)
     }
 
@@ -128,7 +132,9 @@ impl Archives<'_> {
 fn registry_url(named: &Url, repository: &str) -> Url {
     match Url::parse(repository) {
         Ok(declared)
-            if declared.scheme() == "http" && declared.host_str() == named.host_str() && declared.port() == named.port() =>
+            if declared.scheme() == "http"
+                && declared.host_str() == named.host_str()
+                && declared.port() == named.port() =>
         {
             declared.join("/").unwrap_or_else(|_| named.clone())
         }

@@ -15,7 +15,7 @@ use crate::repository::execute::Failed;
 use crate::repository::in_process::Tools;
 use crate::repository::metrics::Metrics;
 use crate::source::fetch::{self, Authorization, Fetcher, Request};
-use crate::source::{icon, fetch::Answer};
+use crate::source::{fetch::Answer, icon};
 use crate::text::{printable, truncate};
 
 /// Archives that one turn fetches at most.
@@ -82,7 +82,9 @@ impl Importer {
         let catalog = &self.tools.catalog;
         // Without any files nobody reads the table, so nothing has to stand in for them.
         if self.settings.mode != FilesMode::None && !std::mem::replace(&mut worklist.is_prepared, true) {
-            catalog.leave_out_files(&declaration.name, uid, self.settings.mode).await?;
+            catalog
+                .leave_out_files(&declaration.name, uid, self.settings.mode)
+                .await?;
         }
         let next_try = self.look_up(declaration, worklist).await?;
         if worklist.files.is_empty() && worklist.icons.is_empty() {
@@ -261,7 +263,8 @@ impl Importer {
         let (content_type, bytes) = if wanted.url.starts_with("data:") {
             icon::data_url(&wanted.url, limits.bytes).map_err(failed)?
         } else {
-            let url = url::Url::parse(&wanted.url).map_err(|_| Miss::Failed("the icon's URL can't be read".to_owned()))?;
+            let url =
+                url::Url::parse(&wanted.url).map_err(|_| Miss::Failed("the icon's URL can't be read".to_owned()))?;
             let request = Request {
                 url,
                 head: false,
@@ -271,11 +274,14 @@ impl Importer {
                 verbatim: false,
             };
             let bounds = fetch::Limits {
-                max_bytes: limits.bytes,
+                max_bytes: limits.bytes as u64,
                 ..self.tools.fetch_limits
             };
             let Answer { headers, body, .. } = session.send(&request, &bounds).await.map_err(Failed::from)?;
-            let content_type = headers.get("content-type").and_then(|value| value.to_str().ok()).map(str::to_owned);
+            let content_type = headers
+                .get("content-type")
+                .and_then(|value| value.to_str().ok())
+                .map(str::to_owned);
             let mut bytes = Vec::new();
             std::io::Read::read_to_end(&mut body.into_reader(), &mut bytes)
                 .map_err(|error| Miss::Failed(format!("the icon could not be kept in a temporary file ({error})")))?;
@@ -283,7 +289,9 @@ impl Importer {
         };
         crate::filter::on_large_stack(move || icon::png(&bytes, content_type.as_deref(), &limits))
             .await
-            .map_err(|_| Miss::Failed("the icon can't be read because of a defect in Portolan; please report it".to_owned()))?
+            .map_err(|_| {
+                Miss::Failed("the icon can't be read because of a defect in Portolan; please report it".to_owned())
+            })?
             .map_err(failed)
     }
 }
@@ -291,7 +299,9 @@ impl Importer {
 /// How long to wait after a try that has failed, `before` having failed already.
 fn pause(before: u32) -> SignedDuration {
     let (first, longest) = TRIED_AGAIN;
-    first.checked_mul(1 << before.min(16)).map_or(longest, |pause| pause.min(longest))
+    first
+        .checked_mul(1 << before.min(16))
+        .map_or(longest, |pause| pause.min(longest))
 }
 
 #[cfg(test)]
@@ -300,7 +310,10 @@ mod tests {
 
     #[test]
     fn an_archive_that_fails_again_and_again_is_tried_less_and_less_often() {
-        let pauses: Vec<i64> = [0, 1, 2, 10, u32::MAX].into_iter().map(|tries| pause(tries).as_mins()).collect();
+        let pauses: Vec<i64> = [0, 1, 2, 10, u32::MAX]
+            .into_iter()
+            .map(|tries| pause(tries).as_mins())
+            .collect();
         assert_eq!(pauses, [1, 2, 4, 1024, 24 * 60]);
     }
 }

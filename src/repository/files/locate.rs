@@ -28,14 +28,21 @@ pub fn place(text: &str, repository: &str) -> Result<Place, FetchError> {
     if text.is_empty() {
         return Err(invalid("is empty"));
     }
-    if text.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case("oci://")) {
+    if text
+        .get(..6)
+        .is_some_and(|scheme| scheme.eq_ignore_ascii_case("oci://"))
+    {
         return Ok(Place::Registry(text.to_owned()));
     }
     match Url::parse(text) {
         Ok(url) if matches!(url.scheme(), "http" | "https") => Ok(Place::Web(url)),
         Ok(_) => Err(invalid("is of a scheme that can't be fetched; http, https and oci can")),
-        Err(url::ParseError::RelativeUrlWithoutBase) if repository.starts_with("file:") => Ok(Place::Beside(text.to_owned())),
-        Err(url::ParseError::RelativeUrlWithoutBase) => beside(text, repository).ok_or_else(|| invalid("can't be resolved")).map(Place::Web),
+        Err(url::ParseError::RelativeUrlWithoutBase) if repository.starts_with("file:") => {
+            Ok(Place::Beside(text.to_owned()))
+        }
+        Err(url::ParseError::RelativeUrlWithoutBase) => beside(text, repository)
+            .ok_or_else(|| invalid("can't be resolved"))
+            .map(Place::Web),
         Err(_) => Err(invalid("can't be read")),
     }
 }
@@ -65,7 +72,10 @@ mod tests {
     #[case::in_a_folder("charts/a-1.tgz", "https://charts.example/stable/charts/a-1.tgz")]
     #[case::from_the_root("/archives/a-1.tgz", "https://charts.example/archives/a-1.tgz")]
     #[case::another_host("//elsewhere.example/a-1.tgz", "https://elsewhere.example/a-1.tgz")]
-    #[case::escaped("charts/my%20chart-1.0.0+build.tgz", "https://charts.example/stable/charts/my%20chart-1.0.0+build.tgz")]
+    #[case::escaped(
+        "charts/my%20chart-1.0.0+build.tgz",
+        "https://charts.example/stable/charts/my%20chart-1.0.0+build.tgz"
+    )]
     #[case::a_blank("my chart-1.tgz", "https://charts.example/stable/my%20chart-1.tgz")]
     #[case::with_a_query("a-1.tgz?x=y", "https://charts.example/stable/a-1.tgz?x=y")]
     fn an_archive_counts_from_its_repository(#[case] text: &str, #[case] url: &str) {
@@ -77,18 +87,38 @@ mod tests {
     #[test]
     fn a_relative_archive_keeps_the_query_of_its_repository() {
         let url = Url::parse("https://charts.example/stable/a-1.tgz?token=x").unwrap();
-        assert_eq!(place("a-1.tgz", "https://charts.example/stable?token=x").unwrap(), Place::Web(url));
+        assert_eq!(
+            place("a-1.tgz", "https://charts.example/stable?token=x").unwrap(),
+            Place::Web(url)
+        );
     }
 
     #[test]
     fn an_archive_may_be_in_a_registry_or_beside_a_file() {
         let reference = "oci://registry.example/charts/a:1";
-        assert_eq!(place(reference, "https://charts.example").unwrap(), Place::Registry(reference.to_owned()));
-        assert_eq!(place("charts/a-1.tgz", "file:./repo").unwrap(), Place::Beside("charts/a-1.tgz".to_owned()));
+        assert_eq!(
+            place(reference, "https://charts.example").unwrap(),
+            Place::Registry(reference.to_owned())
+        );
+        assert_eq!(
+            place("charts/a-1.tgz", "file:./repo").unwrap(),
+            Place::Beside("charts/a-1.tgz".to_owned())
+        );
     }
 
     #[rstest]
-    fn what_can_not_be_fetched_is_refused(#[values("", " ", "file:///etc/passwd", "ftp://a/b", "javascript:alert(1)", "https://[", "data:,x")] text: &str) {
+    fn what_can_not_be_fetched_is_refused(
+        #[values(
+            "",
+            " ",
+            "file:///etc/passwd",
+            "ftp://a/b",
+            "javascript:alert(1)",
+            "https://[",
+            "data:,x"
+        )]
+        text: &str,
+    ) {
         for repository in ["https://charts.example", "file:./repo"] {
             let error = place(text, repository).unwrap_err();
             assert!(!error.is_transient(), "{error}");

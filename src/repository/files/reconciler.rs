@@ -9,8 +9,8 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
-use super::import::{Importer, Turn, Worklist};
 use super::Progresses;
+use super::import::{Importer, Turn, Worklist};
 use crate::api::AppRepository;
 use crate::catalog::{self, Catalog};
 use crate::controller::{Failure, Key, Outcome, Reconcile};
@@ -126,7 +126,9 @@ impl FilesReconciler {
     /// # Errors
     /// The database fails.
     pub async fn import_all(&self, name: &ObjectName) -> Result<(), catalog::Error> {
-        let Some(object) = self.declared(name) else { return Ok(()) };
+        let Some(object) = self.declared(name) else {
+            return Ok(());
+        };
         let mut worklist = Worklist::default();
         while let Some(Turn::More) = self.turn(&object, &mut worklist).await? {}
         Ok(())
@@ -156,7 +158,10 @@ impl FilesReconciler {
         if !is_synced {
             return Ok(None);
         }
-        self.importer.turn(&declaration, &declaration.uid, worklist).await.map(Some)
+        self.importer
+            .turn(&declaration, &declaration.uid, worklist)
+            .await
+            .map(Some)
     }
 
     /// Has the status show how far the import is. Where that can't be found out it shows what it did.

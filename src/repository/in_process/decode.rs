@@ -21,9 +21,18 @@ impl Run<'_> {
             (result, selection.finish())
         });
         // The same bytes would do it again, so this is as good as a refusal by the rules.
-        let Ok((result, Selected { spool, filtered_out, twins })) = task.await else {
+        let Ok((
+            result,
+            Selected {
+                spool,
+                filtered_out,
+                twins,
+            },
+        )) = task.await
+        else {
             tracing::error!(repository = %self.attempt.declaration.name, sha256, "the decoder has panicked over an index");
-            let message = "the index can't be decoded because of a defect in Portolan; please report it, with the index";
+            let message =
+                "the index can't be decoded because of a defect in Portolan; please report it, with the index";
             return Ok(Found::Refused(self.refuse(
                 validators,
                 sha256,
@@ -74,9 +83,12 @@ impl Run<'_> {
             SelectionError::Cancelled => Err(AttemptError::Cancelled),
             SelectionError::Spool(error) => Ok(Found::Failed(spool_failed(&error))),
             // The same filter over the same charts fails again.
-            SelectionError::Filter(error) => {
-                Ok(Found::Refused(self.refuse(validators, sha256, error.reason(), error.to_string())))
-            }
+            SelectionError::Filter(error) => Ok(Found::Refused(self.refuse(
+                validators,
+                sha256,
+                error.reason(),
+                error.to_string(),
+            ))),
         }
     }
 
@@ -101,7 +113,8 @@ impl Run<'_> {
             Ok(Err(error)) => Err(failed(error.reason(), error.to_string())),
             Err(_) => Err(failed(
                 "InvalidFilter",
-                "the filter can't be compiled because of a defect in Portolan; please report it, with the filter".to_owned(),
+                "the filter can't be compiled because of a defect in Portolan; please report it, with the filter"
+                    .to_owned(),
             )),
         }
     }

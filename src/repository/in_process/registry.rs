@@ -109,12 +109,20 @@ impl Run<'_> {
         let names: BTreeSet<String> = if declaration.oci_repositories.is_empty() {
             registry.list().await?.into_iter().collect()
         } else {
-            declaration.oci_repositories.iter().map(|name| name.trim_matches('/').to_owned()).collect()
+            declaration
+                .oci_repositories
+                .iter()
+                .map(|name| name.trim_matches('/').to_owned())
+                .collect()
         };
         let catalog = &self.tools.catalog;
-        let remembered = catalog.oci_repositories(&declaration.name, declaration.change_key.source()).await?;
-        let mut remembered: HashMap<String, OciRepository> =
-            remembered.into_iter().map(|memory| (memory.repository.clone(), memory)).collect();
+        let remembered = catalog
+            .oci_repositories(&declaration.name, declaration.change_key.source())
+            .await?;
+        let mut remembered: HashMap<String, OciRepository> = remembered
+            .into_iter()
+            .map(|memory| (memory.repository.clone(), memory))
+            .collect();
         let looked_at: Vec<OciRepository> = (names.into_iter())
             .map(|name| {
                 remembered.remove(&name).unwrap_or_else(|| OciRepository {
@@ -135,7 +143,10 @@ impl Run<'_> {
             return Err(error.into());
         }
         if !remembered.is_empty() {
-            let kept: Vec<String> = repositories.iter().map(|repository| repository.memory.repository.clone()).collect();
+            let kept: Vec<String> = repositories
+                .iter()
+                .map(|repository| repository.memory.repository.clone())
+                .collect();
             catalog.retain_oci(&declaration.name, &kept).await?;
         }
         let mut listing = Listing {
@@ -180,9 +191,8 @@ impl Run<'_> {
         let listed: BTreeSet<&str> = versions.iter().map(String::as_str).collect();
         let before = memory.tags.len();
         memory.tags.retain(|tag| listed.contains(tag.tag.as_str()));
-        let is_changed = known.etag != memory.etag
-            || known.last_modified != memory.last_modified
-            || memory.tags.len() != before;
+        let is_changed =
+            known.etag != memory.etag || known.last_modified != memory.last_modified || memory.tags.len() != before;
         Ok(Repository {
             url,
             memory,
@@ -209,7 +219,9 @@ impl Run<'_> {
                 repository.memory.digests_checked = Some(now);
                 repository.is_changed = true;
                 let path = registry.repository(&repository.memory.repository);
-                looks.extend((repository.memory.tags.iter()).map(|tag| (at, path.clone(), tag.tag.clone(), tag.digest.clone())));
+                looks.extend(
+                    (repository.memory.tags.iter()).map(|tag| (at, path.clone(), tag.tag.clone(), tag.digest.clone())),
+                );
             }
         }
         let looks = stream::iter(looks).map(|(at, path, tag, digest)| async move {
@@ -233,7 +245,9 @@ impl Run<'_> {
     ) -> Result<(), Broken> {
         let mut wanted = Vec::new();
         for (at, repository) in listing.repositories.iter().enumerate() {
-            let known: HashMap<&str, &OciTag> = (repository.memory.tags.iter()).map(|tag| (tag.tag.as_str(), tag)).collect();
+            let known: HashMap<&str, &OciTag> = (repository.memory.tags.iter())
+                .map(|tag| (tag.tag.as_str(), tag))
+                .collect();
             for (rank, tag) in repository.versions.iter().enumerate() {
                 let before = known.get(tag.as_str()).copied();
                 if self.is_wanted(before) || changed.contains(&(at, tag.clone())) {
@@ -275,7 +289,10 @@ impl Run<'_> {
     }
 
     fn is_wanted(&self, before: Option<&OciTag>) -> bool {
-        before.is_none_or(|tag| tag.next_try.is_some_and(|time| time <= self.attempt.started || self.attempt.mode == Mode::Complete))
+        before.is_none_or(|tag| {
+            tag.next_try
+                .is_some_and(|time| time <= self.attempt.started || self.attempt.mode == Mode::Complete)
+        })
     }
 
     async fn remember(&self, listing: &mut Listing) -> Result<(), catalog::Error> {
@@ -283,7 +300,10 @@ impl Run<'_> {
         for repository in &mut listing.repositories {
             if std::mem::take(&mut repository.is_changed) {
                 let source = declaration.change_key.source();
-                self.tools.catalog.save_oci(&declaration.name, source, &repository.memory).await?;
+                self.tools
+                    .catalog
+                    .save_oci(&declaration.name, source, &repository.memory)
+                    .await?;
             }
         }
         Ok(())
@@ -382,8 +402,9 @@ impl Listing {
     fn digest(&self) -> String {
         let mut hash = Sha256::new();
         for repository in &self.repositories {
-            let tags: BTreeMap<&str, &OciTag> =
-                (repository.memory.tags.iter()).map(|tag| (tag.tag.as_str(), tag)).collect();
+            let tags: BTreeMap<&str, &OciTag> = (repository.memory.tags.iter())
+                .map(|tag| (tag.tag.as_str(), tag))
+                .collect();
             for (name, tag) in tags {
                 let is_chart = if tag.metadata.is_some() { "chart" } else { "none" };
                 for part in [&repository.memory.repository, name, &tag.digest, is_chart] {
@@ -463,7 +484,9 @@ fn newest_first(tags: impl Iterator<Item = String>) -> Vec<String> {
 
 fn pause(tries: u32) -> SignedDuration {
     let (first, longest) = TRIED_AGAIN;
-    first.checked_mul(1 << tries.saturating_sub(1).min(16)).map_or(longest, |pause| pause.min(longest))
+    first
+        .checked_mul(1 << tries.saturating_sub(1).min(16))
+        .map_or(longest, |pause| pause.min(longest))
 }
 
 fn signed(duration: std::time::Duration) -> SignedDuration {

@@ -25,7 +25,9 @@ impl Run<'_> {
         record.last_success = Some(Timestamp::now());
         if account(&record).is_some_and(|account| account.kept > 0) {
             let (catalog, uid) = (&self.tools.catalog, self.attempt.expected_uid.as_deref());
-            catalog.drop_expired(&record.name, uid.unwrap_or_default(), Timestamp::now()).await?;
+            catalog
+                .drop_expired(&record.name, uid.unwrap_or_default(), Timestamp::now())
+                .await?;
         }
         record.state = ready(account(&record).as_ref().map_or_else(String::new, ready_message));
         let history = recovered.then(|| self.history(&record, "Succeeded", &record.index_digest));
@@ -133,7 +135,8 @@ impl Run<'_> {
                 })
             }
         };
-        let mut commit = Commit::new(record.clone(), self.attempt.expected_uid.clone(), sha256).conclude_with(concluded);
+        let mut commit =
+            Commit::new(record.clone(), self.attempt.expected_uid.clone(), sha256).conclude_with(concluded);
         commit.keep = self.tools.keep_removed.map(|duration| Keep {
             now: Timestamp::now(),
             duration,

@@ -9,7 +9,6 @@ mod files;
 mod proxies;
 pub(in crate::source) mod server;
 mod tls;
-pub(in crate::source) mod server;
 
 use std::io::Read as _;
 
