@@ -245,7 +245,8 @@ async fn a_deletion_cancels_a_sync_that_is_stalled_in_its_download(#[case] synce
 #[rstest]
 #[case::suspended(json!({ "suspend": true }), "Suspended")]
 #[case::of_a_url_that_is_none(json!({ "url": "no url" }), "InvalidURL")]
-#[case::of_a_type_that_is_not_supported(json!({ "type": "oci" }), "NotSupportedYet")]
+#[case::with_a_filter_that_is_none(json!({ "filterRule": { "jq": "(" } }), "InvalidFilter")]
+#[case::with_a_secret_that_is_not_there(json!({ "auth": { "header": { "secretKeyRef": { "name": "gone", "key": "a" } } } }), "SecretNotFound")]
 #[case::with_an_interval_that_is_none(json!({ "interval": "now and then" }), "Synced")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_repository_is_deleted_whatever_its_spec_says(#[case] spec: Value, #[case] shown: &str) {

@@ -129,7 +129,7 @@ async fn charts(world: &World) -> u64 {
 }
 
 #[tokio::test]
-async fn what_is_not_supported_yet_is_refused_and_no_chart_touched() {
+async fn what_can_not_be_honoured_is_refused_before_anything_is_fetched() {
     let world = World::new().await;
     let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
     let sync = ["sync", "stable", url.as_str(), "helm"];
@@ -137,20 +137,22 @@ async fn what_is_not_supported_yet_is_refused_and_no_chart_touched() {
     let before = world.ran(&["show", "stable/web", "-o", "json"]).await.ok();
     world.serve("stable", index(&[("web", &["2.0.0"])]));
 
-    let filter = r#"--filter-rules={"jq":".name == $var0","variables":{"$var0":"x"}}"#;
     let mut refused = vec![
-        (world.command(&["sync", "stable", &url, "oci"]), "type oci"),
-        (world.command(&["sync", "stable", &url, "git"]), "type git"),
-        (world.command(&[&sync[..], &[filter]].concat()), "--filter-rules"),
+        (world.command(&[&sync[..], &["--filter-rules=.name"]].concat()), 2, "--filter-rules"),
+        (world.command(&[&sync[..], &[r#"--filter-rules={"jq":".name =="}"#]].concat()), 1, "InvalidFilter"),
+        (world.command(&[&sync[..], &["--ca-file=no-such-file"]].concat()), 2, "--ca-file"),
     ];
-    for secret in ["AUTHORIZATION_HEADER", "DOCKER_CONFIG_JSON"] {
+    for (secret, value) in [
+        ("AUTHORIZATION_HEADER", "Bearer hush\nX-Evil: 1"),
+        ("DOCKER_CONFIG_JSON", r#"{"auths":{"a":{"auth":"hush"},"b":{"auth":"hush"}}}"#),
+    ] {
         let mut command = world.command(&sync);
-        command.env(secret, "Bearer hush");
-        refused.push((command, secret));
+        command.env(secret, value);
+        refused.push((command, 2, secret));
     }
-    for (command, named) in refused {
-        let said = ran(command).await.failed(1);
-        assert!(said.contains(named) && said.contains("not supported yet"), "{said}");
+    for (command, code, named) in refused {
+        let said = ran(command).await.failed(code);
+        assert!(said.contains(named), "{said}");
         assert!(!said.contains("hush"), "{said}");
     }
     assert_eq!(world.ran(&["show", "stable/web", "-o", "json"]).await.ok(), before);

@@ -85,7 +85,7 @@ async fn a_second_cause_gets_an_event_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_not_supported_yet_is_told_and_synced_at_once_when_it_is_taken_out() {
+async fn a_declaration_that_can_not_be_honoured_is_told_and_synced_at_once_when_it_is_taken_back() {
     let harbour = Harbour::new(&[]).await;
     let world = &harbour.world;
     let cases = [
@@ -93,16 +93,22 @@ async fn what_is_not_supported_yet_is_told_and_synced_at_once_when_it_is_taken_o
             "registry",
             json!({ "type": "oci", "ociRepositories": ["web"] }),
             json!({ "type": "helm", "ociRepositories": null }),
+            "NotFound",
+            "web",
         ),
         (
             "filtered",
-            json!({ "filterRule": { "jq": ".name == \"web\"" } }),
+            json!({ "filterRule": { "jq": ".name ==" } }),
             json!({ "filterRule": null }),
+            "InvalidFilter",
+            "spec.filterRule",
         ),
         (
             "locked",
             json!({ "auth": { "header": { "secretKeyRef": { "name": "secret", "key": "header" } } } }),
             json!({ "auth": null }),
+            "SecretNotFound",
+            "/secret",
         ),
     ];
     for (name, ..) in &cases {
@@ -111,19 +117,15 @@ async fn what_is_not_supported_yet_is_told_and_synced_at_once_when_it_is_taken_o
             .await;
         world.until_ready(name).await;
     }
-    for (name, spec, without) in &cases {
+    for (name, spec, without, reason, says) in &cases {
         let (rows, requests) = (harbour.rows(name).await, harbour.requests(name));
         world.edit(name, json!({ "spec": spec })).await;
-        let object = world.until_ready_is(name, "False", "NotSupportedYet").await;
-        assert_eq!(condition(&object, "Stalled"), Some(("True", "NotSupportedYet")));
+        let object = world.until_ready_is(name, "False", reason).await;
+        assert_eq!(condition(&object, "Stalled"), Some(("True", *reason)));
         assert_eq!(condition(&object, "Reconciling"), None);
-        let says = ["not supported yet", "the charts stay as they are"];
-        assert!(
-            says.iter().all(|text| message(&object).contains(text)),
-            "{}",
-            message(&object)
-        );
-        harbour.event_that_says(name, "NotSupportedYet", &says).await;
+        assert!(message(&object).contains(says), "{}", message(&object));
+        harbour.event_that_says(name, "SyncStalled", &[reason, says]).await;
+        // The index is not asked for.
         assert_eq!(
             (harbour.rows(name).await, harbour.requests(name)),
             (rows.clone(), requests),
