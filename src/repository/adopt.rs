@@ -1,5 +1,8 @@
 //! Taking over from Kubeapps' controller: the CronJobs that it has left, which go on running the old syncer.
 
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::CronJob;
@@ -151,6 +154,60 @@ pub async fn remove_cron_jobs(
     Ok(removed)
 }
 
+/// Takes repositories over from Kubeapps: removes the CronJobs of each, once.
+pub struct Adoption {
+    client: Client,
+    kubeapps_namespace: String,
+    /// The repositories of which nothing is left to be done.
+    done: Mutex<HashSet<ObjectName>>,
+    /// Whether it was said that a right is missing.
+    warned: AtomicBool,
+}
+
+impl Adoption {
+    /// Takes over from the Kubeapps in this namespace.
+    #[must_use]
+    pub fn new(client: Client, kubeapps_namespace: String) -> Self {
+        Self {
+            client,
+            kubeapps_namespace,
+            done: Mutex::default(),
+            warned: AtomicBool::new(false),
+        }
+    }
+
+    /// To be called after each successful sync: removes the repository's CronJobs after the first, and gives how many there
+    /// were. What fails for a moment is done after the next sync; a right that is missing is said once, and not asked for
+    /// again.
+    pub async fn synced(&self, repository: &RepositoryName) -> usize {
+        let name = ObjectName::from(repository);
+        if self.done().contains(&name) {
+            return 0;
+        }
+        match remove_cron_jobs(&self.client, &self.kubeapps_namespace, repository).await {
+            Ok(removed) => {
+                self.done().insert(name);
+                removed
+            }
+            Err(error @ AdoptError::Forbidden { .. }) => {
+                self.done().insert(name);
+                if !self.warned.swap(true, Ordering::Relaxed) {
+                    tracing::warn!("Kubeapps' CronJobs are left as they are: {error}");
+                }
+                0
+            }
+            Err(error) => {
+                tracing::warn!(%name, "the CronJobs of Kubeapps are still there; trying again after the next sync: {error}");
+                0
+            }
+        }
+    }
+
+    fn done(&self) -> MutexGuard<'_, HashSet<ObjectName>> {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Whether a text can be the value of a label; a repository with a longer name never got a CronJob.
 fn is_label_value(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
@@ -238,9 +295,15 @@ fn status_code(error: &kube::Error) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+    use std::convert::Infallible;
+    use std::sync::Arc;
+
     use kube::api::ObjectMeta;
+    use kube::client::Body;
     use kube::core::PartialObjectMetaExt;
     use rstest::rstest;
+    use serde_json::json;
 
     use super::*;
 
@@ -312,5 +375,50 @@ mod tests {
         for part in ["2 repositories", "a/b", "namespace kubeapps", "--adopt-kubeapps"] {
             assert!(said.contains(part), "{said}");
         }
+    }
+
+    /// What it comes to when a repository was synced three times, and the API server answered so to each request.
+    async fn synced_three_times(answers: &[u16]) -> (Vec<usize>, usize) {
+        let left = Arc::new(Mutex::new(VecDeque::from(answers.to_vec())));
+        let answers = Arc::clone(&left);
+        let service = tower::service_fn(move |_: http::Request<Body>| {
+            let code = answers
+                .lock()
+                .unwrap()
+                .pop_front()
+                .expect("no request more than answers");
+            let body = match code {
+                200 => json!({ "metadata": {}, "items": [{ "metadata": {
+                    "name": "apprepo-team-a-sync-charts", "uid": "u",
+                    "labels": { REPO_NAME: "charts", REPO_NAMESPACE: "team-a" },
+                } }] }),
+                // Of a deletion.
+                202 => json!({ "kind": "Status", "apiVersion": "v1", "status": "Success", "code": 202 }),
+                code => json!({ "kind": "Status", "status": "Failure", "message": "no", "code": code }),
+            };
+            let answer = http::Response::builder()
+                .status(code)
+                .body(Body::from(body.to_string().into_bytes()));
+            std::future::ready(Ok::<_, Infallible>(answer.unwrap()))
+        });
+        let adoption = Adoption::new(Client::new(service, "default"), "kubeapps".to_owned());
+        let mut removed = Vec::new();
+        for _ in 0..3 {
+            removed.push(adoption.synced(&RepositoryName::new("team-a", "charts")).await);
+        }
+        let left = left.lock().unwrap().len();
+        (removed, left)
+    }
+
+    #[rstest]
+    #[case::done_once(&[200, 202], [1, 0, 0])]
+    #[case::gone_meanwhile(&[200, 404], [0, 0, 0])]
+    #[case::made_anew_meanwhile(&[200, 409], [0, 0, 0])]
+    #[case::not_allowed(&[403], [0, 0, 0])]
+    #[case::not_allowed_to_delete(&[200, 403], [0, 0, 0])]
+    #[case::away_for_a_moment(&[500, 200, 503, 200, 202], [0, 0, 1])]
+    #[tokio::test]
+    async fn a_repository_is_taken_over_once(#[case] answers: &[u16], #[case] removed: [usize; 3]) {
+        assert_eq!(synced_three_times(answers).await, (removed.to_vec(), 0));
     }
 }

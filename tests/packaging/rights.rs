@@ -67,7 +67,7 @@ fn expected(roles: &[(&str, &[&str])]) -> BTreeMap<String, Vec<String>> {
 }
 
 /// What is done to repositories, and the Secrets that they name.
-fn with<'a>(secrets: &'a str) -> Vec<&'a str> {
+fn with(secrets: &str) -> Vec<&str> {
     REPOSITORIES.into_iter().chain([secrets]).collect()
 }
 
