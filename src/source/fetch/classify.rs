@@ -6,8 +6,9 @@ use std::error::Error;
 use std::io;
 
 use ::url::Url;
+use reqwest::StatusCode;
 
-use crate::text::{printable, truncate};
+use crate::text::{printable, public_url, truncate};
 
 use super::error::FetchError;
 use super::resolve::{Refused, Unresolved};
@@ -38,6 +39,17 @@ pub(super) fn no_answer(error: &reqwest::Error, url: &Url, proxy: Option<&Url>) 
             return match tls {
                 rustls::Error::InvalidCertificate(_) => FetchError::Untrusted { host, detail },
                 _ => FetchError::Handshake { host, detail },
+            };
+        }
+        // The type of this one is the client's own.
+        if let Some(proxy) = proxy
+            && cause.to_string().contains("proxy authorization required")
+        {
+            return FetchError::Status {
+                url: public_url(proxy),
+                status: StatusCode::PROXY_AUTHENTICATION_REQUIRED,
+                retry_after: None,
+                challenges: Vec::new(),
             };
         }
         let broken_off = [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset];

@@ -55,11 +55,11 @@ pub(super) async fn receive(
     if let Some(length) = response.content_length().filter(|length| *length > limits.max_bytes) {
         return Err(too_large(length));
     }
-    let mut incoming = Incoming::Plain(Sink {
+    let mut incoming = Incoming::Plain(Box::new(Sink {
         spool,
         what: url.to_owned(),
         failure: None,
-    });
+    }));
     let mut on_the_wire = 0;
     loop {
         let chunk = tokio::time::timeout(limits.stall, response.chunk()).await;
@@ -96,14 +96,14 @@ pub(super) async fn receive(
 
 /// A body on its way into the spool.
 enum Incoming {
-    Plain(Sink),
-    Packed(MultiGzDecoder<Sink>),
+    Plain(Box<Sink>),
+    Packed(Box<MultiGzDecoder<Box<Sink>>>),
 }
 
 impl Incoming {
     fn packed(self) -> Self {
         match self {
-            Self::Plain(sink) => Self::Packed(MultiGzDecoder::new(sink)),
+            Self::Plain(sink) => Self::Packed(Box::new(MultiGzDecoder::new(sink))),
             packed @ Self::Packed(_) => packed,
         }
     }

@@ -315,3 +315,60 @@ async fn what_a_401_asks_for_is_told_within_bounds() {
         assert!(challenges.iter().all(|challenge| challenge.len() < 100));
     }
 }
+
+/// Set in the process that the next test starts, for this one to act on.
+const LOGGED: &str = "PORTOLAN_TEST_LOGGED";
+
+#[tokio::test]
+async fn what_runs_with_all_log_lines() {
+    // The log of a process is set up once, so that another one's is.
+    if std::env::var_os(LOGGED).is_none() {
+        return;
+    }
+    tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).init();
+    let (acceptor, pem) = connections::tls("127.0.0.1");
+    let target = Server::start_with(Some(acceptor), |_| answer("200 OK", "", b"hello")).await;
+    let to = target.at("b?token=hunter2").to_string();
+    let proxy = Server::start(move |_| redirect(&to)).await;
+    let mut scope: Url = "http://charts.invalid/?token=hunter2".parse().unwrap();
+    scope.set_password(Some("hunter2")).unwrap();
+    let mut proxy_url = proxy.url.clone();
+    proxy_url.set_password(Some("hunter2")).unwrap();
+    let fetcher = fetcher().with(Access {
+        authorization: Some(Secret::new("Bearer hunter2".to_owned())),
+        ca: Some(pem),
+        pass_credentials: true,
+        proxies: Some(Proxies {
+            http: Some(proxy_url.to_string()),
+            ..Proxies::default()
+        }),
+        ..access(&scope)
+    });
+    fetcher.unwrap().get(&scope, None, &limits()).await.unwrap();
+    assert_eq!(sent(&target, 0).as_deref(), Some("Bearer hunter2"));
+}
+
+#[tokio::test]
+async fn no_secret_is_logged_even_by_the_client_itself() {
+    let output = tokio::process::Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "--nocapture",
+            "source::fetch::tests::credentials::what_runs_with_all_log_lines",
+        ])
+        .env(LOGGED, "yes")
+        .output()
+        .await
+        .unwrap();
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{shown}");
+    assert!(
+        shown.contains("starting new connection") && shown.contains("TRACE"),
+        "{shown}"
+    );
+    // Omh1bnRlcjI= = :hunter2
+    for secret in ["hunter2", "Omh1bnRlcjI"] {
+        let line = shown.lines().find(|line| line.contains(secret));
+        assert_eq!(line, None);
+    }
+}

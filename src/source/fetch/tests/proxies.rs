@@ -190,3 +190,23 @@ async fn a_proxy_that_is_down_is_named() {
         "{message}"
     );
 }
+
+#[tokio::test]
+async fn a_proxy_that_wants_credentials_says_so() {
+    let proxy = Server::start(|_| answer("407 Proxy Authentication Required", "", b"")).await;
+    let fetcher = fetcher()
+        .with(through(Proxies {
+            http: Some(proxy.url.to_string()),
+            https: Some(proxy.url.to_string()),
+            none: None,
+        }))
+        .unwrap();
+    for url in ["http://charts.invalid/", "https://charts.invalid/"] {
+        let error = fetcher.get(&url.parse().unwrap(), None, &limits()).await.unwrap_err();
+        assert_eq!(
+            (error.reason(), error.is_transient()),
+            ("ProxyAuthenticationRequired", false),
+            "{error}"
+        );
+    }
+}
