@@ -79,7 +79,8 @@ impl Setup {
             "version": "0.1",
             "log": {"level": "info", "formatter": "text"},
             "storage": {
-                "filesystem": {"rootdirectory": folder.join("storage")},
+                // On a disk it would wait for each of a push's many small files to be safe there.
+                "inmemory": {},
                 "delete": {"enabled": true},
                 "maintenance": {"uploadpurging": {"enabled": false}},
             },

@@ -27,6 +27,9 @@ use crate::text::{printable, public_url, truncate};
 /// Bytes of a token server's answer; tokens of several kilobytes are known.
 const TOKEN_BYTES: u64 = 256 * 1024;
 
+/// Tokens that are kept; a sync goes through the repositories, and is at few of them at once.
+const KEPT_TOKENS: usize = 256;
+
 /// A token is not used any more when so little of its time is left, or a quarter of it where that is less.
 const MARGIN: Duration = Duration::from_secs(10);
 
@@ -41,6 +44,17 @@ pub(super) struct Keys {
     asked: OnceCell<()>,
     /// A token for each scope. Who asks for one holds its lock, so that others wait for that token.
     tokens: Mutex<HashMap<String, Arc<AsyncMutex<Option<Kept>>>>>,
+}
+
+impl Keys {
+    /// Where the token of a scope is kept.
+    fn slot(&self, scope: &str) -> Arc<AsyncMutex<Option<Kept>>> {
+        let mut tokens = lock(&self.tokens);
+        if tokens.len() >= KEPT_TOKENS && !tokens.contains_key(scope) {
+            tokens.retain(|_, slot| Arc::strong_count(slot) > 1);
+        }
+        Arc::clone(tokens.entry(scope.to_owned()).or_default())
+    }
 }
 
 /// What the registry wants in general. One path may want something else, which its own 401 then says.
@@ -262,7 +276,7 @@ impl Registry {
         wanted: &str,
         refused: Option<&Secret>,
     ) -> Result<Secret, OciError> {
-        let slot = Arc::clone(lock(&self.keys.tokens).entry(scope.to_owned()).or_default());
+        let slot = self.keys.slot(scope);
         let mut slot = slot.lock().await;
         if let Some(kept) = slot.as_ref()
             && kept.until > Instant::now()
@@ -361,5 +375,15 @@ mod tests {
             challenges: challenges(format!("Bearer realm=\"{realm}\"").as_bytes()),
         };
         assert_eq!(registry.realm(&refusal, &refusal.challenges[0]).is_ok(), good);
+    }
+    #[test]
+    fn tokens_of_repositories_that_nobody_is_at_are_forgotten() {
+        let keys = Keys::default();
+        let used = keys.slot("used");
+        for number in 0..3 * KEPT_TOKENS {
+            keys.slot(&number.to_string());
+        }
+        assert!(lock(&keys.tokens).len() <= KEPT_TOKENS);
+        assert!(Arc::ptr_eq(&used, &keys.slot("used")));
     }
 }

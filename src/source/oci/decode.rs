@@ -4,15 +4,21 @@
 //! is passed over, and a name that is none is dropped. A document that lacks what it is for is refused all the same, so
 //! that an error page that comes with status 200 never reads as "there are no tags".
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::Value;
 
+use super::lenient::{Keys, List, Scalar};
 use super::name;
 use crate::text::{printable, truncate};
+
+/// Names that one document may hold. Many more than any registry lists at once, and few enough to be kept.
+const NAMES: usize = 100_000;
+
+/// A list of names, as long as they are not looked at.
+type Names = List<Scalar, NAMES>;
 
 /// Why a document is refused. Decoding the same bytes again fails in the same way.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -26,8 +32,8 @@ pub enum DecodeError {
     /// A digest is none that can be checked.
     #[error("its digest {0} is no SHA-256 digest, the only kind that is taken")]
     Digest(String),
-    /// A token that no header can hold.
-    #[error("its token is empty, or can't be sent in a header")]
+    /// A token that no header can hold, or none that servers take.
+    #[error("its token can't be sent in a header")]
     Token,
 }
 
@@ -46,15 +52,15 @@ pub(super) fn json<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, DecodeE
 pub fn tag_list(bytes: &[u8]) -> Result<Vec<String>, DecodeError> {
     #[derive(Deserialize)]
     struct TagList {
-        name: Option<Value>,
+        name: Option<Scalar>,
         #[serde(default, deserialize_with = "present")]
-        tags: Option<Option<Vec<Value>>>,
+        tags: Option<Names>,
     }
     let list: TagList = json(bytes)?;
     match list.tags {
         // Registries in Go leave out what is empty.
         None if list.name.is_none() => Err(DecodeError::Lacks("tags")),
-        tags => Ok(distinct(tags.flatten().unwrap_or_default(), name::is_tag)),
+        tags => Ok(distinct(tags.unwrap_or_default(), name::is_tag)),
     }
 }
 
@@ -66,11 +72,11 @@ pub fn catalog_page(bytes: &[u8]) -> Result<Vec<String>, DecodeError> {
     #[derive(Deserialize)]
     struct Page {
         #[serde(default, deserialize_with = "present")]
-        repositories: Option<Option<Vec<Value>>>,
+        repositories: Option<Names>,
     }
     let page: Page = json(bytes)?;
     let names = page.repositories.ok_or(DecodeError::Lacks("repositories"))?;
-    Ok(distinct(names.unwrap_or_default(), name::is_repository_name))
+    Ok(distinct(names, name::is_repository_name))
 }
 
 /// The names of the charts in a `charts-index`, sorted: the keys of its `entries`, as Kubeapps takes them.
@@ -80,14 +86,14 @@ pub fn catalog_page(bytes: &[u8]) -> Result<Vec<String>, DecodeError> {
 pub fn charts_index(bytes: &[u8]) -> Result<Vec<String>, DecodeError> {
     #[derive(Deserialize)]
     struct Index {
-        entries: Option<BTreeMap<String, IgnoredAny>>,
+        entries: Option<Keys<NAMES>>,
     }
     let index: Index = json(bytes)?;
-    let entries = index.entries.ok_or(DecodeError::Lacks("entries"))?;
-    Ok(entries
-        .into_keys()
-        .filter(|key| name::is_repository_name(key))
-        .collect())
+    let Keys(mut names) = index.entries.ok_or(DecodeError::Lacks("entries"))?;
+    names.retain(|name| name::is_repository_name(name));
+    names.sort_unstable();
+    names.dedup();
+    Ok(names)
 }
 
 /// A page of Docker Hub's listing of a namespace.
@@ -106,16 +112,17 @@ pub struct HubPage {
 pub fn hub_page(bytes: &[u8]) -> Result<HubPage, DecodeError> {
     #[derive(Deserialize)]
     struct Repository {
-        name: Option<Value>,
+        #[serde(default)]
+        name: Scalar,
     }
     #[derive(Deserialize)]
     struct Page {
-        results: Option<Vec<Repository>>,
+        results: Option<List<Repository, NAMES>>,
         next: Option<String>,
     }
     let page: Page = json(bytes)?;
-    let results = page.results.ok_or(DecodeError::Lacks("results"))?;
-    let names = results.into_iter().filter_map(|repository| repository.name).collect();
+    let List(results) = page.results.ok_or(DecodeError::Lacks("results"))?;
+    let names = List(results.into_iter().map(|repository| repository.name).collect());
     Ok(HubPage {
         names: distinct(names, name::is_repository_name),
         next: page.next.filter(|next| !next.is_empty()),
@@ -148,6 +155,8 @@ impl std::fmt::Debug for Token {
 /// [`DecodeError`] when it holds no token that can be used.
 pub fn token(bytes: &[u8]) -> Result<Token, DecodeError> {
     const DEFAULT: Duration = Duration::from_secs(60);
+    /// Real ones have a few thousand, and servers take no longer headers.
+    const BYTES: usize = 16 * 1024;
     /// No server means to give a token for longer, and a longer time might not fit a clock.
     const LONGEST: f64 = 24.0 * 60.0 * 60.0;
     #[derive(Deserialize)]
@@ -162,7 +171,7 @@ pub fn token(bytes: &[u8]) -> Result<Token, DecodeError> {
     let named = [answer.token, answer.access_token];
     let value = named.into_iter().flatten().find(|token| !token.is_empty());
     let value = value.ok_or(DecodeError::Lacks("token"))?;
-    if !value.bytes().all(|byte| byte.is_ascii_graphic()) {
+    if value.len() > BYTES || !value.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(DecodeError::Token);
     }
     let seconds = answer.expires_in.and_then(|seconds| seconds.as_f64());
@@ -179,10 +188,10 @@ fn present<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(deserializer: 
 }
 
 /// The texts that are good, each once, in their order.
-fn distinct(values: Vec<Value>, is_good: fn(&str) -> bool) -> Vec<String> {
+fn distinct(names: Names, is_good: fn(&str) -> bool) -> Vec<String> {
     let mut seen = HashSet::new();
-    let texts = values.into_iter().filter_map(|value| match value {
-        Value::String(text) if is_good(&text) => Some(text),
+    let texts = names.0.into_iter().filter_map(|name| match name {
+        Scalar::Text(text) if is_good(&text) => Some(text),
         _ => None,
     });
     texts.filter(|text| seen.insert(text.clone())).collect()

@@ -1,9 +1,9 @@
 //! Manifests: whether one is a chart, and of which parts.
 
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::decode::{self, DecodeError};
+use super::lenient::{List, Scalar};
 use super::name;
 use crate::text::{printable, truncate};
 
@@ -26,6 +26,9 @@ const HELM_LAYERS: [&str; 2] = [
 /// The media types of the listing that VMware's and Bitnami's registries keep as an artifact.
 const CHARTS_INDEX_CONFIG: &str = "application/vnd.vmware.charts.index.config.v1+json";
 const CHARTS_INDEX_LAYER: &str = "application/vnd.vmware.charts.index.layer.v1+json";
+
+/// Layers that a manifest may have. Images have up to 127.
+const LAYERS: usize = 1_000;
 
 /// A part of a manifest, as the OCI image specification, section "Content Descriptors", has it. Its digest is a SHA-256
 /// digest.
@@ -58,12 +61,12 @@ pub enum Manifest {
 #[derive(Deserialize)]
 struct Document {
     #[serde(rename = "mediaType")]
-    media_type: Option<Value>,
+    media_type: Option<Scalar>,
     #[serde(rename = "artifactType")]
-    artifact_type: Option<Value>,
+    artifact_type: Option<Scalar>,
     config: Option<Part>,
     #[serde(default)]
-    layers: Option<Vec<Option<Part>>>,
+    layers: List<Option<Part>, LAYERS>,
     manifests: Option<serde::de::IgnoredAny>,
     #[serde(rename = "fsLayers")]
     fs_layers: Option<serde::de::IgnoredAny>,
@@ -73,27 +76,27 @@ struct Document {
 #[derive(Deserialize)]
 struct Part {
     #[serde(rename = "mediaType", default)]
-    media_type: Value,
+    media_type: Scalar,
     #[serde(default)]
-    digest: Value,
+    digest: Scalar,
     #[serde(default)]
-    size: Value,
+    size: Scalar,
 }
 
 impl Part {
     fn media_type(&self) -> &str {
-        self.media_type.as_str().unwrap_or_default()
+        self.media_type.text().unwrap_or_default()
     }
 
     fn descriptor(&self) -> Result<Descriptor, DecodeError> {
-        let digest = self.digest.as_str().ok_or(DecodeError::Lacks("the digest of a part"))?;
+        let digest = self.digest.text().ok_or(DecodeError::Lacks("the digest of a part"))?;
         if !name::is_digest(digest) {
             return Err(DecodeError::Digest(shown(digest)));
         }
         Ok(Descriptor {
             media_type: self.media_type().to_owned(),
             digest: digest.to_owned(),
-            size: self.size.as_u64().ok_or(DecodeError::Lacks("the size of a part"))?,
+            size: self.size.number().ok_or(DecodeError::Lacks("the size of a part"))?,
         })
     }
 }
@@ -116,7 +119,7 @@ pub fn manifest(bytes: &[u8]) -> Result<Manifest, DecodeError> {
             None => Err(DecodeError::Lacks("config")),
         };
     };
-    let layers: Vec<&Part> = document.layers.iter().flatten().flatten().collect();
+    let layers: Vec<&Part> = document.layers.0.iter().flatten().collect();
     match config.media_type() {
         HELM_CONFIG => {
             let of_kind = |kind: &str| layers.iter().find(|layer| layer.media_type() == kind);
@@ -155,8 +158,8 @@ fn kind_of(config: &str, document: &Document, layers: &[&Part]) -> String {
     }
 }
 
-fn text(value: Option<&Value>) -> Option<&str> {
-    value.and_then(Value::as_str)
+fn text(value: Option<&Scalar>) -> Option<&str> {
+    value.and_then(Scalar::text)
 }
 
 fn shown(text: &str) -> String {

@@ -16,6 +16,7 @@ mod body;
 mod challenge;
 pub mod decode;
 mod error;
+mod lenient;
 mod link;
 mod list;
 mod manifest;

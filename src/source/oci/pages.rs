@@ -189,7 +189,12 @@ impl Walk {
     /// Goes on to a page that is named relative to this one. It may stand nowhere else than the listing: whoever writes a
     /// link could otherwise send us, and our credentials, anywhere.
     fn follow(&mut self, next: Option<&str>) -> Result<(), OciError> {
+        /// What is gone through is remembered, so it must be short; proxies and servers take no longer ones.
+        const LINK_BYTES: usize = 8 * 1024;
         let Some(next) = next else { return Ok(()) };
+        if next.len() > LINK_BYTES {
+            return Err(self.lost("the link to its next page is too long"));
+        }
         let next = self
             .at
             .join(next)

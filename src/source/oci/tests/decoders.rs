@@ -244,6 +244,20 @@ proptest! {
     }
 }
 
+#[test]
+fn a_document_that_holds_more_than_anybody_needs_is_refused_before_it_is_kept() {
+    let tags = |count: usize| format!(r#"{{"tags":[{}0]}}"#, "0,".repeat(count - 1));
+    assert!(tag_list(tags(100_000).as_bytes()).is_ok());
+    assert!(matches!(
+        tag_list(tags(100_001).as_bytes()),
+        Err(DecodeError::Invalid(_))
+    ));
+    let entries: String = (0..100_001).map(|number| format!(r#""{number}":0,"#)).collect();
+    assert!(charts_index(format!(r#"{{"entries":{{{entries}"x":0}}}}"#).as_bytes()).is_err());
+    assert!(manifest(document(HELM, &[CHART; 1_001]).as_bytes()).is_err());
+    assert!(token(format!(r#"{{"token":"{}"}}"#, "x".repeat(16 * 1024 + 1)).as_bytes()).is_err());
+}
+
 #[rstest]
 fn what_is_nested_without_end_is_an_error(#[values(100, 128, 129, 1_000, 1_000_000)] depth: usize) {
     for field in ["tags", "config", "entries", "token"] {

@@ -119,6 +119,13 @@ async fn a_link_that_leads_elsewhere_or_in_a_circle_is_not_followed(#[case] next
     assert_eq!(server.requests().len(), 1);
 }
 
+#[tokio::test]
+async fn a_link_that_is_too_long_is_not_followed() {
+    let server = Server::start(move |_| page(&["1.0.0"], &format!("/v2/{}", "a".repeat(10_000)))).await;
+    let error = registry(&server).tags("a", None).await.unwrap_err();
+    assert!(error.to_string().contains("too long"), "{error}");
+}
+
 #[rstest]
 #[case("200 OK", "", "InvalidAnswer", false)]
 #[case("404 Not Found", "", "NotFound", false)]
