@@ -69,7 +69,7 @@ fn stack_position() -> usize {
 /// Runs `work` within `limits`.
 pub(super) fn within<T>(limits: &Limits, deadline: Option<Instant>, work: impl FnOnce() -> T) -> T {
     let _restore = Restore(BUDGET.replace(Some(Budget {
-        steps: limits.steps,
+        steps: limits.steps.min(Limits::MOST_STEPS),
         made: limits.made_bytes,
         deadline,
         stack: stack_position(),
@@ -110,7 +110,8 @@ fn spend(steps: u64) {
     }
     let looks = budget.steps / STEPS_BETWEEN_LOOKS;
     budget.steps -= steps;
-    if budget.steps / STEPS_BETWEEN_LOOKS != looks && budget.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+    if budget.steps / STEPS_BETWEEN_LOOKS != looks && budget.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    {
         give_up(Exhausted::Time);
     }
     BUDGET.set(Some(budget));

@@ -34,7 +34,11 @@ pub(super) fn compile(rule: &Rule, limits: &Limits) -> Result<Compiled, FilterEr
 }
 
 fn check_size(rule: &Rule, limits: &Limits) -> Result<(), String> {
-    let variable_bytes: usize = rule.variables.iter().map(|(name, value)| name.len() + value.len()).sum();
+    let variable_bytes: usize = rule
+        .variables
+        .iter()
+        .map(|(name, value)| name.len() + value.len())
+        .sum();
     if rule.jq.len() > limits.rule_bytes {
         Err(format!("the rule is longer than {} bytes", limits.rule_bytes))
     } else if rule.variables.len() > limits.variables {
@@ -61,7 +65,9 @@ fn check_name(name: &str) -> Result<(), String> {
         ));
     }
     if matches!(identifier, "ENV" | "__loc__") {
-        return Err(format!("the variable {shown:?} has a meaning of its own in jq; give it another name"));
+        return Err(format!(
+            "the variable {shown:?} has a meaning of its own in jq; give it another name"
+        ));
     }
     Ok(())
 }

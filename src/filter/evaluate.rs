@@ -42,7 +42,14 @@ pub(super) fn keeps(
     limits: &Limits,
     deadline: Option<Instant>,
 ) -> Result<bool, FilterError> {
-    let name = || quoted(chart.get("name").and_then(|name| name.as_str()).unwrap_or("without a name"));
+    let name = || {
+        quoted(
+            chart
+                .get("name")
+                .and_then(|name| name.as_str())
+                .unwrap_or("without a name"),
+        )
+    };
     let failed = |cause| FilterError::Failed { chart: name(), cause };
     let too_costly = |limit: Exhausted| FilterError::TooCostly {
         chart: name(),
@@ -62,7 +69,9 @@ pub(super) fn keeps(
         Ok(answer) => answer.map_err(failed),
         Err(payload) => Err(match budget::exhausted(&*payload) {
             Some(limit) => too_costly(limit),
-            None => failed("the interpreter of rules has failed; this is an error of Portolan, please report it".to_owned()),
+            None => {
+                failed("the interpreter of rules has failed; this is an error of Portolan, please report it".to_owned())
+            }
         }),
     }
 }
@@ -109,6 +118,10 @@ struct Beginning(String);
 impl Write for Beginning {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.0.push_str(&text[..text.floor_char_boundary(QUOTED_BYTES + 1)]);
-        if self.0.len() > QUOTED_BYTES { Err(fmt::Error) } else { Ok(()) }
+        if self.0.len() > QUOTED_BYTES {
+            Err(fmt::Error)
+        } else {
+            Ok(())
+        }
     }
 }

@@ -18,8 +18,9 @@ const LEFT_OUT: [&str; 3] = ["range", "keys_unsorted", "key_values"];
 /// The definitions. None of them, and no native, reads anything but its input: no environment, no clock, no file, no
 /// further input, and none prints or ends the process.
 pub(super) fn definitions() -> impl Iterator<Item = Def<&'static str>> {
-    let ours = load::parse(include_str!("builtins.jq"), |parser| parser.defs()).unwrap_or_default();
-    jaq_core::defs().chain(ours)
+    load::parse(include_str!("builtins.jq"), |parser| parser.defs())
+        .unwrap_or_default()
+        .into_iter()
 }
 
 /// The natives.
@@ -53,7 +54,9 @@ fn ours() -> [Fun<Guarded>; 46] {
     [
         native!("type", |input| Ok(Value::text(input.kind()))),
         native!("length", length),
-        native!("utf8bytelength", |input| on_text(input, |text| Value::count(text.len()))),
+        native!("utf8bytelength", |input| on_text(input, |text| Value::count(
+            text.len()
+        ))),
         native!("keys", keys),
         native!("has", has, 1),
         native!("contains", |input, part| contains(&input, part).map(Value::Bool), 1),
@@ -67,12 +70,32 @@ fn ours() -> [Fun<Guarded>; 46] {
         }),
         native!("fromjson", from_json),
         native!("tonumber", to_number),
-        native!("ascii_downcase", |input| on_text(input, |text| Value::text(&text.to_ascii_lowercase()))),
-        native!("ascii_upcase", |input| on_text(input, |text| Value::text(&text.to_ascii_uppercase()))),
-        native!("startswith", |input, start| both_texts(input, start, |text, start| text.starts_with(start)), 1),
-        native!("endswith", |input, end| both_texts(input, end, |text, end| text.ends_with(end)), 1),
-        native!("ltrimstr", |input, start| Ok(trimmed(input, start, |text, start| text.strip_prefix(start))), 1),
-        native!("rtrimstr", |input, end| Ok(trimmed(input, end, |text, end| text.strip_suffix(end))), 1),
+        native!("ascii_downcase", |input| on_text(input, |text| Value::text(
+            &text.to_ascii_lowercase()
+        ))),
+        native!("ascii_upcase", |input| on_text(input, |text| Value::text(
+            &text.to_ascii_uppercase()
+        ))),
+        native!(
+            "startswith",
+            |input, start| both_texts(input, start, |text, start| text.starts_with(start)),
+            1
+        ),
+        native!(
+            "endswith",
+            |input, end| both_texts(input, end, |text, end| text.ends_with(end)),
+            1
+        ),
+        native!(
+            "ltrimstr",
+            |input, start| trimmed(input, start, |text, start| text.strip_prefix(start)),
+            1
+        ),
+        native!(
+            "rtrimstr",
+            |input, end| trimmed(input, end, |text, end| text.strip_suffix(end)),
+            1
+        ),
         native!("trim", |input| on_text(input, |text| Value::text(text.trim()))),
         native!("ltrim", |input| on_text(input, |text| Value::text(text.trim_start()))),
         native!("rtrim", |input| on_text(input, |text| Value::text(text.trim_end()))),
@@ -86,8 +109,12 @@ fn ours() -> [Fun<Guarded>; 46] {
         run(("nan", v(0), |_| bome(Ok(Value::Number(f64::NAN))))),
         run(("infinite", v(0), |_| bome(Ok(Value::Number(f64::INFINITY))))),
         native!("isnan", |input| on_number(input, |number| Value::Bool(number.is_nan()))),
-        native!("isinfinite", |input| on_number(input, |number| Value::Bool(number.is_infinite()))),
-        native!("isnormal", |input| on_number(input, |number| Value::Bool(number.is_normal()))),
+        native!("isinfinite", |input| on_number(input, |number| Value::Bool(
+            number.is_infinite()
+        ))),
+        native!("isnormal", |input| on_number(input, |number| Value::Bool(
+            number.is_normal()
+        ))),
         native!("floor", |input| rounded(input, f64::floor)),
         native!("ceil", |input| rounded(input, f64::ceil)),
         native!("round", |input| rounded(input, f64::round)),
@@ -131,18 +158,15 @@ fn both_texts(input: Value, argument: &Value, f: fn(&str, &str) -> bool) -> ValR
     }
 }
 
-/// The text without `part`; anything that is no text stays what it is, as in jq.
-fn trimmed(input: Value, part: &Value, f: for<'a> fn(&'a str, &str) -> Option<&'a str>) -> Value {
+fn trimmed(input: Value, part: &Value, f: for<'a> fn(&'a str, &str) -> Option<&'a str>) -> ValR<Value> {
     match (&input, part) {
-        (Value::Text(text), Value::Text(part)) => f(text, part).map(Value::text).unwrap_or(input),
-        _ => input,
+        (Value::Text(text), Value::Text(part)) => Ok(f(text, part).map(Value::text).unwrap_or(input)),
+        (Value::Text(_), other) => Err(Error::typ(other.clone(), "string")),
+        _ => Err(Error::typ(input, "string")),
     }
 }
 
-fn by_regex(
-    mut cv: Cv<'_, Guarded>,
-    f: fn(&Value, &Value, &Value) -> ValR<Value>,
-) -> ValR<Value> {
+fn by_regex(mut cv: Cv<'_, Guarded>, f: fn(&Value, &Value, &Value) -> ValR<Value>) -> ValR<Value> {
     let flags = cv.0.pop_var();
     let pattern = cv.0.pop_var();
     f(&cv.1, &pattern, &flags)
@@ -271,7 +295,7 @@ fn sort_by_first(input: Value) -> ValR<Value> {
     };
     budget::make(list.items().len() as u64 * 16);
     let mut items = list.items().to_vec();
-    items.sort_by(|a, b| first_of(a).compare(first_of(b)));
+    items.sort_by(|a, b| first_of(a).sorting_order(first_of(b)));
     Ok(items.into_iter().collect())
 }
 
@@ -279,7 +303,9 @@ fn group_by_first(input: Value) -> ValR<Value> {
     let Value::List(list) = &input else {
         return Err(Error::typ(input, "array"));
     };
-    let groups = list.items().chunk_by(|a, b| first_of(a).compare(first_of(b)).is_eq());
+    let groups = list
+        .items()
+        .chunk_by(|a, b| first_of(a).sorting_order(first_of(b)).is_eq());
     Ok(groups.map(|group| group.iter().cloned().collect()).collect())
 }
 
@@ -310,7 +336,9 @@ fn to_number(input: Value) -> ValR<Value> {
             // As JSON writes numbers; Rust would also take "inf" and "nan".
             let digits = |c: char| c.is_ascii_digit() || matches!(c, '.' | '-' | '+' | 'e' | 'E');
             let number = text.chars().all(digits).then(|| text.parse().ok()).flatten();
-            number.map(Value::Number).ok_or_else(|| Error::typ(input.clone(), "number"))
+            number
+                .map(Value::Number)
+                .ok_or_else(|| Error::typ(input.clone(), "number"))
         }
         _ => Err(Error::typ(input, "number")),
     }
@@ -322,7 +350,11 @@ fn implode(input: Value) -> ValR<Value> {
         return Err(fail(&input));
     };
     let character = |item: &Value| match item {
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturating, then checked")]
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "saturating, then checked"
+        )]
         Value::Number(number) => char::from_u32(*number as u32),
         _ => None,
     };

@@ -61,7 +61,9 @@ pub(super) fn matches(text: &Value, pattern: &Value, flags: &Value) -> ValR<Valu
     with_regex(text, pattern, flags, |regex, flags, text| {
         let mut offsets = Offsets::default();
         let found = regex.captures_iter(text).take(if flags.all { usize::MAX } else { 1 });
-        found.map(|captures| found_value(regex, text, &captures, &mut offsets)).collect()
+        found
+            .map(|captures| found_value(regex, text, &captures, &mut offsets))
+            .collect()
     })
 }
 
@@ -213,12 +215,18 @@ fn found_value(regex: &Regex, text: &str, captures: &Captures<'_>, offsets: &mut
         let group = captures.get(index);
         let mut map = Map::default();
         map.insert("name".into(), name.map_or(Value::Null, Value::text));
-        map.insert("string".into(), group.map_or(Value::Null, |group| Value::text(group.as_str())));
+        map.insert(
+            "string".into(),
+            group.map_or(Value::Null, |group| Value::text(group.as_str())),
+        );
         let start = group.map_or(Value::Number(-1.0), |group| {
             Value::count(offset + text[whole.start()..group.start()].chars().count())
         });
         map.insert("offset".into(), start);
-        map.insert("length".into(), Value::count(group.map_or(0, |group| group.as_str().chars().count())));
+        map.insert(
+            "length".into(),
+            Value::count(group.map_or(0, |group| group.as_str().chars().count())),
+        );
         Value::Map(map.into())
     });
     let mut map = Map::default();

@@ -41,7 +41,9 @@ where
     });
     async move {
         started.map_err(FilterError::Thread)?;
-        receiver.await.map_err(|_| FilterError::Thread(std::io::Error::other("it panicked")))
+        receiver
+            .await
+            .map_err(|_| FilterError::Thread(std::io::Error::other("it panicked")))
     }
 }
 
