@@ -28,14 +28,8 @@ fn failed(jq: &str) -> String {
 fn a_rule_that_does_not_parse_is_refused_with_place_and_cause() {
     let cases = [
         (".name ==", "expected term at the end (line 1, column 9)"),
-        (
-            "(.name",
-            "expected closing parenthesis instead of \"(.name\" (line 1, column 1)",
-        ),
-        (
-            ".name == \"x",
-            "expected closing quote instead of \"\\\"x\" (line 1, column 10)",
-        ),
+        ("(.name", "expected closing parenthesis at the end (line 1, column 7)"),
+        (".name == \"x", "expected closing quote at the end (line 1, column 12)"),
         (".name))", "expected token instead of \"))\" (line 1, column 6)"),
         (".name == 'x'", "expected token instead of \"'x'\" (line 1, column 10)"),
         (
@@ -108,7 +102,6 @@ fn nothing_reaches_outside_a_rule() {
         "error_empty(1)",
         "import \"a\" as a; true",
         "import \"a\" as $a; true",
-        "import \"a\" as $a; $a::a",
         "include \"a\"; true",
         "include \"/etc/passwd\"; true",
         "break $x",
