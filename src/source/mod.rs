@@ -1,7 +1,9 @@
 //! All that comes from outside over the network, and the pure decoders of it.
 
+pub mod credentials;
 pub mod fetch;
 pub mod index;
+pub mod secret;
 
 /// Makes ring the process's crypto provider. Called first in `main` and in each test that makes a TLS client; calling it again does nothing.
 pub fn install_crypto_provider() {

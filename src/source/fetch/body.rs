@@ -60,10 +60,6 @@ impl Spool {
         }
     }
 
-    pub(super) const fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
     /// Takes a chunk. `what` names the whole in errors.
     pub(super) fn push(&mut self, chunk: &[u8], what: impl FnOnce() -> String) -> Result<(), FetchError> {
         self.bytes += chunk.len() as u64;

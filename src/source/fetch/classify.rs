@@ -6,17 +6,28 @@ use std::error::Error;
 use std::io;
 
 use ::url::Url;
+use reqwest::StatusCode;
 
-use crate::text::{printable, truncate};
+use crate::text::{printable, public_url, truncate};
 
 use super::error::FetchError;
-use super::resolve::Unresolved;
+use super::resolve::{Refused, Unresolved};
 use super::url::host_and_port;
 
 /// Why no answer came.
-pub(super) fn no_answer(error: &reqwest::Error, url: &Url) -> FetchError {
-    let host = host_and_port(url);
+pub(super) fn no_answer(error: &reqwest::Error, url: &Url, proxy: Option<&Url>) -> FetchError {
+    let host = match proxy {
+        None => host_and_port(url),
+        Some(proxy) => format!("{} by way of the proxy {}", host_and_port(url), host_and_port(proxy)),
+    };
     for cause in causes(error) {
+        if let Some(refused) = cause.downcast_ref::<Refused>() {
+            return FetchError::AddressRefused {
+                host: refused.name.clone(),
+                address: refused.address.to_string(),
+                why: refused.why,
+            };
+        }
         if let Some(unresolved) = cause.downcast_ref::<Unresolved>() {
             return FetchError::Dns {
                 host: unresolved.name.clone(),
@@ -28,6 +39,17 @@ pub(super) fn no_answer(error: &reqwest::Error, url: &Url) -> FetchError {
             return match tls {
                 rustls::Error::InvalidCertificate(_) => FetchError::Untrusted { host, detail },
                 _ => FetchError::Handshake { host, detail },
+            };
+        }
+        // The type of this one is the client's own.
+        if let Some(proxy) = proxy
+            && cause.to_string().contains("proxy authorization required")
+        {
+            return FetchError::Status {
+                url: public_url(proxy),
+                status: StatusCode::PROXY_AUTHENTICATION_REQUIRED,
+                retry_after: None,
+                challenges: Vec::new(),
             };
         }
         let broken_off = [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset];

@@ -13,6 +13,34 @@ pub enum FetchError {
     /// The text is no URL that can be fetched.
     #[error("the URL can't be used: {0}; correct it in the repository's spec")]
     InvalidUrl(String),
+    /// The host has only addresses that may not be reached, or its name tells that it has.
+    #[error("{host} may not be asked, since its address is {address}: {why}; use a URL of another host")]
+    AddressRefused {
+        /// Name or address, as the URL has it.
+        host: String,
+        /// The address, or the name where that decides.
+        address: String,
+        /// What speaks against it.
+        why: &'static str,
+    },
+    /// A proxy's URL is none.
+    #[error("{proxy} can't be used: {problem}; it has to be like http://user:password@host:port, or only host:port")]
+    InvalidProxy {
+        /// For what, and whose.
+        proxy: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The certificate authorities of a repository can't be read.
+    #[error(
+        "the value of the customCA secret is no PEM certificate: it {0}; put the authority's certificate there as text that begins with -----BEGIN CERTIFICATE-----"
+    )]
+    InvalidCa(String),
+    /// The credentials can't be put into a header.
+    #[error(
+        "the credentials can't be sent, since they hold what no header may, such as a line break; correct them in their secret"
+    )]
+    InvalidCredentials,
     /// The host's name has no address.
     #[error("the host name {host} could not be resolved ({detail}); check the URL and the cluster's DNS")]
     Dns {
@@ -86,6 +114,8 @@ pub enum FetchError {
         status: StatusCode,
         /// How long the server wants to be left alone.
         retry_after: Option<Duration>,
+        /// With 401, the values of `WWW-Authenticate`, which say what credentials are wanted.
+        challenges: Vec<String>,
     },
     /// The host has asked to be left alone, so it was not asked at all.
     #[error("{host} has answered {status} and wants to be left alone; it is tried again when that time is over")]
@@ -139,6 +169,16 @@ pub enum FetchError {
         /// What HTTP says.
         detail: String,
     },
+    /// The body is encoded in a way that was not asked for.
+    #[error(
+        "{url} answered with the content encoding {encoding}, which was not asked for; let its server send it as it is, or with gzip where that is asked for"
+    )]
+    Encoding {
+        /// What was fetched.
+        url: String,
+        /// The header's value.
+        encoding: String,
+    },
     /// There is no such file.
     #[error("{0} does not exist; check the path, which counts from the manifest's folder")]
     FileNotFound(String),
@@ -183,6 +223,10 @@ impl FetchError {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::InvalidUrl(_) => "InvalidURL",
+            Self::AddressRefused { .. } => "AddressRefused",
+            Self::InvalidProxy { .. } => "InvalidProxy",
+            Self::InvalidCa(_) => "InvalidCA",
+            Self::InvalidCredentials => "InvalidCredentials",
             Self::Dns { .. } => "DNSFailure",
             Self::Connect { .. } => "ConnectFailed",
             Self::Untrusted { .. } => "CertificateNotTrusted",
@@ -195,6 +239,7 @@ impl FetchError {
             Self::TooManyRedirects { .. } => "TooManyRedirects",
             Self::BadRedirect { .. } => "InvalidRedirect",
             Self::CutShort { .. } => "BodyCutShort",
+            Self::Encoding { .. } => "UnexpectedEncoding",
             Self::FileNotFound(_) => "FileNotFound",
             Self::FileUnreadable { .. } => "FileUnreadable",
             Self::Spool(_) => "SpoolFailed",
@@ -218,6 +263,11 @@ impl FetchError {
             | Self::Spool(_) => true,
             Self::Status { status, .. } => status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS,
             Self::InvalidUrl(_)
+            | Self::AddressRefused { .. }
+            | Self::InvalidProxy { .. }
+            | Self::InvalidCa(_)
+            | Self::InvalidCredentials
+            | Self::Encoding { .. }
             | Self::Untrusted { .. }
             | Self::TooLarge { .. }
             | Self::TooManyRedirects { .. }

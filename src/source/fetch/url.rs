@@ -49,6 +49,67 @@ pub(super) fn host_and_port(url: &Url) -> String {
     format!("{}:{port}", url.host_str().unwrap_or_default())
 }
 
+/// Where credentials may go: scheme, host and port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Origin {
+    scheme: String,
+    host: String,
+    port: u16,
+}
+
+impl Origin {
+    /// Of a URL; registries (`oci`) are asked over `https`.
+    pub(super) fn of(url: &Url) -> Option<Self> {
+        if url.scheme() == "oci" {
+            // Parsed anew, since only then the host is brought into its one form.
+            let rest = url.as_str().strip_prefix("oci:")?;
+            return Self::of(&Url::parse(&format!("https:{rest}")).ok()?);
+        }
+        Some(Self {
+            scheme: url.scheme().to_owned(),
+            host: url.host_str()?.to_owned(),
+            port: url.port_or_known_default()?,
+        })
+    }
+
+    pub(super) fn is_secured(&self) -> bool {
+        self.scheme == "https"
+    }
+}
+
+/// A URL as it is asked for: user information is sent as a header or not at all, and a fragment never.
+pub(super) fn bare(url: &Url) -> Url {
+    let mut url = url.clone();
+    // Both fail only for URLs that can't have user information at all, which then hold none.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    url.set_fragment(None);
+    url
+}
+
+/// The bytes of a part of a URL.
+pub(super) fn percent_decoded(text: &str) -> Vec<u8> {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, behind)) = rest.split_first() {
+        let nibble = |at: usize| behind.get(at).and_then(|&digit| char::from(digit).to_digit(16));
+        let escaped = nibble(0)
+            .zip(nibble(1))
+            .and_then(|(high, low)| u8::try_from(high << 4 | low).ok());
+        match escaped.filter(|_| byte == b'%') {
+            Some(escaped) => {
+                decoded.push(escaped);
+                rest = &behind[2..];
+            }
+            None => {
+                decoded.push(byte);
+                rest = behind;
+            }
+        }
+    }
+    decoded
+}
+
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
@@ -87,5 +148,35 @@ mod tests {
         let error = index_url(text).unwrap_err();
         assert_eq!((error.reason(), error.is_transient()), ("InvalidURL", false));
         assert!(!error.to_string().contains("secret"), "{error}");
+    }
+
+    #[rstest]
+    #[case("oci://Registry.Example.com/charts", "https://registry.example.com:443/")]
+    #[case("oci://registry.example.com:5000", "https://registry.example.com:5000")]
+    #[case("http://127.1/", "http://127.0.0.1:80/")]
+    fn urls_of_one_origin_are_known_as_such(#[case] one: &str, #[case] other: &str) {
+        let origin = |text: &str| Origin::of(&text.parse().unwrap()).unwrap();
+        assert_eq!(origin(one), origin(other));
+    }
+
+    #[rstest]
+    #[case("http://example.com")]
+    #[case("https://example.com:444")]
+    #[case("https://www.example.com")]
+    #[case("https://example.com.")]
+    #[case("https://example.com@evil.example")]
+    fn urls_of_different_origins_are_told_apart(#[case] other: &str) {
+        let origin = |text: &str| Origin::of(&text.parse().unwrap()).unwrap();
+        assert_ne!(origin("https://example.com"), origin(other));
+    }
+
+    #[rstest]
+    #[case("a%3Ab%2f", b"a:b/")]
+    #[case("%", b"%")]
+    #[case("%4", b"%4")]
+    #[case("%zz%41", b"%zzA")]
+    #[case("%ff\u{e9}", b"\xff\xc3\xa9")]
+    fn escapes_are_undone_and_what_is_none_is_kept(#[case] text: &str, #[case] bytes: &[u8]) {
+        assert_eq!(percent_decoded(text), bytes);
     }
 }

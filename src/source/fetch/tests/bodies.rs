@@ -1,18 +1,8 @@
 //! Answers: what becomes of each, and what none may do.
 
-use std::io::Write as _;
-
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use rstest::rstest;
 
 use super::*;
-
-fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
-    encoder.write_all(bytes).unwrap();
-    encoder.finish().unwrap()
-}
 
 #[tokio::test]
 async fn a_body_comes_with_its_size_digest_and_validators() {
@@ -127,32 +117,6 @@ async fn any_other_status_is_an_error_that_says_what_to_do(
 }
 
 #[tokio::test]
-async fn a_compressed_body_is_measured_as_what_it_holds() {
-    let packed = gzip(b"hello");
-    let server = Server::start(move |_| answer("200 OK", "Content-Encoding: gzip", &packed)).await;
-    let body = body(&server.url).await;
-    assert_eq!((body.bytes, bytes(body)), (5, b"hello".to_vec()));
-}
-
-#[tokio::test]
-async fn a_compressed_bomb_is_refused_at_the_limit() {
-    let packed = gzip(&vec![0; 64 << 20]);
-    assert!(packed.len() < 100_000);
-    let server = Server::start(move |_| answer("200 OK", "Content-Encoding: gzip", &packed)).await;
-    let limits = Limits {
-        max_bytes: 1_000_000,
-        ..limits()
-    };
-    let error = fetcher().get(&server.url, None, &limits).await.unwrap_err();
-    assert_eq!((error.reason(), error.is_transient()), ("TooLarge", false));
-    let FetchError::TooLarge { limit, seen, .. } = error else {
-        panic!("{error}")
-    };
-    assert_eq!(limit, 1_000_000);
-    assert!((1_000_001..2_000_000).contains(&seen), "{seen}");
-}
-
-#[tokio::test]
 async fn a_body_that_is_announced_too_large_is_not_even_read() {
     let server = Server::start(|_| {
         vec![
@@ -204,19 +168,6 @@ async fn a_body_that_ends_early_is_an_error(#[case] head: &str, #[case] sent: &[
         matches!(error, FetchError::CutShort { bytes, .. } if bytes <= seen),
         "{error}"
     );
-}
-
-#[tokio::test]
-async fn compression_that_ends_early_or_is_broken_is_an_error() {
-    let whole = gzip(&[b'x'; 10_000]);
-    let mut broken = whole.clone();
-    let last = broken.len() - 6;
-    broken[last] ^= 0xff;
-    for packed in [whole[..whole.len() - 9].to_vec(), broken, b"hello".to_vec()] {
-        let server = Server::start(move |_| answer("200 OK", "Content-Encoding: gzip", &packed)).await;
-        let error = get(&server.url).await.unwrap_err();
-        assert_eq!(error.reason(), "BodyCutShort", "{error}");
-    }
 }
 
 #[tokio::test]

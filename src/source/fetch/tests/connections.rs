@@ -7,10 +7,6 @@ use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
 use super::*;
 
-fn redirect(to: &str) -> Answer {
-    answer("302 Found", &format!("Location: {to}"), b"")
-}
-
 #[tokio::test]
 async fn a_connection_is_used_again() {
     let server = Server::start(|_| answer("200 OK", "", b"hello")).await;
@@ -189,7 +185,7 @@ async fn a_connection_that_ends_without_an_answer_is_transient() {
 }
 
 /// A server's side of TLS for `name`, and the certificate to trust.
-fn tls(name: &str) -> (TlsAcceptor, Vec<u8>) {
+pub(super) fn tls(name: &str) -> (TlsAcceptor, Vec<u8>) {
     crate::source::install_crypto_provider();
     let rcgen::CertifiedKey { cert, signing_key } = rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
     let key = PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();

@@ -1,13 +1,18 @@
 //! The client against real servers on loopback.
 
+mod addresses;
 mod bodies;
 mod connections;
+mod credentials;
+mod encodings;
 mod files;
+mod proxies;
 mod server;
+mod tls;
 
 use std::io::Read as _;
 
-use server::{Answer, Part, Server, answer};
+use server::{Part, Server, answer};
 
 use super::*;
 
@@ -34,4 +39,8 @@ fn bytes(body: Body) -> Vec<u8> {
     let mut bytes = Vec::new();
     body.into_reader().read_to_end(&mut bytes).unwrap();
     bytes
+}
+
+fn redirect(to: &str) -> server::Answer {
+    answer("302 Found", &format!("Location: {to}"), b"")
 }

@@ -63,6 +63,31 @@ impl Server {
         server
     }
 
+    /// A proxy that lets every tunnel end at one server, which speaks TLS and is itself. Its URL is the proxy's.
+    pub async fn tunnel(tls: TlsAcceptor, handler: impl Fn(&str) -> Answer + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
+        let server = Self {
+            url,
+            requests: Arc::default(),
+            connections: Arc::default(),
+        };
+        let requests = Arc::clone(&server.requests);
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    head.push(stream.read_u8().await.unwrap());
+                }
+                requests.lock().unwrap().push(String::from_utf8(head).unwrap());
+                stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+                connection(stream, Some(tls.clone()), &requests, &handler).await;
+            }
+        });
+        server
+    }
+
     /// One that always gives the same answer.
     pub async fn always(head: &str, body: &[u8]) -> Self {
         let bytes = [head.replace('\n', "\r\n").as_bytes(), b"\r\n\r\n", body].concat();

@@ -1,0 +1,277 @@
+//! Credentials as the Secrets of a cluster hold them: the value of an `Authorization` header, or a Docker configuration.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use base64::prelude::BASE64_STANDARD;
+use reqwest::header::HeaderValue;
+use serde::Deserialize;
+
+use super::secret::Secret;
+
+/// Bytes that a header may have: servers take a few thousand, tokens of large directories have that many.
+const HEADER_BYTES: usize = 64 * 1024;
+
+/// With or without padding, as Kubernetes takes it.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &base64::alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
+);
+
+/// Why a Secret's value is no credentials. Nothing of the value is in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum CredentialsError {
+    /// It can't be a header's value.
+    #[error(
+        "the secret's value can't be sent as an Authorization header: {0}; put one line of text there, such as Basic or Bearer with what follows it"
+    )]
+    InvalidHeader(&'static str),
+    /// It is no Docker configuration.
+    #[error("the secret's value is no Docker configuration: {0}; make it with kubectl create secret docker-registry")]
+    InvalidDockerConfig(&'static str),
+    /// Nobody can say which of them is meant.
+    #[error(
+        "the secret's Docker configuration has {0} entries in auths, where exactly one is wanted; leave only that of the repository's host"
+    )]
+    NotOneEntry(usize),
+}
+
+impl CredentialsError {
+    /// The reason for a status condition.
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::InvalidHeader(_) => "InvalidAuthorizationHeader",
+            Self::InvalidDockerConfig(_) | Self::NotOneEntry(_) => "InvalidDockerConfig",
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct DockerConfig {
+    #[serde(default)]
+    auths: Option<BTreeMap<String, Option<Entry>>>,
+}
+
+#[derive(Deserialize, Default)]
+struct Entry {
+    #[serde(default)]
+    auth: Option<String>,
+    #[serde(default)]
+    username: Option<String>,
+    #[serde(default)]
+    password: Option<String>,
+}
+
+/// Takes the value of an `Authorization` header from a Secret, without the space around it (a file that it was made from
+/// ends in a line break).
+///
+/// # Errors
+/// [`CredentialsError::InvalidHeader`].
+pub fn from_header(value: &[u8]) -> Result<Secret, CredentialsError> {
+    let value = value.trim_ascii();
+    if value.is_empty() {
+        return Err(CredentialsError::InvalidHeader("it is empty"));
+    }
+    if value.len() > HEADER_BYTES {
+        return Err(CredentialsError::InvalidHeader("it is longer than 64 KiB"));
+    }
+    let text = std::str::from_utf8(value).map_err(|_| CredentialsError::InvalidHeader("it is no text"))?;
+    if HeaderValue::from_str(text).is_err() {
+        return Err(CredentialsError::InvalidHeader(
+            "it holds a line break or another control character",
+        ));
+    }
+    Ok(Secret::new(text.to_owned()))
+}
+
+/// Takes `Basic` credentials from the value of a Secret's key `.dockerconfigjson`. It must have exactly one entry, as
+/// Kubeapps' syncer requires; as in Kubernetes, its `auth` wins over `username` and `password`.
+///
+/// # Errors
+/// [`CredentialsError::InvalidDockerConfig`] and [`CredentialsError::NotOneEntry`].
+pub fn from_docker_config(json: &[u8]) -> Result<Secret, CredentialsError> {
+    // What the parser says may quote the value.
+    let config: DockerConfig = serde_json::from_slice(json)
+        .map_err(|_| CredentialsError::InvalidDockerConfig("it is no JSON object, or its auths are of another form"))?;
+    let auths = config.auths.unwrap_or_default();
+    let count = auths.len();
+    let (1, Some(entry)) = (count, auths.into_values().next()) else {
+        return Err(CredentialsError::NotOneEntry(count));
+    };
+    let pair = pair(entry.unwrap_or_default())?;
+    let header = format!("Basic {}", BASE64_STANDARD.encode(pair));
+    if header.len() > HEADER_BYTES {
+        return Err(CredentialsError::InvalidDockerConfig(
+            "its credentials are longer than 64 KiB",
+        ));
+    }
+    Ok(Secret::new(header))
+}
+
+/// User, colon, password.
+fn pair(entry: Entry) -> Result<Vec<u8>, CredentialsError> {
+    if let Some(auth) = entry.auth.filter(|auth| !auth.trim().is_empty()) {
+        // Go's decoder passes over line breaks, which `base64` puts in and `echo` adds.
+        let auth: String = auth.split_ascii_whitespace().collect();
+        let pair = BASE64
+            .decode(auth)
+            .map_err(|_| CredentialsError::InvalidDockerConfig("its auth is no base64"))?;
+        if !pair.contains(&b':') {
+            return Err(CredentialsError::InvalidDockerConfig(
+                "its auth is not base64 of user:password",
+            ));
+        }
+        return Ok(pair);
+    }
+    let (user, password) = (entry.username.unwrap_or_default(), entry.password.unwrap_or_default());
+    if user.is_empty() && password.is_empty() {
+        return Err(CredentialsError::InvalidDockerConfig(
+            "its entry has neither auth nor username and password",
+        ));
+    }
+    if user.contains(':') {
+        return Err(CredentialsError::InvalidDockerConfig(
+            "its username holds a colon, which Basic credentials can't",
+        ));
+    }
+    Ok(format!("{user}:{password}").into_bytes())
+}
+
+/// User and password of `Basic` credentials, for who logs in by another way. None for other credentials, and for those that
+/// are no text.
+#[must_use]
+pub fn basic(authorization: &Secret) -> Option<(String, Secret)> {
+    let (scheme, value) = authorization.expose().split_once(' ')?;
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let pair = String::from_utf8(BASE64.decode(value.trim()).ok()?).ok()?;
+    let (user, password) = pair.split_once(':')?;
+    Some((user.to_owned(), Secret::new(password.to_owned())))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case(b"Bearer abc", "Bearer abc")]
+    #[case(b" \tBasic dTpw\r\n", "Basic dTpw")]
+    #[case(b"anything", "anything")]
+    #[case("tökén".as_bytes(), "tökén")]
+    fn a_header_is_taken_as_it_is_without_the_space_around_it(#[case] value: &[u8], #[case] header: &str) {
+        assert_eq!(from_header(value).unwrap().expose(), header);
+    }
+
+    #[rstest]
+    fn a_header_that_cannot_be_sent_is_refused_without_being_shown(
+        #[values(
+            b"".as_slice(),
+            b" \n",
+            b"Bearer secret\nX-Other: secret",
+            b"secret\0",
+            b"secret\xff",
+            &[b's'; HEADER_BYTES + 1]
+        )]
+        value: &[u8],
+    ) {
+        let error = from_header(value).unwrap_err();
+        assert_eq!(error.reason(), "InvalidAuthorizationHeader");
+        assert!(
+            !format!("{error} {error:?}")
+                .replace("the secret's", "")
+                .contains("secret"),
+            "{error}"
+        );
+    }
+
+    // dTpw = u:p
+    #[rstest]
+    #[case::auth(r#"{"auths":{"r.example.com":{"auth":"dTpw"}}}"#, "u", "p")]
+    #[case::auth_wins(r#"{"auths":{"r":{"username":"x","password":"y","auth":"dTpw"}}}"#, "u", "p")]
+    #[case::line_break(r#"{"auths":{"r":{"auth":"dTpw\n"}}}"#, "u", "p")]
+    #[case::line_break_within(r#"{"auths":{"r":{"auth":"dT\r\npw"}}}"#, "u", "p")]
+    #[case::padding(r#"{"auths":{"r":{"auth":"dTpwcA=="}}}"#, "u", "pp")]
+    #[case::no_padding(r#"{"auths":{"r":{"auth":"dTpwcA"}}}"#, "u", "pp")]
+    #[case::colons(r#"{"auths":{"r":{"auth":"dTpwOnE="}}}"#, "u", "p:q")]
+    #[case::pair(
+        r#"{"auths":{"r":{"username":"u","password":"p:q","email":"e"}},"credsStore":"x"}"#,
+        "u",
+        "p:q"
+    )]
+    #[case::empty_auth(r#"{"auths":{"r":{"auth":"","username":"u","password":"p"}}}"#, "u", "p")]
+    #[case::no_user(r#"{"auths":{"r":{"password":"p"}}}"#, "", "p")]
+    #[case::same_key_twice(r#"{"auths":{"r":{"auth":"eDp5"},"r":{"auth":"dTpw"}}}"#, "u", "p")]
+    #[case::other_text(r#"{"auths":{"r":{"username":"ü","password":"é"}}}"#, "ü", "é")]
+    fn a_docker_configuration_gives_basic_credentials(
+        #[case] config: &str,
+        #[case] user: &str,
+        #[case] password: &str,
+    ) {
+        let secret = from_docker_config(config.as_bytes()).unwrap();
+        assert!(secret.expose().starts_with("Basic "));
+        let (found_user, found_password) = basic(&secret).unwrap();
+        assert_eq!((found_user.as_str(), found_password.expose()), (user, password));
+    }
+
+    #[rstest]
+    #[case("", "is no Docker configuration")]
+    #[case("null", "is no Docker configuration")]
+    #[case("{", "is no Docker configuration")]
+    #[case(r#"{"auths":"secret"}"#, "is no Docker configuration")]
+    #[case(r#"{"auths":{"r":{"auth":{"secret":1}}}}"#, "is no Docker configuration")]
+    #[case("{}", "has 0 entries")]
+    #[case(r#"{"auths":null}"#, "has 0 entries")]
+    #[case(r#"{"auths":{}}"#, "has 0 entries")]
+    #[case(r#"{"auths":{"a":{"auth":"dTpw"},"b":{"auth":"dTpw"}}}"#, "has 2 entries")]
+    #[case(r#"{"auths":{"r":{}}}"#, "neither auth nor")]
+    #[case(r#"{"auths":{"r":null}}"#, "neither auth nor")]
+    #[case(r#"{"auths":{"r":{"identitytoken":"secret"}}}"#, "neither auth nor")]
+    #[case(r#"{"auths":{"r":{"auth":"!secret!"}}}"#, "no base64")]
+    #[case(r#"{"auths":{"r":{"auth":"c2VjcmV0"}}}"#, "user:password")]
+    #[case(r#"{"auths":{"r":{"username":"secret:a","password":"b"}}}"#, "colon")]
+    fn a_docker_configuration_that_is_none_says_why_without_being_shown(#[case] config: &str, #[case] why: &str) {
+        let error = from_docker_config(config.as_bytes()).unwrap_err();
+        assert_eq!(error.reason(), "InvalidDockerConfig");
+        let message = error.to_string();
+        assert!(message.contains(why) && message.contains("; "), "{message}");
+        let shown = format!("{message} {error:?}")
+            .replace("the secret's", "")
+            .replace("create secret", "");
+        assert!(!shown.contains("secret"), "{shown}");
+    }
+
+    #[rstest]
+    fn only_basic_credentials_can_be_split(
+        #[values("Bearer dTpw", "Basic", "Basic !", "Basic dQ==", "Basic /w==", "")] text: &str,
+    ) {
+        assert_eq!(basic(&Secret::new(text.to_owned())), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200), text in ".{0,50}") {
+            let _ = from_docker_config(&bytes);
+            let _ = from_header(&bytes);
+            let config = serde_json::json!({"auths": {"r": {"auth": text}}}).to_string();
+            for secret in [from_docker_config(config.as_bytes()), from_header(&bytes)].into_iter().flatten() {
+                prop_assert!(HeaderValue::from_str(secret.expose()).is_ok());
+                let _ = basic(&secret);
+            }
+        }
+
+        #[test]
+        fn user_and_password_come_back_as_they_were(user in "[^:]{1,20}", password in ".{0,20}") {
+            let config = serde_json::json!({"auths": {"r": {"username": user, "password": password}}}).to_string();
+            let secret = from_docker_config(config.as_bytes()).unwrap();
+            prop_assert_eq!(basic(&secret).unwrap(), (user, Secret::new(password)));
+        }
+    }
+}

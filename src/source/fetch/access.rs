@@ -1,0 +1,129 @@
+//! How one repository's hosts are reached, and which of them gets its credentials.
+
+use std::fmt;
+
+use ::url::Url;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use reqwest::header::HeaderValue;
+
+use super::error::FetchError;
+use super::proxy::Proxies;
+use super::request::{Authorization, Request};
+use super::url::{Origin, percent_decoded};
+use crate::source::secret::Secret;
+use crate::text::public_url;
+
+/// How one repository's hosts are reached: TLS, proxies, credentials. Made for one sync and dropped with it.
+///
+/// The credentials are the `authorization`, or else the user information of `scope`. They go to scheme, host and port of
+/// `scope` alone, whatever asks for them and wherever a redirect leads, unless `pass_credentials`; and what was given for
+/// `https` never goes over plain `http`.
+#[derive(Clone, Default)]
+pub struct Access {
+    /// The value of the header `Authorization`.
+    pub authorization: Option<Secret>,
+    /// The repository's URL: its scheme, host and port are where the credentials may go. `oci` counts as `https`. Without
+    /// it they go nowhere, except with `pass_credentials`.
+    pub scope: Option<Url>,
+    /// Sends the credentials everywhere, as Helm's `--pass-credentials` does.
+    pub pass_credentials: bool,
+    /// Certificate authorities in PEM that are trusted beside the system's.
+    pub ca: Option<Vec<u8>>,
+    /// Takes any certificate, for any name.
+    pub insecure: bool,
+    /// The proxies of this repository, in place of the environment's; those of the environment if there are none.
+    pub proxies: Option<Proxies>,
+}
+
+impl Access {
+    /// What is sent to the origin of the repository.
+    fn credentials(&self) -> Option<Secret> {
+        let of_scope = || self.scope.as_ref().and_then(basic_of);
+        self.authorization.clone().or_else(of_scope)
+    }
+
+    /// Refuses what can't be a header.
+    pub(super) fn check(&self) -> Result<(), FetchError> {
+        self.authorization
+            .as_ref()
+            .map_or(Ok(()), |secret| header(secret).map(|_| ()))
+    }
+}
+
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Access")
+            .field("authorization", &self.authorization)
+            .field("scope", &self.scope.as_ref().map(public_url))
+            .field("pass_credentials", &self.pass_credentials)
+            .field("ca_bytes", &self.ca.as_ref().map(Vec::len))
+            .field("insecure", &self.insecure)
+            .field("proxies", &self.proxies)
+            .finish()
+    }
+}
+
+/// The `Authorization` of one request, decided anew at each hop of it.
+#[derive(Debug)]
+pub(super) struct Credentials {
+    own: Option<HeaderValue>,
+    /// Where `own` may go.
+    origin: Option<Origin>,
+    everywhere: bool,
+    /// Of the request's own URL, or its bearer token; only for its own origin.
+    of_request: Option<HeaderValue>,
+    first: Option<Origin>,
+    /// Set once anything was asked for, or the repository is declared, over TLS.
+    is_secured: bool,
+}
+
+impl Credentials {
+    pub(super) fn new(access: &Access, request: &Request) -> Result<Self, FetchError> {
+        let origin = access.scope.as_ref().and_then(Origin::of);
+        let (own, of_request) = match &request.authorization {
+            Authorization::None => (None, None),
+            Authorization::Bearer(token) => (None, Some(Secret::new(format!("Bearer {}", token.expose())))),
+            Authorization::OfAccess => (access.credentials(), basic_of(&request.url)),
+        };
+        Ok(Self {
+            own: own.as_ref().map(header).transpose()?,
+            is_secured: origin.as_ref().is_some_and(Origin::is_secured),
+            origin,
+            everywhere: access.pass_credentials,
+            of_request: of_request.as_ref().map(header).transpose()?,
+            first: Origin::of(&request.url),
+        })
+    }
+
+    /// What this hop gets. Hops are told in their order.
+    pub(super) fn at(&mut self, url: &Url) -> Option<HeaderValue> {
+        let hop = Origin::of(url)?;
+        let own = self.own.as_ref().filter(|_| {
+            // The origin holds the scheme, so that only credentials that go everywhere could be downgraded.
+            let is_downgrade = self.is_secured && !hop.is_secured();
+            self.origin.as_ref() == Some(&hop) || (self.everywhere && !is_downgrade)
+        });
+        self.is_secured |= hop.is_secured();
+        let of_request = || self.of_request.as_ref().filter(|_| self.first.as_ref() == Some(&hop));
+        own.or_else(of_request).cloned()
+    }
+}
+
+/// The user information of a URL as `Basic` credentials.
+fn basic_of(url: &Url) -> Option<Secret> {
+    if url.username().is_empty() && url.password().is_none() {
+        return None;
+    }
+    let mut pair = percent_decoded(url.username());
+    pair.push(b':');
+    pair.extend(percent_decoded(url.password().unwrap_or_default()));
+    Some(Secret::new(format!("Basic {}", BASE64_STANDARD.encode(pair))))
+}
+
+/// A header that the client's own log lines leave out too.
+fn header(secret: &Secret) -> Result<HeaderValue, FetchError> {
+    let mut value = HeaderValue::from_str(secret.expose()).map_err(|_| FetchError::InvalidCredentials)?;
+    value.set_sensitive(true);
+    Ok(value)
+}

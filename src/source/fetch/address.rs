@@ -1,0 +1,250 @@
+//! Which addresses may be reached at all.
+//!
+//! Anybody who may declare a repository makes this process send requests, and anybody who writes an index or runs a
+//! server redirects them. So nothing link-local and no cloud's metadata service is ever asked; whether the rest of what
+//! is not the Internet may be is a setting, since repositories inside the cluster live there.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ::url::{Host, Url};
+
+use super::error::FetchError;
+
+const METADATA: &str = "it belongs to a cloud's metadata service, which no repository is";
+const LINK_LOCAL: &str = "it is link-local, where clouds keep their metadata services";
+const NO_HOST: &str = "it is no single host's";
+const PRIVATE: &str = "it is no public one, and private networks are not allowed: see --allow-private-networks";
+
+/// The names of metadata services, for requests through a proxy, which resolves names itself.
+const METADATA_NAMES: [&str; 4] = [
+    "metadata",
+    "metadata.goog",
+    "metadata.google.internal",
+    "instance-data.ec2.internal",
+];
+
+/// What is decided by setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Policy {
+    pub(super) allow_private_networks: bool,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            allow_private_networks: true,
+        }
+    }
+}
+
+impl Policy {
+    /// Refuses a URL by what can be seen without asking a resolver: an address in it, in whatever spelling, or a name that
+    /// tells. Other names are the resolver's to check; through a proxy they can't be.
+    pub(super) fn check_url(self, url: &Url) -> Result<(), FetchError> {
+        let (address, refusal) = match url.host() {
+            Some(Host::Ipv4(address)) => (address.to_string(), self.refusal(address.into())),
+            Some(Host::Ipv6(address)) => (address.to_string(), self.refusal(address.into())),
+            Some(Host::Domain(name)) => (name.to_owned(), self.refusal_of_name(name)),
+            None => return Ok(()),
+        };
+        refusal.map_or(Ok(()), |why| {
+            Err(FetchError::AddressRefused {
+                host: url.host_str().unwrap_or_default().to_owned(),
+                address,
+                why,
+            })
+        })
+    }
+
+    /// Why an address may not be reached.
+    pub(super) fn refusal(self, address: IpAddr) -> Option<&'static str> {
+        let private = |is_private: bool| (is_private && !self.allow_private_networks).then_some(PRIVATE);
+        match address {
+            IpAddr::V4(address) => never_v4(address).or_else(|| private(is_private_v4(address))),
+            IpAddr::V6(address) => never_v6(address)
+                .or_else(|| private(is_private_v6(address)))
+                .or_else(|| embedded(address).and_then(|inner| self.refusal(inner.into()))),
+        }
+    }
+
+    fn refusal_of_name(self, name: &str) -> Option<&'static str> {
+        let name = name.trim_end_matches('.');
+        if METADATA_NAMES.contains(&name) {
+            return Some(METADATA);
+        }
+        let is_local = name == "localhost" || name.ends_with(".localhost");
+        (is_local && !self.allow_private_networks).then_some(PRIVATE)
+    }
+}
+
+/// IANA's special-purpose registry, and the metadata services outside of 169.254.0.0/16.
+fn never_v4(address: Ipv4Addr) -> Option<&'static str> {
+    match address.octets() {
+        [169, 254, ..] => Some(LINK_LOCAL),
+        // Alibaba; Azure's host; Oracle's first generation.
+        [100, 100, 100, 200] | [168, 63, 129, 16] | [192, 0, 0, 192] => Some(METADATA),
+        [224..=239, ..] | [255, 255, 255, 255] => Some(NO_HOST),
+        _ => None,
+    }
+}
+
+fn never_v6(address: Ipv6Addr) -> Option<&'static str> {
+    match address.segments() {
+        [0xfe80..=0xfebf, ..] => Some(LINK_LOCAL),
+        // Amazon; Google.
+        [0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254] | [0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254] => Some(METADATA),
+        [0xff00..=0xffff, ..] => Some(NO_HOST),
+        _ => None,
+    }
+}
+
+/// Not of the Internet, by IANA's special-purpose registry.
+fn is_private_v4(address: Ipv4Addr) -> bool {
+    matches!(
+        address.octets(),
+        // This host, private, loopback, carrier-grade NAT.
+        [0 | 10 | 127, ..] | [172, 16..=31, ..] | [192, 168, ..] | [100, 64..=127, ..]
+        // Protocol assignments, documentation, benchmarks, reserved.
+        | [192, 0, 0 | 2, _] | [198, 51, 100, _] | [203, 0, 113, _] | [198, 18..=19, ..] | [240..=255, ..]
+    )
+}
+
+fn is_private_v6(address: Ipv6Addr) -> bool {
+    matches!(
+        address.segments(),
+        // Unspecified, loopback, unique local, the old site-local.
+        [0, 0, 0, 0, 0, 0, 0, 0 | 1] | [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..]
+        // NAT64 of a network's own, discard, documentation, segment routing.
+        | [0x64, 0xff9b, 1, ..] | [0x100, 0, 0, 0, ..] | [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] | [0x5f00, ..]
+    )
+}
+
+/// The IPv4 address that is reached by an IPv6 address of a form that holds one.
+fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let of = |high: u16, low: u16| Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));
+    match address.segments() {
+        // Unspecified and loopback look like compatible addresses.
+        [0, 0, 0, 0, 0, 0, 0, 0 | 1] => None,
+        // Mapped, compatible, translated, NAT64 (the last also for a network's own prefix of 96 bits).
+        [0, 0, 0, 0, 0, 0xffff | 0, high, low]
+        | [0, 0, 0, 0, 0xffff, 0, high, low]
+        | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
+        | [0x64, 0xff9b, 1, _, _, _, high, low] => of(high, low),
+        // 6to4; Teredo, which hides the client's address by inverting it.
+        [0x2002, high, low, ..] => of(high, low),
+        [0x2001, 0, _, _, _, _, high, low] => of(!high, !low),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    const PUBLIC_ONLY: Policy = Policy {
+        allow_private_networks: false,
+    };
+
+    fn is_refused(policy: Policy, host: &str) -> bool {
+        let url = format!("http://{host}/").parse().unwrap();
+        let refused = policy.check_url(&url);
+        if let Err(error) = &refused {
+            assert_eq!((error.reason(), error.is_transient()), ("AddressRefused", false));
+        }
+        refused.is_err()
+    }
+
+    #[rstest]
+    #[case::link_local("169.254.169.254")]
+    #[case::end_of_the_range("169.254.255.255")]
+    #[case::as_a_number("2852039166")]
+    #[case::in_hexadecimal("0xA9FEA9FE")]
+    #[case::in_octal("0251.0376.0251.0376")]
+    #[case::with_three_parts("169.254.43518")]
+    #[case::mixed("0xa9.254.0251.0xfe")]
+    #[case::with_a_dot("169.254.169.254.")]
+    #[case::percent_encoded("%31%36%39.254.169.254")]
+    #[case::full_width("１６９。２５４。１６９。２５４")]
+    #[case::mapped("[::ffff:169.254.169.254]")]
+    #[case::mapped_in_hexadecimal("[::ffff:a9fe:a9fe]")]
+    #[case::compatible("[::169.254.169.254]")]
+    #[case::translated("[::ffff:0:a9fe:a9fe]")]
+    #[case::nat64("[64:ff9b::169.254.169.254]")]
+    #[case::own_nat64("[64:ff9b:1::a9fe:a9fe]")]
+    #[case::six_to_four("[2002:a9fe:a9fe::1]")]
+    #[case::teredo("[2001:0:1:2:3:4:5601:5601]")]
+    #[case::link_local_v6("[fe80::1]")]
+    #[case::end_of_link_local_v6("[febf::1]")]
+    #[case::amazon("[fd00:ec2::254]")]
+    #[case::google("[fd20:ce::254]")]
+    #[case::alibaba("100.100.100.200")]
+    #[case::azure("168.63.129.16")]
+    #[case::oracle("192.0.0.192")]
+    #[case::multicast("224.0.0.1")]
+    #[case::multicast_v6("[ff02::1]")]
+    #[case::broadcast("255.255.255.255")]
+    #[case::by_name("metadata.google.internal")]
+    #[case::by_name_with_a_dot("METADATA.google.internal.")]
+    fn what_is_never_reached_is_refused_in_whatever_spelling(#[case] host: &str) {
+        assert!(is_refused(Policy::default(), host) && is_refused(PUBLIC_ONLY, host));
+    }
+
+    #[rstest]
+    fn what_is_private_is_refused_only_by_setting(
+        #[values(
+            "127.0.0.1",
+            "127.1",
+            "0x7f.1",
+            "0",
+            "0.0.0.0",
+            "10.0.0.1",
+            "172.16.0.1",
+            "172.31.255.255",
+            "192.168.1.1",
+            "100.64.0.1",
+            "198.18.0.1",
+            "240.0.0.1",
+            "[::]",
+            "[::1]",
+            "[fc00::1]",
+            "[fd12::1]",
+            "[fec0::1]",
+            "[::ffff:10.0.0.1]",
+            "[::127.0.0.1]",
+            "[64:ff9b::10.0.0.1]",
+            "[64:ff9b:1::1]",
+            "[2002:0a00:0001::]",
+            "localhost",
+            "a.localhost."
+        )]
+        host: &str,
+    ) {
+        assert!(!is_refused(Policy::default(), host) && is_refused(PUBLIC_ONLY, host));
+    }
+
+    #[rstest]
+    fn the_internet_is_never_refused(
+        #[values(
+            "8.8.8.8",
+            "1.1.1.1",
+            "172.15.0.1",
+            "172.32.0.1",
+            "100.63.0.1",
+            "100.128.0.1",
+            "169.253.0.1",
+            "223.0.0.1",
+            "[2606:4700::1]",
+            "[64:ff9b::8.8.8.8]",
+            "[2002:0808:0808::1]",
+            "[::ffff:8.8.8.8]",
+            "charts.example.com",
+            "metadata.example.com",
+            "localhost.example.com"
+        )]
+        host: &str,
+    ) {
+        assert!(!is_refused(Policy::default(), host) && !is_refused(PUBLIC_ONLY, host));
+    }
+}

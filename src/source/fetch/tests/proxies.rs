@@ -1,0 +1,212 @@
+//! The proxies of the environment and of a repository.
+
+use super::*;
+
+async fn proxy() -> Server {
+    Server::start(|_| answer("200 OK", "", b"by proxy")).await
+}
+
+fn through(proxies: Proxies) -> Access {
+    Access {
+        proxies: Some(proxies),
+        ..Access::default()
+    }
+}
+
+fn fetcher_behind(variables: &[(&str, &str)], settings: Settings) -> Fetcher {
+    let variable = |name: &str| {
+        let found = variables.iter().find(|(known, _)| *known == name);
+        found.map(|(_, value)| (*value).to_owned())
+    };
+    Fetcher::build(
+        settings,
+        resolve::of_the_system(),
+        Routes::of_environment(variable).unwrap(),
+    )
+    .unwrap()
+}
+
+#[tokio::test]
+async fn a_repository_has_a_proxy_of_its_own_and_says_for_what_not() {
+    let (proxy, direct) = (proxy().await, Server::start(|_| answer("200 OK", "", b"direct")).await);
+    let mut authority = proxy.url.clone();
+    authority.set_username("user").unwrap();
+    authority.set_password(Some("p%40ss")).unwrap();
+    let fetcher = fetcher()
+        .with(through(Proxies {
+            http: Some(authority.to_string()),
+            none: Some("charts.example, direct.example".to_owned()),
+            ..Proxies::default()
+        }))
+        .unwrap();
+    let fetched = fetcher
+        .get(&"http://charts.invalid/index.yaml".parse().unwrap(), None, &limits())
+        .await;
+    let Ok(Fetched::Body(body)) = fetched else {
+        panic!("{fetched:?}")
+    };
+    assert_eq!(bytes(body), b"by proxy");
+    let request = proxy.requests().remove(0);
+    assert!(
+        request.starts_with("GET http://charts.invalid/index.yaml "),
+        "{request}"
+    );
+    // user:p@ss
+    assert!(
+        request
+            .to_lowercase()
+            .contains("proxy-authorization: basic dxnlcjpwqhnz"),
+        "{request}"
+    );
+
+    let error = fetcher
+        .get(&"http://charts.example/".parse().unwrap(), None, &limits())
+        .await;
+    assert_eq!(error.unwrap_err().reason(), "DNSFailure");
+    fetcher.get(&direct.url, None, &limits()).await.unwrap();
+    assert_eq!((proxy.requests().len(), direct.requests().len()), (1, 1));
+}
+
+#[tokio::test]
+async fn the_proxies_of_a_repository_replace_those_of_the_environment() {
+    let proxy = proxy().await;
+    let fetcher = fetcher_behind(&[("http_proxy", proxy.url.as_str())], Settings::default());
+    let url: Url = "http://charts.invalid/".parse().unwrap();
+    fetcher.get(&url, None, &limits()).await.unwrap();
+    // TLS of its own keeps the environment's.
+    let insecure = Access {
+        insecure: true,
+        ..Access::default()
+    };
+    fetcher
+        .with(insecure)
+        .unwrap()
+        .get(&url, None, &limits())
+        .await
+        .unwrap();
+    assert_eq!(proxy.requests().len(), 2);
+    let own = fetcher.with(through(Proxies::default())).unwrap();
+    assert_eq!(own.get(&url, None, &limits()).await.unwrap_err().reason(), "DNSFailure");
+    assert_eq!(proxy.requests().len(), 2);
+}
+
+#[tokio::test]
+async fn https_goes_through_a_tunnel() {
+    let (acceptor, pem) = connections::tls("charts.invalid");
+    let proxy = Server::tunnel(acceptor, |_| answer("200 OK", "", b"hello")).await;
+    let fetcher = fetcher()
+        .with(Access {
+            ca: Some(pem),
+            ..through(Proxies {
+                https: Some(proxy.url.authority().to_owned()),
+                ..Proxies::default()
+            })
+        })
+        .unwrap();
+    let url = "https://charts.invalid/index.yaml".parse().unwrap();
+    assert!(matches!(fetcher.get(&url, None, &limits()).await, Ok(Fetched::Body(_))));
+    let requests = proxy.requests();
+    assert!(requests[0].starts_with("CONNECT charts.invalid:443 "), "{requests:?}");
+    assert!(requests[1].starts_with("GET /index.yaml "), "{requests:?}");
+}
+
+#[tokio::test]
+async fn what_a_url_shows_is_checked_before_a_proxy_is_asked() {
+    let proxy = proxy().await;
+    let fetcher = fetcher_behind(&[("HTTP_PROXY", proxy.url.as_str())], Settings::default());
+    for host in ["169.254.169.254", "metadata.google.internal"] {
+        let error = fetcher
+            .get(&format!("http://{host}/").parse().unwrap(), None, &limits())
+            .await;
+        assert_eq!(error.unwrap_err().reason(), "AddressRefused");
+    }
+    assert!(proxy.requests().is_empty());
+}
+
+#[tokio::test]
+async fn only_the_operators_proxy_may_be_at_a_private_address_where_those_are_not_allowed() {
+    let proxy = proxy().await;
+    let public_only = || Settings {
+        allow_private_networks: false,
+        ..Settings::default()
+    };
+    let mut by_name = proxy.url.clone();
+    by_name.set_host(Some("localhost")).unwrap();
+    let url: Url = "http://charts.invalid/".parse().unwrap();
+    for address in [&proxy.url, &by_name] {
+        let fetcher = fetcher_behind(&[("HTTP_PROXY", address.as_str())], public_only());
+        fetcher.get(&url, None, &limits()).await.unwrap();
+        let own = fetcher.with(through(Proxies {
+            http: Some(address.to_string()),
+            ..Proxies::default()
+        }));
+        assert_eq!(own.unwrap_err().reason(), "AddressRefused");
+    }
+    assert_eq!(proxy.requests().len(), 2);
+
+    let names: &[(&str, &[&str])] = &[("proxy.example", &["127.0.0.1"])];
+    let fetcher = addresses::fetcher_with_names(public_only(), names);
+    let own = fetcher.with(through(Proxies {
+        http: Some(format!("proxy.example:{}", proxy.url.port().unwrap())),
+        ..Proxies::default()
+    }));
+    let error = own.unwrap().get(&url, None, &limits()).await.unwrap_err();
+    assert_eq!(error.reason(), "AddressRefused", "{error}");
+    assert_eq!(proxy.requests().len(), 2);
+}
+
+#[test]
+fn a_proxy_that_is_none_is_refused_at_once() {
+    let own = fetcher().with(through(Proxies {
+        http: Some("ftp://user:hunter2@proxy.example".to_owned()),
+        ..Proxies::default()
+    }));
+    let message = own.unwrap_err().to_string();
+    assert!(
+        message.contains("the HTTP proxy of the repository") && message.contains("like http://"),
+        "{message}"
+    );
+    assert!(!message.contains("hunter2"), "{message}");
+}
+
+#[tokio::test]
+async fn a_proxy_that_is_down_is_named() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let own = fetcher().with(through(Proxies {
+        http: Some(format!("user:hunter2@{address}")),
+        ..Proxies::default()
+    }));
+    let error = own
+        .unwrap()
+        .get(&"http://charts.invalid/".parse().unwrap(), None, &limits())
+        .await
+        .unwrap_err();
+    let message = error.to_string();
+    assert_eq!((error.reason(), error.is_transient()), ("ConnectFailed", true));
+    assert!(
+        message.contains(&format!("the proxy {address}")) && !message.contains("hunter2"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
+async fn a_proxy_that_wants_credentials_says_so() {
+    let proxy = Server::start(|_| answer("407 Proxy Authentication Required", "", b"")).await;
+    let fetcher = fetcher()
+        .with(through(Proxies {
+            http: Some(proxy.url.to_string()),
+            https: Some(proxy.url.to_string()),
+            none: None,
+        }))
+        .unwrap();
+    for url in ["http://charts.invalid/", "https://charts.invalid/"] {
+        let error = fetcher.get(&url.parse().unwrap(), None, &limits()).await.unwrap_err();
+        assert_eq!(
+            (error.reason(), error.is_transient()),
+            ("ProxyAuthenticationRequired", false),
+            "{error}"
+        );
+    }
+}
