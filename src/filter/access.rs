@@ -96,6 +96,11 @@ impl ValT for Value {
                 let item = place.and_then(|place| list.items().get(place));
                 Ok(item.cloned().unwrap_or(Self::Null))
             }
+            (Self::Text(text), Self::Number(index)) => {
+                budget::look_at(self.bytes());
+                let character = position(*index, text.chars().count()).and_then(|place| text.chars().nth(place));
+                Ok(character.map_or(Self::Null, |c| Self::text(c.encode_utf8(&mut [0; 4]))))
+            }
             (Self::List(_), Self::List(_)) => indices(self, index),
             (Self::Null | Self::List(_) | Self::Text(_), Self::Map(slice)) => {
                 let slice = Rc::clone(slice);

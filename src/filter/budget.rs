@@ -69,7 +69,7 @@ fn stack_position() -> usize {
 /// Runs `work` within `limits`.
 pub(super) fn within<T>(limits: &Limits, deadline: Option<Instant>, work: impl FnOnce() -> T) -> T {
     let _restore = Restore(BUDGET.replace(Some(Budget {
-        steps: limits.steps,
+        steps: limits.steps.min(Limits::MOST_STEPS),
         made: limits.made_bytes,
         deadline,
         stack: stack_position(),

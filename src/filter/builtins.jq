@@ -1,9 +1,11 @@
 # The functions of jq that rules may use, beside the native ones (natives.rs) and those of the interpreter itself.
 
-def not: if . then false else true end;
+def empty: {}[] as $x | .;
 def true: 0 == 0;
 def false: 0 != 0;
 def null: [][0];
+def not: if . then false else true end;
+def tostring: "\(.)";
 def select(f): if f then . else empty end;
 def error: error_empty as $x | .;
 def error(message): (message | error_empty) as $x | .;
@@ -29,7 +31,7 @@ def range($to): range(0; $to; 1);
 def repeat(f): def again: f, again; again;
 def recurse(f): def down: ., (f | down); down;
 def recurse: recurse(.[]?);
-def recurse(f; cond): recurse(f | select(cond));
+def recurse(f; cond): def down: ., (f | select(cond) | down); down;
 def while(cond; update): def step: if cond then ., (update | step) else empty end; step;
 def until(cond; update): def step: if cond then . else update | step end; step;
 def nth($n): .[$n];
@@ -69,8 +71,8 @@ def group_by(f): map([[f], .]) | _sort_by_first | _group_by_first | map(map(.[1]
 def unique_by(f): [group_by(f)[] | .[0]];
 def unique: unique_by(.);
 def min_by(f): sort_by(f) | .[0];
-def max_by(f): sort_by(f) | .[-1];
 def min: min_by(.);
+def max_by(f): sort_by(f) | .[-1];
 def max: max_by(.);
 def transpose: [range(map(length) | max // 0) as $i | [.[][$i]]];
 def combinations: if length == 0 then [] else .[0][] as $x | .[1:] | combinations as $rest | [$x] + $rest end;
@@ -87,10 +89,10 @@ def INDEX(source; key): reduce source as $x ({}; . + { ($x | key | tostring): $x
 def INDEX(key): INDEX(.[]; key);
 
 # Paths
+def getpath($path): reduce $path[] as $key (.; if . == null then null else .[$key] end);
 def paths: path(..) | select(. != []);
 def paths(cond): . as $value | paths | select(. as $path | $value | getpath($path) | cond);
 def leaf_paths: paths(type | . != "array" and . != "object");
-def getpath($path): reduce $path[] as $key (.; if . == null then null else .[$key] end);
 def setpath($path; $x): if $path == [] then $x else .[$path[0]] |= setpath($path[1:]; $x) end;
 def delpaths($paths): reduce ($paths | sort | reverse | .[]) as $path (.; if $path == [] then null else getpath($path) |= empty end);
 def del(f): delpaths([path(f)]);
@@ -98,10 +100,8 @@ def toarray: if type == "array" then . else [.] end;
 def pick(f): . as $value | reduce path(f) as $path (null; setpath($path; $value | getpath($path)));
 
 # Texts and numbers
-def tostring: "\(.)";
 def @text: tostring;
 def @json: tojson;
-def ascii: [.] | implode;
 def rindex($x): indices($x) | .[-1];
 def index($x): indices($x) | .[0];
 def isvalid(f): try (f | true) catch false;
@@ -109,9 +109,9 @@ def abs: if type == "number" and . < 0 then - . else . end;
 
 # Regular expressions
 def match($re; $flags): _matches($re; $flags) | .[];
-def match($re): if $re | type == "array" then match($re[0]; $re[1]) else match($re; null) end;
+def match($re): match($re; null);
 def test($re; $flags): _tests($re; $flags);
-def test($re): if $re | type == "array" then test($re[0]; $re[1]) else test($re; null) end;
+def test($re): test($re; null);
 def capture($re; $flags): match($re; $flags) | reduce (.captures[] | select(.name != null)) as $part ({}; . + { ($part.name): $part.string });
 def capture($re): capture($re; null);
 def scan($re; $flags):

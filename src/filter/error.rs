@@ -57,7 +57,7 @@ impl Exhausted {
     /// The limit, as a sentence that names its value.
     pub(super) fn describe(self, limits: &Limits) -> String {
         match self {
-            Self::Steps => format!("it takes more than {} steps", limits.steps),
+            Self::Steps => format!("it takes more than {} steps", limits.steps.min(Limits::MOST_STEPS)),
             Self::Time => format!(
                 "it takes more than {} seconds for all charts together",
                 limits.time.as_secs_f64()

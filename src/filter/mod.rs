@@ -83,7 +83,7 @@ pub struct Limits {
     pub variables: usize,
     /// Bytes of all variables, names and values.
     pub variable_bytes: usize,
-    /// Steps of the interpreter for one chart. To look at 64 bytes of a value counts as one, too.
+    /// Steps of the interpreter for one chart, at most [`Limits::MOST_STEPS`]. To look at 64 bytes of a value counts as one, too.
     pub steps: u64,
     /// Time for all charts of a sync together.
     pub time: Duration,
@@ -97,6 +97,12 @@ pub struct Limits {
     pub stack_bytes: usize,
 }
 
+impl Limits {
+    /// More steps than that are not given, since each may bind a variable, and a chain of bindings is dropped one within the
+    /// other: this many fit on the stack.
+    pub const MOST_STEPS: u64 = 1_000_000;
+}
+
 impl Default for Limits {
     fn default() -> Self {
         const MIB: u64 = 1024 * 1024;
@@ -105,8 +111,8 @@ impl Default for Limits {
             rule_bytes: 16 * 1024,
             variables: 1_000,
             variable_bytes: 64 * 1024,
-            // Fifty for each version of the chart with the most that is known, five times over.
-            steps: 5_000_000,
+            // Forty for each version of a chart that has 25,000, far more than any that is known.
+            steps: Self::MOST_STEPS,
             time: Duration::from_secs(30),
             value_bytes: 64 * MIB,
             made_bytes: 128 * MIB,

@@ -18,8 +18,9 @@ const LEFT_OUT: [&str; 3] = ["range", "keys_unsorted", "key_values"];
 /// The definitions. None of them, and no native, reads anything but its input: no environment, no clock, no file, no
 /// further input, and none prints or ends the process.
 pub(super) fn definitions() -> impl Iterator<Item = Def<&'static str>> {
-    let ours = load::parse(include_str!("builtins.jq"), |parser| parser.defs()).unwrap_or_default();
-    jaq_core::defs().chain(ours)
+    load::parse(include_str!("builtins.jq"), |parser| parser.defs())
+        .unwrap_or_default()
+        .into_iter()
 }
 
 /// The natives.
@@ -87,12 +88,12 @@ fn ours() -> [Fun<Guarded>; 46] {
         ),
         native!(
             "ltrimstr",
-            |input, start| Ok(trimmed(input, start, |text, start| text.strip_prefix(start))),
+            |input, start| trimmed(input, start, |text, start| text.strip_prefix(start)),
             1
         ),
         native!(
             "rtrimstr",
-            |input, end| Ok(trimmed(input, end, |text, end| text.strip_suffix(end))),
+            |input, end| trimmed(input, end, |text, end| text.strip_suffix(end)),
             1
         ),
         native!("trim", |input| on_text(input, |text| Value::text(text.trim()))),
@@ -157,11 +158,11 @@ fn both_texts(input: Value, argument: &Value, f: fn(&str, &str) -> bool) -> ValR
     }
 }
 
-/// The text without `part`; anything that is no text stays what it is, as in jq.
-fn trimmed(input: Value, part: &Value, f: for<'a> fn(&'a str, &str) -> Option<&'a str>) -> Value {
+fn trimmed(input: Value, part: &Value, f: for<'a> fn(&'a str, &str) -> Option<&'a str>) -> ValR<Value> {
     match (&input, part) {
-        (Value::Text(text), Value::Text(part)) => f(text, part).map(Value::text).unwrap_or(input),
-        _ => input,
+        (Value::Text(text), Value::Text(part)) => Ok(f(text, part).map(Value::text).unwrap_or(input)),
+        (Value::Text(_), other) => Err(Error::typ(other.clone(), "string")),
+        _ => Err(Error::typ(input, "string")),
     }
 }
 
@@ -294,7 +295,7 @@ fn sort_by_first(input: Value) -> ValR<Value> {
     };
     budget::make(list.items().len() as u64 * 16);
     let mut items = list.items().to_vec();
-    items.sort_by(|a, b| first_of(a).compare(first_of(b)));
+    items.sort_by(|a, b| first_of(a).sorting_order(first_of(b)));
     Ok(items.into_iter().collect())
 }
 
@@ -302,7 +303,9 @@ fn group_by_first(input: Value) -> ValR<Value> {
     let Value::List(list) = &input else {
         return Err(Error::typ(input, "array"));
     };
-    let groups = list.items().chunk_by(|a, b| first_of(a).compare(first_of(b)).is_eq());
+    let groups = list
+        .items()
+        .chunk_by(|a, b| first_of(a).sorting_order(first_of(b)).is_eq());
     Ok(groups.map(|group| group.iter().cloned().collect()).collect())
 }
 

@@ -49,8 +49,8 @@ impl Sub for Value {
             (Self::Number(a), Self::Number(b)) => Ok(Self::Number(a - b)),
             (Self::List(a), Self::List(b)) => {
                 let mut taken: Vec<&Self> = b.items().iter().collect();
-                taken.sort_by(|a, b| a.compare(b));
-                let stays = |item: &&Self| taken.binary_search_by(|taken| taken.compare(item)).is_err();
+                taken.sort_by(|a, b| a.sorting_order(b));
+                let stays = |item: &&Self| taken.binary_search_by(|taken| taken.sorting_order(item)).is_err();
                 Ok(a.items().iter().filter(stays).cloned().collect())
             }
             (a, b) => Err(Error::math(a, Math::Sub, b)),
@@ -73,18 +73,17 @@ impl Mul for Value {
     }
 }
 
-/// `text` this many times: null for none, at least once for a part of one.
+/// `text` this many times, and null for a negative number or none at all.
 fn repeated(text: &str, times: f64) -> Value {
-    // Written so that what is no number is null too.
-    if !(times > 0.0) {
+    if times < 0.0 || times.is_nan() {
         return Value::Null;
     }
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "positive, and saturating"
+        reason = "not negative, and saturating"
     )]
-    let times = (times as u64).max(1);
+    let times = times as u64;
     let bytes = times.saturating_mul(text.len() as u64);
     budget::admit(bytes, 1);
     budget::make(bytes);
@@ -118,9 +117,7 @@ impl Div for Value {
 
 /// The parts of `text` between separators; its characters where the separator is empty.
 pub(super) fn split(text: &str, separator: &str) -> Value {
-    if text.is_empty() {
-        Value::from_iter([])
-    } else if separator.is_empty() {
+    if separator.is_empty() {
         text.chars().map(|c| Value::text(c.encode_utf8(&mut [0; 4]))).collect()
     } else {
         text.split(separator).map(Value::text).collect()

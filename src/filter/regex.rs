@@ -9,6 +9,7 @@ use regex::{Captures, Regex, RegexBuilder};
 
 use super::budget;
 use super::value::{Map, Value};
+use crate::text::truncate;
 
 /// How large a compiled expression may be. Finding takes its size times the text's, at worst.
 const COMPILED_BYTES: usize = 256 * 1024;
@@ -115,7 +116,7 @@ fn compile(pattern: &str, flags: Flags) -> Result<Regex, String> {
             error => {
                 let text = error.to_string();
                 let reason = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
-                format!("invalid regular expression {pattern:?}: {reason}")
+                format!("invalid regular expression {:?}: {reason}", truncate(pattern, 64))
             }
         })
 }

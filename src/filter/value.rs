@@ -170,28 +170,36 @@ impl Value {
         }
     }
 
-    /// The order of jq: null, false, true, numbers, texts, lists, maps. Not a number comes before all numbers.
-    pub(super) fn compare(&self, other: &Self) -> Ordering {
-        budget::look_at(self.bytes().min(other.bytes()));
-        self.walk_compare(other)
+    /// The order of jq, as lists are sorted by it: null, false, true, what is no number, numbers, texts, lists, maps.
+    pub(super) fn sorting_order(&self, other: &Self) -> Ordering {
+        self.order(other, Ordering::Equal)
     }
 
-    fn walk_compare(&self, other: &Self) -> Ordering {
+    /// The same order, but with `no_numbers` as the order of two that are no numbers.
+    fn order(&self, other: &Self, no_numbers: Ordering) -> Ordering {
+        budget::look_at(self.bytes().min(other.bytes()));
+        self.walk_order(other, no_numbers)
+    }
+
+    fn walk_order(&self, other: &Self, no_numbers: Ordering) -> Ordering {
         match (self, other) {
             (Self::Bool(a), Self::Bool(b)) => a.cmp(b),
-            (Self::Number(a), Self::Number(b)) => a.partial_cmp(b).unwrap_or_else(|| b.is_nan().cmp(&a.is_nan())),
+            (Self::Number(a), Self::Number(b)) => a.partial_cmp(b).unwrap_or_else(|| {
+                let order = b.is_nan().cmp(&a.is_nan());
+                if order.is_eq() { no_numbers } else { order }
+            }),
             (Self::Text(a), Self::Text(b)) => a.cmp(b),
             (Self::List(a), Self::List(b)) => {
                 let pairs = a.items.iter().zip(&b.items);
                 pairs
-                    .map(|(a, b)| a.walk_compare(b))
+                    .map(|(a, b)| a.walk_order(b, no_numbers))
                     .find(|order| order.is_ne())
                     .unwrap_or_else(|| a.items.len().cmp(&b.items.len()))
             }
             (Self::Map(a), Self::Map(b)) => a.entries.keys().cmp(b.entries.keys()).then_with(|| {
                 let pairs = a.entries.values().zip(b.entries.values());
                 pairs
-                    .map(|(a, b)| a.walk_compare(b))
+                    .map(|(a, b)| a.walk_order(b, no_numbers))
                     .find(|order| order.is_ne())
                     .unwrap_or(Ordering::Equal)
             }),
@@ -211,22 +219,17 @@ impl Value {
     }
 }
 
+/// What is no number equals nothing, itself included.
 impl PartialEq for Value {
     fn eq(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Number(a), Self::Number(b)) => a == b,
-            _ => self.compare(other).is_eq(),
-        }
+        self.order(other, Ordering::Less).is_eq()
     }
 }
 
+/// What is no number is less than itself, as in jq.
 impl PartialOrd for Value {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        // What is no number is less than anything, itself included, as in jq.
-        match (self, other) {
-            (Self::Number(a), Self::Number(_)) if a.is_nan() => Some(Ordering::Less),
-            _ => Some(self.compare(other)),
-        }
+        Some(self.order(other, Ordering::Less))
     }
 }
 
@@ -260,19 +263,23 @@ impl fmt::Display for Value {
     }
 }
 
-/// Numbers as jq prints them: what is no number as null, what is too large as the largest.
+/// Numbers as Go writes them in JSON, but what is no number as null, and what is too large as the largest.
 fn write_number(number: f64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    const WHOLE_BELOW: f64 = 1e17;
+    let size = number.abs();
     if number.is_nan() {
         f.write_str("null")
-    } else if number.is_infinite() {
-        write!(f, "{:e}", f64::MAX.copysign(number))
-    } else if number.fract() == 0.0 && number.abs() < WHOLE_BELOW {
-        write!(f, "{number}")
-    } else if (1e-5..WHOLE_BELOW).contains(&number.abs()) {
+    } else if size == 0.0 {
+        f.write_char('0')
+    } else if (1e-6..1e21).contains(&size) {
         write!(f, "{number}")
     } else {
-        write!(f, "{number:e}")
+        let number = if size.is_infinite() {
+            f64::MAX.copysign(number)
+        } else {
+            number
+        };
+        let sign = if size < 1.0 { "" } else { "+" };
+        f.write_str(&format!("{number:e}").replace('e', &format!("e{sign}")))
     }
 }
 

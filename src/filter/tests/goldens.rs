@@ -1,0 +1,44 @@
+//! What Kubeapps' own syncer kept of Grafana's charts.
+
+use std::fs;
+
+use serde_json::Value;
+
+use super::*;
+
+fn rows(file: &str) -> Option<Vec<Value>> {
+    let text = fs::read_to_string(corpus::goldens()?.join(file)).ok()?;
+    Some(
+        text.lines()
+            .map(|row| serde_json::from_str::<Value>(row).unwrap()["info"].clone())
+            .collect(),
+    )
+}
+
+#[test]
+fn a_filter_keeps_the_charts_that_kubeapps_kept() {
+    let Some(all) = rows("grafana.charts.jsonl") else {
+        return;
+    };
+    for second in ["tempo", "alloy"] {
+        let rule = rule(
+            ".name == $var1 or .name == $var2",
+            &[("$var1", "loki"), ("$var2", second)],
+        );
+        let filter = Filter::compile(&rule, Limits::default()).unwrap();
+        let names = |rows: &[Value]| rows.iter().map(|row| row["name"].to_string()).collect::<Vec<_>>();
+        let kept: Vec<Value> = all.iter().filter(|row| filter.keeps(row).unwrap()).cloned().collect();
+        let theirs = rows(&format!("grafana-filter-loki-or-{second}.charts.jsonl")).unwrap();
+        assert_eq!(names(&kept), names(&theirs));
+    }
+}
+
+#[test]
+fn the_largest_charts_are_searched_within_the_limits() {
+    let Some(all) = rows("grafana.charts.jsonl") else {
+        return;
+    };
+    let jq = r#"[.chartVersions[] | select(.version | test("^[0-9]+[.][0-9]+[.][0-9]+$")) | .app_version | length] | add >= 0"#;
+    let filter = Filter::compile(&rule(jq, &[]), Limits::default()).unwrap();
+    assert!(all.iter().all(|row| filter.keeps(row).unwrap()));
+}
