@@ -14,7 +14,6 @@
 pub mod access;
 pub mod activity;
 pub mod adopt;
-pub mod adopter;
 mod cleanup;
 pub mod collect;
 pub mod decide;

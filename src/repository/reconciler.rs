@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::activity::Activity;
-use super::adopter::Adopter;
+use super::adopt::Adoption;
 use super::decide::{Decision, Identity, Mode, decide, identity};
 use super::declaration::{Declaration, Defaults};
 use super::execute::{Attempt, AttemptError, Execute, Failed, Finished, Verdict};
@@ -31,7 +31,7 @@ use super::origin::{Origin, OriginError};
 use super::removals::Removals;
 use super::status::{self, Facts, Imported, Phase};
 use crate::api::AppRepository;
-use crate::catalog::{self, Catalog, Handled, Record, State};
+use crate::catalog::{self, Catalog, Handled, Record, RepositoryName, State};
 use crate::controller::{Failure, Key, Outcome, Reconcile};
 use crate::informer::{ObjectName, Seen, Store};
 use crate::queue::{Backoff, Priority};
@@ -68,7 +68,7 @@ pub struct Reconciler {
     /// What is told of charts that have changed, so that their files are imported; nothing, where none are.
     pub files: Option<Follower>,
     /// What takes the CronJobs away that Kubeapps has left; nothing, where they are to stay.
-    pub adopter: Option<Adopter>,
+    pub adoption: Option<Adoption>,
     /// Repositories that are to be synced although they are not due: a Secret that they name has changed.
     pub nudged: Nudged,
     /// What was written last of each status.
@@ -295,8 +295,11 @@ impl Reconciler {
         if let Some(files) = &self.files {
             files.follow(name, is_changed);
         }
-        if let Some(adopter) = &self.adopter {
-            adopter.adopt(name).await;
+        if let Some(adoption) = &self.adoption {
+            let removed = adoption.synced(&RepositoryName::from(name)).await;
+            if removed > 0 {
+                tracing::info!(repository = %name, removed, "removed Kubeapps' CronJob, since the repository is synced from here");
+            }
         }
     }
 

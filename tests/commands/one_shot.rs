@@ -138,13 +138,28 @@ async fn what_can_not_be_honoured_is_refused_before_anything_is_fetched() {
     world.serve("stable", index(&[("web", &["2.0.0"])]));
 
     let mut refused = vec![
-        (world.command(&[&sync[..], &["--filter-rules=.name"]].concat()), 2, "--filter-rules"),
-        (world.command(&[&sync[..], &[r#"--filter-rules={"jq":".name =="}"#]].concat()), 1, "InvalidFilter"),
-        (world.command(&[&sync[..], &["--ca-file=no-such-file"]].concat()), 2, "--ca-file"),
+        (
+            world.command(&[&sync[..], &["--filter-rules=.name"]].concat()),
+            2,
+            "--filter-rules",
+        ),
+        (
+            world.command(&[&sync[..], &[r#"--filter-rules={"jq":".name =="}"#]].concat()),
+            1,
+            "InvalidFilter",
+        ),
+        (
+            world.command(&[&sync[..], &["--ca-file=no-such-file"]].concat()),
+            2,
+            "--ca-file",
+        ),
     ];
     for (secret, value) in [
         ("AUTHORIZATION_HEADER", "Bearer hush\nX-Evil: 1"),
-        ("DOCKER_CONFIG_JSON", r#"{"auths":{"a":{"auth":"hush"},"b":{"auth":"hush"}}}"#),
+        (
+            "DOCKER_CONFIG_JSON",
+            r#"{"auths":{"a":{"auth":"hush"},"b":{"auth":"hush"}}}"#,
+        ),
     ] {
         let mut command = world.command(&sync);
         command.env(secret, value);

@@ -41,7 +41,7 @@ use crate::{
     repository::{
         access::Keys,
         activity::Activity,
-        adopter::{self, Adopter},
+        adopt::{self, Adoption},
         collect::Collector,
         declaration::Defaults,
         files::{FilesReconciler, Follower, Importer, Progresses, Worklists},
@@ -203,7 +203,7 @@ impl Assembly {
             metrics: metrics.repository,
             files: (run.content.imports() && patience == Patience::Wait)
                 .then(|| Follower::new(queue.clone(), progresses)),
-            adopter: adopter(run, &source),
+            adoption: adoption(run, &source),
             nudged,
             written: Written::default(),
             told: Written::default(),
@@ -325,11 +325,11 @@ fn watch_secrets(
 }
 
 /// What takes the CronJobs of Kubeapps away, where that is asked for.
-fn adopter(run: &Run, source: &Source) -> Option<Adopter> {
+fn adoption(run: &Run, source: &Source) -> Option<Adoption> {
     match source {
         Source::Cluster(client) if run.adopt_kubeapps => {
             let namespace = cluster::own_namespace(run.namespace.as_deref());
-            Some(Adopter::new(client.clone(), namespace))
+            Some(Adoption::new(client.clone(), namespace))
         }
         _ => None,
     }
@@ -340,9 +340,13 @@ fn warn_of_kubeapps(run: &Run, source: &Source, store: &Store<AppRepository>) ->
     match source {
         Source::Cluster(client) if !run.adopt_kubeapps => {
             let namespace = cluster::own_namespace(run.namespace.as_deref());
-            adopter::warn(client.clone(), namespace, store.clone())
-                .then(|()| futures::future::pending())
-                .boxed()
+            let (client, store) = (client.clone(), store.clone());
+            async move {
+                store.wait_until_synced().await;
+                adopt::warn_of_cron_jobs(&client, &namespace, |name| store.get(name).is_some()).await;
+                futures::future::pending().await
+            }
+            .boxed()
         }
         _ => futures::future::pending().boxed(),
     }
