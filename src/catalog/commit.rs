@@ -14,7 +14,7 @@
 use std::{fmt, io};
 
 use super::{
-    ChartRow, Error, HistoryEntry, Keep, Record,
+    ChartRow, Error, HistoryEntry, Keep, Record, RepositoryName,
     engine::{Pools, Transaction, on_engine},
     history, record,
     repos::ReposRow,
@@ -133,18 +133,9 @@ pub(super) async fn commit(
         repos_id: repos.id,
         ..Committed::default()
     };
-    let keep = match before_this(&mut tx, &record).await? {
-        Before::Alike => keep,
-        Before::OtherInput => {
-            retry_all(&mut tx, &record).await?;
-            keep
-        }
-        // What left another index is not missing in this one.
-        Before::OtherRepository => {
-            retry_all(&mut tx, &record).await?;
-            None
-        }
-    };
+    if is_of_other_input(&mut tx, &record).await? {
+        retry_all(&mut tx, &name).await?;
+    }
     write::charts(&mut tx, &name, rows, keep, &mut committed).await?;
     // A body that was known already, and charts that are all alike: the row is left alone, as Kubeapps leaves it.
     let as_before = repos.checksum.as_deref() == Some(&checksum) && !committed.is_change();
@@ -163,41 +154,30 @@ pub(super) async fn commit(
     Ok(committed)
 }
 
-/// What the charts were made of until now, as against this sync.
-enum Before {
-    Alike,
-    /// Another object, or one that says something else about the same repository.
-    OtherInput,
-    /// Another URL or type.
-    OtherRepository,
-}
-
-async fn before_this(tx: &mut Transaction, record: &Record) -> Result<Before, Error> {
-    const SELECT: &str =
-        "SELECT uid, url, kind, change_key FROM portolan_repositories WHERE namespace = $1 AND name = $2";
-    let stored: Option<(String, String, String, String)> = on_engine!(tx, tx => sqlx::query_as(SELECT)
+/// Whether the charts were made until now for another object, or from what else decides about them beside the index.
+async fn is_of_other_input(tx: &mut Transaction, record: &Record) -> Result<bool, Error> {
+    const SELECT: &str = "SELECT count(*) FROM portolan_repositories
+        WHERE namespace = $1 AND name = $2 AND (uid <> $3 OR change_key <> $4)";
+    let others: i64 = on_engine!(tx, tx => sqlx::query_scalar(SELECT)
         .bind(&record.name.namespace)
         .bind(&record.name.name)
-        .fetch_optional(&mut **tx)
+        .bind(&*record::storable(&record.uid))
+        .bind(&*record::storable(&record.change_key))
+        .fetch_one(&mut **tx)
         .await?);
-    Ok(match stored {
-        None => Before::Alike,
-        Some((_, url, kind, _)) if url != record.url || kind != record.kind => Before::OtherRepository,
-        Some((uid, _, _, change_key)) if uid != record.uid || change_key != record.change_key => Before::OtherInput,
-        Some(_) => Before::Alike,
-    })
+    Ok(others > 0)
 }
 
 /// Files and icons that have failed may be had by now: they count as not tried.
-async fn retry_all(tx: &mut Transaction, record: &Record) -> Result<(), Error> {
+async fn retry_all(tx: &mut Transaction, name: &RepositoryName) -> Result<(), Error> {
     for statement in [
         "UPDATE portolan_files SET tries = 0, next_try = 0 WHERE namespace = $1 AND name = $2",
         "DELETE FROM portolan_icons WHERE namespace = $1 AND name = $2",
     ] {
         on_engine!(&mut *tx, tx => {
             sqlx::query(statement)
-                .bind(&record.name.namespace)
-                .bind(&record.name.name)
+                .bind(&name.namespace)
+                .bind(&name.name)
                 .execute(&mut **tx)
                 .await?;
         });

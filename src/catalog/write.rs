@@ -8,7 +8,7 @@ use std::{
 use futures::TryStreamExt;
 
 use super::{
-    ChartInfo, ChartRow, Committed, Error, Keep, RepositoryName,
+    ChartInfo, ChartRow, Committed, Error, Keep, RepoRef, RepositoryName,
     batch::{Batch, Change},
     chart::Fingerprint,
     engine::{Engine, Transaction, on_engine},
@@ -28,9 +28,10 @@ pub(super) async fn charts(
 ) -> Result<(), Error> {
     let mut keeper = Keeper::load(tx, name, keep).await?;
     let (mut stored, mut gone) = stored_charts(tx, name, keeper.is_on()).await?;
-    let mut batch = Batch::default();
+    let (mut batch, mut repo) = (Batch::default(), None);
     for row in rows {
         let mut row = row.map_err(|source| Error::Rows { source })?;
+        repo.get_or_insert_with(|| row.info.repo.clone());
         let change = match stored.get_mut(&row.chart_id) {
             None => {
                 stored.insert(row.chart_id.clone(), Stored::new_row());
@@ -57,7 +58,9 @@ pub(super) async fn charts(
         }
     }
     for (chart_id, stored) in stored.into_iter().filter(|(_, stored)| !stored.seen) {
-        let kept = keeper.keep_of_chart(&chart_id, &stored.versions);
+        let is_of_other_index = repo.is_some() && stored.repo != repo;
+        let versions: &[String] = if is_of_other_index { &[] } else { &stored.versions };
+        let kept = keeper.keep_of_chart(&chart_id, versions);
         if kept.is_empty() {
             gone.push(stored.id);
         } else if kept.len() == stored.versions.len() {
@@ -98,6 +101,8 @@ struct Stored {
     seen: bool,
     /// Its versions, where versions are kept that leave the index; else nothing, since there may be many.
     versions: Vec<String>,
+    /// Where they are from: what left another index is not missing in this one.
+    repo: Option<RepoRef>,
 }
 
 impl Stored {
@@ -109,6 +114,7 @@ impl Stored {
             id,
             versions: versions.into_iter().map(str::to_owned).collect(),
             fingerprint: info.as_ref().map(ChartInfo::fingerprint),
+            repo: info.as_ref().filter(|_| with_versions).map(|info| info.repo.clone()),
             icon: info.filter(ChartInfo::has_imported_icon).map(|info| info.icon),
             seen: false,
         }
@@ -122,12 +128,13 @@ impl Stored {
             icon: None,
             seen: true,
             versions: Vec::new(),
+            repo: None,
         }
     }
 
     /// The versions that the chart has no more.
     fn missing_in(&self, info: &ChartInfo) -> Vec<&str> {
-        if self.versions.is_empty() {
+        if self.versions.is_empty() || self.repo.as_ref() != Some(&info.repo) {
             return Vec::new();
         }
         let present: HashSet<&str> = info.versions().collect();

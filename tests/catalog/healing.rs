@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
-use portolan::catalog::{Catalog, Commit, Error};
+use portolan::catalog::{Catalog, Commit, Error, FilesMode};
 use rstest::rstest;
 use sqlx::Executor;
 
-use super::{Fixture, On, Tables, chart, record, repository, rows};
+use super::{
+    Fixture, On, Tables, chart,
+    files::{fail, names, of, wanted},
+    record, repository, rows,
+};
 
 #[rstest]
 #[tokio::test]
@@ -51,6 +55,7 @@ async fn a_commit_that_misses_a_table_heals_it(#[values(On::Sqlite, On::Postgres
 #[case::all_but_the_record_of_migrations("DROP TABLE portolan_syncs; DROP TABLE portolan_repositories")]
 #[case::only_the_record_of_migrations("DROP TABLE portolan_migrations")]
 #[case::only_the_history("DROP TABLE portolan_syncs")]
+#[case::one_of_a_later_migration("DROP TABLE portolan_files")]
 #[tokio::test]
 async fn our_own_tables_heal_although_the_migrations_count_as_applied(
     #[values(On::Sqlite, On::Postgres)] on: On,
@@ -126,6 +131,46 @@ async fn opening_again_changes_nothing(#[values(On::Sqlite, On::Postgres)] on: O
     assert_eq!(*again.rebuilt().borrow(), 0);
     again.ping().await.unwrap();
     again.close().await;
+}
+
+/// What the first release has left behind: its own migration, and its index.
+#[rstest]
+#[tokio::test]
+async fn a_database_of_an_older_release_is_brought_up_to_date(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    fixture.sync(vec![chart("a", &["1.0.0"])]).await;
+    fixture
+        .tables
+        .execute(
+            "DROP TABLE portolan_files; DROP TABLE portolan_icons; DROP TABLE portolan_oci_repositories;
+             DROP TABLE portolan_oci_tags; DROP TABLE portolan_kept_versions; DROP INDEX portolan_files_content;
+             DELETE FROM portolan_migrations WHERE version > 1; CREATE INDEX files_chart ON files (chart_id)",
+        )
+        .await;
+    let reader = Catalog::open_to_read(&fixture.settings).await.unwrap();
+    let progress = reader.files_progress(&repository(), FilesMode::All).await.unwrap();
+    assert_eq!(progress.total, 0, "whoever only reads makes no tables");
+    let catalog = Catalog::open(&fixture.settings).await.unwrap();
+    assert_eq!(*catalog.rebuilt().borrow(), 0);
+    assert!(catalog.record(&repository()).await.unwrap().unwrap().trusted);
+    let progress = catalog.files_progress(&repository(), FilesMode::All).await.unwrap();
+    assert_eq!(progress.total, 1);
+    assert!(!catalog.ensure_tables().await.unwrap());
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_told_of_lost_rows_is_forgotten(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    fixture.sync(vec![chart("a", &["1.0.0"])]).await;
+    fail(&fixture, &of("a", "1.0.0"), 60).await;
+    fixture
+        .tables
+        .execute("DROP TABLE files; DROP TABLE charts; DROP TABLE repos")
+        .await;
+    assert!(fixture.catalog.ensure_tables().await.unwrap());
+    fixture.sync(vec![chart("a", &["1.0.0"])]).await;
+    assert_eq!(names(&wanted(&fixture, FilesMode::All).await), ["a 1.0.0"]);
 }
 
 #[rstest]

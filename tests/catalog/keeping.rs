@@ -2,7 +2,7 @@
 
 use std::{cmp::Ordering, collections::HashSet, time::Duration};
 
-use portolan::catalog::{ChartInfo, Commit, Committed, FilesMode, Keep, Record};
+use portolan::catalog::{ChartInfo, Commit, Committed, FilesMode, Keep};
 use rstest::rstest;
 
 use super::{
@@ -25,17 +25,13 @@ fn keep(now: i64) -> Keep {
     }
 }
 
-async fn sync_as(fixture: &Fixture, record: Record, keep: Option<Keep>, charts: Vec<ChartInfo>) -> Committed {
+async fn sync(fixture: &Fixture, keep: Option<Keep>, charts: Vec<ChartInfo>) -> Committed {
     let stored = fixture.catalog.record(&repository()).await.unwrap();
-    let mut commit = Commit::new(record, stored.map(|stored| stored.uid), "checksum");
+    let mut commit = Commit::new(record(), stored.map(|stored| stored.uid), "checksum");
     if let Some(keep) = keep {
         commit = commit.keep_removed(keep);
     }
     fixture.catalog.commit(commit, rows(charts)).await.unwrap()
-}
-
-async fn sync(fixture: &Fixture, keep: Option<Keep>, charts: Vec<ChartInfo>) -> Committed {
-    sync_as(fixture, record(), keep, charts).await
 }
 
 /// Added, changed, removed, unchanged, kept.
@@ -151,10 +147,11 @@ async fn nothing_is_kept_of_what_a_filter_takes_or_of_another_repository(#[value
     filtered.filtered_out.insert("stable/b".into());
     let committed = sync(&fixture, Some(filtered), vec![chart("a", &["2"])]).await;
     assert_eq!(counts(&committed), (0, 0, 1, 1, 1));
-    let mut moved = record();
-    moved.url = "https://other.example.com".into();
-    let committed = sync_as(&fixture, moved, Some(keep(2)), vec![chart("a", &["2"])]).await;
-    assert_eq!(counts(&committed), (0, 1, 0, 0, 0));
+    sync(&fixture, Some(keep(2)), vec![chart("a", &["2"]), chart("c", &["1"])]).await;
+    let mut moved = chart("a", &["2"]);
+    moved.repo.url = "https://other.example.com".into();
+    let committed = sync(&fixture, Some(keep(2)), vec![moved]).await;
+    assert_eq!(counts(&committed), (0, 1, 1, 0, 0));
     assert_eq!(versions(&fixture).await, ["a 2"]);
 }
 

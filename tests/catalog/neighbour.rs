@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use portolan::catalog::{Catalog, ChartInfo, ChartRow, Commit, Record, RepositoryName};
+use portolan::catalog::{Catalog, ChartInfo, ChartRow, Commit, FilesMode, Record, RepositoryName};
 use serde::Deserialize;
 use sqlx::PgPool;
 
@@ -305,4 +305,32 @@ async fn a_user_without_rights_is_told_what_is_missing() {
     let error = catalog.unwrap_err();
     assert!(!error.is_transient(), "{error}");
     assert!(error.to_string().contains("grant the user the right"), "{error}");
+}
+
+/// Kubeapps' own user has made the tables, and ours may only read and write them.
+#[tokio::test]
+async fn tables_of_another_user_are_taken_without_our_index() {
+    let fixture = Fixture::new(On::Postgres).await;
+    let url = url::Url::parse(&fixture.url).unwrap();
+    let password = url.password().unwrap_or_default();
+    let database = fixture.tables.texts("SELECT current_database()::text").await.remove(0);
+    fixture
+        .tables
+        .execute(&format!(
+            "DROP INDEX portolan_files_content; DROP TABLE portolan_syncs, portolan_repositories, portolan_files, portolan_icons,
+                portolan_oci_repositories, portolan_oci_tags, portolan_kept_versions, portolan_migrations;
+             CREATE ROLE writer_{database} LOGIN PASSWORD '{password}'; GRANT CREATE, USAGE ON SCHEMA public TO writer_{database};
+             GRANT ALL ON repos, charts, files TO writer_{database};
+             GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO writer_{database}"
+        ))
+        .await;
+    let url = format!("{}?user=writer_{database}", fixture.url);
+    let catalog = Catalog::open(&super::settings(&url)).await.unwrap();
+    let commit = Commit::new(super::record(), None, "x");
+    let charts = super::rows(vec![chart("a", &["1.0.0"])]);
+    catalog.commit(commit, charts).await.unwrap();
+    let wanted = catalog
+        .files_wanted(&repository(), FilesMode::All, super::at(0), 1)
+        .await;
+    assert_eq!(wanted.unwrap().files.len(), 1);
 }

@@ -1,10 +1,14 @@
 //! Several at one database.
 
-use portolan::catalog::{Catalog, ChartRow, Commit, Error, Record, RepositoryName};
+use portolan::catalog::{Catalog, ChartRow, Commit, Error, Record, RepositoryName, Saved};
 use rstest::rstest;
 use tokio::sync::oneshot;
 
-use super::{Fixture, On, chart, record, repository, rows};
+use super::{
+    Fixture, On, chart,
+    files::{of, save},
+    record, repository, rows,
+};
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -122,4 +126,39 @@ async fn readers_see_the_last_state_while_a_sync_is_being_written(#[values(On::S
     go_on.send(()).unwrap();
     assert_eq!(writing.await.unwrap().unwrap().added, 600);
     assert_eq!(reader.record(&repository()).await.unwrap().unwrap().charts, 600);
+}
+
+/// Files that were fetched while a sync took their version away: they wait for it, and then come too late.
+#[rstest]
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn files_of_a_version_that_a_sync_is_taking_away_come_too_late(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    fixture.sync(vec![chart("a", &["2.0.0", "1.0.0"])]).await;
+    let (half_way, reached) = oneshot::channel();
+    let (go_on, wait) = oneshot::channel::<()>();
+    let (mut half_way, mut wait) = (Some(half_way), Some(wait));
+    let charts = (0..300).map(move |at| {
+        if at == 290 {
+            // The chart itself has been written by now.
+            half_way.take().unwrap().send(()).unwrap();
+            tokio::task::block_in_place(|| wait.take().unwrap().blocking_recv().unwrap());
+        }
+        let name = if at == 0 { "a".into() } else { format!("other-{at}") };
+        let info = chart(&name, &["2.0.0"]);
+        Ok(ChartRow {
+            chart_id: info.id.clone(),
+            info,
+        })
+    });
+    let catalog = fixture.catalog.clone();
+    let commit = Commit::new(record(), Some("uid-1".into()), "x");
+    let writing = tokio::spawn(async move { catalog.commit(commit, charts).await });
+    reached.await.unwrap();
+    let (old, new) = (of("a", "1.0.0"), of("a", "2.0.0"));
+    let mut saving = Box::pin(async { tokio::join!(save(&fixture, &old, "x"), save(&fixture, &new, "x")) });
+    assert!(futures::poll!(saving.as_mut()).is_pending());
+    go_on.send(()).unwrap();
+    assert_eq!(saving.await, (Saved::Gone, Saved::Written));
+    assert_eq!(writing.await.unwrap().unwrap().changed, 1);
+    assert_eq!(fixture.files().await, ["stable/a-2.0.0"]);
 }
