@@ -70,7 +70,7 @@ pub struct ChartFiles {
 }
 
 /// Reads the files of a chart from its archive, a tar stream with or without gzip, up to the mark at its end. Blocks
-/// while it reads and unpacks (about 5 ms a megabyte), so it belongs on a thread that may.
+/// while it reads and unpacks, so it belongs on a thread that may.
 ///
 /// Looked at are regular files at most one folder deep, after any `./` is taken off, as in Kubeapps (which counts the
 /// `./` and so misses what tar writes for `tar -C .. ./chart`). Names count in any case; of two files that match, the
