@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::archives::Archive;
 use super::control_plane::tool;
 use super::eventually::eventually;
+use super::forward::Upstream;
 use super::helm;
 use super::ports::free_port;
 use super::process::{Process, ScratchFolder};
@@ -163,6 +164,11 @@ impl Registry {
     pub fn url(&self, path: &str) -> String {
         let scheme = if self.setup.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}{path}", self.host)
+    }
+
+    /// The registry as the server behind a `ChartServer`, which counts, records and spoils its requests.
+    pub fn upstream(&self) -> Upstream {
+        Upstream::new(&self.url(""), self.setup.tls.as_ref().map(|(ca, ..)| ca.as_str()))
     }
 
     /// The address of a repository, or of what is above several, as helm and AppRepositories have it.
