@@ -1,6 +1,6 @@
 //! A real registry: the one of the CNCF's distribution project, for one test each.
 
-mod push;
+pub mod push;
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -20,8 +20,6 @@ use super::process::{Process, ScratchFolder};
 use super::target_folder;
 use super::tls::Authority;
 use super::token_server::{ISSUER, SERVICE, Signer, TokenServer, basic_authorization};
-
-pub use push::MANIFEST;
 
 /// Who may do everything where a registry or a token server asks for a name.
 pub const USER: &str = "navigator";
