@@ -7,6 +7,7 @@ mod faults;
 mod identity;
 mod kubeapps_crd;
 mod private;
+mod registry;
 mod rows;
 mod secrets_reading;
 mod shutdown;
