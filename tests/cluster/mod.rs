@@ -4,6 +4,7 @@ mod adopting;
 mod bad_input;
 mod database;
 mod faults;
+mod filtered;
 mod identity;
 mod kubeapps_crd;
 mod private;
