@@ -13,6 +13,7 @@ mod rows;
 mod secrets_reading;
 mod shutdown;
 mod story;
+mod takeover;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
