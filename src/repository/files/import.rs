@@ -287,7 +287,7 @@ impl Importer {
                 .map_err(|error| Miss::Failed(format!("the icon could not be kept in a temporary file ({error})")))?;
             (content_type, bytes)
         };
-        crate::filter::on_large_stack(move || icon::png(&bytes, content_type.as_deref(), &limits))
+        tokio::task::spawn_blocking(move || icon::png(&bytes, content_type.as_deref(), &limits))
             .await
             .map_err(|_| {
                 Miss::Failed("the icon can't be read because of a defect in Portolan; please report it".to_owned())
