@@ -1,7 +1,12 @@
 //! All that comes from outside over the network, and the pure decoders of it.
 
 pub mod credentials;
+pub mod archive;
+#[cfg(test)]
+#[path = "../../tests/support/corpus.rs"]
+mod corpus;
 pub mod fetch;
+pub mod icon;
 pub mod index;
 pub mod secret;
 

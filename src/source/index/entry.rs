@@ -16,7 +16,7 @@ pub(super) struct Entry {
 }
 
 /// What the newest version says about its chart.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) name: String,
     pub(super) deprecated: bool,
@@ -58,7 +58,7 @@ pub(super) fn read(mut fields: Fields) -> Result<Entry, Unusable> {
     }
 }
 
-fn check_version(version: &str) -> Result<(), String> {
+pub(super) fn check_version(version: &str) -> Result<(), String> {
     if version.is_empty() {
         return Err("it has no version".to_owned());
     }
@@ -75,8 +75,6 @@ fn check_version(version: &str) -> Result<(), String> {
 }
 
 fn read_rest(fields: &mut Fields, version: &str) -> Result<Entry, String> {
-    let urls = list(fields, Field::Urls, "urls")?.unwrap_or_default();
-    let urls: Vec<String> = urls.into_iter().filter(|url| !url.is_empty()).collect();
     Ok(Entry {
         rank: Rank::of(version),
         version: Version {
@@ -84,7 +82,7 @@ fn read_rest(fields: &mut Fields, version: &str) -> Result<Entry, String> {
             app_version: without_nul(text(fields, Field::AppVersion, "appVersion")?),
             created: created_of(fields.take(Field::Created)),
             digest: without_nul(text(fields, Field::Digest, "digest")?),
-            urls: (!urls.is_empty()).then_some(urls),
+            urls: urls(list(fields, Field::Urls, "urls")?.unwrap_or_default()),
         },
         head: Head {
             // Its characters are looked at when it turns out to be the newest version's.
@@ -99,6 +97,12 @@ fn read_rest(fields: &mut Fields, version: &str) -> Result<Entry, String> {
             sources: list(fields, Field::Sources, "sources")?,
         },
     })
+}
+
+/// Those that are not empty; nothing rather than an empty list, of which readers would take the first.
+pub(super) fn urls(urls: Vec<String>) -> Option<Vec<String>> {
+    let urls: Vec<String> = urls.into_iter().filter(|url| !url.is_empty()).collect();
+    (!urls.is_empty()).then_some(urls)
 }
 
 /// The text of a field as it is written: `1.10` stays `1.10`. Absent and null are empty.

@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 use super::collect::Collector;
 use super::error::{DecodeError, Position, Refused};
 use super::input::{Fault, Meter, Metered};
+use super::limits::DecodeLimits;
 use super::node::{self, Field, Fields, Node, Scalar};
 use super::{Entries, Shape, Sink};
 
@@ -267,6 +268,15 @@ impl<'de, S: Sink> Visitor<'de> for Versions<'_, '_, '_, S> {
         }
         Ok(())
     }
+}
+
+/// The fields of a version that stands by itself.
+pub(super) fn entry(raw: &RawValue, limits: &DecodeLimits) -> Result<Fields, &'static str> {
+    let mut left = limits.chart_bytes;
+    fields(raw, limits.depth, &mut left).map_err(|unread| match unread {
+        Unread::Reason(reason) => reason,
+        Unread::TooLarge => "it is too large",
+    })
 }
 
 /// Why a version can't be read.

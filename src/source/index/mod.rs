@@ -20,6 +20,7 @@ mod error;
 mod input;
 mod json;
 mod limits;
+mod metadata;
 mod node;
 mod semver;
 #[cfg(test)]
@@ -33,6 +34,7 @@ use crate::text::{printable, truncate};
 use collect::Collector;
 pub use error::{DecodeError, Position};
 pub use limits::DecodeLimits;
+pub use metadata::{Metadata, chart, metadata, newest_first};
 
 /// Who maintains a chart.
 #[derive(Debug, Clone, PartialEq, Eq)]

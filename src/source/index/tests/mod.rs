@@ -3,11 +3,10 @@
 mod bounds;
 mod document;
 mod fuzz;
+mod metadata;
 mod real;
 mod rules;
 
-#[path = "../../../../tests/support/corpus.rs"]
-mod corpus;
 #[path = "../../../../tests/support/index_generator.rs"]
 mod generator;
 
@@ -15,6 +14,7 @@ use std::convert::Infallible;
 use std::io::Cursor;
 
 use super::*;
+use crate::source::corpus;
 
 type Decoded = Result<(Vec<Chart>, Summary), DecodeError<Infallible>>;
 

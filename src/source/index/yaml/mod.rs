@@ -11,7 +11,7 @@ use super::collect::Collector;
 use super::error::{DecodeError, Refused};
 use super::limits::DecodeLimits;
 use super::node::{self, Field, Fields, Node};
-use super::{Entries, Shape, Sink};
+use super::{Chart, Entries, Shape, Sink};
 
 /// Reads one document from here to its end.
 pub(super) fn read<R: Read, S: Sink>(
@@ -28,6 +28,31 @@ pub(super) fn read<R: Read, S: Sink>(
     let shape = reader.document()?;
     reader.source.end()?;
     Ok(shape)
+}
+
+/// The fields of a version that stands by itself; the inner error says why there are none.
+pub(super) fn entry(bytes: &[u8], limits: &DecodeLimits) -> Outcome<Result<Fields, &'static str>, Vec<Chart>> {
+    let mut charts: Vec<Chart> = Vec::new();
+    let mut reader = Reader {
+        source: Source::new(bytes, limits),
+        collector: &mut Collector::new(limits, &mut charts),
+        limits: *limits,
+        left: 0,
+    };
+    if !reader.source.begin()? {
+        return Ok(Err("it holds nothing but comments"));
+    }
+    let fields = match reader.source.next()? {
+        Event::MappingStart => Ok(reader.fields()?),
+        first => {
+            if !matches!(first, Event::Scalar(_)) {
+                reader.source.skip_rest()?;
+            }
+            Err("it is no map")
+        }
+    };
+    reader.source.end()?;
+    Ok(fields)
 }
 
 struct Reader<'c, 'a, R: Read, S: Sink> {

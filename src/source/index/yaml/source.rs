@@ -97,7 +97,7 @@ impl<R: Read> Source<R> {
             match self.parsed()? {
                 Parsed::StreamEnd => return Ok(()),
                 Parsed::DocumentEnd => {}
-                _ => return Err(self.invalid("a second document begins where the index should end")),
+                _ => return Err(self.invalid("a second document begins where the first should end")),
             }
         }
     }

@@ -1,0 +1,206 @@
+//! Which entries are files that the catalogue keeps, and their text.
+
+use super::{ArchiveError, ChartFiles, Limits};
+
+/// What a file is to the catalogue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Role {
+    Readme,
+    Values,
+    Schema,
+    ChartYaml,
+    /// By its key, `values-production`.
+    AdditionalValues(String),
+}
+
+impl Role {
+    /// Judges by the name of an entry, as Kubeapps does: at most one folder, then one of four names in any case, or
+    /// `values-SOMETHING.yaml`, in this case only and anywhere in the name. None too for names that no chart has:
+    /// absolute ones and those with `..`.
+    pub(super) fn of(name: &[u8]) -> Option<Self> {
+        let mut name = name;
+        while let Some(rest) = name.strip_prefix(b"./") {
+            name = rest;
+        }
+        let (folder, base) = match name.iter().position(|byte| *byte == b'/') {
+            None => (None, name),
+            Some(slash) => (Some(&name[..slash]), &name[slash + 1..]),
+        };
+        if matches!(folder, Some(b"" | b"..")) || base.contains(&b'/') {
+            return None;
+        }
+        let named: [(&[u8], Self); 4] = [
+            (b"README.md", Self::Readme),
+            (b"values.yaml", Self::Values),
+            (b"values.schema.json", Self::Schema),
+            (b"Chart.yaml", Self::ChartYaml),
+        ];
+        let exact = named.into_iter().find(|(name, _)| base.eq_ignore_ascii_case(name));
+        exact
+            .map(|(_, role)| role)
+            .or_else(|| additional(name).map(Self::AdditionalValues))
+    }
+
+    const fn shown(&self) -> &'static str {
+        match self {
+            Self::Readme => "the README.md",
+            Self::Values => "the values.yaml",
+            Self::Schema => "the values.schema.json",
+            Self::ChartYaml => "the Chart.yaml",
+            Self::AdditionalValues(_) => "a further file of values",
+        }
+    }
+}
+
+/// The first match of `values-([\w-]+)\.yaml`, of which all before `.yaml` is the key.
+fn additional(name: &[u8]) -> Option<String> {
+    const BEGIN: &[u8] = b"values-";
+    const END: &[u8] = b".yaml";
+    let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    let mut rest = name;
+    loop {
+        let begin = rest.windows(BEGIN.len()).position(|window| window == BEGIN)?;
+        rest = &rest[begin..];
+        // What begins within this run of words ends with it too, so that it need not be tried.
+        let length = rest.iter().take_while(|byte| is_word(byte)).count();
+        let (run, behind) = rest.split_at(length);
+        if length > BEGIN.len() && behind.starts_with(END) {
+            return std::str::from_utf8(run).ok().map(str::to_owned);
+        }
+        rest = behind;
+    }
+}
+
+/// Gathers the files. A later one takes the place of an earlier one.
+pub(super) struct Files<'l> {
+    limits: &'l Limits,
+    files: ChartFiles,
+    kept: u64,
+}
+
+impl<'l> Files<'l> {
+    pub(super) fn new(limits: &'l Limits) -> Self {
+        Self {
+            limits,
+            files: ChartFiles::default(),
+            kept: 0,
+        }
+    }
+
+    /// Refuses a file by the size that its header states, before it is read.
+    pub(super) fn check_size(&self, role: &Role, bytes: u64) -> Result<(), ArchiveError> {
+        if bytes > self.limits.file_bytes {
+            return Err(ArchiveError::too_large(role.shown(), self.limits.file_bytes));
+        }
+        Ok(())
+    }
+
+    pub(super) fn put(&mut self, role: Role, content: &[u8]) -> Result<(), ArchiveError> {
+        let text = text(content);
+        self.kept += text.len() as u64;
+        let replaced = match role {
+            Role::Readme => std::mem::replace(&mut self.files.readme, text).len(),
+            Role::Values => std::mem::replace(&mut self.files.values, text).len(),
+            Role::Schema => std::mem::replace(&mut self.files.schema, text).len(),
+            Role::ChartYaml => self.files.chart_yaml.replace(text).map_or(0, |text| text.len()),
+            Role::AdditionalValues(key) => {
+                self.kept += key.len() as u64;
+                let length = key.len();
+                let replaced = self.files.additional_values.insert(key, text);
+                replaced.map_or(0, |text| text.len() + length)
+            }
+        };
+        self.kept -= replaced as u64;
+        if self.kept > self.limits.kept_bytes {
+            let what = "what a catalogue keeps of the archive (README, values, schema)";
+            return Err(ArchiveError::too_large(what, self.limits.kept_bytes));
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish(self) -> ChartFiles {
+        self.files
+    }
+}
+
+/// The text that Go makes of bytes when it writes them as JSON, without NUL: U+FFFD stands for each byte that is no
+/// UTF-8, where Rust's own conversion has one for several.
+fn text(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.extend(chunk.valid().split('\0'));
+        text.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("chart/README.md", Some(Role::Readme))]
+    #[case("chart/readme.MD", Some(Role::Readme))]
+    #[case("README.md", Some(Role::Readme))]
+    #[case("./README.md", Some(Role::Readme))]
+    #[case("././chart/Values.yaml", Some(Role::Values))]
+    #[case("chart/values.schema.json", Some(Role::Schema))]
+    #[case("chart/chart.yaml", Some(Role::ChartYaml))]
+    #[case("chart/README.md.gotmpl", None)]
+    #[case("chart/app-README.md", None)]
+    #[case("chart/charts/README.md", None)]
+    #[case("./chart/charts/README.md", None)]
+    #[case("chart//README.md", None)]
+    #[case("chart/README.md/", None)]
+    #[case("/README.md", None)]
+    #[case(".//README.md", None)]
+    #[case("//README.md", None)]
+    #[case("../README.md", None)]
+    #[case("./../README.md", None)]
+    #[case("../../README.md", None)]
+    #[case("", None)]
+    #[case("./", None)]
+    #[case("/", None)]
+    fn a_file_is_known_by_its_name(#[case] name: &str, #[case] role: Option<Role>) {
+        assert_eq!(Role::of(name.as_bytes()), role);
+    }
+
+    #[rstest]
+    #[case("chart/values-production.yaml", Some("values-production"))]
+    #[case("chart/values-Dev_2-x.yaml", Some("values-Dev_2-x"))]
+    #[case("values-a.yaml", Some("values-a"))]
+    #[case("chart/my-values-a.yaml.bak", Some("values-a"))]
+    #[case("chart/values-values-a.yaml", Some("values-values-a"))]
+    #[case("chart/values-a.yml-values-b.yaml", Some("values-b"))]
+    #[case("chart/values-.yaml", None)]
+    #[case("chart/values--.yaml", Some("values--"))]
+    #[case("chart/VALUES-a.yaml", None)]
+    #[case("chart/values-a.YAML", None)]
+    #[case("chart/values-a.b.yaml", None)]
+    #[case("chart/values-ä.yaml", None)]
+    #[case("chart/sub/values-a.yaml", None)]
+    #[case("../values-a.yaml", None)]
+    #[case("/values-a.yaml", None)]
+    fn further_values_have_the_key_that_kubeapps_gives(#[case] name: &str, #[case] key: Option<&str>) {
+        assert_eq!(
+            Role::of(name.as_bytes()),
+            key.map(|key| Role::AdditionalValues(key.to_owned()))
+        );
+    }
+
+    #[test]
+    fn bytes_become_the_text_that_go_writes() {
+        assert_eq!(text(b"\xef\xbb\xbfa: 1\r\n"), "\u{feff}a: 1\r\n");
+        assert_eq!(text(b"a\0b\0\0c\0"), "abc");
+        assert_eq!(text(b"a\xe2\x82b\xff"), "a\u{fffd}\u{fffd}b\u{fffd}");
+        assert_eq!(text(b"\xed\xa0\x80"), "\u{fffd}\u{fffd}\u{fffd}");
+    }
+
+    #[test]
+    fn a_name_that_almost_matches_all_along_costs_one_pass() {
+        let name = b"values-".repeat(150_000);
+        assert_eq!(Role::of(&name), None);
+    }
+}

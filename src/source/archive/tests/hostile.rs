@@ -1,0 +1,338 @@
+//! What an archive must not be able to do.
+
+use std::io;
+
+use proptest::prelude::*;
+use proptest::sample::Index;
+use rstest::rstest;
+
+use super::build::{entry, extended, link, sized_entry};
+use super::*;
+
+fn small() -> Limits {
+    Limits {
+        packed_bytes: 100_000,
+        unpacked_bytes: 1_000_000,
+        file_bytes: 10_000,
+        kept_bytes: 25_000,
+        entries: 100,
+    }
+}
+
+/// The error, as a reason and a sentence.
+fn refusal(archive: &[u8], limits: &Limits) -> (&'static str, String) {
+    let error = read_within(archive, limits).unwrap_err();
+    (error.reason(), error.to_string())
+}
+
+#[rstest]
+#[case(b"", "the answer is empty")]
+#[case(b"  <!DOCTYPE html><html></html>", "the answer is an HTML or XML page")]
+#[case(b"{\"errors\": []}", "the answer is JSON")]
+#[case(b"Not found", "the answer is neither gzip nor tar")]
+#[case(b"PK\x03\x04", "the answer is neither gzip nor tar")]
+fn what_is_no_archive_is_said_to_be_none(#[case] answer: &[u8], #[case] what: &str) {
+    let (reason, sentence) = refusal(answer, &small());
+    assert_eq!(reason, "NotAnArchive");
+    assert!(sentence.contains(what), "{sentence}");
+    let long = [answer, &[b'x'; 600]].concat();
+    assert_eq!(refusal(&long, &small()).0, "NotAnArchive");
+}
+
+#[test]
+fn a_page_in_gzip_is_no_archive_either() {
+    let page = format!("<html>{}</html>", "x".repeat(600));
+    let (reason, sentence) = refusal(&gzip(page.as_bytes()), &small());
+    assert_eq!(reason, "ArchiveDamaged");
+    assert!(
+        sentence.contains("what should be a header of tar is none"),
+        "{sentence}"
+    );
+}
+
+#[test]
+fn every_limit_is_named() {
+    let mut state = 1_u64;
+    let incompressible: Vec<u8> = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 56) as u8
+    })
+    .take(200_000)
+    .collect();
+    let packed = gzip(&tar(&[file("a/blob", &incompressible)]));
+    assert!(packed.len() > 100_000);
+    let (reason, sentence) = refusal(&packed, &small());
+    assert_eq!(reason, "TooLarge");
+    assert!(
+        sentence.starts_with("the archive has more than 100000 bytes"),
+        "{sentence}"
+    );
+
+    let (reason, sentence) = refusal(&gzip(&tar(&[file("a/blob", vec![0; 2_000_000])])), &small());
+    assert_eq!(reason, "TooLarge");
+    assert!(
+        sentence.contains("packed into the archive has more than 1000000 bytes"),
+        "{sentence}"
+    );
+
+    let (reason, sentence) = refusal(&gzip(&tar(&[file("a/values.yaml", vec![b'a'; 10_001])])), &small());
+    assert_eq!(reason, "TooLarge");
+    assert!(
+        sentence.starts_with("the values.yaml has more than 10000 bytes"),
+        "{sentence}"
+    );
+
+    let kept: Vec<_> = (0..3)
+        .map(|n| file(&format!("a/values-{n}.yaml"), vec![b'a'; 10_000]))
+        .collect();
+    let (reason, sentence) = refusal(&gzip(&tar(&kept)), &small());
+    assert_eq!(reason, "TooLarge");
+    assert!(sentence.contains("has more than 25000 bytes"), "{sentence}");
+    // Those that take each other's place count once.
+    let replaced = vec![file("a/values.yaml", vec![b'a'; 10_000]); 5];
+    assert_eq!(
+        read_within(&gzip(&tar(&replaced)), &small()).unwrap().values.len(),
+        10_000
+    );
+
+    let many = vec![link(b'5', "a/", ""); 101];
+    assert_eq!(refusal(&gzip(&tar(&many)), &small()).0, "TooManyEntries");
+    assert!(read_within(&gzip(&tar(&many[1..])), &small()).is_ok());
+}
+
+#[test]
+fn a_bomb_is_given_up_at_its_limit() {
+    // Hundreds of times its size, as in Helm's CVE-2025-32386.
+    let bomb = gzip(&tar(&[file("a/templates/x", vec![0; 10_000_000])]));
+    assert!(bomb.len() < 100_000, "{}", bomb.len());
+    let (_, sentence) = refusal(&bomb, &small());
+    assert!(sentence.starts_with("what is packed into the archive"), "{sentence}");
+    // An input without end ends at the limit, too.
+    let header = sized_entry(b'0', "a/x", 1 << 40, b"");
+    let endless = io::Cursor::new(header).chain(io::repeat(0));
+    assert!(matches!(read(endless, &small()), Err(ArchiveError::TooLarge { .. })));
+}
+
+#[rstest]
+fn a_size_that_nothing_can_have_is_refused(
+    #[values(u64::MAX, u64::MAX - 511, i64::MAX as u64, 1 << 62)] size: u64,
+    #[values(b'0', b'L', b'K', b'x', b'g', b'S', b'Z')] kind: u8,
+) {
+    let archive = gzip(&tar(&[sized_entry(kind, "a/templates/b", size, b"1")]));
+    assert!(read_within(&archive, &small()).is_err());
+    let stated = [extended(b'x', &[("size", &size.to_string())]), file("a/README.md", "r")];
+    assert!(read_within(&gzip(&tar(&stated)), &small()).is_err());
+}
+
+#[test]
+fn names_and_extended_headers_take_no_memory_to_speak_of() {
+    let limits = Limits::default();
+    for kind in [b'L', b'x'] {
+        let (reason, sentence) = refusal(&gzip(&entry(kind, "x", &vec![b'a'; 1024 * 1024 + 1])), &limits);
+        assert_eq!(reason, "ArchiveDamaged");
+        assert!(sentence.contains("too long"), "{sentence}");
+    }
+    // These are passed over unread.
+    for kind in [b'K', b'g'] {
+        let archive = [entry(kind, "x", &vec![b'a'; 3 << 20]), file("a/README.md", "r")];
+        assert_eq!(read_tar(&archive).unwrap(), readme("r"));
+    }
+    // Headers that announce an entry that never comes.
+    let headers = vec![entry(b'L', "x", b"a/README.md\0"); 5000];
+    assert_eq!(read_tar(&headers).unwrap(), ChartFiles::default());
+}
+
+#[test]
+fn a_cut_archive_is_said_to_be_cut() {
+    let archive = tar(&[
+        file("a/values.yaml", vec![b'v'; 2000]),
+        file(
+            "a/README.md",
+            (0..2000_u32).map(|n| ((n * n) >> 3) as u8).collect::<Vec<_>>(),
+        ),
+    ]);
+    let packed = gzip(&archive);
+    for length in 2..packed.len() - 8 {
+        match read_within(&packed[..length], &small()) {
+            Err(ArchiveError::CutShort { entries }) => assert!(entries <= 2),
+            // All is there when the mark at the end has begun.
+            Ok(files) => assert_eq!((files.values.len(), length > packed.len() - 40), (2000, true)),
+            Err(other) => panic!("{other}"),
+        }
+    }
+    for length in [513, 600, 1024, 2000, 2560, 3000, 3072, 3500] {
+        let result = read_within(&archive[..length], &small());
+        // Where one entry ends the archive may end.
+        assert!(
+            matches!(result, Err(ArchiveError::CutShort { .. })) || length == 2560,
+            "{length}"
+        );
+    }
+}
+
+#[test]
+fn what_can_not_be_read_is_not_the_archives_fault() {
+    struct Broken;
+    impl io::Read for Broken {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Err(io::Error::other("no such disk"))
+        }
+    }
+    let archive = gzip(&tar(&[file("a/README.md", "r")]));
+    let error = read(io::Cursor::new(&archive[..60]).chain(Broken), &small()).unwrap_err();
+    assert_eq!(error.reason(), "SpoolFailed");
+    assert!(error.to_string().contains("no such disk"), "{error}");
+}
+
+#[test]
+fn thousands_of_empty_pieces_of_gzip_do_no_harm() {
+    let pieces = [gzip(b"").repeat(4000), gzip(&tar(&[file("a/README.md", "r")]))].concat();
+    assert_eq!(read_within(&pieces, &small()).unwrap(), readme("r"));
+}
+
+/// Whatever comes out keeps within the limits.
+fn check(archive: &[u8]) {
+    let limits = small();
+    let Ok(files) = read_within(archive, &limits) else {
+        return;
+    };
+    let texts = [&files.readme, &files.values, &files.schema].into_iter();
+    let texts = texts.chain(files.additional_values.values()).chain(&files.chart_yaml);
+    let mut kept = 0;
+    for text in texts {
+        // A byte that is no UTF-8 becomes three.
+        assert!(text.len() as u64 <= 3 * limits.file_bytes && !text.contains('\0'));
+        kept += text.len() as u64;
+    }
+    assert!(kept <= limits.kept_bytes);
+    for key in files.additional_values.keys() {
+        assert!(key.starts_with("values-") && key.len() > "values-".len());
+    }
+}
+
+/// A chart with all that a tar stream may hold.
+fn chart() -> Vec<Vec<u8>> {
+    vec![
+        extended(b'g', &[("comment", "0123")]),
+        entry(b'5', "./chart/", b""),
+        file("./chart/Chart.yaml", "name: chart\nversion: 1.0.0\n"),
+        extended(
+            b'x',
+            &[("mtime", "1.5"), ("path", "chart/values.yaml"), ("size", "700")],
+        ),
+        file("chart/values.yaml", vec![b'v'; 700]),
+        entry(b'L', "././@LongLink", b"chart/README.md\0"),
+        file("chart/R", b"# Read me \xff\0"),
+        entry(b'S', "chart/sparse", &[b's'; 512]),
+        link(b'2', "chart/link", "values.yaml"),
+        entry(b'K', "././@LongLink", b"chart/somewhere\0"),
+        link(b'1', "chart/hard", "x"),
+        file("chart/values-production.yaml", "a: 1\n"),
+        file("chart/values.schema.json", "{}"),
+        file("chart/templates/deployment.yaml", vec![b't'; 1500]),
+    ]
+}
+
+/// Writes the right sum into whatever stands where a header would, so that a change of it is not simply refused.
+fn mend_sums(archive: &mut [u8]) {
+    for block in archive.as_chunks_mut::<512>().0 {
+        if block[257..262] == *b"ustar" {
+            let mut header = tar::Header::new_gnu();
+            header.as_mut_bytes().copy_from_slice(block);
+            header.set_cksum();
+            block.copy_from_slice(header.as_bytes());
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Change {
+    Set(Index, u8),
+    Size(Index, [u8; 12]),
+    Kind(Index, u8),
+    Cut(Index),
+    Splice(Index, Index, usize),
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let kind = proptest::sample::select(&b"0\x001234567LKxgSZ"[..]);
+    let octal = "[0-7]{11} ".prop_map(|text| <[u8; 12]>::try_from(text.as_bytes()).unwrap());
+    let size = prop_oneof![any::<[u8; 12]>(), octal];
+    prop_oneof![
+        4 => (any::<Index>(), any::<u8>()).prop_map(|(place, byte)| Change::Set(place, byte)),
+        2 => (any::<Index>(), size).prop_map(|(block, size)| Change::Size(block, size)),
+        3 => (any::<Index>(), kind).prop_map(|(block, kind)| Change::Kind(block, kind)),
+        1 => any::<Index>().prop_map(Change::Cut),
+        1 => (any::<Index>(), any::<Index>(), 0..600_usize).prop_map(|(from, to, length)| Change::Splice(from, to, length)),
+    ]
+}
+
+fn apply(bytes: &mut Vec<u8>, change: &Change) {
+    if bytes.len() < 512 {
+        return;
+    }
+    let block = |index: &Index, bytes: &[u8]| index.index(bytes.len() / 512) * 512;
+    match change {
+        Change::Set(place, byte) => {
+            let place = place.index(bytes.len());
+            bytes[place] = *byte;
+        }
+        Change::Size(index, size) => {
+            let start = block(index, bytes) + 124;
+            bytes[start..start + 12].copy_from_slice(size);
+        }
+        Change::Kind(index, kind) => {
+            let start = block(index, bytes);
+            bytes[start + 156] = *kind;
+        }
+        Change::Cut(place) => bytes.truncate(place.index(bytes.len())),
+        Change::Splice(from, to, length) => {
+            let from = from.index(bytes.len());
+            let piece = bytes[from..(from + length).min(bytes.len())].to_vec();
+            let to = to.index(bytes.len());
+            bytes.splice(to..to, piece);
+        }
+    }
+}
+
+/// What makes random bytes be taken for gzip.
+const BEGINNINGS: [&[u8]; 3] = [b"", b"\x1f\x8b", b"\x1f\x8b\x08\x00"];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn changed_archives_do_no_harm(changes in proptest::collection::vec(change(), 1..8), mend: bool) {
+        let mut archive = tar(&chart());
+        for change in &changes {
+            apply(&mut archive, change);
+        }
+        if mend {
+            mend_sums(&mut archive);
+        }
+        check(&archive);
+        check(&gzip(&archive));
+    }
+
+    #[test]
+    fn damaged_gzip_does_no_harm(changes in proptest::collection::vec(change(), 1..5)) {
+        let mut archive = gzip(&tar(&chart()));
+        for change in &changes {
+            apply(&mut archive, change);
+        }
+        check(&archive);
+    }
+
+    #[test]
+    fn random_bytes_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..1500), begin in proptest::sample::select(&BEGINNINGS[..])) {
+        check(&[begin, &bytes].concat());
+    }
+}
+
+#[test]
+fn the_chart_that_is_changed_is_whole_before() {
+    let files = read_tar(&chart()).unwrap();
+    assert_eq!(files.readme, "# Read me \u{fffd}");
+    assert_eq!((files.values.len(), files.schema.as_str()), (700, "{}"));
+    assert_eq!(files.additional_values.len(), 1);
+}

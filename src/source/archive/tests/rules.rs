@@ -1,0 +1,200 @@
+//! What is taken of an archive.
+
+use rstest::rstest;
+
+use super::build::{entry, extended, link, sized_entry};
+use super::*;
+
+#[test]
+fn the_files_of_a_chart_are_taken_and_nothing_else() {
+    let files = read_tar(&[
+        file("chart/Chart.yaml", "name: chart\n"),
+        file("chart/values.yaml", "a: 1\n"),
+        file("chart/values-production.yaml", "a: 2\n"),
+        file("chart/values.schema.json", "{\"$ref\": \"file:///dev/zero\"}"),
+        entry(b'5', "chart/templates/", b""),
+        file("chart/templates/README.md", "no"),
+        file("chart/charts/sub/values.yaml", "no"),
+        file("chart/README.md", "# Chart"),
+    ])
+    .unwrap();
+    let expected = ChartFiles {
+        readme: "# Chart".to_owned(),
+        values: "a: 1\n".to_owned(),
+        schema: "{\"$ref\": \"file:///dev/zero\"}".to_owned(),
+        additional_values: BTreeMap::from([("values-production".to_owned(), "a: 2\n".to_owned())]),
+        chart_yaml: Some("name: chart\n".to_owned()),
+    };
+    assert_eq!(files, expected);
+}
+
+#[test]
+fn a_leading_dot_hides_no_file() {
+    let files = read_tar(&[
+        entry(b'5', "./", b""),
+        file("./chart/README.md", "inner"),
+        file("./values.yaml", "root"),
+    ])
+    .unwrap();
+    assert_eq!((files.readme.as_str(), files.values.as_str()), ("inner", "root"));
+}
+
+#[rstest]
+#[case("chart/README.md", "chart/readme.md")]
+#[case("README.md", "chart/README.md")]
+#[case("chart/README.md", "./README.md")]
+#[case("chart/README.md", "other/README.md")]
+fn of_two_files_that_match_the_later_wins(#[case] first: &str, #[case] second: &str) {
+    assert_eq!(
+        read_tar(&[file(first, "first"), file(second, "second")]).unwrap(),
+        readme("second")
+    );
+    assert_eq!(
+        read_tar(&[file(second, "second"), file(first, "first")]).unwrap(),
+        readme("first")
+    );
+}
+
+#[test]
+fn an_empty_archive_has_no_files() {
+    assert_eq!(read_tar(&[]).unwrap(), ChartFiles::default());
+    // As Go's reader has it, the mark at the end may be missing.
+    let archive = file("a/README.md", "a");
+    assert_eq!(read_within(&gzip(&archive), &Limits::default()).unwrap(), readme("a"));
+    assert_eq!(
+        read_within(&gzip(b""), &Limits::default()).unwrap(),
+        ChartFiles::default()
+    );
+}
+
+#[test]
+fn an_archive_may_be_without_gzip_or_in_several_pieces_of_it() {
+    let archive = tar(&[file("a/values.yaml", "v"), file("a/README.md", "r".repeat(3000))]);
+    let expected = read_within(&gzip(&archive), &Limits::default()).unwrap();
+    assert_eq!(expected.readme.len(), 3000);
+    assert_eq!(read_within(&archive, &Limits::default()).unwrap(), expected);
+    let (first, second) = archive.split_at(700);
+    let pieces = [gzip(first), gzip(b""), gzip(second)].concat();
+    assert_eq!(read_within(&pieces, &Limits::default()).unwrap(), expected);
+    // What follows the mark at the end is nobody's business.
+    let trailing = [gzip(&archive), b"\nsome text".to_vec()].concat();
+    assert_eq!(read_within(&trailing, &Limits::default()).unwrap(), expected);
+}
+
+#[test]
+fn long_names_are_understood_in_both_ways_of_writing_them() {
+    let long = format!("{}/README.md", "a".repeat(200));
+    let gnu = [
+        entry(b'L', "././@LongLink", format!("{long}\0").as_bytes()),
+        file("aaa", "gnu"),
+    ];
+    assert_eq!(read_tar(&gnu).unwrap(), readme("gnu"));
+    let pax = [extended(b'x', &[("mtime", "1.5"), ("path", &long)]), file("aaa", "pax")];
+    assert_eq!(read_tar(&pax).unwrap(), readme("pax"));
+    // What is said about one entry doesn't hold for the next.
+    let [header, first] = pax;
+    assert_eq!(read_tar(&[header, first, file("bbb", "none")]).unwrap(), readme("pax"));
+}
+
+#[test]
+fn a_header_for_all_entries_and_attributes_change_nothing() {
+    let files = read_tar(&[
+        extended(b'g', &[("comment", "0123456789"), ("path", "a/values.yaml")]),
+        extended(b'x', &[("LIBARCHIVE.xattr.x", "\n20 path=evil/README\n"), ("uid", "5")]),
+        file("a/README.md", "r"),
+    ])
+    .unwrap();
+    assert_eq!(files, readme("r"));
+}
+
+#[test]
+fn the_size_in_an_extended_header_counts() {
+    let files = read_tar(&[
+        extended(b'x', &[("size", "600")]),
+        sized_entry(b'0', "a/README.md", 0, &[b'r'; 600]),
+        file("a/values.yaml", "v"),
+    ])
+    .unwrap();
+    assert_eq!((files.readme.len(), files.values.as_str()), (600, "v"));
+}
+
+#[test]
+fn a_kind_without_content_has_none_whatever_its_header_says() {
+    let files = read_tar(&[
+        sized_entry(b'5', "a/", 4096, b""),
+        sized_entry(b'2', "a/link", 512, b""),
+        file("a/README.md", "r"),
+    ])
+    .unwrap();
+    assert_eq!(files, readme("r"));
+}
+
+#[rstest]
+fn a_link_a_device_or_a_fifo_is_no_file(#[values(b'1', b'2', b'3', b'4', b'6', b'7', b'S', b'Z')] kind: u8) {
+    let files = read_tar(&[
+        link(kind, "a/values.yaml", "/etc/passwd"),
+        link(kind, "a/README.md", "../../secret"),
+        link(kind, "a/templates/b", "c"),
+        file("a/Chart.yaml", "name: a"),
+    ])
+    .unwrap();
+    let expected = ChartFiles {
+        chart_yaml: Some("name: a".to_owned()),
+        ..ChartFiles::default()
+    };
+    assert_eq!(files, expected);
+}
+
+#[test]
+fn a_link_takes_no_place_of_a_file() {
+    let files = read_tar(&[file("a/README.md", "r"), link(b'2', "a/README.md", "/etc/passwd")]);
+    assert_eq!(files.unwrap(), readme("r"));
+}
+
+#[rstest]
+fn names_that_lead_elsewhere_are_refused(
+    #[values(
+        "/README.md",
+        "../README.md",
+        "./../README.md",
+        "../../README.md",
+        "a/../README.md",
+        "a/../../etc/README.md"
+    )]
+    name: &str,
+) {
+    assert_eq!(
+        read_tar(&[file("a/README.md", "good"), file(name, "evil")]).unwrap(),
+        readme("good")
+    );
+    let hidden = [extended(b'x', &[("path", name)]), file("a/README.md", "evil")];
+    assert_eq!(read_tar(&hidden).unwrap(), ChartFiles::default());
+}
+
+#[test]
+fn sparse_files_are_passed_over() {
+    let mut sparse = sized_entry(b'S', "a/README.md", 512, b"");
+    sparse[482] = 1;
+    let mut header = tar::Header::new_gnu();
+    header.as_mut_bytes().copy_from_slice(&sparse);
+    header.set_cksum();
+    let mut map = [vec![0; 512], vec![0; 512]];
+    map[0][504] = 1;
+    let files = read_tar(&[
+        header.as_bytes().to_vec(),
+        map.concat(),
+        vec![b'x'; 512],
+        extended(
+            b'x',
+            &[("GNU.sparse.major", "1"), ("GNU.sparse.realsize", "99999999999")],
+        ),
+        file("a/values.yaml", "1\n0\n512\n"),
+        file("a/Chart.yaml", "c"),
+    ])
+    .unwrap();
+    let expected = ChartFiles {
+        chart_yaml: Some("c".to_owned()),
+        ..ChartFiles::default()
+    };
+    assert_eq!(files, expected);
+}

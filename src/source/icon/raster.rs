@@ -1,0 +1,84 @@
+//! Pictures made of pixels.
+
+use std::io::Cursor;
+
+use image::error::ImageError;
+use image::imageops::{self, FilterType};
+use image::{DynamicImage, ImageDecoder as _, ImageFormat, ImageReader, RgbaImage};
+
+use super::{IconError, Limits, SIDE};
+
+/// Pixels on one side: what scaling takes in memory follows the longer one.
+const SIDE_LIMIT: u32 = 16_384;
+
+/// The format that the first bytes tell, if it is one that is read.
+pub(super) fn format(bytes: &[u8]) -> Option<ImageFormat> {
+    image::guess_format(bytes).ok().filter(ImageFormat::reading_enabled)
+}
+
+/// Decodes a picture, its first frame if it moves, and fits it in.
+pub(super) fn read(bytes: &[u8], format: ImageFormat, limits: &Limits) -> Result<RgbaImage, IconError> {
+    let memory = limits.pixels.saturating_mul(8);
+    let mut bounds = image::Limits::default();
+    bounds.max_image_width = Some(SIDE_LIMIT);
+    bounds.max_image_height = Some(SIDE_LIMIT);
+    bounds.max_alloc = Some(memory);
+    let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
+    reader.limits(bounds);
+    let failed = |error: ImageError| match error {
+        ImageError::Limits(_) => IconError::too_large("pixels", limits.pixels),
+        other => IconError::damaged(&other.to_string()),
+    };
+    let decoder = reader.into_decoder().map_err(failed)?;
+    let (width, height) = decoder.dimensions();
+    if u64::from(width) * u64::from(height) > limits.pixels || decoder.total_bytes() > memory {
+        return Err(IconError::too_large("pixels", limits.pixels));
+    }
+    let picture = DynamicImage::from_decoder(decoder).map_err(failed)?;
+    Ok(fit(picture.into_rgba8()))
+}
+
+/// Scales down to [`SIDE`], never up.
+fn fit(mut picture: RgbaImage) -> RgbaImage {
+    let (width, height) = picture.dimensions();
+    let longest = width.max(height);
+    if longest <= SIDE {
+        return picture;
+    }
+    let scaled = |side: u32| {
+        let (side, longest) = (u64::from(side), u64::from(longest));
+        let rounded = (side * u64::from(SIDE) + longest / 2) / longest;
+        u32::try_from(rounded).unwrap_or(SIDE).clamp(1, SIDE)
+    };
+    // What is transparent has a colour too, which must not bleed into what is not.
+    change_colours(&mut picture, multiplied);
+    let mut picture = imageops::resize(&picture, scaled(width), scaled(height), FilterType::Lanczos3);
+    change_colours(&mut picture, divided);
+    picture
+}
+
+fn change_colours(picture: &mut RgbaImage, change: fn(u8, u8) -> u8) {
+    for pixel in picture.pixels_mut() {
+        let [red, green, blue, alpha] = pixel.0;
+        pixel.0 = [change(red, alpha), change(green, alpha), change(blue, alpha), alpha];
+    }
+}
+
+fn multiplied(colour: u8, alpha: u8) -> u8 {
+    let product = (u16::from(colour) * u16::from(alpha) + 127) / 255;
+    u8::try_from(product).unwrap_or(u8::MAX)
+}
+
+fn divided(colour: u8, alpha: u8) -> u8 {
+    let quotient = (u16::from(colour) * 255 + u16::from(alpha) / 2).checked_div(u16::from(alpha));
+    u8::try_from(quotient.unwrap_or_default()).unwrap_or(u8::MAX)
+}
+
+/// The picture as a PNG.
+pub(super) fn encode(picture: &RgbaImage) -> Result<Vec<u8>, IconError> {
+    let mut bytes = Vec::new();
+    picture
+        .write_to(&mut Cursor::new(&mut bytes), ImageFormat::Png)
+        .map_err(|error| IconError::damaged(&error.to_string()))?;
+    Ok(bytes)
+}

@@ -1,0 +1,204 @@
+//! Chart versions that stand by themselves.
+
+use proptest::prelude::*;
+use rstest::rstest;
+
+use super::*;
+
+const CHART_YAML: &str = r#"
+apiVersion: v2
+name: mysql
+version: 1.10
+appVersion: 8.0
+description: a database
+home: https://example.com
+icon: https://example.com/icon.png
+annotations: {category: Database, other: [1]}
+keywords: [sql]
+maintainers:
+- name: somebody
+- email: nobody@example.com
+sources: []
+dependencies: [{name: common}]
+created: 2020-01-01T00:00:00Z
+digest: evil
+urls: [https://example.com/evil.tgz]
+"#;
+
+fn read(text: impl AsRef<[u8]>) -> Result<Metadata, String> {
+    metadata(text.as_ref(), &DecodeLimits::default())
+}
+
+fn version_of(version: &str) -> Metadata {
+    read(format!(
+        "{{\"name\":\"a\",\"version\":\"{version}\",\"description\":\"{version}\"}}"
+    ))
+    .unwrap()
+}
+
+#[test]
+fn a_chart_yaml_becomes_what_the_same_entry_of_an_index_becomes() {
+    let published = |metadata: Metadata| {
+        metadata
+            .with_version("1.10.0")
+            .unwrap()
+            .with_created("2024-01-01T00:00:00.50Z")
+            .with_digest("sha256:1".to_owned())
+            .with_urls(vec![String::new(), "oci://example.com/mysql:1.10.0".to_owned()])
+    };
+    let from_yaml = published(read(CHART_YAML).unwrap());
+    let chart = chart(vec![from_yaml]).unwrap().unwrap();
+    let mut entry = CHART_YAML
+        .replace("version: 1.10\n", "version: 1.10.0\n")
+        .replace('\n', "\n    ");
+    for (key, value) in [
+        ("created", "2024-01-01T00:00:00.5Z"),
+        ("digest", "sha256:1"),
+        ("urls", "[oci://example.com/mysql:1.10.0]"),
+    ] {
+        entry.push_str(&format!("{key}: {value}\n    "));
+    }
+    let (charts, _) = decode_text(format!("entries:\n  mysql:\n  -{}\n", &entry[4..])).unwrap();
+    assert_eq!(charts, [chart]);
+}
+
+#[test]
+fn both_notations_say_the_same() {
+    let yaml = read(CHART_YAML).unwrap();
+    // Numbers keep the text in which they are written.
+    let json = r#"{"apiVersion":"v2","name":"mysql","version":1.10,"appVersion":8.0,"description":"a database",
+        "home":"https://example.com","icon":"https://example.com/icon.png","annotations":{"category":"Database","other":[1]},
+        "keywords":["sql"],"maintainers":[{"name":"somebody"},{"email":"nobody@example.com"}],"sources":[],"digest":"evil"}"#;
+    assert_eq!(read(json).unwrap(), yaml);
+    assert_eq!(read(format!("\u{feff}\n {json}\n")).unwrap(), yaml);
+    // The same in YAML's flow notation.
+    assert_eq!(read(json.replace("\"name\":", "name: ")).unwrap(), yaml);
+    assert_eq!((yaml.name(), yaml.version().version.as_str()), ("mysql", "1.10"));
+    assert_eq!(yaml.version().created, "0001-01-01T00:00:00Z");
+    assert_eq!((yaml.version().digest.as_str(), &yaml.version().urls), ("", &None));
+}
+
+#[rstest]
+#[case("", "it is empty")]
+#[case("# nothing\n", "it holds nothing but comments")]
+#[case("null", "it is no map")]
+#[case("[1, [2]]", "it is no map")]
+#[case("some text", "it is no map")]
+#[case("<html></html>", "it is no map")]
+#[case("name: a", "it has no version")]
+#[case("{\"version\":\"1\\t\"}", "its version holds control characters")]
+#[case("{\"version\":[1]}", "its version is a list where a text is wanted")]
+#[case(
+    "{\"version\":\"1\",\"name\":\"\\ud800\"}",
+    "one of its texts holds an escape that stands for no character"
+)]
+#[case("version: 1\nkeywords: k", "its keywords is a text where a list is wanted")]
+fn what_can_not_be_used_is_said_in_a_sentence(#[case] text: &str, #[case] reason: &str) {
+    assert_eq!(read(text).unwrap_err(), reason);
+}
+
+#[rstest]
+#[case("a: [", "it is no valid YAML: ")]
+#[case("{\"name\": \"a\"", "it is no valid YAML: ")]
+#[case("version: 1\n---\nversion: 2", "it is no valid YAML: ")]
+fn what_is_no_yaml_says_where(#[case] text: &str, #[case] begin: &str) {
+    let reason = read(text).unwrap_err();
+    assert!(reason.starts_with(begin) && reason.contains("line"), "{reason}");
+}
+
+#[test]
+fn bytes_that_are_no_text_and_what_is_too_large_are_refused() {
+    assert!(read(b"version: \xff").is_err());
+    assert!(read(b"{\"version\": \"\xff\"}").is_err());
+    let limits = DecodeLimits {
+        chart_bytes: 500,
+        ..DecodeLimits::default()
+    };
+    let long = "k".repeat(600);
+    for text in [
+        format!("{{\"version\":\"1\",\"keywords\":[\"{long}\"]}}"),
+        format!("version: 1\nkeywords: [{long}]"),
+    ] {
+        assert!(
+            metadata(text.as_bytes(), &limits).unwrap_err().contains("too"),
+            "{text}"
+        );
+    }
+    let deep = format!(
+        "{{\"version\":\"1\",\"keywords\":{}{}}}",
+        "[".repeat(20_000),
+        "]".repeat(20_000)
+    );
+    assert!(read(deep).is_err());
+    let bomb = "a: &a [x, x]\nb: &b [*a, *a]\nversion: 1\nkeywords: [*b";
+    assert!(read(bomb).is_err());
+}
+
+#[test]
+fn a_version_that_no_catalogue_takes_can_not_be_set() {
+    let metadata = version_of("1.0.0");
+    assert_eq!(metadata.clone().with_version("").unwrap_err(), "it has no version");
+    assert!(metadata.clone().with_version(&"1".repeat(129)).is_err());
+    assert_eq!(metadata.with_version("1.0.0+a").unwrap().version().version, "1.0.0+a");
+}
+
+#[test]
+fn versions_make_a_chart_of_which_the_newest_speaks() {
+    let made = ["1.0.0", "latest", "v1.10.0", "1.10.0", "1.9.0"].map(version_of);
+    let chart = chart(made.to_vec()).unwrap().unwrap();
+    assert_eq!(versions(&chart), ["v1.10.0", "1.10.0", "1.9.0", "1.0.0", "latest"]);
+    assert_eq!((chart.name.as_str(), chart.description.as_str()), ("a", "v1.10.0"));
+}
+
+#[test]
+fn a_chart_whose_newest_version_is_deprecated_is_none() {
+    let deprecated = |version: &str| read(format!("{{name: a, version: {version}, deprecated: true}}")).unwrap();
+    assert_eq!(chart(vec![version_of("1.0.0"), deprecated("2.0.0")]), Ok(None));
+    let made = chart(vec![version_of("1.0.0"), deprecated("0.9.0")]).unwrap().unwrap();
+    assert_eq!(versions(&made), ["1.0.0", "0.9.0"]);
+    assert_eq!(chart(Vec::new()), Ok(None));
+}
+
+#[test]
+fn a_chart_without_a_usable_name_is_an_error() {
+    let nameless = read("version: 1.0.0").unwrap();
+    assert_eq!(chart(vec![nameless]).unwrap_err(), "its newest version has no name");
+    let parent = read("{name: .., version: 1.0.0}").unwrap();
+    assert_eq!(chart(vec![parent]).unwrap_err(), ".. can't be the name of a chart");
+}
+
+#[test]
+fn newest_first_is_the_order_of_an_index() {
+    let mut sorted = ["latest", "1.0.0-rc1", "1.0.0", "v2", "1.0.0+b"];
+    sorted.sort_by(|a, b| newest_first(a, b));
+    assert_eq!(sorted, ["v2", "1.0.0", "1.0.0+b", "1.0.0-rc1", "latest"]);
+}
+
+proptest! {
+    #[test]
+    fn random_bytes_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let _ = read(bytes);
+    }
+
+    #[test]
+    fn a_changed_chart_yaml_does_no_harm(
+        cuts in proptest::collection::vec((any::<proptest::sample::Index>(), 0..20_usize, "[\\PC\\n]{0,3}"), 1..6),
+        json: bool,
+    ) {
+        let text = if json {
+            serde_json::to_string(&serde_yaml::from_str::<serde_json::Value>(CHART_YAML).unwrap()).unwrap()
+        } else {
+            CHART_YAML.to_owned()
+        };
+        let mut bytes = text.into_bytes();
+        for (place, length, piece) in cuts {
+            let start = place.index(bytes.len() + 1);
+            let end = (start + length).min(bytes.len());
+            bytes.splice(start..end, piece.bytes());
+        }
+        if let Ok(metadata) = read(&bytes) {
+            prop_assert!(!metadata.version().version.is_empty());
+            let _ = chart(vec![metadata]);
+        }
+    }
+}
