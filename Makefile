@@ -27,7 +27,7 @@ lint: ## what CI checks before it runs the tests
 	cargo fmt --check
 	cargo clippy --locked --all-targets -- -D warnings
 
-tools: ## the control plane, helm and Postgres that the tests run against, in target/tools
+tools: ## the control plane, helm, the registry and Postgres that the tests run against, in target/tools
 	@tests/tools.sh
 
 image: ## the container image (IMAGE=)

@@ -14,4 +14,5 @@ mod commands;
 mod folder;
 mod harness;
 mod packaging;
+mod registry;
 mod support;

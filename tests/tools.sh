@@ -1,16 +1,18 @@
 #!/bin/sh
 # Sets up what the integration tests run against, in target/tools. Each part is built once and kept.
 #
-#   tests/tools.sh [control-plane] [helm] [postgres]      (all three without an argument)
+#   tests/tools.sh [control-plane] [helm] [registry] [postgres]      (all four without an argument)
 #   tests/tools.sh cargo-deny                             (for .ci/run; exits 1 if it cannot be had)
 #
 # KUBEBUILDER_ASSETS  a folder with etcd, kube-apiserver, kube-controller-manager and kubectl: none is built then
 # HELM                a helm 3 binary: none is built then, nor if `helm` on the PATH is of version 3
+# REGISTRY            a binary of the distribution registry, version 3: none is built then
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 tools=$root/target/tools
 helm_version=v3.21.4
+registry_version=v3.1.2
 mkdir -p "$tools"
 
 say() { echo "tools: $*" >&2; }
@@ -57,6 +59,22 @@ helm() {
     echo "$helm_version" >"$tools/helm.stamp"
 }
 
+registry() {
+    if [ -n "${REGISTRY:-}" ]; then
+        # It names its module, whose path tells the major version however it was built.
+        case $("$REGISTRY" --version 2>/dev/null) in
+        *distribution/distribution/v3*) return ;;
+        *) fail "REGISTRY=$REGISTRY is no distribution registry of version 3: name one, or unset the variable to have it built." ;;
+        esac
+    fi
+    if [ "$(cat "$tools/registry.stamp" 2>/dev/null)" = "$registry_version" ] && [ -x "$tools/registry" ]; then return; fi
+    need_go "The registry" REGISTRY
+    say "building the distribution registry $registry_version: about two minutes from nothing"
+    rm -f "$tools/registry"
+    GOBIN=$tools go install -trimpath "github.com/distribution/distribution/v3/cmd/registry@$registry_version"
+    echo "$registry_version" >"$tools/registry.stamp"
+}
+
 find_postgres() {
     if command -v initdb >/dev/null && command -v postgres >/dev/null; then return; fi
     for folder in /usr/lib/postgresql/*/bin; do # where Debian keeps it, off the PATH
@@ -84,13 +102,14 @@ cargo_deny() {
     ln -sf bin/cargo-deny "$tools/cargo-deny"
 }
 
-[ $# -gt 0 ] || set -- control-plane helm postgres
+[ $# -gt 0 ] || set -- control-plane helm registry postgres
 for part; do
     case $part in
     control-plane) control_plane ;;
     helm) helm ;;
+    registry) registry ;;
     postgres) postgres ;;
     cargo-deny) cargo_deny ;;
-    *) fail "There is no part called $part: control-plane, helm, postgres or cargo-deny." ;;
+    *) fail "There is no part called $part: control-plane, helm, registry, postgres or cargo-deny." ;;
     esac
 done

@@ -1,13 +1,14 @@
 //! All that comes from outside over the network, and the pure decoders of it.
 
-pub mod credentials;
 pub mod archive;
 #[cfg(test)]
 #[path = "../../tests/support/corpus.rs"]
 mod corpus;
+pub mod credentials;
 pub mod fetch;
 pub mod icon;
 pub mod index;
+pub mod oci;
 pub mod secret;
 
 /// Makes ring the process's crypto provider. Called first in `main` and in each test that makes a TLS client; calling it again does nothing.

@@ -2,11 +2,13 @@
 
 mod installed;
 
-use std::process::{Output, Stdio};
+use std::process::Output;
 
-use crate::support::control_plane::{control_plane, tool};
+use tokio::process::Command;
+
+use crate::support::control_plane::control_plane;
 use crate::support::process::ScratchFolder;
-use crate::support::{project, target_folder};
+use crate::support::{helm, project, target_folder};
 
 /// What `helm template` takes the cluster for: without it, a helm that was built from its module assumes a very old one.
 const KUBE_VERSION: &str = "--kube-version=1.35.4";
@@ -42,30 +44,21 @@ const SETTINGS: [&[&str]; 6] = [
     ],
 ];
 
-/// Runs helm with all rights in the shared control plane.
-async fn helm(arguments: &[&str]) -> Output {
-    let mut command = tokio::process::Command::new(tool("helm"));
-    command.args(arguments).stdin(Stdio::null());
+/// A helm command with all rights in the shared control plane.
+async fn helm_command(arguments: &[&str]) -> Command {
+    let mut command = helm::command(&target_folder("helm"), arguments);
     command.env("KUBECONFIG", control_plane().await.kubeconfig());
-    for (variable, folder) in [
-        ("HELM_CACHE_HOME", "cache"),
-        ("HELM_CONFIG_HOME", "config"),
-        ("HELM_DATA_HOME", "data"),
-    ] {
-        command.env(variable, target_folder("helm").join(folder));
-    }
-    command.output().await.expect("helm can be run")
+    command
+}
+
+/// Runs helm.
+async fn helm(arguments: &[&str]) -> Output {
+    helm::run(helm_command(arguments).await).await
 }
 
 /// Runs helm, which must succeed, and gives what it printed.
 async fn helm_prints(arguments: &[&str]) -> String {
-    let output = helm(arguments).await;
-    assert!(
-        output.status.success(),
-        "helm {arguments:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8(output.stdout).expect("helm prints UTF-8")
+    helm::prints(helm_command(arguments).await).await
 }
 
 fn chart() -> String {

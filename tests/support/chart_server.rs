@@ -15,11 +15,9 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures::{Stream, StreamExt, stream};
 use sha2::{Digest, Sha256};
-use tokio::net::{TcpListener, TcpStream};
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
+use tokio::net::TcpListener;
 
-use super::tls::Authority;
+use super::tls::{Authority, TlsListener};
 
 /// What is served at a path.
 #[derive(Clone, Debug)]
@@ -187,8 +185,7 @@ impl ChartServer {
     pub async fn start_tls() -> Self {
         let authority = Authority::new();
         let (listener, address) = bind().await;
-        let acceptor = TlsAcceptor::from(authority.server_config());
-        let shared = serve(TlsListener { listener, acceptor });
+        let shared = serve(TlsListener::new(listener, &authority));
         Self {
             base: format!("https://{address}"),
             ca_pem: Some(authority.ca_pem),
@@ -269,30 +266,6 @@ fn serve<L: Listener<Addr = SocketAddr>>(listener: L) -> Arc<Shared> {
     let service = Router::new().fallback(answer).with_state(Arc::clone(&shared));
     tokio::spawn(async move { axum::serve(listener, service).await });
     shared
-}
-
-struct TlsListener {
-    listener: TcpListener,
-    acceptor: TlsAcceptor,
-}
-
-impl Listener for TlsListener {
-    type Io = TlsStream<TcpStream>;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        loop {
-            let (stream, address) = Listener::accept(&mut self.listener).await;
-            // A client that does not trust us breaks the handshake off.
-            if let Ok(stream) = self.acceptor.accept(stream).await {
-                return (stream, address);
-            }
-        }
-    }
-
-    fn local_addr(&self) -> std::io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
 }
 
 async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response<Body> {

@@ -250,6 +250,7 @@ pub fn tool(name: &str) -> PathBuf {
     let built = project("target/tools").join(name);
     let path = match name {
         "helm" => variable("HELM").unwrap_or(built),
+        "registry" => variable("REGISTRY").unwrap_or(built),
         _ => variable("KUBEBUILDER_ASSETS").map_or(built, |folder| folder.join(name)),
     };
     assert!(

@@ -3,19 +3,23 @@
 //! One control plane and one Postgres server serve the whole test process; each test takes its own namespace, database
 //! and ports, so tests run side by side. Whatever is started here ends with the test process, however that ends.
 
+pub mod archives;
 pub mod chart_server;
 pub mod control_plane;
 pub mod corpus;
 pub mod eventually;
 pub mod fault_proxy;
 pub mod gate;
+pub mod helm;
 #[allow(dead_code, reason = "the tests of the decoder use the rest")]
 pub mod index_generator;
 pub mod portolan;
 pub mod ports;
 pub mod postgres;
 pub mod process;
+pub mod registry;
 pub mod tls;
+pub mod token_server;
 
 use std::path::{Path, PathBuf};
 

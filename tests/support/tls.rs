@@ -1,10 +1,15 @@
 //! A certificate authority for servers on loopback.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
+use axum::serve::Listener;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use tokio_rustls::server::TlsStream;
 
 /// An authority that no system trusts, and one server certificate signed by it for this machine's loopback names.
 pub struct Authority {
@@ -53,5 +58,38 @@ impl Authority {
             .with_no_client_auth()
             .with_single_cert(vec![self.certificate.clone()], key);
         Arc::new(config.expect("the key belongs to the certificate"))
+    }
+}
+
+/// A listener whose connections are encrypted.
+pub struct TlsListener {
+    listener: TcpListener,
+    acceptor: TlsAcceptor,
+}
+
+impl TlsListener {
+    /// With a certificate of this authority.
+    pub fn new(listener: TcpListener, authority: &Authority) -> Self {
+        let acceptor = TlsAcceptor::from(authority.server_config());
+        Self { listener, acceptor }
+    }
+}
+
+impl Listener for TlsListener {
+    type Io = TlsStream<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        loop {
+            let (stream, address) = Listener::accept(&mut self.listener).await;
+            // A client that does not trust us breaks the handshake off.
+            if let Ok(stream) = self.acceptor.accept(stream).await {
+                return (stream, address);
+            }
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<SocketAddr> {
+        self.listener.local_addr()
     }
 }

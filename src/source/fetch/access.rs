@@ -43,6 +43,13 @@ impl Access {
         self.authorization.clone().or_else(of_scope)
     }
 
+    /// What may be sent to `url`, be it that of a request or of a repository.
+    pub(super) fn credentials_for(&self, url: &Url) -> Option<Secret> {
+        let scope = self.scope.as_ref().and_then(Origin::of);
+        let is_own = scope.is_some() && scope == Origin::of(url);
+        self.credentials().filter(|_| is_own || self.pass_credentials)
+    }
+
     /// Refuses what can't be a header.
     pub(super) fn check(&self) -> Result<(), FetchError> {
         self.authorization
@@ -84,6 +91,7 @@ impl Credentials {
         let (own, of_request) = match &request.authorization {
             Authorization::None => (None, None),
             Authorization::Bearer(token) => (None, Some(Secret::new(format!("Bearer {}", token.expose())))),
+            Authorization::Header(value) => (None, Some(value.clone())),
             Authorization::OfAccess => (access.credentials(), basic_of(&request.url)),
         };
         Ok(Self {

@@ -27,7 +27,7 @@ mod request;
 mod resolve;
 mod retry_after;
 #[cfg(test)]
-mod tests;
+pub(in crate::source) mod tests;
 mod url;
 
 use std::num::NonZeroU32;
@@ -49,6 +49,7 @@ use reqwest::StatusCode;
 use resolve::Lookup;
 pub use url::index_url;
 
+use crate::source::secret::Secret;
 use crate::text::public_url;
 
 /// Bounds of one fetch.
@@ -213,6 +214,12 @@ impl Fetcher {
             clients: own.unwrap_or_else(|| Arc::clone(&self.0.shared)),
             access,
         })))
+    }
+
+    /// The credentials that the [`Access`] gives to `url`, for those who get in by showing them to somebody else.
+    #[must_use]
+    pub(in crate::source) fn credentials_for(&self, url: &Url) -> Option<Secret> {
+        self.0.access.credentials_for(url)
     }
 
     /// Fetches what stands at `url`. With validators of an earlier body, an unchanged one is not sent again.

@@ -65,6 +65,8 @@ pub enum Authorization {
     None,
     /// This token, to the scheme, host and port of the request's own URL and to no other that a redirect leads to.
     Bearer(Secret),
+    /// This value of the header, to the scheme, host and port of the request's own URL and to no other.
+    Header(Secret),
 }
 
 /// A successful answer.

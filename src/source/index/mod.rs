@@ -35,6 +35,7 @@ use collect::Collector;
 pub use error::{DecodeError, Position};
 pub use limits::DecodeLimits;
 pub use metadata::{Metadata, chart, metadata, newest_first};
+pub(super) use semver::is_version;
 
 /// Who maintains a chart.
 #[derive(Debug, Clone, PartialEq, Eq)]

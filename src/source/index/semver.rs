@@ -35,6 +35,11 @@ impl Rank {
     }
 }
 
+/// Whether a text is a version to Masterminds' `NewVersion`, which takes a leading `v` and fewer than three numbers.
+pub(in crate::source) fn is_version(text: &str) -> bool {
+    parse(text).is_some()
+}
+
 fn parse(version: &str) -> Option<Rank> {
     let version = version.strip_prefix('v').unwrap_or(version);
     let (version, metadata) = split_once_or_none(version, '+');

@@ -7,7 +7,7 @@ mod credentials;
 mod encodings;
 mod files;
 mod proxies;
-mod server;
+pub(in crate::source) mod server;
 mod tls;
 
 use std::io::Read as _;

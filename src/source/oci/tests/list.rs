@@ -1,0 +1,197 @@
+//! Which repositories there are.
+
+use rstest::rstest;
+
+use super::*;
+
+const INDEX: &str = r#"{"apiVersion":"v1","entries":{"nginx":{"versions":[]},"common":{}}}"#;
+
+fn index_manifest() -> String {
+    serde_json::json!({
+        "schemaVersion": 2,
+        "config": { "mediaType": "application/vnd.vmware.charts.index.config.v1+json", "digest": sha256("{}"), "size": 2 },
+        "layers": [{ "mediaType": "application/vnd.vmware.charts.index.layer.v1+json", "digest": sha256(INDEX), "size": INDEX.len() }],
+    })
+    .to_string()
+}
+
+fn catalog(head: &str) -> Answer {
+    match target(head).as_str() {
+        "/v2/_catalog?n=1000" => answer(
+            "200 OK",
+            "Link: </v2/_catalog?last=p%2Fb&n=2>; rel=\"next\"",
+            br#"{"repositories":["other/x","p","p/a","p/b/c"]}"#,
+        ),
+        "/v2/_catalog?last=p%2Fb&n=2" => ok(r#"{"repositories":["p/b/c","p/d","pq/e"]}"#),
+        _ => not_found(),
+    }
+}
+
+#[rstest]
+#[case("", "charts-index")]
+#[case("p/q", "p/q/charts-index")]
+#[tokio::test]
+async fn the_index_of_charts_is_taken_where_there_is_one(#[case] path: &str, #[case] repository: &'static str) {
+    let server = Server::start(move |head| match target(head) {
+        target if target == format!("/v2/{repository}/manifests/latest") => ok(index_manifest()),
+        target if target == format!("/v2/{repository}/blobs/{}", sha256(INDEX)) => ok(INDEX),
+        target => panic!("{target}"),
+    })
+    .await;
+    assert_eq!(
+        registry_of(&server, path, Limits::default()).list().await.unwrap(),
+        ["common", "nginx"]
+    );
+}
+
+#[rstest]
+#[case("p", &["a", "b/c", "d"])]
+#[case("", &["other/x", "p", "p/a", "p/b/c", "p/d", "pq/e"])]
+#[case("p/b", &["c"])]
+#[case("nothing", &[])]
+#[tokio::test]
+async fn the_catalogue_is_cut_to_what_is_below_the_path(#[case] path: &str, #[case] names: &[&str]) {
+    let server = Server::start(catalog).await;
+    let registry = registry_of(&server, path, Limits::default());
+    assert_eq!(registry.list().await.unwrap(), names);
+}
+
+#[tokio::test]
+async fn an_image_called_charts_index_is_passed_over() {
+    let server = Server::start(|head| match target(head).as_str() {
+        "/v2/charts-index/manifests/latest" => ok(r#"{"schemaVersion":2,"manifests":[]}"#),
+        _ => catalog(head),
+    })
+    .await;
+    assert_eq!(registry(&server).list().await.unwrap().len(), 6);
+}
+
+#[tokio::test]
+async fn docker_hub_is_asked_for_the_namespace() {
+    let hub = Server::start(|head| {
+        let next = format!("http://{}/v2/next", header(head, "host"));
+        match target(head).as_str() {
+            "/v2/namespaces/bitnamicharts/repositories/?page_size=100&ordering=name&content_types=helm" => {
+                ok(format!(r#"{{"next":"{next}","results":[{{"name":"b"}}]}}"#))
+            }
+            "/v2/next" => ok(r#"{"next":null,"results":[{"name":"a"},{"name":"b"}]}"#),
+            _ => not_found(),
+        }
+    })
+    .await;
+    let server = Server::start(|_| not_found()).await;
+    let listed = |path| registry_of(&server, path, Limits::default()).with_hub(hub.url.clone());
+    assert_eq!(listed("bitnamicharts").list().await.unwrap(), ["a", "b"]);
+    assert!(
+        hub.requests()
+            .iter()
+            .all(|head| header(head, "authorization").is_empty())
+    );
+    let error = listed("").list().await.unwrap_err();
+    assert!(error.to_string().contains("has to end with one"), "{error}");
+}
+
+#[tokio::test]
+async fn a_page_of_docker_hub_that_leads_elsewhere_is_not_followed() {
+    let hub = Server::start(|_| ok(r#"{"next":"http://127.0.0.1:1/","results":[]}"#)).await;
+    let server = Server::start(|_| not_found()).await;
+    let error = registry_of(&server, "n", Limits::default())
+        .with_hub(hub.url.clone())
+        .list()
+        .await
+        .unwrap_err();
+    assert_eq!(error.reason(), "InvalidNextPage");
+}
+
+#[tokio::test]
+async fn a_registry_that_lists_nothing_says_what_to_do() {
+    let server = Server::start(|head| match target(head).as_str() {
+        "/v2/p/charts-index/manifests/latest" => not_found(),
+        _ => unauthorized("Basic realm=r"),
+    })
+    .await;
+    let error = registry_of(&server, "p", Limits::default()).list().await.unwrap_err();
+    assert_eq!((error.reason(), error.is_transient()), ("NoListing", false));
+    let text = error.to_string();
+    for part in [
+        "declare them in spec.ociRepositories",
+        "charts-index: 404 Not Found",
+        "_catalog: it wants credentials",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+#[rstest]
+#[case("charts-index")]
+#[case("_catalog")]
+#[tokio::test]
+async fn a_fault_that_may_pass_is_not_taken_for_a_registry_without_a_listing(#[case] at: &'static str) {
+    let server = Server::start(move |head| match target(head).contains(at) {
+        true => answer("502 Bad Gateway", "", b""),
+        false => not_found(),
+    })
+    .await;
+    let error = registry(&server).list().await.unwrap_err();
+    assert_eq!((error.reason(), error.is_transient()), ("ServerError", true));
+}
+
+#[tokio::test]
+async fn more_repositories_than_allowed_are_refused() {
+    let server = Server::start(catalog).await;
+    let limits = Limits {
+        repositories: 3,
+        ..Limits::default()
+    };
+    let error = registry_of(&server, "", limits).list().await.unwrap_err();
+    assert_eq!(error.reason(), "TooMany");
+    assert!(error.to_string().contains("3 repositories"), "{error}");
+}
+
+#[rstest]
+#[case(
+    "oci://r.example.com/p//q/",
+    "https://r.example.com/",
+    "p/q",
+    "oci://r.example.com/p/q/a:1.0.0"
+)]
+#[case(
+    "https://r.example.com:5000",
+    "https://r.example.com:5000/",
+    "",
+    "oci://r.example.com:5000/a:1.0.0"
+)]
+#[case(
+    "http://127.0.0.1:5000/p",
+    "http://127.0.0.1:5000/",
+    "p",
+    "oci://127.0.0.1:5000/p/a:1.0.0"
+)]
+#[case("oci://[::1]:5000/p?x=y#z", "https://[::1]:5000/", "p", "oci://[::1]:5000/p/a:1.0.0")]
+#[case(
+    "oci://docker.io/bitnamicharts",
+    "https://registry-1.docker.io/",
+    "bitnamicharts",
+    "oci://docker.io/bitnamicharts/a:1.0.0"
+)]
+fn the_url_tells_the_registry_and_the_path(
+    #[case] url: &str,
+    #[case] base: &str,
+    #[case] prefix: &str,
+    #[case] chart: &str,
+) {
+    let fetcher = Fetcher::new(Settings::default()).unwrap();
+    let registry = Registry::new(fetcher, &url.parse().unwrap(), Limits::default()).unwrap();
+    assert_eq!((registry.base.as_str(), registry.prefix.as_str()), (base, prefix));
+    assert_eq!(registry.chart_url(&registry.repository("a"), "1.0.0"), chart);
+    assert_eq!(registry.hub.is_some(), url.contains("docker.io"));
+}
+
+#[rstest]
+fn a_url_of_no_registry_is_refused(
+    #[values("ftp://r/a", "oci:///a", "oci://r/a b", "oci://r/%2e%2fa", "oci:a", "oci://r/a:1")] url: &str,
+) {
+    let fetcher = Fetcher::new(Settings::default()).unwrap();
+    let error = Registry::new(fetcher, &url.parse().unwrap(), Limits::default()).unwrap_err();
+    assert_eq!((error.reason(), error.is_transient()), ("InvalidURL", false));
+}

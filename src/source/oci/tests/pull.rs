@@ -1,0 +1,199 @@
+//! Manifests and blobs.
+
+use std::io::Read as _;
+
+use rstest::rstest;
+
+use super::*;
+
+const CONFIG: &str = r#"{"name":"a","version":"1.0.0","apiVersion":"v2"}"#;
+const LAYER: &[u8] = b"\x1f\x8bthe archive";
+
+fn manifest_of(config: &str, layer: &[u8]) -> String {
+    serde_json::json!({
+        "schemaVersion": 2,
+        "config": { "mediaType": "application/vnd.cncf.helm.config.v1+json", "digest": sha256(config), "size": config.len() },
+        "layers": [{ "mediaType": "application/vnd.cncf.helm.chart.content.v1.tar+gzip", "digest": sha256(layer), "size": layer.len() }],
+    })
+    .to_string()
+}
+
+/// A registry with a chart under the tag 1.0.0, which `change` may answer in another way.
+async fn chart(change: impl Fn(&str) -> Option<Answer> + Send + Sync + 'static) -> Server {
+    Server::start(move |head| {
+        if let Some(changed) = change(head) {
+            return changed;
+        }
+        let manifest = manifest_of(CONFIG, LAYER);
+        let target = target(head);
+        match target.trim_start_matches("HEAD ").trim_start_matches("/v2/a/") {
+            "manifests/1.0.0" if head.starts_with("HEAD") => {
+                answer("200 OK", &format!("Docker-Content-Digest: {}", sha256(&manifest)), b"")
+            }
+            "manifests/1.0.0" => answer(
+                "200 OK",
+                &format!("Docker-Content-Digest: {}", sha256(&manifest)),
+                manifest.as_bytes(),
+            ),
+            path if path == format!("manifests/{}", sha256(&manifest)) => ok(manifest),
+            path if path == format!("blobs/{}", sha256(CONFIG)) => ok(CONFIG),
+            path if path == format!("blobs/{}", sha256(LAYER)) => ok(LAYER),
+            _ => not_found(),
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_chart_is_pulled_by_its_tag_and_by_its_digest() {
+    let server = chart(|_| None).await;
+    let registry = registry(&server);
+    let digest = registry.digest("a", "1.0.0").await.unwrap();
+    assert_eq!(digest, sha256(manifest_of(CONFIG, LAYER)));
+    let chart = registry.manifest("a", "1.0.0").await.unwrap();
+    assert_eq!(chart.digest, digest);
+    assert_eq!(registry.manifest("a", &digest).await.unwrap(), chart);
+    assert_eq!(registry.config("a", &chart).await.unwrap(), CONFIG.as_bytes());
+    let mut layer = Vec::new();
+    let body = registry.layer("a", &chart, &fetch::Limits::default()).await.unwrap();
+    body.into_reader().read_to_end(&mut layer).unwrap();
+    assert_eq!(layer, LAYER);
+
+    let asked = server.requests();
+    assert!(asked[0].starts_with("HEAD "));
+    for kind in [
+        "vnd.oci.image.manifest.v1+json",
+        "vnd.oci.image.index.v1+json",
+        "docker.distribution.manifest.v2+json",
+    ] {
+        assert!(header(&asked[1], "accept").contains(kind));
+    }
+}
+
+#[tokio::test]
+async fn the_digest_is_computed_where_the_registry_does_not_tell_it() {
+    let server = chart(|head| head.starts_with("HEAD").then(|| answer("200 OK", "", b""))).await;
+    assert_eq!(
+        registry(&server).digest("a", "1.0.0").await.unwrap(),
+        sha256(manifest_of(CONFIG, LAYER))
+    );
+}
+
+#[rstest]
+#[case("manifests", "1.0.0")]
+#[case("manifests", "digest")]
+#[case("blobs", "1.0.0")]
+#[tokio::test]
+async fn bytes_of_another_digest_are_refused(#[case] what: &'static str, #[case] reference: &str) {
+    let other = manifest_of("{}", LAYER);
+    let digest = sha256(manifest_of(CONFIG, LAYER));
+    let stated = format!("Docker-Content-Digest: {digest}");
+    let server = chart(move |head| match what {
+        "manifests" if head.contains("/manifests/") => Some(answer("200 OK", &stated, other.as_bytes())),
+        "blobs" if head.contains("/blobs/") => Some(ok(CONFIG.replace("1.0.0", "6.6.6"))),
+        _ => None,
+    })
+    .await;
+    let registry = registry(&server);
+    let reference = if reference == "digest" {
+        digest.as_str()
+    } else {
+        reference
+    };
+    let error = match registry.manifest("a", reference).await {
+        Ok(chart) => registry.config("a", &chart).await.unwrap_err(),
+        Err(error) => error,
+    };
+    assert_eq!((error.reason(), error.is_transient()), ("DigestMismatch", false));
+}
+
+#[tokio::test]
+async fn a_blob_of_another_size_is_refused() {
+    let server = chart(|head| head.contains("/blobs/").then(|| ok([LAYER, b"!"].concat()))).await;
+    let registry = registry(&server);
+    let chart = registry.manifest("a", "1.0.0").await.unwrap();
+    let error = registry
+        .layer("a", &chart, &fetch::Limits::default())
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, OciError::Mismatch { .. }) && error.to_string().contains("bytes"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn what_is_too_large_by_its_manifest_is_not_even_asked_for() {
+    let server = chart(|head| head.contains("/blobs/").then(|| panic!("it is asked for"))).await;
+    let limits = Limits {
+        config_bytes: 10,
+        ..Limits::default()
+    };
+    let registry = registry_of(&server, "", limits);
+    let chart = registry.manifest("a", "1.0.0").await.unwrap();
+    let limits = fetch::Limits {
+        max_bytes: 5,
+        ..fetch::Limits::default()
+    };
+    for error in [
+        registry.config("a", &chart).await.unwrap_err(),
+        registry.layer("a", &chart, &limits).await.unwrap_err(),
+    ] {
+        assert_eq!((error.reason(), error.is_transient()), ("TooLarge", false));
+    }
+    let limits = Limits {
+        manifest_bytes: 10,
+        ..Limits::default()
+    };
+    let error = registry_of(&server, "", limits)
+        .manifest("a", "1.0.0")
+        .await
+        .unwrap_err();
+    assert_eq!(error.reason(), "TooLarge");
+}
+
+#[tokio::test]
+async fn blobs_may_stand_elsewhere_where_the_credentials_do_not_go() {
+    let store = Server::start(|_| ok(CONFIG)).await;
+    let to = store.at("blob");
+    let server = chart(move |head| {
+        if header(head, "authorization").is_empty() {
+            return Some(unauthorized("Basic realm=r"));
+        }
+        head.contains("/blobs/")
+            .then(|| answer("307 Temporary Redirect", &format!("Location: {to}"), b""))
+    })
+    .await;
+    let registry = registry_with(&server, &basic("user", "secret"));
+    let chart = registry.manifest("a", "1.0.0").await.unwrap();
+    assert_eq!(registry.config("a", &chart).await.unwrap(), CONFIG.as_bytes());
+    assert_eq!(header(&store.requests()[0], "authorization"), "");
+}
+
+#[tokio::test]
+async fn an_image_is_no_chart_and_said_to_be_an_image() {
+    let image = r#"{"schemaVersion":2,"config":{"mediaType":"application/vnd.oci.image.config.v1+json"},"layers":[]}"#;
+    let server = chart(move |head| head.contains("/manifests/").then(|| ok(image))).await;
+    let registry = registry(&server);
+    let error = registry.manifest("a", "1.0.0").await.unwrap_err();
+    assert_eq!((error.reason(), error.is_transient()), ("NotAChart", false));
+    assert!(
+        error
+            .to_string()
+            .ends_with("/v2/a/manifests/1.0.0 is a container image and no Helm chart"),
+        "{error}"
+    );
+    assert_eq!(registry.digest("a", "1.0.0").await.unwrap(), sha256(image));
+}
+
+#[tokio::test]
+async fn a_tag_that_is_gone_is_not_found() {
+    let server = chart(|_| None).await;
+    let registry = registry(&server);
+    for error in [
+        registry.digest("a", "2.0.0").await.unwrap_err(),
+        registry.manifest("a", "2.0.0").await.unwrap_err(),
+    ] {
+        assert!(error.is_not_found() && !error.is_transient(), "{error}");
+    }
+}

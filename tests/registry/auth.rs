@@ -1,0 +1,179 @@
+use portolan::source::fetch::Access;
+use portolan::source::oci::Limits;
+
+use super::{access, chart, client, client_as, client_with, tags};
+use crate::support::registry::{Registry, Setup};
+use crate::support::tls::Authority;
+use crate::support::token_server::{TokenServer, basic_authorization};
+
+/// All that is ever asked of a registry.
+async fn everything_is_had(registry: &Registry, access: Access) {
+    registry.push_chart("ports/harbour", "1.0.0", &chart("1.0.0")).await;
+    let client = client_with(registry, "ports", access, Limits::default());
+    assert_eq!(client.list().await.unwrap(), ["harbour"]);
+    assert_eq!(tags(&client, "ports/harbour").await.unwrap(), ["1.0.0"]);
+    let found = client.manifest("ports/harbour", "1.0.0").await.unwrap();
+    assert_eq!(client.digest("ports/harbour", "1.0.0").await.unwrap(), found.digest);
+    assert!(!client.config("ports/harbour", &found).await.unwrap().is_empty());
+    let limits = Limits::default().fetch;
+    let body = client.layer("ports/harbour", &found, &limits).await.unwrap();
+    assert_eq!(body.sha256, chart("1.0.0").sha256());
+}
+
+async fn reason(client: &super::Client) -> &'static str {
+    let error = tags(client, "harbour").await.unwrap_err();
+    assert!(!error.is_transient(), "{error}");
+    error.reason()
+}
+
+#[tokio::test]
+async fn a_password_opens_everything_and_nothing_opens_without() {
+    let registry = Registry::start(Setup::default().password()).await;
+    everything_is_had(&registry, access(&registry, basic_authorization())).await;
+    assert_eq!(reason(&client(&registry, "")).await, "Unauthorized");
+    assert_eq!(
+        reason(&client_as(&registry, "Basic bmF2aWdhdG9yOmNhbG0=".to_owned())).await,
+        "Unauthorized"
+    );
+    let error = client(&registry, "ports").list().await.unwrap_err();
+    assert_eq!(error.reason(), "NoListing");
+}
+
+#[tokio::test]
+async fn a_password_that_is_meant_for_another_host_stays_at_home() {
+    let registry = Registry::start(Setup::default().password()).await;
+    let access = Access {
+        scope: Some("https://charts.example.com/".parse().unwrap()),
+        ..access(&registry, basic_authorization())
+    };
+    assert_eq!(
+        reason(&client_with(&registry, "", access.clone(), Limits::default())).await,
+        "Unauthorized"
+    );
+    let access = Access {
+        pass_credentials: true,
+        scope: Some("http://charts.example.com/".parse().unwrap()),
+        ..access
+    };
+    everything_is_had(&registry, access).await;
+}
+
+#[tokio::test]
+async fn tokens_are_asked_for_with_the_password_and_kept_for_each_repository() {
+    let server = TokenServer::start().await;
+    let registry = Registry::start(Setup::default().tokens(&server)).await;
+    everything_is_had(&registry, access(&registry, basic_authorization())).await;
+    let requests = server.requests();
+    assert!(
+        requests
+            .iter()
+            .all(|request| request.authorization == Some(basic_authorization()))
+    );
+    let scopes: Vec<&str> = requests
+        .iter()
+        .flat_map(|request| &request.scopes)
+        .map(String::as_str)
+        .collect();
+    let wanted = [
+        "repository:ports/charts-index:pull",
+        "registry:catalog:*",
+        "repository:ports/harbour:pull",
+    ];
+    assert_eq!(scopes, wanted, "one token each");
+}
+
+#[tokio::test]
+async fn tokens_are_asked_for_over_tls_of_a_private_authority() {
+    let authority = Authority::new();
+    let server = TokenServer::start_tls(&authority).await;
+    let registry = Registry::start(Setup::default().tls(&authority).tokens(&server)).await;
+    let access = Access {
+        ca: Some(authority.ca_pem.clone().into_bytes()),
+        ..access(&registry, basic_authorization())
+    };
+    everything_is_had(&registry, access).await;
+    let stranger = client_as(&registry, basic_authorization());
+    assert_eq!(reason(&stranger).await, "CertificateNotTrusted");
+}
+
+#[tokio::test]
+async fn a_registry_over_tls_does_not_make_us_ask_for_tokens_without() {
+    let authority = Authority::new();
+    let server = TokenServer::start().await;
+    let registry = Registry::start(Setup::default().tls(&authority).tokens(&server)).await;
+    let access = Access {
+        ca: Some(authority.ca_pem.clone().into_bytes()),
+        ..access(&registry, basic_authorization())
+    };
+    assert_eq!(
+        reason(&client_with(&registry, "", access, Limits::default())).await,
+        "InvalidChallenge"
+    );
+    assert!(server.requests().is_empty(), "the password was not sent in the clear");
+}
+
+#[tokio::test]
+async fn anybody_may_pull_where_that_is_allowed() {
+    let server = TokenServer::start().await;
+    server.let_anybody_pull();
+    let registry = Registry::start(Setup::default().tokens(&server)).await;
+    registry.push_chart("harbour", "1.0.0", &chart("1.0.0")).await;
+    let client = client(&registry, "");
+    for _ in 0..3 {
+        assert_eq!(tags(&client, "harbour").await.unwrap(), ["1.0.0"]);
+    }
+    let requests = server.requests();
+    assert_eq!(requests.len(), 1);
+    assert_eq!(
+        (requests[0].authorization.as_ref(), requests[0].status.as_u16()),
+        (None, 200)
+    );
+}
+
+#[tokio::test]
+async fn a_token_that_is_over_is_replaced_and_one_that_opens_nothing_is_an_error() {
+    let server = TokenServer::start().await;
+    let registry = Registry::start(Setup::default().tokens(&server)).await;
+    registry.push_chart("harbour", "1.0.0", &chart("1.0.0")).await;
+    server.expire(1);
+    assert_eq!(
+        tags(&client_as(&registry, basic_authorization()), "harbour")
+            .await
+            .unwrap(),
+        ["1.0.0"]
+    );
+    assert_eq!(server.requests().len(), 2);
+
+    server.deny("harbour");
+    assert_eq!(
+        reason(&client_as(&registry, basic_authorization())).await,
+        "Unauthorized"
+    );
+    assert_eq!(server.requests().len(), 4, "it is not asked in a circle");
+    assert_eq!(reason(&client(&registry, "")).await, "Unauthorized");
+}
+
+#[tokio::test]
+async fn a_token_server_that_is_busy_is_asked_again_later() {
+    let server = TokenServer::start().await;
+    let registry = Registry::start(Setup::default().tokens(&server)).await;
+    registry.push_chart("harbour", "1.0.0", &chart("1.0.0")).await;
+    server.refuse_once(429, Some("1"));
+    let client = client_as(&registry, basic_authorization());
+    let error = tags(&client, "harbour").await.unwrap_err();
+    assert_eq!((error.reason(), error.is_transient()), ("TooManyRequests", true));
+    tokio::time::pause();
+    tokio::time::advance(error.retry_after().unwrap()).await;
+    tokio::time::resume();
+    assert_eq!(tags(&client, "harbour").await.unwrap(), ["1.0.0"]);
+}
+
+#[tokio::test]
+async fn a_token_of_the_users_own_is_shown_as_it_is() {
+    let server = TokenServer::start().await;
+    let registry = Registry::start(Setup::default().tokens(&server)).await;
+    registry.push_chart("harbour", "1.0.0", &chart("1.0.0")).await;
+    let header = registry.authorization("harbour").unwrap();
+    assert_eq!(tags(&client_as(&registry, header), "harbour").await.unwrap(), ["1.0.0"]);
+    assert!(server.requests().is_empty());
+}

@@ -1,0 +1,41 @@
+//! The real helm, with a home of its own.
+
+use std::path::Path;
+use std::process::{Output, Stdio};
+
+use tokio::process::Command;
+
+use super::control_plane::tool;
+
+/// A helm command that keeps what it remembers in `home`, and knows nothing of whoever runs the tests.
+pub fn command(home: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(tool("helm"));
+    command.args(arguments).stdin(Stdio::null());
+    for (variable, folder) in [
+        ("HELM_CACHE_HOME", "cache"),
+        ("HELM_CONFIG_HOME", "config"),
+        ("HELM_DATA_HOME", "data"),
+        // It looks for credentials there too.
+        ("DOCKER_CONFIG", "docker"),
+    ] {
+        command.env(variable, home.join(folder));
+    }
+    command
+}
+
+/// Runs a command to its end.
+pub async fn run(mut command: Command) -> Output {
+    command.output().await.expect("helm can be run")
+}
+
+/// Runs a command, which must succeed, and gives what it printed.
+pub async fn prints(command: Command) -> String {
+    let shown = format!("{:?}", command.as_std().get_args().collect::<Vec<_>>());
+    let output = run(command).await;
+    assert!(
+        output.status.success(),
+        "helm {shown}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).expect("helm prints UTF-8")
+}

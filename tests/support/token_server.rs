@@ -1,0 +1,295 @@
+//! A server of registry tokens, as the Docker registry token authentication has it: a registry that knows its key sends
+//! clients here, and takes the tokens that are signed here.
+
+use std::collections::{HashSet, VecDeque};
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{Method, Response, StatusCode, header};
+use base64::Engine;
+use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
+use rcgen::{KeyPair, PKCS_ED25519, PublicKeyData, SigningKey};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use super::registry::{PASSWORD, USER};
+use super::tls::{Authority, TlsListener};
+
+/// What registries of this server call themselves.
+pub const SERVICE: &str = "portolan-test-registry";
+/// Who signs the tokens.
+pub const ISSUER: &str = "portolan-test-tokens";
+
+const KEY_ID: &str = "portolan-test-key";
+
+/// A request for a token.
+#[derive(Clone, Debug)]
+pub struct TokenRequest {
+    /// GET, or POST by clients that try OAuth 2 first.
+    pub method: Method,
+    /// The `service` parameter.
+    pub service: Option<String>,
+    /// The `scope` parameters, split at blanks.
+    pub scopes: Vec<String>,
+    /// The `Authorization` header.
+    pub authorization: Option<String>,
+    /// What was answered.
+    pub status: StatusCode,
+}
+
+struct Orders {
+    anonymous: bool,
+    denied: HashSet<String>,
+    expired: usize,
+    lifetime: u64,
+    field: &'static str,
+    refusals: VecDeque<(StatusCode, Option<String>)>,
+    made: u64,
+}
+
+/// Who signs tokens: the server, and the harness itself when it fills a registry.
+pub struct Signer(KeyPair);
+
+impl Signer {
+    /// A token that was issued at `now` and expires at `expires` (seconds since 1970), with these entries of `access`.
+    fn token(&self, access: &[Value], now: u64, expires: u64, id: u64) -> String {
+        let header = json!({"alg": "EdDSA", "typ": "JWT", "kid": KEY_ID});
+        let claims = json!({"iss": ISSUER, "sub": USER, "aud": SERVICE, "exp": expires, "nbf": now - 600, "iat": now,
+            "jti": id.to_string(), "access": access});
+        let part = |value: Value| BASE64_URL_SAFE_NO_PAD.encode(value.to_string());
+        let signed = format!("{}.{}", part(header), part(claims));
+        let signature = self.0.sign(signed.as_bytes()).expect("ring signs");
+        format!("{signed}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature))
+    }
+
+    /// A token that lets everything be done with one repository.
+    pub fn token_for(&self, repository: &str) -> String {
+        let access = json!({"type": "repository", "name": repository, "actions": ["pull", "push", "delete"]});
+        self.token(&[access], now(), now() + 3600, 0)
+    }
+
+    /// The public key as a JSON Web Key Set, for the registry.
+    pub fn key_set(&self) -> String {
+        let key = BASE64_URL_SAFE_NO_PAD.encode(self.0.der_bytes());
+        json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": KEY_ID, "use": "sig", "alg": "EdDSA", "x": key}]})
+            .to_string()
+    }
+}
+
+struct Shared {
+    signer: Arc<Signer>,
+    orders: Mutex<Orders>,
+    requests: Mutex<Vec<TokenRequest>>,
+}
+
+/// A running token server; it ends with the test's runtime. Whoever shows `USER` and `PASSWORD` gets what they ask for,
+/// nobody else gets anything.
+pub struct TokenServer {
+    base: String,
+    shared: Arc<Shared>,
+}
+
+impl TokenServer {
+    /// A server without TLS.
+    pub async fn start() -> Self {
+        let (listener, shared, address) = prepare().await;
+        let service = Router::new().fallback(answer).with_state(Arc::clone(&shared));
+        tokio::spawn(async move { axum::serve(listener, service).await });
+        Self {
+            base: format!("http://{address}"),
+            shared,
+        }
+    }
+
+    /// A server with this authority's certificate.
+    pub async fn start_tls(authority: &Authority) -> Self {
+        let (listener, shared, address) = prepare().await;
+        let service = Router::new().fallback(answer).with_state(Arc::clone(&shared));
+        let listener = TlsListener::new(listener, authority);
+        tokio::spawn(async move { axum::serve(listener, service).await });
+        Self {
+            base: format!("https://{address}"),
+            shared,
+        }
+    }
+
+    /// The realm of challenges: where tokens are asked for.
+    pub fn realm(&self) -> String {
+        format!("{}/token", self.base)
+    }
+
+    /// The key that signs.
+    pub fn signer(&self) -> Arc<Signer> {
+        Arc::clone(&self.shared.signer)
+    }
+
+    /// Nobody needs a name to pull from now on, as at Docker Hub.
+    pub fn let_anybody_pull(&self) {
+        self.order(|orders| orders.anonymous = true);
+    }
+
+    /// Grants nothing on this repository (or on `catalog`) from now on: the token is good, its access is empty.
+    pub fn deny(&self, name: &str) {
+        self.order(|orders| orders.denied.extend([name.to_owned()]));
+    }
+
+    /// The next so many tokens have expired when they are given away.
+    pub fn expire(&self, tokens: usize) {
+        self.order(|orders| orders.expired = tokens);
+    }
+
+    /// Says that its tokens are good for so many seconds, whatever they say themselves.
+    pub fn claim_lifetime(&self, seconds: u64) {
+        self.order(|orders| orders.lifetime = seconds);
+    }
+
+    /// Gives tokens as `access_token`, as OAuth 2 names them, instead of as `token`.
+    pub fn speak_oauth(&self) {
+        self.order(|orders| orders.field = "access_token");
+    }
+
+    /// Answers the next request, behind those that were spoiled before, with this status and maybe a `Retry-After`.
+    pub fn refuse_once(&self, status: u16, retry_after: Option<&str>) {
+        let status = StatusCode::from_u16(status).expect("a status");
+        self.order(|orders| orders.refusals.push_back((status, retry_after.map(str::to_owned))));
+    }
+
+    /// The requests so far, oldest first.
+    pub fn requests(&self) -> Vec<TokenRequest> {
+        self.shared.requests.lock().expect("no panic while it is held").clone()
+    }
+
+    fn order(&self, change: impl FnOnce(&mut Orders)) {
+        change(&mut self.shared.orders.lock().expect("no panic while it is held"));
+    }
+}
+
+async fn prepare() -> (TcpListener, Arc<Shared>, std::net::SocketAddr) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .await
+        .expect("a port is free");
+    let address = listener.local_addr().expect("a bound socket has an address");
+    let orders = Orders {
+        anonymous: false,
+        denied: HashSet::new(),
+        expired: 0,
+        lifetime: 300,
+        field: "token",
+        refusals: VecDeque::new(),
+        made: 0,
+    };
+    let shared = Shared {
+        signer: Arc::new(Signer(KeyPair::generate_for(&PKCS_ED25519).expect("ring makes keys"))),
+        orders: Mutex::new(orders),
+        requests: Mutex::default(),
+    };
+    (listener, Arc::new(shared), address)
+}
+
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.expect("the clock is set").as_secs()
+}
+
+/// The header that `USER` shows.
+pub fn basic_authorization() -> String {
+    format!("Basic {}", BASE64_STANDARD.encode(format!("{USER}:{PASSWORD}")))
+}
+
+async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response<Body> {
+    let query: Vec<(String, String)> =
+        url::form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes())
+            .into_owned()
+            .collect();
+    let values = |wanted: &str| {
+        let found: Vec<String> = query
+            .iter()
+            .filter(|(name, _)| name == wanted)
+            .map(|(_, value)| value.clone())
+            .collect();
+        found
+    };
+    let authorization = request.headers().get(header::AUTHORIZATION);
+    let authorization = authorization.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    let scopes: Vec<String> = values("scope")
+        .iter()
+        .flat_map(|scope| scope.split_whitespace())
+        .map(str::to_owned)
+        .collect();
+    let response = {
+        let mut orders = shared.orders.lock().expect("no panic while it is held");
+        if request.method() == Method::GET && request.uri().path() == "/token" {
+            orders.decide(&shared.signer, authorization.as_deref(), &scopes)
+        } else {
+            respond(StatusCode::NOT_FOUND, None, &json!({}))
+        }
+    };
+    shared
+        .requests
+        .lock()
+        .expect("no panic while it is held")
+        .push(TokenRequest {
+            method: request.method().clone(),
+            service: values("service").into_iter().next(),
+            scopes,
+            authorization,
+            status: response.status(),
+        });
+    response
+}
+
+impl Orders {
+    fn decide(&mut self, signer: &Signer, authorization: Option<&str>, scopes: &[String]) -> Response<Body> {
+        if let Some((status, retry_after)) = self.refusals.pop_front() {
+            return respond(
+                status,
+                retry_after.as_deref(),
+                &json!({"details": "a refusal that the test asked for"}),
+            );
+        }
+        let known = authorization == Some(&basic_authorization());
+        if !known && (authorization.is_some() || !self.anonymous) {
+            return respond(
+                StatusCode::UNAUTHORIZED,
+                None,
+                &json!({"details": "wrong user or password"}),
+            );
+        }
+        let access: Vec<Value> = scopes.iter().filter_map(|scope| self.granted(scope, known)).collect();
+        let now = now();
+        // Registries forgive a minute of difference between clocks.
+        let expires = if self.expired > 0 { now - 120 } else { now + 300 };
+        self.expired = self.expired.saturating_sub(1);
+        self.made += 1;
+        let token = signer.token(&access, now, expires, self.made);
+        respond(
+            StatusCode::OK,
+            None,
+            &json!({self.field: token, "expires_in": self.lifetime}),
+        )
+    }
+
+    /// What is granted of a scope `repository:harbour/charts:pull,push`.
+    fn granted(&self, scope: &str, known: bool) -> Option<Value> {
+        let (kind, rest) = scope.split_once(':')?;
+        let (name, actions) = rest.rsplit_once(':')?;
+        let actions: Vec<&str> = actions.split(',').filter(|action| known || *action == "pull").collect();
+        (!self.denied.contains(name)).then(|| json!({"type": kind, "name": name, "actions": actions}))
+    }
+}
+
+fn respond(status: StatusCode, retry_after: Option<&str>, body: &Value) -> Response<Body> {
+    let mut response = Response::builder()
+        .status(status)
+        .header(header::CONTENT_TYPE, "application/json");
+    if let Some(value) = retry_after {
+        response = response.header(header::RETRY_AFTER, value);
+    }
+    response
+        .body(body.to_string().into())
+        .expect("the parts of a response make one")
+}
