@@ -91,11 +91,11 @@ fn mutated(mut bytes: Vec<u8>, changes: &[Change]) -> Vec<u8> {
     bytes
 }
 
-/// A few hundred mutations of a target's seeds; all targets together, a few thousand.
+/// A thousand mutations of a target's seeds, or as many as `PROPTEST_CASES` says.
 fn survives_mutations((name, run): Target) {
     let seeds = seeds(name);
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
-        cases: 400,
+        cases: ProptestConfig::default().cases.max(1000),
         failure_persistence: None,
         ..ProptestConfig::default()
     });
