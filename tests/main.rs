@@ -12,6 +12,7 @@ mod catalog;
 mod cluster;
 mod commands;
 mod folder;
+mod fuzz;
 mod harness;
 mod packaging;
 mod registry;
