@@ -171,12 +171,7 @@ impl Importer {
         session: &Fetcher,
         worklist: &mut Worklist,
     ) -> Result<Option<Duration>, catalog::Error> {
-        let archives = Archives {
-            tools: &self.tools,
-            limits: self.settings.archive,
-            declaration,
-            session,
-        };
+        let archives = Archives::new(&self.tools, self.settings.archive, declaration, session);
         let started = Instant::now();
         let mut turn = stream::iter(std::iter::from_fn(|| {
             (started.elapsed() < TURN).then(|| worklist.files.pop_front()).flatten()
