@@ -1,12 +1,13 @@
 //! One archive: fetched, compared with the index, read.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use url::Url;
 
 use super::locate::{Place, place};
 use crate::catalog::{ChartFiles, WantedFiles};
-use crate::repository::declaration::Declaration;
+use crate::repository::declaration::{Declaration, Kind};
 use crate::repository::execute::Failed;
 use crate::repository::in_process::Tools;
 use crate::repository::locate::locate_beside;
@@ -44,14 +45,30 @@ impl From<ArchiveError> for Miss {
 
 /// What archives are fetched with.
 pub(super) struct Archives<'a> {
-    pub(super) tools: &'a Tools,
-    pub(super) limits: archive::Limits,
-    pub(super) declaration: &'a Declaration,
+    tools: &'a Tools,
+    limits: archive::Limits,
+    declaration: &'a Declaration,
     /// The way to the repository's server, with its credentials.
-    pub(super) session: &'a Fetcher,
+    session: &'a Fetcher,
+    registries: Mutex<Vec<Arc<Registry>>>,
 }
 
-impl Archives<'_> {
+impl<'a> Archives<'a> {
+    pub(super) fn new(
+        tools: &'a Tools,
+        limits: archive::Limits,
+        declaration: &'a Declaration,
+        session: &'a Fetcher,
+    ) -> Self {
+        Self {
+            tools,
+            limits,
+            declaration,
+            session,
+            registries: Mutex::default(),
+        }
+    }
+
     /// The files of one version.
     pub(super) async fn files(&self, wanted: &WantedFiles) -> Result<ChartFiles, Miss> {
         let (body, manifest) = self.fetch(wanted).await?;
@@ -101,15 +118,33 @@ impl Archives<'_> {
 
     async fn pull(&self, reference: &str, version: &str) -> Result<(Body, Option<String>), Miss> {
         let reference = ChartReference::parse(reference, Some(version)).map_err(Failed::from)?;
-        let url = registry_url(&reference.registry, &self.declaration.url);
+        let registry = self.registry(&reference)?;
+        let manifest = (registry.manifest(&reference.repository, &reference.reference).await).map_err(Failed::from)?;
+        let body = (registry.layer(&reference.repository, &manifest, &self.bounds()).await).map_err(Failed::from)?;
+        Ok((body, Some(manifest.digest)))
+    }
+
+    /// The registry that a reference leads to: the declared one, where it is that, since a reference says nothing of plain HTTP.
+    /// One is used for all archives of a turn, since each has to be let in by a token.
+    fn registry(&self, reference: &ChartReference) -> Result<Arc<Registry>, Miss> {
+        let mut registries = self.registries.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(registry) = registries.iter().find(|registry| registry.holds(reference)) {
+            return Ok(Arc::clone(registry));
+        }
         let limits = oci::Limits {
             fetch: self.tools.fetch_limits,
             ..oci::Limits::default()
         };
-        let registry = Registry::new(self.session.clone(), &url, limits).map_err(Failed::from)?;
-        let manifest = (registry.manifest(&reference.repository, &reference.reference).await).map_err(Failed::from)?;
-        let body = (registry.layer(&reference.repository, &manifest, &self.bounds()).await).map_err(Failed::from)?;
-        Ok((body, Some(manifest.digest)))
+        let at = |url: &Url| Registry::new(self.session.clone(), url, limits);
+        let declared = Url::parse(&self.declaration.url).ok().and_then(|url| at(&url).ok());
+        let registry = match declared.filter(|registry| self.declaration.kind == Kind::Oci && registry.holds(reference))
+        {
+            Some(registry) => registry,
+            None => at(&reference.registry).map_err(Failed::from)?,
+        };
+        let registry = Arc::new(registry);
+        registries.push(Arc::clone(&registry));
+        Ok(registry)
     }
 
     async fn read(&self, path: &str) -> Result<Body, Miss> {
@@ -124,21 +159,6 @@ impl Archives<'_> {
             max_bytes: self.limits.packed_bytes,
             ..self.tools.fetch_limits
         }
-    }
-}
-
-/// How the registry is reached that a reference names: as the repository's URL says where it is that one, since a reference says
-/// nothing of plain HTTP.
-fn registry_url(named: &Url, repository: &str) -> Url {
-    match Url::parse(repository) {
-        Ok(declared)
-            if declared.scheme() == "http"
-                && declared.host_str() == named.host_str()
-                && declared.port() == named.port() =>
-        {
-            declared.join("/").unwrap_or_else(|_| named.clone())
-        }
-        _ => named.clone(),
     }
 }
 

@@ -171,12 +171,7 @@ impl Importer {
         session: &Fetcher,
         worklist: &mut Worklist,
     ) -> Result<Option<Duration>, catalog::Error> {
-        let archives = Archives {
-            tools: &self.tools,
-            limits: self.settings.archive,
-            declaration,
-            session,
-        };
+        let archives = Archives::new(&self.tools, self.settings.archive, declaration, session);
         let started = Instant::now();
         let mut turn = stream::iter(std::iter::from_fn(|| {
             (started.elapsed() < TURN).then(|| worklist.files.pop_front()).flatten()
@@ -287,7 +282,7 @@ impl Importer {
                 .map_err(|error| Miss::Failed(format!("the icon could not be kept in a temporary file ({error})")))?;
             (content_type, bytes)
         };
-        crate::filter::on_large_stack(move || icon::png(&bytes, content_type.as_deref(), &limits))
+        tokio::task::spawn_blocking(move || icon::png(&bytes, content_type.as_deref(), &limits))
             .await
             .map_err(|_| {
                 Miss::Failed("the icon can't be read because of a defect in Portolan; please report it".to_owned())
