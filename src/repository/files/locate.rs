@@ -54,7 +54,8 @@ fn beside(text: &str, repository: &str) -> Option<Url> {
         base.set_path(&format!("{}/", base.path()));
     }
     let mut url = base.join(text).ok()?;
-    if url.query().is_none() {
+    // The query may hold a token, which is for this server alone.
+    if url.query().is_none() && url.origin() == repository.origin() {
         url.set_query(repository.query());
     }
     matches!(url.scheme(), "http" | "https").then_some(url)
@@ -89,6 +90,16 @@ mod tests {
         let url = Url::parse("https://charts.example/stable/a-1.tgz?token=x").unwrap();
         assert_eq!(
             place("a-1.tgz", "https://charts.example/stable?token=x").unwrap(),
+            Place::Web(url)
+        );
+    }
+
+    #[test]
+    fn the_query_of_a_repository_goes_to_no_other_host() {
+        let url = Url::parse("https://elsewhere.example/a-1.tgz").unwrap();
+        let repository = "https://charts.example/stable?token=x";
+        assert_eq!(
+            place("//elsewhere.example/a-1.tgz", repository).unwrap(),
             Place::Web(url)
         );
     }
