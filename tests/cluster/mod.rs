@@ -4,13 +4,16 @@ mod adopting;
 mod bad_input;
 mod database;
 mod faults;
+mod filtered;
 mod identity;
 mod kubeapps_crd;
 mod private;
+mod registry;
 mod rows;
 mod secrets_reading;
 mod shutdown;
 mod story;
+mod takeover;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
