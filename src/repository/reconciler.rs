@@ -185,7 +185,16 @@ impl Reconciler {
             decision => decision,
         };
         match decision {
-            Decision::Suspended | Decision::Rest => {
+            Decision::Suspended => {
+                if let Some(files) = &self.files {
+                    files.suspend(name);
+                }
+                self.adopt(name, record.as_ref()).await;
+                self.write_status(object, &declaration, record.as_ref(), None, Phase::Settled)
+                    .await?;
+                Ok(Outcome::Done)
+            }
+            Decision::Rest => {
                 self.follow(name, record.as_ref(), false).await;
                 self.write_status(object, &declaration, record.as_ref(), None, Phase::Settled)
                     .await?;
@@ -294,6 +303,14 @@ impl Reconciler {
         }
         if let Some(files) = &self.files {
             files.follow(name, is_changed);
+        }
+        self.adopt(name, record).await;
+    }
+
+    /// Has what Kubeapps has left of a repository taken away, once that is synced.
+    async fn adopt(&self, name: &ObjectName, record: Option<&Record>) {
+        if record.is_none_or(|record| record.last_success.is_none()) {
+            return;
         }
         if let Some(adoption) = &self.adoption {
             let removed = adoption.synced(&RepositoryName::from(name)).await;

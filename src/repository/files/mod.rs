@@ -80,6 +80,11 @@ impl Follower {
         }
     }
 
+    /// Has the import for `name` looked at again when next it is followed: it ends with the turn that finds it suspended.
+    pub fn suspend(&self, name: &ObjectName) {
+        self.begun().remove(name);
+    }
+
     /// How far the import for `name` is.
     #[must_use]
     pub fn imported(&self, name: &ObjectName) -> Imported {
