@@ -11,6 +11,7 @@ mod architecture;
 mod catalog;
 mod cluster;
 mod commands;
+mod files;
 mod filter;
 mod folder;
 mod fuzz;
