@@ -17,3 +17,4 @@ mod harness;
 mod packaging;
 mod registry;
 mod support;
+mod threats;
