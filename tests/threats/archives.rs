@@ -29,8 +29,9 @@ async fn a_tar_bomb_costs_neither_memory_nor_the_files_of_a_neighbour() {
     let crowd = (0..10_001).fold(bomb("crowd"), |chart, number| {
         chart.file(&format!("templates/{number}"), "")
     });
-    let kept = (0..40).fold(bomb("kept"), |chart, number| {
-        chart.entry(Entry::zeros(&format!("kept/values-{number}.yaml"), 4 << 20))
+    let long = "# a comment\n".repeat(4 << 20 >> 4);
+    let kept = (0..8).fold(bomb("kept"), |chart, number| {
+        chart.file(&format!("values-{number}.yaml"), &long)
     });
     let bombs = [
         // 8 GiB of zeros behind one name that nobody asks for, and half a GiB behind one that is kept.
@@ -58,7 +59,7 @@ async fn a_tar_bomb_costs_neither_memory_nor_the_files_of_a_neighbour() {
             Archive::of_bytes("packed", "1.0.0", incompressible(21 << 20)),
             "20971520 bytes",
         ),
-        (gzip_in_gzip(), "gzip nor tar"),
+        (gzip_in_gzip(), "header of tar"),
     ];
     for (archive, _) in &bombs {
         world.attack_with_archive(archive.name(), archive);

@@ -1,8 +1,15 @@
 //! What has gone wrong in this field, tried on the real binary: each attack fails, its repository says what is wrong with it,
 //! and an honest neighbour in the same process is served all the while.
 
+mod addresses;
 mod archives;
+mod credentials;
+mod filters;
+mod icons;
 mod indexes;
+mod sql;
+mod tenants;
+mod terminal;
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -180,18 +187,39 @@ impl World {
         eventually(SOON, &what, async || self.files(repository, chart).await).await
     }
 
-    /// Waits until it is said why a version of a repository has no files.
-    async fn until_files_failed(&self, repository: &str) -> String {
-        eventually(SOON, &format!("the files of {repository} to fail"), async || {
-            let rows = self
-                .select("SELECT name || ': ' || coalesce(message, '') FROM portolan_files WHERE tries > 0")
-                .await;
-            let start = format!("{repository}: ");
+    /// Waits until it is said why a chart of a repository has no icon.
+    async fn until_icon_failed(&self, repository: &str) -> String {
+        let statement = "SELECT name || ': ' || message FROM portolan_icons WHERE tries > 0";
+        self.until_row(statement, &format!("{repository}: ")).await
+    }
+
+    /// Waits until it is said why a chart, by its id, has no icon.
+    async fn until_icon_of_chart_failed(&self, chart: &str) -> String {
+        let statement = "SELECT chart_id || ': ' || message FROM portolan_icons WHERE tries > 0";
+        self.until_row(statement, &format!("{chart}: ")).await
+    }
+
+    /// Waits until a chart, by its id, has an icon.
+    async fn until_icon(&self, chart: &str) {
+        let statement = "SELECT chart_id || ' ' FROM charts WHERE coalesce(info ->> 'raw_icon', '') <> ''";
+        self.until_row(statement, &format!("{chart} ")).await;
+    }
+
+    /// Waits for a row that begins like this, and gives what follows.
+    async fn until_row(&self, statement: &'static str, start: &str) -> String {
+        eventually(SOON, &format!("a row {start:?}"), async || {
+            let rows = self.select(statement).await;
             rows.iter()
-                .find_map(|row| row.strip_prefix(&start).map(str::to_owned))
+                .find_map(|row| row.strip_prefix(start).map(str::to_owned))
                 .ok_or_else(|| format!("{rows:?}"))
         })
         .await
+    }
+
+    /// Waits until it is said why a version of a repository has no files.
+    async fn until_files_failed(&self, repository: &str) -> String {
+        let statement = "SELECT name || ': ' || message FROM portolan_files WHERE tries > 0";
+        self.until_row(statement, &format!("{repository}: ")).await
     }
 }
 
