@@ -19,3 +19,4 @@ mod harness;
 mod packaging;
 mod registry;
 mod support;
+mod threats;
