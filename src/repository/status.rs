@@ -222,7 +222,9 @@ fn unknown(conditions: &mut Conditions<'_>, facts: &Facts<'_>, before: Option<&A
 /// `message` as a sentence: with a capital, unless it begins with a URL, a host or the like, and a full stop.
 fn sentence(message: &str) -> String {
     let first_word = message.split_whitespace().next().unwrap_or_default();
-    let is_word = first_word.chars().all(|c| c.is_alphabetic() || matches!(c, '\'' | ',' | '-'));
+    let is_word = first_word
+        .chars()
+        .all(|c| c.is_alphabetic() || matches!(c, '\'' | ',' | '-'));
     let mut chars = message.chars();
     let first = match chars.next() {
         Some(first) if is_word => first.to_uppercase().to_string(),
@@ -493,7 +495,11 @@ mod tests {
     fn a_message_is_a_sentence_whose_names_are_as_they_were() {
         assert_eq!(sentence("the index is empty"), "The index is empty.");
         assert_eq!(sentence("Kubeapps' copy is gone!"), "Kubeapps' copy is gone!");
-        for named in ["oci://host/ports answered 404.", "charts.example.com is away.", "lib64 is old."] {
+        for named in [
+            "oci://host/ports answered 404.",
+            "charts.example.com is away.",
+            "lib64 is old.",
+        ] {
             assert_eq!(sentence(named), named);
         }
         assert_eq!(sentence(""), ".");

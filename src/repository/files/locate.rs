@@ -2,7 +2,7 @@
 
 use url::Url;
 
-use crate::source::fetch::FetchError;
+use crate::source::fetch::{FetchError, percent_decoded};
 
 /// Where an archive is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,14 +11,14 @@ pub enum Place {
     Web(Url),
     /// In an OCI registry: `oci://host/path/chart:tag`.
     Registry(String),
-    /// Beside an index that is a file; a path relative to the index's folder.
+    /// Beside an index that is a file; a path relative to the index's folder, without the escapes of a URL.
     Beside(String),
 }
 
 /// Finds the archive that an index names `text`, in the repository at `repository`.
 ///
-/// A relative URL counts from the repository's URL, whose query it keeps, since some servers take their token there; one that
-/// begins with a slash counts from the server's root, as with Helm.
+/// A relative URL counts from the repository's URL, whose query it keeps, since some servers take their token there, unless it
+/// leads to another server; one that begins with a slash counts from the server's root, as with Helm.
 ///
 /// # Errors
 /// It is no URL, or of a scheme that nothing can be fetched by.
@@ -38,7 +38,8 @@ pub fn place(text: &str, repository: &str) -> Result<Place, FetchError> {
         Ok(url) if matches!(url.scheme(), "http" | "https") => Ok(Place::Web(url)),
         Ok(_) => Err(invalid("is of a scheme that can't be fetched; http, https and oci can")),
         Err(url::ParseError::RelativeUrlWithoutBase) if repository.starts_with("file:") => {
-            Ok(Place::Beside(text.to_owned()))
+            let path = String::from_utf8(percent_decoded(text)).map_err(|_| invalid("is no UTF-8"))?;
+            Ok(Place::Beside(path))
         }
         Err(url::ParseError::RelativeUrlWithoutBase) => beside(text, repository)
             .ok_or_else(|| invalid("can't be resolved"))
@@ -54,7 +55,8 @@ fn beside(text: &str, repository: &str) -> Option<Url> {
         base.set_path(&format!("{}/", base.path()));
     }
     let mut url = base.join(text).ok()?;
-    if url.query().is_none() {
+    // `//elsewhere/a.tgz` is relative too, and nobody elsewhere shall have the token.
+    if url.query().is_none() && url.origin() == repository.origin() {
         url.set_query(repository.query());
     }
     matches!(url.scheme(), "http" | "https").then_some(url)
@@ -93,6 +95,21 @@ mod tests {
         );
     }
 
+    #[rstest]
+    fn an_archive_elsewhere_gets_no_query_of_its_repository(
+        #[values(
+            "//elsewhere.example/a-1.tgz",
+            "\\\\elsewhere.example\\a-1.tgz",
+            "//charts.example:8443/a-1.tgz"
+        )]
+        text: &str,
+    ) {
+        let Place::Web(url) = place(text, "https://charts.example/stable?token=x").unwrap() else {
+            panic!("{text}")
+        };
+        assert_eq!(url.query(), None, "{url}");
+    }
+
     #[test]
     fn an_archive_may_be_in_a_registry_or_beside_a_file() {
         let reference = "oci://registry.example/charts/a:1";
@@ -103,6 +120,10 @@ mod tests {
         assert_eq!(
             place("charts/a-1.tgz", "file:./repo").unwrap(),
             Place::Beside("charts/a-1.tgz".to_owned())
+        );
+        assert_eq!(
+            place("my%20chart-1.0.0+b%2b.tgz", "file:./repo").unwrap(),
+            Place::Beside("my chart-1.0.0+b+.tgz".to_owned())
         );
     }
 

@@ -33,7 +33,8 @@ impl Registry {
         match listed {
             Err(OciError::Unauthorized { url, problem }) if matches!(by_index, OciError::Unauthorized { .. }) => {
                 // Some registries answer so to everybody where there is nothing to be had.
-                let problem = format!("{problem}, or declare its charts in spec.ociRepositories if it does not list them");
+                let problem =
+                    format!("{problem}, or declare its charts in spec.ociRepositories if it does not list them");
                 Err(OciError::Unauthorized { url, problem })
             }
             Err(error) if is_no_listing(&error) => {
