@@ -20,7 +20,7 @@ use crate::support::token_server::{TokenServer, basic_authorization};
 /// Nothing is synced but what a test asks for.
 const NEVER: &str = "--crontab=@yearly";
 
-fn chart(name: &str, version: &str) -> Archive {
+pub fn chart(name: &str, version: &str) -> Archive {
     Chart::new(name, version)
         .file("README.md", format!("# {name} {version}\n"))
         .file("values.yaml", "berths: 3\n")
@@ -30,9 +30,9 @@ fn chart(name: &str, version: &str) -> Archive {
 }
 
 /// A registry, and what stands before it: with TLS, and a record of all requests.
-struct Port {
+pub struct Port {
     registry: Registry,
-    front: ChartServer,
+    pub front: ChartServer,
     authority: Authority,
 }
 
@@ -47,16 +47,18 @@ impl Port {
         }
     }
 
-    async fn with_password() -> Self {
+    /// One that wants a password.
+    pub async fn with_password() -> Self {
         Self::new(Setup::default().password(), Authority::new()).await
     }
 
     /// The repository's URL: what is below `ports`.
-    fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!("oci://{}/ports", self.front.host())
     }
 
-    async fn push(&self, path: &str, archive: &Archive) -> String {
+    /// Pushes a chart into the repository `ports/…`, as helm does; its digest.
+    pub async fn push(&self, path: &str, archive: &Archive) -> String {
         let tag = archive.version().replace('+', "_");
         self.registry
             .push_chart(&format!("ports/{path}"), &tag, archive)
@@ -267,6 +269,48 @@ async fn a_registry_with_a_token_server_tells_by_itself_which_charts_it_has() {
             .iter()
             .all(|request| request.authorization().is_none_or(|value| value.starts_with("Bearer ")))
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_closed_later_is_named_and_its_charts_stay() {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let port = Port::with_password().await;
+    for name in ["harbour", "pier"] {
+        port.push(name, &chart(name, "1.0.0")).await;
+    }
+    let _portolan = world.portolan(postgres.url(), &["--crontab=* * * * * *"]).await;
+    port.declare(&world, "port", &["harbour", "pier"]).await;
+    let object = world.until_ready("port").await;
+    assert_eq!(skipped(&object), []);
+    let tags = "/v2/ports/pier/tags/list";
+    port.front.break_path(tags, Fault::status(403));
+    let object = world
+        .until("port", "the closed one to be named", |object| {
+            !skipped(object).is_empty()
+        })
+        .await;
+    let skipped_now = skipped(&object);
+    assert_eq!(
+        (skipped_now.len(), skipped_now[0].0.as_str()),
+        (1, "pier"),
+        "{skipped_now:?}"
+    );
+    assert!(skipped_now[0].2.contains("403"), "{skipped_now:?}");
+    assert_eq!(condition(&object, "Ready"), Some(("True", "Synced")));
+    let both = ["port/harbour 1.0.0", "port/pier 1.0.0"];
+    assert_eq!(postgres.rows.charts().await.unwrap(), both);
+    // What is new in the other is not kept waiting.
+    port.push("harbour", &chart("harbour", "1.1.0")).await;
+    postgres
+        .rows
+        .until_charts(&["port/harbour 1.1.0 1.0.0", "port/pier 1.0.0"])
+        .await;
+    port.front.repair(tags);
+    world
+        .until("port", "nothing to be left out any more", |object| {
+            skipped(object).is_empty()
+        })
+        .await;
 }
 
 /// Waits until the repository was synced so many times more.
