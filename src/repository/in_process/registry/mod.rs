@@ -97,14 +97,15 @@ impl Run<'_> {
             ..oci::Limits::default()
         };
         let registry = Registry::new(session, &url, limits)?;
-        let names: BTreeSet<String> = if declaration.oci_repositories.is_empty() {
+        let declared: BTreeSet<String> = (declaration.oci_repositories.iter())
+            .map(|name| name.trim().trim_matches('/').to_owned())
+            // As it is left by a comma at the end of what a user typed into Kubeapps' dashboard.
+            .filter(|name| !name.is_empty())
+            .collect();
+        let names = if declared.is_empty() {
             registry.list().await?.into_iter().collect()
         } else {
-            declaration
-                .oci_repositories
-                .iter()
-                .map(|name| name.trim_matches('/').to_owned())
-                .collect()
+            declared
         };
         let catalog = &self.tools.catalog;
         let remembered = catalog

@@ -37,7 +37,9 @@ impl Run<'_> {
                 return Ok(as_remembered(memory, None));
             }
             Ok(Tags::Listed { tags, validators }) => (tags, validators, None),
-            Err(error) if error.is_not_found() => (Vec::new(), Validators::default(), Some(error)),
+            Err(error) if error.is_not_found() || matches!(error, OciError::InvalidName(_)) => {
+                (Vec::new(), Validators::default(), Some(error))
+            }
             Err(error) if error.is_refused() => return Ok(as_remembered(memory, Some(error))),
             Err(error) => return Err(error),
         };
