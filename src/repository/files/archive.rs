@@ -96,9 +96,13 @@ impl<'a> Archives<'a> {
         declaration: &'a Declaration,
         session: &'a Fetcher,
     ) -> Self {
+        // The flags' bound, lowered by what the declaration asks for.
+        let packed_bytes = declaration
+            .archive_max_bytes
+            .map_or(limits.packed_bytes, |bytes| bytes.min(limits.packed_bytes));
         Self {
             tools,
-            limits,
+            limits: archive::Limits { packed_bytes, ..limits },
             declaration,
             session,
             registries: Mutex::default(),
@@ -189,6 +193,10 @@ impl<'a> Archives<'a> {
     fn bounds(&self) -> fetch::Limits {
         fetch::Limits {
             max_bytes: self.limits.packed_bytes,
+            total: (self.declaration.fetch_timeout.filter(|time| *time > Duration::ZERO))
+                .map_or(self.tools.fetch_limits.total, |time| {
+                    time.min(self.tools.fetch_limits.total)
+                }),
             ..self.tools.fetch_limits
         }
     }
