@@ -9,7 +9,7 @@ use super::locate::{Place, place};
 use crate::catalog::{ChartFiles, WantedFiles};
 use crate::repository::declaration::{Declaration, Kind};
 use crate::repository::execute::Failed;
-use crate::repository::in_process::Tools;
+use crate::repository::in_process::{Tools, limits};
 use crate::repository::locate::locate_beside;
 use crate::source::archive::{self, ArchiveError};
 use crate::source::fetch::{self, Answer, Authorization, Body, FetchError, Fetcher, Request};
@@ -168,7 +168,7 @@ impl<'a> Archives<'a> {
             return Ok(Arc::clone(registry));
         }
         let limits = oci::Limits {
-            fetch: self.tools.fetch_limits,
+            fetch: limits(self.declaration, &self.tools.fetch_limits),
             ..oci::Limits::default()
         };
         let at = |url: &Url| Registry::new(self.session.clone(), url, limits);
@@ -193,11 +193,7 @@ impl<'a> Archives<'a> {
     fn bounds(&self) -> fetch::Limits {
         fetch::Limits {
             max_bytes: self.limits.packed_bytes,
-            total: (self.declaration.fetch_timeout.filter(|time| *time > Duration::ZERO))
-                .map_or(self.tools.fetch_limits.total, |time| {
-                    time.min(self.tools.fetch_limits.total)
-                }),
-            ..self.tools.fetch_limits
+            ..limits(self.declaration, &self.tools.fetch_limits)
         }
     }
 }
