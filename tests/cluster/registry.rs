@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::rows::Postgres;
 use super::{SOON, World, condition, message};
-use crate::support::archives::{Archive, Chart};
-use crate::support::chart_server::ChartServer;
+use crate::support::archives::{Archive, Chart, index};
+use crate::support::chart_server::{ChartServer, Fault, Page};
 use crate::support::eventually::eventually;
 use crate::support::portolan::Portolan;
 use crate::support::registry::{PASSWORD, Registry, Setup};
@@ -20,7 +20,7 @@ use crate::support::token_server::{TokenServer, basic_authorization};
 /// Nothing is synced but what a test asks for.
 const NEVER: &str = "--crontab=@yearly";
 
-fn chart(name: &str, version: &str) -> Archive {
+pub fn chart(name: &str, version: &str) -> Archive {
     Chart::new(name, version)
         .file("README.md", format!("# {name} {version}\n"))
         .file("values.yaml", "berths: 3\n")
@@ -30,9 +30,9 @@ fn chart(name: &str, version: &str) -> Archive {
 }
 
 /// A registry, and what stands before it: with TLS, and a record of all requests.
-struct Port {
+pub struct Port {
     registry: Registry,
-    front: ChartServer,
+    pub front: ChartServer,
     authority: Authority,
 }
 
@@ -47,16 +47,18 @@ impl Port {
         }
     }
 
-    async fn with_password() -> Self {
+    /// One that wants a password.
+    pub async fn with_password() -> Self {
         Self::new(Setup::default().password(), Authority::new()).await
     }
 
     /// The repository's URL: what is below `ports`.
-    fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!("oci://{}/ports", self.front.host())
     }
 
-    async fn push(&self, path: &str, archive: &Archive) -> String {
+    /// Pushes a chart into the repository `ports/…`, as helm does; its digest.
+    pub async fn push(&self, path: &str, archive: &Archive) -> String {
         let tag = archive.version().replace('+', "_");
         self.registry
             .push_chart(&format!("ports/{path}"), &tag, archive)
@@ -224,7 +226,10 @@ async fn a_registry_with_a_token_server_tells_by_itself_which_charts_it_has() {
     port.registry
         .push_chart("elsewhere", "1.0.0", &chart("elsewhere", "1.0.0"))
         .await;
+    port.push("barred", &chart("barred", "1.0.0")).await;
     tokens.deny("ports/closed");
+    // Other registries say it in another way.
+    port.front.break_path("/v2/ports/barred/tags/list", Fault::status(403));
     let _portolan = world.portolan(postgres.url(), &[NEVER, "--chart-files=all"]).await;
     port.declare(&world, "port", &[]).await;
     let object = world.until_ready("port").await;
@@ -234,7 +239,7 @@ async fn a_registry_with_a_token_server_tells_by_itself_which_charts_it_has() {
         .await;
     world.until_files("port", 2).await;
 
-    // Both that give nothing are named, each with its reason.
+    // Those that give nothing are named, each with its reason.
     let skipped = skipped(&object);
     let named: BTreeSet<(&str, Option<&str>)> = skipped
         .iter()
@@ -242,7 +247,7 @@ async fn a_registry_with_a_token_server_tells_by_itself_which_charts_it_has() {
         .collect();
     assert_eq!(
         named,
-        BTreeSet::from([("closed", None), ("crane", Some("1.0.0"))]),
+        BTreeSet::from([("barred", None), ("closed", None), ("crane", Some("1.0.0"))]),
         "{skipped:?}"
     );
     assert!(
@@ -264,6 +269,48 @@ async fn a_registry_with_a_token_server_tells_by_itself_which_charts_it_has() {
             .iter()
             .all(|request| request.authorization().is_none_or(|value| value.starts_with("Bearer ")))
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_closed_later_is_named_and_its_charts_stay() {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let port = Port::with_password().await;
+    for name in ["harbour", "pier"] {
+        port.push(name, &chart(name, "1.0.0")).await;
+    }
+    let _portolan = world.portolan(postgres.url(), &["--crontab=* * * * * *"]).await;
+    port.declare(&world, "port", &["harbour", "pier"]).await;
+    let object = world.until_ready("port").await;
+    assert_eq!(skipped(&object), []);
+    let tags = "/v2/ports/pier/tags/list";
+    port.front.break_path(tags, Fault::status(403));
+    let object = world
+        .until("port", "the closed one to be named", |object| {
+            !skipped(object).is_empty()
+        })
+        .await;
+    let skipped_now = skipped(&object);
+    assert_eq!(
+        (skipped_now.len(), skipped_now[0].0.as_str()),
+        (1, "pier"),
+        "{skipped_now:?}"
+    );
+    assert!(skipped_now[0].2.contains("403"), "{skipped_now:?}");
+    assert_eq!(condition(&object, "Ready"), Some(("True", "Synced")));
+    let both = ["port/harbour 1.0.0", "port/pier 1.0.0"];
+    assert_eq!(postgres.rows.charts().await.unwrap(), both);
+    // What is new in the other is not kept waiting.
+    port.push("harbour", &chart("harbour", "1.1.0")).await;
+    postgres
+        .rows
+        .until_charts(&["port/harbour 1.1.0 1.0.0", "port/pier 1.0.0"])
+        .await;
+    port.front.repair(tags);
+    world
+        .until("port", "nothing to be left out any more", |object| {
+            skipped(object).is_empty()
+        })
+        .await;
 }
 
 /// Waits until the repository was synced so many times more.
@@ -465,4 +512,122 @@ async fn a_first_sync_that_was_killed_goes_on_where_it_was() {
     let pulled = port.pulled_since(0);
     assert_eq!(pulled.iter().collect::<BTreeSet<_>>().len(), TAGS);
     assert!(pulled.len() <= TAGS + LOST, "{} pulls of {TAGS} tags", pulled.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_registry_of_many_tags_is_had_in_several_goes_and_each_tag_is_pulled_once() {
+    const TAGS: usize = 520;
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    // Open to everybody, and without TLS.
+    let registry = Registry::start(Setup::default().pages_of(100)).await;
+    let front = ChartServer::before(registry.upstream()).await;
+    let versions = (0..TAGS).map(|number| Chart::new("harbour", &format!("1.{number}.0")).pack());
+    registry.push_charts("ports/harbour", versions).await;
+    registry
+        .push_chart("ports/pier", "0.1.0", &chart("pier", "0.1.0"))
+        .await;
+    let flags = [
+        NEVER,
+        "--chart-files=latest",
+        "--host-requests-per-second=1000",
+        "--host-burst=1000",
+    ];
+    let _portolan = world.portolan(postgres.url(), &flags).await;
+    let spec = json!({ "type": "oci", "url": front.url("/ports"), "ociRepositories": ["harbour", "pier"] });
+    world.declare_with("port", json!({ "spec": spec })).await;
+    world
+        .until_within(Duration::from_secs(90), "port", "all tags", |object| {
+            condition(object, "Ready") == Some(("True", "Synced"))
+                && message(object) == format!("{} versions in 2 charts.", TAGS + 1)
+        })
+        .await;
+    world.until_files("port", 2).await;
+    let seen = front.all_seen();
+    let configs: Vec<&str> = seen
+        .iter()
+        .filter(|request| request.method == Method::GET)
+        .filter_map(|request| request.path.strip_prefix("/v2/ports/"))
+        .filter(|path| path.contains("/manifests/"))
+        .collect();
+    // Two more for the archives of the newest.
+    assert_eq!(configs.len(), TAGS + 1 + 2);
+    let first = configs.iter().position(|path| *path == "pier/manifests/0.1.0").unwrap();
+    assert!(first < 20, "the only version of a chart came as number {first}");
+    let readme = &postgres.rows.files().await["port/pier-0.1.0"]["Readme"];
+    assert_eq!(readme, "# pier 0.1.0\n");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tag_that_is_published_again_is_found_in_time_though_nobody_asks() {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let port = Port::with_password().await;
+    port.push("harbour", &chart("harbour", "1.0.0")).await;
+    let flags = ["--crontab=* * * * * *", "--oci-check-digests=1s"];
+    let _portolan = world.portolan(postgres.url(), &flags).await;
+    port.declare(&world, "port", &["harbour"]).await;
+    world.until_ready("port").await;
+    let again = Chart::new("harbour", "1.0.0").field("description", "Another").pack();
+    let digest = port.push("harbour", &again).await;
+    eventually(SOON, "what was published again", async || {
+        let infos = postgres.rows.infos().await.unwrap();
+        let found = &infos["port/harbour"];
+        let is_new = found["description"] == "Another" && found["chartVersions"][0]["digest"] == digest.as_str();
+        if is_new { Ok(()) } else { Err(found.to_string()) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn archives_that_an_index_names_in_a_registry_are_pulled_there() {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let authority = Authority::new();
+    let server = ChartServer::start_tls_by(&authority).await;
+    server.demand("Bearer of-the-index");
+    let open = Port::new(Setup::default(), authority).await;
+    let private = Registry::start(Setup::default().password()).await;
+    let private = ChartServer::before_tls_by(&open.authority, private.upstream()).await;
+    let archive = chart("harbour", "1.0.0+b.1");
+    open.push("harbour", &archive).await;
+    let url = |host: &str| format!("oci://{host}/ports/harbour:1.0.0_b.1");
+    for (name, host) in [("open", open.front.host()), ("private", private.host())] {
+        let path = format!("/{name}/index.yaml");
+        server.serve(&path, Page::new(index([archive.index_entry(&[&url(host)])])));
+    }
+    let login = json!({ "authorizationHeader": "Bearer of-the-index", "ca.crt": open.authority.ca_pem });
+    world.write_secret(&world.namespace, "login", login).await;
+    let _portolan = world.portolan(postgres.url(), &[NEVER, "--chart-files=all"]).await;
+    let key = |key: &str| json!({ "secretKeyRef": { "name": "login", "key": key } });
+    let auth = json!({ "header": key("authorizationHeader"), "customCA": key("ca.crt") });
+    for name in ["open", "private"] {
+        let spec = json!({ "type": "helm", "url": server.url(&format!("/{name}")), "auth": auth });
+        world.declare_with(name, json!({ "spec": spec })).await;
+    }
+    world.until_files("open", 1).await;
+    let found = &postgres.rows.files().await["open/harbour-1.0.0+b.1"];
+    assert_eq!(
+        (&found["Readme"], &found["Digest"]),
+        (&json!("# harbour 1.0.0+b.1\n"), &json!(archive.sha256()))
+    );
+
+    // What is not to be had is noted with its reason; until it comes, an empty row keeps the chart's page from failing.
+    eventually(SOON, "the archive to be given up for now", async || {
+        let failures = postgres
+            .rows
+            .pairs("SELECT chart_files_id, message FROM portolan_files")
+            .await
+            .unwrap();
+        match &failures[..] {
+            [(id, message)] if id == "private/harbour-1.0.0+b.1" && message.contains("credentials") => Ok(()),
+            others => Err(format!("{others:?}")),
+        }
+    })
+    .await;
+    let found = &postgres.rows.files().await["private/harbour-1.0.0+b.1"];
+    assert_eq!((&found["Readme"], &found["Digest"]), (&json!(""), &json!("")));
+    world.until_ready("private").await;
+    // The index' credentials are for its own host.
+    for registry in [&open.front, &private] {
+        let seen = registry.all_seen();
+        assert!(!seen.is_empty() && seen.iter().all(|request| request.authorization().is_none()));
+    }
 }

@@ -5,14 +5,17 @@ use portolan::repository::adopt::cron_job_name;
 use serde_json::json;
 
 use super::adopting::{create, cron_job, names, repository};
+use super::registry::{Port, chart};
 use super::rows::{Postgres, Rows};
 use super::{SOON, World, condition, index};
 use crate::support::chart_server::Fault;
 use crate::support::control_plane::{ControlPlane, control_plane};
 use crate::support::eventually::eventually;
-use crate::support::portolan::{BINARY, Portolan, command_as};
+use crate::support::portolan::{BINARY, Portolan, command_as, run};
 use crate::support::postgres::{PASSWORD, USER, database};
 use crate::support::process::ScratchFolder;
+use crate::support::registry::{PASSWORD as REGISTRY_PASSWORD, USER as REGISTRY_USER};
+use crate::support::token_server::basic_authorization;
 
 /// CronJobs of Kubeapps for these repositories in a namespace of its own, and one that is none of Kubeapps'.
 async fn kubeapps_with(world: &World, repositories: &[&ObjectName]) -> String {
@@ -195,4 +198,65 @@ async fn the_deployment_of_kubeapps_controller_starts_as_it_is() {
     // It can be deleted again, finalizer and all.
     world.delete("bitnami").await;
     world.gone("bitnami").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_sync_job_of_a_private_registry_does_what_it_did() {
+    let (port, database) = (Port::with_password().await, database().await);
+    for (name, version) in [("harbour", "1.0.0"), ("pier", "0.1.0"), ("crane", "2.0.0")] {
+        port.push(name, &chart(name, version)).await;
+    }
+    let rows = Rows::of(&database.url).await;
+    let address = url::Url::parse(&database.url).unwrap();
+    let host = format!("{}:{}", address.host_str().unwrap(), address.port().unwrap());
+    let folder = ScratchFolder::new("kubeapps");
+    let program = folder.join("asset-syncer");
+    std::os::unix::fs::symlink(BINARY, &program).unwrap();
+    let docker =
+        json!({ "auths": { port.front.host(): { "username": REGISTRY_USER, "password": REGISTRY_PASSWORD } } });
+    // The container of a Job of Kubeapps' controller, with either form of credentials.
+    for (name, variable, value) in [
+        ("by-header", "AUTHORIZATION_HEADER", basic_authorization()),
+        ("by-docker", "DOCKER_CONFIG_JSON", docker.to_string()),
+    ] {
+        let mut job = command_as(
+            &program,
+            [
+                "sync",
+                &format!("--database-url={host}"),
+                &format!("--database-user={USER}"),
+                &format!("--database-name={}", database.name),
+                "--user-agent-comment=kubeapps/2.12.1",
+                "--global-repos-namespace=kubeapps",
+                "--namespace=team",
+                name,
+                &port.url(),
+                "oci",
+                "--oci-repositories",
+                "harbour,pier,crane",
+                "--tls-insecure-skip-verify",
+                "--filter-rules",
+                r#"{"jq":".name == $var0 | not","variables":{"$var0":"crane"}}"#,
+            ],
+        );
+        job.env("DB_PASSWORD", PASSWORD)
+            .env(variable, value)
+            .env_remove("PORTOLAN_CHART_FILES");
+        let output = run(job).await;
+        let said = format!(
+            "{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        assert!(output.status.success(), "{said}");
+        assert!(
+            !said.contains(REGISTRY_PASSWORD) && !said.contains(basic_authorization().as_str()),
+            "{said}"
+        );
+        let of_this = |line: &String| line.starts_with(name);
+        let charts: Vec<String> = rows.charts().await.unwrap().into_iter().filter(of_this).collect();
+        assert_eq!(charts, [format!("{name}/harbour 1.0.0"), format!("{name}/pier 0.1.0")]);
+        let files = rows.files().await;
+        assert_eq!(files[&format!("{name}/harbour-1.0.0")]["Readme"], "# harbour 1.0.0\n");
+    }
 }

@@ -64,6 +64,13 @@ impl Listing {
                     hash.update([0]);
                 }
             }
+            // That one can't be had any more is told of, although its charts are what they were.
+            if let Some(error) = &repository.failed {
+                hash.update(&repository.memory.repository);
+                hash.update([0]);
+                hash.update(error.reason());
+                hash.update([0]);
+            }
         }
         hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }

@@ -38,7 +38,7 @@ impl Run<'_> {
             }
             Ok(Tags::Listed { tags, validators }) => (tags, validators, None),
             Err(error) if error.is_not_found() => (Vec::new(), Validators::default(), Some(error)),
-            Err(error @ OciError::Unauthorized { .. }) => return Ok(as_remembered(memory, Some(error))),
+            Err(error) if error.is_refused() => return Ok(as_remembered(memory, Some(error))),
             Err(error) => return Err(error),
         };
         let versions = newest_first(tags.into_iter().filter(|tag| oci::is_version(tag)));
