@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::baseline;
 use crate::index::Index;
 use crate::report::{Case, Report, Row, Table, thousands};
-use crate::rig::{EVERY_SECOND, RUNS, Rig, asked, end, written};
+use crate::rig::{Database, EVERY_SECOND, RUNS, Rig, asked, end, written};
 use crate::support::chart_server::{ChartServer, Page};
 use crate::support::process::ScratchFolder;
 
@@ -30,8 +30,8 @@ pub async fn run(report: &mut Report) {
     );
     println!("{described}");
     let mut table = Table::default();
-    for on_postgres in [false, true] {
-        let mut bench = Bench::new(&index, on_postgres).await;
+    for database in [Database::Sqlite, Database::Postgres] {
+        let mut bench = Bench::new(&index, database).await;
         table.rows.extend(bench.first_syncs().await);
         bench.settle().await;
         let one = |bench: &mut Bench, case| {
@@ -66,13 +66,13 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    async fn new(index: &'a Index, on_postgres: bool) -> Self {
+    async fn new(index: &'a Index, database: Database) -> Self {
         let server = ChartServer::start().await;
         server.serve(PATH, Page::new(index.text.clone()));
         Self {
             index,
             server,
-            rig: Rig::new(on_postgres).await,
+            rig: Rig::new(database).await,
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::baseline;
 use crate::report::{Case, Report, Table, thousands};
-use crate::rig::{RUNS, Rig, UNLIMITED, end, imported, until, written};
+use crate::rig::{Database, RUNS, Rig, UNLIMITED, end, imported, until, written};
 use crate::support::archives::{Archive, Chart, Entry, index};
 use crate::support::chart_server::{ChartServer, Fault, Page};
 use crate::support::process::ScratchFolder;
@@ -43,8 +43,8 @@ async fn many() -> Table {
     println!("{}", table.about);
     let server = ChartServer::start().await;
     serve(&server, "/charts", &archives);
-    for on_postgres in [false, true] {
-        let mut rig = Rig::new(on_postgres).await;
+    for database in [Database::Sqlite, Database::PostgresWithoutTls, Database::Postgres] {
+        let mut rig = Rig::new(database).await;
         rig.declare(&format!("  type: helm\n  url: {}\n", server.url("/charts")));
         let flags = [ALL_FILES, UNLIMITED[0], UNLIMITED[1]];
         let mut requests = 0;
@@ -55,7 +55,7 @@ async fn many() -> Table {
         let samples = rig.take();
         table.rows.push(rig.row(Case::Archives, &samples, &thousands(requests)));
     }
-    let mut rig = Rig::new(false).await;
+    let mut rig = Rig::new(Database::Sqlite).await;
     rig.declare(&format!("  type: helm\n  url: {}\n", server.url("/charts")));
     let requests = import(&mut rig, &server, &[ALL_FILES]).await;
     let samples = rig.take();
@@ -121,7 +121,7 @@ async fn single() -> Table {
         if let Some(fault) = fault {
             server.break_path(&path, fault);
         }
-        let mut rig = Rig::new(false).await;
+        let mut rig = Rig::new(Database::Sqlite).await;
         rig.declare(&format!("  type: helm\n  url: {}\n", server.url("/charts")));
         let started = Instant::now();
         let portolan = rig.start(&[if case == Case::NoArchive { NO_FILES } else { ALL_FILES }]);
@@ -160,8 +160,7 @@ fn common_archives() -> Vec<Archive> {
     let mut archives = Vec::with_capacity(ARCHIVES);
     for chart in 0..CHARTS {
         for version in (0..VERSIONS).rev() {
-            // Packed it is about a third.
-            let bytes = 60_000 + random.below(120_000);
+            let bytes = 85_000 + random.below(185_000);
             let mut made = Chart::new(&format!("galleon-{chart}"), &format!("1.{version}.0"))
                 .file("README.md", random.lines(bytes / 5))
                 .file("values.yaml", random.lines(bytes / 6))
@@ -205,7 +204,7 @@ impl Random {
         taken
     }
 
-    /// About so many bytes of text that can be packed to a third.
+    /// About so many bytes of text, which can be packed to less than a quarter.
     fn lines(&mut self, bytes: usize) -> String {
         const WORDS: [&str; 12] = [
             "anchor", "ballast", "capstan", "davit", "fender", "gunwale", "halyard", "keel", "mizzen", "rudder",

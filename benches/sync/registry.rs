@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::report::{Case, Report, Table, thousands};
-use crate::rig::{EVERY_SECOND, RUNS, Rig, UNLIMITED, asked, end, imported, written};
+use crate::rig::{Database, EVERY_SECOND, RUNS, Rig, UNLIMITED, asked, end, imported, written};
 use crate::support::archives::{Archive, Chart};
 use crate::support::chart_server::{ChartServer, Seen};
 use crate::support::registry::{Registry, Setup};
@@ -31,8 +31,8 @@ pub async fn run(report: &mut Report) {
         rows: Vec::new(),
     };
     println!("{}", table.about);
-    for on_postgres in [false, true] {
-        let mut rig = Rig::new(on_postgres).await;
+    for database in [Database::Sqlite, Database::Postgres] {
+        let mut rig = Rig::new(database).await;
         declare(&rig, &proxy, "");
         let mut requests = String::new();
         for _ in 0..RUNS {
@@ -63,7 +63,7 @@ pub async fn run(report: &mut Report) {
         let samples = rig.take();
         table.rows.push(rig.row(Case::NewTag, &samples, &requests));
     }
-    let mut rig = Rig::new(false).await;
+    let mut rig = Rig::new(Database::Sqlite).await;
     declare(&rig, &proxy, "");
     let flags = ["--chart-files=all", UNLIMITED[0], UNLIMITED[1]];
     let requests = first(&mut rig, &proxy, &flags, TAGS).await;

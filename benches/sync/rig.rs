@@ -38,27 +38,47 @@ pub struct Readings {
     sync_seconds: f64,
 }
 
+/// Where the rows go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Database {
+    Sqlite,
+    /// As it is reached without being told how: by TLS, since the server has it.
+    Postgres,
+    /// As Kubeapps reaches it.
+    PostgresWithoutTls,
+}
+
+impl Database {
+    fn title(self) -> &'static str {
+        match self {
+            Self::Sqlite => "SQLite",
+            Self::Postgres => "Postgres",
+            Self::PostgresWithoutTls => "Postgres, no TLS",
+        }
+    }
+}
+
 /// Where processes work: one repository, one database.
 pub struct Rig {
     folder: ScratchFolder,
+    kind: Database,
     postgres: Option<TestDatabase>,
-    database: String,
+    url: String,
     databases: usize,
-    on_postgres: bool,
     samples: Vec<Sample>,
 }
 
 impl Rig {
     /// Nothing is declared yet, and the database is empty.
-    pub async fn new(on_postgres: bool) -> Self {
+    pub async fn new(kind: Database) -> Self {
         let folder = ScratchFolder::new("bench");
         std::fs::create_dir(folder.join("manifests")).expect("a scratch folder can be written");
         let mut rig = Self {
             folder,
+            kind,
             postgres: None,
-            database: String::new(),
+            url: String::new(),
             databases: 0,
-            on_postgres,
             samples: Vec::new(),
         };
         rig.fresh_database().await;
@@ -68,14 +88,17 @@ impl Rig {
     /// Another database, an empty one.
     pub async fn fresh_database(&mut self) {
         self.databases += 1;
-        if self.on_postgres {
-            let database = postgres::database().await;
-            self.database.clone_from(&database.url);
-            self.postgres = Some(database);
-        } else {
+        if self.kind == Database::Sqlite {
             let file = self.folder.join(&format!("{}.db", self.databases));
-            self.database = format!("sqlite://{}", file.display());
+            self.url = format!("sqlite://{}", file.display());
+            return;
         }
+        let database = postgres::database().await;
+        self.url.clone_from(&database.url);
+        if self.kind == Database::PostgresWithoutTls {
+            self.url.push_str("?sslmode=disable");
+        }
+        self.postgres = Some(database);
     }
 
     /// Declares the repository: the lines below `spec`, each behind two spaces.
@@ -94,7 +117,7 @@ impl Rig {
             "--manifests",
             &manifests,
             "--database-url",
-            &self.database,
+            &self.url,
             "--min-interval=1s",
         ]);
         run.args(flags);
@@ -160,10 +183,10 @@ impl Rig {
         let middle = |value: fn(&Sample) -> f64| median(samples.iter().map(value).collect());
         let row = Row {
             case,
-            database: if self.on_postgres { "Postgres" } else { "SQLite" }.to_owned(),
+            database: self.kind.title().to_owned(),
             wall: Some(middle(|sample| sample.wall)),
             cpu: middle(|sample| sample.cpu),
-            postgres_cpu: self.on_postgres.then(|| middle(|sample| sample.postgres_cpu)),
+            postgres_cpu: self.postgres.is_some().then(|| middle(|sample| sample.postgres_cpu)),
             peak: samples.iter().map(|sample| sample.peak).max().unwrap_or_default(),
             requests: requests.to_owned(),
         };
