@@ -3,8 +3,10 @@
 DATABASE_URL ?= sqlite://target/portolan.db
 MANIFESTS ?= examples
 IMAGE ?= portolan:dev
+FUZZ_TIME ?= 60
+FUZZ_TARGETS ?= $(notdir $(wildcard fuzz/seeds/*))
 
-.PHONY: help run test bench fmt lint tools image crds
+.PHONY: help run test bench fuzz fmt lint tools image crds
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -19,6 +21,15 @@ test: tools ## all tests; sets up what they need the first time (ARGS= goes to t
 
 bench: tools ## the figures in the README, on an optimised build (ARGS=--record writes them there)
 	cargo bench --locked --bench sync -- $(ARGS)
+
+fuzz: ## each fuzz target for FUZZ_TIME seconds; needs cargo-fuzz and a nightly Rust (FUZZ_TARGETS=)
+	@cargo fuzz --version >/dev/null 2>&1 || { echo "cargo-fuzz is missing: cargo install cargo-fuzz"; exit 1; }
+	@rustc +nightly --version >/dev/null 2>&1 || { echo "a nightly Rust is missing: rustup toolchain install nightly"; exit 1; }
+	@for target in $(FUZZ_TARGETS); do \
+		echo "== $$target, $(FUZZ_TIME) s"; mkdir -p fuzz/corpus/$$target; \
+		cargo +nightly fuzz run $$target fuzz/corpus/$$target fuzz/seeds/$$target -- \
+			-max_total_time=$(FUZZ_TIME) -max_len=65536 -timeout=30 -rss_limit_mb=2048 -verbosity=0 || exit 1; \
+	done
 
 fmt: ## formats the code
 	cargo fmt

@@ -87,6 +87,9 @@ impl Catalog {
     /// # Errors
     /// When the database fails.
     pub async fn repositories(&self) -> Result<Vec<RepositorySummary>, Error> {
+        // Before the charts are counted: of a repository that is synced in between, a record that tells of charts would else be
+        // shown with none.
+        let records = self.records().await?;
         let stored: Vec<CountsRow> = self
             .look("reading the repositories", async {
                 Ok(match self.0.pools.reader() {
@@ -100,7 +103,7 @@ impl Catalog {
             .map(RepositorySummary::from)
             .map(|s| (s.name.clone(), s))
             .collect();
-        for record in self.records().await? {
+        for record in records {
             let summary = summaries
                 .entry(record.name.clone())
                 .or_insert_with(|| RepositorySummary::empty(record.name.clone()));

@@ -28,7 +28,7 @@ async fn fill(fixture: &Fixture) {
                 .execute(
                     "INSERT INTO files (chart_id, repo_name, repo_namespace, chart_files_id, info)
                      SELECT c.chart_id, 'stable', 'kubeapps', c.chart_id || '-' || (e.value ->> 'version'),
-                        json_object('Readme', hex(randomblob(5000)), 'Digest', e.value ->> 'digest')
+                        json_object('Readme', hex(randomblob(1500)), 'Digest', e.value ->> 'digest')
                      FROM charts c, json_each(c.info, '$.chartVersions') e",
                 )
                 .await;
@@ -39,7 +39,7 @@ async fn fill(fixture: &Fixture) {
                 .execute(
                     "INSERT INTO files (chart_id, repo_name, repo_namespace, chart_files_id, info)
                      SELECT c.chart_id, 'stable', 'kubeapps', c.chart_id || '-' || (e ->> 'version'), jsonb_build_object(
-                        'Readme', (SELECT string_agg(md5(c.id::text || e::text || n::text), '') FROM generate_series(1, 300) AS n),
+                        'Readme', (SELECT string_agg(md5(c.id::text || e::text || n::text), '') FROM generate_series(1, 80) AS n),
                         'Digest', e ->> 'digest')
                      FROM charts c, jsonb_array_elements(c.info -> 'chartVersions') AS e",
                 )

@@ -1,9 +1,14 @@
 use std::time::Duration;
 
-use axum::http::{StatusCode, header};
+use axum::http::{Method, StatusCode, header};
 use reqwest::Client;
 
+use crate::support::archives::{Chart, sha256};
 use crate::support::chart_server::{ChartServer, Fault, Page};
+use crate::support::helm;
+use crate::support::process::ScratchFolder;
+use crate::support::registry::{Registry, Setup};
+use crate::support::tls::Authority;
 
 const INDEX: &str = "/stable/index.yaml";
 
@@ -196,4 +201,141 @@ async fn https_is_trusted_only_by_who_knows_its_authority() {
             .unwrap(),
         "x"
     );
+}
+
+#[tokio::test]
+async fn archives_and_icons_are_served_as_they_are() {
+    let server = ChartServer::start().await;
+    let archive = Chart::new("harbour", "1.2.3").pack();
+    server.serve("/harbour-1.2.3.tgz", Page::archive(&archive));
+    server.serve("/icon", Page::new("<svg/>").without_content_type());
+    let answer = client().get(server.url("/harbour-1.2.3.tgz")).send().await.unwrap();
+    assert_eq!(answer.headers()[header::CONTENT_TYPE], "application/gzip");
+    assert_eq!(sha256(&answer.bytes().await.unwrap()), archive.sha256());
+    let icon = client().get(server.url("/icon")).send().await.unwrap();
+    assert_eq!(icon.headers().get(header::CONTENT_TYPE), None);
+    assert_eq!(
+        (
+            server.count("/icon"),
+            server.count("/harbour-1.2.3.tgz"),
+            server.count("/")
+        ),
+        (1, 1, 0)
+    );
+}
+
+#[tokio::test]
+async fn credentials_are_wanted_and_recorded() {
+    let server = server_with_index().await;
+    server.demand_basic("navigator", "fair:winds");
+    let refused = client().get(server.url(INDEX)).send().await.unwrap();
+    assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
+    assert_eq!(refused.headers()[header::WWW_AUTHENTICATE], "Basic realm=\"charts\"");
+    let request = client().get(server.url(INDEX));
+    let answer = request
+        .basic_auth("navigator", Some("fair:winds"))
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+
+    server.demand("Bearer open-sesame");
+    let wrong = client()
+        .get(server.url("/else"))
+        .bearer_auth("calm")
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(wrong.headers()[header::WWW_AUTHENTICATE], "Bearer realm=\"charts\"");
+    let right = client().head(server.url(INDEX)).bearer_auth("open-sesame");
+    assert_eq!(right.send().await.unwrap().status(), StatusCode::OK);
+
+    let seen = server.all_seen();
+    let shown: Vec<_> = seen.iter().map(|request| request.authorization()).collect();
+    let basic = Some("Basic bmF2aWdhdG9yOmZhaXI6d2luZHM=");
+    assert_eq!(shown, [None, basic, Some("Bearer calm"), Some("Bearer open-sesame")]);
+    assert_eq!((seen[2].path.as_str(), seen[2].host()), ("/else", Some(server.host())));
+    assert_eq!(seen[3].method, Method::HEAD);
+}
+
+#[tokio::test]
+async fn a_redirect_leads_to_another_server_by_any_kind() {
+    let (one, other) = (ChartServer::start().await, server_with_index().await);
+    one.break_path("/old", Fault::redirect_as(308, &other.url(INDEX)));
+    let answer = client().get(one.url("/old")).send().await.unwrap();
+    assert_eq!(answer.url().as_str(), other.url(INDEX));
+    assert_eq!(one.all_seen()[0].status, Some(StatusCode::PERMANENT_REDIRECT));
+    assert_eq!(other.count(INDEX), 1);
+}
+
+#[tokio::test]
+async fn a_conditional_request_does_not_pass_by_a_spoiled_body() {
+    let server = server_with_index().await;
+    server.serve(INDEX, Page::new("apiVersion: v1\n").etag("\"one\""));
+    server.break_times(INDEX, Fault::CutAfter(3), 1);
+    let request = client().get(server.url(INDEX)).header(header::IF_NONE_MATCH, "\"one\"");
+    let answer = request.send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+    assert!(answer.bytes().await.is_err());
+    assert!(server.seen(INDEX)[0].is_conditional());
+}
+
+#[tokio::test]
+async fn what_runs_to_a_registry_is_recorded_and_spoiled() {
+    let authority = Authority::new();
+    let registry = Registry::start(Setup::default().tls(&authority)).await;
+    let open = ChartServer::before(registry.upstream()).await;
+    let encrypted = ChartServer::before_tls_by(&authority, registry.upstream()).await;
+    let archive = Chart::new("harbour", "1.2.3").pack();
+    let folder = ScratchFolder::new("recorded");
+    let file = folder.write(&archive.file_name(), &archive.bytes).display().to_string();
+    let target = format!("oci://{}/charts", open.host());
+    helm::prints(helm::command(folder.path(), &["push", &file, &target, "--plain-http"])).await;
+    let ca = format!("--ca-file={}", folder.write("ca.crt", encrypted.ca_pem()).display());
+    let source = format!("oci://{}/charts/harbour", encrypted.host());
+    let shown = helm::prints(helm::command(
+        folder.path(),
+        &["show", "chart", &source, "--version=1.2.3", &ca],
+    ))
+    .await;
+    assert!(shown.contains("name: harbour"), "{shown}");
+
+    let manifest = "/v2/charts/harbour/manifests/1.2.3";
+    let puts: Vec<_> = open
+        .seen(manifest)
+        .into_iter()
+        .filter(|request| request.method == Method::PUT)
+        .collect();
+    assert_eq!(puts.len(), 1);
+    assert_eq!(puts[0].status, Some(StatusCode::CREATED));
+    assert!(encrypted.count(manifest) > 0);
+
+    let tags = "/v2/charts/harbour/tags/list";
+    open.break_times(tags, Fault::retry_after(429, "1"), 1);
+    open.break_times(tags, Fault::status(500), 1);
+    open.break_times(tags, Fault::CutAfter(4), 1);
+    let get = || client().get(open.url(tags)).send();
+    assert_eq!(get().await.unwrap().headers()[header::RETRY_AFTER], "1");
+    assert_eq!(get().await.unwrap().status(), StatusCode::INTERNAL_SERVER_ERROR);
+    assert!(get().await.unwrap().text().await.is_err());
+    assert!(get().await.unwrap().text().await.unwrap().contains("1.2.3"));
+}
+
+#[tokio::test]
+async fn servers_can_share_an_authority() {
+    let authority = Authority::new();
+    let (one, other) = (
+        ChartServer::start_tls_by(&authority).await,
+        ChartServer::start_tls_by(&authority).await,
+    );
+    assert_eq!(one.ca_pem(), other.ca_pem());
+    let known = reqwest::Certificate::from_pem(authority.ca_pem.as_bytes()).unwrap();
+    portolan::source::install_crypto_provider();
+    let client = Client::builder().no_proxy().tls_certs_only([known]).build().unwrap();
+    for server in [one, other] {
+        assert_eq!(
+            client.get(server.url("/")).send().await.unwrap().status(),
+            StatusCode::NOT_FOUND
+        );
+    }
 }

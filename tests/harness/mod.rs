@@ -7,5 +7,6 @@ mod fault_proxy;
 mod portolan;
 mod postgres;
 mod process;
+mod proxy;
 mod registry;
 mod token_server;

@@ -2,7 +2,8 @@ use reqwest::{Client, StatusCode, header};
 use serde_json::Value;
 
 use crate::support::archives::{Archive, Chart, sha256};
-use crate::support::registry::{MANIFEST, Registry, Setup};
+use crate::support::registry::push::MANIFEST;
+use crate::support::registry::{Registry, Setup};
 use crate::support::tls::Authority;
 use crate::support::token_server::{TokenServer, basic_authorization};
 

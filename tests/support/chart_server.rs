@@ -1,141 +1,34 @@
-//! A chart repository on loopback: pages with validators, and faults on demand.
+//! A chart repository on loopback: pages with validators, credentials that it wants, and faults on demand; or all of that
+//! in front of another server, a registry for example.
+
+mod fault;
+mod page;
 
 use std::collections::{HashMap, VecDeque};
-use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use axum::serve::Listener;
-use flate2::Compression;
-use flate2::write::GzEncoder;
-use futures::{Stream, StreamExt, stream};
-use sha2::{Digest, Sha256};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use tokio::net::TcpListener;
 
+use super::forward::Upstream;
 use super::tls::{Authority, TlsListener};
 
-/// What is served at a path.
-#[derive(Clone, Debug)]
-pub struct Page {
-    body: Bytes,
-    content_type: &'static str,
-    etag: Option<String>,
-    last_modified: Option<String>,
-    gzip: bool,
-}
-
-impl Page {
-    /// A page with an ETag that follows its content, as usual servers have it.
-    pub fn new(body: impl Into<Bytes>) -> Self {
-        let body = body.into();
-        let hash: String = Sha256::digest(&body)
-            .iter()
-            .take(8)
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
-        Self {
-            body,
-            content_type: "application/yaml",
-            etag: Some(format!("\"{hash}\"")),
-            last_modified: None,
-            gzip: false,
-        }
-    }
-
-    /// Without an ETag (and, unless it is set, without Last-Modified): the server cannot answer 304.
-    pub fn without_etag(mut self) -> Self {
-        self.etag = None;
-        self
-    }
-
-    /// With this ETag, quotes included.
-    pub fn etag(mut self, etag: &str) -> Self {
-        self.etag = Some(etag.to_owned());
-        self
-    }
-
-    /// With this Last-Modified date.
-    pub fn last_modified(mut self, date: &str) -> Self {
-        self.last_modified = Some(date.to_owned());
-        self
-    }
-
-    /// Compressed on the way, for clients that accept it.
-    pub fn gzip(mut self) -> Self {
-        self.gzip = true;
-        self
-    }
-
-    /// With another content type.
-    pub fn content_type(mut self, content_type: &'static str) -> Self {
-        self.content_type = content_type;
-        self
-    }
-}
-
-/// What a path does instead of serving its page well.
-#[derive(Clone, Debug)]
-pub enum Fault {
-    /// Answers with this status, these headers and this body.
-    Answer(StatusCode, Vec<(HeaderName, String)>, Bytes),
-    /// Closes the connection without an answer.
-    NoAnswer,
-    /// Waits before it answers with the page.
-    Delay(Duration),
-    /// Sends so many bytes of the page, then nothing more; the connection stays open.
-    StallAfter(usize),
-    /// Announces the whole page, sends so many bytes of it and closes the connection.
-    CutAfter(usize),
-    /// Sends the page in pieces of so many bytes, with a pause after each.
-    Drip(usize, Duration),
-    /// A compressed body that expands without end.
-    EndlessGzip,
-}
-
-impl Fault {
-    /// A status with nothing else.
-    pub fn status(status: u16) -> Self {
-        Self::Answer(
-            StatusCode::from_u16(status).expect("a status"),
-            Vec::new(),
-            Bytes::new(),
-        )
-    }
-
-    /// A status with a `Retry-After` header.
-    pub fn retry_after(status: u16, value: &str) -> Self {
-        let headers = vec![(header::RETRY_AFTER, value.to_owned())];
-        Self::Answer(StatusCode::from_u16(status).expect("a status"), headers, Bytes::new())
-    }
-
-    /// A redirect; a path that redirects to itself is a loop.
-    pub fn redirect(location: &str) -> Self {
-        Self::Answer(
-            StatusCode::FOUND,
-            vec![(header::LOCATION, location.to_owned())],
-            Bytes::new(),
-        )
-    }
-
-    /// A page for people with status 200, as captive portals and log-in pages answer.
-    pub fn html() -> Self {
-        let headers = vec![(header::CONTENT_TYPE, "text/html; charset=utf-8".to_owned())];
-        Self::Answer(
-            StatusCode::OK,
-            headers,
-            "<!DOCTYPE html>\n<html><body>Please log in</body></html>\n".into(),
-        )
-    }
-}
+pub use fault::Fault;
+pub use page::Page;
 
 /// A request as it came in.
 #[derive(Clone, Debug)]
 pub struct Seen {
+    /// GET, HEAD, …
+    pub method: Method,
     /// The path without the query.
     pub path: String,
     /// The query, if there was one.
@@ -153,10 +46,34 @@ impl Seen {
     pub fn is_conditional(&self) -> bool {
         self.headers.contains_key(header::IF_NONE_MATCH) || self.headers.contains_key(header::IF_MODIFIED_SINCE)
     }
+
+    /// The credentials that came with it.
+    pub fn authorization(&self) -> Option<&str> {
+        self.header(&header::AUTHORIZATION)
+    }
+
+    /// The host and port that it was meant for.
+    pub fn host(&self) -> Option<&str> {
+        self.header(&header::HOST)
+    }
+
+    fn header(&self, name: &HeaderName) -> Option<&str> {
+        let value = self.headers.get(name)?;
+        Some(value.to_str().expect("headers of these tests are text"))
+    }
+}
+
+/// What every request must show.
+#[derive(Clone)]
+struct Demand {
+    authorization: String,
+    challenge: String,
 }
 
 #[derive(Default)]
 struct Shared {
+    upstream: Option<Upstream>,
+    demand: Mutex<Option<Demand>>,
     pages: Mutex<HashMap<String, Page>>,
     faults: Mutex<HashMap<String, VecDeque<(Fault, usize)>>>,
     seen: Mutex<Vec<Seen>>,
@@ -172,23 +89,46 @@ pub struct ChartServer {
 impl ChartServer {
     /// An HTTP server without pages.
     pub async fn start() -> Self {
-        let (listener, address) = bind().await;
-        let shared = serve(listener);
-        Self {
-            base: format!("http://{address}"),
-            ca_pem: None,
-            shared,
-        }
+        Self::start_with(None, None).await
     }
 
     /// An HTTPS server with a certificate of an authority that nobody knows but through `ca_pem`.
     pub async fn start_tls() -> Self {
-        let authority = Authority::new();
-        let (listener, address) = bind().await;
-        let shared = serve(TlsListener::new(listener, &authority));
+        Self::start_with(Some(&Authority::new()), None).await
+    }
+
+    /// An HTTPS server with a certificate of this authority, which others may share.
+    pub async fn start_tls_by(authority: &Authority) -> Self {
+        Self::start_with(Some(authority), None).await
+    }
+
+    /// An HTTP server that passes on what it has no page for.
+    pub async fn before(upstream: Upstream) -> Self {
+        Self::start_with(None, Some(upstream)).await
+    }
+
+    /// The same by HTTPS.
+    pub async fn before_tls_by(authority: &Authority, upstream: Upstream) -> Self {
+        Self::start_with(Some(authority), Some(upstream)).await
+    }
+
+    async fn start_with(authority: Option<&Authority>, upstream: Option<Upstream>) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .await
+            .expect("a port is free");
+        let address = listener.local_addr().expect("a bound socket has an address");
+        let shared = Arc::new(Shared {
+            upstream,
+            ..Shared::default()
+        });
+        match authority {
+            None => serve(listener, &shared),
+            Some(authority) => serve(TlsListener::new(listener, authority), &shared),
+        }
+        let scheme = if authority.is_some() { "https" } else { "http" };
         Self {
-            base: format!("https://{address}"),
-            ca_pem: Some(authority.ca_pem),
+            base: format!("{scheme}://{address}"),
+            ca_pem: authority.map(|authority| authority.ca_pem.clone()),
             shared,
         }
     }
@@ -196,6 +136,11 @@ impl ChartServer {
     /// The address of a path, which begins with a slash.
     pub fn url(&self, path: &str) -> String {
         format!("{}{path}", self.base)
+    }
+
+    /// `127.0.0.1:port`
+    pub fn host(&self) -> &str {
+        self.base.split_once("://").map_or("", |(_, host)| host)
     }
 
     /// The authority's certificate; only HTTPS servers have one.
@@ -210,6 +155,21 @@ impl ChartServer {
             .lock()
             .expect("no panic while it is held")
             .insert(path.to_owned(), page);
+    }
+
+    /// Answers 401 from now on, with a challenge of its kind, to every request without this `Authorization` header.
+    pub fn demand(&self, authorization: &str) {
+        let kind = authorization.split(' ').next().unwrap_or_default();
+        *self.shared.demand.lock().expect("no panic while it is held") = Some(Demand {
+            authorization: authorization.to_owned(),
+            challenge: format!("{kind} realm=\"charts\""),
+        });
+    }
+
+    /// Wants this user and password from now on.
+    pub fn demand_basic(&self, user: &str, password: &str) {
+        let encoded = BASE64_STANDARD.encode(format!("{user}:{password}"));
+        self.demand(&format!("Basic {encoded}"));
     }
 
     /// Breaks a path until it is repaired.
@@ -237,6 +197,16 @@ impl ChartServer {
         let seen = self.shared.seen.lock().expect("no panic while it is held");
         seen.iter().filter(|request| request.path == path).cloned().collect()
     }
+
+    /// All requests so far, oldest first.
+    pub fn all_seen(&self) -> Vec<Seen> {
+        self.shared.seen.lock().expect("no panic while it is held").clone()
+    }
+
+    /// How often a path was asked for.
+    pub fn count(&self, path: &str) -> usize {
+        self.seen(path).len()
+    }
 }
 
 impl Shared {
@@ -251,43 +221,59 @@ impl Shared {
         }
         Some(fault)
     }
+
+    fn refusal(&self, asked: &HeaderMap) -> Option<Response<Body>> {
+        let demand = self.demand.lock().expect("no panic while it is held").clone()?;
+        if asked
+            .get(header::AUTHORIZATION)
+            .is_some_and(|shown| *shown == demand.authorization)
+        {
+            return None;
+        }
+        let mut response = respond(StatusCode::UNAUTHORIZED, Body::from("who are you?\n"));
+        let challenge = HeaderValue::from_str(&demand.challenge).expect("a header");
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+        Some(response)
+    }
+
+    async fn good(&self, request: Request) -> Response<Body> {
+        let page = {
+            let pages = self.pages.lock().expect("no panic while it is held");
+            pages.get(request.uri().path()).cloned()
+        };
+        match (page, &self.upstream) {
+            (Some(page), _) => page.answer(request.headers()),
+            (None, Some(upstream)) => upstream.answer(request).await.unwrap_or_else(|| close_connection()),
+            (None, None) => respond(StatusCode::NOT_FOUND, Body::from("404 page not found\n")),
+        }
+    }
 }
 
-async fn bind() -> (TcpListener, SocketAddr) {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .await
-        .expect("a port is free");
-    let address = listener.local_addr().expect("a bound socket has an address");
-    (listener, address)
-}
-
-fn serve<L: Listener<Addr = SocketAddr>>(listener: L) -> Arc<Shared> {
-    let shared = Arc::<Shared>::default();
-    let service = Router::new().fallback(answer).with_state(Arc::clone(&shared));
+fn serve<L: Listener<Addr = SocketAddr>>(listener: L, shared: &Arc<Shared>) {
+    let service = Router::new().fallback(answer).with_state(Arc::clone(shared));
     tokio::spawn(async move { axum::serve(listener, service).await });
-    shared
 }
 
 async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response<Body> {
     let at = Instant::now();
     let path = request.uri().path().to_owned();
-    let page = shared
-        .pages
-        .lock()
-        .expect("no panic while it is held")
-        .get(&path)
-        .cloned();
-    let response = match shared.next_fault(&path) {
-        None => page.map_or_else(not_found, |page| good(&page, request.headers())),
-        Some(fault) => bad(fault, page, request.headers()).await,
-    };
-    shared.seen.lock().expect("no panic while it is held").push(Seen {
-        path,
+    let mut seen = Seen {
+        method: request.method().clone(),
+        path: path.clone(),
         query: request.uri().query().map(str::to_owned),
         headers: request.headers().clone(),
-        status: response.as_ref().map(Response::status),
+        status: None,
         at,
-    });
+    };
+    let response = match shared.refusal(request.headers()) {
+        Some(refusal) => Some(refusal),
+        None => match shared.next_fault(&path) {
+            None => Some(shared.good(request).await),
+            Some(fault) => fault.spoil(request, |request| shared.good(request)).await,
+        },
+    };
+    seen.status = response.as_ref().map(Response::status);
+    shared.seen.lock().expect("no panic while it is held").push(seen);
     response.unwrap_or_else(|| close_connection())
 }
 
@@ -296,117 +282,9 @@ pub fn close_connection() -> ! {
     std::panic::resume_unwind(Box::new("the connection is closed without an answer"))
 }
 
-fn not_found() -> Option<Response<Body>> {
-    Some(respond(StatusCode::NOT_FOUND, Body::from("404 page not found\n")))
-}
-
 fn respond(status: StatusCode, body: Body) -> Response<Body> {
     Response::builder()
         .status(status)
         .body(body)
         .expect("a status and a body make a response")
-}
-
-/// The page, or that it has not changed. A date counts only when no ETag was asked for (RFC 9110, 13.1.3).
-fn good(page: &Page, asked: &HeaderMap) -> Option<Response<Body>> {
-    let asked_for = |name| asked.get(name).and_then(|value| value.to_str().ok());
-    let unchanged = match (asked_for(header::IF_NONE_MATCH), asked_for(header::IF_MODIFIED_SINCE)) {
-        (Some(tag), _) => page.etag.as_deref() == Some(tag),
-        (None, Some(date)) => page.last_modified.as_deref() == Some(date),
-        (None, None) => false,
-    };
-    let compressed = page.gzip && asked_for(header::ACCEPT_ENCODING).is_some_and(|accepted| accepted.contains("gzip"));
-    let mut response = match (unchanged, compressed) {
-        (true, _) => respond(StatusCode::NOT_MODIFIED, Body::empty()),
-        (false, false) => respond(StatusCode::OK, page.body.clone().into()),
-        (false, true) => respond(StatusCode::OK, gzip(&page.body).into()),
-    };
-    let mut set = |name, value: &str| {
-        response
-            .headers_mut()
-            .insert(name, HeaderValue::from_str(value).expect("a header"))
-    };
-    if !unchanged {
-        set(header::CONTENT_TYPE, page.content_type);
-        if compressed {
-            set(header::CONTENT_ENCODING, "gzip");
-        }
-    }
-    page.etag.iter().for_each(|tag| drop(set(header::ETAG, tag)));
-    page.last_modified
-        .iter()
-        .for_each(|date| drop(set(header::LAST_MODIFIED, date)));
-    Some(response)
-}
-
-async fn bad(fault: Fault, page: Option<Page>, asked: &HeaderMap) -> Option<Response<Body>> {
-    let body = page.as_ref().map(|page| page.body.clone()).unwrap_or_default();
-    let start = |bytes: usize| Ok::<_, std::io::Error>(body.slice(..bytes.min(body.len())));
-    let response = match fault {
-        Fault::NoAnswer => return None,
-        Fault::Delay(pause) => {
-            tokio::time::sleep(pause).await;
-            return page.map_or_else(not_found, |page| good(&page, asked));
-        }
-        Fault::Answer(status, headers, body) => {
-            let mut response = respond(status, body.into());
-            for (name, value) in headers {
-                response.headers_mut().insert(name, value.parse().expect("a header"));
-            }
-            return Some(response);
-        }
-        Fault::StallAfter(bytes) => stream::iter([start(bytes)]).chain(stream::pending()).boxed(),
-        Fault::CutAfter(bytes) => stream::iter([start(bytes)]).chain(stream::once(cut())).boxed(),
-        Fault::Drip(piece, pause) => drip(body.clone(), piece, pause).boxed(),
-        Fault::EndlessGzip => {
-            let mut response = respond(StatusCode::OK, Body::from_stream(endless_gzip()));
-            response
-                .headers_mut()
-                .insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-            return Some(response);
-        }
-    };
-    let mut response = respond(StatusCode::OK, Body::from_stream(response));
-    response.headers_mut().insert(header::CONTENT_LENGTH, body.len().into());
-    Some(response)
-}
-
-/// The error that ends a connection. What was written before it is sent while it is not ready yet.
-async fn cut() -> Result<Bytes, std::io::Error> {
-    tokio::task::yield_now().await;
-    Err(std::io::Error::other("cut"))
-}
-
-fn drip(body: Bytes, piece: usize, pause: Duration) -> impl Stream<Item = Result<Bytes, std::io::Error>> {
-    stream::unfold(body, move |mut rest| async move {
-        if rest.is_empty() {
-            return None;
-        }
-        tokio::time::sleep(pause).await;
-        let piece = rest.split_to(piece.min(rest.len()));
-        Some((Ok(piece), rest))
-    })
-}
-
-fn gzip(body: &[u8]) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    encoder
-        .write_all(body)
-        .and_then(|()| encoder.finish())
-        .expect("memory can be written")
-}
-
-/// One compressed mebibyte of empty lines, and the same again without end: after a flush a block stands on its own.
-fn endless_gzip() -> impl Stream<Item = Result<Bytes, std::io::Error>> {
-    let lines = vec![b'\n'; 1 << 20];
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
-    let mut block = || {
-        encoder
-            .write_all(&lines)
-            .and_then(|()| encoder.flush())
-            .expect("memory can be written");
-        Bytes::from(std::mem::take(encoder.get_mut()))
-    };
-    let (first, next) = (block(), block());
-    stream::iter([first]).chain(stream::repeat(next)).map(Ok)
 }

@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 
 use super::chart_server::close_connection;
 use super::control_plane::ControlPlane;
+use super::forward::Upstream;
 use super::gate::Gate;
 
 /// A request as it came in.
@@ -59,8 +60,7 @@ struct Rule {
 }
 
 struct Shared {
-    upstream: String,
-    client: reqwest::Client,
+    upstream: Upstream,
     rules: Mutex<Vec<Rule>>,
     seen: Mutex<Vec<ApiRequest>>,
 }
@@ -75,17 +75,8 @@ pub struct FaultProxy {
 impl FaultProxy {
     /// A proxy that passes everything on.
     pub async fn before(control_plane: &ControlPlane) -> Self {
-        portolan::source::install_crypto_provider();
-        let authority = reqwest::Certificate::from_pem(control_plane.ca_pem().as_bytes()).expect("a certificate");
-        let client = reqwest::Client::builder()
-            .tls_certs_only([authority])
-            .no_gzip()
-            .no_proxy()
-            .http1_only()
-            .build();
         let shared = Arc::new(Shared {
-            upstream: control_plane.url(),
-            client: client.expect("a client is made"),
+            upstream: Upstream::new(&control_plane.url(), Some(control_plane.ca_pem())),
             rules: Mutex::default(),
             seen: Mutex::default(),
         });
@@ -164,30 +155,8 @@ async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response<B
 }
 
 async fn forward(shared: &Shared, request: Request) -> Response<Body> {
-    let (mut parts, body) = request.into_parts();
-    // These belong to one connection, not to the request.
-    for name in [header::HOST, header::CONNECTION, header::TRANSFER_ENCODING] {
-        parts.headers.remove(name);
-    }
-    let url = format!("{}{}", shared.upstream, parts.uri);
-    let body = reqwest::Body::wrap_stream(body.into_data_stream());
-    let answer = shared
-        .client
-        .request(parts.method, url)
-        .headers(parts.headers)
-        .body(body)
-        .send()
-        .await;
-    let Ok(answer) = answer else { close_connection() };
-    let mut response = Response::builder().status(answer.status());
-    for (name, value) in answer.headers() {
-        if !matches!(*name, header::CONNECTION | header::TRANSFER_ENCODING) {
-            response = response.header(name, value);
-        }
-    }
-    response
-        .body(Body::from_stream(answer.bytes_stream()))
-        .expect("the parts of a response make one")
+    let answer = shared.upstream.answer(request).await;
+    answer.unwrap_or_else(|| close_connection())
 }
 
 fn error(code: u16) -> Response<Body> {

@@ -9,6 +9,7 @@ pub mod control_plane;
 pub mod corpus;
 pub mod eventually;
 pub mod fault_proxy;
+pub mod forward;
 pub mod gate;
 pub mod helm;
 #[allow(dead_code, reason = "the tests of the decoder use the rest")]
@@ -17,6 +18,7 @@ pub mod portolan;
 pub mod ports;
 pub mod postgres;
 pub mod process;
+pub mod proxy;
 pub mod registry;
 pub mod tls;
 pub mod token_server;

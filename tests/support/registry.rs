@@ -1,6 +1,6 @@
 //! A real registry: the one of the CNCF's distribution project, for one test each.
 
-mod push;
+pub mod push;
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -13,14 +13,13 @@ use serde_json::{Value, json};
 use super::archives::Archive;
 use super::control_plane::tool;
 use super::eventually::eventually;
+use super::forward::Upstream;
 use super::helm;
 use super::ports::free_port;
 use super::process::{Process, ScratchFolder};
 use super::target_folder;
 use super::tls::Authority;
 use super::token_server::{ISSUER, SERVICE, Signer, TokenServer, basic_authorization};
-
-pub use push::MANIFEST;
 
 /// Who may do everything where a registry or a token server asks for a name.
 pub const USER: &str = "navigator";
@@ -163,6 +162,11 @@ impl Registry {
     pub fn url(&self, path: &str) -> String {
         let scheme = if self.setup.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}{path}", self.host)
+    }
+
+    /// The registry as the server behind a `ChartServer`, which counts, records and spoils its requests.
+    pub fn upstream(&self) -> Upstream {
+        Upstream::new(&self.url(""), self.setup.tls.as_ref().map(|(ca, ..)| ca.as_str()))
     }
 
     /// The address of a repository, or of what is above several, as helm and AppRepositories have it.

@@ -1,17 +1,17 @@
 //! Opening the catalogue for writing, with a password that may stand in a Secret.
 
-use futures::TryFutureExt;
-use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, Client};
+use kube::Client;
 
 use super::{Run, patience::Patience, source::Source};
 use crate::{
     catalog::{Catalog, Error, Password, lock::SqliteLock},
     cli::{
         Failure,
-        cluster::{self, ApiError, given},
+        cluster::{self, given},
         database,
     },
+    informer::ObjectName,
+    repository::origin::{SecretReadError, read_secret},
 };
 
 /// The Secret with the password where Kubeapps' arguments name none.
@@ -78,16 +78,21 @@ async fn password_of_secret(run: &Run, client: &Client, patience: Patience) -> R
         return Ok(None);
     }
     let namespace = cluster::own_namespace(run.namespace.as_deref());
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
-    let what = format!("the Secret {namespace}/{name} with the password of the database (or set DB_PASSWORD)");
-    let secret = patience
-        .get(&what, ApiError::may_pass, || secrets.get(name).map_err(ApiError))
-        .await?;
-    let value = secret
-        .data
-        .unwrap_or_default()
-        .remove(&run.database_secret_key)
-        .map(|value| value.0);
+    let name = ObjectName {
+        namespace,
+        name: name.to_owned(),
+    };
+    let what = format!("the Secret {name} with the password of the database (or set DB_PASSWORD)");
+    let read = || async {
+        match read_secret(client, &name).await {
+            Ok(Some(content)) => Ok(content),
+            Ok(None) => Err(SecretReadError::Invalid("there is none".to_owned())),
+            Err(error) => Err(error),
+        }
+    };
+    let may_pass = |error: &SecretReadError| matches!(error, SecretReadError::Unavailable(_));
+    let mut content = patience.get(&what, may_pass, read).await?;
+    let value = content.data.remove(&run.database_secret_key);
     match value.map(String::from_utf8) {
         Some(Ok(password)) => Ok(Some(Password::new(password.trim_end_matches('\n')))),
         Some(Err(_)) => Err(Failure::failed(format!(

@@ -17,8 +17,8 @@ pub enum Place {
 
 /// Finds the archive that an index names `text`, in the repository at `repository`.
 ///
-/// A relative URL counts from the repository's URL, whose query it keeps, since some servers take their token there; one that
-/// begins with a slash counts from the server's root, as with Helm.
+/// A relative URL counts from the repository's URL, whose query it keeps, since some servers take their token there, unless it
+/// leads to another server; one that begins with a slash counts from the server's root, as with Helm.
 ///
 /// # Errors
 /// It is no URL, or of a scheme that nothing can be fetched by.
@@ -55,7 +55,8 @@ fn beside(text: &str, repository: &str) -> Option<Url> {
         base.set_path(&format!("{}/", base.path()));
     }
     let mut url = base.join(text).ok()?;
-    if url.query().is_none() {
+    // `//elsewhere/a.tgz` is relative too, and nobody elsewhere shall have the token.
+    if url.query().is_none() && url.origin() == repository.origin() {
         url.set_query(repository.query());
     }
     matches!(url.scheme(), "http" | "https").then_some(url)
@@ -92,6 +93,21 @@ mod tests {
             place("a-1.tgz", "https://charts.example/stable?token=x").unwrap(),
             Place::Web(url)
         );
+    }
+
+    #[rstest]
+    fn an_archive_elsewhere_gets_no_query_of_its_repository(
+        #[values(
+            "//elsewhere.example/a-1.tgz",
+            "\\\\elsewhere.example\\a-1.tgz",
+            "//charts.example:8443/a-1.tgz"
+        )]
+        text: &str,
+    ) {
+        let Place::Web(url) = place(text, "https://charts.example/stable?token=x").unwrap() else {
+            panic!("{text}")
+        };
+        assert_eq!(url.query(), None, "{url}");
     }
 
     #[test]

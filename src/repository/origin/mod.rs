@@ -6,7 +6,7 @@ mod secret;
 
 pub use cluster::{Cluster, FIELD_MANAGER};
 pub use folder::Folder;
-pub use secret::SecretReadError;
+pub use secret::{SecretReadError, read as read_secret};
 
 use kube::api::ObjectMeta;
 

@@ -14,13 +14,16 @@ use crate::informer::ObjectName;
 use crate::informer::manifests::SecretContent;
 
 /// Why a Secret can't be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecretReadError {
     /// The API server does not let Portolan read it.
+    #[error("Portolan may not read it: give its service account the verb get on secrets")]
     Forbidden,
     /// What is there is no proper Secret, and why.
+    #[error("{0}")]
     Invalid(String),
     /// It can't be read now, and what is in the way.
+    #[error("{0}")]
     Unavailable(String),
 }
 
@@ -42,7 +45,10 @@ struct WireMetadata {
 }
 
 /// The Secret of this name, which must be one that objects can have; nothing if there is none.
-pub(super) async fn read(client: &Client, name: &ObjectName) -> Result<Option<SecretContent>, SecretReadError> {
+///
+/// # Errors
+/// See [`SecretReadError`].
+pub async fn read(client: &Client, name: &ObjectName) -> Result<Option<SecretContent>, SecretReadError> {
     let path = Secret::url_path(&(), Some(&name.namespace));
     let unavailable = |cause: String| SecretReadError::Unavailable(cause);
     let request = Request::new(path).get(&name.name, &GetParams::default());

@@ -41,7 +41,7 @@ impl Default for Limits {
             bytes: 5 * 1024 * 1024,
             svg_bytes: 512 * 1024,
             pixels: 4096 * 4096,
-            // Ten times the most elaborate drawings that are known, and some seconds at the worst.
+            // Some thousand plain shapes. The dearest drawings within it take about half a minute unoptimised.
             svg_weight: 50_000,
         }
     }

@@ -20,10 +20,10 @@ const DEPTH: usize = 48;
 const FILTER_STEPS: usize = 24;
 
 /// What a step of a filter weighs: it goes over all pixels of a layer, several times.
-const FILTER_STEP: u64 = 100;
+const FILTER_STEP: u64 = 200;
 
 /// What a layer weighs, which is emptied, drawn on and drawn.
-const LAYER: u64 = 10;
+const LAYER: u64 = 20;
 
 /// What a dashed line weighs: it may have a million dashes.
 const DASHES: u64 = 2_000;

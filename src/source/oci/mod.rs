@@ -185,6 +185,15 @@ impl Registry {
         format!("oci://{host}{port}/{repository}:{tag}")
     }
 
+    /// Whether a reference leads to this registry, so that it can be followed by this client: what [`Registry::chart_url`]
+    /// gives does, though it no longer says whether the registry speaks plain HTTP.
+    #[must_use]
+    pub fn holds(&self, reference: &ChartReference) -> bool {
+        let (own, other) = (&self.declared, &reference.registry);
+        let same_host = own.host_str().zip(other.host_str());
+        same_host.is_some_and(|(own, other)| own.eq_ignore_ascii_case(other)) && own.port() == other.port()
+    }
+
     fn url(&self, path: &str) -> Url {
         let mut url = self.base.clone();
         url.set_path(path);

@@ -259,7 +259,7 @@ fn a_document_that_holds_more_than_anybody_needs_is_refused_before_it_is_kept() 
 }
 
 #[rstest]
-fn what_is_nested_without_end_is_an_error(#[values(100, 128, 129, 1_000, 1_000_000)] depth: usize) {
+fn what_is_nested_without_end_is_an_error(#[values(100, 128, 129, 1_000, 100_000)] depth: usize) {
     for field in ["tags", "config", "entries", "token"] {
         decode_all([format!("{{\"{field}\":"), "[".repeat(depth)].concat().as_bytes());
         decode_all([format!("{{\"{field}\":"), "{\"a\":".repeat(depth)].concat().as_bytes());

@@ -185,6 +185,10 @@ fn the_url_tells_the_registry_and_the_path(
     assert_eq!((registry.base.as_str(), registry.prefix.as_str()), (base, prefix));
     assert_eq!(registry.chart_url(&registry.repository("a"), "1.0.0"), chart);
     assert_eq!(registry.hub.is_some(), url.contains("docker.io"));
+    assert!(registry.holds(&ChartReference::parse(chart, None).unwrap()));
+    for other in ["oci://other.example.com/p/a:1.0.0", "oci://r.example.com:5001/a:1.0.0"] {
+        assert!(!registry.holds(&ChartReference::parse(other, None).unwrap()));
+    }
 }
 
 #[rstest]

@@ -152,19 +152,35 @@ async fn what_is_too_large_by_its_manifest_is_not_even_asked_for() {
     assert_eq!(error.reason(), "TooLarge");
 }
 
+#[rstest]
+#[case::password(&basic("user", "secret"))]
+#[case::token("Bearer of-the-user")]
+#[case::token_that_is_asked_for("")]
 #[tokio::test]
-async fn blobs_may_stand_elsewhere_where_the_credentials_do_not_go() {
+async fn blobs_may_stand_elsewhere_where_no_credentials_go(#[case] given: &str) {
     let store = Server::start(|_| ok(CONFIG)).await;
     let to = store.at("blob");
+    let challenge = if given.starts_with("Basic") {
+        "Basic realm=r"
+    } else {
+        "Bearer realm=\"http://HOST/token\""
+    };
     let server = chart(move |head| {
-        if header(head, "authorization").is_empty() {
-            return Some(unauthorized("Basic realm=r"));
+        if target(head).starts_with("/token") {
+            return Some(ok(r#"{"token":"t"}"#));
         }
-        head.contains("/blobs/")
-            .then(|| answer("307 Temporary Redirect", &format!("Location: {to}"), b""))
+        if header(head, "authorization").is_empty() {
+            return Some(unauthorized(&challenge.replace("HOST", header(head, "host"))));
+        }
+        let elsewhere = || answer("307 Temporary Redirect", &format!("Location: {to}"), b"");
+        head.contains("/blobs/").then(elsewhere)
     })
     .await;
-    let registry = registry_with(&server, &basic("user", "secret"));
+    let registry = if given.is_empty() {
+        registry(&server)
+    } else {
+        registry_with(&server, given)
+    };
     let chart = registry.manifest("a", "1.0.0").await.unwrap();
     assert_eq!(registry.config("a", &chart).await.unwrap(), CONFIG.as_bytes());
     assert_eq!(header(&store.requests()[0], "authorization"), "");

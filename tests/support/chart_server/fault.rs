@@ -1,0 +1,151 @@
+//! What a path does instead of serving well.
+
+use std::io::Write;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::Request;
+use axum::http::{HeaderName, HeaderValue, Response, StatusCode, header};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use futures::{Stream, StreamExt, stream};
+
+use super::respond;
+
+/// What a path does instead of serving its page well.
+#[derive(Clone, Debug)]
+pub enum Fault {
+    /// Answers with this status, these headers and this body.
+    Answer(StatusCode, Vec<(HeaderName, String)>, Bytes),
+    /// Closes the connection without an answer.
+    NoAnswer,
+    /// Waits before it answers with the page.
+    Delay(Duration),
+    /// Sends so many bytes of the page, then nothing more; the connection stays open.
+    StallAfter(usize),
+    /// Announces the whole page, sends so many bytes of it and closes the connection.
+    CutAfter(usize),
+    /// Sends the page in pieces of so many bytes, with a pause after each.
+    Drip(usize, Duration),
+    /// A compressed body that expands without end.
+    EndlessGzip,
+}
+
+impl Fault {
+    /// A status with nothing else.
+    pub fn status(status: u16) -> Self {
+        Self::Answer(
+            StatusCode::from_u16(status).expect("a status"),
+            Vec::new(),
+            Bytes::new(),
+        )
+    }
+
+    /// A status with a `Retry-After` header.
+    pub fn retry_after(status: u16, value: &str) -> Self {
+        let headers = vec![(header::RETRY_AFTER, value.to_owned())];
+        Self::Answer(StatusCode::from_u16(status).expect("a status"), headers, Bytes::new())
+    }
+
+    /// A redirect; a path that redirects to itself is a loop.
+    pub fn redirect(location: &str) -> Self {
+        Self::redirect_as(302, location)
+    }
+
+    /// A redirect of another kind: 301, 303, 307 or 308.
+    pub fn redirect_as(status: u16, location: &str) -> Self {
+        let headers = vec![(header::LOCATION, location.to_owned())];
+        Self::Answer(StatusCode::from_u16(status).expect("a status"), headers, Bytes::new())
+    }
+
+    /// A page for people with status 200, as captive portals and log-in pages answer.
+    pub fn html() -> Self {
+        let headers = vec![(header::CONTENT_TYPE, "text/html; charset=utf-8".to_owned())];
+        Self::Answer(
+            StatusCode::OK,
+            headers,
+            "<!DOCTYPE html>\n<html><body>Please log in</body></html>\n".into(),
+        )
+    }
+
+    /// Spoils a good answer. `None`: no answer, the connection is to be closed.
+    pub async fn spoil<G: Future<Output = Response<Body>>>(
+        self,
+        mut request: Request,
+        good: impl FnOnce(Request) -> G,
+    ) -> Option<Response<Body>> {
+        match self {
+            Self::NoAnswer => return None,
+            Self::Delay(pause) => {
+                tokio::time::sleep(pause).await;
+                return Some(good(request).await);
+            }
+            Self::Answer(status, headers, body) => {
+                let mut response = respond(status, body.into());
+                for (name, value) in headers {
+                    response.headers_mut().append(name, value.parse().expect("a header"));
+                }
+                return Some(response);
+            }
+            Self::EndlessGzip => {
+                let mut response = respond(StatusCode::OK, Body::from_stream(endless_gzip()));
+                response
+                    .headers_mut()
+                    .insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+                return Some(response);
+            }
+            Self::StallAfter(_) | Self::CutAfter(_) | Self::Drip(..) => {}
+        }
+        // What is spoiled is a whole body.
+        for name in [
+            header::IF_NONE_MATCH,
+            header::IF_MODIFIED_SINCE,
+            header::ACCEPT_ENCODING,
+        ] {
+            request.headers_mut().remove(name);
+        }
+        let (mut parts, body) = good(request).await.into_parts();
+        let body = axum::body::to_bytes(body, usize::MAX).await.unwrap_or_default();
+        parts.headers.insert(header::CONTENT_LENGTH, body.len().into());
+        let start = |bytes: usize| Ok::<_, std::io::Error>(body.slice(..bytes.min(body.len())));
+        let spoiled = match self {
+            Self::StallAfter(bytes) => stream::iter([start(bytes)]).chain(stream::pending()).boxed(),
+            Self::CutAfter(bytes) => stream::iter([start(bytes)]).chain(stream::once(cut())).boxed(),
+            Self::Drip(piece, pause) => drip(body.clone(), piece, pause).boxed(),
+            _ => unreachable!("the others have answered above"),
+        };
+        Some(Response::from_parts(parts, Body::from_stream(spoiled)))
+    }
+}
+
+/// The error that ends a connection. What was written before it is sent while it is not ready yet.
+async fn cut() -> Result<Bytes, std::io::Error> {
+    tokio::task::yield_now().await;
+    Err(std::io::Error::other("cut"))
+}
+
+fn drip(body: Bytes, piece: usize, pause: Duration) -> impl Stream<Item = Result<Bytes, std::io::Error>> {
+    stream::unfold(body, move |mut rest| async move {
+        if rest.is_empty() {
+            return None;
+        }
+        tokio::time::sleep(pause).await;
+        let piece = rest.split_to(piece.min(rest.len()));
+        Some((Ok(piece), rest))
+    })
+}
+
+/// One compressed mebibyte of empty lines, and the same again without end: after a flush a block stands on its own.
+fn endless_gzip() -> impl Stream<Item = Result<Bytes, std::io::Error>> {
+    let lines = vec![b'\n'; 1 << 20];
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    let mut block = || {
+        encoder
+            .write_all(&lines)
+            .and_then(|()| encoder.flush())
+            .expect("memory can be written");
+        Bytes::from(std::mem::take(encoder.get_mut()))
+    };
+    let (first, next) = (block(), block());
+    stream::iter([first]).chain(stream::repeat(next)).map(Ok)
+}

@@ -1,0 +1,105 @@
+//! Filters that never end, that take all memory, and that want to see more than charts.
+
+use std::time::{Duration, Instant};
+
+use super::{SOON, World, peak_memory, repository};
+use crate::support::archives::{Chart, index};
+use crate::support::chart_server::Page;
+
+/// Rules without an end, each with the reason that is given for it.
+const ENDLESS: [(&str, &str, &str); 12] = [
+    ("loop", "def f: f; f", "FilterTooCostly"),
+    ("recursion", "def f: 1 + f; f == 1", "FilterTooCostly"),
+    ("repeat", "[repeat(.)] | length > 0", "FilterTooCostly"),
+    ("range", "[range(1e18)] | length > 0", "FilterTooCostly"),
+    ("until", "until(false; .) == 1", "FilterTooCostly"),
+    (
+        "nested",
+        "[range(1e6) as $a | range(1e6) as $b | range(1e6) as $c | $a * $b * $c] | length > 0",
+        "FilterTooCostly",
+    ),
+    (
+        "doubled",
+        "reduce range(60) as $i (\"x\"; . + .) | length > 0",
+        "FilterTooCostly",
+    ),
+    ("multiplied", "\"x\" * 1e12 | length > 0", "FilterTooCostly"),
+    (
+        "deep",
+        "reduce range(100000) as $i ([]; [.]) | length > 0",
+        "FilterTooCostly",
+    ),
+    ("caught", "try (def f: f; f) catch true", "FilterTooCostly"),
+    ("quiet", "last(repeat(empty)) // true", "FilterTooCostly"),
+    ("backtracking", "(\"a\" * 30000) | test(\"(a+)+$b\") | not", "Synced"),
+];
+
+/// Rules that would read what is none of theirs.
+const CURIOUS: [(&str, &str); 7] = [
+    ("environment", "env.PATH == null"),
+    ("environment-variable", "$ENV.PATH == null"),
+    ("input", "input == null"),
+    ("inputs", "[inputs] == []"),
+    ("import", "import \"/etc/passwd\" as $p; true"),
+    ("include", "include \"/etc/passwd\"; true"),
+    ("stop", "halt_error"),
+];
+
+fn filter(rule: &str) -> String {
+    format!("  filterRule:\n    jq: {}\n", serde_json::to_string(rule).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_filter_without_an_end_is_stopped_while_a_neighbour_is_synced() {
+    let world = World::new().await;
+    let charts = (0..50).map(|number| {
+        Chart::new(&format!("boat-{number}"), "1.0.0")
+            .pack()
+            .index_entry(&["a.tgz"])
+    });
+    world.attacker.serve("/index.yaml", Page::new(index(charts)));
+    for (name, rule, _) in ENDLESS {
+        world.declare(name, &world.attacker.url(""), &filter(rule));
+    }
+    for (name, rule) in CURIOUS {
+        world.declare(name, &world.attacker.url(""), &filter(rule));
+    }
+    let mut portolan = world.run(&[]).await;
+    world.until_honest_is_served().await;
+
+    // One more comes while those are at it, and is not held up by them.
+    let declared = Instant::now();
+    world.manifest(
+        "later",
+        &repository("default", "later", "helm", &world.honest.url("/charts"), ""),
+    );
+    world.until_ready("later").await;
+    assert!(declared.elapsed() < Duration::from_secs(20), "{:?}", declared.elapsed());
+
+    for (name, _, reason) in ENDLESS {
+        if reason == "Synced" {
+            world.until_ready(name).await;
+            continue;
+        }
+        let status = world.until_failed(name, reason).await;
+        assert_eq!(status["stalled"], true, "{status}");
+        assert_eq!(status["charts"], 0, "{status}");
+        let message = status["message"].as_str().unwrap();
+        assert!(
+            message.contains("spec.filterRule is stopped") && message.contains("boat-"),
+            "{message}"
+        );
+    }
+    for (name, _) in CURIOUS {
+        let status = world.until_failed(name, "InvalidFilter").await;
+        assert_eq!(status["charts"], 0, "{status}");
+    }
+    let peak = peak_memory(&portolan);
+    assert!(
+        peak < 700,
+        "{peak} MiB for eight filters at once, of 128 MiB at most each"
+    );
+    // It ends as it should: no thread hangs on.
+    portolan.signal("TERM");
+    assert!(portolan.exit(SOON).await.success());
+}
