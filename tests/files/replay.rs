@@ -24,6 +24,7 @@ fn history(folder: &Path) -> Vec<String> {
         return Vec::new();
     };
     let mut paths: Vec<PathBuf> = listed.map(|file| file.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "yaml"));
     paths.sort();
     let all: Vec<String> = paths.iter().map(|path| fs::read_to_string(path).unwrap()).collect();
     let bytes: usize = all.iter().map(String::len).sum();
@@ -88,6 +89,25 @@ impl Replay {
     }
 }
 
+/// A documented difference: a row is not written for its times alone, since some publishers give each version a new one each time.
+fn followed_by(before: &BTreeMap<String, Value>, after: BTreeMap<String, Value>) -> BTreeMap<String, Value> {
+    let without_times = |info: &Value| {
+        let mut info = info.clone();
+        for version in info["chartVersions"].as_array_mut().unwrap() {
+            version["created"].take();
+        }
+        info
+    };
+    let stays = |id: &String, info: Value| match before.get(id) {
+        Some(before) if without_times(before) == without_times(&info) => before.clone(),
+        _ => info,
+    };
+    after
+        .into_iter()
+        .map(|(id, info)| (id.clone(), stays(&id, info)))
+        .collect()
+}
+
 /// One by one: a difference between two whole catalogues can't be read.
 #[track_caller]
 fn assert_same(stored: &BTreeMap<String, Value>, expected: &BTreeMap<String, Value>) {
@@ -148,9 +168,11 @@ async fn after_each_index_of_a_history_the_rows_are_those_of_the_model(
     assert!(!histories[0].is_empty());
     for history in histories {
         let replay = Replay::new().await;
+        let mut expected = BTreeMap::new();
         for index in history {
             replay.step(&index, &replay.world.database_url()).await;
-            assert_same(&replay.stored().await, &replay.expected(&index));
+            expected = followed_by(&expected, replay.expected(&index));
+            assert_same(&replay.stored().await, &expected);
         }
     }
 }
@@ -169,9 +191,10 @@ async fn in_postgres_only_those_rows_are_written_that_differ(
     let database = postgres::database().await;
     let pool = PgPool::connect(&database.url).await.unwrap();
     let mut before: BTreeMap<String, (String, Value)> = BTreeMap::new();
+    let mut expected = BTreeMap::new();
     for index in history {
         replay.step(&index, &database.url).await;
-        let expected = replay.expected(&index);
+        expected = followed_by(&expected, replay.expected(&index));
         let statement = "SELECT chart_id, id || ' ' || ctid || ' ' || xmin, info FROM charts";
         let rows: Vec<(String, String, Value)> = sqlx::query_as(statement).fetch_all(&pool).await.unwrap();
         let stored = rows.iter().map(|(id, _, info)| (id.clone(), info.clone())).collect();
