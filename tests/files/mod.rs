@@ -5,7 +5,9 @@ mod failing;
 mod icons;
 mod importing;
 mod kept;
+mod model;
 mod places;
+mod replay;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -7,7 +7,7 @@ use std::net::ToSocketAddrs;
 use axum::http::{StatusCode, header};
 use serde_json::json;
 
-use super::{HONEST, SOON, World, repository};
+use super::{HONEST, SOON, World, chart_in_registry, repository};
 use crate::support::archives::{Chart, index};
 use crate::support::chart_server::{ChartServer, Fault, Page};
 use crate::support::portolan::Portolan;
@@ -202,20 +202,8 @@ async fn no_registry_leads_to_a_metadata_service() {
         );
     }
     // A blob that lies elsewhere.
-    world.attacker.serve(
-        &tags("blob"),
-        Page::new(json!({"name": "blob/boat", "tags": ["1.0.0"]}).to_string()),
-    );
-    let descriptor = |kind: &str| {
-        json!({"mediaType": format!("application/vnd.cncf.helm.{kind}"), "size": 2,
-        "digest": "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"})
-    };
-    let manifest = json!({"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
-        "config": descriptor("config.v1+json"), "layers": [descriptor("chart.content.v1.tar+gzip")]});
-    let page = Page::new(manifest.to_string()).content_type("application/vnd.oci.image.manifest.v1+json");
-    world.attacker.serve("/v2/blob/boat/manifests/1.0.0", page);
-    let blob = "/v2/blob/boat/blobs/sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a";
-    world.attacker.break_path(blob, Fault::redirect_as(307, metadata));
+    let blob = chart_in_registry(&world.attacker, "blob/boat");
+    world.attacker.break_path(&blob, Fault::redirect_as(307, metadata));
     world.manifest(
         "blob",
         &repository("default", "blob", "oci", &world.attacker.url("/blob"), list),
@@ -237,7 +225,7 @@ async fn no_registry_leads_to_a_metadata_service() {
         .until_status("blob", "to be judged", |status| !status["ready"].is_null())
         .await;
     assert!(status.to_string().contains("may not be asked"), "{status}");
-    assert_eq!(world.attacker.count(blob), 1);
+    assert_eq!(world.attacker.count(&blob), 1);
     world.until_honest_is_served().await;
     proxied.assert_nothing_was_reached();
 }

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{Connection, SqliteConnection};
 
@@ -249,4 +249,31 @@ fn peak_memory(portolan: &Portolan) -> u64 {
         .expect("Linux tells it");
     let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
     kib / 1024
+}
+
+/// A Secret in a folder of manifests.
+fn secret(namespace: &str, name: &str, values: &[(&str, &str)]) -> String {
+    let values: serde_json::Map<String, Value> = values
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), (*value).into()))
+        .collect();
+    let values = Value::Object(values);
+    format!(
+        "---\napiVersion: v1\nkind: Secret\nmetadata: {{namespace: {namespace}, name: {name}}}\nstringData: {values}\n"
+    )
+}
+
+/// The tag 1.0.0 of a registry's repository, by the protocol alone; the path of its blobs, which are not there.
+fn chart_in_registry(server: &ChartServer, repository: &str) -> String {
+    const DIGEST: &str = "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a";
+    const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+    let descriptor =
+        |kind: &str| json!({"mediaType": format!("application/vnd.cncf.helm.{kind}"), "size": 2, "digest": DIGEST});
+    let manifest = json!({"schemaVersion": 2, "mediaType": MANIFEST, "config": descriptor("config.v1+json"),
+        "layers": [descriptor("chart.content.v1.tar+gzip")]});
+    let tags = json!({"name": repository, "tags": ["1.0.0"]});
+    server.serve(&format!("/v2/{repository}/tags/list"), Page::new(tags.to_string()));
+    let page = Page::new(manifest.to_string()).content_type(MANIFEST);
+    server.serve(&format!("/v2/{repository}/manifests/1.0.0"), page);
+    format!("/v2/{repository}/blobs/{DIGEST}")
 }

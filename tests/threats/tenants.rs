@@ -1,1 +1,191 @@
+//! Two tenants of one server, each with credentials of their own and a view of their own.
 
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, Response, StatusCode, header};
+use tokio::net::TcpListener;
+
+use super::{SOON, World, repository, secret};
+use crate::support::archives::{Archive, Chart, index};
+use crate::support::eventually::eventually;
+
+const AUTH: &str = "  auth:\n    header:\n      secretKeyRef: {name: keys, key: header}\n  interval: \"* * * * * *\"\n";
+
+/// A request: who made it, for what, and whether it was answered 304.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Asked {
+    tenant: String,
+    path: String,
+    unchanged: bool,
+}
+
+/// A server that shows to each what is theirs, and calls all of it by the same ETag and the same URL.
+#[derive(Default)]
+struct Shared(Mutex<Vec<Asked>>);
+
+fn boat(tenant: &str) -> Archive {
+    Chart::new("boat", "1.0.0")
+        .file("README.md", format!("of {tenant}\n"))
+        .pack()
+}
+
+fn only(tenant: &str) -> Archive {
+    Chart::new(&format!("only-{tenant}"), "1.0.0").pack()
+}
+
+async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response<Body> {
+    let text = |headers: &HeaderMap, name| {
+        headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .map(str::to_owned)
+    };
+    let authorization = text(request.headers(), header::AUTHORIZATION).unwrap_or_default();
+    let tenant = authorization.strip_prefix("Bearer ").unwrap_or_default().to_owned();
+    let is_same = text(request.headers(), header::IF_NONE_MATCH).as_deref() == Some("\"same\"");
+    let path = request.uri().path().to_owned();
+    let (status, body) = match (tenant.as_str(), path.as_str()) {
+        ("alpha" | "beta", _) if is_same => (StatusCode::NOT_MODIFIED, Vec::new()),
+        ("alpha" | "beta", "/charts/index.yaml") => {
+            // Nothing in the index tells the two boats apart.
+            let mut entry = boat(&tenant).index_entry(&["boat.tgz"]);
+            entry.as_object_mut().unwrap().remove("digest");
+            (
+                StatusCode::OK,
+                index([entry, only(&tenant).index_entry(&[])]).into_bytes(),
+            )
+        }
+        ("alpha" | "beta", "/charts/boat.tgz") => (StatusCode::OK, boat(&tenant).bytes),
+        ("alpha" | "beta", _) => (StatusCode::NOT_FOUND, Vec::new()),
+        _ => (StatusCode::UNAUTHORIZED, Vec::new()),
+    };
+    let unchanged = status == StatusCode::NOT_MODIFIED;
+    shared.0.lock().unwrap().push(Asked {
+        tenant,
+        path,
+        unchanged,
+    });
+    Response::builder()
+        .status(status)
+        .header(header::ETAG, "\"same\"")
+        .body(body.into())
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tenants_of_one_url_see_what_their_own_credentials_show_and_nothing_else() {
+    let world = World::new().await;
+    let shared = Arc::<Shared>::default();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let url = format!("http://{}/charts", listener.local_addr().unwrap());
+    let service = Router::new().fallback(answer).with_state(Arc::clone(&shared));
+    tokio::spawn(async move { axum::serve(listener, service).await });
+
+    for tenant in ["alpha", "beta", "gamma"] {
+        world.manifest(
+            &format!("{tenant}-secret"),
+            &secret(tenant, "keys", &[("header", &format!("Bearer {tenant}"))]),
+        );
+        world.manifest(tenant, &repository(tenant, "charts", "helm", &url, AUTH));
+    }
+    // One without any, and one that would use the credentials of another namespace.
+    world.manifest(
+        "delta",
+        &repository("delta", "charts", "helm", &url, "  interval: \"* * * * * *\"\n"),
+    );
+    world.manifest(
+        "epsilon",
+        &repository(
+            "epsilon",
+            "charts",
+            "helm",
+            &url,
+            &AUTH.replace("name: keys", "name: alpha/keys"),
+        ),
+    );
+    let _portolan = world.run(&["--chart-files=all", "--min-interval=1s"]).await;
+    let status = async |namespace: &str| {
+        let all = world.prints(&["status", "-n", namespace, "-o", "json"]).await;
+        serde_json::from_str::<Vec<serde_json::Value>>(&all)
+            .unwrap()
+            .into_iter()
+            .next()
+            .unwrap_or_default()
+    };
+    let until = async |namespace: &str, reason: &str| {
+        eventually(SOON, &format!("{namespace} to be {reason}"), async || {
+            let status = status(namespace).await;
+            if status["reason"] == reason {
+                Ok(())
+            } else {
+                Err(status.to_string())
+            }
+        })
+        .await;
+    };
+    let asked = |tenant: &str, unchanged: bool| {
+        let asked = shared.0.lock().unwrap();
+        asked
+            .iter()
+            .filter(|one| one.tenant == tenant && one.unchanged == unchanged && one.path.ends_with(".yaml"))
+            .count()
+    };
+    for tenant in ["alpha", "beta"] {
+        until(tenant, "Synced").await;
+    }
+    for tenant in ["gamma", "delta"] {
+        until(tenant, "Unauthorized").await;
+    }
+    until("epsilon", "InvalidSecret").await;
+    // Each has asked again, by the ETag that both have.
+    eventually(SOON, "both to be answered 304", async || {
+        (asked("alpha", true) > 1 && asked("beta", true) > 1).then_some(())
+    })
+    .await;
+    assert!(
+        asked("alpha", false) > 0 && asked("beta", false) > 0,
+        "each had to fetch it once"
+    );
+
+    let rows = async || {
+        world
+            .select("SELECT repo_namespace || ' ' || chart_id FROM charts WHERE repo_name = 'charts' ORDER BY 1")
+            .await
+    };
+    let expected = [
+        "alpha charts/boat",
+        "alpha charts/only-alpha",
+        "beta charts/boat",
+        "beta charts/only-beta",
+    ];
+    assert_eq!(rows().await, expected);
+    eventually(SOON, "the files of both", async || {
+        let files = world.select("SELECT repo_namespace || ' ' || (info ->> 'Readme') FROM files WHERE info ->> 'Readme' LIKE 'of %' ORDER BY 1").await;
+        if files == ["alpha of alpha\n", "beta of beta\n"] { Ok(()) } else { Err(format!("{files:?}")) }
+    })
+    .await;
+
+    // The credentials of a repository are others now: what its former ones have shown is not vouched for by the ETag.
+    world.manifest("beta-secret", &secret("beta", "keys", &[("header", "Bearer alpha")]));
+    eventually(SOON, "what the new credentials show", async || {
+        let rows = rows().await;
+        if rows
+            == [
+                "alpha charts/boat",
+                "alpha charts/only-alpha",
+                "beta charts/boat",
+                "beta charts/only-alpha",
+            ]
+        {
+            Ok(())
+        } else {
+            Err(format!("{rows:?}"))
+        }
+    })
+    .await;
+    world.until_honest_files_are_served().await;
+}

@@ -9,7 +9,7 @@ use super::locate::{Place, place};
 use crate::catalog::{ChartFiles, WantedFiles};
 use crate::repository::declaration::{Declaration, Kind};
 use crate::repository::execute::Failed;
-use crate::repository::in_process::Tools;
+use crate::repository::in_process::{Tools, limits};
 use crate::repository::locate::locate_beside;
 use crate::source::archive::{self, ArchiveError};
 use crate::source::fetch::{self, Answer, Authorization, Body, FetchError, Fetcher, Request};
@@ -96,9 +96,13 @@ impl<'a> Archives<'a> {
         declaration: &'a Declaration,
         session: &'a Fetcher,
     ) -> Self {
+        // The flags' bound, lowered by what the declaration asks for.
+        let packed_bytes = declaration
+            .archive_max_bytes
+            .map_or(limits.packed_bytes, |bytes| bytes.min(limits.packed_bytes));
         Self {
             tools,
-            limits,
+            limits: archive::Limits { packed_bytes, ..limits },
             declaration,
             session,
             registries: Mutex::default(),
@@ -164,7 +168,7 @@ impl<'a> Archives<'a> {
             return Ok(Arc::clone(registry));
         }
         let limits = oci::Limits {
-            fetch: self.tools.fetch_limits,
+            fetch: limits(self.declaration, &self.tools.fetch_limits),
             ..oci::Limits::default()
         };
         let at = |url: &Url| Registry::new(self.session.clone(), url, limits);
@@ -189,7 +193,7 @@ impl<'a> Archives<'a> {
     fn bounds(&self) -> fetch::Limits {
         fetch::Limits {
             max_bytes: self.limits.packed_bytes,
-            ..self.tools.fetch_limits
+            ..limits(self.declaration, &self.tools.fetch_limits)
         }
     }
 }
