@@ -469,7 +469,7 @@ async fn no_failure_of_any_kind_tells_a_secret() {
     ] {
         let mut command = world.command(&[arguments, &["--log-level=trace"]].concat());
         if arguments[0] == "resync" {
-            command = portolan::command([&arguments[..], &["--log-level=trace", "--manifests"]].concat());
+            command = portolan::command([arguments, &["--log-level=trace", "--manifests"]].concat());
             command.arg(world.folder.join("manifests"));
         }
         let output = portolan::run(command).await;
