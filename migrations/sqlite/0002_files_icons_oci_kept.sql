@@ -66,3 +66,6 @@ CREATE TABLE portolan_kept_versions (
     expires       BIGINT NOT NULL,
     PRIMARY KEY (namespace, name, chart_id, version)
 );
+
+-- The names and versions of the Secrets by which the last index came, and nothing of what is in them.
+ALTER TABLE portolan_repositories ADD COLUMN credentials TEXT NOT NULL DEFAULT '';

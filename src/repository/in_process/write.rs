@@ -22,6 +22,7 @@ impl Run<'_> {
             record.last_modified = validators.last_modified;
         }
         record.refused = None;
+        record.credentials.clone_from(&self.credentials);
         record.last_success = Some(Timestamp::now());
         if account(&record).is_some_and(|account| account.kept > 0) {
             let (catalog, uid) = (&self.tools.catalog, self.attempt.expected_uid.as_deref());
@@ -51,6 +52,9 @@ impl Run<'_> {
             failures: record.state.failures.saturating_add(1),
         };
         let before = std::mem::replace(&mut record.state, state);
+        if refused.is_some() {
+            record.credentials.clone_from(&self.credentials);
+        }
         record.refused = refused;
         if self.attempt.mode == Mode::Complete {
             // Everything was to be compared and was not: the next attempt must not take "unchanged" for an answer.
@@ -95,6 +99,7 @@ impl Run<'_> {
         record.change_key = self.attempt.declaration.change_key.as_str().to_owned();
         record.baseline = Some(guard::baseline(&summary));
         record.refused = None;
+        record.credentials.clone_from(&self.credentials);
         record.last_success = Some(Timestamp::now());
         let (charts, versions, filtered) = (spool.charts(), spool.versions(), filtered_out.len() as u64);
         let rows = match spool.into_rows() {

@@ -22,7 +22,8 @@ impl Run<'_> {
             etag: memory.etag.clone(),
             last_modified: memory.last_modified.clone(),
         };
-        let conditions = (self.attempt.mode == Mode::Conditional).then_some(&known);
+        let is_conditional = self.attempt.mode == Mode::Conditional && !self.has_other_credentials();
+        let conditions = is_conditional.then_some(&known);
         let as_remembered = |memory: OciRepository, failed| Repository {
             url: url.clone(),
             validators: known.clone(),
