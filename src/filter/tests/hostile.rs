@@ -102,6 +102,24 @@ fn memory_is_asked_for_before_it_is_taken(#[case] jq: &str) {
     assert!(limits.iter().any(|limit| said.contains(limit)), "{jq}: {said}");
 }
 
+/// Quadratic in what they are given, unless each step of them has its cost.
+#[rstest]
+#[case::text(r#"("a" * 1e7) | indices("a" * 5e6) | length > 0"#)]
+#[case::text_index(r#"("a" * 1e7) | rindex("a" * 5e6) > 0"#)]
+#[case::short_text(r#"("a" * 2e7) | indices("a" * 60) | length > 0"#)]
+#[case::contains(r#"["a" * 2e7 + "b"] | contains([range(10000) | "ab"])"#)]
+#[case::list("[range(40000) | 1] | indices(.[20000:]) | length > 0")]
+#[case::list_as_an_index("[range(40000) | 1] | .[.[20000:]] | length > 0")]
+fn a_search_for_what_is_everywhere_is_stopped(#[case] jq: &str) {
+    let started = Instant::now();
+    let said = stopped(jq, Limits::default());
+    assert!(
+        said.contains("steps") || said.contains("values of more than"),
+        "{jq}: {said}"
+    );
+    assert!(started.elapsed() < Duration::from_secs(20), "{jq}");
+}
+
 #[test]
 fn each_bound_on_memory_is_named() {
     let limits = Limits {
