@@ -17,6 +17,10 @@ const COMPILED_BYTES: usize = 256 * 1024;
 /// How much text may be searched at once. The longest description known is a few KiB.
 const SEARCHED_BYTES: usize = 256 * 1024;
 
+/// How long an expression may be. It is parsed before its compiled size is known, and what comes of that takes some
+/// hundred times the text.
+const PATTERN_BYTES: usize = 16 * 1024;
+
 /// How many compiled expressions a thread keeps: rules have a few, and use them for every chart.
 const KEPT: usize = 64;
 
@@ -80,6 +84,12 @@ fn with_regex(
         (other, _) => return Err(Error::typ(other.clone(), "string")),
     };
     let flags = Flags::read(flags)?;
+    if pattern.len() > PATTERN_BYTES {
+        let bytes = pattern.len();
+        return Err(Error::str(format_args!(
+            "a regular expression of {bytes} bytes is too long, where {PATTERN_BYTES} are allowed"
+        )));
+    }
     if text.len() > SEARCHED_BYTES {
         let bytes = text.len();
         return Err(Error::str(format_args!(
