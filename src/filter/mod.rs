@@ -31,7 +31,8 @@
 //! making, and ask for their memory before they take it (`.+.` forty times, `"a" * 1e12`).
 //!
 //! Not covered: the memory of the interpreter's own iterators and bindings, which is bound only by the steps that make them
-//! (some hundred bytes each); and one search by a regular expression, which may take some seconds beyond its time at worst.
+//! (some hundred bytes each); and one search by a regular expression up to its next match, which may take some seconds beyond
+//! its time at worst. Between matches the clock is looked at.
 
 mod access;
 mod budget;

@@ -65,9 +65,18 @@ pub(super) fn tests(text: &Value, pattern: &Value, flags: &Value) -> ValR<Value>
 pub(super) fn matches(text: &Value, pattern: &Value, flags: &Value) -> ValR<Value> {
     with_regex(text, pattern, flags, |regex, flags, text| {
         let mut offsets = Offsets::default();
+        let mut searched = 0;
         let found = regex.captures_iter(text).take(if flags.all { usize::MAX } else { 1 });
         found
-            .map(|captures| found_value(regex, text, &captures, &mut offsets))
+            .map(|captures| {
+                // Each is a search of its own, which may have looked at all that is left of the text.
+                let end = captures.get_match().end();
+                budget::step();
+                budget::look_at((end - searched) as u64 * 16);
+                budget::check_clock();
+                searched = end;
+                found_value(regex, text, &captures, &mut offsets)
+            })
             .collect()
     })
 }
@@ -98,6 +107,7 @@ fn with_regex(
     }
     // A text is searched in one piece, so its cost is taken beforehand.
     budget::look_at((text.len() + pattern.len()) as u64 * 16);
+    budget::check_clock();
     COMPILED.with_borrow_mut(|kept| {
         let key = (pattern.to_string(), flags);
         if !kept.contains_key(&key) {

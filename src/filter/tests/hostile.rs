@@ -206,6 +206,20 @@ fn one_search_by_an_expression_has_its_bounds() {
     }
 }
 
+/// Each match looks at all that is left of the text, for a `b` that is not there.
+#[test]
+fn the_clock_is_looked_at_between_matches() {
+    let limits = Limits {
+        steps: u64::MAX,
+        time: Duration::from_millis(200),
+        ..Limits::default()
+    };
+    let started = Instant::now();
+    let said = stopped(r#""a" * 250000 | [match("a(?:[^b]*b)?"; "g")] | length > 0"#, limits);
+    assert!(said.contains("0.2 seconds"), "{said}");
+    assert!(started.elapsed() < Duration::from_secs(20), "{said}");
+}
+
 #[test]
 fn a_rule_that_nests_deeply_is_compiled_or_refused() {
     // Whatever comes of it, nothing overflows, and it takes no long time.
