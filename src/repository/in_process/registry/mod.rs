@@ -13,16 +13,18 @@ mod charts;
 mod pull;
 mod tags;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use futures::{StreamExt, TryStreamExt, stream};
 use url::Url;
 
 use super::{Found, Run};
-use crate::catalog::{self, OciRepository, OciTag};
+use crate::catalog::{self, OciChange, OciRepository};
 use crate::filter::Filter;
+use crate::repository::declaration::Declaration;
 use crate::repository::execute::{AttemptError, Failed};
 use crate::source::fetch::{Fetcher, Validators};
+use crate::source::index;
 use crate::source::oci::{self, OciError, Registry};
 
 /// Requests that one attempt has under way at once, within the limits of the host.
@@ -39,7 +41,12 @@ struct Repository {
     validators: Validators,
     /// Why its tags can't be had.
     failed: Option<OciError>,
+    /// What is to be written of it: more than its tags.
     is_changed: bool,
+    /// Its tags that are to be written.
+    changed: Vec<OciChange>,
+    /// Its tags that are no more.
+    gone: Vec<String>,
 }
 
 /// The registry as it is remembered once everything new has been pulled.
@@ -161,14 +168,19 @@ impl Run<'_> {
 
     /// Writes down what has changed of the memory.
     async fn remember(&self, listing: &mut Listing) -> Result<(), catalog::Error> {
-        let declaration = &self.attempt.declaration;
+        let Declaration { name, change_key, .. } = &self.attempt.declaration;
         for repository in &mut listing.repositories {
             repository.settle();
-            if std::mem::take(&mut repository.is_changed) {
-                let source = declaration.change_key.source();
+            let (changed, gone) = (
+                std::mem::take(&mut repository.changed),
+                std::mem::take(&mut repository.gone),
+            );
+            if std::mem::take(&mut repository.is_changed) || !changed.is_empty() || !gone.is_empty() {
+                let memory = &repository.memory;
+                let source = change_key.source();
                 self.tools
                     .catalog
-                    .save_oci(&declaration.name, source, &repository.memory)
+                    .save_oci(name, source, memory, &changed, &gone)
                     .await?;
             }
         }
@@ -177,6 +189,32 @@ impl Run<'_> {
 }
 
 impl Repository {
+    /// As it is remembered, until its tags are listed.
+    fn remembered(url: String, memory: OciRepository) -> Self {
+        Self {
+            url,
+            versions: newest_first(memory.tags.keys().cloned()),
+            validators: Validators {
+                etag: memory.etag.clone(),
+                last_modified: memory.last_modified.clone(),
+            },
+            memory,
+            failed: None,
+            is_changed: false,
+            changed: Vec::new(),
+            gone: Vec::new(),
+        }
+    }
+
+    /// Takes the list of its tags. What is not in it is forgotten.
+    fn take(&mut self, tags: Vec<String>, validators: Validators) {
+        self.versions = newest_first(tags.into_iter().filter(|tag| oci::is_version(tag)));
+        self.validators = validators;
+        let listed: HashSet<&str> = self.versions.iter().map(String::as_str).collect();
+        let gone = self.memory.tags.extract_if(.., |tag, _| !listed.contains(tag.as_str()));
+        self.gone.extend(gone.map(|(tag, _)| tag));
+    }
+
     /// That the list of tags is the same means that there is nothing to do only where all of them are remembered.
     fn settle(&mut self) {
         let is_whole = self.failed.is_none() && self.versions.len() == self.memory.tags.len();
@@ -191,13 +229,17 @@ impl Repository {
         }
     }
 
-    fn remember(&mut self, tag: OciTag) {
-        self.is_changed = true;
-        match self.memory.tags.iter_mut().find(|known| known.tag == tag.tag) {
-            Some(known) => *known = tag,
-            None => self.memory.tags.push(tag),
-        }
+    fn remember(&mut self, change: OciChange) {
+        self.memory.tags.insert(change.name.clone(), change.tag.clone());
+        self.changed.push(change);
     }
+}
+
+/// Tags in the order of the versions that they stand for.
+fn newest_first(tags: impl Iterator<Item = String>) -> Vec<String> {
+    let mut tags: Vec<String> = tags.collect();
+    tags.sort_by(|a, b| index::newest_first(&oci::version_of(a), &oci::version_of(b)).then_with(|| a.cmp(b)));
+    tags
 }
 
 impl From<OciError> for Failed {

@@ -1,12 +1,12 @@
 //! Pulling what is new: of each version the manifest, and the Chart.yaml that it names.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use futures::{StreamExt, stream};
 use jiff::SignedDuration;
 
 use super::{AT_ONCE, Broken, Listing};
-use crate::catalog::OciTag;
+use crate::catalog::{OciChange, OciTag};
 use crate::repository::decide::Mode;
 use crate::repository::in_process::Run;
 use crate::source::index::{self, DecodeLimits};
@@ -18,6 +18,9 @@ const PULLS: usize = 500;
 
 /// Pulls after which what came of them is remembered.
 const REMEMBERED_AFTER: usize = 64;
+
+/// Bytes of what is remembered of a chart's metadata, which are those of a catalogue: descriptions have some hundred.
+const METADATA_BYTES: usize = 64 * 1024;
 
 /// How long a tag that could not be pulled is left alone, at first and at most.
 const TRIED_AGAIN: (SignedDuration, SignedDuration) = (SignedDuration::from_mins(10), SignedDuration::from_hours(24));
@@ -32,11 +35,8 @@ impl Run<'_> {
     ) -> Result<(), Broken> {
         let mut wanted = Vec::new();
         for (at, repository) in listing.repositories.iter().enumerate() {
-            let known: HashMap<&str, &OciTag> = (repository.memory.tags.iter())
-                .map(|tag| (tag.tag.as_str(), tag))
-                .collect();
             for (rank, tag) in repository.versions.iter().enumerate() {
-                let before = known.get(tag.as_str()).copied();
+                let before = repository.memory.tags.get(tag);
                 if self.is_wanted(before) || changed.contains(&(at, tag.clone())) {
                     wanted.push((rank, at, tag.clone(), before.map_or(0, |before| before.tries)));
                 }
@@ -83,59 +83,73 @@ impl Run<'_> {
     }
 
     /// Pulls one tag. What is wrong with it alone is remembered, and is no failure of the others.
-    async fn pull(&self, registry: &Registry, path: &str, tag: String, tries: u32) -> Result<OciTag, OciError> {
+    async fn pull(&self, registry: &Registry, path: &str, name: String, tries: u32) -> Result<OciChange, OciError> {
         self.metrics.oci_pull();
         let pulled = async {
-            let manifest = registry.manifest(path, &tag).await?;
+            let manifest = registry.manifest(path, &name).await?;
             let config = registry.config(path, &manifest).await?;
             Ok::<_, OciError>((manifest.digest, config))
         };
-        let problem = match pulled.await {
-            Ok((digest, config)) => match usable(&config, &self.tools.decode_limits) {
-                Ok(metadata) => {
-                    return Ok(OciTag {
-                        tag,
-                        digest,
-                        metadata: Some(metadata),
-                        ..OciTag::default()
-                    });
-                }
-                Err(problem) => {
-                    return Ok(OciTag {
-                        tag,
-                        digest,
-                        problem: Some(problem),
-                        ..OciTag::default()
-                    });
-                }
-            },
+        let (digest, config) = match pulled.await {
+            Ok(pulled) => pulled,
             Err(error) if error.is_transient() || is_about_credentials(&error) => return Err(error),
-            Err(error) => error,
+            Err(error @ OciError::NotAChart { .. }) => {
+                // It becomes no chart by waiting: only another digest calls for another look.
+                let digest = registry.digest(path, &name).await?;
+                return Ok(useless(name, digest, error.to_string()));
+            }
+            Err(error) => return Ok(self.failed(name, tries.saturating_add(1), &error)),
         };
-        let tries = tries.saturating_add(1);
-        if let OciError::NotAChart { .. } = problem {
-            // It becomes no chart by waiting: only another digest calls for another look.
-            return Ok(OciTag {
-                digest: registry.digest(path, &tag).await?,
-                tag,
-                problem: Some(problem.to_string()),
-                ..OciTag::default()
-            });
-        }
-        Ok(OciTag {
-            tag,
-            problem: Some(problem.to_string()),
+        Ok(match usable(&config, &self.tools.decode_limits) {
+            Ok(metadata) => OciChange {
+                name,
+                tag: OciTag {
+                    digest,
+                    ..OciTag::default()
+                },
+                metadata: Some(metadata),
+            },
+            Err(problem) => useless(name, digest, problem),
+        })
+    }
+
+    fn failed(&self, name: String, tries: u32, error: &OciError) -> OciChange {
+        let tag = OciTag {
+            problem: Some(error.to_string()),
             tries,
             next_try: Some(self.attempt.started + pause(tries)),
             ..OciTag::default()
-        })
+        };
+        OciChange {
+            name,
+            tag,
+            metadata: None,
+        }
+    }
+}
+
+/// A tag that stays of no use for as long as it stands for the same.
+fn useless(name: String, digest: String, problem: String) -> OciChange {
+    let tag = OciTag {
+        digest,
+        problem: Some(problem),
+        ..OciTag::default()
+    };
+    OciChange {
+        name,
+        tag,
+        metadata: None,
     }
 }
 
 /// The metadata of a chart as it is remembered, if it is of use.
 fn usable(config: &[u8], limits: &DecodeLimits) -> Result<String, String> {
-    index::metadata(config, limits)?;
-    String::from_utf8(config.to_vec()).map_err(|_| "its metadata is no text".to_owned())
+    let metadata = index::metadata(config, limits)?.to_json();
+    if metadata.len() > METADATA_BYTES {
+        let bytes = metadata.len();
+        return Err(format!("its metadata has {bytes} bytes, more than {METADATA_BYTES}"));
+    }
+    Ok(metadata)
 }
 
 /// Whether every other tag would fail alike.

@@ -10,49 +10,25 @@ use crate::catalog::OciRepository;
 use crate::repository::decide::Mode;
 use crate::repository::in_process::Run;
 use crate::source::fetch::Validators;
-use crate::source::index;
-use crate::source::oci::{self, OciError, Registry, Tags};
+use crate::source::oci::{OciError, Registry, Tags};
 
 impl Run<'_> {
     /// Lists the tags of one repository. That there is none, or that it is not for us, is told of it alone.
-    pub(super) async fn tags(&self, registry: &Registry, mut memory: OciRepository) -> Result<Repository, OciError> {
+    pub(super) async fn tags(&self, registry: &Registry, memory: OciRepository) -> Result<Repository, OciError> {
         let path = registry.repository(&memory.repository);
-        let url = registry.chart_url(&path, "");
-        let known = Validators {
-            etag: memory.etag.clone(),
-            last_modified: memory.last_modified.clone(),
-        };
-        let conditions = (self.attempt.mode == Mode::Conditional).then_some(&known);
-        let as_remembered = |memory: OciRepository, failed| Repository {
-            url: url.clone(),
-            validators: known.clone(),
-            versions: newest_first(memory.tags.iter().map(|tag| tag.tag.clone())),
-            memory,
-            failed,
-            is_changed: false,
-        };
-        let (tags, validators, failed) = match registry.tags(&path, conditions).await {
-            Ok(Tags::NotModified) => {
-                self.metrics.not_modified();
-                return Ok(as_remembered(memory, None));
+        let mut repository = Repository::remembered(registry.chart_url(&path, ""), memory);
+        let conditions = (self.attempt.mode == Mode::Conditional).then_some(&repository.validators);
+        match registry.tags(&path, conditions).await {
+            Ok(Tags::NotModified) => self.metrics.not_modified(),
+            Ok(Tags::Listed { tags, validators }) => repository.take(tags, validators),
+            Err(error) if error.is_not_found() => {
+                repository.take(Vec::new(), Validators::default());
+                repository.failed = Some(error);
             }
-            Ok(Tags::Listed { tags, validators }) => (tags, validators, None),
-            Err(error) if error.is_not_found() => (Vec::new(), Validators::default(), Some(error)),
-            Err(error @ OciError::Unauthorized { .. }) => return Ok(as_remembered(memory, Some(error))),
+            Err(error @ OciError::Unauthorized { .. }) => repository.failed = Some(error),
             Err(error) => return Err(error),
-        };
-        let versions = newest_first(tags.into_iter().filter(|tag| oci::is_version(tag)));
-        let listed: BTreeSet<&str> = versions.iter().map(String::as_str).collect();
-        let before = memory.tags.len();
-        memory.tags.retain(|tag| listed.contains(tag.tag.as_str()));
-        Ok(Repository {
-            url,
-            validators,
-            is_changed: memory.tags.len() != before,
-            memory,
-            versions,
-            failed,
-        })
+        }
+        Ok(repository)
     }
 
     /// The repositories whose digests were looked at, where it was time to, and of these the tags whose manifest is another than
@@ -78,7 +54,7 @@ impl Run<'_> {
             .flat_map(|(at, repository)| {
                 let path = registry.repository(&repository.memory.repository);
                 let tags = repository.memory.tags.iter();
-                tags.map(move |tag| (at, path.clone(), tag.tag.clone(), tag.digest.clone()))
+                tags.map(move |(tag, known)| (at, path.clone(), tag.clone(), known.digest.clone()))
             })
             .collect();
         let looks = stream::iter(looks).map(|(at, path, tag, digest)| async move {
@@ -93,12 +69,6 @@ impl Run<'_> {
         let looked_at = due().map(|(at, _)| at).collect();
         Ok((looked_at, changed.into_iter().flatten().collect()))
     }
-}
-
-fn newest_first(tags: impl Iterator<Item = String>) -> Vec<String> {
-    let mut tags: Vec<String> = tags.collect();
-    tags.sort_by(|a, b| index::newest_first(&oci::version_of(a), &oci::version_of(b)).then_with(|| a.cmp(b)));
-    tags
 }
 
 fn signed(duration: std::time::Duration) -> SignedDuration {
