@@ -46,6 +46,8 @@ pub enum OciError {
         url: String,
         /// What it is.
         what: String,
+        /// Digest of the manifest.
+        digest: String,
     },
     /// An answer that can't be understood.
     #[error("the answer of {url} can't be used: {error}; check that the URL leads to a registry")]
@@ -144,6 +146,12 @@ impl OciError {
             Self::Fetch(error) => error.retry_after(),
             _ => None,
         }
+    }
+
+    /// Whether it is about who asks: whatever else is asked for there would be refused alike.
+    #[must_use]
+    pub const fn is_about_credentials(&self) -> bool {
+        matches!(self, Self::Unauthorized { .. } | Self::Challenge { .. })
     }
 
     /// Whether the registry says that there is no such thing.

@@ -11,7 +11,7 @@ use crate::repository::in_process::selection::{Selected, Selection, SelectionErr
 use crate::repository::in_process::{Decoded, Found, Run};
 use crate::source::fetch::Validators;
 use crate::source::index::{self, DecodeLimits, Summary, Versions};
-use crate::source::oci;
+use crate::source::oci::{self, OciError};
 
 /// Versions whose metadata is read at once.
 const AT_ONCE: u32 = 100;
@@ -92,9 +92,14 @@ impl Listing {
     pub(super) fn digest(&self) -> String {
         let mut hash = Sha256::new();
         for repository in &self.repositories {
+            let failed = repository.failed.as_ref().map_or("", OciError::reason);
+            for part in [&repository.memory.repository, failed] {
+                hash.update(part);
+                hash.update([0]);
+            }
             for (name, tag) in &repository.memory.tags {
                 let is_chart = if tag.problem.is_none() { "chart" } else { "none" };
-                for part in [&repository.memory.repository, name, &tag.digest, is_chart] {
+                for part in [name, &tag.digest, is_chart] {
                     hash.update(part);
                     hash.update([0]);
                 }

@@ -15,7 +15,7 @@ mod tags;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{StreamExt, stream};
 use url::Url;
 
 use super::{Found, Run};
@@ -29,6 +29,9 @@ use crate::source::oci::{self, OciError, Registry};
 
 /// Requests that one attempt has under way at once, within the limits of the host.
 const AT_ONCE: usize = 8;
+
+/// Tags that are remembered of one registry: some hundred bytes each, all in memory while it is synced.
+const TAGS: usize = 200_000;
 
 /// One repository of the registry: what is remembered of it, and what its list of tags says.
 struct Repository {
@@ -104,16 +107,39 @@ impl Run<'_> {
             ..oci::Limits::default()
         };
         let registry = Registry::new(session, &url, limits)?;
-        let names: BTreeSet<String> = if declaration.oci_repositories.is_empty() {
-            registry.list().await?.into_iter().collect()
-        } else {
-            declaration
-                .oci_repositories
-                .iter()
-                .map(|name| name.trim_matches('/').to_owned())
-                .collect()
+        let names = self.names(&registry).await?;
+        let mut repositories = self.repositories(&registry, names).await?;
+        all_failed(&mut repositories)?;
+        let mut listing = Listing {
+            repositories,
+            is_complete: true,
         };
-        let catalog = &self.tools.catalog;
+        let (looked_at, changed) = self.published_anew(&registry, &mut listing).await?;
+        self.pull_new(&registry, &mut listing, &changed).await?;
+        all_failed(&mut listing.repositories)?;
+        if listing.is_complete {
+            // Not before what has changed is there: who dies in between has to look again.
+            for at in looked_at {
+                listing.repositories[at].memory.digests_checked = Some(self.attempt.started);
+                listing.repositories[at].is_changed = true;
+            }
+            self.remember(&mut listing).await?;
+        }
+        Ok(listing)
+    }
+
+    /// The repositories that are declared, or all that the registry has.
+    async fn names(&self, registry: &Registry) -> Result<BTreeSet<String>, OciError> {
+        let declared = &self.attempt.declaration.oci_repositories;
+        if declared.is_empty() {
+            return Ok(registry.list().await?.into_iter().collect());
+        }
+        Ok(declared.iter().map(|name| name.trim_matches('/').to_owned()).collect())
+    }
+
+    /// These repositories with the lists of their tags. Others are forgotten.
+    async fn repositories(&self, registry: &Registry, names: BTreeSet<String>) -> Result<Vec<Repository>, Broken> {
+        let (catalog, declaration) = (&self.tools.catalog, &self.attempt.declaration);
         let remembered = catalog
             .oci_repositories(&declaration.name, declaration.change_key.source())
             .await?;
@@ -131,39 +157,22 @@ impl Run<'_> {
                 })
             })
             .collect();
-        let mut repositories: Vec<Repository> = stream::iter(looked_at)
-            .map(|memory| self.tags(&registry, memory))
-            .buffered(AT_ONCE)
-            .try_collect()
-            .await?;
-        // One of many may be gone, or be another's. If there is nothing but that, it is the declaration that is wrong.
-        if repositories.iter().all(|repository| repository.failed.is_some())
-            && let Some(error) = repositories.iter_mut().find_map(|repository| repository.failed.take())
-        {
-            return Err(error.into());
+        let mut listed = stream::iter(looked_at)
+            .map(|memory| self.tags(registry, memory))
+            .buffered(AT_ONCE);
+        let (mut repositories, mut room) = (Vec::new(), TAGS);
+        while let Some(repository) = listed.next().await {
+            let mut repository = repository?;
+            repository.fit(&mut room);
+            repositories.push(repository);
         }
         if !remembered.is_empty() {
-            let kept: Vec<String> = repositories
-                .iter()
+            let kept: Vec<String> = (repositories.iter())
                 .map(|repository| repository.memory.repository.clone())
                 .collect();
             catalog.retain_oci(&declaration.name, &kept).await?;
         }
-        let mut listing = Listing {
-            repositories,
-            is_complete: true,
-        };
-        let (looked_at, changed) = self.published_anew(&registry, &listing).await?;
-        self.pull_new(&registry, &mut listing, &changed).await?;
-        if listing.is_complete {
-            // Not before what has changed is there: who dies in between has to look again.
-            for at in looked_at {
-                listing.repositories[at].memory.digests_checked = Some(self.attempt.started);
-                listing.repositories[at].is_changed = true;
-            }
-            self.remember(&mut listing).await?;
-        }
-        Ok(listing)
+        Ok(repositories)
     }
 
     /// Writes down what has changed of the memory.
@@ -186,6 +195,15 @@ impl Run<'_> {
         }
         Ok(())
     }
+}
+
+/// One of many may be gone, or be another's. If there is nothing but that, it is the declaration that is wrong.
+fn all_failed(repositories: &mut [Repository]) -> Result<(), OciError> {
+    if repositories.iter().any(|repository| repository.failed.is_none()) {
+        return Ok(());
+    }
+    let first = repositories.first_mut().and_then(|repository| repository.failed.take());
+    first.map_or(Ok(()), Err)
 }
 
 impl Repository {
@@ -213,6 +231,22 @@ impl Repository {
         let listed: HashSet<&str> = self.versions.iter().map(String::as_str).collect();
         let gone = self.memory.tags.extract_if(.., |tag, _| !listed.contains(tag.as_str()));
         self.gone.extend(gone.map(|(tag, _)| tag));
+    }
+
+    /// Takes its part of the tags that there is room for in all. Where that is too little, only what is remembered stays of it.
+    fn fit(&mut self, room: &mut usize) {
+        if self.versions.len() > *room {
+            self.failed = Some(OciError::TooMany {
+                url: self.url.trim_end_matches(':').to_owned(),
+                limit: TAGS as u64,
+                what: "tags, with those of the repositories before it",
+            });
+            self.versions = newest_first(self.memory.tags.keys().cloned());
+        }
+        if self.memory.tags.len() > *room {
+            self.take(Vec::new(), Validators::default());
+        }
+        *room -= self.versions.len().max(self.memory.tags.len());
     }
 
     /// That the list of tags is the same means that there is nothing to do only where all of them are remembered.

@@ -1,8 +1,9 @@
 //! Pulling what is new: of each version the manifest, and the Chart.yaml that it names.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use futures::{StreamExt, stream};
+use futures::{StreamExt, future, stream};
 use jiff::SignedDuration;
 
 use super::{AT_ONCE, Broken, Listing};
@@ -35,6 +36,9 @@ impl Run<'_> {
     ) -> Result<(), Broken> {
         let mut wanted = Vec::new();
         for (at, repository) in listing.repositories.iter().enumerate() {
+            if repository.failed.is_some() {
+                continue;
+            }
             for (rank, tag) in repository.versions.iter().enumerate() {
                 let before = repository.memory.tags.get(tag);
                 if self.is_wanted(before) || changed.contains(&(at, tag.clone())) {
@@ -48,7 +52,10 @@ impl Run<'_> {
         let paths: Vec<String> = (listing.repositories.iter())
             .map(|repository| registry.repository(&repository.memory.repository))
             .collect();
+        // Repositories that have refused a pull: the others of theirs are not asked for.
+        let refused: Vec<AtomicBool> = paths.iter().map(|_| AtomicBool::new(false)).collect();
         let mut pulls = stream::iter(wanted)
+            .filter(|(_, at, ..)| future::ready(!refused[*at].load(Ordering::Relaxed)))
             .map(|(_, at, tag, tries)| {
                 let path = &paths[at];
                 async move { (at, self.pull(registry, path, tag, tries).await) }
@@ -57,6 +64,10 @@ impl Run<'_> {
         let mut pulled = 0;
         while let Some((at, result)) = pulls.next().await {
             match result {
+                Err(error) if error.is_about_credentials() => {
+                    refused[at].store(true, Ordering::Relaxed);
+                    listing.repositories[at].failed = Some(error);
+                }
                 Ok(tag) => {
                     listing.repositories[at].remember(tag);
                     pulled += 1;
@@ -92,13 +103,15 @@ impl Run<'_> {
         };
         let (digest, config) = match pulled.await {
             Ok(pulled) => pulled,
-            Err(error) if error.is_transient() || is_about_credentials(&error) => return Err(error),
-            Err(error @ OciError::NotAChart { .. }) => {
-                // It becomes no chart by waiting: only another digest calls for another look.
-                let digest = registry.digest(path, &name).await?;
-                return Ok(useless(name, digest, error.to_string()));
+            Err(error) if error.is_transient() || error.is_about_credentials() => return Err(error),
+            Err(error) => {
+                let problem = error.to_string();
+                return Ok(match error {
+                    // It becomes no chart by waiting: only another digest calls for another look.
+                    OciError::NotAChart { digest, .. } => useless(name, digest, problem),
+                    _ => self.failed(name, tries.saturating_add(1), problem),
+                });
             }
-            Err(error) => return Ok(self.failed(name, tries.saturating_add(1), &error)),
         };
         Ok(match usable(&config, &self.tools.decode_limits) {
             Ok(metadata) => OciChange {
@@ -113,9 +126,9 @@ impl Run<'_> {
         })
     }
 
-    fn failed(&self, name: String, tries: u32, error: &OciError) -> OciChange {
+    fn failed(&self, name: String, tries: u32, problem: String) -> OciChange {
         let tag = OciTag {
-            problem: Some(error.to_string()),
+            problem: Some(problem),
             tries,
             next_try: Some(self.attempt.started + pause(tries)),
             ..OciTag::default()
@@ -150,11 +163,6 @@ fn usable(config: &[u8], limits: &DecodeLimits) -> Result<String, String> {
         return Err(format!("its metadata has {bytes} bytes, more than {METADATA_BYTES}"));
     }
     Ok(metadata)
-}
-
-/// Whether every other tag would fail alike.
-fn is_about_credentials(error: &OciError) -> bool {
-    matches!(error, OciError::Unauthorized { .. } | OciError::Challenge { .. })
 }
 
 fn pause(tries: u32) -> SignedDuration {
