@@ -152,6 +152,31 @@ impl Catalog {
         .await
     }
 
+    /// Has everything that is known of a registry looked at again: lists of tags, digests, and from `now` on the tags that have
+    /// failed.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn recheck_oci(&self, name: &RepositoryName, now: Timestamp) -> Result<(), Error> {
+        const REPOSITORIES: &str = "UPDATE portolan_oci_repositories
+            SET etag = NULL, last_modified = NULL, digests_checked = NULL WHERE namespace = $1 AND name = $2";
+        const TAGS: &str = "UPDATE portolan_oci_tags SET next_try = $3
+            WHERE namespace = $1 AND name = $2 AND next_try IS NOT NULL";
+        self.must_be_writable()?;
+        self.call("having a registry looked at again", COMMIT_DEADLINE, async {
+            let mut tx = self.0.pools.begin().await?;
+            record::lock(&mut tx, name).await?;
+            on_engine!(&mut tx, tx => {
+                let query = sqlx::query(REPOSITORIES).bind(&name.namespace).bind(&name.name);
+                query.execute(&mut **tx).await?;
+                let query = sqlx::query(TAGS).bind(&name.namespace).bind(&name.name);
+                query.bind(now.to_string()).execute(&mut **tx).await?;
+            });
+            tx.commit().await
+        })
+        .await
+    }
+
     /// Forgets all repositories but these: they are no more in the registry. Says how many.
     ///
     /// # Errors

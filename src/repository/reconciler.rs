@@ -263,11 +263,12 @@ impl Reconciler {
         timer.ended(match &verdict {
             Verdict::NotModified => "not_modified",
             Verdict::Synced { .. } => "success",
+            Verdict::Interrupted(_) => "error",
             Verdict::Failed(failed) if failed.transient => "error",
             Verdict::Failed(_) => "stalled",
         });
         self.metrics.observe(&record);
-        let is_changed = matches!(&verdict, Verdict::Synced { .. });
+        let is_changed = matches!(&verdict, Verdict::Synced { .. } | Verdict::Interrupted(_));
         self.follow(name, Some(&record), is_changed).await;
         for news in news::of(&declaration, previous.as_ref(), &record, &verdict) {
             self.origin.publish(&object.metadata, news).await;
@@ -277,6 +278,7 @@ impl Reconciler {
             .await;
         match verdict {
             // The verdict's own back-off stands whatever came of telling: the next attempt tells again.
+            Verdict::Interrupted(failed) => Err(retry(&declaration, failed, record.state.failures)),
             Verdict::Failed(failed) if failed.transient => Err(retry(&declaration, failed, record.state.failures)),
             Verdict::Failed(failed) => told.and(Err(Failure::Terminal {
                 message: failed.message,

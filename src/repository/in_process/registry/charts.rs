@@ -40,7 +40,7 @@ impl Run<'_> {
             unusable: Vec::new(),
         };
         let task = filter::on_large_stack(move || making.charts(given));
-        let is_complete = listing.is_complete;
+        let rest = listing.rest();
         let (read, made) = tokio::join!(self.read(listing, parts), task);
         read?;
         let Ok(selected) = made else {
@@ -59,7 +59,7 @@ impl Run<'_> {
                 },
                 sha256: digest,
                 validators: Validators::default(),
-                is_complete,
+                rest,
             })),
             Err(error) => self.unselected(error, Validators::default(), digest),
         }
@@ -75,7 +75,11 @@ impl Run<'_> {
                 let versions = catalog.oci_metadata(name, path, &after, AT_ONCE).await?;
                 let Some(last) = versions.last() else { break };
                 after.clone_from(&last.tag);
-                if parts.send(Part::Versions(repository.url.clone(), versions)).await.is_err() {
+                if parts
+                    .send(Part::Versions(repository.url.clone(), versions))
+                    .await
+                    .is_err()
+                {
                     return Ok(());
                 }
             }

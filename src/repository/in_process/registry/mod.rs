@@ -16,11 +16,13 @@ mod tags;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use futures::{StreamExt, stream};
+use jiff::Timestamp;
 use url::Url;
 
-use super::{Found, Run};
-use crate::catalog::{self, OciChange, OciRepository};
+use super::{Found, Rest, Run};
+use crate::catalog::{self, OciChange, OciRepository, OciTag};
 use crate::filter::Filter;
+use crate::repository::decide::{self, Mode};
 use crate::repository::declaration::Declaration;
 use crate::repository::execute::{AttemptError, Failed};
 use crate::source::fetch::{Fetcher, Validators};
@@ -55,8 +57,10 @@ struct Repository {
 /// The registry as it is remembered once everything new has been pulled.
 struct Listing {
     repositories: Vec<Repository>,
-    /// Nothing new is left to be pulled.
-    is_complete: bool,
+    /// Tags that are to be pulled yet.
+    left: usize,
+    /// Why no more was pulled, although that may pass by itself.
+    interrupted: Option<OciError>,
 }
 
 /// Why the registry could not be looked at.
@@ -92,8 +96,16 @@ impl Run<'_> {
         if let Some(refused) = self.refused().filter(|refused| refused.digest == digest) {
             return Ok(Found::StillRefused(refused));
         }
-        if listing.is_complete && self.is_same_as_last(&digest) {
+        let rest = listing.rest();
+        if rest.is_none() && self.is_same_as_last(&digest) {
             return Ok(Found::Unchanged(None));
+        }
+        // Charts are made of what there is, unless they were or there is nothing.
+        let is_made = || self.is_same_as_last(&digest) || self.is_same_as_last(&decide::cut_short(&digest));
+        if let Some(failed) = rest.and_then(|rest| rest.failed)
+            && (is_made() || !listing.has_charts())
+        {
+            return Ok(Found::Failed(failed));
         }
         self.charts(listing, digest, filter).await
     }
@@ -107,23 +119,24 @@ impl Run<'_> {
             ..oci::Limits::default()
         };
         let registry = Registry::new(session, &url, limits)?;
+        if self.attempt.mode == Mode::Complete {
+            // Written down first: an attempt that ends before its time is not followed by another of its kind.
+            let (catalog, started) = (&self.tools.catalog, self.attempt.started);
+            catalog.recheck_oci(&declaration.name, started).await?;
+        }
         let names = self.names(&registry).await?;
         let mut repositories = self.repositories(&registry, names).await?;
         all_failed(&mut repositories)?;
         let mut listing = Listing {
             repositories,
-            is_complete: true,
+            left: 0,
+            interrupted: None,
         };
-        let (looked_at, changed) = self.published_anew(&registry, &mut listing).await?;
-        self.pull_new(&registry, &mut listing, &changed).await?;
-        all_failed(&mut listing.repositories)?;
-        if listing.is_complete {
-            // Not before what has changed is there: who dies in between has to look again.
-            for at in looked_at {
-                listing.repositories[at].memory.digests_checked = Some(self.attempt.started);
-                listing.repositories[at].is_changed = true;
-            }
-            self.remember(&mut listing).await?;
+        self.published_anew(&registry, &mut listing).await;
+        self.remember(&mut listing).await?;
+        self.pull_new(&registry, &mut listing).await?;
+        if listing.interrupted.is_none() {
+            all_failed(&mut listing.repositories)?;
         }
         Ok(listing)
     }
@@ -197,6 +210,44 @@ impl Run<'_> {
     }
 }
 
+impl Listing {
+    /// What is left of it, if there is anything.
+    fn rest(&self) -> Option<Rest> {
+        let failed = self.interrupted.as_ref();
+        if self.left == 0 && failed.is_none() {
+            return None;
+        }
+        let well = self
+            .repositories
+            .iter()
+            .filter(|repository| repository.failed.is_none());
+        let listed: u64 = well.map(|repository| repository.versions.len() as u64).sum();
+        let left = self.left as u64;
+        let pulled = listed.saturating_sub(left);
+        Some(Rest {
+            pulled,
+            listed,
+            failed: failed.map(|error| Failed {
+                reason: error.reason().to_owned(),
+                message: match left {
+                    0 => error.to_string(),
+                    _ => format!("{error}; {pulled} of {listed} versions are pulled"),
+                },
+                transient: true,
+                retry_after: error.retry_after(),
+            }),
+        })
+    }
+
+    fn has_charts(&self) -> bool {
+        let mut tags = self
+            .repositories
+            .iter()
+            .flat_map(|repository| repository.memory.tags.values());
+        tags.any(|tag| tag.problem.is_none())
+    }
+}
+
 /// One of many may be gone, or be another's. If there is nothing but that, it is the declaration that is wrong.
 fn all_failed(repositories: &mut [Repository]) -> Result<(), OciError> {
     if repositories.iter().any(|repository| repository.failed.is_none()) {
@@ -263,6 +314,21 @@ impl Repository {
         }
     }
 
+    /// Has a tag pulled again. What is stored of it stays until then.
+    fn pull_again(&mut self, tag: String, now: Timestamp) {
+        let Some(known) = self.memory.tags.get(&tag).cloned() else {
+            return;
+        };
+        self.remember(OciChange {
+            name: tag,
+            tag: OciTag {
+                next_try: Some(now),
+                ..known
+            },
+            metadata: None,
+        });
+    }
+
     fn remember(&mut self, change: OciChange) {
         self.memory.tags.insert(change.name.clone(), change.tag.clone());
         self.changed.push(change);
@@ -283,6 +349,39 @@ impl From<OciError> for Failed {
             message: error.to_string(),
             transient: error.is_transient(),
             retry_after: error.retry_after(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn repository(listed: usize, remembered: usize) -> Repository {
+        let tags = |count: usize| (0..count).map(|number| format!("1.{number}.0"));
+        let memory = OciRepository {
+            tags: tags(remembered).map(|tag| (tag, OciTag::default())).collect(),
+            ..OciRepository::default()
+        };
+        let mut repository = Repository::remembered("oci://example.com/harbour:".to_owned(), memory);
+        repository.take(tags(listed).collect(), Validators::default());
+        repository
+    }
+
+    #[test]
+    fn tags_that_there_is_no_room_for_are_told_of_and_what_is_remembered_stays_if_it_can() {
+        for (listed, remembered, room, kept, left) in [
+            (3, 0, 3, Some(3), 0),
+            (3, 3, 5, Some(3), 2),
+            (4, 2, 3, None, 1),
+            (4, 4, 3, None, 3),
+        ] {
+            let (mut repository, mut room) = (repository(listed, remembered), room);
+            repository.fit(&mut room);
+            assert_eq!(room, left, "{listed} {remembered}");
+            assert_eq!(repository.failed.is_none(), kept.is_some(), "{listed} {remembered}");
+            assert!(kept.is_none_or(|kept| repository.versions.len() == kept));
+            assert!(repository.memory.tags.len() <= repository.versions.len());
         }
     }
 }

@@ -1,14 +1,12 @@
 //! Pulling what is new: of each version the manifest, and the Chart.yaml that it names.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::{StreamExt, future, stream};
 use jiff::SignedDuration;
 
-use super::{AT_ONCE, Broken, Listing};
-use crate::catalog::{OciChange, OciTag};
-use crate::repository::decide::Mode;
+use super::{AT_ONCE, Listing};
+use crate::catalog::{self, OciChange, OciTag};
 use crate::repository::in_process::Run;
 use crate::source::index::{self, DecodeLimits};
 use crate::source::oci::{OciError, Registry};
@@ -23,31 +21,28 @@ const REMEMBERED_AFTER: usize = 64;
 /// Bytes of what is remembered of a chart's metadata, which are those of a catalogue: descriptions have some hundred.
 const METADATA_BYTES: usize = 64 * 1024;
 
+/// A tag that is to be pulled, in this order.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Wanted {
+    /// How many versions of its chart are newer.
+    rank: usize,
+    /// Place of its repository in the listing.
+    at: usize,
+    tag: String,
+    tries: u32,
+}
+
 /// How long a tag that could not be pulled is left alone, at first and at most.
 const TRIED_AGAIN: (SignedDuration, SignedDuration) = (SignedDuration::from_mins(10), SignedDuration::from_hours(24));
 
 impl Run<'_> {
     /// Pulls what is new, the newest version of each chart first, and remembers it as it comes.
-    pub(super) async fn pull_new(
-        &self,
-        registry: &Registry,
-        listing: &mut Listing,
-        changed: &BTreeSet<(usize, String)>,
-    ) -> Result<(), Broken> {
-        let mut wanted = Vec::new();
-        for (at, repository) in listing.repositories.iter().enumerate() {
-            if repository.failed.is_some() {
-                continue;
-            }
-            for (rank, tag) in repository.versions.iter().enumerate() {
-                let before = repository.memory.tags.get(tag);
-                if self.is_wanted(before) || changed.contains(&(at, tag.clone())) {
-                    wanted.push((rank, at, tag.clone(), before.map_or(0, |before| before.tries)));
-                }
-            }
+    pub(super) async fn pull_new(&self, registry: &Registry, listing: &mut Listing) -> Result<(), catalog::Error> {
+        let mut wanted = self.wanted(listing);
+        listing.left = wanted.len();
+        if listing.interrupted.is_some() {
+            return Ok(());
         }
-        wanted.sort_unstable();
-        listing.is_complete = wanted.len() <= PULLS;
         wanted.truncate(PULLS);
         let paths: Vec<String> = (listing.repositories.iter())
             .map(|repository| registry.repository(&repository.memory.repository))
@@ -55,8 +50,8 @@ impl Run<'_> {
         // Repositories that have refused a pull: the others of theirs are not asked for.
         let refused: Vec<AtomicBool> = paths.iter().map(|_| AtomicBool::new(false)).collect();
         let mut pulls = stream::iter(wanted)
-            .filter(|(_, at, ..)| future::ready(!refused[*at].load(Ordering::Relaxed)))
-            .map(|(_, at, tag, tries)| {
+            .filter(|wanted| future::ready(!refused[wanted.at].load(Ordering::Relaxed)))
+            .map(|Wanted { at, tag, tries, .. }| {
                 let path = &paths[at];
                 async move { (at, self.pull(registry, path, tag, tries).await) }
             })
@@ -64,33 +59,48 @@ impl Run<'_> {
         let mut pulled = 0;
         while let Some((at, result)) = pulls.next().await {
             match result {
-                Err(error) if error.is_about_credentials() => {
-                    refused[at].store(true, Ordering::Relaxed);
-                    listing.repositories[at].failed = Some(error);
-                }
-                Ok(tag) => {
-                    listing.repositories[at].remember(tag);
+                Ok(change) => {
+                    listing.repositories[at].remember(change);
                     pulled += 1;
                     if pulled % REMEMBERED_AFTER == 0 {
                         self.remember(listing).await?;
                     }
                 }
+                Err(error) if error.is_about_credentials() => {
+                    refused[at].store(true, Ordering::Relaxed);
+                    listing.repositories[at].failed = Some(error);
+                }
                 Err(error) => {
-                    // What came before is not pulled again.
-                    self.remember(listing).await?;
-                    return Err(error.into());
+                    listing.interrupted = Some(error);
+                    break;
                 }
             }
         }
         drop(pulls);
-        self.remember(listing).await.map_err(Broken::from)
+        listing.left = self.wanted(listing).len();
+        self.remember(listing).await
     }
 
-    fn is_wanted(&self, before: Option<&OciTag>) -> bool {
-        before.is_none_or(|tag| {
-            tag.next_try
-                .is_some_and(|time| time <= self.attempt.started || self.attempt.mode == Mode::Complete)
-        })
+    /// What there is to pull, the newest version of each chart first.
+    fn wanted(&self, listing: &Listing) -> Vec<Wanted> {
+        let mut wanted = Vec::new();
+        let repositories = listing.repositories.iter().enumerate();
+        for (at, repository) in repositories.filter(|(_, repository)| repository.failed.is_none()) {
+            for (rank, tag) in repository.versions.iter().enumerate() {
+                let before = repository.memory.tags.get(tag);
+                let due = |before: &OciTag| before.next_try.is_some_and(|time| time <= self.attempt.started);
+                if before.is_none_or(due) {
+                    wanted.push(Wanted {
+                        rank,
+                        at,
+                        tag: tag.clone(),
+                        tries: before.map_or(0, |before| before.tries),
+                    });
+                }
+            }
+        }
+        wanted.sort_unstable();
+        wanted
     }
 
     /// Pulls one tag. What is wrong with it alone is remembered, and is no failure of the others.

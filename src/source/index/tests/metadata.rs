@@ -47,7 +47,11 @@ fn a_chart_yaml_becomes_what_the_same_entry_of_an_index_becomes() {
             .with_urls(vec![String::new(), "oci://example.com/mysql:1.10.0".to_owned()])
     };
     let from_yaml = read(CHART_YAML).unwrap();
-    assert_eq!(read(from_yaml.to_json()).as_ref(), Ok(&from_yaml), "as it is remembered");
+    assert_eq!(
+        read(from_yaml.to_json()).as_ref(),
+        Ok(&from_yaml),
+        "as it is remembered"
+    );
     let from_yaml = published(from_yaml);
     let chart = chart(vec![from_yaml]).unwrap().unwrap();
     let mut entry = CHART_YAML
