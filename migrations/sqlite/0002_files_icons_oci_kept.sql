@@ -48,7 +48,7 @@ CREATE TABLE portolan_oci_tags (
     tag        TEXT NOT NULL,
     -- of the manifest
     digest     TEXT NOT NULL,
-    -- Chart.yaml as JSON; nothing where the tag is no chart
+    -- of Chart.yaml what a catalogue needs, as JSON; nothing where the tag is no chart
     metadata   TEXT,
     problem    TEXT,
     tries      BIGINT NOT NULL,

@@ -127,8 +127,19 @@ struct Decoded {
     summary: Summary,
     sha256: String,
     validators: Validators,
-    /// False where there was more than one attempt can take: the next goes on at once.
-    is_complete: bool,
+    /// What is left for attempts to come.
+    rest: Option<Rest>,
+}
+
+/// What one attempt has left of a registry.
+#[derive(Clone)]
+struct Rest {
+    /// Versions that are there.
+    pulled: u64,
+    /// All versions.
+    listed: u64,
+    /// Why there are no more, where that is not because one attempt takes no more. It may pass by itself.
+    failed: Option<Failed>,
 }
 
 impl Run<'_> {
