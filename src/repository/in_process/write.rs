@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{Decoded, Rest, Run, spool_failed};
+use crate::api::LastSync;
 use crate::catalog::{Commit, Committed, HistoryEntry, Keep, Record, Refused, State};
 use crate::repository::decide::{Mode, cut_short, handled, is_cut_short};
 use crate::repository::execute::{Attempt, AttemptError, Failed, Finished, Verdict};
@@ -25,11 +26,8 @@ impl Run<'_> {
         record.refused = None;
         record.credentials.clone_from(&self.credentials);
         record.last_success = Some(Timestamp::now());
-        if account(&record).is_some_and(|account| account.kept > 0) {
-            let (catalog, uid) = (&self.tools.catalog, self.attempt.expected_uid.as_deref());
-            catalog
-                .drop_expired(&record.name, uid.unwrap_or_default(), Timestamp::now())
-                .await?;
+        if let Some(account) = account(&record).filter(|account| account.kept > 0) {
+            self.drop_expired(&mut record, account).await?;
         }
         record.state = ready(account(&record).as_ref().map_or_else(String::new, ready_message));
         let history = recovered.then(|| self.history(&record, "Succeeded", &record.index_digest));
@@ -41,6 +39,22 @@ impl Run<'_> {
             record,
             verdict: Verdict::NotModified,
         })
+    }
+
+    /// Takes the versions off whose time is over, although nothing else has changed.
+    async fn drop_expired(&self, record: &mut Record, mut account: LastSync) -> Result<(), AttemptError> {
+        let uid = self.attempt.expected_uid.as_deref().unwrap_or_default();
+        let dropped = self
+            .tools
+            .catalog
+            .drop_expired(&record.name, uid, Timestamp::now())
+            .await?;
+        if dropped > 0 {
+            account.kept = account.kept.saturating_sub_unsigned(dropped).max(0);
+            // An account holds string keys and finite numbers only, for which JSON can't fail.
+            record.last_sync = serde_json::to_value(account).ok();
+        }
+        Ok(())
     }
 
     pub(super) async fn save_failed(self, failed: Failed, refused: Option<Refused>) -> Result<Finished, AttemptError> {

@@ -7,6 +7,7 @@ use super::{Listing, Repository};
 use crate::catalog::{self, OciMetadata};
 use crate::filter::{self, Filter};
 use crate::repository::execute::AttemptError;
+use crate::repository::in_process::decode::no_thread;
 use crate::repository::in_process::selection::{Selected, Selection, SelectionError};
 use crate::repository::in_process::{Decoded, Found, Run};
 use crate::source::fetch::Validators;
@@ -42,6 +43,11 @@ impl Run<'_> {
         let task = filter::on_large_stack(move || making.charts(given));
         let rest = listing.rest();
         let (read, made) = tokio::join!(self.read(listing, parts), task);
+        if let Err(error) = &made
+            && error.is_transient()
+        {
+            return Ok(Found::Failed(no_thread(error)));
+        }
         read?;
         let Ok(selected) = made else {
             tracing::error!(repository = %self.attempt.declaration.name, "making charts of a registry has panicked");

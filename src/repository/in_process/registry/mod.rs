@@ -19,7 +19,7 @@ use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use url::Url;
 
-use super::{Found, Rest, Run};
+use super::{Found, Rest, Run, limits};
 use crate::catalog::{self, OciChange, OciRepository, OciTag};
 use crate::filter::Filter;
 use crate::repository::decide::{self, Mode};
@@ -114,11 +114,11 @@ impl Run<'_> {
     async fn listing(&self, session: Fetcher) -> Result<Listing, Broken> {
         let declaration = &self.attempt.declaration;
         let url = Url::parse(&declaration.url).map_err(|error| OciError::InvalidUrl(error.to_string()))?;
-        let limits = oci::Limits {
-            fetch: self.tools.fetch_limits,
+        let bounds = oci::Limits {
+            fetch: limits(declaration, &self.tools.fetch_limits),
             ..oci::Limits::default()
         };
-        let registry = Registry::new(session, &url, limits)?;
+        let registry = Registry::new(session, &url, bounds)?;
         if self.attempt.mode == Mode::Complete {
             // Written down first: an attempt that ends before its time is not followed by another of its kind.
             let (catalog, started) = (&self.tools.catalog, self.attempt.started);
