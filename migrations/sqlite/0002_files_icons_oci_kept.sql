@@ -48,7 +48,7 @@ CREATE TABLE portolan_oci_tags (
     tag        TEXT NOT NULL,
     -- of the manifest
     digest     TEXT NOT NULL,
-    -- Chart.yaml as JSON; nothing where the tag is no chart
+    -- of Chart.yaml what a catalogue needs, as JSON; nothing where the tag is no chart
     metadata   TEXT,
     problem    TEXT,
     tries      BIGINT NOT NULL,
@@ -66,3 +66,6 @@ CREATE TABLE portolan_kept_versions (
     expires       BIGINT NOT NULL,
     PRIMARY KEY (namespace, name, chart_id, version)
 );
+
+-- The names and versions of the Secrets by which the last index came, and nothing of what is in them.
+ALTER TABLE portolan_repositories ADD COLUMN credentials TEXT NOT NULL DEFAULT '';

@@ -46,7 +46,7 @@ pub use self::{
     icons::WantedIcon,
     identity::RepositoryName,
     keep::Keep,
-    oci::{OciRepository, OciTag},
+    oci::{OciChange, OciMetadata, OciRepository, OciTag},
     record::{Baseline, Handled, Record, Refused, State},
     settings::{DEFAULT_POSTGRES_CONNECTIONS, Database, Login, Password, Settings, SettingsError},
 };

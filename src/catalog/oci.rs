@@ -3,7 +3,7 @@
 //!
 //! It is a memory, not a catalogue: all of it can be learnt again, so it is not bound to a UID, and stays when Kubeapps' tables go.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use futures::TryStreamExt;
 use jiff::Timestamp;
@@ -31,36 +31,54 @@ pub struct OciRepository {
     pub last_modified: Option<String>,
     /// When the digests of tags that were known already were compared last.
     pub digests_checked: Option<Timestamp>,
-    /// By their names, which differ.
-    pub tags: Vec<OciTag>,
+    /// By their names, as the registry has them.
+    pub tags: BTreeMap<String, OciTag>,
 }
 
-/// What a tag was found to be.
+/// What a tag was found to be. Its metadata stays in the database until it is asked for: there may be much of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OciTag {
-    /// As the registry has it.
-    pub tag: String,
     /// Digest of the manifest.
     pub digest: String,
-    /// Chart.yaml as JSON. Nothing where this is no chart, or is not known yet.
-    pub metadata: Option<String>,
-    /// Why there is no metadata.
+    /// Why it is of no use. Without one it is a chart, whose metadata is stored.
     pub problem: Option<String>,
     /// How often it has failed.
     pub tries: u32,
-    /// When it is to be tried again.
+    /// When it is to be pulled again.
     pub next_try: Option<Timestamp>,
 }
 
+/// What has changed of one tag.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OciChange {
+    /// Its name.
+    pub name: String,
+    /// As it is now.
+    pub tag: OciTag,
+    /// Chart.yaml as JSON. Nothing: what is stored of a chart stays.
+    pub metadata: Option<String>,
+}
+
+/// A tag that is a chart.
+#[derive(Clone, Debug, PartialEq, Eq, FromRow)]
+pub struct OciMetadata {
+    /// Its name.
+    pub tag: String,
+    /// Digest of the manifest.
+    pub digest: String,
+    /// Chart.yaml as JSON.
+    pub metadata: String,
+}
+
 impl Catalog {
-    /// All that is known of a repository's registry from this source, by repository and tag. `source` is a digest of all that the
+    /// What is known of a repository's registry from this source, by repository and tag, but for the charts' metadata. `source` is a digest of all that the
     /// repositories are found by (URL, type, list); what was learnt from another one is not given.
     ///
     /// # Errors
     /// When the database fails.
     pub async fn oci_repositories(&self, name: &RepositoryName, source: &str) -> Result<Vec<OciRepository>, Error> {
         const SELECT: &str = "SELECT r.repository, r.etag, r.last_modified, r.digests_checked,
-                t.tag, t.digest, t.metadata, t.problem, t.tries, t.next_try
+                t.tag, t.digest, t.problem, t.tries, t.next_try
             FROM portolan_oci_repositories r LEFT JOIN portolan_oci_tags t
                 ON t.namespace = r.namespace AND t.name = r.name AND t.repository = r.repository
             WHERE r.namespace = $1 AND r.name = $2 AND r.source = $3";
@@ -76,30 +94,84 @@ impl Catalog {
                     row.add_to(&mut repositories);
                 }
             });
-            let mut repositories: Vec<OciRepository> = repositories.into_values().collect();
-            for repository in &mut repositories {
-                repository.tags.sort_unstable_by(|a, b| a.tag.cmp(&b.tag));
-            }
-            Ok(repositories)
+            Ok(repositories.into_values().collect())
         })
         .await
     }
 
-    /// Keeps what was found of one repository in place of what was known of it; only what differs is written. What was learnt from
-    /// another source goes.
+    /// The charts of one repository of the registry, in the order of their tags: so many of those that follow `after`.
     ///
     /// # Errors
     /// When the database fails.
-    pub async fn save_oci(&self, name: &RepositoryName, source: &str, repository: &OciRepository) -> Result<(), Error> {
+    pub async fn oci_metadata(
+        &self,
+        name: &RepositoryName,
+        repository: &str,
+        after: &str,
+        limit: u32,
+    ) -> Result<Vec<OciMetadata>, Error> {
+        const SELECT: &str = "SELECT tag, digest, metadata FROM portolan_oci_tags
+            WHERE namespace = $1 AND name = $2 AND repository = $3 AND tag > $4 AND metadata IS NOT NULL
+            ORDER BY tag LIMIT $5";
+        self.call("reading charts of a registry", COMMIT_DEADLINE, async {
+            Ok(on_engine!(self.0.pools.reader(), pool => sqlx::query_as(SELECT)
+                .bind(&name.namespace)
+                .bind(&name.name)
+                .bind(storable(repository))
+                .bind(after)
+                .bind(i64::from(limit))
+                .fetch_all(pool)
+                .await?))
+        })
+        .await
+    }
+
+    /// Writes what has changed of one repository: what is known of the whole (its tags are not looked at), these tags, and those that
+    /// are no more. What was learnt from another source goes.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn save_oci(
+        &self,
+        name: &RepositoryName,
+        source: &str,
+        repository: &OciRepository,
+        changed: &[OciChange],
+        gone: &[String],
+    ) -> Result<(), Error> {
         self.must_be_writable()?;
         self.call("writing what is known of a registry", COMMIT_DEADLINE, async {
             let mut tx = self.0.pools.begin().await?;
             record::lock(&mut tx, name).await?;
             forget_other_sources(&mut tx, name, source).await?;
             upsert_repository(&mut tx, name, source, repository).await?;
-            let (changed, gone) = compare(&mut tx, name, repository).await?;
-            delete_tags(&mut tx, name, &repository.repository, &gone).await?;
-            upsert_tags(&mut tx, name, &repository.repository, &changed).await?;
+            delete_tags(&mut tx, name, &repository.repository, gone).await?;
+            upsert_tags(&mut tx, name, &repository.repository, changed).await?;
+            tx.commit().await
+        })
+        .await
+    }
+
+    /// Has everything that is known of a registry looked at again: lists of tags, digests, and from `now` on the tags that have
+    /// failed.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn recheck_oci(&self, name: &RepositoryName, now: Timestamp) -> Result<(), Error> {
+        const REPOSITORIES: &str = "UPDATE portolan_oci_repositories
+            SET etag = NULL, last_modified = NULL, digests_checked = NULL WHERE namespace = $1 AND name = $2";
+        const TAGS: &str = "UPDATE portolan_oci_tags SET next_try = $3
+            WHERE namespace = $1 AND name = $2 AND next_try IS NOT NULL";
+        self.must_be_writable()?;
+        self.call("having a registry looked at again", COMMIT_DEADLINE, async {
+            let mut tx = self.0.pools.begin().await?;
+            record::lock(&mut tx, name).await?;
+            on_engine!(&mut tx, tx => {
+                let query = sqlx::query(REPOSITORIES).bind(&name.namespace).bind(&name.name);
+                query.execute(&mut **tx).await?;
+                let query = sqlx::query(TAGS).bind(&name.namespace).bind(&name.name);
+                query.bind(now.to_string()).execute(&mut **tx).await?;
+            });
             tx.commit().await
         })
         .await
@@ -192,36 +264,6 @@ async fn upsert_repository(
     Ok(())
 }
 
-/// Those tags that are new or differ, and those that are stored and no more. The stored ones go by one after the other.
-async fn compare<'a>(
-    tx: &mut Transaction,
-    name: &RepositoryName,
-    repository: &'a OciRepository,
-) -> Result<(Vec<&'a OciTag>, Vec<String>), Error> {
-    const SELECT: &str = "SELECT repository, tag, digest, metadata, problem, tries, next_try FROM portolan_oci_tags
-        WHERE namespace = $1 AND name = $2 AND repository = $3";
-    let mut changed: HashMap<&str, &OciTag> = repository.tags.iter().map(|tag| (&*tag.tag, tag)).collect();
-    let mut gone = Vec::new();
-    on_engine!(tx, tx => {
-        let mut rows = sqlx::query_as::<_, OciRow>(SELECT)
-            .bind(&name.namespace)
-            .bind(&name.name)
-            .bind(storable(&repository.repository))
-            .fetch(&mut **tx);
-        while let Some(row) = rows.try_next().await? {
-            let Some(stored) = row.tag() else { continue };
-            match changed.get(&*stored.tag) {
-                None => gone.push(stored.tag),
-                Some(tag) if **tag == stored => {
-                    changed.remove(&*stored.tag);
-                }
-                Some(_) => {}
-            }
-        }
-    });
-    Ok((changed.into_values().collect(), gone))
-}
-
 async fn delete_tags(
     tx: &mut Transaction,
     name: &RepositoryName,
@@ -254,12 +296,12 @@ async fn upsert_tags(
     tx: &mut Transaction,
     name: &RepositoryName,
     repository: &str,
-    tags: &[&OciTag],
+    changed: &[OciChange],
 ) -> Result<(), Error> {
     let mut rows: Vec<TagRow> = Vec::new();
     let mut bytes = 0;
-    for tag in tags {
-        let row = TagRow::of(tag);
+    for change in changed {
+        let row = TagRow::of(change);
         bytes += row.metadata.as_ref().map_or(0, String::len);
         rows.push(row);
         if bytes >= MAX_BYTES || rows.len() >= MAX_ROWS {
@@ -277,18 +319,20 @@ async fn upsert_batch(
     rows: &[TagRow],
 ) -> Result<(), Error> {
     // "WHERE true" tells SQLite's parser that ON CONFLICT is no join.
-    const SQLITE: &str = "INSERT INTO portolan_oci_tags
+    const SQLITE: &str = "INSERT INTO portolan_oci_tags AS t
             (namespace, name, repository, tag, digest, metadata, problem, tries, next_try)
         SELECT $1, $2, $3, value ->> '$.tag', value ->> '$.digest', value ->> '$.metadata', value ->> '$.problem',
             value ->> '$.tries', value ->> '$.next_try' FROM json_each($4) WHERE true
         ON CONFLICT (namespace, name, repository, tag) DO UPDATE SET digest = excluded.digest,
-            metadata = excluded.metadata, problem = excluded.problem, tries = excluded.tries, next_try = excluded.next_try";
-    const POSTGRES: &str = "INSERT INTO portolan_oci_tags
+            metadata = CASE WHEN excluded.problem IS NULL THEN coalesce(excluded.metadata, t.metadata) END,
+            problem = excluded.problem, tries = excluded.tries, next_try = excluded.next_try";
+    const POSTGRES: &str = "INSERT INTO portolan_oci_tags AS t
             (namespace, name, repository, tag, digest, metadata, problem, tries, next_try)
         SELECT $1, $2, $3, row.* FROM unnest($4::text[], $5::text[], $6::text[], $7::text[], $8::bigint[], $9::text[])
             AS row (tag, digest, metadata, problem, tries, next_try)
         ON CONFLICT (namespace, name, repository, tag) DO UPDATE SET digest = excluded.digest,
-            metadata = excluded.metadata, problem = excluded.problem, tries = excluded.tries, next_try = excluded.next_try";
+            metadata = CASE WHEN excluded.problem IS NULL THEN coalesce(excluded.metadata, t.metadata) END,
+            problem = excluded.problem, tries = excluded.tries, next_try = excluded.next_try";
     if rows.is_empty() {
         return Ok(());
     }
@@ -328,12 +372,12 @@ struct TagRow {
 }
 
 impl TagRow {
-    fn of(tag: &OciTag) -> Self {
+    fn of(OciChange { name, tag, metadata }: &OciChange) -> Self {
         let text = |text: &String| storable(text).into_owned();
         Self {
-            tag: text(&tag.tag),
+            tag: text(name),
             digest: text(&tag.digest),
-            metadata: tag.metadata.as_ref().map(text),
+            metadata: metadata.as_ref().map(text),
             problem: tag.problem.as_ref().map(text),
             tries: tag.tries.into(),
             next_try: tag.next_try.map(|time| time.to_string()),
@@ -345,15 +389,11 @@ impl TagRow {
 #[derive(FromRow)]
 struct OciRow {
     repository: String,
-    #[sqlx(default)]
     etag: Option<String>,
-    #[sqlx(default)]
     last_modified: Option<String>,
-    #[sqlx(default)]
     digests_checked: Option<String>,
     tag: Option<String>,
     digest: Option<String>,
-    metadata: Option<String>,
     problem: Option<String>,
     tries: Option<i64>,
     next_try: Option<String>,
@@ -368,19 +408,18 @@ impl OciRow {
                 etag: self.etag.take(),
                 last_modified: self.last_modified.take(),
                 digests_checked: time(self.digests_checked.as_deref()),
-                tags: Vec::new(),
+                tags: BTreeMap::new(),
             });
         repository.tags.extend(self.tag());
     }
 
-    fn tag(self) -> Option<OciTag> {
-        Some(OciTag {
-            tag: self.tag?,
+    fn tag(self) -> Option<(String, OciTag)> {
+        let tag = OciTag {
             digest: self.digest?,
-            metadata: self.metadata,
             problem: self.problem,
             tries: u32::try_from(self.tries?).unwrap_or(u32::MAX),
             next_try: time(self.next_try.as_deref()),
-        })
+        };
+        Some((self.tag?, tag))
     }
 }

@@ -29,6 +29,9 @@ pub struct Record {
     pub etag: Option<String>,
     /// The `Last-Modified` of the last index.
     pub last_modified: Option<String>,
+    /// The names and versions of the Secrets by which the validators came, and nothing of what is in them. With other credentials a
+    /// server may show something else.
+    pub credentials: String,
     /// SHA-256 of the last index's body, in hex; empty before the first.
     pub index_digest: String,
     /// What the shrink guard measures the next index by.
@@ -136,7 +139,7 @@ macro_rules! select_records {
                 p.baseline_names, p.baseline_versions, p.refused_etag, p.refused_last_modified, p.refused_digest,
                 p.refused_reason, p.refused_message, p.refused_confirm, p.refused_given, p.handled_resync_requests, p.handled_requested_at,
                 p.handled_flux_requested_at, p.handled_last, p.schedule, p.last_attempt, p.last_success, p.ready, p.stalled, p.reason, p.message, p.failures,
-                p.last_sync, p.spec_hash, p.generation, p.revision,
+                p.last_sync, p.spec_hash, p.generation, p.credentials, p.revision,
                 coalesce(r.id = p.repos_id AND r.checksum = p.repos_checksum AND r.last_update = p.repos_last_update, FALSE)
                     AS trusted,
                 (SELECT count(*) FROM charts c WHERE c.repo_name = p.name AND c.repo_namespace = p.namespace) AS charts
@@ -189,6 +192,7 @@ pub(super) struct RecordRow {
     last_sync: Option<String>,
     spec_hash: Option<String>,
     generation: i64,
+    credentials: String,
     revision: i64,
     trusted: bool,
     charts: i64,
@@ -205,6 +209,7 @@ impl From<RecordRow> for Record {
             change_key: row.change_key,
             etag: row.etag,
             last_modified: row.last_modified,
+            credentials: row.credentials,
             index_digest: row.index_digest,
             baseline: row
                 .baseline_names
@@ -339,9 +344,9 @@ const UPSERT: &str = "INSERT INTO portolan_repositories (namespace, name, uid, o
         index_digest, baseline_names, baseline_versions, refused_etag, refused_last_modified, refused_digest, refused_reason,
         refused_message, handled_resync_requests, handled_requested_at, handled_flux_requested_at, last_attempt, last_success,
         ready, reason, message, failures, last_sync, spec_hash, generation, stalled, refused_confirm, handled_last,
-        refused_given, schedule, revision)
+        refused_given, schedule, credentials, revision)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25,
-        $26, $27, $28, $29, $30, $31, $32, $33, $34, 1)
+        $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, 1)
     ON CONFLICT (namespace, name) DO UPDATE SET uid = excluded.uid, origin = excluded.origin, url = excluded.url,
         kind = excluded.kind, change_key = excluded.change_key, etag = excluded.etag, last_modified = excluded.last_modified,
         index_digest = excluded.index_digest, baseline_names = excluded.baseline_names,
@@ -354,7 +359,7 @@ const UPSERT: &str = "INSERT INTO portolan_repositories (namespace, name, uid, o
         failures = excluded.failures, last_sync = excluded.last_sync, spec_hash = excluded.spec_hash,
         generation = excluded.generation, stalled = excluded.stalled, refused_confirm = excluded.refused_confirm,
         handled_last = excluded.handled_last, refused_given = excluded.refused_given, schedule = excluded.schedule,
-        revision = portolan_repositories.revision + 1";
+        credentials = excluded.credentials, revision = portolan_repositories.revision + 1";
 
 /// Writes the record.
 pub(super) async fn save(tx: &mut Transaction, record: &Record) -> Result<(), Error> {
@@ -396,6 +401,7 @@ pub(super) async fn save(tx: &mut Transaction, record: &Record) -> Result<(), Er
             .bind(maybe(record.handled.last.as_ref()))
             .bind(refused.map(|refused| storable(&refused.given)))
             .bind(maybe(record.schedule.as_ref()))
+            .bind(storable(&record.credentials))
             .execute(&mut **tx)
             .await?;
     });

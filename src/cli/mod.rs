@@ -48,7 +48,7 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 enum Command {
     Run(Box<run::Run>),
-    Sync(sync::Sync),
+    Sync(Box<sync::Sync>),
     Delete(delete::Delete),
     InvalidateCache(invalidate_cache::InvalidateCache),
     Crds(crds::Crds),

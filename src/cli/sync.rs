@@ -224,7 +224,7 @@ impl Sync {
                 self.name,
                 printable(&finished.record.state.message)
             )),
-            Verdict::Failed(failure) => Err(Failure::failed(format!(
+            Verdict::Failed(failure) | Verdict::Interrupted(failure) => Err(Failure::failed(format!(
                 "{}: {}: {}{}",
                 self.name,
                 failure.reason,

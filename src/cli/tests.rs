@@ -15,7 +15,7 @@ fn run(arguments: &[&str]) -> run::Run {
 
 fn sync(arguments: &[&str]) -> sync::Sync {
     match parse(arguments).unwrap_or_else(|error| panic!("{error}")).command {
-        Command::Sync(sync) => sync,
+        Command::Sync(sync) => *sync,
         other => panic!("{other:?}"),
     }
 }

@@ -100,6 +100,17 @@ pub(super) fn look_at(bytes: u64) {
     spend(bytes / BYTES_A_STEP);
 }
 
+/// Looks at the clock at once, before a single piece of work that takes far longer than a step.
+pub(super) fn check_clock() {
+    if BUDGET
+        .get()
+        .and_then(|budget| budget.deadline)
+        .is_some_and(|deadline| Instant::now() >= deadline)
+    {
+        give_up(Exhausted::Time);
+    }
+}
+
 fn spend(steps: u64) {
     let Some(mut budget) = BUDGET.get() else { return };
     if budget.stack.abs_diff(stack_position()) > budget.stack_bytes {

@@ -13,8 +13,8 @@
 //! # What differs from gojq, which Kubeapps runs rules with
 //! - Regular expressions are Go's but for its rarest corners: `\d`, `\s`, `\w` and `\b` know ASCII only, a class may hold a plain
 //!   `[`, `\Q…\E` quotes, `(?<name>…)` names; flags are `g`, `i` and `m` (which lets a dot match a line's end), any other is
-//!   an error. An expression may not grow above 256 KiB once compiled, where Go has its limit at 1000 repetitions, and
-//!   no text above 256 KiB is searched.
+//!   an error. An expression may not be longer than 16 KiB, nor grow above 256 KiB once compiled, where Go has its
+//!   limit at 1000 repetitions, and no text above 256 KiB is searched.
 //! - All numbers are 64-bit floats. gojq keeps whole numbers that are written in the rule exact beyond that.
 //! - There are no dates (`now`, `fromdate`, `strftime`…), no streams (`tostream`…), no formats but `@text` and `@json`, no `?//`,
 //!   no `limit` with a negative count, and fewer functions of mathematics. A rule that uses what is not there is an error that
@@ -31,7 +31,8 @@
 //! making, and ask for their memory before they take it (`.+.` forty times, `"a" * 1e12`).
 //!
 //! Not covered: the memory of the interpreter's own iterators and bindings, which is bound only by the steps that make them
-//! (some hundred bytes each); and one search by a regular expression, which may take some seconds beyond its time at worst.
+//! (some hundred bytes each); and one search by a regular expression up to its next match, which may take some seconds beyond
+//! its time at worst. Between matches the clock is looked at.
 
 mod access;
 mod budget;

@@ -218,7 +218,11 @@ fn contains(whole: &Value, part: &Value) -> Result<bool, Error<Value>> {
     // Lists are compared item by item, each with each.
     budget::look_at(whole.bytes().min(part.bytes()));
     match (whole, part) {
-        (Value::Text(whole), Value::Text(part)) => Ok(whole.contains(&**part)),
+        (Value::Text(whole), Value::Text(part)) => {
+            // One long text may be searched for each of many parts.
+            budget::look_at((whole.len() + part.len()) as u64);
+            Ok(whole.contains(&**part))
+        }
         (Value::List(whole), Value::List(part)) => {
             for part in part.items() {
                 budget::look_at(part.bytes() + whole.items().len() as u64 * 64);
@@ -254,14 +258,23 @@ pub(super) fn indices(whole: Value, part: &Value) -> ValR<Value> {
         (Value::Null, _) => Ok(Value::Null),
         (Value::Text(_), Value::Text(part)) if part.is_empty() => Ok(Value::from_iter([])),
         (Value::Text(text), Value::Text(part)) => {
-            let starts = text.char_indices().enumerate();
-            let found = starts.filter(|(_, (start, _))| text[*start..].starts_with(&**part));
-            Ok(found.map(|(index, _)| Value::count(index)).collect())
+            let places = Places {
+                text,
+                part,
+                at: 0,
+                characters: 0,
+            };
+            Ok(places.map(Value::count).collect())
         }
         (Value::List(_), Value::List(part)) if part.items().is_empty() => Ok(Value::from_iter([])),
         (Value::List(list), Value::List(part)) => {
             let windows = list.items().windows(part.items().len()).enumerate();
-            let found = windows.filter(|(_, window)| window.iter().zip(part.items()).all(|(a, b)| a == b));
+            let found = windows.filter(|(_, window)| {
+                window.iter().zip(part.items()).all(|(a, b)| {
+                    budget::step();
+                    a == b
+                })
+            });
             Ok(found.map(|(index, _)| Value::count(index)).collect())
         }
         (Value::List(list), item) => {
@@ -269,6 +282,33 @@ pub(super) fn indices(whole: Value, part: &Value) -> ValR<Value> {
             Ok(found.map(|(index, _)| Value::count(index)).collect())
         }
         _ => Err(Error::index(whole, part.clone())),
+    }
+}
+
+/// Where a part begins in a text, in characters; places may overlap. Each search is linear, but there may be as many as the
+/// text has characters, each of which looks at the whole part: so each has its cost.
+struct Places<'a> {
+    text: &'a str,
+    part: &'a str,
+    /// Up to where it has been looked for, in bytes and characters.
+    at: usize,
+    characters: usize,
+}
+
+impl Iterator for Places<'_> {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        budget::step();
+        budget::look_at(self.part.len() as u64);
+        let rest = &self.text[self.at..];
+        let distance = rest.find(self.part)?;
+        budget::look_at(distance as u64);
+        let found = self.characters + rest[..distance].chars().count();
+        let first = rest[distance..].chars().next()?;
+        self.at += distance + first.len_utf8();
+        self.characters = found + 1;
+        Some(found)
     }
 }
 

@@ -17,6 +17,10 @@ const COMPILED_BYTES: usize = 256 * 1024;
 /// How much text may be searched at once. The longest description known is a few KiB.
 const SEARCHED_BYTES: usize = 256 * 1024;
 
+/// How long an expression may be. It is parsed before its compiled size is known, and what comes of that takes some
+/// hundred times the text.
+const PATTERN_BYTES: usize = 16 * 1024;
+
 /// How many compiled expressions a thread keeps: rules have a few, and use them for every chart.
 const KEPT: usize = 64;
 
@@ -61,9 +65,18 @@ pub(super) fn tests(text: &Value, pattern: &Value, flags: &Value) -> ValR<Value>
 pub(super) fn matches(text: &Value, pattern: &Value, flags: &Value) -> ValR<Value> {
     with_regex(text, pattern, flags, |regex, flags, text| {
         let mut offsets = Offsets::default();
+        let mut searched = 0;
         let found = regex.captures_iter(text).take(if flags.all { usize::MAX } else { 1 });
         found
-            .map(|captures| found_value(regex, text, &captures, &mut offsets))
+            .map(|captures| {
+                // Each is a search of its own, which may have looked at all that is left of the text.
+                let end = captures.get_match().end();
+                budget::step();
+                budget::look_at((end - searched) as u64 * 16);
+                budget::check_clock();
+                searched = end;
+                found_value(regex, text, &captures, &mut offsets)
+            })
             .collect()
     })
 }
@@ -80,6 +93,12 @@ fn with_regex(
         (other, _) => return Err(Error::typ(other.clone(), "string")),
     };
     let flags = Flags::read(flags)?;
+    if pattern.len() > PATTERN_BYTES {
+        let bytes = pattern.len();
+        return Err(Error::str(format_args!(
+            "a regular expression of {bytes} bytes is too long, where {PATTERN_BYTES} are allowed"
+        )));
+    }
     if text.len() > SEARCHED_BYTES {
         let bytes = text.len();
         return Err(Error::str(format_args!(
@@ -88,6 +107,7 @@ fn with_regex(
     }
     // A text is searched in one piece, so its cost is taken beforehand.
     budget::look_at((text.len() + pattern.len()) as u64 * 16);
+    budget::check_clock();
     COMPILED.with_borrow_mut(|kept| {
         let key = (pattern.to_string(), flags);
         if !kept.contains_key(&key) {

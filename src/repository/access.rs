@@ -26,13 +26,18 @@ pub enum Keys {
 }
 
 impl Keys {
-    /// What it takes to reach the server of the repository that `declaration` is about.
+    /// What it takes to reach the server of the repository that `declaration` is about, and the names and versions of the Secrets
+    /// that were read for that.
     ///
     /// # Errors
     /// A Secret is missing, can't be read, or holds what can't be used.
-    pub async fn access(&self, declaration: &Declaration) -> Result<Access, Failed> {
+    pub async fn access(&self, declaration: &Declaration) -> Result<(Access, String), Failed> {
         let reach = &declaration.reach;
-        let Credentials { authorization, ca, .. } = match self {
+        let Credentials {
+            authorization,
+            ca,
+            versions,
+        } = match self {
             Self::Given(credentials) => credentials.clone(),
             Self::Named { .. } if reach.auth_header.is_none() && reach.custom_ca.is_none() => Credentials::default(),
             Self::Named { origin, settings } => {
@@ -46,7 +51,7 @@ impl Keys {
                 credentials
             }
         };
-        Ok(Access {
+        let access = Access {
             authorization,
             // What is no URL is told of when it is about to be fetched.
             scope: Url::parse(&declaration.url).ok(),
@@ -54,7 +59,8 @@ impl Keys {
             ca,
             insecure: reach.insecure,
             proxies: reach.proxies.clone(),
-        })
+        };
+        Ok((access, versions))
     }
 }
 

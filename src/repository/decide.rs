@@ -4,8 +4,11 @@
 
 use jiff::Timestamp;
 
-use super::declaration::{Declaration, Kind};
+use super::declaration::Declaration;
 use crate::catalog::{Handled, Record};
+
+/// Stands before the digest of a registry of which not all is pulled.
+const CUT_SHORT: &str = "cut-short:";
 
 /// Whether what the server and the last sync say of "unchanged" is believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +67,7 @@ pub fn decide(declaration: &Declaration, record: Option<&Record>, now: Timestamp
     if needs_comparison(declaration, record) {
         return Decision::Sync(Mode::Complete);
     }
-    if is_due(declaration, record, now) || is_cut_short(declaration, record) {
+    if is_due(declaration, record, now) || goes_on(record) {
         Decision::Sync(Mode::Conditional)
     } else {
         Decision::Rest
@@ -94,9 +97,17 @@ fn needs_comparison(declaration: &Declaration, record: &Record) -> bool {
     }
 }
 
-/// Whether the last sync has left some of a registry's tags for the next.
-fn is_cut_short(declaration: &Declaration, record: &Record) -> bool {
-    declaration.kind == Kind::Oci && record.state.ready == Some(true) && record.index_digest.is_empty()
+/// What is remembered of the charts of a registry, by the digest of what they are made of, where some of its tags are left for the
+/// next sync: the digest of a whole one is never that.
+#[must_use]
+pub fn cut_short(digest: &str) -> String {
+    format!("{CUT_SHORT}{digest}")
+}
+
+/// Whether the charts are those of a sync that has left some of a registry's tags for the next.
+#[must_use]
+pub fn is_cut_short(record: &Record) -> bool {
+    record.index_digest.starts_with(CUT_SHORT)
 }
 
 /// Whether the rows are as our last success has left them. They are not when another writer, a restore, or somebody who has
@@ -144,6 +155,11 @@ pub fn handled(declaration: &Declaration, before: &Handled) -> Handled {
         flux_requested_at: requests.flux_requested_at.clone(),
         last,
     }
+}
+
+/// Whether the last sync has ended only because one takes no more. One that has failed waits.
+fn goes_on(record: &Record) -> bool {
+    is_cut_short(record) && record.state.ready.is_none()
 }
 
 fn is_due(declaration: &Declaration, record: &Record, now: Timestamp) -> bool {

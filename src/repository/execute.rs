@@ -50,6 +50,8 @@ pub enum Verdict {
         /// False where more is to be had, so that another attempt is to follow at once.
         is_complete: bool,
     },
+    /// Charts were made of what could be had of a registry before it failed in a way that may pass by itself.
+    Interrupted(Failed),
     /// The charts stay as they were.
     Failed(Failed),
 }

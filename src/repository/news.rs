@@ -1,8 +1,10 @@
 //! What of an attempt is worth an event: what is new, or has recovered. A quiet pass is none.
 
+use super::decide::is_cut_short;
 use super::declaration::Declaration;
 use super::execute::Verdict;
 use super::origin::News;
+use super::summary::account;
 use crate::catalog::Record;
 use crate::source::index::Skipped;
 
@@ -28,16 +30,30 @@ pub fn of(declaration: &Declaration, before: Option<&Record>, after: &Record, ve
                 news.push(succeeded(format!("Recovered: {}", after.state.message)));
             }
         }
+        // What goes on at once is one sync: its end tells of all.
+        Verdict::Synced { is_complete: false, .. } => {}
         Verdict::Synced { committed, skipped, .. } => {
-            let changes = committed.added + committed.changed + committed.removed;
-            if changes > 0 || recovered || before.is_none_or(|record| record.last_success.is_none()) {
-                let (added, changed, removed) = (committed.added, committed.changed, committed.removed);
+            let was_cut_short = before.is_some_and(is_cut_short);
+            let (added, changed, removed) = match account(after).filter(|_| was_cut_short) {
+                Some(all) => (all.added, all.changed, all.removed),
+                None => {
+                    let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+                    (
+                        number(committed.added),
+                        number(committed.changed),
+                        number(committed.removed),
+                    )
+                }
+            };
+            let is_change = added + changed + removed > 0;
+            let is_first = before.is_none_or(|record| record.last_success.is_none());
+            if is_change || recovered || is_first || was_cut_short {
                 news.push(succeeded(format!(
                     "charts added: {added}, changed: {changed}, removed: {removed}; now {}",
                     after.state.message
                 )));
             }
-            let skipped_before = before.and_then(|record| skipped_of(record));
+            let skipped_before = before.filter(|_| !was_cut_short).and_then(skipped_of);
             if skipped.count > 0 && skipped_before != skipped_of(after) {
                 news.push(News {
                     warning: true,
@@ -46,7 +62,7 @@ pub fn of(declaration: &Declaration, before: Option<&Record>, after: &Record, ve
                 });
             }
         }
-        Verdict::Failed(failed) => {
+        Verdict::Failed(failed) | Verdict::Interrupted(failed) => {
             let told = before.is_some_and(|record| {
                 record.state.ready == Some(false)
                     && record.state.reason == failed.reason

@@ -267,6 +267,7 @@ impl Reconciler {
         timer.ended(match &verdict {
             Verdict::NotModified => "not_modified",
             Verdict::Synced { .. } => "success",
+            Verdict::Interrupted(_) => "error",
             Verdict::Failed(failed) if failed.transient => "error",
             Verdict::Failed(_) => "stalled",
         });
@@ -283,6 +284,7 @@ impl Reconciler {
             .await;
         match verdict {
             // The verdict's own back-off stands whatever came of telling: the next attempt tells again.
+            Verdict::Interrupted(failed) => Err(retry(&declaration, failed, record.state.failures)),
             Verdict::Failed(failed) if failed.transient => Err(retry(&declaration, failed, record.state.failures)),
             Verdict::Failed(failed) => told.and(Err(Failure::Terminal {
                 message: failed.message,

@@ -68,7 +68,7 @@ pub fn build(facts: &Facts<'_>, before: Option<&AppRepositoryStatus>) -> AppRepo
     let state = facts
         .unrecorded
         .or(facts.record.map(|record| &record.state))
-        .filter(|state| state.ready.is_some());
+        .filter(|state| state.ready.is_some() || !state.reason.is_empty());
     let mut conditions = Conditions {
         facts,
         before,
@@ -77,7 +77,7 @@ pub fn build(facts: &Facts<'_>, before: Option<&AppRepositoryStatus>) -> AppRepo
     // Charts that were lost are not Ready, whatever was said of them before.
     let lost = facts
         .record
-        .is_some_and(|record| record.state.ready == Some(true) && is_lost(record));
+        .is_some_and(|record| record.state.ready != Some(false) && is_lost(record));
     match state {
         Some(state) if !lost || facts.unrecorded.is_some() => known(&mut conditions, state, facts, before),
         _ => unknown(&mut conditions, facts, before),
@@ -158,6 +158,14 @@ fn known(conditions: &mut Conditions<'_>, state: &State, facts: &Facts<'_>, befo
         conditions.push(READY, "True", &state.reason, &state.message);
         if working {
             conditions.push(RECONCILING, "True", "Syncing", "The repository is being synced.");
+        }
+        return;
+    }
+    if state.ready.is_none() {
+        // A registry is large, and what is there of it is shown already.
+        conditions.push(READY, "Unknown", &state.reason, &state.message);
+        if !facts.suspended {
+            conditions.push(RECONCILING, "True", &state.reason, &state.message);
         }
         return;
     }
@@ -345,6 +353,21 @@ mod tests {
         assert_eq!(status.status.as_deref(), Some("Ready"));
         assert_eq!(status.last_handled_reconcile_at.as_deref(), Some("now"));
         assert_eq!(status.last_sync_time, Some(Time(at("2026-01-01T10:00:00Z"))));
+    }
+
+    #[test]
+    fn what_is_pulled_in_parts_is_reconciling_until_all_is_there() {
+        let record = record(State {
+            ready: None,
+            message: "500 of 800 versions are pulled".to_owned(),
+            ..state(true, false, "Pulling")
+        });
+        let status = build(&facts(Some(&record)), None);
+        assert_eq!(
+            shape(&status),
+            [("Ready", "Unknown", "Pulling"), ("Reconciling", "True", "Pulling")]
+        );
+        assert!(status.conditions.iter().all(|c| c.message.starts_with("500 of 800")));
     }
 
     #[test]

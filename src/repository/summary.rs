@@ -87,6 +87,21 @@ pub(super) fn unless_quiet(new: LastSync, before: Option<LastSync>) -> LastSync 
     if as_if_quiet == new { before } else { new }
 }
 
+/// `new`, as the account of all of a sync of which `earlier` tells what was done before.
+pub(super) fn with_earlier(new: LastSync, earlier: &LastSync) -> LastSync {
+    let added = new.added.saturating_add(earlier.added);
+    LastSync {
+        // A chart that was added, or changed before, may have changed with each part: it counts once.
+        changed: new
+            .changed
+            .max(earlier.changed)
+            .min(new.charts.saturating_sub(added).max(0)),
+        removed: new.removed.saturating_add(earlier.removed),
+        added,
+        ..new
+    }
+}
+
 /// What `Ready` says of a repository whose charts are in step.
 #[must_use]
 pub fn ready_message(account: &LastSync) -> String {
@@ -163,6 +178,25 @@ mod tests {
         assert_eq!(unless_quiet(synced(0, "b"), Some(before.clone())).digest, "sha256:b");
         assert_eq!(unless_quiet(synced(1, "a"), Some(before)).added, 1);
         assert_eq!(unless_quiet(synced(0, "a"), None).added, 0);
+    }
+
+    #[test]
+    fn parts_of_a_sync_are_counted_together_and_each_chart_once() {
+        let earlier = LastSync {
+            added: 5,
+            changed: 2,
+            removed: 1,
+            ..LastSync::default()
+        };
+        let part = |changed| LastSync {
+            charts: 8,
+            added: 1,
+            changed,
+            ..LastSync::default()
+        };
+        let counts = |account: LastSync| (account.added, account.changed, account.removed);
+        assert_eq!(counts(with_earlier(part(7), &earlier)), (6, 2, 1));
+        assert_eq!(counts(with_earlier(part(0), &earlier)), (6, 2, 1));
     }
 
     #[test]

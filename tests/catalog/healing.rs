@@ -144,6 +144,7 @@ async fn a_database_of_an_older_release_is_brought_up_to_date(#[values(On::Sqlit
         .execute(
             "DROP TABLE portolan_files; DROP TABLE portolan_icons; DROP TABLE portolan_oci_repositories;
              DROP TABLE portolan_oci_tags; DROP TABLE portolan_kept_versions; DROP INDEX portolan_files_content;
+             ALTER TABLE portolan_repositories DROP COLUMN credentials;
              DELETE FROM portolan_migrations WHERE version > 1; CREATE INDEX files_chart ON files (chart_id)",
         )
         .await;

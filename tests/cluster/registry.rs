@@ -272,6 +272,45 @@ async fn a_registry_with_a_token_server_tells_by_itself_which_charts_it_has() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_are_taken_as_users_write_them_and_one_that_is_none_spoils_no_other() {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let port = Port::with_password().await;
+    for name in ["harbour", "pier"] {
+        port.push(name, &chart(name, "1.0.0")).await;
+    }
+    let _portolan = world.portolan(postgres.url(), &[NEVER]).await;
+    port.declare(&world, "port", &["harbour", " pier/", "harbour", "", "No Such"])
+        .await;
+    let object = world.until_ready("port").await;
+    let both = ["port/harbour 1.0.0", "port/pier 1.0.0"];
+    assert_eq!(postgres.rows.charts().await.unwrap(), both);
+    let skipped = skipped(&object);
+    assert_eq!((skipped.len(), skipped[0].0.as_str()), (1, "No Such"), "{skipped:?}");
+    assert!(
+        skipped[0].2.contains("correct the URL or spec.ociRepositories"),
+        "{skipped:?}"
+    );
+
+    // A rule takes what is known already.
+    let before = port.requests();
+    for (rule, kept) in [(".name == \"pier\"", &both[1..]), (".name | test(\".\")", &both[..])] {
+        world
+            .edit("port", json!({ "spec": { "filterRule": { "jq": rule } } }))
+            .await;
+        world.until_ready("port").await;
+        assert_eq!(postgres.rows.charts().await.unwrap(), kept);
+    }
+    assert_eq!(port.pulled_since(before), Vec::<String>::new());
+
+    // Where no name is one, that is what has to be put right.
+    let none = json!({ "spec": { "ociRepositories": ["No Such"] } });
+    world.edit("port", none).await;
+    let object = world.until_ready_is("port", "False", "InvalidName").await;
+    assert!(message(&object).contains("ports/No Such"), "{}", message(&object));
+    assert_eq!(postgres.rows.charts().await.unwrap(), both);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_closed_later_is_named_and_its_charts_stay() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let port = Port::with_password().await;

@@ -3,6 +3,7 @@
 mod auth;
 mod listing;
 mod pulling;
+mod syncing;
 
 use portolan::source::fetch::{Access, Fetcher, Settings};
 use portolan::source::oci::{Limits, OciError, Registry as Client, Tags};

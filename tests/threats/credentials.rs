@@ -469,7 +469,7 @@ async fn no_failure_of_any_kind_tells_a_secret() {
     ] {
         let mut command = world.command(&[arguments, &["--log-level=trace"]].concat());
         if arguments[0] == "resync" {
-            command = portolan::command([&arguments[..], &["--log-level=trace", "--manifests"]].concat());
+            command = portolan::command([arguments, &["--log-level=trace", "--manifests"]].concat());
             command.arg(world.folder.join("manifests"));
         }
         let output = portolan::run(command).await;
@@ -513,12 +513,15 @@ async fn dump(world: &World) -> Vec<(String, String)> {
     .unwrap();
     let mut values = Vec::new();
     for (table, column) in columns {
-        let statement = format!("SELECT CAST(coalesce(\"{column}\", '') AS TEXT) FROM \"{table}\"");
-        let rows: Vec<String> = sqlx::query_scalar(AssertSqlSafe(statement))
+        let statement = format!("SELECT CAST(coalesce(\"{column}\", '') AS BLOB) FROM \"{table}\"");
+        let rows: Vec<Vec<u8>> = sqlx::query_scalar(AssertSqlSafe(statement))
             .fetch_all(&mut connection)
             .await
             .unwrap();
-        values.extend(rows.into_iter().map(|row| (format!("{table}.{column}"), row)));
+        values.extend(
+            rows.into_iter()
+                .map(|row| (format!("{table}.{column}"), String::from_utf8_lossy(&row).into_owned())),
+        );
     }
     assert!(
         values

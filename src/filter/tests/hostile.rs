@@ -102,6 +102,24 @@ fn memory_is_asked_for_before_it_is_taken(#[case] jq: &str) {
     assert!(limits.iter().any(|limit| said.contains(limit)), "{jq}: {said}");
 }
 
+/// Quadratic in what they are given, unless each step of them has its cost.
+#[rstest]
+#[case::text(r#"("a" * 1e7) | indices("a" * 5e6) | length > 0"#)]
+#[case::text_index(r#"("a" * 1e7) | rindex("a" * 5e6) > 0"#)]
+#[case::short_text(r#"("a" * 2e7) | indices("a" * 60) | length > 0"#)]
+#[case::contains(r#"["a" * 2e7 + "b"] | contains([range(10000) | "ab"])"#)]
+#[case::list("[range(40000) | 1] | indices(.[20000:]) | length > 0")]
+#[case::list_as_an_index("[range(40000) | 1] | .[.[20000:]] | length > 0")]
+fn a_search_for_what_is_everywhere_is_stopped(#[case] jq: &str) {
+    let started = Instant::now();
+    let said = stopped(jq, Limits::default());
+    assert!(
+        said.contains("steps") || said.contains("values of more than"),
+        "{jq}: {said}"
+    );
+    assert!(started.elapsed() < Duration::from_secs(20), "{jq}");
+}
+
 #[test]
 fn each_bound_on_memory_is_named() {
     let limits = Limits {
@@ -176,11 +194,30 @@ fn one_search_by_an_expression_has_its_bounds() {
         (r#""a" | test("a{1000}{1000}{1000}")"#, "too large once compiled"),
         (r#""a" | test("(" * 1000 + "a" + ")" * 1000)"#, "nest"),
         (r#""a" * 300000 | test("a")"#, "too long for a regular expression"),
+        (
+            r#""a" | test("a?" * 1.7e6)"#,
+            "a regular expression of 3400000 bytes is too long",
+        ),
+        (r#""a" | test("\p{L}" * 3200; "i")"#, "too large once compiled"),
     ] {
         let filter = Filter::compile(&rule(jq, &[]), limits).unwrap();
         let said = filter.keeps(&json!({})).unwrap_err().to_string();
         assert!(said.contains(expected), "{jq}: {said}");
     }
+}
+
+/// Each match looks at all that is left of the text, for a `b` that is not there.
+#[test]
+fn the_clock_is_looked_at_between_matches() {
+    let limits = Limits {
+        steps: u64::MAX,
+        time: Duration::from_millis(200),
+        ..Limits::default()
+    };
+    let started = Instant::now();
+    let said = stopped(r#""a" * 250000 | [match("a(?:[^b]*b)?"; "g")] | length > 0"#, limits);
+    assert!(said.contains("0.2 seconds"), "{said}");
+    assert!(started.elapsed() < Duration::from_secs(20), "{said}");
 }
 
 #[test]

@@ -166,7 +166,7 @@ impl Importer {
     }
 
     async fn session(&self, declaration: &Declaration) -> Result<Fetcher, Failed> {
-        let access = self.tools.keys.access(declaration).await?;
+        let (access, _) = self.tools.keys.access(declaration).await?;
         Ok(self.tools.fetcher.with(access)?)
     }
 

@@ -52,7 +52,7 @@ impl Run<'_> {
                     summary,
                     sha256,
                     validators,
-                    is_complete: true,
+                    rest: None,
                 })
             }
             Err(DecodeError::Sink(error)) => return self.unselected(error, validators, sha256),

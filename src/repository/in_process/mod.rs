@@ -92,6 +92,7 @@ impl Execute for InProcess {
             metrics: &self.metrics,
             attempt,
             cancel,
+            credentials: String::new(),
         }
         .run()
         .boxed()
@@ -104,6 +105,8 @@ struct Run<'a> {
     metrics: &'a Metrics,
     attempt: Attempt,
     cancel: CancellationToken,
+    /// The names and versions of the Secrets that were read for this attempt.
+    credentials: String,
 }
 
 /// What was found outside, before anything is written.
@@ -124,8 +127,19 @@ struct Decoded {
     summary: Summary,
     sha256: String,
     validators: Validators,
-    /// False where there was more than one attempt can take: the next goes on at once.
-    is_complete: bool,
+    /// What is left for attempts to come.
+    rest: Option<Rest>,
+}
+
+/// What one attempt has left of a registry.
+#[derive(Clone)]
+struct Rest {
+    /// Versions that are there.
+    pulled: u64,
+    /// All versions.
+    listed: u64,
+    /// Why there are no more, where that is not because one attempt takes no more. It may pass by itself.
+    failed: Option<Failed>,
 }
 
 impl Run<'_> {
@@ -138,7 +152,7 @@ impl Run<'_> {
             .unwrap_or(Err(AttemptError::Cancelled))
     }
 
-    async fn finish(self) -> Result<Finished, AttemptError> {
+    async fn finish(mut self) -> Result<Finished, AttemptError> {
         match self.look().await? {
             Found::Unchanged(validators) => self.save_unchanged(validators).await,
             Found::StillRefused(refused) | Found::Refused(refused) => {
@@ -159,7 +173,7 @@ impl Run<'_> {
     }
 
     /// Everything that writes no chart.
-    async fn look(&self) -> Result<Found, AttemptError> {
+    async fn look(&mut self) -> Result<Found, AttemptError> {
         let filter = match self.filter().await {
             Ok(filter) => filter,
             Err(found) => return Ok(found),
@@ -175,9 +189,25 @@ impl Run<'_> {
     }
 
     /// The way to this repository's server, with its credentials.
-    async fn session(&self) -> Result<Fetcher, Failed> {
-        let access = self.tools.keys.access(&self.attempt.declaration).await?;
+    async fn session(&mut self) -> Result<Fetcher, Failed> {
+        let (access, credentials) = self.tools.keys.access(&self.attempt.declaration).await?;
+        self.credentials = credentials;
+        // What other credentials were shown is no measure of what these are.
+        if self.has_other_credentials()
+            && let Some(previous) = &mut self.attempt.previous
+        {
+            (previous.etag, previous.last_modified) = (None, None);
+            if let Some(refused) = &mut previous.refused {
+                (refused.etag, refused.last_modified) = (None, None);
+            }
+        }
         Ok(self.tools.fetcher.with(access)?)
+    }
+
+    /// Whether the Secrets are others than those of the last success, or have changed since.
+    fn has_other_credentials(&self) -> bool {
+        let previous = self.attempt.previous.as_ref();
+        previous.is_none_or(|previous| previous.credentials != self.credentials)
     }
 
     async fn look_at_index(&self, session: &Fetcher, filter: Option<Filter>) -> Result<Found, AttemptError> {

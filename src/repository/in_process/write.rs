@@ -1,17 +1,18 @@
 //! Recording what came of an attempt: the charts and all that is remembered beside them, in one transaction.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{Decoded, Run, spool_failed};
+use super::{Decoded, Rest, Run, spool_failed};
 use crate::catalog::{Commit, Committed, HistoryEntry, Keep, Record, Refused, State};
-use crate::repository::decide::{Mode, handled};
+use crate::repository::decide::{Mode, cut_short, handled, is_cut_short};
 use crate::repository::execute::{Attempt, AttemptError, Failed, Finished, Verdict};
 use crate::repository::guard;
-use crate::repository::summary::{Counts, account, last_sync, ready_message, unless_quiet};
+use crate::repository::summary::{Counts, account, last_sync, ready_message, unless_quiet, with_earlier};
 use crate::source::fetch::Validators;
-use crate::source::index;
+use crate::source::index::{self, Summary};
 
 impl Run<'_> {
     pub(super) async fn save_unchanged(self, validators: Option<Validators>) -> Result<Finished, AttemptError> {
@@ -22,6 +23,7 @@ impl Run<'_> {
             record.last_modified = validators.last_modified;
         }
         record.refused = None;
+        record.credentials.clone_from(&self.credentials);
         record.last_success = Some(Timestamp::now());
         if account(&record).is_some_and(|account| account.kept > 0) {
             let (catalog, uid) = (&self.tools.catalog, self.attempt.expected_uid.as_deref());
@@ -50,7 +52,11 @@ impl Run<'_> {
             message: failed.message.clone(),
             failures: record.state.failures.saturating_add(1),
         };
-        let before = std::mem::replace(&mut record.state, state);
+        if refused.is_some() {
+            record.credentials.clone_from(&self.credentials);
+        }
+        let before = record.clone();
+        record.state = state;
         record.refused = refused;
         if self.attempt.mode == Mode::Complete {
             // Everything was to be compared and was not: the next attempt must not take "unchanged" for an answer.
@@ -58,9 +64,8 @@ impl Run<'_> {
             record.last_modified = None;
             record.index_digest.clear();
         }
-        // A failure that repeats itself is one line of history, not one a try.
-        let is_new = before.ready != Some(false) || before.reason != failed.reason;
-        let result = if failed.transient { "Failed" } else { "Stalled" };
+        let is_new = is_new_failure(&before, &failed);
+        let result = outcome(Some(&failed));
         let digest = record
             .refused
             .as_ref()
@@ -84,83 +89,75 @@ impl Run<'_> {
             summary,
             sha256,
             validators,
-            is_complete,
+            rest,
         } = decoded;
         let mut record = self.new_record();
-        let is_first_or_recovered = record.state.ready != Some(true);
+        let before = record.clone();
         record.etag = validators.etag;
         record.last_modified = validators.last_modified;
-        // Without a digest nothing is known to be the same, so what was left goes on.
-        record.index_digest = if is_complete { sha256.clone() } else { String::new() };
+        record.index_digest = match &rest {
+            Some(_) => cut_short(&sha256),
+            None => sha256.clone(),
+        };
         record.change_key = self.attempt.declaration.change_key.as_str().to_owned();
         record.baseline = Some(guard::baseline(&summary));
         record.refused = None;
+        record.credentials.clone_from(&self.credentials);
         record.last_success = Some(Timestamp::now());
-        let (charts, versions, filtered) = (spool.charts(), spool.versions(), filtered_out.len() as u64);
+        let conclusion = Conclusion {
+            before,
+            counts: Counts {
+                charts: spool.charts(),
+                versions: spool.versions(),
+                filtered: filtered_out.len() as u64,
+            },
+            started: self.attempt.started,
+            history: self.history(
+                &record,
+                outcome(rest.as_ref().and_then(|rest| rest.failed.as_ref())),
+                &sha256,
+            ),
+            summary,
+            rest,
+        };
         let rows = match spool.into_rows() {
             Ok(rows) => rows,
             Err(error) => return self.save_failed(spool_failed(&error), None).await,
         };
-        let skipped = summary.skipped.clone();
-        let started = self.attempt.started;
-        let complete = move |committed: &Committed, record: &mut Record| {
-            let counts = Counts {
-                charts,
-                versions,
-                filtered,
-            };
-            let new = last_sync(&summary, &counts, committed, started);
-            let account = unless_quiet(new, account(record));
-            record.state = ready(ready_message(&account));
-            // An account holds string keys and finite numbers only, for which JSON can't fail.
-            record.last_sync = serde_json::to_value(account).ok();
-        };
-        let (history, skipped_before) = (self.history(&record, "Succeeded", &sha256), skipped.count);
-        let concluded = {
-            let complete = complete.clone();
-            move |committed: &Committed, record: &mut Record| {
-                complete(committed, record);
-                let is_news = is_first_or_recovered || committed.is_change();
-                is_news.then(|| HistoryEntry {
-                    duration: since(started),
-                    skipped: skipped_before + committed.rejected.len() as u64,
-                    reason: record.state.reason.clone(),
-                    message: record.state.message.clone(),
-                    charts,
-                    versions,
-                    added: committed.added,
-                    changed: committed.changed,
-                    removed: committed.removed,
-                    ..history
-                })
+        let mut commit = Commit::new(record.clone(), self.attempt.expected_uid.clone(), sha256).conclude_with({
+            let conclusion = conclusion.clone();
+            move |committed, record| {
+                conclusion.complete(committed, record);
+                conclusion.history(committed, record)
             }
-        };
-        let mut commit =
-            Commit::new(record.clone(), self.attempt.expected_uid.clone(), sha256).conclude_with(concluded);
-        commit.keep = self.tools.keep_removed.map(|duration| Keep {
-            now: Timestamp::now(),
-            duration,
-            order: index::newest_first,
-            filtered_out,
         });
+        commit.keep = self.keep(conclusion.rest.is_some(), filtered_out);
         let committed = self.tools.catalog.commit(commit, rows).await?;
         if self.attempt.mode == Mode::Complete {
             // Whoever asks for everything asks for the archives too that would not come.
             self.tools.catalog.retry_failed(&record.name, &record.uid).await?;
         }
-        complete(&committed, &mut record);
-        (record.trusted, record.charts) = (true, charts);
-        let mut skipped = skipped;
-        for (chart, reason) in &committed.rejected {
-            skipped.add(chart, None, reason);
-        }
+        conclusion.complete(&committed, &mut record);
+        (record.trusted, record.charts) = (true, conclusion.counts.charts);
         Ok(Finished {
             record,
-            verdict: Verdict::Synced {
-                committed,
-                skipped,
-                is_complete,
-            },
+            verdict: conclusion.verdict(committed),
+        })
+    }
+
+    /// What stays that is not among the charts. While some of a registry is still to be pulled nothing goes that was there: it is most
+    /// likely among that.
+    fn keep(&self, goes_on: bool, filtered_out: HashSet<String>) -> Option<Keep> {
+        let duration = if goes_on {
+            Some(Duration::MAX)
+        } else {
+            self.tools.keep_removed
+        };
+        duration.map(|duration| Keep {
+            now: Timestamp::now(),
+            duration,
+            order: index::newest_first,
+            filtered_out,
         })
     }
 
@@ -213,6 +210,120 @@ fn ready(message: String) -> State {
         message,
         failures: 0,
     }
+}
+
+/// What a commit leaves behind beside the charts.
+#[derive(Clone)]
+struct Conclusion {
+    /// The record as it was.
+    before: Record,
+    counts: Counts,
+    summary: Summary,
+    started: Timestamp,
+    /// A line of history without what only the commit tells.
+    history: HistoryEntry,
+    rest: Option<Rest>,
+}
+
+impl Conclusion {
+    fn complete(&self, committed: &Committed, record: &mut Record) {
+        let new = last_sync(&self.summary, &self.counts, committed, self.started);
+        let mut account = match account(&self.before) {
+            Some(earlier) if is_cut_short(&self.before) => with_earlier(new, &earlier),
+            earlier => unless_quiet(new, earlier),
+        };
+        record.state = match &self.rest {
+            Some(rest) => {
+                // They stay until it is known that they have left.
+                account.kept = 0;
+                unfinished(rest, self.before.state.failures)
+            }
+            None => ready(ready_message(&account)),
+        };
+        // An account holds string keys and finite numbers only, for which JSON can't fail.
+        record.last_sync = serde_json::to_value(account).ok();
+    }
+
+    fn history(self, committed: &Committed, record: &Record) -> Option<HistoryEntry> {
+        let is_news = match &self.rest {
+            None => self.before.state.ready != Some(true) || committed.is_change(),
+            // What goes on at once is one sync: its end tells of all.
+            Some(rest) => (rest.failed.as_ref()).is_some_and(|failed| is_new_failure(&self.before, failed)),
+        };
+        let (added, changed, removed) = match account(record).filter(|_| is_cut_short(&self.before)) {
+            Some(all) => {
+                let number = |count: i64| u64::try_from(count).unwrap_or_default();
+                (number(all.added), number(all.changed), number(all.removed))
+            }
+            None => (committed.added, committed.changed, committed.removed),
+        };
+        is_news.then(|| HistoryEntry {
+            duration: since(self.started),
+            skipped: self.summary.skipped.count + committed.rejected.len() as u64,
+            reason: record.state.reason.clone(),
+            message: record.state.message.clone(),
+            charts: self.counts.charts,
+            versions: self.counts.versions,
+            added,
+            changed,
+            removed,
+            ..self.history
+        })
+    }
+
+    fn verdict(self, committed: Committed) -> Verdict {
+        let mut skipped = self.summary.skipped;
+        for (chart, reason) in &committed.rejected {
+            skipped.add(chart, None, reason);
+        }
+        match self.rest {
+            Some(Rest {
+                failed: Some(failed), ..
+            }) => Verdict::Interrupted(failed),
+            rest => Verdict::Synced {
+                committed,
+                skipped,
+                is_complete: rest.is_none(),
+            },
+        }
+    }
+}
+
+/// The state of a registry of which some is still to be pulled.
+fn unfinished(rest: &Rest, failures: u32) -> State {
+    match &rest.failed {
+        Some(failed) => State {
+            ready: Some(false),
+            stalled: false,
+            reason: failed.reason.clone(),
+            message: failed.message.clone(),
+            failures: failures.saturating_add(1),
+        },
+        None => State {
+            ready: None,
+            stalled: false,
+            reason: "Pulling".to_owned(),
+            message: format!(
+                "{} of {} versions are pulled; the others follow, and what was there before stays until then.",
+                rest.pulled, rest.listed
+            ),
+            failures: 0,
+        },
+    }
+}
+
+/// What history calls it.
+fn outcome(failed: Option<&Failed>) -> &'static str {
+    match failed {
+        None => "Succeeded",
+        Some(failed) if failed.transient => "Failed",
+        Some(_) => "Stalled",
+    }
+}
+
+/// A failure that repeats itself is one line of history, not one a try.
+fn is_new_failure(before: &Record, failed: &Failed) -> bool {
+    before.state.ready != Some(false) || before.state.reason != failed.reason
 }
 
 fn since(started: Timestamp) -> Duration {

@@ -39,6 +39,10 @@ impl Gathered {
         self.versions.push((entry.rank, entry.version));
     }
 
+    pub(super) const fn is_empty(&self) -> bool {
+        self.versions.is_empty()
+    }
+
     /// About what it holds in memory.
     pub(super) const fn bytes(&self) -> u64 {
         self.bytes

@@ -32,6 +32,32 @@ impl Metadata {
         &self.version
     }
 
+    /// All of it that a catalogue needs, as JSON, which [`metadata`] reads to the same again: what else stands in a Chart.yaml may be
+    /// a hundred times as much.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let Self { version, head } = self;
+        let maintainers = head.maintainers.iter();
+        serde_json::json!({
+            "version": version.version,
+            "appVersion": version.app_version,
+            "name": head.name,
+            "deprecated": head.deprecated,
+            "description": head.description,
+            "home": head.home,
+            "icon": head.icon,
+            "annotations": { "category": head.category },
+            "keywords": head.keywords,
+            "maintainers": maintainers
+                .map(|maintainer| {
+                    serde_json::json!({ "name": maintainer.name, "email": maintainer.email, "url": maintainer.url })
+                })
+                .collect::<Vec<_>>(),
+            "sources": head.sources,
+        })
+        .to_string()
+    }
+
     /// The same under another version: the tag that it is pulled by, which Chart.yaml may write in another way.
     ///
     /// # Errors
@@ -108,17 +134,49 @@ fn fields(bytes: &[u8], limits: &DecodeLimits) -> Result<Fields, String> {
 /// # Errors
 /// Why the whole chart can't be used, as a sentence about it: its newest version has no name that a chart may have.
 pub fn chart(versions: Vec<Metadata>) -> Result<Option<Chart>, String> {
-    let mut gathered = Gathered::default();
-    for Metadata { version, head } in versions {
-        let rank = Rank::of(&version.version);
-        gathered.push(Entry { rank, version, head });
+    let mut gathered = Versions::default();
+    for version in versions {
+        gathered.push(version);
     }
-    let complete = gathered
-        .complete()
-        .map_err(|reason| truncate(&printable(&reason), 1024))?;
-    Ok(complete
-        .filter(|complete| !complete.deprecated)
-        .map(|complete| complete.chart))
+    gathered.chart()
+}
+
+/// The versions of one chart while they come in, for [`chart`]. Of what they say of the chart only the newest's is kept.
+#[derive(Debug, Default)]
+pub struct Versions(Gathered);
+
+impl Versions {
+    /// Takes a version.
+    pub fn push(&mut self, Metadata { version, head }: Metadata) {
+        let rank = Rank::of(&version.version);
+        self.0.push(Entry { rank, version, head });
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// About how many bytes of memory the versions take.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.0.bytes()
+    }
+
+    /// The chart that they are.
+    ///
+    /// # Errors
+    /// The same as of [`chart`].
+    pub fn chart(self) -> Result<Option<Chart>, String> {
+        let complete = self
+            .0
+            .complete()
+            .map_err(|reason| truncate(&printable(&reason), 1024))?;
+        Ok(complete
+            .filter(|complete| !complete.deprecated)
+            .map(|complete| complete.chart))
+    }
 }
 
 /// The order of versions in an index, newest first, as Helm's `SortEntries` has it: read leniently, prereleases take

@@ -34,7 +34,7 @@ use crate::text::{printable, truncate};
 use collect::Collector;
 pub use error::{DecodeError, Position};
 pub use limits::DecodeLimits;
-pub use metadata::{Metadata, chart, metadata, newest_first};
+pub use metadata::{Metadata, Versions, chart, metadata, newest_first};
 pub(super) use semver::is_version;
 
 /// Who maintains a chart.

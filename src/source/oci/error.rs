@@ -48,6 +48,8 @@ pub enum OciError {
         url: String,
         /// What it is.
         what: String,
+        /// Digest of the manifest.
+        digest: String,
     },
     /// An answer that can't be understood.
     #[error("the answer of {url} can't be used: {error}; check that the URL leads to a registry")]
@@ -156,6 +158,12 @@ impl OciError {
             Self::Unauthorized { .. } => true,
             _ => false,
         }
+    }
+
+    /// Whether it is about who asks: whatever else is asked for there would be refused alike.
+    #[must_use]
+    pub fn is_about_credentials(&self) -> bool {
+        self.is_refused() || matches!(self, Self::Challenge { .. })
     }
 
     /// Whether the registry says that there is no such thing.

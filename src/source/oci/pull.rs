@@ -47,15 +47,13 @@ impl Registry {
     /// are not those of the digest; any other when it can't be had.
     pub async fn manifest(&self, repository: &str, reference: &str) -> Result<ChartManifest, OciError> {
         let (digest, found) = self.any_manifest(repository, reference).await?;
-        let not_a_chart = |what: String| {
-            let url = public_url(&self.url(&format!("/v2/{repository}/manifests/{reference}")));
-            Err(OciError::NotAChart { url, what })
+        let what = match found {
+            Manifest::Chart { config, layer } => return Ok(ChartManifest { digest, config, layer }),
+            Manifest::ChartsIndex(_) => "an index of charts".to_owned(),
+            Manifest::Other(what) => what,
         };
-        match found {
-            Manifest::Chart { config, layer } => Ok(ChartManifest { digest, config, layer }),
-            Manifest::ChartsIndex(_) => not_a_chart("an index of charts".to_owned()),
-            Manifest::Other(what) => not_a_chart(what),
-        }
+        let url = public_url(&self.url(&format!("/v2/{repository}/manifests/{reference}")));
+        Err(OciError::NotAChart { url, what, digest })
     }
 
     /// The Chart.yaml of a chart, as the JSON that Helm pushes.

@@ -1,18 +1,27 @@
-//! Making charts of what is remembered of a registry.
-
-use std::collections::BTreeMap;
+//! Making charts of what is remembered of a registry, one repository after the other: their metadata is never in memory together.
 
 use sha2::{Digest as _, Sha256};
+use tokio::sync::mpsc;
 
 use super::{Listing, Repository};
-use crate::catalog::OciTag;
+use crate::catalog::{self, OciMetadata};
 use crate::filter::{self, Filter};
 use crate::repository::execute::AttemptError;
 use crate::repository::in_process::selection::{Selected, Selection, SelectionError};
 use crate::repository::in_process::{Decoded, Found, Run};
 use crate::source::fetch::Validators;
-use crate::source::index::{self, DecodeLimits, Summary};
-use crate::source::oci;
+use crate::source::index::{self, DecodeLimits, Summary, Versions};
+use crate::source::oci::{self, OciError};
+
+/// Versions whose metadata is read at once.
+const AT_ONCE: u32 = 100;
+
+/// What the thread is given that makes the charts.
+enum Part {
+    /// Of the repository that ends next, with the URL of its charts.
+    Versions(String, Vec<OciMetadata>),
+    End(Box<Repository>),
+}
 
 impl Run<'_> {
     /// Makes charts of what is remembered.
@@ -22,11 +31,19 @@ impl Run<'_> {
         digest: String,
         filter: Option<Filter>,
     ) -> Result<Found, AttemptError> {
-        let selection = self.selection(filter);
-        let limits = self.tools.decode_limits;
-        let is_complete = listing.is_complete;
-        let task = filter::on_large_stack(move || select(selection, listing, &limits));
-        let Ok(selected) = task.await else {
+        let (parts, given) = mpsc::channel(1);
+        let making = Making {
+            selection: self.selection(filter),
+            limits: self.tools.decode_limits,
+            summary: Summary::default(),
+            versions: Versions::default(),
+            unusable: Vec::new(),
+        };
+        let task = filter::on_large_stack(move || making.charts(given));
+        let rest = listing.rest();
+        let (read, made) = tokio::join!(self.read(listing, parts), task);
+        read?;
+        let Ok(selected) = made else {
             tracing::error!(repository = %self.attempt.declaration.name, "making charts of a registry has panicked");
             let message = "the charts of the registry can't be read because of a defect in Portolan; please report it";
             let refused = self.refuse(Validators::default(), digest, "DecoderFailed", message.to_owned());
@@ -42,10 +59,35 @@ impl Run<'_> {
                 },
                 sha256: digest,
                 validators: Validators::default(),
-                is_complete,
+                rest,
             })),
             Err(error) => self.unselected(error, Validators::default(), digest),
         }
+    }
+
+    /// Hands everything to the thread that makes the charts, until it wants no more.
+    async fn read(&self, listing: Listing, parts: mpsc::Sender<Part>) -> Result<(), catalog::Error> {
+        let (catalog, name) = (&self.tools.catalog, &self.attempt.declaration.name);
+        for repository in listing.repositories {
+            let mut after = String::new();
+            loop {
+                let path = &repository.memory.repository;
+                let versions = catalog.oci_metadata(name, path, &after, AT_ONCE).await?;
+                let Some(last) = versions.last() else { break };
+                after.clone_from(&last.tag);
+                if parts
+                    .send(Part::Versions(repository.url.clone(), versions))
+                    .await
+                    .is_err()
+                {
+                    return Ok(());
+                }
+            }
+            if parts.send(Part::End(Box::new(repository))).await.is_err() {
+                return Ok(());
+            }
+        }
+        Ok(())
     }
 }
 
@@ -54,12 +96,14 @@ impl Listing {
     pub(super) fn digest(&self) -> String {
         let mut hash = Sha256::new();
         for repository in &self.repositories {
-            let tags: BTreeMap<&str, &OciTag> = (repository.memory.tags.iter())
-                .map(|tag| (tag.tag.as_str(), tag))
-                .collect();
-            for (name, tag) in tags {
-                let is_chart = if tag.metadata.is_some() { "chart" } else { "none" };
-                for part in [&repository.memory.repository, name, &tag.digest, is_chart] {
+            let failed = repository.failed.as_ref().map_or("", OciError::reason);
+            for part in [&repository.memory.repository, failed] {
+                hash.update(part);
+                hash.update([0]);
+            }
+            for (name, tag) in &repository.memory.tags {
+                let is_chart = if tag.problem.is_none() { "chart" } else { "none" };
+                for part in [name, &tag.digest, is_chart] {
                     hash.update(part);
                     hash.update([0]);
                 }
@@ -77,49 +121,94 @@ impl Listing {
 }
 
 /// Makes one chart of each repository, from the metadata of its versions.
-fn select(
-    mut selection: Selection,
-    listing: Listing,
-    limits: &DecodeLimits,
-) -> Result<(Selected, Summary), SelectionError> {
-    let mut summary = Summary::default();
-    for Repository {
-        url,
-        memory,
-        versions,
-        failed,
-        ..
-    } in listing.repositories
-    {
-        let path = memory.repository;
+struct Making {
+    selection: Selection,
+    limits: DecodeLimits,
+    summary: Summary,
+    /// Of the repository that is under way.
+    versions: Versions,
+    /// Tags of it that can't be used, and why.
+    unusable: Vec<(String, String)>,
+}
+
+impl Making {
+    fn charts(mut self, mut parts: mpsc::Receiver<Part>) -> Result<(Selected, Summary), SelectionError> {
+        while let Some(part) = parts.blocking_recv() {
+            match part {
+                Part::Versions(url, versions) => {
+                    for version in versions {
+                        self.version(&url, version);
+                    }
+                }
+                Part::End(repository) => self.chart(*repository)?,
+            }
+        }
+        Ok((self.selection.finish(), self.summary))
+    }
+
+    fn version(&mut self, url: &str, OciMetadata { tag, digest, metadata }: OciMetadata) {
+        // Its versions are not kept beyond that, so there is no chart of them.
+        if self.is_too_large() {
+            return;
+        }
+        let metadata = index::metadata(metadata.as_bytes(), &self.limits)
+            .and_then(|metadata| metadata.with_version(&oci::version_of(&tag)));
+        match metadata {
+            Ok(metadata) => {
+                let url = format!("{url}{tag}");
+                self.versions.push(metadata.with_digest(digest).with_urls(vec![url]));
+            }
+            Err(problem) => self.unusable.push((tag, problem)),
+        }
+    }
+
+    fn is_too_large(&self) -> bool {
+        self.versions.bytes() > self.limits.chart_bytes
+    }
+
+    /// Makes the chart of the versions that were given.
+    fn chart(&mut self, repository: Repository) -> Result<(), SelectionError> {
+        let path = repository.memory.repository.clone();
+        let is_too_large = self.is_too_large();
+        let versions = std::mem::take(&mut self.versions);
+        self.account(repository);
+        if is_too_large {
+            let problem = format!("its versions have more than {} bytes", self.limits.chart_bytes);
+            self.summary.skipped.add(&path, None, &problem);
+            return Ok(());
+        }
+        if versions.is_empty() {
+            return Ok(());
+        }
+        match versions.chart() {
+            Ok(Some(chart)) => self.selection.take(chart, Some(&path))?,
+            Ok(None) => self.summary.deprecated += 1,
+            Err(problem) => self.summary.skipped.add(&path, None, &problem),
+        }
+        Ok(())
+    }
+
+    /// Counts what a repository has, and what of it is of no use.
+    fn account(&mut self, repository: Repository) {
+        let Repository {
+            memory,
+            versions,
+            failed,
+            ..
+        } = repository;
+        let (summary, path) = (&mut self.summary, &memory.repository);
         if let Some(error) = failed {
-            summary.skipped.add(&path, None, &error.to_string());
+            summary.skipped.add(path, None, &error.to_string());
         }
         summary.names += u64::from(!versions.is_empty());
         summary.versions += versions.len() as u64;
-        let mut entries = Vec::new();
-        for tag in memory.tags {
-            if let Some(problem) = &tag.problem {
-                summary.skipped.add(&path, Some(&tag.tag), problem);
-            }
-            let Some(metadata) = &tag.metadata else { continue };
-            let url = format!("{url}{}", tag.tag);
-            let metadata = index::metadata(metadata.as_bytes(), limits)
-                .and_then(|metadata| metadata.with_version(&oci::version_of(&tag.tag)))
-                .map(|metadata| metadata.with_digest(tag.digest).with_urls(vec![url]));
-            match metadata {
-                Ok(metadata) => entries.push(metadata),
-                Err(problem) => summary.skipped.add(&path, Some(&tag.tag), &problem),
+        for (tag, known) in &memory.tags {
+            if let Some(problem) = &known.problem {
+                summary.skipped.add(path, Some(tag), problem);
             }
         }
-        if entries.is_empty() {
-            continue;
-        }
-        match index::chart(entries) {
-            Ok(Some(chart)) => selection.take(chart, Some(&path))?,
-            Ok(None) => summary.deprecated += 1,
-            Err(problem) => summary.skipped.add(&path, None, &problem),
+        for (tag, problem) in self.unusable.drain(..) {
+            summary.skipped.add(path, Some(&tag), &problem);
         }
     }
-    Ok((selection.finish(), summary))
 }

@@ -46,7 +46,13 @@ fn a_chart_yaml_becomes_what_the_same_entry_of_an_index_becomes() {
             .with_digest("sha256:1".to_owned())
             .with_urls(vec![String::new(), "oci://example.com/mysql:1.10.0".to_owned()])
     };
-    let from_yaml = published(read(CHART_YAML).unwrap());
+    let from_yaml = read(CHART_YAML).unwrap();
+    assert_eq!(
+        read(from_yaml.to_json()).as_ref(),
+        Ok(&from_yaml),
+        "as it is remembered"
+    );
+    let from_yaml = published(from_yaml);
     let chart = chart(vec![from_yaml]).unwrap().unwrap();
     let mut entry = CHART_YAML
         .replace("version: 1.10\n", "version: 1.10.0\n")
@@ -198,6 +204,7 @@ proptest! {
         }
         if let Ok(metadata) = read(&bytes) {
             prop_assert!(!metadata.version().version.is_empty());
+            prop_assert_eq!(read(metadata.to_json()), Ok(metadata.clone()));
             let _ = chart(vec![metadata]);
         }
     }
