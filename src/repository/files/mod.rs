@@ -21,7 +21,7 @@ pub use import::{Importer, Turn, Worklist};
 pub use reconciler::{FilesReconciler, Worklists};
 
 use crate::api::Files;
-use crate::catalog::{FilesMode, Record};
+use crate::catalog::{FilesMode, Handled, Record};
 use crate::controller::{Key, Kind};
 use crate::informer::ObjectName;
 use crate::queue::{Priority, Queue};
@@ -68,6 +68,8 @@ struct Charts {
     index_digest: String,
     change_key: String,
     last_sync: Option<serde_json::Value>,
+    /// Whoever asks for a resync by hand asks for the archives too that would not come, although no chart may change.
+    handled: Handled,
 }
 
 impl Charts {
@@ -76,6 +78,7 @@ impl Charts {
             index_digest: record.index_digest.clone(),
             change_key: record.change_key.clone(),
             last_sync: record.last_sync.clone(),
+            handled: record.handled.clone(),
         }
     }
 }
