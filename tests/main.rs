@@ -11,6 +11,8 @@ mod architecture;
 mod catalog;
 mod cluster;
 mod commands;
+mod files;
+mod filter;
 mod folder;
 mod fuzz;
 mod harness;

@@ -1,10 +1,12 @@
-//! What others would do with the same bytes: parse them whole, or only read and hash them. Each in a process of its own, so
-//! that its memory can be told.
+//! What others would do with the same bytes: parse them whole, unpack them, or only read and hash them. Each in a process of its
+//! own, so that its memory can be told.
 
+use std::io::Read;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
+use flate2::read::GzDecoder;
 use sha2::{Digest, Sha256};
 
 use crate::measure;
@@ -19,9 +21,18 @@ const BASELINES: [(&str, &str); 3] = [
     ("hash", "read and SHA-256"),
 ];
 
-/// Measures all of them over a file.
-pub fn rows(file: &Path) -> Vec<Row> {
+/// Measures what can be done with an index.
+pub fn of_index(file: &Path) -> Vec<Row> {
     BASELINES.iter().map(|(name, title)| row(name, title, file)).collect()
+}
+
+/// Measures the unpacking of all archives of a folder.
+pub fn of_archives(folder: &Path) -> Row {
+    row(
+        "archives",
+        "read, SHA-256, gunzip and untar, one after the other",
+        folder,
+    )
 }
 
 fn row(name: &str, title: &'static str, file: &Path) -> Row {
@@ -58,8 +69,18 @@ pub fn child(arguments: &[String]) {
         panic!("a baseline and a file are wanted");
     };
     let started = Instant::now();
-    let bytes = std::fs::read(file).expect("the file is there");
+    let read = |path: &Path| std::fs::read(path).expect("the file is there");
+    let bytes = if name == "archives" {
+        Vec::new()
+    } else {
+        read(file.as_ref())
+    };
     match name.as_str() {
+        "archives" => {
+            for archive in std::fs::read_dir(file).expect("the folder is there") {
+                unpack(&read(&archive.expect("it can be read").path()));
+            }
+        }
         "yaml" => drop(std::hint::black_box(
             serde_yaml::from_slice::<serde_yaml::Value>(&bytes).unwrap(),
         )),
@@ -76,4 +97,16 @@ pub fn child(arguments: &[String]) {
         measure::cpu(own).expect("we are here").as_secs_f64(),
         measure::peak_memory(own).expect("we are here")
     );
+}
+
+fn unpack(archive: &[u8]) {
+    std::hint::black_box(Sha256::digest(archive));
+    let mut archive = tar::Archive::new(GzDecoder::new(archive));
+    for entry in archive.entries().expect("it is an archive") {
+        let mut file = Vec::new();
+        entry
+            .and_then(|mut entry| entry.read_to_end(&mut file))
+            .expect("it can be unpacked");
+        std::hint::black_box(file);
+    }
 }

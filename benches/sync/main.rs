@@ -1,13 +1,15 @@
 //! The figures of Portolan: what syncs cost the real binary in time, CPU, memory and requests. `make bench` runs it.
 //!
 //! ```text
-//!  index ─► server on loopback ─► portolan run --manifests ─► SQLite, Postgres     (big.rs)
-//!  index ─► parsed whole, hashed, each in a process of its own                     (baseline.rs)
+//!  index ────► server on loopback ─┐
+//!  archives ─► server on loopback ─┼► portolan run --manifests ─► SQLite, Postgres (big.rs, files.rs, registry.rs)
+//!  tags ─► registry ─► proxy ──────┘
+//!  index, archives ─► parsed whole, unpacked, hashed, each in a process of its own (baseline.rs)
 //!  1,000 AppRepositories ─► API server ─► portolan run ─► SQLite                   (many.rs)
 //! ```
 //!
 //! The tables are printed and left in `target/bench/`. With `--record` they also take the places of the ones in
-//! `docs/performance.md` and `README.md`; with `big` or `many` only that part is run.
+//! `docs/performance.md` and `README.md`; with `big`, `files`, `registry` or `many` only these parts are run.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,10 +20,13 @@
 
 mod baseline;
 mod big;
+mod files;
 mod index;
 mod many;
 mod measure;
+mod registry;
 mod report;
+mod rig;
 #[path = "../../tests/support/mod.rs"]
 #[allow(dead_code, reason = "tests use more of it")]
 mod support;
@@ -34,7 +39,7 @@ fn main() {
     if let Some(at) = arguments.iter().position(|argument| argument == baseline::ARGUMENT) {
         return baseline::child(&arguments[at + 1..]);
     }
-    let only_one = is_given("big") || is_given("many");
+    let is_all = !["big", "files", "registry", "many"].into_iter().any(is_given);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -42,10 +47,16 @@ fn main() {
         .expect("a runtime starts");
     let report = runtime.block_on(async {
         let mut report = Report::default();
-        if !only_one || is_given("big") {
+        if is_all || is_given("big") {
             big::run(&mut report).await;
         }
-        if !only_one || is_given("many") {
+        if is_all || is_given("files") {
+            files::run(&mut report).await;
+        }
+        if is_all || is_given("registry") {
+            registry::run(&mut report).await;
+        }
+        if is_all || is_given("many") {
             many::run(&mut report).await;
         }
         report

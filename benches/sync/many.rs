@@ -38,7 +38,9 @@ pub async fn run(report: &mut Report) {
     let folder = ScratchFolder::new("bench");
     let database = format!("sqlite://{}", folder.join("portolan.db").display());
     let mut run = command(["run", "--watch-namespace", &namespace, "--database-url", &database]);
-    run.arg("--kubeconfig").arg(control_plane.kubeconfig());
+    run.arg("--chart-files=none")
+        .arg("--kubeconfig")
+        .arg(control_plane.kubeconfig());
     let before = api_requests(&client).await;
     let started = Instant::now();
     let portolan = Portolan::start(run);

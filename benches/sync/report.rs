@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::fs;
 
+use crate::files::ARCHIVES;
+use crate::registry::TAGS;
 use crate::support::project;
 
 /// The most CPU that a first sync of the standard big index may take, in seconds.
@@ -11,6 +13,8 @@ const FIRST_SYNC_CPU: f64 = 1.0;
 const NOT_MODIFIED_CPU: f64 = 0.010;
 /// The most memory that any of it may take.
 const MEMORY: u64 = 100 << 20;
+/// How many times the CPU of a first sync it may take with a filter.
+const FILTER: f64 = 2.0;
 /// The longest that 1,000 repositories may take from the start of the process to all Ready, in seconds.
 const COLD_START: f64 = 60.0;
 
@@ -18,9 +22,25 @@ const COLD_START: f64 = 60.0;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Case {
     First,
+    Filtered,
     NotModified,
     NoEtag,
     NewVersion,
+    /// All files of many versions.
+    Archives,
+    LimitedArchives,
+    /// A single archive, or none.
+    NoArchive,
+    LargeArchive,
+    HugeArchive,
+    EndlessArchive,
+    Bomb,
+    /// The tags of a registry.
+    FirstTags,
+    LimitedTags,
+    TagsWithFiles,
+    UnchangedTags,
+    NewTag,
     /// By another than Portolan.
     Baseline(&'static str),
 }
@@ -28,12 +48,26 @@ pub enum Case {
 impl Case {
     pub fn title(self) -> String {
         match self {
-            Self::First => "First sync, from the start of the process".to_owned(),
-            Self::NotModified => "Unchanged, 304".to_owned(),
-            Self::NoEtag => "Unchanged, no ETag".to_owned(),
-            Self::NewVersion => "One new version".to_owned(),
-            Self::Baseline(what) => format!("*{what}*"),
+            Self::First => "First sync, from the start of the process",
+            Self::Filtered => "The same with a filter, `.name | test($var0)`",
+            Self::NotModified => "Unchanged, 304",
+            Self::NoEtag => "Unchanged, no ETag",
+            Self::NewVersion => "One new version",
+            Self::Archives => "All files, no limit of requests a second",
+            Self::LimitedArchives => "All files, with the default limits",
+            Self::NoArchive => "None asked for",
+            Self::LargeArchive => "Taken",
+            Self::HugeArchive => "Refused by its announced length",
+            Self::EndlessArchive => "Refused at 20 MiB, its length not announced",
+            Self::Bomb => "Refused while it is unpacked, 1 GiB of zeros",
+            Self::FirstTags => "First sync, no limit of requests a second",
+            Self::LimitedTags => "First sync, with the default limits",
+            Self::TagsWithFiles => "First sync and all files, no limit of requests a second",
+            Self::UnchangedTags => "Unchanged",
+            Self::NewTag => "One new tag",
+            Self::Baseline(what) => return format!("*{what}*"),
         }
+        .to_owned()
     }
 }
 
@@ -52,8 +86,16 @@ pub struct Row {
     pub postgres_cpu: Option<f64>,
     /// Bytes.
     pub peak: u64,
-    /// What was asked of the server.
+    /// What was asked of the server; of a single archive, its size.
     pub requests: String,
+}
+
+/// Lines about one thing.
+#[derive(Default)]
+pub struct Table {
+    /// What it is about.
+    pub about: String,
+    pub rows: Vec<Row>,
 }
 
 /// What many repositories took.
@@ -69,14 +111,50 @@ pub struct Many {
 /// Everything that was measured.
 #[derive(Default)]
 pub struct Report {
-    pub index: Option<String>,
-    pub rows: Vec<Row>,
+    pub index: Option<Table>,
+    pub archives: Option<Table>,
+    pub memory: Option<Table>,
+    pub registry: Option<Table>,
     pub many: Option<Many>,
 }
 
+impl Table {
+    /// Writes the lines; with the name of a count, how many of so many there were a second.
+    fn write(&self, text: &mut String, requests: &str, rate: Option<(&str, usize)>) {
+        let has_postgres = self.rows.iter().any(|row| row.postgres_cpu.is_some());
+        let mut columns = vec!["case", "database", "wall s", "CPU s", "peak MiB", requests];
+        columns.extend(has_postgres.then_some("Postgres' CPU s"));
+        columns.extend(rate.map(|(name, _)| name));
+        let _ = writeln!(text, "| {} |", columns.join(" | "));
+        let _ = writeln!(
+            text,
+            "|---|---|---:|---:|---:|---|{}",
+            "---:|".repeat(columns.len() - 6)
+        );
+        for row in &self.rows {
+            let mut cells = vec![
+                row.case.title(),
+                row.database.clone(),
+                row.wall.map_or_else(String::new, seconds),
+                seconds(row.cpu),
+                format!("{:.0}", mebibytes(row.peak)),
+                row.requests.clone(),
+            ];
+            cells.extend(has_postgres.then(|| row.postgres_cpu.map_or_else(String::new, seconds)));
+            cells.extend(rate.map(|(_, count)| row.wall.map_or_else(String::new, |wall| a_second(count, wall))));
+            let _ = writeln!(text, "| {} |", cells.join(" | "));
+        }
+    }
+}
+
 impl Report {
+    fn rows(&self) -> impl Iterator<Item = &Row> {
+        let tables = [&self.index, &self.archives, &self.memory, &self.registry];
+        tables.into_iter().flatten().flat_map(|table| &table.rows)
+    }
+
     fn of(&self, case: Case) -> impl Iterator<Item = &Row> {
-        self.rows.iter().filter(move |row| row.case == case)
+        self.rows().filter(move |row| row.case == case)
     }
 
     /// Prints the tables and writes them; with `record` into the documents too.
@@ -96,23 +174,25 @@ impl Report {
 
     fn tables(&self) -> String {
         let mut text = format!("Measured on {} on {}.\n", today(), machine());
-        if let Some(index) = &self.index {
-            let _ = write!(text, "\nOne repository: {index}.\n\n");
-            text.push_str("| case | database | wall s | CPU s | peak MiB | requests | Postgres' CPU s |\n");
-            text.push_str("|---|---|---:|---:|---:|---|---:|\n");
-            for row in &self.rows {
-                let _ = writeln!(
-                    text,
-                    "| {} | {} | {} | {} | {:.0} | {} | {} |",
-                    row.case.title(),
-                    row.database,
-                    row.wall.map_or_else(String::new, seconds),
-                    seconds(row.cpu),
-                    mebibytes(row.peak),
-                    row.requests,
-                    row.postgres_cpu.map_or_else(String::new, seconds),
-                );
-            }
+        if let Some(table) = &self.index {
+            let _ = write!(text, "\nOne repository: {}.\n\n", table.about);
+            table.write(&mut text, "requests", None);
+        }
+        if let Some(table) = &self.archives {
+            let _ = write!(
+                text,
+                "\nChart files: {}; from the start of the process.\n\n",
+                table.about
+            );
+            table.write(&mut text, "requests", Some(("archives a second", ARCHIVES)));
+        }
+        if let Some(table) = &self.memory {
+            text.push_str("\nOne archive, from the start of the process:\n\n");
+            table.write(&mut text, "size", None);
+        }
+        if let Some(table) = &self.registry {
+            let _ = write!(text, "\nOne OCI repository: {}.\n\n", table.about);
+            table.write(&mut text, "requests", None);
         }
         if let Some(many) = &self.many {
             let _ = write!(
@@ -140,25 +220,34 @@ impl Report {
             let _ = writeln!(text, "| {limit} | {measured} | {verdict} |");
         };
         let most = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
-        if !self.rows.is_empty() {
+        if self.index.is_some() {
             let cpu = most(&mut self.of(Case::First).map(|row| row.cpu));
             line(
                 "first sync: 1 s of CPU",
                 format!("{} s", seconds(cpu)),
                 cpu <= FIRST_SYNC_CPU,
             );
-            let ours = self.rows.iter().filter(|row| !matches!(row.case, Case::Baseline(_)));
-            let peak = most(&mut ours.map(|row| row.peak as f64)) as u64;
-            line(
-                "any sync: 100 MiB",
-                format!("{:.0} MiB", mebibytes(peak)),
-                peak <= MEMORY,
-            );
             let cpu = most(&mut self.of(Case::NotModified).map(|row| row.cpu));
             line(
                 "304: 10 ms of CPU",
                 format!("{:.1} ms", cpu * 1000.0),
                 cpu <= NOT_MODIFIED_CPU,
+            );
+            let pairs = self.of(Case::First).zip(self.of(Case::Filtered));
+            let factor = most(&mut pairs.map(|(plain, filtered)| filtered.cpu / plain.cpu));
+            line(
+                "with a filter: twice the CPU",
+                format!("{factor:.2} times"),
+                factor <= FILTER,
+            );
+        }
+        let ours = self.rows().filter(|row| !matches!(row.case, Case::Baseline(_)));
+        let peak = most(&mut ours.map(|row| row.peak as f64)) as u64;
+        if peak > 0 {
+            line(
+                "any sync, any archive: 100 MiB",
+                format!("{:.0} MiB", mebibytes(peak)),
+                peak <= MEMORY,
             );
         }
         if let Some(many) = &self.many {
@@ -201,6 +290,25 @@ impl Report {
             let (sqlite, postgres) = (find(case, "SQLite"), find(case, "Postgres"));
             let _ = writeln!(text, "| {title} | {sqlite} | {postgres} | {neighbour} |");
         }
+        if let Some(row) = self.of(Case::Archives).next() {
+            let _ = writeln!(
+                text,
+                "\nFiles of {ARCHIVES} archives of common size: {} a second, {:.0} MiB, once the limit of 50 requests a second for a host is \
+                 lifted.",
+                row.wall.map_or_else(String::new, |wall| a_second(ARCHIVES, wall)),
+                mebibytes(row.peak),
+            );
+        }
+        if let (Some(first), Some(unchanged)) = (self.of(Case::FirstTags).next(), self.of(Case::UnchangedTags).next()) {
+            let _ = writeln!(
+                text,
+                "\n{TAGS} tags in an OCI registry: {} of CPU and {} at first; unchanged {} and {}.",
+                short(first.cpu),
+                first.requests,
+                short(unchanged.cpu),
+                unchanged.requests,
+            );
+        }
         if let Some(many) = &self.many {
             let _ = writeln!(
                 text,
@@ -241,6 +349,10 @@ fn short(value: f64) -> String {
     } else {
         format!("{} s", seconds(value))
     }
+}
+
+fn a_second(count: usize, seconds: f64) -> String {
+    format!("{:.0}", count as f64 / seconds)
 }
 
 fn mebibytes(bytes: u64) -> f64 {

@@ -59,6 +59,25 @@ impl Catalog {
         .await
     }
 
+    /// When the next of the icons is to be tried again that have failed.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn icons_next_try(&self, name: &RepositoryName, now: Timestamp) -> Result<Option<Timestamp>, Error> {
+        const SELECT: &str =
+            "SELECT min(next_try) FROM portolan_icons WHERE namespace = $1 AND name = $2 AND next_try > $3";
+        self.look("looking for icons to try again", async {
+            let next: Option<i64> = on_engine!(self.0.pools.reader(), pool => sqlx::query_scalar(SELECT)
+                .bind(&name.namespace)
+                .bind(&name.name)
+                .bind(now.as_millisecond())
+                .fetch_one(pool)
+                .await?);
+            Ok(next.and_then(|time| Timestamp::from_millisecond(time).ok()))
+        })
+        .await
+    }
+
     /// Puts a PNG into the chart's row, if it still names the icon by this URL.
     ///
     /// # Errors

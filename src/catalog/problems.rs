@@ -9,7 +9,7 @@ impl Catalog {
     /// When the database fails.
     pub async fn files_problems(&self, name: &RepositoryName, limit: usize) -> Result<Vec<(String, String)>, Error> {
         const SELECT: &str = "SELECT chart_files_id, message FROM portolan_files
-            WHERE namespace = $1 AND name = $2 AND tries > 0 ORDER BY tries DESC, chart_files_id LIMIT $3";
+            WHERE namespace = $1 AND name = $2 AND tries > 0 ORDER BY chart_files_id LIMIT $3";
         self.look("reading why chart files are missing", async {
             Ok(on_engine!(self.0.pools.reader(), pool => sqlx::query_as(SELECT)
                 .bind(&name.namespace)

@@ -3,6 +3,7 @@
 
 use std::{
     collections::BTreeMap,
+    env::VarError,
     fs, io,
     path::{Path, PathBuf},
 };
@@ -30,9 +31,13 @@ const CA_BYTES: u64 = 1 << 20;
 /// # Errors
 /// It can't be used; the message never holds any of it.
 pub fn credentials(ca_file: Option<&Path>) -> Result<Credentials, Failure> {
-    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let variable = |name: &str| match std::env::var(name) {
+        Ok(value) => Ok(Some(value).filter(|value| !value.is_empty())),
+        Err(VarError::NotPresent) => Ok(None),
+        Err(VarError::NotUnicode(_)) => Err(Failure::usage(format!("{name} can't be used: it is no text"))),
+    };
     let unusable = |name: &str, error: CredentialsError| Failure::usage(format!("{name} can't be used: {error}"));
-    let authorization = match (variable(DOCKER_CONFIG), variable(HEADER)) {
+    let authorization = match (variable(DOCKER_CONFIG)?, variable(HEADER)?) {
         (Some(config), _) => {
             Some(credentials::from_docker_config(config.as_bytes()).map_err(|error| unusable(DOCKER_CONFIG, error))?)
         }

@@ -12,12 +12,15 @@ use super::{
     output,
 };
 use crate::{
-    catalog::{Record, RepositoryName, read::RepositorySummary},
+    catalog::{self, Catalog, FilesMode, Progress, Record, RepositoryName, read::RepositorySummary},
     schedule,
     text::printable,
 };
 
 /// Show the repositories of the catalogue: whether each is ready, and why not; its charts; when it was and will be synced.
+///
+/// FILES is of how many versions the files (README, values, schema) are imported, and of how many there could be some: that is all
+/// of them, each counted once, whatever `portolan run` was told to import by --chart-files.
 #[derive(Args, Debug)]
 pub struct Status {
     /// Only the repositories of this name
@@ -36,15 +39,10 @@ pub struct Status {
 impl Status {
     pub(super) async fn execute(self) -> Result<(), Failure> {
         let catalog = database::open_to_read(&self.database).await?;
-        let summaries = catalog.repositories().await;
-        catalog.close().await;
-        let summaries = summaries.map_err(|error| Failure::failed(error.to_string()))?;
         let now = Timestamp::now();
-        let views: Vec<View> = summaries
-            .into_iter()
-            .filter(|summary| self.is_asked_for(&summary.name))
-            .map(|summary| View::new(summary, now))
-            .collect();
+        let views = self.views(&catalog, now).await;
+        catalog.close().await;
+        let views = views.map_err(|error| Failure::failed(error.to_string()))?;
         if let (Some(name), true) = (&self.name, views.is_empty()) {
             return Err(Failure::failed(format!(
                 "the catalogue has no repository {name}; `portolan status` lists all"
@@ -54,6 +52,17 @@ impl Status {
             OutputForm::Json => output::print_json(&views),
             OutputForm::Table => output::print(&text(&views, self.name.is_some(), now)),
         }
+    }
+
+    async fn views(&self, catalog: &Catalog, now: Timestamp) -> Result<Vec<View>, catalog::Error> {
+        let mut views = Vec::new();
+        for summary in catalog.repositories().await? {
+            if self.is_asked_for(&summary.name) {
+                let files = Files::of(catalog, &summary).await?;
+                views.push(View::new(summary, files, now));
+            }
+        }
+        Ok(views)
     }
 
     fn is_asked_for(&self, name: &RepositoryName) -> bool {
@@ -78,6 +87,8 @@ struct View {
     failures: u32,
     charts: u64,
     versions: u64,
+    /// Null: not known, as of a repository that only Kubeapps' syncer has been at.
+    files: Option<Files>,
     last_attempt_time: Option<Timestamp>,
     last_success_time: Option<Timestamp>,
     /// Computed from the interval.
@@ -85,8 +96,53 @@ struct View {
     last_sync: Option<serde_json::Value>,
 }
 
+/// How far the files of a repository are. This command does not know which of them `run` is to import, so it counts all.
+#[derive(Debug, Default, Serialize)]
+struct Files {
+    /// Versions whose files are there.
+    imported: u64,
+    /// All versions, each once.
+    total: u64,
+    /// Versions whose archives could not be had, again and again.
+    failed: u64,
+    /// The first of those that could not be had the last time, be it the only one, with the reasons.
+    problems: Vec<Problem>,
+}
+
+#[derive(Debug, Serialize)]
+struct Problem {
+    chart: String,
+    reason: String,
+}
+
+impl Files {
+    /// How many problems are named.
+    const NAMED: usize = 5;
+
+    async fn of(catalog: &Catalog, summary: &RepositorySummary) -> Result<Option<Self>, catalog::Error> {
+        if summary.record.is_none() {
+            return Ok(None);
+        }
+        let Progress {
+            total,
+            imported,
+            failed,
+        } = catalog.files_progress(&summary.name, FilesMode::All).await?;
+        let problems = catalog.files_problems(&summary.name, Self::NAMED).await?;
+        Ok(Some(Self {
+            imported,
+            total,
+            failed,
+            problems: problems
+                .into_iter()
+                .map(|(chart, reason)| Problem { chart, reason })
+                .collect(),
+        }))
+    }
+}
+
 impl View {
-    fn new(summary: RepositorySummary, now: Timestamp) -> Self {
+    fn new(summary: RepositorySummary, files: Option<Files>, now: Timestamp) -> Self {
         let RepositorySummary {
             name,
             url,
@@ -107,10 +163,16 @@ impl View {
             failures: record.state.failures,
             charts,
             versions,
+            files,
             last_attempt_time: record.last_attempt,
             last_success_time: record.last_success,
             last_sync: record.last_sync,
         }
+    }
+
+    fn files(&self) -> String {
+        let shown = |files: &Files| format!("{}/{}", files.imported, files.total);
+        self.files.as_ref().map_or_else(|| "-".to_owned(), shown)
     }
 
     fn ready(&self) -> &'static str {
@@ -132,13 +194,14 @@ fn next_sync(record: &Record, now: Timestamp) -> Option<Timestamp> {
 
 /// A table, and below it what there is to say of those that are not ready, or of the one that was asked for.
 fn text(views: &[View], named: bool, now: Timestamp) -> String {
-    const HEADER: [&str; 8] = [
+    const HEADER: [&str; 9] = [
         "NAMESPACE",
         "NAME",
         "READY",
         "REASON",
         "CHARTS",
         "VERSIONS",
+        "FILES",
         "LAST SYNC",
         "NEXT SYNC",
     ];
@@ -153,6 +216,7 @@ fn text(views: &[View], named: bool, now: Timestamp) -> String {
             view.reason.clone(),
             view.charts.to_string(),
             view.versions.to_string(),
+            view.files(),
             ages::distance(view.last_success_time, now),
             ages::distance(view.next_sync_time, now),
         ]
@@ -170,6 +234,14 @@ fn text(views: &[View], named: bool, now: Timestamp) -> String {
             "{}/{}: {}",
             view.namespace, view.name, view.message
         )));
+        text.push('\n');
+    }
+    let problems = views.iter().filter(|_| named).filter_map(|view| view.files.as_ref());
+    for (at, problem) in problems.flat_map(|files| &files.problems).enumerate() {
+        if at == 0 {
+            text.push_str("\nno files of:\n");
+        }
+        text.push_str(&printable(&format!("  {}: {}", problem.chart, problem.reason)));
         text.push('\n');
     }
     text
@@ -206,6 +278,15 @@ mod tests {
                 versions: 7,
                 record: Some(record),
             },
+            Some(Files {
+                imported: 4,
+                total: 6,
+                failed: 1,
+                problems: vec![Problem {
+                    chart: "good/web-1.0.0".to_owned(),
+                    reason: "no\u{1b}[2J archive".to_owned(),
+                }],
+            }),
             now(),
         )
     }
@@ -223,9 +304,21 @@ mod tests {
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
         assert!(lines[0].starts_with("NAMESPACE"), "{text}");
         let words: Vec<&str> = lines[1].split_whitespace().collect();
-        assert_eq!(words[..8], ["default", "good", "True", "Reason", "3", "7", "2m", "ago"]);
+        assert_eq!(
+            words[..9],
+            ["default", "good", "True", "Reason", "3", "7", "4/6", "2m", "ago"]
+        );
         assert_eq!(lines[4], "default/bad: gone [2J");
         assert_eq!(lines.len(), 5);
+    }
+
+    #[test]
+    fn of_one_repository_it_is_said_which_files_are_missing_and_why() {
+        let text = text(&[view("good", Some(true), "")], true, now());
+        assert!(
+            text.ends_with("\nno files of:\n  good/web-1.0.0: no [2J archive\n"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -247,7 +340,8 @@ mod tests {
             versions: 1,
             record: None,
         };
-        let view = View::new(summary, now());
+        let view = View::new(summary, None, now());
         assert_eq!((view.ready(), view.next_sync_time), ("Unknown", None));
+        assert_eq!(view.files(), "-");
     }
 }

@@ -126,19 +126,32 @@ pub struct Sync {
 impl Sync {
     pub(super) async fn execute(self) -> Result<(), Failure> {
         self.one_shot.obsolete.warn();
+        // What can't be used is told before anything is touched.
+        let given = self.given()?;
+        let keys = Keys::Given(given::credentials(self.ca_file.as_deref())?);
         let shutdown = shutdown::on_signal()?;
         let (catalog, _lock) = database::open_to_write(&self.one_shot.database).await?;
         // What is dropped on the way has written nothing: a transaction under way is rolled back.
-        let synced = shutdown.run_until_cancelled(self.sync(&catalog)).await;
-        catalog.close().await;
-        synced.unwrap_or_else(|| {
-            Err(Failure::failed(
+        let synced = shutdown.run_until_cancelled(self.sync(&catalog, given, keys)).await;
+        let done = match synced {
+            None => Err(Failure::failed(
                 "ended by a signal before the repository was synced; nothing was written",
-            ))
-        })
+            )),
+            Some(Err(failure)) => Err(failure),
+            Some(Ok(synced)) => match self.tell(&synced.finished) {
+                Err(failure) => Err(failure),
+                Ok(()) => shutdown.run_until_cancelled(synced.import()).await.unwrap_or_else(|| {
+                    Err(Failure::failed(
+                        "ended by a signal before all chart files were imported; what is missing is imported the next time",
+                    ))
+                }),
+            },
+        };
+        catalog.close().await;
+        done
     }
 
-    async fn sync(&self, catalog: &Catalog) -> Result<(), Failure> {
+    async fn sync(&self, catalog: &Catalog, given: OneShot, keys: Keys) -> Result<Synced, Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure::failed(error.to_string());
         let name = RepositoryName {
             namespace: self.one_shot.namespace.clone(),
@@ -150,7 +163,7 @@ impl Sync {
             min_interval: Duration::ZERO,
             index_max_bytes: fetching::limits(&self.fetch).max_bytes,
         };
-        let mut declaration = Declaration::one_shot(name, self.given()?, &defaults);
+        let mut declaration = Declaration::one_shot(name, given, &defaults);
         let (previous, origin) = match record {
             Some(record) if record.url == declaration.url && record.kind == declaration.kind.as_str() => {
                 speak_for(&mut declaration, &record);
@@ -180,7 +193,6 @@ impl Sync {
             mode,
             started: now,
         };
-        let keys = Keys::Given(given::credentials(self.ca_file.as_deref())?);
         let tools = fetching::tools(
             &self.fetch,
             &self.content,
@@ -192,18 +204,16 @@ impl Sync {
         let metrics = Metrics::register(&mut Registry::default());
         let executor = InProcess::new(tools.clone(), metrics.clone());
         let finished = attempts(&executor, attempt).await.map_err(|error| failed(&error))?;
-        if finished.record.last_success.is_some() {
-            let importer = Importer::new(tools, self.content.settings(), metrics);
-            let mut worklist = Worklist::default();
-            let uid = &finished.record.uid;
-            while importer
-                .turn(&declaration, uid, &mut worklist)
-                .await
-                .map_err(|error| failed(&error))?
-                == Turn::More
-            {}
-        }
-        match finished.verdict {
+        Ok(Synced {
+            importer: Importer::new(tools, self.content.settings(), metrics),
+            declaration,
+            finished,
+        })
+    }
+
+    /// Tells how the sync has ended.
+    fn tell(&self, finished: &Finished) -> Result<(), Failure> {
+        match &finished.verdict {
             Verdict::NotModified => output::print(&format!(
                 "{}: not modified. {}\n",
                 self.name,
@@ -245,6 +255,27 @@ impl Sync {
             },
             allow_shrink: self.allow_shrink.clone(),
         })
+    }
+}
+
+/// A repository that was synced, and whose files are to be imported.
+struct Synced {
+    finished: Finished,
+    declaration: Declaration,
+    importer: Importer,
+}
+
+impl Synced {
+    /// Imports what can be had now.
+    async fn import(self) -> Result<(), Failure> {
+        let mut worklist = Worklist::default();
+        let uid = &self.finished.record.uid;
+        loop {
+            let turn = self.importer.turn(&self.declaration, uid, &mut worklist).await;
+            if turn.map_err(|error| Failure::failed(error.to_string()))? != Turn::More {
+                return Ok(());
+            }
+        }
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) fn definitions() -> impl Iterator<Item = Def<&'static str>> {
 /// The natives.
 pub(super) fn functions() -> impl Iterator<Item = Fun<Guarded>> {
     let interpreters = jaq_core::funs().filter(|(name, ..)| !LEFT_OUT.contains(name));
-    interpreters.chain(ours().into_iter())
+    interpreters.chain(ours())
 }
 
 /// A native of one value, or of one value and one argument, as the interpreter calls it.

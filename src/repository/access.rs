@@ -45,7 +45,10 @@ impl Keys {
                     header: reach.auth_header.as_ref(),
                     ca: reach.custom_ca.as_ref(),
                 };
-                secrets::credentials(origin, &declaration.name, wanted, settings).await?
+                let credentials = secrets::credentials(origin, &declaration.name, wanted, settings).await?;
+                // Whoever has changed a Secret can see from when on it counts.
+                tracing::debug!(repository = %declaration.name, secrets = credentials.versions, "read the Secrets");
+                credentials
             }
         };
         let access = Access {

@@ -22,6 +22,9 @@ pub const INDEX_MAX_BYTES: &str = "portolan.dev/index-max-bytes";
 /// The annotation that lowers, for one repository, the time that fetching its index may take, in seconds.
 pub const FETCH_TIMEOUT: &str = "portolan.dev/fetch-timeout-seconds";
 
+/// The annotation that lowers, for one repository, the cap on each chart archive, in bytes.
+pub const ARCHIVE_MAX_BYTES: &str = "portolan.dev/archive-max-bytes";
+
 /// What the declarations that say nothing get.
 #[derive(Clone, Debug)]
 pub struct Defaults {
@@ -153,6 +156,8 @@ pub struct Declaration {
     pub index_max_bytes: u64,
     /// The total time for fetching, where one is set for this repository.
     pub fetch_timeout: Option<Duration>,
+    /// The most bytes that an archive may have, where that is set for this repository.
+    pub archive_max_bytes: Option<u64>,
 }
 
 impl Declaration {
@@ -208,6 +213,7 @@ impl Declaration {
             fetch_timeout: annotation(FETCH_TIMEOUT)
                 .and_then(|text| text.parse().ok())
                 .map(Duration::from_secs),
+            archive_max_bytes: annotation(ARCHIVE_MAX_BYTES).and_then(|text| text.parse().ok()),
             url,
             kind,
         }
@@ -249,6 +255,7 @@ impl Declaration {
             manifest: None,
             index_max_bytes: defaults.index_max_bytes,
             fetch_timeout: None,
+            archive_max_bytes: None,
             url,
             kind,
         }

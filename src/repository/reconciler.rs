@@ -115,13 +115,17 @@ impl Written {
 pub struct Nudged(Arc<Mutex<HashSet<ObjectName>>>);
 
 impl Nudged {
-    /// Has the next reconcile sync the repository.
+    /// Has the repository synced, until that has come to an end.
     pub fn add(&self, name: ObjectName) {
         self.lock().insert(name);
     }
 
-    fn take(&self, name: &ObjectName) -> bool {
-        self.lock().remove(name)
+    fn holds(&self, name: &ObjectName) -> bool {
+        self.lock().contains(name)
+    }
+
+    fn forget(&self, name: &ObjectName) {
+        self.lock().remove(name);
     }
 
     fn lock(&self) -> MutexGuard<'_, HashSet<ObjectName>> {
@@ -181,12 +185,12 @@ impl Reconciler {
             self.metrics.observe(record);
         }
         let decision = match decide(&declaration, record.as_ref(), now) {
-            Decision::Rest if self.nudged.take(name) || forced => Decision::Sync(Mode::Conditional),
+            Decision::Rest if forced || self.nudged.holds(name) => Decision::Sync(Mode::Conditional),
             decision => decision,
         };
         match decision {
             Decision::Suspended | Decision::Rest => {
-                self.follow(name, record.as_ref(), false).await;
+                self.follow(name, record.as_ref()).await;
                 self.write_status(object, &declaration, record.as_ref(), None, Phase::Settled)
                     .await?;
                 Ok(Outcome::Done)
@@ -267,8 +271,10 @@ impl Reconciler {
             Verdict::Failed(_) => "stalled",
         });
         self.metrics.observe(&record);
-        let is_changed = matches!(&verdict, Verdict::Synced { .. });
-        self.follow(name, Some(&record), is_changed).await;
+        if !matches!(&verdict, Verdict::Failed(failed) if failed.transient) {
+            self.nudged.forget(name);
+        }
+        self.follow(name, Some(&record)).await;
         for news in news::of(&declaration, previous.as_ref(), &record, &verdict) {
             self.origin.publish(&object.metadata, news).await;
         }
@@ -288,12 +294,12 @@ impl Reconciler {
 
     /// Has done what follows a sync that has succeeded, now or before the start: files are imported, and what Kubeapps has left
     /// is taken away.
-    async fn follow(&self, name: &ObjectName, record: Option<&Record>, is_changed: bool) {
-        if record.is_none_or(|record| record.last_success.is_none()) {
+    async fn follow(&self, name: &ObjectName, record: Option<&Record>) {
+        let Some(record) = record.filter(|record| record.last_success.is_some()) else {
             return;
-        }
+        };
         if let Some(files) = &self.files {
-            files.follow(name, is_changed);
+            files.follow(record);
         }
         if let Some(adoption) = &self.adoption {
             let removed = adoption.synced(&RepositoryName::from(name)).await;

@@ -219,10 +219,17 @@ fn unknown(conditions: &mut Conditions<'_>, facts: &Facts<'_>, before: Option<&A
     }
 }
 
-/// `message` as a sentence: with a capital and a full stop.
+/// `message` as a sentence: with a capital, unless it begins with a URL, a host or the like, and a full stop.
 fn sentence(message: &str) -> String {
+    let first_word = message.split_whitespace().next().unwrap_or_default();
+    let is_word = first_word
+        .chars()
+        .all(|c| c.is_alphabetic() || matches!(c, '\'' | ',' | '-'));
     let mut chars = message.chars();
-    let first = chars.next().map(|c| c.to_uppercase().to_string()).unwrap_or_default();
+    let first = match chars.next() {
+        Some(first) if is_word => first.to_uppercase().to_string(),
+        first => first.map(String::from).unwrap_or_default(),
+    };
     let rest = chars.as_str();
     let stop = if rest.ends_with(['.', '!', '?']) { "" } else { "." };
     format!("{first}{rest}{stop}")
@@ -482,6 +489,20 @@ mod tests {
         record.handled.last = Some("later".to_owned());
         record.last_success = Some(at("2026-01-01T10:00:01Z"));
         assert!(is_news(Some(&old), &build(&facts(Some(&record)), Some(&old))));
+    }
+
+    #[test]
+    fn a_message_is_a_sentence_whose_names_are_as_they_were() {
+        assert_eq!(sentence("the index is empty"), "The index is empty.");
+        assert_eq!(sentence("Kubeapps' copy is gone!"), "Kubeapps' copy is gone!");
+        for named in [
+            "oci://host/ports answered 404.",
+            "charts.example.com is away.",
+            "lib64 is old.",
+        ] {
+            assert_eq!(sentence(named), named);
+        }
+        assert_eq!(sentence(""), ".");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::support::control_plane::control_plane;
 use crate::support::eventually::eventually;
 
 /// A CronJob as Kubeapps' controller makes it, under a name of the test's choice.
-fn cron_job(name: &str, repository: &ObjectName) -> Value {
+pub fn cron_job(name: &str, repository: &ObjectName) -> Value {
     let pod = json!({ "restartPolicy": "OnFailure", "containers": [{ "name": "sync", "image": "asset-syncer" }] });
     json!({
         "metadata": { "name": name, "labels": {
@@ -24,19 +24,19 @@ fn cron_job(name: &str, repository: &ObjectName) -> Value {
     })
 }
 
-async fn create(client: &Client, namespace: &str, cron_job: Value) -> CronJob {
+pub async fn create(client: &Client, namespace: &str, cron_job: Value) -> CronJob {
     let cron_jobs: Api<CronJob> = Api::namespaced(client.clone(), namespace);
     let cron_job = serde_json::from_value(cron_job).unwrap();
     cron_jobs.create(&PostParams::default(), &cron_job).await.unwrap()
 }
 
-async fn names(client: &Client, namespace: &str) -> Vec<String> {
+pub async fn names(client: &Client, namespace: &str) -> Vec<String> {
     let cron_jobs: Api<CronJob> = Api::namespaced(client.clone(), namespace);
     let list = cron_jobs.list(&ListParams::default()).await.unwrap();
     list.items.iter().map(ResourceExt::name_any).collect()
 }
 
-fn repository(namespace: &str, name: &str) -> ObjectName {
+pub fn repository(namespace: &str, name: &str) -> ObjectName {
     ObjectName {
         namespace: namespace.to_owned(),
         name: name.to_owned(),

@@ -4,16 +4,23 @@ mod adopting;
 mod bad_input;
 mod database;
 mod faults;
+mod filtered;
 mod identity;
 mod kubeapps_crd;
+mod private;
+mod registry;
 mod rows;
 mod secrets_reading;
 mod shutdown;
 mod story;
+mod takeover;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
@@ -105,6 +112,29 @@ impl World {
         object["metadata"]["name"] = name.into();
         let object: AppRepository = serde_json::from_value(object).unwrap();
         self.repositories.create(&PostParams::default(), &object).await.unwrap()
+    }
+
+    /// Makes a Secret with these values and no others, or changes it to that.
+    pub async fn write_secret(&self, namespace: &str, name: &str, values: Value) {
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
+        let values: BTreeMap<String, String> = serde_json::from_value(values).unwrap();
+        // As data: of stringData the API server would keep what another apply leaves out.
+        let data: BTreeMap<String, ByteString> = values
+            .into_iter()
+            .map(|(key, value)| (key, ByteString(value.into_bytes())))
+            .collect();
+        let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name }, "data": data });
+        let apply = PatchParams::apply("tests").force();
+        secrets.patch(name, &apply, &Patch::Apply(secret)).await.unwrap();
+    }
+
+    /// Waits until the files of so many versions are imported, which are all that are wanted.
+    pub async fn until_files(&self, name: &str, versions: i64) -> AppRepository {
+        self.until(name, &format!("the files of {versions} versions"), |object| {
+            let files = object.status.as_ref().and_then(|status| status.files.as_ref());
+            files.is_some_and(|files| (files.imported, files.total) == (versions, versions))
+        })
+        .await
     }
 
     pub async fn edit(&self, name: &str, patch: Value) -> AppRepository {

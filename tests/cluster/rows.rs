@@ -69,6 +69,17 @@ impl Rows {
             .collect())
     }
 
+    /// All rows of files as they stand, by their identifiers.
+    pub async fn files(&self) -> BTreeMap<String, Value> {
+        let rows = self
+            .pairs("SELECT chart_files_id, CAST(info AS TEXT) FROM files ORDER BY chart_files_id")
+            .await
+            .unwrap();
+        rows.into_iter()
+            .map(|(id, info)| (id, serde_json::from_str(&info).unwrap()))
+            .collect()
+    }
+
     /// Each chart's identifier with its versions, newest first: `stable/web 1.1.0 1.0.0`.
     pub async fn charts(&self) -> Result<Vec<String>, sqlx::Error> {
         let line = |(id, info): (&String, &Value)| {

@@ -69,16 +69,20 @@ async fn each_metric_is_in_the_table_and_the_table_has_no_other() {
     let world = World::new().await;
     let url = world.serve("stable", super::index_of(1));
     let manifests = world.declare("stable", &url, "");
-    let portolan = Portolan::start(world.command(&["run", "--manifests", &manifests]));
+    let portolan = Portolan::start(world.command(&["run", "--manifests", &manifests, "--chart-files=all"]));
     portolan.ready(SOON).await;
-    let text = eventually(SOON, "the repository to be synced", async || {
-        let text = portolan.get("/metrics").await.map_err(|error| error.to_string())?.1;
-        if text.contains("portolan_repository_charts{") {
-            Ok(text)
-        } else {
-            Err(text)
-        }
-    })
+    let text = eventually(
+        SOON,
+        "the repository to be synced, and its archives asked for",
+        async || {
+            let text = portolan.get("/metrics").await.map_err(|error| error.to_string())?.1;
+            if text.contains("portolan_repository_charts{") && text.contains("portolan_chart_files_total{") {
+                Ok(text)
+            } else {
+                Err(text)
+            }
+        },
+    )
     .await;
     let shown: BTreeSet<String> = text
         .lines()

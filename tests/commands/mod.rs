@@ -3,6 +3,7 @@
 mod cluster;
 mod documented;
 mod goldens;
+mod goldens_files;
 mod kubeapps;
 mod one_shot;
 mod reader;

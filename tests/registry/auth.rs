@@ -36,7 +36,12 @@ async fn a_password_opens_everything_and_nothing_opens_without() {
         "Unauthorized"
     );
     let error = client(&registry, "ports").list().await.unwrap_err();
-    assert_eq!(error.reason(), "NoListing");
+    assert_eq!(error.reason(), "Unauthorized");
+    assert!(
+        error.to_string().contains("give the repository some by spec.auth"),
+        "{error}"
+    );
+    assert!(error.to_string().contains("spec.ociRepositories"), "{error}");
 }
 
 #[tokio::test]

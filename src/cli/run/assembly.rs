@@ -175,15 +175,14 @@ impl Assembly {
         let id = origin.id().to_owned();
         let tools = fetching::tools(&run.fetch, &run.content, catalog.clone(), keys, files, id)?;
         let importer = Importer::new(tools.clone(), run.content.settings(), metrics.repository.clone());
-        let progresses = Progresses::default();
+        let follower = Follower::new(queue.clone(), Progresses::default());
         let files = Arc::new(FilesReconciler {
             store: store.clone(),
             folder_mode: origin.is_folder(),
             defaults: defaults.clone(),
             catalog: catalog.clone(),
             importer,
-            progresses: progresses.clone(),
-            queue: queue.clone(),
+            follower: follower.clone(),
             stopping: stopping.clone(),
             worklists: Worklists::default(),
         });
@@ -201,8 +200,7 @@ impl Assembly {
             removals,
             listed: Arc::clone(&listed),
             metrics: metrics.repository,
-            files: (run.content.imports() && patience == Patience::Wait)
-                .then(|| Follower::new(queue.clone(), progresses)),
+            files: (run.content.imports() && patience == Patience::Wait).then_some(follower),
             adoption: adoption(run, &source),
             nudged,
             written: Written::default(),

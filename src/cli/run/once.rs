@@ -129,9 +129,12 @@ impl Once {
     }
 
     async fn sync(&self, name: &ObjectName) -> Result<(), String> {
-        for _ in 0..TRIES {
+        let mut tries = 0;
+        while tries < TRIES {
             match self.reconciler.sync_now(name).await {
-                Ok(Outcome::Requeue) => {}
+                Ok(Outcome::Requeue) => tries += 1,
+                // More is to be had than one attempt takes.
+                Ok(Outcome::RequeueAfter(Duration::ZERO)) => {}
                 Ok(Outcome::Done | Outcome::RequeueAfter(_)) => return Ok(()),
                 Err(controller::Failure::Transient { message, .. } | controller::Failure::Terminal { message }) => {
                     return Err(message);

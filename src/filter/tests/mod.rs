@@ -1,14 +1,9 @@
 //! Tests of rules as a whole.
 
-mod goldens;
 mod hostile;
 mod messages;
 mod reference;
 mod rules;
-
-#[path = "../../../tests/support/corpus.rs"]
-#[allow(dead_code, reason = "shared with tests that read the indexes too")]
-mod corpus;
 
 use super::*;
 

@@ -1,57 +1,114 @@
 //! One archive: fetched, compared with the index, read.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use url::Url;
 
 use super::locate::{Place, place};
 use crate::catalog::{ChartFiles, WantedFiles};
-use crate::repository::declaration::Declaration;
+use crate::repository::declaration::{Declaration, Kind};
 use crate::repository::execute::Failed;
-use crate::repository::in_process::Tools;
+use crate::repository::in_process::{Tools, limits};
 use crate::repository::locate::locate_beside;
 use crate::source::archive::{self, ArchiveError};
-use crate::source::fetch::{self, Answer, Authorization, Body, Fetcher, Request};
-use crate::source::oci::{self, ChartReference, Registry};
+use crate::source::fetch::{self, Answer, Authorization, Body, FetchError, Fetcher, Request};
+use crate::source::oci::{self, ChartReference, OciError, Registry};
 use crate::text::truncate;
 
 /// The longest that is kept of why a version has no files, in bytes.
 const MESSAGE_BYTES: usize = 512;
+/// How long nothing is asked for when a temporary file can't be written or read.
+const NO_ROOM: Duration = Duration::from_secs(60);
 
 /// Why the files of a version could not be had.
 #[derive(Debug)]
 pub(super) enum Miss {
-    /// Its host wants to be left alone for this long; the version is not to blame.
+    /// Nothing was asked for: the host wants to be left alone, or there is no room on our disk. The version is not to blame.
     Held(Duration),
-    /// The version itself can't be had, for now or for good.
-    Failed(String),
+    /// It was asked for and can't be had, for now or for good. The host may have said when to ask again.
+    Failed { message: String, again: Option<Duration> },
+}
+
+impl Miss {
+    pub(super) fn failed(message: impl std::fmt::Display) -> Self {
+        Self::Failed {
+            message: truncate(&message.to_string(), MESSAGE_BYTES),
+            again: None,
+        }
+    }
 }
 
 impl From<Failed> for Miss {
     fn from(failed: Failed) -> Self {
-        match failed.retry_after {
-            Some(held) => Self::Held(held),
-            None => Self::Failed(truncate(&failed.message, MESSAGE_BYTES)),
+        Self::failed(failed.message)
+    }
+}
+
+impl From<FetchError> for Miss {
+    fn from(error: FetchError) -> Self {
+        match &error {
+            FetchError::OnHold { remaining, .. } => Self::Held(*remaining),
+            FetchError::Spool(_) => Self::Held(NO_ROOM),
+            _ => Self::Failed {
+                message: truncate(&error.to_string(), MESSAGE_BYTES),
+                again: error.retry_after(),
+            },
+        }
+    }
+}
+
+impl From<OciError> for Miss {
+    fn from(error: OciError) -> Self {
+        match error {
+            OciError::Fetch(error) => error.into(),
+            error => Self::Failed {
+                again: error.retry_after(),
+                message: truncate(&error.to_string(), MESSAGE_BYTES),
+            },
         }
     }
 }
 
 impl From<ArchiveError> for Miss {
     fn from(error: ArchiveError) -> Self {
-        Self::Failed(truncate(&error.to_string(), MESSAGE_BYTES))
+        match error {
+            ArchiveError::Read(_) => Self::Held(NO_ROOM),
+            error => Self::failed(error),
+        }
     }
 }
 
 /// What archives are fetched with.
 pub(super) struct Archives<'a> {
-    pub(super) tools: &'a Tools,
-    pub(super) limits: archive::Limits,
-    pub(super) declaration: &'a Declaration,
+    tools: &'a Tools,
+    limits: archive::Limits,
+    declaration: &'a Declaration,
     /// The way to the repository's server, with its credentials.
-    pub(super) session: &'a Fetcher,
+    session: &'a Fetcher,
+    registries: Mutex<Vec<Arc<Registry>>>,
 }
 
-impl Archives<'_> {
+impl<'a> Archives<'a> {
+    pub(super) fn new(
+        tools: &'a Tools,
+        limits: archive::Limits,
+        declaration: &'a Declaration,
+        session: &'a Fetcher,
+    ) -> Self {
+        // The flags' bound, lowered by what the declaration asks for.
+        let packed_bytes = declaration
+            .archive_max_bytes
+            .map_or(limits.packed_bytes, |bytes| bytes.min(limits.packed_bytes));
+        Self {
+            tools,
+            limits: archive::Limits { packed_bytes, ..limits },
+            declaration,
+            session,
+            registries: Mutex::default(),
+        }
+    }
+
     /// The files of one version.
     pub(super) async fn files(&self, wanted: &WantedFiles) -> Result<ChartFiles, Miss> {
         let (body, manifest) = self.fetch(wanted).await?;
@@ -59,7 +116,7 @@ impl Archives<'_> {
         let limits = self.limits;
         let reading = tokio::task::spawn_blocking(move || archive::read(body.into_reader(), &limits));
         let files = reading.await.map_err(|_| {
-            Miss::Failed("reading the archive has failed because of a defect in Portolan; please report it".to_owned())
+            Miss::failed("reading the archive has failed because of a defect in Portolan; please report it")
         })??;
         Ok(ChartFiles {
             readme: files.readme,
@@ -72,9 +129,9 @@ impl Archives<'_> {
     /// The archive; of one in a registry also the digest of its manifest.
     async fn fetch(&self, wanted: &WantedFiles) -> Result<(Body, Option<String>), Miss> {
         let Some(url) = wanted.urls.as_ref().and_then(|urls| urls.first()) else {
-            return Err(Miss::Failed("the index names no archive for this version".to_owned()));
+            return Err(Miss::failed("the index names no archive for this version"));
         };
-        match place(url, &self.declaration.url).map_err(Failed::from)? {
+        match place(url, &self.declaration.url)? {
             Place::Web(url) => Ok((self.download(url).await?, None)),
             Place::Registry(reference) => self.pull(&reference, &wanted.version).await,
             Place::Beside(path) => Ok((self.read(&path).await?, None)),
@@ -91,54 +148,53 @@ impl Archives<'_> {
             // The digest is over the bytes as they lie on the server.
             verbatim: true,
         };
-        let Answer { body, .. } = self
-            .session
-            .send(&request, &self.bounds())
-            .await
-            .map_err(Failed::from)?;
+        let Answer { body, .. } = self.session.send(&request, &self.bounds()).await?;
         Ok(body)
     }
 
     async fn pull(&self, reference: &str, version: &str) -> Result<(Body, Option<String>), Miss> {
-        let reference = ChartReference::parse(reference, Some(version)).map_err(Failed::from)?;
-        let url = registry_url(&reference.registry, &self.declaration.url);
+        let reference = ChartReference::parse(reference, Some(version))?;
+        let registry = self.registry(&reference)?;
+        let manifest = (registry.manifest(&reference.repository, &reference.reference).await)?;
+        let body = (registry.layer(&reference.repository, &manifest, &self.bounds()).await)?;
+        Ok((body, Some(manifest.digest)))
+    }
+
+    /// The registry that a reference leads to: the declared one, where it is that, since a reference says nothing of plain HTTP.
+    /// One is used for all archives of a turn, since each has to be let in by a token.
+    fn registry(&self, reference: &ChartReference) -> Result<Arc<Registry>, Miss> {
+        let mut registries = self.registries.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(registry) = registries.iter().find(|registry| registry.holds(reference)) {
+            return Ok(Arc::clone(registry));
+        }
         let limits = oci::Limits {
-            fetch: self.tools.fetch_limits,
+            fetch: limits(self.declaration, &self.tools.fetch_limits),
             ..oci::Limits::default()
         };
-        let registry = Registry::new(self.session.clone(), &url, limits).map_err(Failed::from)?;
-        let manifest = (registry.manifest(&reference.repository, &reference.reference).await).map_err(Failed::from)?;
-        let body = (registry.layer(&reference.repository, &manifest, &self.bounds()).await).map_err(Failed::from)?;
-        Ok((body, Some(manifest.digest)))
+        let at = |url: &Url| Registry::new(self.session.clone(), url, limits);
+        let declared = Url::parse(&self.declaration.url).ok().and_then(|url| at(&url).ok());
+        let registry = match declared.filter(|registry| self.declaration.kind == Kind::Oci && registry.holds(reference))
+        {
+            Some(registry) => registry,
+            None => at(&reference.registry)?,
+        };
+        let registry = Arc::new(registry);
+        registries.push(Arc::clone(&registry));
+        Ok(registry)
     }
 
     async fn read(&self, path: &str) -> Result<Body, Miss> {
         let manifest = self.declaration.manifest.as_deref();
         let path = locate_beside(&self.declaration.url, path, manifest, &self.tools.files)?;
         let body = fetch::read_file(&path, self.tools.spool_dir.as_deref(), &self.bounds()).await;
-        Ok(body.map_err(Failed::from)?)
+        Ok(body?)
     }
 
     fn bounds(&self) -> fetch::Limits {
         fetch::Limits {
             max_bytes: self.limits.packed_bytes,
-            ..self.tools.fetch_limits
+            ..limits(self.declaration, &self.tools.fetch_limits)
         }
-    }
-}
-
-/// How the registry is reached that a reference names: as the repository's URL says where it is that one, since a reference says
-/// nothing of plain HTTP.
-fn registry_url(named: &Url, repository: &str) -> Url {
-    match Url::parse(repository) {
-        Ok(declared)
-            if declared.scheme() == "http"
-                && declared.host_str() == named.host_str()
-                && declared.port() == named.port() =>
-        {
-            declared.join("/").unwrap_or_else(|_| named.clone())
-        }
-        _ => named.clone(),
     }
 }
 
@@ -151,7 +207,7 @@ fn check(named: &str, archive: &str, manifest: Option<&str>) -> Result<(), Miss>
     if !is_comparable || wanted == archive || manifest.is_some_and(|manifest| hex(manifest) == wanted) {
         return Ok(());
     }
-    Err(Miss::Failed(format!(
+    Err(Miss::failed(format!(
         "the archive is not the one that the index names: its SHA-256 is {archive} and not {wanted}; its publisher has to \
          put that right"
     )))
@@ -170,7 +226,7 @@ mod tests {
         assert!(check("", &one, None).is_ok());
         assert!(check("md5:abc", &one, None).is_ok());
         assert!(check(&format!("sha256:{other}"), &one, Some(&format!("sha256:{other}"))).is_ok());
-        let Err(Miss::Failed(message)) = check(&other, &one, None) else {
+        let Err(Miss::Failed { message, .. }) = check(&other, &one, None) else {
             panic!("it was taken")
         };
         assert!(message.contains(&one) && message.contains(&other), "{message}");

@@ -1,6 +1,7 @@
 //! A turn of the import for one repository.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
@@ -16,7 +17,7 @@ use crate::repository::in_process::Tools;
 use crate::repository::metrics::Metrics;
 use crate::source::fetch::{self, Authorization, Fetcher, Request};
 use crate::source::{fetch::Answer, icon};
-use crate::text::{printable, truncate};
+use crate::text::printable;
 
 /// Archives that one turn fetches at most.
 const ARCHIVES_A_TURN: usize = 16;
@@ -28,6 +29,10 @@ const AT_ONCE: usize = 4;
 const LOOKED_UP: usize = 1000;
 /// How long a version whose archive will not come is left alone, at first and at most.
 const TRIED_AGAIN: (SignedDuration, SignedDuration) = (SignedDuration::from_mins(1), SignedDuration::from_hours(24));
+/// How long to wait where a Secret can't be read, of which the next sync tells.
+const WITHOUT_KEYS: SignedDuration = SignedDuration::from_mins(5);
+/// The shortest that the next turn waits where all is held, whatever the host says.
+const SHORTEST_HOLD: Duration = Duration::from_secs(5);
 /// How many of the versions that have failed a status names.
 const NAMED: usize = 5;
 
@@ -94,7 +99,7 @@ impl Importer {
         let session = match self.session(declaration).await {
             Ok(session) => session,
             // The next sync tells of it.
-            Err(_) => return Ok(Turn::Done(Some(Timestamp::now() + TRIED_AGAIN.0))),
+            Err(_) => return Ok(Turn::Done(Some(Timestamp::now() + WITHOUT_KEYS))),
         };
         let held = self.files(declaration, uid, &session, worklist).await?;
         if let Some(held) = held {
@@ -154,6 +159,8 @@ impl Importer {
         }
         if self.settings.icons && worklist.files.is_empty() && worklist.icons.is_empty() {
             worklist.icons = catalog.icons_wanted(name, now, LOOKED_UP).await?.into();
+            let icons = catalog.icons_next_try(name, now).await?;
+            next_try = [next_try, icons].into_iter().flatten().min();
         }
         Ok(next_try)
     }
@@ -163,7 +170,7 @@ impl Importer {
         Ok(self.tools.fetcher.with(access)?)
     }
 
-    /// Imports files until the turn is over. Says for how long a host wants to be left alone, if it does.
+    /// Imports files until the turn is over.
     async fn files(
         &self,
         declaration: &Declaration,
@@ -171,50 +178,30 @@ impl Importer {
         session: &Fetcher,
         worklist: &mut Worklist,
     ) -> Result<Option<Duration>, catalog::Error> {
-        let archives = Archives {
-            tools: &self.tools,
-            limits: self.settings.archive,
-            declaration,
-            session,
-        };
-        let started = Instant::now();
-        let mut turn = stream::iter(std::iter::from_fn(|| {
-            (started.elapsed() < TURN).then(|| worklist.files.pop_front()).flatten()
-        }))
-        .take(ARCHIVES_A_TURN)
-        .map(|wanted| async {
-            let files = archives.files(&wanted).await;
-            (wanted, files)
-        })
-        .buffer_unordered(AT_ONCE);
-        let (catalog, name) = (&self.tools.catalog, &declaration.name);
-        let mut held = None;
-        while let Some((wanted, files)) = turn.next().await {
-            match files {
-                // What is gone meanwhile needs nothing.
+        let archives = Archives::new(&self.tools, self.settings.archive, declaration, session);
+        let (catalog, name, archives) = (&self.tools.catalog, &declaration.name, &archives);
+        take(&mut worklist.files, |wanted: WantedFiles| async move {
+            // Of what is gone meanwhile nothing is written, and nothing has to be.
+            let _: Saved = match archives.files(&wanted).await {
                 Ok(files) => {
                     self.metrics.chart_files("imported");
-                    let _: Saved = catalog.save_files(name, uid, &wanted, &files).await?;
+                    catalog.save_files(name, uid, &wanted, &files).await?
                 }
                 Err(Miss::Held(time)) => {
                     self.metrics.chart_files("held");
-                    held = held.max(Some(time));
+                    return Ok(Some((wanted, time)));
                 }
-                Err(Miss::Failed(message)) => {
+                Err(Miss::Failed { message, again }) => {
                     self.metrics.chart_files("failed");
-                    tracing::debug!(repository = %name, chart = %printable(&wanted.chart_id), version = %printable(&wanted.version),
-                        "no files: {}", printable(&message));
-                    let again = Timestamp::now() + pause(wanted.tries);
-                    let _: Saved = catalog.files_failed(name, uid, &wanted, &message, again).await?;
+                    tracing::debug!(repository = %name, chart = %printable(&wanted.chart_id),
+                        version = %printable(&wanted.version), "no files: {}", printable(&message));
+                    let next_try = next_try(wanted.tries, again);
+                    catalog.files_failed(name, uid, &wanted, &message, next_try).await?
                 }
-            }
-        }
-        drop(turn);
-        if held.is_some() {
-            // Those that were held are wanted still, and found again.
-            worklist.files.clear();
-        }
-        Ok(held)
+            };
+            Ok(None)
+        })
+        .await
     }
 
     /// Imports icons, in the same way.
@@ -225,46 +212,29 @@ impl Importer {
         session: &Fetcher,
         worklist: &mut Worklist,
     ) -> Result<Option<Duration>, catalog::Error> {
-        let started = Instant::now();
-        let mut turn = stream::iter(std::iter::from_fn(|| {
-            (started.elapsed() < TURN).then(|| worklist.icons.pop_front()).flatten()
-        }))
-        .take(ARCHIVES_A_TURN)
-        .map(|wanted| async {
-            let icon = self.icon(session, &wanted).await;
-            (wanted, icon)
-        })
-        .buffer_unordered(AT_ONCE);
         let (catalog, name) = (&self.tools.catalog, &declaration.name);
-        let mut held = None;
-        while let Some((wanted, icon)) = turn.next().await {
-            match icon {
-                Ok(png) => {
-                    let _: Saved = catalog.save_icon(name, uid, &wanted, &png).await?;
-                }
-                Err(Miss::Held(time)) => held = held.max(Some(time)),
-                Err(Miss::Failed(message)) => {
+        take(&mut worklist.icons, |wanted: WantedIcon| async move {
+            let _: Saved = match self.icon(session, &wanted).await {
+                Ok(png) => catalog.save_icon(name, uid, &wanted, &png).await?,
+                Err(Miss::Held(time)) => return Ok(Some((wanted, time))),
+                Err(Miss::Failed { message, again }) => {
                     tracing::debug!(repository = %name, chart = %printable(&wanted.chart_id), "no icon: {}", printable(&message));
-                    let again = Timestamp::now() + pause(wanted.tries);
-                    let _: Saved = catalog.icon_failed(name, uid, &wanted, &message, again).await?;
+                    let next_try = next_try(wanted.tries, again);
+                    catalog.icon_failed(name, uid, &wanted, &message, next_try).await?
                 }
-            }
-        }
-        drop(turn);
-        if held.is_some() {
-            worklist.icons.clear();
-        }
-        Ok(held)
+            };
+            Ok(None)
+        })
+        .await
     }
 
     async fn icon(&self, session: &Fetcher, wanted: &WantedIcon) -> Result<Vec<u8>, Miss> {
         let limits = self.settings.icon;
-        let failed = |error: icon::IconError| Miss::Failed(truncate(&error.to_string(), 512));
+        let failed = |error: icon::IconError| Miss::failed(error);
         let (content_type, bytes) = if wanted.url.starts_with("data:") {
             icon::data_url(&wanted.url, limits.bytes).map_err(failed)?
         } else {
-            let url =
-                url::Url::parse(&wanted.url).map_err(|_| Miss::Failed("the icon's URL can't be read".to_owned()))?;
+            let url = url::Url::parse(&wanted.url).map_err(|_| Miss::failed("the icon's URL can't be read"))?;
             let request = Request {
                 url,
                 head: false,
@@ -277,23 +247,60 @@ impl Importer {
                 max_bytes: limits.bytes as u64,
                 ..self.tools.fetch_limits
             };
-            let Answer { headers, body, .. } = session.send(&request, &bounds).await.map_err(Failed::from)?;
+            let Answer { headers, body, .. } = session.send(&request, &bounds).await?;
             let content_type = headers
                 .get("content-type")
                 .and_then(|value| value.to_str().ok())
                 .map(str::to_owned);
             let mut bytes = Vec::new();
             std::io::Read::read_to_end(&mut body.into_reader(), &mut bytes)
-                .map_err(|error| Miss::Failed(format!("the icon could not be kept in a temporary file ({error})")))?;
+                .map_err(|error| Miss::failed(format!("the icon could not be kept in a temporary file ({error})")))?;
             (content_type, bytes)
         };
         tokio::task::spawn_blocking(move || icon::png(&bytes, content_type.as_deref(), &limits))
             .await
-            .map_err(|_| {
-                Miss::Failed("the icon can't be read because of a defect in Portolan; please report it".to_owned())
-            })?
+            .map_err(|_| Miss::failed("the icon can't be read because of a defect in Portolan; please report it"))?
             .map_err(failed)
     }
+}
+
+/// Works on what is wanted until the turn is over. `work` gives back what is held, and for how long; that costs nothing, so the
+/// turn goes on with the rest. Says how long to wait, if there was nothing else.
+async fn take<W, F>(wanted: &mut VecDeque<W>, work: impl Fn(W) -> F) -> Result<Option<Duration>, catalog::Error>
+where
+    F: Future<Output = Result<Option<(W, Duration)>, catalog::Error>>,
+{
+    let started = Instant::now();
+    let done = AtomicUsize::new(0);
+    let mut held = Vec::new();
+    let next = || {
+        let goes_on = started.elapsed() < TURN && done.load(Ordering::Relaxed) < ARCHIVES_A_TURN;
+        goes_on.then(|| wanted.pop_front()).flatten()
+    };
+    let mut turn = stream::iter(std::iter::from_fn(next))
+        .map(work)
+        .buffer_unordered(AT_ONCE);
+    while let Some(result) = turn.next().await {
+        match result? {
+            Some(kept) => held.push(kept),
+            None => {
+                done.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+    drop(turn);
+    let shortest = held.iter().map(|(_, time)| *time).min();
+    wanted.extend(held.into_iter().map(|(wanted, _)| wanted));
+    let was_idle = done.load(Ordering::Relaxed) == 0;
+    Ok(shortest.filter(|_| was_idle).map(|time| time.max(SHORTEST_HOLD)))
+}
+
+/// When to try again what has failed, `before` having failed already; the server may have asked for more patience.
+fn next_try(before: u32, again: Option<Duration>) -> Timestamp {
+    let again = again
+        .and_then(|again| SignedDuration::try_from(again).ok())
+        .unwrap_or_default();
+    Timestamp::now() + pause(before).max(again)
 }
 
 /// How long to wait after a try that has failed, `before` having failed already.
@@ -307,6 +314,54 @@ fn pause(before: u32) -> SignedDuration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn queue(items: &[u32]) -> VecDeque<u32> {
+        items.iter().copied().collect()
+    }
+
+    #[tokio::test]
+    async fn what_is_held_keeps_nothing_else_waiting_and_comes_last() {
+        let mut wanted = queue(&[1, 2, 3, 4, 5, 6]);
+        let asked = std::sync::Mutex::new(Vec::new());
+        let wait = take(&mut wanted, |number| {
+            asked.lock().unwrap().push(number);
+            async move { Ok((number <= 4).then_some((number, Duration::ZERO))) }
+        });
+        assert_eq!(wait.await.unwrap(), None);
+        assert_eq!(*asked.lock().unwrap(), [1, 2, 3, 4, 5, 6]);
+        assert_eq!(
+            wanted.into_iter().collect::<std::collections::BTreeSet<_>>(),
+            [1, 2, 3, 4].into()
+        );
+    }
+
+    #[tokio::test]
+    async fn where_all_is_held_the_next_turn_waits_and_never_for_no_time() {
+        let mut wanted = queue(&[1, 2]);
+        let wait = take(&mut wanted, |number| async move {
+            Ok(Some((number, Duration::from_secs(if number == 1 { 60 } else { 0 }))))
+        });
+        assert_eq!(wait.await.unwrap(), Some(SHORTEST_HOLD));
+        assert_eq!(wanted.len(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_turn_ends_before_a_long_list_does() {
+        let mut wanted: VecDeque<u32> = (0..100).collect();
+        assert_eq!(take(&mut wanted, |_| async { Ok(None) }).await.unwrap(), None);
+        assert!(
+            (100 - ARCHIVES_A_TURN - AT_ONCE..100).contains(&wanted.len()),
+            "{}",
+            wanted.len()
+        );
+    }
+
+    #[test]
+    fn a_server_that_asks_for_patience_gets_it() {
+        let hour = Timestamp::now() + SignedDuration::from_mins(59);
+        assert!(next_try(0, Some(Duration::from_secs(3600))) > hour);
+        assert!(next_try(0, Some(Duration::ZERO)) < hour);
+    }
 
     #[test]
     fn an_archive_that_fails_again_and_again_is_tried_less_and_less_often() {

@@ -2,7 +2,7 @@
 
 use url::Url;
 
-use crate::source::fetch::FetchError;
+use crate::source::fetch::{FetchError, percent_decoded};
 
 /// Where an archive is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub enum Place {
     Web(Url),
     /// In an OCI registry: `oci://host/path/chart:tag`.
     Registry(String),
-    /// Beside an index that is a file; a path relative to the index's folder.
+    /// Beside an index that is a file; a path relative to the index's folder, without the escapes of a URL.
     Beside(String),
 }
 
@@ -38,7 +38,8 @@ pub fn place(text: &str, repository: &str) -> Result<Place, FetchError> {
         Ok(url) if matches!(url.scheme(), "http" | "https") => Ok(Place::Web(url)),
         Ok(_) => Err(invalid("is of a scheme that can't be fetched; http, https and oci can")),
         Err(url::ParseError::RelativeUrlWithoutBase) if repository.starts_with("file:") => {
-            Ok(Place::Beside(text.to_owned()))
+            let path = String::from_utf8(percent_decoded(text)).map_err(|_| invalid("is no UTF-8"))?;
+            Ok(Place::Beside(path))
         }
         Err(url::ParseError::RelativeUrlWithoutBase) => beside(text, repository)
             .ok_or_else(|| invalid("can't be resolved"))
@@ -119,6 +120,10 @@ mod tests {
         assert_eq!(
             place("charts/a-1.tgz", "file:./repo").unwrap(),
             Place::Beside("charts/a-1.tgz".to_owned())
+        );
+        assert_eq!(
+            place("my%20chart-1.0.0+b%2b.tgz", "file:./repo").unwrap(),
+            Place::Beside("my chart-1.0.0+b+.tgz".to_owned())
         );
     }
 

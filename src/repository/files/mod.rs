@@ -14,14 +14,14 @@ mod import;
 mod locate;
 mod reconciler;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use import::{Importer, Turn, Worklist};
 pub use reconciler::{FilesReconciler, Worklists};
 
 use crate::api::Files;
-use crate::catalog::FilesMode;
+use crate::catalog::{FilesMode, Record};
 use crate::controller::{Key, Kind};
 use crate::informer::ObjectName;
 use crate::queue::{Priority, Queue};
@@ -58,7 +58,26 @@ pub struct Follower {
     pub queue: Queue<Key>,
     /// How far the imports are.
     pub progresses: Progresses,
-    begun: Arc<Mutex<HashSet<ObjectName>>>,
+    /// Of which charts each import was begun.
+    begun: Arc<Mutex<HashMap<ObjectName, Charts>>>,
+}
+
+/// What tells the charts of one sync from those of another, whoever made it.
+#[derive(Debug, PartialEq, Eq)]
+struct Charts {
+    index_digest: String,
+    change_key: String,
+    last_sync: Option<serde_json::Value>,
+}
+
+impl Charts {
+    fn of(record: &Record) -> Self {
+        Self {
+            index_digest: record.index_digest.clone(),
+            change_key: record.change_key.clone(),
+            last_sync: record.last_sync.clone(),
+        }
+    }
 }
 
 impl Follower {
@@ -72,12 +91,19 @@ impl Follower {
         }
     }
 
-    /// Has the import for `name` looked at, where its charts have changed, or where nobody has looked since the start.
-    pub fn follow(&self, name: &ObjectName, is_changed: bool) {
-        let is_first = self.begun().insert(name.clone());
-        if is_first || is_changed {
-            self.queue.add(key(name), Priority::LOW);
+    /// Has the import of a repository looked at, where its charts are ready, and are others than those of which it was begun; or
+    /// where nobody has looked since the start.
+    pub fn follow(&self, record: &Record) {
+        let (name, charts) = (ObjectName::from(&record.name), Charts::of(record));
+        if record.state.ready == Some(true) && self.begun().get(&name) != Some(&charts) {
+            self.begun().insert(name.clone(), charts);
+            self.queue.add(key(&name), Priority::LOW);
         }
+    }
+
+    /// Forgets that an import was begun: it was left, and is to be taken up by the next sync.
+    pub fn leave(&self, name: &ObjectName) {
+        self.begun().remove(name);
     }
 
     /// How far the import for `name` is.
@@ -92,8 +118,8 @@ impl Follower {
         self.progresses.forget(name);
     }
 
-    fn begun(&self) -> MutexGuard<'_, HashSet<ObjectName>> {
-        // The set is whole between any two statements, so a panic elsewhere leaves nothing to mend.
+    fn begun(&self) -> MutexGuard<'_, HashMap<ObjectName, Charts>> {
+        // The map is whole between any two statements, so a panic elsewhere leaves nothing to mend.
         self.begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

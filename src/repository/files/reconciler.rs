@@ -9,13 +9,13 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
-use super::Progresses;
+use super::Follower;
 use super::import::{Importer, Turn, Worklist};
 use crate::api::AppRepository;
 use crate::catalog::{self, Catalog};
 use crate::controller::{Failure, Key, Outcome, Reconcile};
 use crate::informer::{ObjectName, Seen, Store};
-use crate::queue::{Backoff, Priority, Queue};
+use crate::queue::{Backoff, Priority};
 use crate::repository::declaration::{Declaration, Defaults};
 use crate::repository::trigger;
 
@@ -39,10 +39,8 @@ pub struct FilesReconciler {
     pub catalog: Catalog,
     /// What does the work.
     pub importer: Importer,
-    /// How far the imports are.
-    pub progresses: Progresses,
-    /// Where a repository is put whose status is to show it.
-    pub queue: Queue<Key>,
+    /// What tells of charts to be looked at, and shows how far the imports are.
+    pub follower: Follower,
     /// Cancelled when the process is to end: a turn under way has nothing to lose.
     pub stopping: CancellationToken,
     /// What is known to be wanted.
@@ -87,12 +85,15 @@ impl FilesReconciler {
     async fn look_at(&self, name: &ObjectName) -> Result<Outcome, Failure> {
         let (mut worklist, mut told) = self.worklists.take(name);
         let Some(object) = self.declared(name) else {
-            self.progresses.forget(name);
+            self.follower.forget(name);
             return Ok(Outcome::Done);
         };
         let turn = match self.turn(&object, &mut worklist).await {
             Ok(Some(turn)) => turn,
-            Ok(None) => return Ok(Outcome::Done),
+            Ok(None) => {
+                self.follower.leave(name);
+                return Ok(Outcome::Done);
+            }
             Err(error) => {
                 return Err(Failure::Transient {
                     message: error.to_string(),
@@ -112,7 +113,10 @@ impl FilesReconciler {
                 self.worklists.put(name.clone(), (worklist, told));
                 Outcome::RequeueAfter(Duration::ZERO)
             }
-            Turn::Held(time) => Outcome::RequeueAfter(time),
+            Turn::Held(time) => {
+                self.worklists.put(name.clone(), (worklist, None));
+                Outcome::RequeueAfter(time)
+            }
             Turn::Done(Some(time)) => {
                 let wait = Duration::try_from(time.duration_since(Timestamp::now())).unwrap_or_default();
                 Outcome::RequeueAfter(wait)
@@ -142,8 +146,8 @@ impl FilesReconciler {
         }
     }
 
-    /// One turn; none where syncs are held, or where the rows are of another declaration: the sync that is due puts the key
-    /// back.
+    /// One turn; none where syncs are held, have failed, or have written rows of another declaration: the next sync that
+    /// succeeds puts the key back.
     async fn turn(&self, object: &AppRepository, worklist: &mut Worklist) -> Result<Option<Turn>, catalog::Error> {
         let declaration = Declaration::of(object, &self.defaults, self.folder_mode);
         if declaration.suspended {
@@ -151,7 +155,7 @@ impl FilesReconciler {
         }
         let record = self.catalog.record(&declaration.name).await?;
         let is_synced = record.as_ref().is_some_and(|record| {
-            record.last_success.is_some()
+            record.state.ready == Some(true)
                 && record.uid == declaration.uid
                 && declaration.change_key.has_source_of(&record.change_key)
         });
@@ -169,8 +173,8 @@ impl FilesReconciler {
         let declaration = Declaration::of(object, &self.defaults, self.folder_mode);
         match self.importer.progress(&declaration).await {
             Ok(Some(files)) => {
-                if self.progresses.set(name, files) {
-                    self.queue.add(trigger::key(name), Priority::LOW);
+                if self.follower.progresses.set(name, files) {
+                    self.follower.queue.add(trigger::key(name), Priority::LOW);
                 }
             }
             Ok(None) => {}

@@ -3,7 +3,7 @@
 use super::selection::{Selected, Selection, SelectionError};
 use super::{Decoded, Found, Run, spool_failed};
 use crate::catalog::Refused;
-use crate::filter::{self, Filter};
+use crate::filter::{self, Filter, FilterError};
 use crate::repository::decide::is_lost;
 use crate::repository::execute::{AttemptError, Failed};
 use crate::repository::{SHRINK_REFUSED, guard};
@@ -20,25 +20,24 @@ impl Run<'_> {
             let result = index::decode(body.into_reader(), &limits, &mut selection);
             (result, selection.finish())
         });
-        // The same bytes would do it again, so this is as good as a refusal by the rules.
-        let Ok((
+        let (
             result,
             Selected {
                 spool,
                 filtered_out,
                 twins,
             },
-        )) = task.await
-        else {
-            tracing::error!(repository = %self.attempt.declaration.name, sha256, "the decoder has panicked over an index");
-            let message =
-                "the index can't be decoded because of a defect in Portolan; please report it, with the index";
-            return Ok(Found::Refused(self.refuse(
-                validators,
-                sha256,
-                "DecoderFailed",
-                message.to_owned(),
-            )));
+        ) = match task.await {
+            Ok(done) => done,
+            Err(error) if error.is_transient() => return Ok(Found::Failed(no_thread(&error))),
+            // The same bytes would do it again, so this is as good as a refusal by the rules.
+            Err(_) => {
+                tracing::error!(repository = %self.attempt.declaration.name, sha256, "the decoder has panicked over an index");
+                let message =
+                    "the index can't be decoded because of a defect in Portolan; please report it, with the index";
+                let refused = self.refuse(validators, sha256, "DecoderFailed", message.to_owned());
+                return Ok(Found::Refused(refused));
+            }
         };
         Ok(match result {
             Ok(mut summary) => {
@@ -109,6 +108,7 @@ impl Run<'_> {
             })
         };
         match compiled {
+            Err(error) if error.is_transient() => Err(Found::Failed(no_thread(&error))),
             Ok(Ok(filter)) => Ok(Some(filter)),
             Ok(Err(error)) => Err(failed(error.reason(), error.to_string())),
             Err(_) => Err(failed(
@@ -137,5 +137,15 @@ impl Run<'_> {
                 })
             }
         }
+    }
+}
+
+/// The machine is short of threads, which passes.
+pub(super) fn no_thread(error: &FilterError) -> Failed {
+    Failed {
+        reason: "NoThread".to_owned(),
+        message: error.to_string(),
+        transient: true,
+        retry_after: None,
     }
 }

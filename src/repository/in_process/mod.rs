@@ -311,7 +311,7 @@ fn with_validators(refused: Refused, validators: &Validators) -> Refused {
 }
 
 /// The flags' bounds, lowered by what the declaration asks for.
-fn limits(declaration: &Declaration, bounds: &fetch::Limits) -> fetch::Limits {
+pub(in crate::repository) fn limits(declaration: &Declaration, bounds: &fetch::Limits) -> fetch::Limits {
     fetch::Limits {
         max_bytes: declaration.index_max_bytes,
         total: declaration

@@ -47,7 +47,7 @@ use proxy::Routes;
 pub use request::{Answer, Authorization, Request};
 use reqwest::StatusCode;
 use resolve::Lookup;
-pub use url::index_url;
+pub use url::{index_url, percent_decoded};
 
 use crate::source::secret::Secret;
 use crate::text::public_url;

@@ -87,8 +87,9 @@ pub(super) fn bare(url: &Url) -> Url {
     url
 }
 
-/// The bytes of a part of a URL.
-pub(super) fn percent_decoded(text: &str) -> Vec<u8> {
+/// The bytes that a part of a URL stands for. What only looks like an escape stays as it is.
+#[must_use]
+pub fn percent_decoded(text: &str) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&byte, behind)) = rest.split_first() {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use reqwest::StatusCode;
+
 use super::decode::DecodeError;
 use crate::source::fetch::FetchError;
 
@@ -143,6 +145,16 @@ impl OciError {
         match self {
             Self::Fetch(error) => error.retry_after(),
             _ => None,
+        }
+    }
+
+    /// Whether the registry says that this is not for whoever has these credentials, or none: with 401 or with 403.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        match self {
+            Self::Fetch(FetchError::Status { status, .. }) => *status == StatusCode::FORBIDDEN,
+            Self::Unauthorized { .. } => true,
+            _ => false,
         }
     }
 

@@ -19,7 +19,8 @@ impl Registry {
     /// else by Docker Hub's listing of the namespace where this is Docker Hub, or else by the registry's `_catalog`.
     ///
     /// # Errors
-    /// [`OciError::NoListing`] when there is no way to know; others when the registry can't be asked.
+    /// [`OciError::NoListing`] when there is no way to know, [`OciError::Unauthorized`] when each way wants other
+    /// credentials; others when the registry can't be asked.
     pub async fn list(&self) -> Result<Vec<String>, OciError> {
         let by_index = match self.list_by_index().await {
             Err(error) if is_no_listing(&error) => error,
@@ -30,6 +31,12 @@ impl Registry {
             None => ("_catalog", self.list_by_catalog().await),
         };
         match listed {
+            Err(OciError::Unauthorized { url, problem }) if matches!(by_index, OciError::Unauthorized { .. }) => {
+                // Some registries answer so to everybody where there is nothing to be had.
+                let problem =
+                    format!("{problem}, or declare its charts in spec.ociRepositories if it does not list them");
+                Err(OciError::Unauthorized { url, problem })
+            }
             Err(error) if is_no_listing(&error) => {
                 let tried = format!("charts-index: {}; {way}: {}", short(&by_index), short(&error));
                 Err(self.no_listing(tried))

@@ -4,7 +4,19 @@ use std::fs;
 
 use serde_json::Value;
 
-use super::*;
+use portolan::filter::{Filter, Limits, Rule};
+
+use crate::support::corpus;
+
+fn rule(jq: &str, variables: &[(&str, &str)]) -> Rule {
+    let variables = variables
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    Rule {
+        jq: jq.to_owned(),
+        variables: variables.collect(),
+    }
+}
 
 fn rows(file: &str) -> Option<Vec<Value>> {
     let text = fs::read_to_string(corpus::goldens()?.join(file)).ok()?;

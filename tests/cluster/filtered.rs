@@ -1,0 +1,172 @@
+//! Repositories of which a rule takes some charts and leaves others.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::rows::Postgres;
+use super::{World, condition, message};
+use crate::support::archives::{Chart, index};
+use crate::support::chart_server::Page;
+
+/// Nothing is synced but what a test asks for.
+const NEVER: &str = "--crontab=@yearly";
+
+/// Serves three charts with their archives below `/name`, by a server that knows when nothing has changed.
+fn serve(world: &World, name: &str) -> String {
+    let archives = ["db", "web", "worker"].map(|chart| {
+        Chart::new(chart, "1.0.0")
+            .field("maintainers", json!([{ "name": format!("{chart}-crew") }]))
+            .file("README.md", format!("# {chart}\n"))
+            .pack()
+    });
+    for archive in &archives {
+        let path = format!("/{name}/{}", archive.file_name());
+        world.server.serve(&path, Page::new(archive.bytes.clone()));
+    }
+    let entries = archives
+        .iter()
+        .map(|archive| archive.index_entry(&[&archive.file_name()]));
+    world.serve(name, index(entries))
+}
+
+fn filter(rule: &str, variables: Value) -> Value {
+    json!({ "filterRule": { "jq": rule, "variables": variables } })
+}
+
+async fn declare(world: &World, name: &str, filter: Value) {
+    let mut spec = filter;
+    spec["type"] = "helm".into();
+    spec["url"] = serve(world, name).into();
+    world.declare_with(name, json!({ "spec": spec })).await;
+}
+
+/// The files that there are, by their identifiers, each with its README.
+async fn readmes(postgres: &Postgres) -> BTreeMap<String, String> {
+    let files = postgres.rows.files().await;
+    files
+        .into_iter()
+        .map(|(id, info)| (id, info["Readme"].as_str().unwrap().to_owned()))
+        .collect()
+}
+
+fn expected(charts: &[&str]) -> BTreeMap<String, String> {
+    charts
+        .iter()
+        .map(|chart| (format!("stable/{chart}-1.0.0"), format!("# {chart}\n")))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_changed_rule_counts_at_once_although_the_index_is_the_same() {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let _portolan = world.portolan(postgres.url(), &[NEVER, "--chart-files=all"]).await;
+    // As Kubeapps' dashboard writes it.
+    let two = filter(
+        ".name == $var0 or .name == $var1",
+        json!({ "$var0": "web", "$var1": "worker" }),
+    );
+    declare(&world, "stable", two).await;
+    let object = world.until_ready("stable").await;
+    assert_eq!(
+        message(&object),
+        "2 versions in 2 charts; left out: 1 chart by the filter."
+    );
+    assert_eq!(
+        postgres.rows.charts().await.unwrap(),
+        ["stable/web 1.0.0", "stable/worker 1.0.0"]
+    );
+    world.until_files("stable", 2).await;
+    assert_eq!(readmes(&postgres).await, expected(&["web", "worker"]));
+
+    // Another rule; then the same with another value only.
+    for (rule, variable, kept) in [
+        (".name | test($var0) | not", "^w", "db"),
+        (".maintainers | any(.name == $var0)", "web-crew", "web"),
+        (".maintainers | any(.name == $var0)", "worker-crew", "worker"),
+    ] {
+        let other = filter(rule, json!({ "$var0": variable, "$var1": null }));
+        world.edit("stable", json!({ "spec": other })).await;
+        world.until_ready("stable").await;
+        assert_eq!(
+            postgres.rows.charts().await.unwrap(),
+            [format!("stable/{kept} 1.0.0")],
+            "{rule} {variable}"
+        );
+        world.until_files("stable", 1).await;
+        assert_eq!(readmes(&postgres).await, expected(&[kept]));
+    }
+
+    world.edit("stable", json!({ "spec": { "filterRule": null } })).await;
+    world.until_ready("stable").await;
+    world.until_files("stable", 3).await;
+    assert_eq!(readmes(&postgres).await, expected(&["db", "web", "worker"]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rule_that_is_none_is_told_of_in_its_own_words_and_the_charts_stay() {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let _portolan = world.portolan(postgres.url(), &[NEVER]).await;
+    declare(&world, "stable", filter(".name | startswith(\"w\")", json!({}))).await;
+    world.until_ready("stable").await;
+    let before = postgres.rows.infos().await.unwrap();
+    for (rule, reason, says) in [
+        (".name | startwith(\"w\")", "InvalidFilter", "startwith"),
+        (".name == $crew", "InvalidFilter", "$crew"),
+        (".name ==", "InvalidFilter", "spec.filterRule can't be used"),
+        (".name", "FilterFailed", "db"),
+        (".keywords | join(\",\") | error", "FilterFailed", "db"),
+    ] {
+        world.edit("stable", json!({ "spec": filter(rule, json!({})) })).await;
+        let object = world.until_ready_is("stable", "False", reason).await;
+        assert_eq!(condition(&object, "Stalled"), Some(("True", reason)), "{rule}");
+        let said = message(&object);
+        assert!(
+            said.contains(says) && said.contains("are still served"),
+            "{rule}: {said}"
+        );
+        assert_eq!(postgres.rows.infos().await.unwrap(), before, "{rule}");
+    }
+    world
+        .edit("stable", json!({ "spec": filter(".name == \"db\"", json!({})) }))
+        .await;
+    world.until_ready("stable").await;
+    assert_eq!(postgres.rows.charts().await.unwrap(), ["stable/db 1.0.0"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rule_that_never_ends_is_stopped_and_holds_nobody_else() {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let portolan = world.portolan(postgres.url(), &[NEVER]).await;
+    let rules = [
+        ("loop", "last(repeat(1)) == 1"),
+        ("calls", "def f: 1 + f; f == 1"),
+        ("memory", "[range(1e12)] | length > 0"),
+        ("caught", "try last(repeat(1)) catch true"),
+    ];
+    for (name, rule) in rules {
+        declare(&world, name, filter(rule, json!({}))).await;
+    }
+    declare(&world, "stable", filter(".name == \"web\"", json!({}))).await;
+    world.until_ready("stable").await;
+    assert_eq!(portolan.get("/livez").await.unwrap().0, 200);
+    for (name, rule) in rules {
+        let object = world.until_ready_is(name, "False", "FilterTooCostly").await;
+        assert_eq!(
+            condition(&object, "Stalled"),
+            Some(("True", "FilterTooCostly")),
+            "{rule}"
+        );
+        assert!(
+            message(&object).contains("make the rule simpler"),
+            "{}",
+            message(&object)
+        );
+    }
+    assert_eq!(postgres.rows.charts().await.unwrap(), ["stable/web 1.0.0"]);
+    // Whoever was stopped can be helped.
+    world
+        .edit("loop", json!({ "spec": filter(".name == \"db\"", json!({})) }))
+        .await;
+    world.until_ready("loop").await;
+}

@@ -1,0 +1,398 @@
+//! Helm repositories that want credentials and have certificates of their own: what is served of them, what users are told,
+//! and who never sees the password.
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use portolan::api::AppRepository;
+use serde_json::{Value, json};
+
+use super::rows::Postgres;
+use super::{World, condition, message};
+use crate::support::archives::{Archive, Chart, index};
+use crate::support::chart_server::{ChartServer, Fault, Page};
+use crate::support::control_plane::control_plane;
+use crate::support::portolan::Portolan;
+use crate::support::proxy::Proxy;
+use crate::support::registry::{PASSWORD, USER};
+use crate::support::tls::Authority;
+use crate::support::token_server::basic_authorization;
+
+/// Nothing is synced but what a test asks for.
+const NEVER: &str = "--crontab=@yearly";
+/// The credentials, once told and once more as they are sent.
+const SECRETS: [&str; 2] = [PASSWORD, "bmF2aWdhdG9yOmZhaXItd2luZHM="];
+
+fn chart(version: &str) -> Archive {
+    Chart::new("harbour", version)
+        .file("README.md", format!("# Harbour {version}\n"))
+        .file("values.yaml", "berths: 3\n")
+        .file("values-production.yaml", "berths: 30\n")
+        .file("values.schema.json", r#"{"type": "object"}"#)
+        .pack()
+}
+
+/// Serves an index of these archives below `/name`, each archive at the URL that `locate` gives for its file name; the
+/// repository's URL.
+fn serve(server: &ChartServer, name: &str, archives: &[Archive], locate: impl Fn(&str) -> String) -> String {
+    let entries = archives
+        .iter()
+        .map(|archive| archive.index_entry(&[&locate(&archive.file_name())]));
+    server.serve(&format!("/{name}/index.yaml"), Page::new(index(entries)));
+    server.url(&format!("/{name}"))
+}
+
+fn serve_archives(server: &ChartServer, folder: &str, archives: &[Archive]) {
+    for archive in archives {
+        let path = format!("/{folder}/{}", archive.file_name());
+        server.serve(&path, Page::new(archive.bytes.clone()));
+    }
+}
+
+/// A server with a password, and a certificate of an authority that is known nowhere; it has the charts of `/private`.
+async fn private_server() -> (ChartServer, String) {
+    let server = ChartServer::start_tls().await;
+    server.demand_basic(USER, PASSWORD);
+    let archives = [chart("1.1.0"), chart("1.0.0")];
+    serve_archives(&server, "private", &archives);
+    let url = serve(&server, "private", &archives, str::to_owned);
+    (server, url)
+}
+
+fn key(name: &str, key: &str) -> Value {
+    json!({ "secretKeyRef": { "name": name, "key": key } })
+}
+
+/// A spec of type helm with a header from the Secret `login`, and an authority from there too.
+fn private(url: &str) -> Value {
+    let auth = json!({ "header": key("login", "authorizationHeader"), "customCA": key("login", "ca.crt") });
+    json!({ "spec": { "type": "helm", "url": url, "auth": auth } })
+}
+
+fn login(server: &ChartServer, header: &str) -> Value {
+    json!({ "authorizationHeader": header, "ca.crt": server.ca_pem() })
+}
+
+async fn until_stalled(world: &World, name: &str, reason: &str) -> AppRepository {
+    let object = world.until_ready_is(name, "False", reason).await;
+    assert_eq!(condition(&object, "Stalled"), Some(("True", reason)));
+    object
+}
+
+/// Asserts that nobody who may read objects, events and logs reads a secret.
+async fn assert_untold(world: &World, name: &str, portolan: &Portolan, secrets: &[&str]) {
+    let object = world.repositories.get(name).await.unwrap();
+    let told = [
+        serde_json::to_string(&object).unwrap(),
+        format!("{:?}", world.events(name).await),
+        portolan.lines().join("\n"),
+    ];
+    for secret in secrets {
+        assert!(
+            told.iter().all(|text| !text.contains(secret)),
+            "{secret} is told: {told:?}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repository_behind_a_password_and_a_private_authority_is_served_with_its_files() {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let (server, url) = private_server().await;
+    world
+        .write_secret(&world.namespace, "login", login(&server, &basic_authorization()))
+        .await;
+    let flags = [NEVER, "--chart-files=all", "--log-level=debug"];
+    let portolan = world.portolan(postgres.url(), &flags).await;
+    world.declare_with("private", private(&url)).await;
+    world.until_ready("private").await;
+    world.until_files("private", 2).await;
+
+    assert_eq!(postgres.rows.charts().await.unwrap(), ["private/harbour 1.1.0 1.0.0"]);
+    let expected = |version: &str| {
+        json!({
+            "ID": format!("private/harbour-{version}"),
+            "Readme": format!("# Harbour {version}\n"),
+            "DefaultValues": "berths: 3\n",
+            "AdditionalDefaultValues": { "values-production": "berths: 30\n" },
+            "Schema": r#"{"type": "object"}"#,
+            "Repo": { "namespace": world.namespace, "name": "private", "url": url, "type": "" },
+            "Digest": chart(version).sha256(),
+        })
+    };
+    let files = postgres.rows.files().await;
+    assert_eq!(files.len(), 2);
+    for version in ["1.0.0", "1.1.0"] {
+        assert_eq!(files[&format!("private/harbour-{version}")], expected(version));
+    }
+
+    // The password is changed on one side only.
+    let wrong = format!("Basic {}", BASE64_STANDARD.encode("navigator:foul-winds"));
+    world
+        .write_secret(&world.namespace, "login", login(&server, &wrong))
+        .await;
+    world.resync("private", "one").await;
+    let object = until_stalled(&world, "private", "Unauthorized").await;
+    let said = message(&object);
+    assert!(
+        said.contains("401") && said.contains("give the repository the right ones"),
+        "{said}"
+    );
+    assert!(said.contains("are still served"), "{said}");
+    assert_eq!(postgres.rows.charts().await.unwrap(), ["private/harbour 1.1.0 1.0.0"]);
+    let told = world.event("private", "SyncStalled").await;
+    assert!(told.contains("401"), "{told}");
+
+    // As Kubernetes keeps logins for registries.
+    let host = server.host();
+    let docker = json!({ "auths": { host: { "username": USER, "password": PASSWORD } } }).to_string();
+    let values = json!({ ".dockerconfigjson": docker, "ca.crt": server.ca_pem() });
+    world.write_secret(&world.namespace, "login", values).await;
+    let header = json!({ "spec": { "auth": { "header": key("login", ".dockerconfigjson") } } });
+    world.edit("private", header).await;
+    world.until_ready("private").await;
+
+    let secrets = [&SECRETS[..], &["foul-winds", wrong.trim_start_matches("Basic ")]].concat();
+    assert_untold(&world, "private", &portolan, &secrets).await;
+    let kept = postgres
+        .rows
+        .pairs("SELECT name, to_jsonb(r)::text FROM portolan_repositories r")
+        .await;
+    for secret in secrets {
+        assert!(!format!("{kept:?}").contains(secret), "{secret} is kept: {kept:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_missing_secret_is_named_and_its_coming_is_seen_where_secrets_are_watched() {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let (server, url) = private_server().await;
+    let _portolan = world.portolan(postgres.url(), &[NEVER, "--watch-secrets"]).await;
+    let namespace = &world.namespace;
+    world.declare_with("private", private(&url)).await;
+    let object = until_stalled(&world, "private", "SecretNotFound").await;
+    let said = message(&object);
+    assert!(
+        said.contains(&format!("There is no Secret {namespace}/login")),
+        "{said}"
+    );
+    assert!(
+        said.contains(&format!("make it in the namespace {namespace}")),
+        "{said}"
+    );
+
+    // Nobody asks for a sync from here on.
+    world
+        .write_secret(namespace, "login", json!({ "ca.crt": server.ca_pem(), "token": "x" }))
+        .await;
+    let object = until_stalled(&world, "private", "SecretKeyNotFound").await;
+    let said = message(&object);
+    assert!(
+        said.contains(&format!("{namespace}/login has no key `authorizationHeader`")) && said.contains("`token`"),
+        "{said}"
+    );
+    world
+        .write_secret(namespace, "login", login(&server, &basic_authorization()))
+        .await;
+    world.until_ready("private").await;
+    postgres.rows.until_charts(&["private/harbour 1.1.0 1.0.0"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_missing_secret_that_nobody_watches_counts_from_the_next_tick_on() {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let (server, url) = private_server().await;
+    let _portolan = world.portolan(postgres.url(), &["--min-interval=1s"]).await;
+    let mut object = private(&url);
+    object["spec"]["interval"] = "* * * * * *".into();
+    world.declare_with("private", object).await;
+    until_stalled(&world, "private", "SecretNotFound").await;
+    world
+        .write_secret(&world.namespace, "login", login(&server, &basic_authorization()))
+        .await;
+    world.until_ready("private").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kubeapps_copy_of_a_secret_is_used_as_long_as_there_is_none_of_its_own() {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let (server, url) = private_server().await;
+    let kubeapps = control_plane().await.namespace().await;
+    let copy = format!("{}-apprepo-private", world.namespace);
+    world
+        .write_secret(&kubeapps, &copy, login(&server, &basic_authorization()))
+        .await;
+    let namespace = format!("--namespace={kubeapps}");
+    let _portolan = world
+        .portolan(postgres.url(), &[NEVER, "--watch-secrets", &namespace])
+        .await;
+    world.declare_with("private", private(&url)).await;
+    world.until_ready("private").await;
+
+    // Its own stands above the copy, whether it is right or wrong.
+    let wrong = login(&server, "Bearer of-bad-news");
+    world.write_secret(&world.namespace, "login", wrong).await;
+    until_stalled(&world, "private", "Unauthorized").await;
+    let secrets = kube::Api::<k8s_openapi::api::core::v1::Secret>::namespaced(world.client.clone(), &world.namespace);
+    secrets.delete("login", &Default::default()).await.unwrap();
+    world.until_ready("private").await;
+    // A copy that changes is seen too.
+    world
+        .write_secret(&kubeapps, &copy, login(&server, "Bearer of-bad-news"))
+        .await;
+    until_stalled(&world, "private", "Unauthorized").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_that_nobody_vouches_for_is_taken_only_where_that_is_asked_for() {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let server = ChartServer::start_tls().await;
+    let url = serve(&server, "odd", &[chart("1.0.0")], str::to_owned);
+    let _portolan = world.portolan(postgres.url(), &[NEVER]).await;
+    world.declare("odd", &url).await;
+    let object = until_stalled(&world, "odd", "CertificateNotTrusted").await;
+    assert!(
+        message(&object).contains("add its certificate authority"),
+        "{}",
+        message(&object)
+    );
+    world
+        .edit("odd", json!({ "spec": { "tlsInsecureSkipVerify": true } }))
+        .await;
+    world.until_ready("odd").await;
+
+    // Trust is of one repository, also where both are of one host.
+    world.declare("strict", &url).await;
+    until_stalled(&world, "strict", "CertificateNotTrusted").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_other_host_sees_the_password_but_where_that_is_asked_for() {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let (server, elsewhere) = (&world.server, ChartServer::start().await);
+    server.demand_basic(USER, PASSWORD);
+    let archives = [chart("1.0.0")];
+    let file = archives[0].file_name();
+    for name in ["named", "led", "passed"] {
+        serve_archives(&elsewhere, name, &archives);
+    }
+    // One index names archives elsewhere, one server leads there, and so does one that may.
+    let named = serve(server, "named", &archives, |file| {
+        elsewhere.url(&format!("/named/{file}"))
+    });
+    let led = serve(server, "led", &archives, str::to_owned);
+    let to = Fault::redirect(&elsewhere.url(&format!("/led/{file}")));
+    server.break_path(&format!("/led/{file}"), to);
+    let passed = serve(server, "passed", &archives, |file| {
+        elsewhere.url(&format!("/passed/{file}"))
+    });
+    // And here it is the index itself.
+    elsewhere.serve(
+        "/moved/index.yaml",
+        Page::new(index([archives[0].index_entry(&["x.tgz"])])),
+    );
+    server.break_path(
+        "/moved/index.yaml",
+        Fault::redirect(&elsewhere.url("/moved/index.yaml")),
+    );
+
+    let header = json!({ "authorizationHeader": basic_authorization() });
+    world.write_secret(&world.namespace, "login", header).await;
+    let _portolan = world.portolan(postgres.url(), &[NEVER, "--chart-files=all"]).await;
+    for (name, url) in [
+        ("named", named),
+        ("led", led),
+        ("passed", passed),
+        ("moved", server.url("/moved")),
+    ] {
+        let auth = json!({ "header": key("login", "authorizationHeader") });
+        let spec = json!({ "type": "helm", "url": url, "auth": auth, "passCredentials": name == "passed" });
+        world.declare_with(name, json!({ "spec": spec })).await;
+    }
+    for name in ["named", "led", "passed"] {
+        world.until_files(name, 1).await;
+    }
+    world.until_ready("moved").await;
+
+    let shown = |path: String| {
+        let seen = elsewhere.seen(&path);
+        assert!(!seen.is_empty(), "nobody asked for {path}");
+        seen.into_iter().any(|request| request.authorization().is_some())
+    };
+    assert!(!shown(format!("/named/{file}")));
+    assert!(!shown(format!("/led/{file}")));
+    assert!(!shown("/moved/index.yaml".to_owned()));
+    assert!(shown(format!("/passed/{file}")));
+    assert_eq!(
+        server.seen(&format!("/led/{file}"))[0].authorization(),
+        Some(basic_authorization().as_str())
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repository_is_reached_through_its_own_proxy() {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let (proxy, authority) = (Proxy::start().await, Authority::new());
+    let secure = ChartServer::start_tls_by(&authority).await;
+    let archives = [chart("1.0.0")];
+    for server in [&world.server, &secure] {
+        serve(server, "stable", &archives, str::to_owned);
+        serve_archives(server, "stable", &archives);
+    }
+    // Only the proxy knows where these are.
+    proxy.know("charts.example.com:80", world.server.host());
+    proxy.know("kubernetes.default.svc:443", secure.host());
+    proxy.demand("sailor", "ahoy-there");
+    let address = proxy.url().replace("http://", "http://sailor:ahoy-there@");
+    // As Kubeapps' dashboard writes it, and as its chart does.
+    let pod = |names: [&str; 3]| {
+        let value = |name: &str| {
+            if name.eq_ignore_ascii_case("no_proxy") {
+                "localhost"
+            } else {
+                &address
+            }
+            .to_owned()
+        };
+        let variables = names.map(|name| json!({ "name": name, "value": value(name) }));
+        json!({ "spec": { "containers": [{ "env": variables }] } })
+    };
+    let portolan = world.portolan(postgres.url(), &[NEVER, "--chart-files=all"]).await;
+    world
+        .write_secret(&world.namespace, "trust", json!({ "ca.crt": authority.ca_pem }))
+        .await;
+    let plain = json!({ "type": "helm", "url": "http://charts.example.com/stable",
+        "syncJobPodTemplate": pod(["HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"]) });
+    let tunnelled = json!({ "type": "helm", "url": "https://kubernetes.default.svc/stable",
+        "auth": { "customCA": key("trust", "ca.crt") },
+        "syncJobPodTemplate": pod(["http_proxy", "https_proxy", "no_proxy"]) });
+    world.declare_with("plain", json!({ "spec": plain })).await;
+    world.declare_with("tunnelled", json!({ "spec": tunnelled })).await;
+    world.declare("direct", &world.server.url("/stable")).await;
+    for name in ["plain", "tunnelled", "direct"] {
+        world.until_files(name, 1).await;
+    }
+    let asked: Vec<String> = proxy
+        .asked()
+        .into_iter()
+        .map(|asked| format!("{} {}", asked.method, asked.target))
+        .collect();
+    for wanted in [
+        "GET http://charts.example.com/stable/index.yaml",
+        "GET http://charts.example.com/stable/harbour-1.0.0.tgz",
+        "CONNECT kubernetes.default.svc:443",
+    ] {
+        assert!(asked.iter().any(|asked| asked == wanted), "{wanted} in {asked:?}");
+    }
+    assert!(!asked.iter().any(|asked| asked.contains("127.0.0.1")), "{asked:?}");
+    // The proxy's password stands in the spec, and goes nowhere else.
+    for name in ["plain", "tunnelled"] {
+        let object = world.repositories.get(name).await.unwrap();
+        let told = format!(
+            "{:?}{:?}{:?}",
+            object.status,
+            world.events(name).await,
+            portolan.lines()
+        );
+        assert!(!told.contains("ahoy-there"), "{told}");
+    }
+}

@@ -1,0 +1,262 @@
+//! In the place of Kubeapps' controller: its CronJobs go, and its Deployment's arguments do.
+
+use portolan::informer::ObjectName;
+use portolan::repository::adopt::cron_job_name;
+use serde_json::json;
+
+use super::adopting::{create, cron_job, names, repository};
+use super::registry::{Port, chart};
+use super::rows::{Postgres, Rows};
+use super::{SOON, World, condition, index};
+use crate::support::chart_server::Fault;
+use crate::support::control_plane::{ControlPlane, control_plane};
+use crate::support::eventually::eventually;
+use crate::support::portolan::{BINARY, Portolan, command_as, run};
+use crate::support::postgres::{PASSWORD, USER, database};
+use crate::support::process::ScratchFolder;
+use crate::support::registry::{PASSWORD as REGISTRY_PASSWORD, USER as REGISTRY_USER};
+use crate::support::token_server::basic_authorization;
+
+/// CronJobs of Kubeapps for these repositories in a namespace of its own, and one that is none of Kubeapps'.
+async fn kubeapps_with(world: &World, repositories: &[&ObjectName]) -> String {
+    let kubeapps = control_plane().await.namespace().await;
+    for name in repositories {
+        create(&world.client, &kubeapps, cron_job(&cron_job_name(name), name)).await;
+    }
+    create(&world.client, &kubeapps, cron_job("nightly-report", repositories[0])).await;
+    kubeapps
+}
+
+/// The names of their CronJobs, and of the one that is none of Kubeapps', in order.
+fn left(repositories: &[&ObjectName]) -> Vec<String> {
+    let mut names: Vec<String> = repositories.iter().map(|name| cron_job_name(name)).collect();
+    names.push("nightly-report".to_owned());
+    names.sort();
+    names
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_cron_job_of_a_repository_goes_once_it_is_synced_from_here() {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let [good, bad] = ["good", "bad"].map(|name| repository(&world.namespace, name));
+    let unmanaged = repository("another-team", "charts");
+    let kubeapps = kubeapps_with(&world, &[&good, &bad, &unmanaged]).await;
+    let url = world.serve("good", index(&[("web", &["1.0.0"])]));
+    world.declare("good", &url).await;
+    let url = world.serve("bad", index(&[("web", &["1.0.0"])]));
+    world.server.break_path("/bad/index.yaml", Fault::status(404));
+    world.declare("bad", &url).await;
+
+    let namespace = format!("--namespace={kubeapps}");
+    let portolan = world
+        .portolan(postgres.url(), &["--crontab=@yearly", "--adopt-kubeapps", &namespace])
+        .await;
+    world.until_ready_is("bad", "False", "NotFound").await;
+    eventually(SOON, "the CronJob of the synced repository to go", async || {
+        let there = names(&world.client, &kubeapps).await;
+        if there == left(&[&bad, &unmanaged]) {
+            Ok(())
+        } else {
+            Err(format!("{there:?}"))
+        }
+    })
+    .await;
+    // The sync of the other is still Kubeapps' to do.
+    world.resync("bad", "one").await;
+    world
+        .until("bad", "the resync to be done", |object| {
+            let status = object.status.as_ref().unwrap();
+            status.last_handled_reconcile_at.as_deref() == Some("one") && condition(object, "Stalled").is_some()
+        })
+        .await;
+    assert_eq!(names(&world.client, &kubeapps).await, left(&[&bad, &unmanaged]));
+    world.server.repair("/bad/index.yaml");
+    world.resync("bad", "two").await;
+    world.until_ready("bad").await;
+    eventually(SOON, "the CronJob of the other to go", async || {
+        let there = names(&world.client, &kubeapps).await;
+        if there == left(&[&unmanaged]) {
+            Ok(())
+        } else {
+            Err(format!("{there:?}"))
+        }
+    })
+    .await;
+    assert!(!portolan.lines().iter().any(|line| line.contains("synced twice")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_flag_cron_jobs_stay_and_one_warning_tells_of_them() {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let [one, two] = ["one", "two"].map(|name| repository(&world.namespace, name));
+    let unmanaged = repository("another-team", "charts");
+    let kubeapps = kubeapps_with(&world, &[&one, &two, &unmanaged]).await;
+    for name in ["one", "two"] {
+        let url = world.serve(name, index(&[("web", &["1.0.0"])]));
+        world.declare(name, &url).await;
+    }
+    let namespace = format!("--namespace={kubeapps}");
+    let portolan = world.portolan(postgres.url(), &["--crontab=@yearly", &namespace]).await;
+    let warning = portolan.line_with("synced twice", SOON).await;
+    assert!(
+        warning.contains(&format!("2 repositories (the first is {one})")),
+        "{warning}"
+    );
+    assert!(
+        warning.contains("WARN") && warning.contains("--adopt-kubeapps"),
+        "{warning}"
+    );
+    for name in ["one", "two"] {
+        world.until_ready(name).await;
+        world.resync(name, "again").await;
+        world
+            .until(name, "the resync to be done", |object| {
+                object.status.as_ref().unwrap().last_handled_reconcile_at.as_deref() == Some("again")
+            })
+            .await;
+    }
+    let lines = portolan.lines();
+    assert_eq!(
+        lines.iter().filter(|line| line.contains("CronJobs")).count(),
+        1,
+        "{lines:#?}"
+    );
+    assert_eq!(names(&world.client, &kubeapps).await, left(&[&one, &two, &unmanaged]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_deployment_of_kubeapps_controller_starts_as_it_is() {
+    // All namespaces are watched, so those of other tests must not be there.
+    let control_plane = ControlPlane::start().await;
+    for crd in portolan::api::crds() {
+        control_plane.install_crd(&crd).await;
+    }
+    let (world, kubeapps) = (World::on(&control_plane).await, World::on(&control_plane).await);
+    let database = database().await;
+    let values = json!({ "postgres-password": PASSWORD });
+    world
+        .write_secret(&kubeapps.namespace, "kubeapps-postgresql", values)
+        .await;
+    let address = url::Url::parse(&database.url).unwrap();
+    let host = format!("{}:{}", address.host_str().unwrap(), address.port().unwrap());
+    // The container of Kubeapps' chart, with the values by which users have extended it.
+    let arguments = [
+        "--user-agent-comment=kubeapps/2.12.1".to_owned(),
+        "--repo-sync-image=docker.io/bitnami/kubeapps-asset-syncer:2.12.1-debian-12-r0".to_owned(),
+        "--repo-sync-image-pullsecrets=regcred".to_owned(),
+        "--repo-sync-cmd=/asset-syncer".to_owned(),
+        format!("--namespace={}", kubeapps.namespace),
+        format!("--global-repos-namespace={}", kubeapps.namespace),
+        "--database-secret-name=kubeapps-postgresql".to_owned(),
+        "--database-secret-key=postgres-password".to_owned(),
+        format!("--database-url={host}"),
+        format!("--database-user={USER}"),
+        format!("--database-name={}", database.name),
+        "--crontab=*/10 * * * *".to_owned(),
+        "--repos-per-namespace=true".to_owned(),
+        "--custom-annotations=\"sidecar.istio.io/inject=false\"".to_owned(),
+        "--custom-labels=\"team=harbour\",\"tier=sync\"".to_owned(),
+        "--ttl-lifetime-afterfinished-job=3600".to_owned(),
+        "--concurrency-policy=Forbid".to_owned(),
+        "-v=4".to_owned(),
+    ];
+    let folder = ScratchFolder::new("kubeapps");
+    let program = folder.join("apprepository-controller");
+    std::os::unix::fs::symlink(BINARY, &program).unwrap();
+    let mut command = command_as(&program, &arguments);
+    command
+        .env("KUBECONFIG", control_plane.kubeconfig())
+        .env(
+            "REPO_SYNC_IMAGE",
+            "docker.io/bitnami/kubeapps-asset-syncer:2.12.1-debian-12-r0",
+        )
+        .env("OCI_CATALOG_URL", "kubeapps-internal-kubeappsapis:50061");
+    let portolan = Portolan::start(command);
+    portolan.ready(SOON).await;
+    for place in [&world, &kubeapps] {
+        let url = place.serve("bitnami", index(&[("web", &["1.0.0"])]));
+        place.declare("bitnami", &url).await;
+        place.until_ready("bitnami").await;
+        let agent = place.server.seen("/bitnami/index.yaml")[0].headers["user-agent"].clone();
+        assert!(agent.to_str().unwrap().ends_with("(kubeapps/2.12.1)"), "{agent:?}");
+    }
+    let rows = Rows::of(&database.url).await;
+    let mut namespaces = [&world.namespace, &kubeapps.namespace].map(|name| (name.clone(), "bitnami/web".to_owned()));
+    namespaces.sort();
+    let found = rows
+        .pairs("SELECT repo_namespace, chart_id FROM charts ORDER BY 1")
+        .await
+        .unwrap();
+    assert_eq!(found, namespaces);
+    let lines = portolan.lines().join("\n");
+    assert_eq!(
+        lines.matches("these flags have no effect any more").count(),
+        1,
+        "{lines}"
+    );
+    assert!(!lines.contains(PASSWORD), "{lines}");
+    // It can be deleted again, finalizer and all.
+    world.delete("bitnami").await;
+    world.gone("bitnami").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_sync_job_of_a_private_registry_does_what_it_did() {
+    let (port, database) = (Port::with_password().await, database().await);
+    for (name, version) in [("harbour", "1.0.0"), ("pier", "0.1.0"), ("crane", "2.0.0")] {
+        port.push(name, &chart(name, version)).await;
+    }
+    let rows = Rows::of(&database.url).await;
+    let address = url::Url::parse(&database.url).unwrap();
+    let host = format!("{}:{}", address.host_str().unwrap(), address.port().unwrap());
+    let folder = ScratchFolder::new("kubeapps");
+    let program = folder.join("asset-syncer");
+    std::os::unix::fs::symlink(BINARY, &program).unwrap();
+    let docker =
+        json!({ "auths": { port.front.host(): { "username": REGISTRY_USER, "password": REGISTRY_PASSWORD } } });
+    // The container of a Job of Kubeapps' controller, with either form of credentials.
+    for (name, variable, value) in [
+        ("by-header", "AUTHORIZATION_HEADER", basic_authorization()),
+        ("by-docker", "DOCKER_CONFIG_JSON", docker.to_string()),
+    ] {
+        let mut job = command_as(
+            &program,
+            [
+                "sync",
+                &format!("--database-url={host}"),
+                &format!("--database-user={USER}"),
+                &format!("--database-name={}", database.name),
+                "--user-agent-comment=kubeapps/2.12.1",
+                "--global-repos-namespace=kubeapps",
+                "--namespace=team",
+                name,
+                &port.url(),
+                "oci",
+                "--oci-repositories",
+                "harbour,pier,crane",
+                "--tls-insecure-skip-verify",
+                "--filter-rules",
+                r#"{"jq":".name == $var0 | not","variables":{"$var0":"crane"}}"#,
+            ],
+        );
+        job.env("DB_PASSWORD", PASSWORD)
+            .env(variable, value)
+            .env_remove("PORTOLAN_CHART_FILES");
+        let output = run(job).await;
+        let said = format!(
+            "{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        assert!(output.status.success(), "{said}");
+        assert!(
+            !said.contains(REGISTRY_PASSWORD) && !said.contains(basic_authorization().as_str()),
+            "{said}"
+        );
+        let of_this = |line: &String| line.starts_with(name);
+        let charts: Vec<String> = rows.charts().await.unwrap().into_iter().filter(of_this).collect();
+        assert_eq!(charts, [format!("{name}/harbour 1.0.0"), format!("{name}/pier 0.1.0")]);
+        let files = rows.files().await;
+        assert_eq!(files[&format!("{name}/harbour-1.0.0")]["Readme"], "# harbour 1.0.0\n");
+    }
+}

@@ -1,0 +1,230 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{ALL, SOON, World, chart, readme, readmes};
+use crate::support::archives::Archive;
+use crate::support::chart_server::{Fault, Page};
+use crate::support::eventually::eventually;
+
+/// What has failed waits for its next try; this is what time does in the end.
+async fn let_it_be_time(world: &World) {
+    assert_eq!(world.execute("UPDATE portolan_files SET next_try = 1").await, 1);
+}
+
+async fn tries(world: &World) -> Vec<String> {
+    world
+        .texts("SELECT chart_files_id || ' ' || tries FROM portolan_files")
+        .await
+}
+
+#[tokio::test]
+async fn an_archive_of_another_digest_is_told_of_and_not_stored() {
+    let world = World::new().await;
+    let (good, bad) = (chart("good", "1.0.0"), chart("bad", "1.0.0"));
+    world.declare("stable", &world.serve("stable", &[good, bad.clone()]), "");
+    let other = chart("other", "1.0.0");
+    world
+        .server
+        .serve("/stable/bad-1.0.0.tgz", Page::new(other.bytes.clone()));
+    for _ in 0..3 {
+        world.once(&[ALL]).await;
+        let_it_be_time(&world).await;
+    }
+    let files = world.files().await;
+    let expected = [
+        ("stable/bad-1.0.0", String::new()),
+        ("stable/good-1.0.0", readme("good", "1.0.0")),
+    ];
+    let expected: BTreeMap<&str, &str> = expected.iter().map(|(id, readme)| (*id, readme.as_str())).collect();
+    assert_eq!(readmes(&files), expected);
+    assert_eq!(files["stable/bad-1.0.0"]["Digest"], "");
+
+    let told = world.status("stable").await.unwrap()["files"].clone();
+    let counts = [&told["imported"], &told["total"], &told["failed"]];
+    assert_eq!(counts, [&json!(1), &json!(2), &json!(1)]);
+    assert_eq!(told["problems"][0]["chart"], "stable/bad-1.0.0");
+    let reason = told["problems"][0]["reason"].as_str().unwrap();
+    assert!(
+        reason.contains(&bad.sha256()) && reason.contains(&other.sha256()),
+        "{reason}"
+    );
+}
+
+#[tokio::test]
+async fn what_failed_is_tried_again_later_and_holds_nothing_up() {
+    let world = World::new().await;
+    let mut archives = vec![chart("web", "3.0.0"), chart("web", "2.0.0"), chart("web", "1.0.0")];
+    world.declare("stable", &world.serve("stable", &archives), "");
+    let broken = "/stable/web-3.0.0.tgz";
+    world.server.break_path(broken, Fault::status(404));
+    world.once(&[ALL]).await;
+    assert_eq!(readmes(&world.files().await)["stable/web-3.0.0"], "");
+    assert_eq!(
+        readmes(&world.files().await)["stable/web-1.0.0"],
+        readme("web", "1.0.0")
+    );
+    assert_eq!(tries(&world).await, ["stable/web-3.0.0 1"]);
+
+    // Its time has not come: nothing is asked for, although the index has changed.
+    archives.push(chart("another", "1.0.0"));
+    world.serve("stable", &archives);
+    world.once(&[ALL]).await;
+    assert_eq!(world.server.seen(broken).len(), 1);
+    assert_eq!(world.files().await.len(), 4);
+
+    // Its time has come, twice; each try that fails has it wait for longer.
+    let wait = async || -> i64 {
+        let next = world.texts("SELECT CAST(next_try AS TEXT) FROM portolan_files").await;
+        (next[0].parse::<i64>().unwrap() - jiff::Timestamp::now().as_millisecond()) / 1000
+    };
+    let_it_be_time(&world).await;
+    world.once(&[ALL]).await;
+    assert_eq!(tries(&world).await, ["stable/web-3.0.0 2"]);
+    let second = wait().await;
+    assert!((90..=120).contains(&second), "{second} s");
+    let_it_be_time(&world).await;
+    world.once(&[ALL]).await;
+    let third = wait().await;
+    assert!((200..=240).contains(&third), "{third} s");
+    assert_eq!(world.server.seen(broken).len(), 3);
+    assert_eq!(world.status("stable").await.unwrap()["files"]["failed"], 1);
+
+    world.server.repair(broken);
+    let_it_be_time(&world).await;
+    world.once(&[ALL]).await;
+    assert_eq!(
+        readmes(&world.files().await)["stable/web-3.0.0"],
+        readme("web", "3.0.0")
+    );
+    assert!(tries(&world).await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_resync_by_hand_tries_at_once_what_has_failed() {
+    let world = World::new().await;
+    let archives = [chart("web", "1.0.0")];
+    world.declare("stable", &world.serve("stable", &archives), "");
+    let path = "/stable/web-1.0.0.tgz";
+    world.server.break_path(path, Fault::html());
+    let _portolan = world.run(&[ALL]).await;
+    world.until_files("the placeholder", |files| files.len() == 1).await;
+    world.server.repair(path);
+    world.resync("stable").await;
+    world
+        .until_files("the files", |files| {
+            readmes(files)["stable/web-1.0.0"] == readme("web", "1.0.0")
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_that_wants_to_be_left_alone_is_and_no_version_is_blamed() {
+    for status in [429, 503] {
+        let world = World::new().await;
+        let archives: Vec<Archive> = (0..40).map(|minor| chart("web", &format!("1.{minor}.0"))).collect();
+        world.declare("stable", &world.serve("stable", &archives), "");
+        let busy = "/stable/web-1.39.0.tgz"; // the newest, so among the first
+        world.server.break_times(busy, Fault::retry_after(status, "3"), 1);
+        let _portolan = world.run(&[ALL]).await;
+        world
+            .until_files("all files", |files| files.len() == archives.len())
+            .await;
+        let held_at = world.server.seen(busy)[0].at;
+        let during: Vec<String> = archives
+            .iter()
+            .flat_map(|archive| world.asked("stable", archive))
+            .filter(|seen| {
+                let after = seen.at.saturating_duration_since(held_at);
+                // Those that were under way at the time have left already.
+                after > Duration::from_millis(500) && after < Duration::from_millis(2900)
+            })
+            .map(|seen| seen.path)
+            .collect();
+        assert!(during.is_empty(), "{during:?}");
+        assert_eq!(world.server.seen(busy).len(), 2);
+        assert!(tries(&world).await.is_empty());
+        assert!(world.files().await.values().all(|info| info["Digest"] != ""));
+    }
+}
+
+/// A version that has no archive stays listed; the reader gets an empty row for it.
+#[tokio::test]
+async fn a_version_without_urls_gets_an_empty_row() {
+    let world = World::new().await;
+    let mut without = chart("without", "1.0.0").index_entry(&[]);
+    let mut missing = chart("missing", "1.0.0").index_entry(&[]);
+    missing.as_object_mut().unwrap().remove("urls");
+    without["digest"] = Value::Null;
+    let good = chart("good", "1.0.0");
+    world
+        .server
+        .serve("/stable/good-1.0.0.tgz", Page::new(good.bytes.clone()));
+    let url = world.serve_entries("stable", [without, missing, good.index_entry(&["good-1.0.0.tgz"])]);
+    world.declare("stable", &url, "");
+    world.once(&[ALL]).await;
+    let files = world.files().await;
+    let empty: Vec<&String> = files
+        .iter()
+        .filter(|(_, info)| info["Readme"] == "")
+        .map(|(id, _)| id)
+        .collect();
+    assert_eq!(empty, ["stable/missing-1.0.0", "stable/without-1.0.0"]);
+    assert_eq!(files["stable/good-1.0.0"]["Readme"], readme("good", "1.0.0"));
+    assert_eq!(
+        world.chart("stable/without").await.unwrap()["chartVersions"][0]["urls"],
+        Value::Null
+    );
+}
+
+/// What cuts a download short is no end of it: what came is neither stored nor taken for the archive.
+#[tokio::test]
+async fn a_download_that_breaks_off_is_tried_again() {
+    let world = World::new().await;
+    let archives = [chart("cut", "1.0.0"), chart("gone", "1.0.0"), chart("good", "1.0.0")];
+    world.declare("stable", &world.serve("stable", &archives), "");
+    world.server.break_path("/stable/cut-1.0.0.tgz", Fault::CutAfter(64));
+    world.server.break_path("/stable/gone-1.0.0.tgz", Fault::NoAnswer);
+    world.once(&[ALL]).await;
+    let files = world.files().await;
+    assert_eq!(readmes(&files)["stable/cut-1.0.0"], "");
+    assert_eq!(readmes(&files)["stable/good-1.0.0"], readme("good", "1.0.0"));
+    for path in ["/stable/cut-1.0.0.tgz", "/stable/gone-1.0.0.tgz"] {
+        world.server.repair(path);
+    }
+    world.execute("UPDATE portolan_files SET next_try = 1").await;
+    world.once(&[ALL]).await;
+    assert!(readmes(&world.files().await).values().all(|readme| !readme.is_empty()));
+}
+
+/// The database may be away in the midst of an import; nothing is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_import_goes_on_when_the_database_is_back() {
+    let world = World::new().await;
+    let archives: Vec<Archive> = (0..60).map(|minor| chart("web", &format!("1.{minor}.0"))).collect();
+    world.declare("stable", &world.serve("stable", &archives), "");
+    let database = crate::support::postgres::database().await;
+    let (gate, url) = database.behind_gate().await;
+    let portolan = world
+        .run_on(&url, &[ALL, "--host-requests-per-second=20", "--host-burst=1"])
+        .await;
+    let pool = sqlx::PgPool::connect(&database.url).await.unwrap();
+    let count = async || -> i64 {
+        sqlx::query_scalar("SELECT count(*) FROM files WHERE info ->> 'Digest' <> ''")
+            .fetch_one(&pool)
+            .await
+            .unwrap_or_default()
+    };
+    eventually(SOON, "the first files", async || (count().await > 0).then_some(())).await;
+    gate.close().await;
+    portolan.line_with("database", SOON).await;
+    let asked = world.asked_in_order("stable", &archives).len();
+    assert!(asked < archives.len(), "{asked}");
+    gate.open().await;
+    eventually(2 * SOON, "all files", async || match count().await {
+        60 => Ok(()),
+        count => Err(count.to_string()),
+    })
+    .await;
+}

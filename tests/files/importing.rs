@@ -1,0 +1,305 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::{ALL, SOON, World, chart, readme, readmes};
+use crate::support::archives::{Archive, Chart, Entry};
+use crate::support::chart_server::Page;
+use crate::support::eventually::eventually;
+use crate::support::portolan;
+
+#[tokio::test]
+async fn each_version_gets_its_files_the_newest_of_every_chart_first() {
+    let world = World::new().await;
+    let mut archives = Vec::new();
+    for name in ["a", "b", "c"] {
+        archives.extend(["3.0.0", "2.0.0", "1.0.0"].map(|version| chart(name, version)));
+    }
+    let url = world.serve("stable", &archives);
+    world.declare("stable", &url, "");
+    // One at a time, so that the order of requests is that of the work.
+    world.once(&[ALL, "--host-requests-at-once=1"]).await;
+
+    let files = world.files().await;
+    assert_eq!(files.len(), archives.len());
+    for archive in &archives {
+        let (name, version) = (archive.name(), archive.version());
+        let id = format!("stable/{name}-{version}");
+        let expected = json!({
+            "ID": id, "Readme": readme(name, version), "DefaultValues": "replicas: 1\n", "AdditionalDefaultValues": {}, "Schema": "",
+            "Repo": {"namespace": "default", "name": "stable", "url": url, "type": ""}, "Digest": archive.sha256(),
+        });
+        assert_eq!(files[&id], expected);
+    }
+    let order = world.asked_in_order("stable", &archives);
+    let ranks: Vec<char> = order.iter().map(|path| path.chars().nth(2).unwrap()).collect();
+    assert_eq!(ranks, ['3', '3', '3', '2', '2', '2', '1', '1', '1'], "{order:?}");
+}
+
+#[tokio::test]
+async fn whatever_an_archive_holds_is_read_and_kept_as_text() {
+    let world = World::new().await;
+    let archives = [
+        Chart::new("full", "1.0.0")
+            .file("readme.MD", "read me")
+            .file("values.yaml", "a: 1\n")
+            .file("values-production.yaml", "a: 2\n")
+            .file("values.schema.json", "{}")
+            .file("charts/sub/README.md", "of a part")
+            .pack(),
+        Chart::new("at-the-root", "1.0.0")
+            .folder("")
+            .file("README.md", "at the root")
+            .pack(),
+        Chart::new("dotted", "1.0.0")
+            .folder("./dotted/")
+            .file("README.md", "behind a dot")
+            .file("values.yaml", "b: 1\n")
+            .pack(),
+        Chart::new("nul", "1.0.0").file("README.md", "a\0b").pack(),
+        Chart::new("bare", "1.0.0").pack(),
+    ];
+    world.declare("odd", &world.serve("odd", &archives), "");
+    world.once(&[ALL]).await;
+    let files = world.files().await;
+    let parts = |chart: &str| {
+        let info = &files[&format!("odd/{chart}-1.0.0")];
+        ["Readme", "DefaultValues", "Schema"].map(|part| info[part].as_str().unwrap())
+    };
+    assert_eq!(parts("full"), ["read me", "a: 1\n", "{}"]);
+    let additional = &files["odd/full-1.0.0"]["AdditionalDefaultValues"];
+    assert_eq!(additional, &json!({"values-production": "a: 2\n"}));
+    assert_eq!(parts("at-the-root")[0], "at the root");
+    assert_eq!(parts("dotted")[..2], ["behind a dot", "b: 1\n"]);
+    assert_eq!(parts("nul")[0], "ab");
+    // A chart that has no files is no failure: its row has its digest.
+    assert_eq!(parts("bare"), ["", "", ""]);
+    assert_eq!(files["odd/bare-1.0.0"]["Digest"], archives[4].sha256());
+    assert_eq!(
+        world.status("odd").await.unwrap()["files"],
+        json!({"imported": 5, "total": 5, "failed": 0, "problems": []})
+    );
+}
+
+#[tokio::test]
+async fn an_archive_that_is_too_large_is_refused_and_its_neighbour_taken() {
+    let world = World::new().await;
+    let bomb = Chart::new("bomb", "1.0.0")
+        .file("README.md", "boom")
+        .entry(Entry::zeros("bomb/filler", 300 << 20))
+        .pack();
+    let fat = Archive::of_bytes("fat", "1.0.0", vec![0x1f; 3 << 20]);
+    let archives = [bomb, fat, chart("good", "1.0.0")];
+    world.declare("stable", &world.serve("stable", &archives), "");
+    world.once(&[ALL, "--archive-max-bytes=2Mi"]).await;
+    let files = world.files().await;
+    let expected = [
+        ("stable/bomb-1.0.0", ""),
+        ("stable/fat-1.0.0", ""),
+        ("stable/good-1.0.0", "# good 1.0.0\n"),
+    ];
+    assert_eq!(readmes(&files), BTreeMap::from(expected));
+    let reasons = world
+        .texts("SELECT message FROM portolan_files ORDER BY chart_files_id")
+        .await;
+    assert_eq!(reasons.len(), 2);
+    assert!(reasons[0].contains(&(20 << 20).to_string()), "{reasons:?}");
+    assert!(reasons[1].contains(&(2 << 20).to_string()), "{reasons:?}");
+}
+
+/// Files of the newest versions only, or of none; and what stands in for the others, without which Kubeapps shows no package.
+#[tokio::test]
+async fn the_flag_says_of_which_versions_files_are_wanted() {
+    let world = World::new().await;
+    let archives = [chart("a", "2.0.0"), chart("a", "1.0.0"), chart("b", "1.0.0")];
+    world.declare("stable", &world.serve("stable", &archives), "");
+
+    world.once(&["--chart-files=none"]).await;
+    assert!(world.asked_in_order("stable", &archives).is_empty());
+    assert!(world.files().await.is_empty());
+
+    world.once(&["--chart-files=latest"]).await;
+    let mut asked = world.asked_in_order("stable", &archives);
+    asked.sort();
+    assert_eq!(asked, ["a-2.0.0.tgz", "b-1.0.0.tgz"]);
+    let files = world.files().await;
+    assert_eq!(files.len(), 3);
+    let placeholder = &files["stable/a-1.0.0"];
+    assert_eq!(
+        (&placeholder["Readme"], &placeholder["Digest"]),
+        (&json!(""), &json!(""))
+    );
+    assert_eq!(files["stable/a-2.0.0"]["Readme"], readme("a", "2.0.0"));
+
+    // What was left out is wanted as soon as all are; what is there is not fetched again.
+    world.once(&[ALL]).await;
+    let mut asked = world.asked_in_order("stable", &archives);
+    asked.sort();
+    assert_eq!(asked, ["a-1.0.0.tgz", "a-2.0.0.tgz", "b-1.0.0.tgz"]);
+    assert_eq!(world.files().await["stable/a-1.0.0"]["Readme"], readme("a", "1.0.0"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_killed_process_has_imported_is_not_fetched_again() {
+    let world = World::new().await;
+    let archives: Vec<Archive> = (0..40).map(|minor| chart("web", &format!("1.{minor}.0"))).collect();
+    world.declare("stable", &world.serve("stable", &archives), "");
+    let mut portolan = world
+        .run(&[ALL, "--host-requests-per-second=20", "--host-burst=1"])
+        .await;
+    eventually(SOON, "some files", async || {
+        (world.files().await.len() >= 8).then_some(())
+    })
+    .await;
+    portolan.signal("KILL");
+    portolan.exit(SOON).await;
+    let before: BTreeSet<String> = world.files().await.into_keys().collect();
+    assert!(before.len() < archives.len(), "it was killed too late to show anything");
+
+    let _portolan = world.run(&[ALL]).await;
+    world
+        .until_files("the rest", |files| files.len() == archives.len())
+        .await;
+    for archive in &archives {
+        let asked = world.asked("stable", archive).len();
+        let id = format!("stable/web-{}", archive.version());
+        let most = if before.contains(&id) { 1 } else { 2 }; // of the others some were under way
+        assert!((1..=most).contains(&asked), "{id}: {asked}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_repository_does_not_keep_the_others_waiting() {
+    let world = World::new().await;
+    let many: Vec<Archive> = (0..60).map(|minor| chart("many", &format!("1.{minor}.0"))).collect();
+    let few = [chart("few", "1.0.0")];
+    world.declare("many", &world.serve("many", &many), "");
+    let _portolan = world
+        .run(&[
+            ALL,
+            "--host-requests-per-second=20",
+            "--host-burst=1",
+            "--files-workers=1",
+        ])
+        .await;
+    world.until_files("the first of many", |files| !files.is_empty()).await;
+    // Even with one lane for files a turn is short, and the next one is another's.
+    world.declare("few", &world.serve("few", &few), "");
+    let files = world
+        .until_files("the few", |files| files.contains_key("few/few-1.0.0"))
+        .await;
+    assert!(files.len() < many.len(), "{}", files.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_suspended_repository_imports_nothing_until_it_goes_on() {
+    let world = World::new().await;
+    let (held, other) = ([chart("held", "1.0.0")], [chart("other", "1.0.0")]);
+    world.declare("held", &world.serve("held", &held), "");
+    world.once(&["--chart-files=none"]).await;
+    world.declare("held", &world.server.url("/held"), "  suspend: true\n");
+    world.declare("other", &world.serve("other", &other), "");
+    world.once(&[ALL]).await;
+    assert_eq!(world.asked("other", &other[0]).len(), 1);
+    assert!(world.asked("held", &held[0]).is_empty());
+    let _portolan = world.run(&[ALL]).await;
+    world.declare("held", &world.server.url("/held"), "");
+    world
+        .until_files("the held one's", |files| files.contains_key("held/held-1.0.0"))
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_import_for_a_repository_that_is_deleted_ends() {
+    let world = World::new().await;
+    let many: Vec<Archive> = (0..200).map(|minor| chart("many", &format!("1.{minor}.0"))).collect();
+    world.declare("many", &world.serve("many", &many), "");
+    let _portolan = world
+        .run(&[ALL, "--host-requests-per-second=20", "--host-burst=1"])
+        .await;
+    world.until_files("the first of many", |files| !files.is_empty()).await;
+    std::fs::remove_file(world.manifest("many")).unwrap();
+    eventually(SOON, "the rows to go", async || {
+        (world.texts("SELECT chart_id FROM charts").await.is_empty()).then_some(())
+    })
+    .await;
+    // A turn that was under way ends within the time of another repository's import, and no other begins.
+    for round in ["first", "second"] {
+        let few: Vec<Archive> = (0..20).map(|minor| chart("few", &format!("1.{minor}.0"))).collect();
+        world.declare(round, &world.serve(round, &few), "");
+        world
+            .until_files("another's", |files| {
+                files.keys().filter(|id| id.starts_with(round)).count() == few.len()
+            })
+            .await;
+        let asked = world.asked_in_order("many", &many).len();
+        if round == "first" {
+            assert!(asked < many.len(), "{asked}");
+            continue;
+        }
+        let late = many
+            .iter()
+            .flat_map(|archive| world.asked("many", archive))
+            .map(|seen| seen.at);
+        let second_began = world.server.seen("/second/index.yaml")[0].at;
+        assert!(
+            late.max().unwrap() < second_began,
+            "an archive was fetched for a repository that is gone"
+        );
+    }
+    assert!(world.files().await.keys().all(|id| !id.starts_with("many")));
+}
+
+/// The objects of a cluster show how far the import is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_status_of_an_object_counts_the_files() {
+    let world = crate::cluster::World::new().await;
+    let good = chart("good", "1.0.0");
+    let bad = chart("bad", "1.0.0");
+    world
+        .server
+        .serve("/stable/good-1.0.0.tgz", Page::new(good.bytes.clone()));
+    let entries = [&good, &bad].map(|archive| archive.index_entry(&[&archive.file_name()]));
+    let url = world.serve("stable", crate::support::archives::index(entries));
+    world.declare("stable", &url).await;
+    let database = crate::support::postgres::database().await;
+    let _portolan: portolan::Portolan = world.portolan(&database.url, &[ALL]).await;
+    let files = async || {
+        let object = world.repositories.get("stable").await.unwrap();
+        let files: Value = serde_json::to_value(object.status.and_then(|status| status.files)).unwrap();
+        files
+    };
+    eventually(SOON, "the good one to be counted", async || {
+        let files = files().await;
+        let counted = json!({"imported": 1, "total": 2, "failed": 0});
+        if files == counted {
+            Ok(())
+        } else {
+            Err(files.to_string())
+        }
+    })
+    .await;
+    // Each request by hand is another try; the third that fails is one to be told of.
+    for request in ["one", "two"] {
+        let asked = world.server.seen("/stable/bad-1.0.0.tgz").len();
+        world.resync("stable", request).await;
+        eventually(SOON, "another try", async || {
+            (world.server.seen("/stable/bad-1.0.0.tgz").len() > asked).then_some(())
+        })
+        .await;
+    }
+    let told = eventually(SOON, "the failure to be told", async || {
+        let files = files().await;
+        if files["failed"] == 1 {
+            Ok(files)
+        } else {
+            Err(files.to_string())
+        }
+    })
+    .await;
+    assert_eq!(told["problems"][0]["chart"], "stable/bad-1.0.0");
+    assert!(
+        told["problems"][0]["reason"].as_str().unwrap().contains("404"),
+        "{told}"
+    );
+}

@@ -1,0 +1,174 @@
+//! `--keep-removed-versions`: what is installed of a version that its repository has dropped can still be managed.
+
+use serde_json::{Value, json};
+use sqlx::PgPool;
+
+use super::{World, chart, readme};
+use crate::support::archives::{self, Archive};
+use crate::support::chart_server::Page;
+use crate::support::portolan::command;
+use crate::support::postgres::{self, TestDatabase};
+
+/// A repository that is synced by `portolan sync` into Postgres, where the reader's statements work as they are.
+struct Kept {
+    world: World,
+    database: TestDatabase,
+    pool: PgPool,
+}
+
+impl Kept {
+    async fn new() -> Self {
+        let database = postgres::database().await;
+        Self {
+            world: World::new().await,
+            pool: PgPool::connect(&database.url).await.unwrap(),
+            database,
+        }
+    }
+
+    fn serve(&self, archives: &[&Archive]) {
+        let entries = archives.iter().map(|archive| {
+            let mut entry = archive.index_entry(&[&archive.file_name()]);
+            entry["appVersion"] = "9".into();
+            entry
+        });
+        let index = archives::index(entries);
+        self.world.server.serve("/stable/index.yaml", Page::new(index));
+        for archive in archives {
+            let path = format!("/stable/{}", archive.file_name());
+            self.world.server.serve(&path, Page::new(archive.bytes.clone()));
+        }
+    }
+
+    async fn sync(&self, more: &[&str]) {
+        let url = self.world.server.url("/stable");
+        let mut sync = command(["sync", "stable", &url, "helm", "--namespace=kubeapps", super::ALL]);
+        sync.args(["--database-url", &self.database.url]).args(more);
+        super::succeeded(sync).await;
+    }
+
+    /// As the reader finds what is installed: by name and both versions.
+    async fn find_installed(&self, name: &str, version: &str) -> Option<Value> {
+        sqlx::query_scalar(
+            "SELECT info FROM charts WHERE (repo_namespace = $1 OR repo_namespace = $2) AND (info->>'name' = $3)
+             AND (info->'chartVersions' @> $4::jsonb) ORDER BY (info->>'name') ASC",
+        )
+        .bind("team")
+        .bind("kubeapps")
+        .bind(name)
+        .bind(json!([{ "version": version, "app_version": "9" }]).to_string())
+        .fetch_optional(&self.pool)
+        .await
+        .unwrap()
+    }
+
+    /// As it finds the README of what is installed.
+    async fn readme(&self, name: &str, version: &str) -> Option<String> {
+        let info: Option<Value> =
+            sqlx::query_scalar("SELECT info FROM files WHERE repo_namespace = $1 AND chart_files_id = $2")
+                .bind("kubeapps")
+                .bind(format!("stable/{name}-{version}"))
+                .fetch_optional(&self.pool)
+                .await
+                .unwrap();
+        info.map(|info| super::text(&info["Readme"]))
+    }
+
+    async fn versions(&self, name: &str) -> Vec<String> {
+        let infos: Vec<Value> = sqlx::query_scalar("SELECT info FROM charts WHERE chart_id = $1")
+            .bind(format!("stable/{name}"))
+            .fetch_all(&self.pool)
+            .await
+            .unwrap();
+        let versions = infos.iter().flat_map(|info| info["chartVersions"].as_array().unwrap());
+        versions.map(|version| super::text(&version["version"])).collect()
+    }
+}
+
+const KEEP: &str = "--keep-removed-versions=1h";
+
+#[tokio::test]
+async fn an_installed_version_that_vanished_is_found_with_its_files_until_its_time_is_over() {
+    let kept = Kept::new().await;
+    let [newest, middle, oldest, other] = [("web", "3.0.0"), ("web", "2.0.0"), ("web", "1.0.0"), ("gone", "1.0.0")]
+        .map(|(name, version)| chart(name, version));
+    kept.serve(&[&newest, &middle, &oldest, &other]);
+    kept.sync(&[KEEP]).await;
+    kept.serve(&[&newest, &oldest]);
+    kept.sync(&[KEEP]).await;
+    // In its place among the others, and a whole chart too.
+    assert_eq!(kept.versions("web").await, ["3.0.0", "2.0.0", "1.0.0"]);
+    for (name, version) in [("web", "2.0.0"), ("gone", "1.0.0")] {
+        assert!(kept.find_installed(name, version).await.is_some(), "{name}");
+        assert_eq!(kept.readme(name, version).await, Some(readme(name, version)));
+    }
+    // The index changes again; what is kept stays, and counts from when it left.
+    let newer = chart("web", "4.0.0");
+    kept.serve(&[&newer, &newest, &oldest]);
+    kept.sync(&[KEEP]).await;
+    assert_eq!(kept.versions("web").await, ["4.0.0", "3.0.0", "2.0.0", "1.0.0"]);
+    assert_eq!(kept.readme("web", "2.0.0").await, Some(readme("web", "2.0.0")));
+
+    // Its time is over, and the index says that it is the same.
+    let done = sqlx::query("UPDATE portolan_kept_versions SET expires = 1, missing_since = 0")
+        .execute(&kept.pool)
+        .await;
+    assert_eq!(done.unwrap().rows_affected(), 2);
+    kept.sync(&[KEEP]).await;
+    assert_eq!(kept.versions("web").await, ["4.0.0", "3.0.0", "1.0.0"]);
+    assert!(kept.find_installed("web", "2.0.0").await.is_none());
+    assert!(kept.find_installed("gone", "1.0.0").await.is_none());
+    assert_eq!(kept.readme("web", "2.0.0").await, None);
+    assert_eq!(kept.readme("gone", "1.0.0").await, None);
+    assert_eq!(kept.readme("web", "1.0.0").await, Some(readme("web", "1.0.0")));
+}
+
+#[tokio::test]
+async fn without_the_flag_what_vanished_is_gone_and_what_comes_back_is_the_indexs_own() {
+    let kept = Kept::new().await;
+    let (newest, oldest) = (chart("web", "2.0.0"), chart("web", "1.0.0"));
+    kept.serve(&[&newest, &oldest]);
+    kept.sync(&[KEEP]).await;
+    kept.serve(&[&newest]);
+    kept.sync(&[KEEP]).await;
+    kept.serve(&[&newest, &oldest]);
+    kept.sync(&[KEEP]).await;
+    let marks: i64 = sqlx::query_scalar("SELECT count(*) FROM portolan_kept_versions")
+        .fetch_one(&kept.pool)
+        .await
+        .unwrap();
+    assert_eq!(marks, 0);
+    assert_eq!(kept.world.asked("stable", &oldest).len(), 1);
+    kept.serve(&[&newest]);
+    kept.sync(&[]).await;
+    assert_eq!(kept.versions("web").await, ["2.0.0"]);
+    assert_eq!(kept.readme("web", "1.0.0").await, None);
+}
+
+#[tokio::test]
+async fn what_a_filter_takes_is_not_kept() {
+    let kept = Kept::new().await;
+    let (web, other) = (chart("web", "1.0.0"), chart("other", "1.0.0"));
+    kept.serve(&[&web, &other]);
+    kept.sync(&[KEEP]).await;
+    kept.sync(&[KEEP, r#"--filter-rules={"jq": ".name == \"web\""}"#]).await;
+    assert_eq!(kept.versions("web").await, ["1.0.0"]);
+    assert!(kept.versions("other").await.is_empty());
+    assert_eq!(kept.readme("other", "1.0.0").await, None);
+}
+
+/// Files of a kept version that had not been imported yet can come still: the archive often outlives its entry.
+#[tokio::test]
+async fn a_version_is_kept_whose_files_are_not_there_yet() {
+    let kept = Kept::new().await;
+    let (newest, oldest) = (chart("web", "2.0.0"), chart("web", "1.0.0"));
+    kept.serve(&[&newest, &oldest]);
+    kept.sync(&[KEEP]).await;
+    let done = sqlx::query("DELETE FROM files WHERE chart_files_id = 'stable/web-1.0.0'")
+        .execute(&kept.pool)
+        .await;
+    assert_eq!(done.unwrap().rows_affected(), 1);
+    kept.serve(&[&newest]);
+    kept.sync(&[KEEP]).await;
+    assert_eq!(kept.readme("web", "1.0.0").await, Some(readme("web", "1.0.0")));
+}

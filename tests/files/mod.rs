@@ -1,0 +1,231 @@
+//! What the real binary imports beside charts: files of their archives, icons; and what it keeps of versions that went.
+
+mod changing;
+mod failing;
+mod icons;
+mod importing;
+mod kept;
+mod model;
+mod places;
+mod replay;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::Value;
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{AssertSqlSafe, SqlitePool};
+
+use crate::support::archives::{self, Archive, Chart};
+use crate::support::chart_server::{ChartServer, Page, Seen};
+use crate::support::eventually::eventually;
+use crate::support::portolan::{self, Portolan, command};
+use crate::support::process::ScratchFolder;
+
+const SOON: Duration = Duration::from_secs(30);
+/// The flag that has files imported.
+const ALL: &str = "--chart-files=all";
+
+/// A folder of manifests with a SQLite database beside it, and a server of charts.
+struct World {
+    folder: ScratchFolder,
+    server: ChartServer,
+}
+
+impl World {
+    async fn new() -> Self {
+        let folder = ScratchFolder::new("files");
+        std::fs::create_dir(folder.join("manifests")).unwrap();
+        Self {
+            folder,
+            server: ChartServer::start().await,
+        }
+    }
+
+    fn database_url(&self) -> String {
+        format!("sqlite://{}", self.folder.join("portolan.db").display())
+    }
+
+    fn manifest(&self, name: &str) -> PathBuf {
+        self.folder.join("manifests").join(format!("{name}.yaml"))
+    }
+
+    /// Declares a repository, with more lines for its spec.
+    fn declare(&self, name: &str, url: &str, more: &str) {
+        let manifest = format!(
+            "apiVersion: kubeapps.com/v1alpha1\nkind: AppRepository\nmetadata:\n  name: {name}\nspec:\n  type: helm\n  url: \"{url}\"\n{more}"
+        );
+        let draft = self.folder.write("draft", manifest);
+        std::fs::rename(draft, self.manifest(name)).unwrap();
+    }
+
+    /// Serves these archives and an index of them, each beside it, and gives the repository's URL.
+    fn serve(&self, name: &str, archives: &[Archive]) -> String {
+        let url = self.serve_index(name, archives);
+        for archive in archives {
+            let path = format!("/{name}/{}", archive.file_name());
+            self.server.serve(&path, Page::new(archive.bytes.clone()));
+        }
+        url
+    }
+
+    /// Serves an index of these archives, and not the archives.
+    fn serve_index(&self, name: &str, archives: &[Archive]) -> String {
+        let entries = archives
+            .iter()
+            .map(|archive| archive.index_entry(&[&archive.file_name()]));
+        self.serve_entries(name, entries)
+    }
+
+    fn serve_entries(&self, name: &str, entries: impl IntoIterator<Item = Value>) -> String {
+        let index = archives::index(entries);
+        self.server.serve(&format!("/{name}/index.yaml"), Page::new(index));
+        self.server.url(&format!("/{name}"))
+    }
+
+    /// The requests for an archive of a repository.
+    fn asked(&self, name: &str, archive: &Archive) -> Vec<Seen> {
+        self.server.seen(&format!("/{name}/{}", archive.file_name()))
+    }
+
+    /// Those for all of these, as their paths in the order in which they came in.
+    fn asked_in_order(&self, name: &str, archives: &[Archive]) -> Vec<String> {
+        let mut seen: Vec<Seen> = archives.iter().flat_map(|archive| self.asked(name, archive)).collect();
+        seen.sort_by_key(|seen| seen.at);
+        seen.into_iter()
+            .map(|seen| seen.path.trim_start_matches(&format!("/{name}/")).to_owned())
+            .collect()
+    }
+
+    fn command(&self, arguments: &[&str]) -> std::process::Command {
+        let mut command = command(arguments);
+        command.args(["--database-url", &self.database_url()]);
+        command
+    }
+
+    /// Starts `portolan run` over the folder.
+    async fn run(&self, more: &[&str]) -> Portolan {
+        self.run_on(&self.database_url(), more).await
+    }
+
+    async fn run_on(&self, database_url: &str, more: &[&str]) -> Portolan {
+        let manifests = self.folder.join("manifests").display().to_string();
+        let mut command = command(["run", "--manifests", &manifests, "--database-url", database_url]);
+        command.args(more);
+        let portolan = Portolan::start(command);
+        portolan.ready(SOON).await;
+        portolan
+    }
+
+    /// Syncs and imports all that is declared, once.
+    async fn once(&self, more: &[&str]) {
+        let manifests = self.folder.join("manifests").display().to_string();
+        let mut command = self.command(&["run", "--once", "--manifests", &manifests]);
+        command.args(more);
+        succeeded(command).await;
+    }
+
+    /// Asks for a resync by hand.
+    async fn resync(&self, name: &str) {
+        let manifests = self.folder.join("manifests").display().to_string();
+        succeeded(command(["resync", name, "--manifests", &manifests])).await;
+    }
+
+    /// What `portolan status -o json` says of a repository.
+    async fn status(&self, name: &str) -> Option<Value> {
+        let output = succeeded(self.command(&["status", "-o", "json"])).await;
+        let all: Vec<Value> = serde_json::from_str(&output).unwrap();
+        all.into_iter().find(|repository| repository["name"] == name)
+    }
+
+    async fn pool(&self) -> SqlitePool {
+        let options = SqliteConnectOptions::new().filename(self.folder.join("portolan.db"));
+        SqlitePool::connect_with(options.busy_timeout(SOON)).await.unwrap()
+    }
+
+    /// Runs a statement on the database, behind Portolan's back.
+    async fn execute(&self, statement: &str) -> u64 {
+        let pool = self.pool().await;
+        let done = sqlx::query(AssertSqlSafe(statement.to_owned())).execute(&pool).await;
+        done.unwrap().rows_affected()
+    }
+
+    /// One column of texts.
+    async fn texts(&self, statement: &str) -> Vec<String> {
+        let pool = self.pool().await;
+        let texts = sqlx::query_scalar(AssertSqlSafe(statement.to_owned())).fetch_all(&pool);
+        texts.await.unwrap()
+    }
+
+    /// All rows of files by their ids. Nothing where the tables are not there yet.
+    async fn files(&self) -> BTreeMap<String, Value> {
+        by_id(&self.texts("SELECT info FROM files").await)
+    }
+
+    /// The chart of a repository as it is stored.
+    async fn chart(&self, chart_id: &str) -> Option<Value> {
+        let statement = format!("SELECT info FROM charts WHERE chart_id = '{chart_id}'");
+        let rows = self.texts(&statement).await;
+        rows.first().map(|info| serde_json::from_str(info).unwrap())
+    }
+
+    /// Waits until the rows of files are as they should be, and gives them.
+    async fn until_files(
+        &self,
+        what: &str,
+        fits: impl Fn(&BTreeMap<String, Value>) -> bool,
+    ) -> BTreeMap<String, Value> {
+        eventually(SOON, what, async || {
+            let files = self.files().await;
+            if fits(&files) {
+                Ok(files)
+            } else {
+                Err(format!("{:?}", readmes(&files)))
+            }
+        })
+        .await
+    }
+}
+
+fn by_id(rows: &[String]) -> BTreeMap<String, Value> {
+    rows.iter()
+        .map(|info| {
+            let info: Value = serde_json::from_str(info).unwrap();
+            (text(&info["ID"]), info)
+        })
+        .collect()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().expect("a text").to_owned()
+}
+
+/// The READMEs by the ids of the rows.
+fn readmes(files: &BTreeMap<String, Value>) -> BTreeMap<&str, &str> {
+    files
+        .iter()
+        .map(|(id, info)| (id.as_str(), info["Readme"].as_str().expect("a text")))
+        .collect()
+}
+
+/// Runs a command that must succeed, and gives its standard output.
+async fn succeeded(command: std::process::Command) -> String {
+    let shown = format!("{command:?}");
+    let output = portolan::run(command).await;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{shown}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A chart whose README names it.
+fn chart(name: &str, version: &str) -> Archive {
+    Chart::new(name, version)
+        .file("README.md", readme(name, version))
+        .file("values.yaml", "replicas: 1\n")
+        .pack()
+}
+
+fn readme(name: &str, version: &str) -> String {
+    format!("# {name} {version}\n")
+}

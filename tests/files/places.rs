@@ -1,0 +1,229 @@
+use super::{ALL, World, chart, readme, readmes};
+use crate::support::archives::{self, Chart};
+use crate::support::chart_server::{ChartServer, Page};
+use crate::support::portolan::command;
+use crate::support::registry::{Registry, Setup};
+use crate::support::tls::Authority;
+
+#[tokio::test]
+async fn an_archive_is_found_wherever_an_index_may_say_that_it_is() {
+    let world = World::new().await;
+    let elsewhere = ChartServer::start().await;
+    let versions = [
+        "relative",
+        "absolute",
+        "from-the-root",
+        "escaped",
+        "plus",
+        "blank",
+        "up",
+        "second-ignored",
+    ];
+    let archives = versions.map(|name| chart(name, "1.0.0+b.1"));
+    let urls = [
+        "charts/relative.tgz".to_owned(),
+        elsewhere.url("/archives/absolute.tgz"),
+        "/root/from.tgz".to_owned(),
+        "charts/my%20chart.tgz".to_owned(),
+        "charts/plus-1.0.0+b.1.tgz".to_owned(),
+        "charts/a blank.tgz".to_owned(),
+        "../up.tgz".to_owned(),
+        "charts/first.tgz".to_owned(),
+    ];
+    for (path, archive) in [
+        ("/stable/charts/relative.tgz", 0),
+        ("/root/from.tgz", 2),
+        ("/stable/charts/my%20chart.tgz", 3),
+        ("/stable/charts/plus-1.0.0+b.1.tgz", 4),
+        ("/stable/charts/a%20blank.tgz", 5),
+        ("/up.tgz", 6),
+        ("/stable/charts/first.tgz", 7),
+    ] {
+        world.server.serve(path, Page::new(archives[archive].bytes.clone()));
+    }
+    elsewhere.serve("/archives/absolute.tgz", Page::new(archives[1].bytes.clone()));
+    let entries = archives.iter().zip(&urls).map(|(archive, url)| {
+        let other = world.server.url("/never.tgz");
+        archive.index_entry(&[url, &other])
+    });
+    let url = world.serve_entries("stable", entries);
+    world.declare("stable", &url, "");
+    world.once(&[ALL]).await;
+    let files = world.files().await;
+    for name in versions {
+        assert_eq!(
+            files[&format!("stable/{name}-1.0.0+b.1")]["Readme"],
+            readme(name, "1.0.0+b.1")
+        );
+    }
+    assert!(world.server.seen("/never.tgz").is_empty());
+}
+
+#[tokio::test]
+async fn an_archive_may_be_served_packed_once_more() {
+    let world = World::new().await;
+    let archive = chart("web", "1.0.0");
+    let url = world.serve_index("stable", std::slice::from_ref(&archive));
+    let page = Page::new(archive.bytes.clone()).content_type("application/gzip").gzip();
+    world.server.serve("/stable/web-1.0.0.tgz", page);
+    world.declare("stable", &url, "");
+    world.once(&[ALL]).await;
+    assert_eq!(
+        readmes(&world.files().await)["stable/web-1.0.0"],
+        readme("web", "1.0.0")
+    );
+}
+
+/// As bitnami's index names them: a registry, which has its own ways.
+#[tokio::test]
+async fn an_index_may_name_archives_in_a_registry() {
+    let world = World::new().await;
+    let authority = Authority::new();
+    let registry = Registry::start(Setup::default().tls(&authority)).await;
+    let by_archive = Chart::new("harbour", "1.2.3+b.1")
+        .file("README.md", "by archive")
+        .pack();
+    let by_manifest = Chart::new("quay", "1.0.0").file("README.md", "by manifest").pack();
+    let other = Chart::new("pier", "1.0.0").file("README.md", "never").pack();
+    registry.helm_push(&by_archive, "ports").await;
+    registry.helm_push(&other, "ports").await;
+    let pushed = registry.push_chart("ports/quay", "1.0.0", &by_manifest).await;
+    let mut entries = vec![
+        by_archive.index_entry(&[&registry.oci_url("ports/harbour:1.2.3_b.1")]),
+        by_manifest.index_entry(&[&registry.oci_url("ports/quay:1.0.0")]),
+        other.index_entry(&[&registry.oci_url("ports/pier:1.0.0")]),
+        chart("absent", "1.0.0").index_entry(&[&registry.oci_url("ports/absent:1.0.0")]),
+    ];
+    // An index may name the digest of the archive, or that of the manifest.
+    entries[1]["digest"] = pushed.digest.into();
+    entries[2]["digest"] = "ab".repeat(32).into();
+    let url = world.serve_entries("stable", entries);
+    let ca_file = world.folder.write("ca.crt", &authority.ca_pem).display().to_string();
+    let mut sync = command(["sync", "stable", &url, "helm", ALL, "--ca-file", &ca_file]);
+    sync.args(["--database-url", &world.database_url()]);
+    super::succeeded(sync).await;
+    let files = world.files().await;
+    let readmes = readmes(&files);
+    assert_eq!(readmes["stable/harbour-1.2.3+b.1"], "by archive");
+    assert_eq!(readmes["stable/quay-1.0.0"], "by manifest");
+    assert_eq!((readmes["stable/pier-1.0.0"], readmes["stable/absent-1.0.0"]), ("", ""));
+    let reasons = world
+        .texts("SELECT message FROM portolan_files ORDER BY chart_files_id")
+        .await;
+    assert!(reasons[0].contains("404") || reasons[0].contains("not"), "{reasons:?}");
+    assert!(reasons[1].contains("not the one that the index names"), "{reasons:?}");
+}
+
+#[tokio::test]
+async fn archives_beside_an_index_in_a_folder_are_read_and_nothing_outside_is() {
+    let world = World::new().await;
+    let names = ["beside", "below", "blank", "escaped", "outside", "linked", "allowed"];
+    let archives = names.map(|name| chart(name, "1.0.0"));
+    for folder in ["manifests/charts/sub", "outside", "allowed"] {
+        std::fs::create_dir_all(world.folder.join(folder)).unwrap();
+    }
+    for (path, archive) in [
+        ("manifests/charts/beside.tgz", 0),
+        ("manifests/charts/sub/below.tgz", 1),
+        ("manifests/charts/a blank.tgz", 2),
+        ("manifests/charts/an escape.tgz", 3),
+        ("outside/outside.tgz", 4),
+        ("outside/linked.tgz", 5),
+        ("allowed/allowed.tgz", 6),
+    ] {
+        std::fs::write(world.folder.join(path), &archives[archive].bytes).unwrap();
+    }
+    let link = world.folder.join("manifests/charts/linked.tgz");
+    std::os::unix::fs::symlink(world.folder.join("outside/linked.tgz"), link).unwrap();
+    let urls = [
+        "beside.tgz",
+        "sub/below.tgz",
+        "a blank.tgz",
+        "an%20escape.tgz",
+        "../../outside/outside.tgz",
+        "linked.tgz",
+        "../../allowed/allowed.tgz",
+    ];
+    let entries = archives
+        .iter()
+        .zip(urls)
+        .map(|(archive, url)| archive.index_entry(&[url]));
+    let index = archives::index(entries);
+    std::fs::write(world.folder.join("manifests/charts/index.yaml"), index).unwrap();
+    world.declare("local", "file:./charts", "");
+    let allowed = format!("--allow-file-root={}", world.folder.join("allowed").display());
+    world.once(&[ALL, &allowed]).await;
+    let files = world.files().await;
+    let readmes = readmes(&files);
+    for name in ["beside", "below", "blank", "escaped", "allowed"] {
+        assert_eq!(
+            readmes[format!("local/{name}-1.0.0").as_str()],
+            readme(name, "1.0.0"),
+            "{name}"
+        );
+    }
+    for name in ["outside", "linked"] {
+        assert_eq!(readmes[format!("local/{name}-1.0.0").as_str()], "", "{name}");
+    }
+}
+
+/// A repository of the web can't have files of the machine read, nor have the credentials of one host sent to another.
+#[tokio::test]
+async fn what_an_index_must_not_name_is_not_touched() {
+    let world = World::new().await;
+    let elsewhere = ChartServer::start().await;
+    let archive = chart("away", "1.0.0");
+    elsewhere.serve("/away.tgz", Page::new(archive.bytes.clone()));
+    let own = chart("own", "1.0.0");
+    world.server.serve("/stable/own.tgz", Page::new(own.bytes.clone()));
+    let secret = world.folder.write("secret.tgz", &chart("secret", "1.0.0").bytes);
+    let file = format!("file://{}", secret.display());
+    let entries = [
+        archive.index_entry(&[&elsewhere.url("/away.tgz")]),
+        own.index_entry(&["own.tgz"]),
+        chart("secret", "1.0.0").index_entry(&[&file]),
+        chart("path", "1.0.0").index_entry(&[&secret.display().to_string()]),
+        chart("ftp", "1.0.0").index_entry(&["ftp://127.0.0.1/a.tgz"]),
+        chart("metadata", "1.0.0").index_entry(&["http://169.254.169.254/latest/meta-data"]),
+    ];
+    let url = world.serve_entries("stable", entries);
+    let sync = async |more: &[&str]| {
+        let mut sync = command(["sync", "stable", &url, "helm", ALL]);
+        sync.args(["--database-url", &world.database_url()]).args(more);
+        sync.env("AUTHORIZATION_HEADER", "Bearer hush");
+        super::succeeded(sync).await;
+    };
+    sync(&[]).await;
+    let files = world.files().await;
+    let taken: Vec<&str> = readmes(&files)
+        .into_iter()
+        .filter(|(_, readme)| !readme.is_empty())
+        .map(|(id, _)| id)
+        .collect();
+    assert_eq!(taken, ["stable/away-1.0.0", "stable/own-1.0.0"]);
+    let authorization = |seen: &crate::support::chart_server::Seen| {
+        seen.headers
+            .get("authorization")
+            .map(|value| value.to_str().unwrap().to_owned())
+    };
+    assert_eq!(
+        authorization(&world.server.seen("/stable/own.tgz")[0]).as_deref(),
+        Some("Bearer hush")
+    );
+    assert_eq!(authorization(&elsewhere.seen("/away.tgz")[0]), None);
+    assert!(
+        world
+            .texts("SELECT message FROM portolan_files")
+            .await
+            .iter()
+            .all(|message| !message.contains("hush"))
+    );
+
+    // Unless it is asked for.
+    world.execute("DELETE FROM files").await;
+    sync(&["--pass-credentials"]).await;
+    assert_eq!(
+        authorization(&elsewhere.seen("/away.tgz")[1]).as_deref(),
+        Some("Bearer hush")
+    );
+}
