@@ -8,6 +8,7 @@ mod filters;
 mod icons;
 mod indexes;
 mod sql;
+mod telling;
 mod tenants;
 mod terminal;
 
