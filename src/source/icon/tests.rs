@@ -238,6 +238,21 @@ fn what_would_cost_too_much_is_refused_before_it_is_drawn(#[case] content: Strin
     assert!(began.elapsed().as_secs() < 20);
 }
 
+/// Each may reach to the end of the text: all of them together took a quarter of a minute.
+#[rstest]
+#[case::declarations("<!ENTITY")]
+#[case::names("<!ENTITY a b")]
+#[case::files("<!ENTITY a SYSTEM ")]
+fn an_svg_of_nothing_but_declarations_is_refused_at_once(#[case] declaration: &str) {
+    let text = format!(
+        "<!DOCTYPE svg [{}]><svg xmlns='http://www.w3.org/2000/svg'/>",
+        declaration.repeat(500_000 / declaration.len())
+    );
+    let started = std::time::Instant::now();
+    assert!(matches!(icon(text.as_bytes()), Err(IconError::TooComplex(_))));
+    assert!(started.elapsed() < std::time::Duration::from_secs(5));
+}
+
 #[rstest]
 #[case::laughs("<!ENTITY a 'aaaaaaaaaa'><!ENTITY b '&a;&a;'>", "&b;")]
 #[case::by_number("<!ENTITY a '&#38;b;'>", "&a;")]
