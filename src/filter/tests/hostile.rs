@@ -198,7 +198,7 @@ fn one_search_by_an_expression_has_its_bounds() {
             r#""a" | test("a?" * 1.7e6)"#,
             "a regular expression of 3400000 bytes is too long",
         ),
-        (r#""a" | test("\p{L}" * 3200; "i")"#, "too large once compiled"),
+        (r#""a" | test("\\p{L}" * 3200; "i")"#, "too large once compiled"),
     ] {
         let filter = Filter::compile(&rule(jq, &[]), limits).unwrap();
         let said = filter.keeps(&json!({})).unwrap_err().to_string();

@@ -8,13 +8,12 @@ pub(super) enum Role {
     Readme,
     Values,
     Schema,
-    ChartYaml,
     /// By its key, `values-production`.
     AdditionalValues(String),
 }
 
 impl Role {
-    /// Judges by the name of an entry, as Kubeapps does: at most one folder, then one of four names in any case, or
+    /// Judges by the name of an entry, as Kubeapps does: at most one folder, then one of three names in any case, or
     /// `values-SOMETHING.yaml`, in this case only and anywhere in the name. None too for names that no chart has:
     /// absolute ones and those with `..`.
     pub(super) fn of(name: &[u8]) -> Option<Self> {
@@ -29,11 +28,10 @@ impl Role {
         if matches!(folder, Some(b"" | b"..")) || base.contains(&b'/') {
             return None;
         }
-        let named: [(&[u8], Self); 4] = [
+        let named: [(&[u8], Self); 3] = [
             (b"README.md", Self::Readme),
             (b"values.yaml", Self::Values),
             (b"values.schema.json", Self::Schema),
-            (b"Chart.yaml", Self::ChartYaml),
         ];
         let exact = named.into_iter().find(|(name, _)| base.eq_ignore_ascii_case(name));
         exact
@@ -46,7 +44,6 @@ impl Role {
             Self::Readme => "the README.md",
             Self::Values => "the values.yaml",
             Self::Schema => "the values.schema.json",
-            Self::ChartYaml => "the Chart.yaml",
             Self::AdditionalValues(_) => "a further file of values",
         }
     }
@@ -97,20 +94,21 @@ impl<'l> Files<'l> {
 
     pub(super) fn put(&mut self, role: Role, content: &[u8]) -> Result<(), ArchiveError> {
         let text = text(content);
-        self.kept += text.len() as u64;
+        self.kept += json_bytes(&text);
         let replaced = match role {
-            Role::Readme => std::mem::replace(&mut self.files.readme, text).len(),
-            Role::Values => std::mem::replace(&mut self.files.values, text).len(),
-            Role::Schema => std::mem::replace(&mut self.files.schema, text).len(),
-            Role::ChartYaml => self.files.chart_yaml.replace(text).map_or(0, |text| text.len()),
+            Role::Readme => std::mem::replace(&mut self.files.readme, text),
+            Role::Values => std::mem::replace(&mut self.files.values, text),
+            Role::Schema => std::mem::replace(&mut self.files.schema, text),
             Role::AdditionalValues(key) => {
-                self.kept += key.len() as u64;
-                let length = key.len();
+                let length = key.len() as u64;
                 let replaced = self.files.additional_values.insert(key, text);
-                replaced.map_or(0, |text| text.len() + length)
+                if replaced.is_none() {
+                    self.kept += length;
+                }
+                replaced.unwrap_or_default()
             }
         };
-        self.kept -= replaced as u64;
+        self.kept -= json_bytes(&replaced);
         if self.kept > self.limits.kept_bytes {
             let what = "what a catalogue keeps of the archive (README, values, schema)";
             return Err(ArchiveError::too_large(what, self.limits.kept_bytes));
@@ -121,6 +119,16 @@ impl<'l> Files<'l> {
     pub(super) fn finish(self) -> ChartFiles {
         self.files
     }
+}
+
+/// Bytes of a text between its quotes in JSON.
+fn json_bytes(text: &str) -> u64 {
+    let bytes = text.bytes().map(|byte| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,
+        0..0x20 => 6,
+        _ => 1,
+    });
+    bytes.sum()
 }
 
 /// The text that Go makes of bytes when it writes them as JSON, without NUL: U+FFFD stands for each byte that is no
@@ -147,7 +155,7 @@ mod tests {
     #[case("./README.md", Some(Role::Readme))]
     #[case("././chart/Values.yaml", Some(Role::Values))]
     #[case("chart/values.schema.json", Some(Role::Schema))]
-    #[case("chart/chart.yaml", Some(Role::ChartYaml))]
+    #[case("chart/Chart.yaml", None)]
     #[case("chart/README.md.gotmpl", None)]
     #[case("chart/app-README.md", None)]
     #[case("chart/charts/README.md", None)]
@@ -196,6 +204,26 @@ mod tests {
         assert_eq!(text(b"a\0b\0\0c\0"), "abc");
         assert_eq!(text(b"a\xe2\x82b\xff"), "a\u{fffd}\u{fffd}b\u{fffd}");
         assert_eq!(text(b"\xed\xa0\x80"), "\u{fffd}\u{fffd}\u{fffd}");
+    }
+
+    #[test]
+    fn a_text_counts_as_it_is_written_in_json() {
+        let all: String = ('\u{1}'..'\u{200}').collect();
+        let json = serde_json::to_string(&all).unwrap();
+        assert_eq!(json_bytes(&all), json.len() as u64 - 2);
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_as_json() {
+        let limits = Limits {
+            kept_bytes: 600,
+            ..Limits::default()
+        };
+        let mut files = Files::new(&limits);
+        for _ in 0..3 {
+            files.put(Role::Values, &[1; 100]).unwrap();
+        }
+        assert!(files.put(Role::Readme, b"\x01").is_err());
     }
 
     #[test]

@@ -34,7 +34,8 @@ pub struct Limits {
     pub unpacked_bytes: u64,
     /// Bytes of one file that is kept.
     pub file_bytes: u64,
-    /// Bytes of text of all files that are kept: what bounds the memory that one archive takes.
+    /// Bytes of all files that are kept, as they are in JSON, where a control character takes six and a line's end two:
+    /// what bounds the memory that one archive takes, and its row.
     pub kept_bytes: u64,
     /// Files, folders, links and whatever else, those that are passed over included.
     pub entries: u64,
@@ -47,7 +48,7 @@ impl Default for Limits {
             packed_bytes: 20 * MIB,
             unpacked_bytes: 200 * MIB,
             file_bytes: 5 * MIB,
-            kept_bytes: 20 * MIB,
+            kept_bytes: 8 * MIB,
             entries: 10_000,
         }
     }
@@ -65,8 +66,6 @@ pub struct ChartFiles {
     pub schema: String,
     /// `values-production.yaml` and its like, by `values-production`.
     pub additional_values: BTreeMap<String, String>,
-    /// `Chart.yaml`.
-    pub chart_yaml: Option<String>,
 }
 
 /// Reads the files of a chart from its archive, a tar stream with or without gzip, up to the mark at its end. Blocks

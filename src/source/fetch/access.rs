@@ -6,6 +6,7 @@ use ::url::Url;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use reqwest::header::HeaderValue;
+use sha2::{Digest as _, Sha256};
 
 use super::error::FetchError;
 use super::proxy::Proxies;
@@ -55,6 +56,41 @@ impl Access {
         self.authorization
             .as_ref()
             .map_or(Ok(()), |secret| header(secret).map(|_| ()))
+    }
+}
+
+/// Proxies and TLS settings of a repository's own, told from all others, and without the secrets that may be in them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Identity([u8; 32]);
+
+impl Access {
+    /// Who reaches hosts in the same way; none if it is the way of all who need nothing of their own.
+    pub(super) fn identity(&self) -> Option<Identity> {
+        if self.ca.is_none() && !self.insecure && self.proxies.is_none() {
+            return None;
+        }
+        let mut hash = Sha256::new();
+        let proxies = self.proxies.as_ref();
+        let text = |text: Option<&String>| text.map(|text| text.clone().into_bytes());
+        for field in [
+            self.ca.clone(),
+            self.insecure.then(Vec::new),
+            proxies.map(|_| Vec::new()),
+            text(proxies.and_then(|proxies| proxies.http.as_ref())),
+            text(proxies.and_then(|proxies| proxies.https.as_ref())),
+            text(proxies.and_then(|proxies| proxies.none.as_ref())),
+        ] {
+            // With its length, so that no two ways run into the same bytes.
+            match field {
+                None => hash.update([0]),
+                Some(bytes) => {
+                    hash.update([1]);
+                    hash.update((bytes.len() as u64).to_le_bytes());
+                    hash.update(bytes);
+                }
+            }
+        }
+        Some(Identity(hash.finalize().into()))
     }
 }
 

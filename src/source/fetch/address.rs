@@ -91,8 +91,14 @@ fn never_v4(address: Ipv4Addr) -> Option<&'static str> {
 fn never_v6(address: Ipv6Addr) -> Option<&'static str> {
     match address.segments() {
         [0xfe80..=0xfebf, ..] => Some(LINK_LOCAL),
-        // Amazon; Google.
-        [0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254] | [0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254] => Some(METADATA),
+        // All services of Amazon's own: metadata, credentials of pods.
+        [0xfd00, 0xec2, ..] => Some(METADATA),
+        // Google; Oracle; Scaleway.
+        [0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254]
+        | [0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe]
+        | [0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42] => Some(METADATA),
+        // Akamai, once Linode; Alibaba.
+        [0xfd00, 0xa9fe, 0xa9fe, 0, 0, 0, 0, 1] | [0xfd00, 0x100, 0, 0, 0, 0, 0x100, 0x200] => Some(METADATA),
         [0xff00..=0xffff, ..] => Some(NO_HOST),
         _ => None,
     }
@@ -178,7 +184,12 @@ mod tests {
     #[case::link_local_v6("[fe80::1]")]
     #[case::end_of_link_local_v6("[febf::1]")]
     #[case::amazon("[fd00:ec2::254]")]
+    #[case::pods_of_amazon("[fd00:ec2::23]")]
     #[case::google("[fd20:ce::254]")]
+    #[case::oracle_v6("[fd00:c1::a9fe:a9fe]")]
+    #[case::scaleway("[fd00:42::42]")]
+    #[case::akamai("[fd00:a9fe:a9fe::1]")]
+    #[case::alibaba_v6("[fd00:100::100:200]")]
     #[case::alibaba("100.100.100.200")]
     #[case::azure("168.63.129.16")]
     #[case::oracle("192.0.0.192")]

@@ -67,7 +67,7 @@ impl Clients {
 
     /// Those of one repository, or none if it needs nothing of its own.
     pub(super) fn of(&self, access: &Access) -> Result<Option<Self>, FetchError> {
-        if access.ca.is_none() && !access.insecure && access.proxies.is_none() {
+        if access.identity().is_none() {
             return Ok(None);
         }
         let own_roots = access.ca.as_deref().map(authorities).transpose();

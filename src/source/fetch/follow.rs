@@ -37,7 +37,7 @@ impl Inner {
         let mut url = url::bare(&request.url);
         for _ in 0..=REDIRECTS {
             let (client, proxy) = self.clients.for_url(&url, limits.connect)?;
-            let host = self.hosts.get(&url::host_and_port(&url));
+            let host = self.hosts.get(self.way, &url::host_and_port(&url));
             let _turn = host.turn().await?;
             let mut headers = headers.clone();
             if let Some(authorization) = credentials.at(&url) {

@@ -12,6 +12,7 @@ use reqwest::StatusCode;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use super::access::Identity;
 use super::error::FetchError;
 
 /// Longest that a host's wish to be left alone is heeded: any repository may point at a host that others share.
@@ -40,11 +41,18 @@ impl Clock for TokioClock {
     }
 }
 
-/// All hosts, each by name and port.
+/// All hosts, each by name and port, and by the way that it is reached: who chooses the proxy or the certificates may answer
+/// in the name of any host, which must count for nobody else.
 #[derive(Debug)]
 pub(super) struct Hosts {
     limits: HostLimits,
-    hosts: Mutex<HashMap<String, Arc<Host>>>,
+    hosts: Mutex<HashMap<Key, Arc<Host>>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Key {
+    way: Option<Identity>,
+    name: String,
 }
 
 /// One host.
@@ -70,9 +78,14 @@ impl Hosts {
         }
     }
 
-    pub(super) fn get(&self, name: &str) -> Arc<Host> {
+    /// The host, as it is reached in this way; none is the way that all repositories share.
+    pub(super) fn get(&self, way: Option<Identity>, name: &str) -> Arc<Host> {
+        let key = Key {
+            way,
+            name: name.to_owned(),
+        };
         let mut hosts = lock(&self.hosts);
-        if let Some(host) = hosts.get(name) {
+        if let Some(host) = hosts.get(&key) {
             return Arc::clone(host);
         }
         if hosts.len() >= KEPT_HOSTS {
@@ -80,7 +93,7 @@ impl Hosts {
             hosts.retain(|_, host| Arc::strong_count(host) > 1 || host.check_hold().is_err());
         }
         let host = Arc::new(Host::new(name, &self.limits));
-        hosts.insert(name.to_owned(), Arc::clone(&host));
+        hosts.insert(key, Arc::clone(&host));
         host
     }
 }
@@ -162,18 +175,18 @@ mod tests {
         let hosts = hosts(50, 100, 8);
         let start = Instant::now();
         for _ in 0..200 {
-            drop(hosts.get("a:443").turn().await.unwrap());
+            drop(hosts.get(None, "a:443").turn().await.unwrap());
         }
         let elapsed = start.elapsed();
         assert!((1_900..2_100).contains(&elapsed.as_millis()), "{elapsed:?}");
-        drop(hosts.get("b:443").turn().await.unwrap());
+        drop(hosts.get(None, "b:443").turn().await.unwrap());
         assert_eq!(start.elapsed(), elapsed);
     }
 
     #[tokio::test(start_paused = true)]
     async fn no_more_are_under_way_at_once_than_allowed() {
         let hosts = hosts(1_000, 1_000, 2);
-        let host = hosts.get("a:443");
+        let host = hosts.get(None, "a:443");
         let (first, _second) = (host.turn().await.unwrap(), host.turn().await.unwrap());
         let waits = tokio::time::timeout(Duration::from_secs(60), host.turn()).await;
         assert!(waits.is_err());
@@ -184,9 +197,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_host_that_wants_to_be_left_alone_is_not_asked_until_then() {
         let hosts = hosts(1_000, 1_000, 8);
-        let host = hosts.get("a:443");
+        let host = hosts.get(None, "a:443");
         host.hold(StatusCode::TOO_MANY_REQUESTS, Duration::from_secs(30));
-        let error = hosts.get("a:443").turn().await.unwrap_err();
+        let error = hosts.get(None, "a:443").turn().await.unwrap_err();
         assert_eq!((error.reason(), error.is_transient()), ("TooManyRequests", true));
         assert_eq!(error.retry_after(), Some(Duration::from_secs(30)));
         tokio::time::advance(Duration::from_secs(29)).await;
@@ -201,7 +214,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_that_waits_for_its_turn_hears_that_the_host_went_on_hold() {
         let hosts = hosts(1_000, 1_000, 1);
-        let host = hosts.get("a:443");
+        let host = hosts.get(None, "a:443");
         let turn = host.turn().await.unwrap();
         let waiting = host.turn();
         tokio::pin!(waiting);
@@ -214,7 +227,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_hold_is_bounded_and_never_shortened() {
         let hosts = hosts(1_000, 1_000, 1);
-        let host = hosts.get("a:443");
+        let host = hosts.get(None, "a:443");
         assert_eq!(host.hold(StatusCode::TOO_MANY_REQUESTS, Duration::MAX), LONGEST_HOLD);
         host.hold(StatusCode::TOO_MANY_REQUESTS, Duration::from_secs(1));
         assert_eq!(host.turn().await.unwrap_err().retry_after(), Some(LONGEST_HOLD));
@@ -224,14 +237,14 @@ mod tests {
     async fn quiet_hosts_are_forgotten_and_those_on_hold_are_not() {
         let hosts = hosts(10, 10, 1);
         hosts
-            .get("held")
+            .get(None, "held")
             .hold(StatusCode::TOO_MANY_REQUESTS, Duration::from_secs(60));
-        let used = hosts.get("used");
+        let used = hosts.get(None, "used");
         for number in 0..3 * KEPT_HOSTS {
-            hosts.get(&number.to_string());
+            hosts.get(None, &number.to_string());
         }
         assert!(lock(&hosts.hosts).len() <= KEPT_HOSTS + 1);
-        assert!(hosts.get("held").check_hold().is_err());
-        assert!(Arc::ptr_eq(&used, &hosts.get("used")));
+        assert!(hosts.get(None, "held").check_hold().is_err());
+        assert!(Arc::ptr_eq(&used, &hosts.get(None, "used")));
     }
 }

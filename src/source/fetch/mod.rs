@@ -37,6 +37,7 @@ use std::time::Duration;
 
 use ::url::Url;
 pub use access::Access;
+use access::Identity;
 use address::Policy;
 pub use body::{Body, read_file};
 use clients::Clients;
@@ -163,6 +164,8 @@ struct Inner {
     /// Of all repositories that need nothing of their own.
     shared: Arc<Clients>,
     clients: Arc<Clients>,
+    /// How hosts are reached, if not as by all.
+    way: Option<Identity>,
     access: Access,
 }
 
@@ -194,12 +197,14 @@ impl Fetcher {
             hosts: Arc::new(hosts),
             shared: Arc::clone(&clients),
             clients,
+            way: None,
             access: Access::default(),
         })))
     }
 
-    /// The same for one repository, in place of what another was given. Limits and holds of hosts stay shared;
-    /// connections do too, unless TLS or proxies are the repository's own.
+    /// The same for one repository, in place of what another was given. Connections, and the limits and holds of hosts, stay
+    /// shared, unless TLS or proxies are the repository's own. Holds are then shared only with who has the very same
+    /// ones: a proxy answers in the name of every host, and must not be able to say for others that one is to be left alone.
     ///
     /// # Errors
     /// [`FetchError::InvalidCa`], [`FetchError::InvalidProxy`], [`FetchError::InvalidCredentials`], and
@@ -212,6 +217,7 @@ impl Fetcher {
             hosts: Arc::clone(&self.0.hosts),
             shared: Arc::clone(&self.0.shared),
             clients: own.unwrap_or_else(|| Arc::clone(&self.0.shared)),
+            way: access.identity(),
             access,
         })))
     }

@@ -28,7 +28,8 @@ pub struct Limits {
     pub bytes: usize,
     /// Bytes of an SVG.
     pub svg_bytes: usize,
-    /// Pixels of a picture: its decoder may take eight bytes for each.
+    /// Pixels of a picture. Decoded it may take four bytes for each, so one of 16 bits has half as many; its decoder may take
+    /// eight beside.
     pub pixels: u64,
     /// Elements and attributes that drawing an SVG comes across, those that it draws repeatedly counted as often, and
     /// longer attributes by their length.
@@ -40,7 +41,7 @@ impl Default for Limits {
         Self {
             bytes: 5 * 1024 * 1024,
             svg_bytes: 512 * 1024,
-            pixels: 4096 * 4096,
+            pixels: 2048 * 2048,
             // Some thousand plain shapes. The dearest drawings within it take about half a minute unoptimised.
             svg_weight: 50_000,
         }

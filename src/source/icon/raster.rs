@@ -18,11 +18,11 @@ pub(super) fn format(bytes: &[u8]) -> Option<ImageFormat> {
 
 /// Decodes a picture, its first frame if it moves, and fits it in.
 pub(super) fn read(bytes: &[u8], format: ImageFormat, limits: &Limits) -> Result<RgbaImage, IconError> {
-    let memory = limits.pixels.saturating_mul(8);
+    let decoded = limits.pixels.saturating_mul(4);
     let mut bounds = image::Limits::default();
     bounds.max_image_width = Some(SIDE_LIMIT);
     bounds.max_image_height = Some(SIDE_LIMIT);
-    bounds.max_alloc = Some(memory);
+    bounds.max_alloc = Some(limits.pixels.saturating_mul(8));
     let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
     reader.limits(bounds);
     let failed = |error: ImageError| match error {
@@ -31,8 +31,11 @@ pub(super) fn read(bytes: &[u8], format: ImageFormat, limits: &Limits) -> Result
     };
     let decoder = reader.into_decoder().map_err(failed)?;
     let (width, height) = decoder.dimensions();
-    if u64::from(width) * u64::from(height) > limits.pixels || decoder.total_bytes() > memory {
+    if u64::from(width) * u64::from(height) > limits.pixels {
         return Err(IconError::too_large("pixels", limits.pixels));
+    }
+    if decoder.total_bytes() > decoded {
+        return Err(IconError::too_large("bytes once decoded", decoded));
     }
     let picture = DynamicImage::from_decoder(decoder).map_err(failed)?;
     Ok(fit(picture.into_rgba8()))

@@ -97,7 +97,7 @@ fn a_picture_is_refused_by_what_it_announces() {
     bytes[16..24].copy_from_slice(&[0, 0, 0x78, 0, 0, 0, 0x78, 0]);
     let crc = crc(&bytes[12..29]);
     bytes[29..33].copy_from_slice(&crc.to_be_bytes());
-    assert_eq!(icon(&bytes), Err(IconError::too_large("pixels", 4096 * 4096)));
+    assert_eq!(icon(&bytes), Err(IconError::too_large("pixels", 2048 * 2048)));
     let limits = Limits {
         pixels: 100,
         ..Limits::default()
@@ -236,6 +236,40 @@ fn what_would_cost_too_much_is_refused_before_it_is_drawn(#[case] content: Strin
     let began = std::time::Instant::now();
     assert_eq!(svg(&content).unwrap_err().reason(), "TooComplex");
     assert!(began.elapsed().as_secs() < 20);
+}
+
+#[test]
+fn a_picture_of_16_bits_takes_no_more_memory_than_another() {
+    let limits = Limits {
+        pixels: 400,
+        ..Limits::default()
+    };
+    let deep = image::DynamicImage::ImageRgba16(image::ImageBuffer::new(20, 20));
+    let flat = image::DynamicImage::ImageRgba8(image::ImageBuffer::new(20, 20));
+    let written = |picture: &image::DynamicImage| {
+        let mut bytes = Vec::new();
+        picture
+            .write_to(&mut std::io::Cursor::new(&mut bytes), image::ImageFormat::Png)
+            .unwrap();
+        png(&bytes, None, &limits)
+    };
+    assert!(written(&flat).is_ok());
+    assert_eq!(written(&deep), Err(IconError::too_large("bytes once decoded", 1600)));
+}
+
+/// Each may reach to the end of the text: all of them together took a quarter of a minute.
+#[rstest]
+#[case::declarations("<!ENTITY")]
+#[case::names("<!ENTITY a b")]
+#[case::files("<!ENTITY a SYSTEM ")]
+fn an_svg_of_nothing_but_declarations_is_refused_at_once(#[case] declaration: &str) {
+    let text = format!(
+        "<!DOCTYPE svg [{}]><svg xmlns='http://www.w3.org/2000/svg'/>",
+        declaration.repeat(500_000 / declaration.len())
+    );
+    let started = std::time::Instant::now();
+    assert!(matches!(icon(text.as_bytes()), Err(IconError::TooComplex(_))));
+    assert!(started.elapsed() < std::time::Duration::from_secs(5));
 }
 
 #[rstest]

@@ -28,7 +28,6 @@ fn real_archives_become_what_kubeapps_made_of_them() {
             info["AdditionalDefaultValues"],
             "{name}"
         );
-        assert!(files.chart_yaml.is_some_and(|text| text.contains("version:")), "{name}");
         compared += 1;
     }
     assert_eq!(compared, 10);

@@ -67,6 +67,77 @@ async fn a_repository_has_a_proxy_of_its_own_and_says_for_what_not() {
     assert_eq!((proxy.requests().len(), direct.requests().len()), (1, 1));
 }
 
+/// A proxy speaks for every host, so what one of a repository's own says may hold up nobody else.
+#[tokio::test]
+async fn a_proxy_of_a_repository_holds_up_only_those_who_chose_it() {
+    let good = proxy().await;
+    let hostile = Server::start(|_| answer("503 Service Unavailable", "Retry-After: 900", b"")).await;
+    let shared = fetcher_behind(&[("http_proxy", good.url.as_str())], Settings::default());
+    let url: Url = "http://charts.invalid/index.yaml".parse().unwrap();
+    let own = through(Proxies {
+        http: Some(hostile.url.to_string()),
+        ..Proxies::default()
+    });
+    let tenant = shared.with(own.clone()).unwrap();
+    assert!(matches!(
+        tenant.get(&url, None, &limits()).await.unwrap_err(),
+        FetchError::Status { .. }
+    ));
+    // Another sync of the same settings knows of it.
+    let again = shared.with(own).unwrap();
+    assert!(matches!(
+        again.get(&url, None, &limits()).await.unwrap_err(),
+        FetchError::OnHold { .. }
+    ));
+    shared.get(&url, None, &limits()).await.unwrap();
+    shared
+        .with(Access::default())
+        .unwrap()
+        .get(&url, None, &limits())
+        .await
+        .unwrap();
+    assert_eq!((hostile.requests().len(), good.requests().len()), (1, 2));
+}
+
+#[test]
+fn only_the_same_proxies_and_tls_are_the_same_way() {
+    let proxies = |http: Option<&str>, https: Option<&str>| {
+        let text = |text: Option<&str>| text.map(str::to_owned);
+        through(Proxies {
+            http: text(http),
+            https: text(https),
+            none: None,
+        })
+    };
+    let ways = [
+        Access::default(),
+        proxies(None, None),
+        proxies(Some("a"), None),
+        proxies(None, Some("a")),
+        proxies(Some("a"), Some("")),
+        Access {
+            insecure: true,
+            ..Access::default()
+        },
+        Access {
+            ca: Some(b"a".to_vec()),
+            ..Access::default()
+        },
+    ];
+    for (at, one) in ways.iter().enumerate() {
+        for (other_at, other) in ways.iter().enumerate() {
+            assert_eq!(one.identity() == other.identity(), at == other_at, "{one:?} {other:?}");
+        }
+    }
+    // Credentials lead nowhere else.
+    let authorized = Access {
+        authorization: Some(Secret::new("Basic dTpw".to_owned())),
+        pass_credentials: true,
+        ..Access::default()
+    };
+    assert_eq!(authorized.identity(), None);
+}
+
 #[tokio::test]
 async fn the_proxies_of_a_repository_replace_those_of_the_environment() {
     let proxy = proxy().await;
