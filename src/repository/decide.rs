@@ -348,6 +348,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_left_of_a_registry_goes_on_at_once_unless_the_last_attempt_has_failed() {
+        let declaration = declared(|_| ());
+        let part = |ready, stalled| Record {
+            index_digest: cut_short("feed"),
+            state: State {
+                ready,
+                stalled,
+                ..State::default()
+            },
+            ..synced(&declaration)
+        };
+        let decision = |record: Record| decide(&declaration, Some(&record), at(NOW));
+        assert_eq!(decision(part(None, false)), Decision::Sync(Mode::Conditional));
+        assert_eq!(decision(part(Some(false), true)), Decision::Rest);
+    }
+
+    #[test]
     fn a_confirmed_shrinking_is_taken_up_at_once_and_a_wrong_digest_is_not() {
         let confirmed = declared(|object| {
             object["metadata"]["annotations"] =

@@ -198,6 +198,34 @@ mod tests {
     }
 
     #[test]
+    fn a_sync_in_parts_is_told_once_with_all_that_it_did() {
+        let synced_partly = Verdict::Synced {
+            committed: Committed {
+                added: 2,
+                ..Committed::default()
+            },
+            skipped: Skipped::default(),
+            is_complete: false,
+        };
+        let part = Record {
+            index_digest: crate::repository::decide::cut_short("feed"),
+            ..record(true, "Pulling")
+        };
+        assert!(reasons(None, &part, &synced_partly).is_empty());
+        let whole = Record {
+            last_sync: Some(json!({ "added": 3, "removed": 1 })),
+            ..record(true, "Synced")
+        };
+        let news = of(&declaration(), Some(&part), &whole, &synced(1));
+        assert_eq!(news.len(), 1);
+        assert!(
+            news[0].note.starts_with("charts added: 3, changed: 0, removed: 1;"),
+            "{}",
+            news[0].note
+        );
+    }
+
+    #[test]
     fn a_failure_is_told_once_for_each_cause() {
         let (ready, broken) = (record(true, "Synced"), record(false, "NotFound"));
         assert_eq!(

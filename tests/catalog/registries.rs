@@ -137,6 +137,25 @@ async fn only_what_has_changed_is_written_and_the_metadata_of_a_chart_stays_unti
 
 #[rstest]
 #[tokio::test]
+async fn all_is_looked_at_again_where_that_is_asked_for(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    let mut known = nginx(&["1.0.0"]);
+    let failed = OciTag {
+        problem: Some("it is gone".into()),
+        tries: 3,
+        next_try: Some(at(600)),
+        ..OciTag::default()
+    };
+    known.tags.insert("2.0.0".into(), failed);
+    save(&fixture, "s", &known).await;
+    fixture.catalog.recheck_oci(&repository(), at(60)).await.unwrap();
+    (known.etag, known.digests_checked) = (None, None);
+    known.tags.get_mut("2.0.0").unwrap().next_try = Some(at(60));
+    assert_eq!(load(&fixture, "s").await, [known]);
+}
+
+#[rstest]
+#[tokio::test]
 async fn what_another_source_told_is_not_given_and_goes_with_the_next_save(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     save(&fixture, "old", &nginx(&["1.0.0", "2.0.0"])).await;
