@@ -297,7 +297,7 @@ impl Reconciler {
     /// Has done what follows a sync that has succeeded, now or before the start: files are imported, and what Kubeapps has left
     /// is taken away.
     async fn follow(&self, name: &ObjectName, record: Option<&Record>) {
-        let Some(record) = record.filter(|record| record.last_success.is_some()) else {
+        let Some(record) = record.filter(|record| record.state.ready == Some(true)) else {
             return;
         };
         if let Some(files) = &self.files {

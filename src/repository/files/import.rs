@@ -124,11 +124,7 @@ impl Importer {
         }
         let catalog = &self.tools.catalog;
         let progress = catalog.files_progress(&declaration.name, self.settings.mode).await?;
-        let problems = if progress.failed > 0 {
-            catalog.files_problems(&declaration.name, NAMED).await?
-        } else {
-            Vec::new()
-        };
+        let problems = catalog.files_problems(&declaration.name, NAMED).await?;
         let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         Ok(Some(Files {
             imported: number(progress.imported),
