@@ -43,10 +43,11 @@ pub(super) fn check(url: &Url) -> Result<(), FetchError> {
     }
 }
 
-/// Host and port, by which limits are kept.
+/// Host and port, by which limits are kept: the dot that a whole name may end in makes it no other host.
 pub(super) fn host_and_port(url: &Url) -> String {
     let port = url.port_or_known_default().unwrap_or_default();
-    format!("{}:{port}", url.host_str().unwrap_or_default())
+    let host = url.host_str().unwrap_or_default();
+    format!("{}:{port}", host.strip_suffix('.').unwrap_or(host))
 }
 
 /// Where credentials may go: scheme, host and port.
@@ -158,6 +159,15 @@ mod tests {
     fn urls_of_one_origin_are_known_as_such(#[case] one: &str, #[case] other: &str) {
         let origin = |text: &str| Origin::of(&text.parse().unwrap()).unwrap();
         assert_eq!(origin(one), origin(other));
+    }
+
+    #[rstest]
+    #[case("https://Example.com./a", "example.com:443")]
+    #[case("http://example.com:8080", "example.com:8080")]
+    #[case("http://127.0.0.1./", "127.0.0.1:80")]
+    #[case("http://[::1]/", "[::1]:80")]
+    fn limits_are_kept_by_one_name_of_a_host(#[case] url: &str, #[case] name: &str) {
+        assert_eq!(host_and_port(&url.parse().unwrap()), name);
     }
 
     #[rstest]
