@@ -36,7 +36,7 @@ impl Inner {
             headers.contains_key(header::IF_NONE_MATCH) || headers.contains_key(header::IF_MODIFIED_SINCE);
         let mut url = url::bare(&request.url);
         for _ in 0..=REDIRECTS {
-            let (client, proxy) = self.clients.for_url(&url, limits.connect)?;
+            let (client, proxy) = self.clients.for_url(&url, limits.connect).await?;
             let host = self.hosts.get(self.way, &url::host_and_port(&url));
             let _turn = host.turn().await?;
             let mut headers = headers.clone();
