@@ -306,6 +306,7 @@ impl Registry {
         };
         let request = Request {
             authorization,
+            tls_only: url.scheme() == "https",
             ..Request::new(url)
         };
         let asked = Instant::now();
