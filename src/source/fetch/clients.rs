@@ -22,6 +22,7 @@ pub(super) struct Clients {
     user_agent: String,
     lookup: Lookup,
     policy: Policy,
+    /// Trusted beside the system's.
     roots: Vec<Certificate>,
     insecure: bool,
     proxies: Arc<Routes>,
@@ -41,18 +42,15 @@ impl Clients {
     /// Those that all repositories share.
     pub(super) fn new(
         user_agent: String,
-        roots: &[Vec<u8>],
         policy: Policy,
         lookup: Lookup,
         environment: Routes,
     ) -> Result<Self, FetchError> {
-        let roots: Result<Vec<_>, _> = roots.iter().map(|pem| authorities(pem)).collect();
-        let roots = roots.map_err(|problem| FetchError::Client(format!("a certificate authority {problem}")))?;
         let clients = Self {
             user_agent,
             lookup,
             policy,
-            roots: roots.concat(),
+            roots: Vec::new(),
             insecure: false,
             proxies: Arc::new(environment),
             // The operator has chosen them.
@@ -83,7 +81,7 @@ impl Clients {
             user_agent: self.user_agent.clone(),
             lookup: Arc::clone(&self.lookup),
             policy: self.policy,
-            roots: [self.roots.as_slice(), &own_roots].concat(),
+            roots: own_roots,
             insecure: access.insecure,
             proxies,
             proxy_policy,

@@ -318,7 +318,7 @@ impl Registry {
             error,
         })?;
         Ok(Kept {
-            token: Secret::new(token.value),
+            token: token.value,
             until: asked + token.holds.saturating_sub(MARGIN.min(token.holds / 4)),
         })
     }
