@@ -58,7 +58,6 @@ pub fn fetcher(flags: &FetchFlags) -> Result<Fetcher, Failure> {
         burst: flags.host_burst,
         requests_at_once: usize::try_from(flags.host_requests_at_once.get()).unwrap_or(usize::MAX),
         allow_private_networks: flags.allow_private_networks,
-        ..Settings::default()
     };
     Fetcher::new(settings).map_err(|error| Failure::failed(format!("can't make an HTTP client: {error}")))
 }

@@ -3,23 +3,15 @@
 use std::collections::BTreeMap;
 
 use base64::Engine as _;
-use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use base64::prelude::BASE64_STANDARD;
 use reqwest::header::HeaderValue;
 use serde::Deserialize;
 
+use super::encoded::BASE64;
 use super::secret::Secret;
 
 /// Bytes that a header may have: servers take a few thousand, tokens of large directories have that many.
 const HEADER_BYTES: usize = 64 * 1024;
-
-/// With or without padding, as Kubernetes takes it.
-const BASE64: GeneralPurpose = GeneralPurpose::new(
-    &base64::alphabet::STANDARD,
-    GeneralPurposeConfig::new()
-        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
-        .with_decode_allow_trailing_bits(true),
-);
 
 /// Why a Secret's value is no credentials. Nothing of the value is in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

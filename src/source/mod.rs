@@ -5,6 +5,7 @@ pub mod archive;
 #[path = "../../tests/support/corpus.rs"]
 mod corpus;
 pub mod credentials;
+mod encoded;
 pub mod fetch;
 pub mod icon;
 pub mod index;

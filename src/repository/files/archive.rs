@@ -12,7 +12,7 @@ use crate::repository::execute::Failed;
 use crate::repository::in_process::{Tools, limits};
 use crate::repository::locate::locate_beside;
 use crate::source::archive::{self, ArchiveError};
-use crate::source::fetch::{self, Answer, Authorization, Body, FetchError, Fetcher, Request};
+use crate::source::fetch::{self, Answer, Body, FetchError, Fetcher, Request};
 use crate::source::oci::{self, ChartReference, OciError, Registry};
 use crate::text::truncate;
 
@@ -140,13 +140,9 @@ impl<'a> Archives<'a> {
 
     async fn download(&self, url: Url) -> Result<Body, Miss> {
         let request = Request {
-            url,
-            head: false,
-            accept: None,
-            authorization: Authorization::OfAccess,
-            validators: None,
             // The digest is over the bytes as they lie on the server.
             verbatim: true,
+            ..Request::new(url)
         };
         let Answer { body, .. } = self.session.send(&request, &self.bounds()).await?;
         Ok(body)

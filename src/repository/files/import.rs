@@ -15,7 +15,7 @@ use crate::repository::declaration::Declaration;
 use crate::repository::execute::Failed;
 use crate::repository::in_process::Tools;
 use crate::repository::metrics::Metrics;
-use crate::source::fetch::{self, Authorization, Fetcher, Request};
+use crate::source::fetch::{self, Fetcher, Request};
 use crate::source::{fetch::Answer, icon};
 use crate::text::printable;
 
@@ -231,14 +231,7 @@ impl Importer {
             icon::data_url(&wanted.url, limits.bytes).map_err(failed)?
         } else {
             let url = url::Url::parse(&wanted.url).map_err(|_| Miss::failed("the icon's URL can't be read"))?;
-            let request = Request {
-                url,
-                head: false,
-                accept: None,
-                authorization: Authorization::OfAccess,
-                validators: None,
-                verbatim: false,
-            };
+            let request = Request::new(url);
             let bounds = fetch::Limits {
                 max_bytes: limits.bytes as u64,
                 ..self.tools.fetch_limits

@@ -61,17 +61,4 @@ impl ArchiveError {
             detail: truncate(&printable(detail), SHOWN_BYTES),
         }
     }
-
-    /// The reason for a status condition.
-    #[must_use]
-    pub const fn reason(&self) -> &'static str {
-        match self {
-            Self::NotAnArchive(_) => "NotAnArchive",
-            Self::TooLarge { .. } => "TooLarge",
-            Self::TooManyEntries { .. } => "TooManyEntries",
-            Self::CutShort { .. } => "ArchiveCutShort",
-            Self::Damaged { .. } => "ArchiveDamaged",
-            Self::Read(_) => "SpoolFailed",
-        }
-    }
 }

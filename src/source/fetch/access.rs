@@ -11,7 +11,8 @@ use sha2::{Digest as _, Sha256};
 use super::error::FetchError;
 use super::proxy::Proxies;
 use super::request::{Authorization, Request};
-use super::url::{Origin, percent_decoded};
+use super::url::Origin;
+use crate::source::encoded::percent_decoded;
 use crate::source::secret::Secret;
 use crate::text::public_url;
 

@@ -63,7 +63,8 @@ impl Policy {
             IpAddr::V4(address) => never_v4(address).or_else(|| private(is_private_v4(address))),
             IpAddr::V6(address) => never_v6(address)
                 .or_else(|| private(is_private_v6(address)))
-                .or_else(|| embedded(address).and_then(|inner| self.refusal(inner.into()))),
+                .or_else(|| embedded(address).and_then(|inner| self.refusal(inner.into())))
+                .or_else(|| of_own_nat64(address).into_iter().find_map(never_v4)),
         }
     }
 
@@ -131,16 +132,31 @@ fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
     match address.segments() {
         // Unspecified and loopback look like compatible addresses.
         [0, 0, 0, 0, 0, 0, 0, 0 | 1] => None,
-        // Mapped, compatible, translated, NAT64 (the last also for a network's own prefix of 96 bits).
+        // Mapped, compatible, translated, NAT64.
         [0, 0, 0, 0, 0, 0xffff | 0, high, low]
         | [0, 0, 0, 0, 0xffff, 0, high, low]
-        | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
-        | [0x64, 0xff9b, 1, _, _, _, high, low] => of(high, low),
+        | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => of(high, low),
         // 6to4; Teredo, which hides the client's address by inverting it.
         [0x2002, high, low, ..] => of(high, low),
         [0x2001, 0, _, _, _, _, high, low] => of(!high, !low),
         _ => None,
     }
+}
+
+/// The IPv4 addresses that may be reached by an address for a network's own NAT64 (RFC 8215), whose prefix may have 48, 56, 64
+/// or 96 bits; the octet behind 64 bits is never part of an address (RFC 6052, section 2.2).
+fn of_own_nat64(address: Ipv6Addr) -> Vec<Ipv4Addr> {
+    let o = address.octets();
+    if !o.starts_with(&[0, 0x64, 0xff, 0x9b, 0, 1]) {
+        return Vec::new();
+    }
+    let forms = [
+        [o[6], o[7], o[9], o[10]],
+        [o[7], o[9], o[10], o[11]],
+        [o[9], o[10], o[11], o[12]],
+        [o[12], o[13], o[14], o[15]],
+    ];
+    forms.map(Ipv4Addr::from).to_vec()
 }
 
 #[cfg(test)]
@@ -179,6 +195,9 @@ mod tests {
     #[case::translated("[::ffff:0:a9fe:a9fe]")]
     #[case::nat64("[64:ff9b::169.254.169.254]")]
     #[case::own_nat64("[64:ff9b:1::a9fe:a9fe]")]
+    #[case::own_nat64_of_48_bits("[64:ff9b:1:a9fe:a9:fe00::]")]
+    #[case::own_nat64_of_56_bits("[64:ff9b:1:a9:fe:a9fe::]")]
+    #[case::own_nat64_of_64_bits("[64:ff9b:1:1:a9:fea9:fe00:0]")]
     #[case::six_to_four("[2002:a9fe:a9fe::1]")]
     #[case::teredo("[2001:0:1:2:3:4:5601:5601]")]
     #[case::link_local_v6("[fe80::1]")]

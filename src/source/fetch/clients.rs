@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ::url::Url;
@@ -22,6 +22,7 @@ pub(super) struct Clients {
     user_agent: String,
     lookup: Lookup,
     policy: Policy,
+    /// Trusted beside the system's.
     roots: Vec<Certificate>,
     insecure: bool,
     proxies: Arc<Routes>,
@@ -41,18 +42,15 @@ impl Clients {
     /// Those that all repositories share.
     pub(super) fn new(
         user_agent: String,
-        roots: &[Vec<u8>],
         policy: Policy,
         lookup: Lookup,
         environment: Routes,
     ) -> Result<Self, FetchError> {
-        let roots: Result<Vec<_>, _> = roots.iter().map(|pem| authorities(pem)).collect();
-        let roots = roots.map_err(|problem| FetchError::Client(format!("a certificate authority {problem}")))?;
         let clients = Self {
             user_agent,
             lookup,
             policy,
-            roots: roots.concat(),
+            roots: Vec::new(),
             insecure: false,
             proxies: Arc::new(environment),
             // The operator has chosen them.
@@ -61,7 +59,10 @@ impl Clients {
             },
             made: Mutex::default(),
         };
-        clients.direct(super::Limits::default().connect)?;
+        // What can't be used is told at once.
+        let connect = super::Limits::default().connect;
+        let direct = clients.build(connect, None)?;
+        clients.keep(Way { connect, proxy: None }, direct);
         Ok(clients)
     }
 
@@ -80,7 +81,7 @@ impl Clients {
             user_agent: self.user_agent.clone(),
             lookup: Arc::clone(&self.lookup),
             policy: self.policy,
-            roots: [self.roots.as_slice(), &own_roots].concat(),
+            roots: own_roots,
             insecure: access.insecure,
             proxies,
             proxy_policy,
@@ -90,35 +91,38 @@ impl Clients {
 
     /// The client for a URL, and the proxy that it asks. Refuses a URL whose address may not be reached, as far as the
     /// URL shows it; the client's resolver refuses the others, unless a proxy resolves the name.
-    pub(super) fn for_url(&self, url: &Url, connect: Duration) -> Result<(reqwest::Client, Option<&Url>), FetchError> {
+    pub(super) async fn for_url(
+        self: &Arc<Self>,
+        url: &Url,
+        connect: Duration,
+    ) -> Result<(reqwest::Client, Option<&Url>), FetchError> {
         self.policy.check_url(url)?;
-        match self.proxies.of(url) {
-            None => Ok((self.direct(connect)?, None)),
-            Some((scheme, proxy)) => Ok((self.client(connect, Some((scheme, proxy)))?, Some(proxy))),
+        let (scheme, proxy) = self.proxies.of(url).unzip();
+        let way = Way { connect, proxy: scheme };
+        if let Some(client) = self.made().get(&way) {
+            return Ok((client.clone(), proxy));
         }
+        // It reads the system's certificates, for which nobody else should have to wait.
+        let (clients, own_proxy) = (Arc::clone(self), proxy.cloned());
+        let built = tokio::task::spawn_blocking(move || clients.build(connect, own_proxy.as_ref())).await;
+        let client = built.map_err(|error| FetchError::Client(error.to_string()))??;
+        Ok((self.keep(way, client), proxy))
     }
 
-    fn direct(&self, connect: Duration) -> Result<reqwest::Client, FetchError> {
-        self.client(connect, None)
-    }
-
-    fn client(&self, connect: Duration, proxy: Option<(Scheme, &Url)>) -> Result<reqwest::Client, FetchError> {
+    /// The client that was made first for this way, so that all use its connections.
+    fn keep(&self, way: Way, client: reqwest::Client) -> reqwest::Client {
         /// Limits may be set for one repository; so many different ones are not of good will.
         const KEPT_CLIENTS: usize = 16;
-        let way = Way {
-            connect,
-            proxy: proxy.map(|(scheme, _)| scheme),
-        };
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(client) = made.get(&way) {
-            return Ok(client.clone());
-        }
-        if made.len() >= KEPT_CLIENTS {
+        let mut made = self.made();
+        if made.len() >= KEPT_CLIENTS && !made.contains_key(&way) {
             made.clear();
         }
-        let client = self.build(connect, proxy.map(|(_, url)| url))?;
-        made.insert(way, client.clone());
-        Ok(client)
+        made.entry(way).or_insert(client).clone()
+    }
+
+    /// No panic can leave the map half changed.
+    fn made(&self) -> MutexGuard<'_, HashMap<Way, reqwest::Client>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn build(&self, connect: Duration, proxy: Option<&Url>) -> Result<reqwest::Client, FetchError> {

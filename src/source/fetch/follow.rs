@@ -36,7 +36,7 @@ impl Inner {
             headers.contains_key(header::IF_NONE_MATCH) || headers.contains_key(header::IF_MODIFIED_SINCE);
         let mut url = url::bare(&request.url);
         for _ in 0..=REDIRECTS {
-            let (client, proxy) = self.clients.for_url(&url, limits.connect)?;
+            let (client, proxy) = self.clients.for_url(&url, limits.connect).await?;
             let host = self.hosts.get(self.way, &url::host_and_port(&url));
             let _turn = host.turn().await?;
             let mut headers = headers.clone();
@@ -57,7 +57,16 @@ impl Inner {
             match response.status() {
                 StatusCode::OK => return self.answer(request, response, url, limits).await,
                 StatusCode::NOT_MODIFIED if may_be_unchanged => return self.without_body(response, url),
-                status if is_redirect(status) => url = target(&url, &response)?,
+                status if is_redirect(status) => {
+                    let next = target(&url, &response)?;
+                    if request.tls_only && next.scheme() != "https" {
+                        return Err(bad_redirect(
+                            &url,
+                            "it leads to plain http, where what is asked for is a secret",
+                        ));
+                    }
+                    url = next;
+                }
                 _ => return Err(refused(&response, &url, &host)),
             }
         }
@@ -108,10 +117,7 @@ fn is_redirect(status: StatusCode) -> bool {
 
 /// Where a redirect leads.
 fn target(url: &Url, response: &Response) -> Result<Url, FetchError> {
-    let bad = |problem: &str| FetchError::BadRedirect {
-        url: public_url(url),
-        problem: problem.to_owned(),
-    };
+    let bad = |problem: &str| bad_redirect(url, problem);
     let location = response
         .headers()
         .get(header::LOCATION)
@@ -121,6 +127,13 @@ fn target(url: &Url, response: &Response) -> Result<Url, FetchError> {
     url::check(&target).map_err(|_| bad("its location is neither http nor https"))?;
     // Credentials are given by who declares a repository, never by a server.
     Ok(url::bare(&target))
+}
+
+fn bad_redirect(url: &Url, problem: &str) -> FetchError {
+    FetchError::BadRedirect {
+        url: public_url(url),
+        problem: problem.to_owned(),
+    }
 }
 
 /// The error for an answer that is neither a body nor a redirect. A host that asks to be left alone is.

@@ -48,8 +48,9 @@ use proxy::Routes;
 pub use request::{Answer, Authorization, Request};
 use reqwest::StatusCode;
 use resolve::Lookup;
-pub use url::{index_url, percent_decoded};
+pub use url::index_url;
 
+pub use crate::source::encoded::percent_decoded;
 use crate::source::secret::Secret;
 use crate::text::public_url;
 
@@ -90,8 +91,6 @@ pub struct Settings {
     pub burst: NonZeroU32,
     /// Requests to one host that are under way at once, until their bodies have been read.
     pub requests_at_once: usize,
-    /// Certificate authorities in PEM that are trusted besides the system's.
-    pub extra_roots: Vec<Vec<u8>>,
     /// Whether loopback, private, carrier-grade NAT and other addresses that are not of the Internet may be reached.
     /// Link-local ones and metadata services of clouds never are.
     pub allow_private_networks: bool,
@@ -111,7 +110,6 @@ impl Default for Settings {
             requests_per_second: number(50),
             burst: number(100),
             requests_at_once: 8,
-            extra_roots: Vec::new(),
             allow_private_networks: true,
         }
     }
@@ -173,7 +171,7 @@ impl Fetcher {
     /// Sets up a client.
     ///
     /// # Errors
-    /// [`FetchError::Client`] when a certificate or the user agent can't be used, [`FetchError::InvalidProxy`] when a proxy
+    /// [`FetchError::Client`] when the user agent can't be used, [`FetchError::InvalidProxy`] when a proxy
     /// of the environment can't.
     pub fn new(settings: Settings) -> Result<Self, FetchError> {
         let environment = Routes::of_environment(|name| std::env::var(name).ok())?;
@@ -190,7 +188,7 @@ impl Fetcher {
         let policy = Policy {
             allow_private_networks: settings.allow_private_networks,
         };
-        let clients = Clients::new(settings.user_agent, &settings.extra_roots, policy, lookup, environment)?;
+        let clients = Clients::new(settings.user_agent, policy, lookup, environment)?;
         let clients = Arc::new(clients);
         Ok(Self(Arc::new(Inner {
             spool_dir: settings.spool_dir,

@@ -27,6 +27,8 @@ pub struct Request {
     /// Wants the bytes as they are served, such as archives and blobs that have a digest: no compression is asked for, and
     /// one that the server calls a transport's (as some do with every `.tgz`) is left as it is.
     pub verbatim: bool,
+    /// Follows no redirect to plain `http`, where the answer itself is a secret.
+    pub tls_only: bool,
 }
 
 impl Request {
@@ -40,6 +42,7 @@ impl Request {
             authorization: Authorization::OfAccess,
             validators: None,
             verbatim: false,
+            tls_only: false,
         }
     }
 }

@@ -43,10 +43,11 @@ pub(super) fn check(url: &Url) -> Result<(), FetchError> {
     }
 }
 
-/// Host and port, by which limits are kept.
+/// Host and port, by which limits are kept: the dot that a whole name may end in makes it no other host.
 pub(super) fn host_and_port(url: &Url) -> String {
     let port = url.port_or_known_default().unwrap_or_default();
-    format!("{}:{port}", url.host_str().unwrap_or_default())
+    let host = url.host_str().unwrap_or_default();
+    format!("{}:{port}", host.strip_suffix('.').unwrap_or(host))
 }
 
 /// Where credentials may go: scheme, host and port.
@@ -85,30 +86,6 @@ pub(super) fn bare(url: &Url) -> Url {
     let _ = url.set_password(None);
     url.set_fragment(None);
     url
-}
-
-/// The bytes that a part of a URL stands for. What only looks like an escape stays as it is.
-#[must_use]
-pub fn percent_decoded(text: &str) -> Vec<u8> {
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, behind)) = rest.split_first() {
-        let nibble = |at: usize| behind.get(at).and_then(|&digit| char::from(digit).to_digit(16));
-        let escaped = nibble(0)
-            .zip(nibble(1))
-            .and_then(|(high, low)| u8::try_from(high << 4 | low).ok());
-        match escaped.filter(|_| byte == b'%') {
-            Some(escaped) => {
-                decoded.push(escaped);
-                rest = &behind[2..];
-            }
-            None => {
-                decoded.push(byte);
-                rest = behind;
-            }
-        }
-    }
-    decoded
 }
 
 #[cfg(test)]
@@ -161,6 +138,15 @@ mod tests {
     }
 
     #[rstest]
+    #[case("https://Example.com./a", "example.com:443")]
+    #[case("http://example.com:8080", "example.com:8080")]
+    #[case("http://127.0.0.1./", "127.0.0.1:80")]
+    #[case("http://[::1]/", "[::1]:80")]
+    fn limits_are_kept_by_one_name_of_a_host(#[case] url: &str, #[case] name: &str) {
+        assert_eq!(host_and_port(&url.parse().unwrap()), name);
+    }
+
+    #[rstest]
     #[case("http://example.com")]
     #[case("https://example.com:444")]
     #[case("https://www.example.com")]
@@ -169,15 +155,5 @@ mod tests {
     fn urls_of_different_origins_are_told_apart(#[case] other: &str) {
         let origin = |text: &str| Origin::of(&text.parse().unwrap()).unwrap();
         assert_ne!(origin("https://example.com"), origin(other));
-    }
-
-    #[rstest]
-    #[case("a%3Ab%2f", b"a:b/")]
-    #[case("%", b"%")]
-    #[case("%4", b"%4")]
-    #[case("%zz%41", b"%zzA")]
-    #[case("%ff\u{e9}", b"\xff\xc3\xa9")]
-    fn escapes_are_undone_and_what_is_none_is_kept(#[case] text: &str, #[case] bytes: &[u8]) {
-        assert_eq!(percent_decoded(text), bytes);
     }
 }

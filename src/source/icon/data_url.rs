@@ -1,18 +1,9 @@
 //! `data:` URLs (RFC 2397).
 
 use base64::Engine as _;
-use base64::alphabet::STANDARD;
-use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 use super::IconError;
-
-/// As lenient as browsers are: padding may be missing.
-const BASE64: GeneralPurpose = GeneralPurpose::new(
-    &STANDARD,
-    GeneralPurposeConfig::new()
-        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
-        .with_decode_allow_trailing_bits(true),
-);
+use crate::source::encoded::{BASE64, percent_decoded};
 
 /// The content type (none if it is left out) and the bytes of a `data:` URL, percent-encoded or base64.
 ///
@@ -35,7 +26,7 @@ pub fn data_url(text: &str, max_bytes: usize) -> Result<(Option<String>, Vec<u8>
     if data.len() / 3 > max_bytes {
         return Err(IconError::too_large("bytes", max_bytes as u64));
     }
-    let mut bytes = percent_decoded(data.as_bytes());
+    let mut bytes = percent_decoded(data);
     if is_base64 {
         bytes.retain(|byte| !byte.is_ascii_whitespace());
         bytes = BASE64
@@ -47,35 +38,6 @@ pub fn data_url(text: &str, max_bytes: usize) -> Result<(Option<String>, Vec<u8>
     }
     let content_type = content_type.trim_ascii();
     Ok(((!content_type.is_empty()).then(|| content_type.to_owned()), bytes))
-}
-
-/// What is no valid escape stays as it is.
-fn percent_decoded(text: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((first, behind)) = rest.split_first() {
-        let escaped = match (first, behind) {
-            (b'%', [high, low, ..]) => hexadecimal(*high).zip(hexadecimal(*low)),
-            _ => None,
-        };
-        match escaped {
-            Some((high, low)) => {
-                bytes.push(high << 4 | low);
-                rest = &behind[2..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = behind;
-            }
-        }
-    }
-    bytes
-}
-
-fn hexadecimal(digit: u8) -> Option<u8> {
-    char::from(digit)
-        .to_digit(16)
-        .and_then(|value| u8::try_from(value).ok())
 }
 
 #[cfg(test)]
@@ -109,7 +71,7 @@ mod tests {
     #[case("data:image/png;base64,_-__")]
     #[case("dätä:,")]
     fn anything_else_is_an_error(#[case] url: &str) {
-        assert_eq!(data_url(url, 100).unwrap_err().reason(), "InvalidDataURL");
+        assert!(matches!(data_url(url, 100), Err(IconError::InvalidDataUrl(_))));
     }
 
     #[test]

@@ -39,16 +39,4 @@ impl IconError {
         const SHOWN_BYTES: usize = 256;
         Self::Damaged(truncate(&printable(detail), SHOWN_BYTES))
     }
-
-    /// The reason in one word.
-    #[must_use]
-    pub const fn reason(&self) -> &'static str {
-        match self {
-            Self::NotAnIcon(_) => "NotAnIcon",
-            Self::TooLarge { .. } => "TooLarge",
-            Self::TooComplex(_) => "TooComplex",
-            Self::Damaged(_) => "IconDamaged",
-            Self::InvalidDataUrl(_) => "InvalidDataURL",
-        }
-    }
 }

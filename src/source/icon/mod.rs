@@ -19,7 +19,7 @@ pub use data_url::data_url;
 pub use error::IconError;
 
 /// Pixels that an icon has at most on either side, as in Kubeapps.
-pub const SIDE: u32 = 160;
+const SIDE: u32 = 160;
 
 /// What an icon may cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl Default for Limits {
     }
 }
 
-/// Turns an icon into a PNG of at most [`SIDE`] pixels on either side, its proportions kept: larger pictures are scaled
+/// Turns an icon into a PNG of at most 160 pixels on either side, its proportions kept: larger pictures are scaled
 /// down (Lanczos), smaller ones stay as they are, and an SVG is drawn at the final size at once. PNG, JPEG, GIF (its
 /// first frame), TIFF, BMP and WebP are told by their first bytes, an SVG by its content type or its beginning.
 ///

@@ -9,7 +9,7 @@ use super::chart::Gathered;
 use super::entry::{self, Entry, Head};
 use super::node::{Field, Fields};
 use super::semver::Rank;
-use super::{Chart, DecodeError, DecodeLimits, Start, Version, created, json, yaml};
+use super::{Chart, DecodeError, DecodeLimits, Start, Version, json, yaml};
 use crate::text::{printable, truncate};
 
 /// What a Chart.yaml says: a version of a chart that is in no index.
@@ -66,13 +66,6 @@ impl Metadata {
         entry::check_version(version)?;
         version.clone_into(&mut self.version.version);
         Ok(self)
-    }
-
-    /// The same with a time, RFC 3339. What is no such time becomes the zero time, as in an index.
-    #[must_use]
-    pub fn with_created(mut self, time: &str) -> Self {
-        self.version.created = created::normalise(time);
-        self
     }
 
     /// The same with a digest, by which readers know whether they have its files.

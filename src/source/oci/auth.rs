@@ -306,6 +306,7 @@ impl Registry {
         };
         let request = Request {
             authorization,
+            tls_only: url.scheme() == "https",
             ..Request::new(url)
         };
         let asked = Instant::now();
@@ -317,7 +318,7 @@ impl Registry {
             error,
         })?;
         Ok(Kept {
-            token: Secret::new(token.value),
+            token: token.value,
             until: asked + token.holds.saturating_sub(MARGIN.min(token.holds / 4)),
         })
     }

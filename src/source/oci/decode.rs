@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::lenient::{Keys, List, Scalar};
 use super::name;
+use crate::source::secret::Secret;
 use crate::text::{printable, truncate};
 
 /// Names that one document may hold. Many more than any registry lists at once, and few enough to be kept.
@@ -130,22 +131,12 @@ pub fn hub_page(bytes: &[u8]) -> Result<HubPage, DecodeError> {
 }
 
 /// A token, as a token server gives it.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
-    /// What goes behind `Bearer `. It is a secret: this type prints none of it.
-    pub value: String,
+    /// What goes behind `Bearer `.
+    pub value: Secret,
     /// For how long it holds, by its server.
     pub holds: Duration,
-}
-
-impl std::fmt::Debug for Token {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("Token")
-            .field("value", &"[redacted]")
-            .field("holds", &self.holds)
-            .finish()
-    }
 }
 
 /// Reads the answer of a token server by the rules of Docker's token authentication: `token` or `access_token`, and
@@ -177,7 +168,7 @@ pub fn token(bytes: &[u8]) -> Result<Token, DecodeError> {
     let seconds = answer.expires_in.and_then(|seconds| seconds.as_f64());
     let seconds = seconds.filter(|seconds| *seconds >= 1.0);
     Ok(Token {
-        value,
+        value: Secret::new(value),
         holds: seconds.map_or(DEFAULT, |seconds| Duration::from_secs_f64(seconds.min(LONGEST))),
     })
 }

@@ -4,8 +4,7 @@ use serde::Deserialize;
 
 use super::decode::{self, DecodeError};
 use super::lenient::{List, Scalar};
-use super::name;
-use crate::text::{printable, truncate};
+use super::{name, shown};
 
 /// Media types of the manifests that a tag may stand for. Images are asked for too, so that they answer and can be told
 /// apart; a registry would say 404 otherwise.
@@ -160,9 +159,4 @@ fn kind_of(config: &str, document: &Document, layers: &[&Part]) -> String {
 
 fn text(value: Option<&Scalar>) -> Option<&str> {
     value.and_then(Scalar::text)
-}
-
-fn shown(text: &str) -> String {
-    const SHOWN_BYTES: usize = 128;
-    truncate(&printable(text), SHOWN_BYTES)
 }

@@ -34,7 +34,7 @@ pub use challenge::{Challenge, challenges};
 pub use error::OciError;
 pub use link::next_link;
 pub use manifest::{Descriptor, Manifest, manifest};
-pub use name::{is_digest, is_repository_name, is_tag, is_version, tag_of, version_of};
+pub use name::{is_repository_name, is_tag, is_version, tag_of, version_of};
 pub use pull::ChartManifest;
 pub use reference::ChartReference;
 pub use tags::Tags;
@@ -160,9 +160,10 @@ impl Registry {
         })
     }
 
-    /// The same with another server of Docker Hub's listing of namespaces, which then is used whatever the registry is.
-    #[must_use]
-    pub fn with_hub(mut self, hub: Url) -> Self {
+    /// The same with another server of Docker Hub's listing of namespaces, which then is used whatever the registry is: the
+    /// real one can't be asked in tests.
+    #[cfg(test)]
+    fn with_hub(mut self, hub: Url) -> Self {
         self.hub = Some(hub);
         self
     }

@@ -19,10 +19,12 @@ fn small() -> Limits {
     }
 }
 
-/// The error, as a reason and a sentence.
-fn refusal(archive: &[u8], limits: &Limits) -> (&'static str, String) {
+/// The error, as its kind and a sentence.
+fn refusal(archive: &[u8], limits: &Limits) -> (String, String) {
     let error = read_within(archive, limits).unwrap_err();
-    (error.reason(), error.to_string())
+    let shown = format!("{error:?}");
+    let kind = shown.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+    (kind.to_owned(), error.to_string())
 }
 
 #[rstest]
@@ -43,7 +45,7 @@ fn what_is_no_archive_is_said_to_be_none(#[case] answer: &[u8], #[case] what: &s
 fn a_page_in_gzip_is_no_archive_either() {
     let page = format!("<html>{}</html>", "x".repeat(600));
     let (reason, sentence) = refusal(&gzip(page.as_bytes()), &small());
-    assert_eq!(reason, "ArchiveDamaged");
+    assert_eq!(reason, "Damaged");
     assert!(
         sentence.contains("what should be a header of tar is none"),
         "{sentence}"
@@ -129,7 +131,7 @@ fn names_and_extended_headers_take_no_memory_to_speak_of() {
     let limits = Limits::default();
     for kind in [b'L', b'x'] {
         let (reason, sentence) = refusal(&gzip(&entry(kind, "x", &vec![b'a'; 1024 * 1024 + 1])), &limits);
-        assert_eq!(reason, "ArchiveDamaged");
+        assert_eq!(reason, "Damaged");
         assert!(sentence.contains("too long"), "{sentence}");
     }
     // These are passed over unread.
@@ -180,7 +182,7 @@ fn what_can_not_be_read_is_not_the_archives_fault() {
     }
     let archive = gzip(&tar(&[file("a/README.md", "r")]));
     let error = read(io::Cursor::new(&archive[..60]).chain(Broken), &small()).unwrap_err();
-    assert_eq!(error.reason(), "SpoolFailed");
+    assert!(matches!(error, ArchiveError::Read(_)));
     assert!(error.to_string().contains("no such disk"), "{error}");
 }
 

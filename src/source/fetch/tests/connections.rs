@@ -199,14 +199,11 @@ pub(super) fn tls(name: &str) -> (TlsAcceptor, Vec<u8>) {
 async fn get_over_tls(name: &str, is_trusted: bool) -> Result<Fetched, FetchError> {
     let (acceptor, pem) = tls(name);
     let server = Server::start_with(Some(acceptor), |_| answer("200 OK", "", b"hello")).await;
-    let extra_roots = if is_trusted { vec![pem] } else { Vec::new() };
-    Fetcher::new(Settings {
-        extra_roots,
-        ..Settings::default()
-    })
-    .unwrap()
-    .get(&server.url, None, &limits())
-    .await
+    let access = Access {
+        ca: is_trusted.then_some(pem),
+        ..Access::default()
+    };
+    fetcher().with(access).unwrap().get(&server.url, None, &limits()).await
 }
 
 #[tokio::test]
@@ -250,19 +247,12 @@ async fn a_handshake_that_is_broken_off_is_transient() {
 }
 
 #[test]
-fn a_certificate_or_user_agent_that_cannot_be_used_is_refused_at_once() {
-    for settings in [
-        Settings {
-            user_agent: "line\nbreak".to_owned(),
-            ..Settings::default()
-        },
-        Settings {
-            extra_roots: vec![b"-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----".to_vec()],
-            ..Settings::default()
-        },
-    ] {
-        assert_eq!(Fetcher::new(settings).unwrap_err().reason(), "ClientFailed");
-    }
+fn a_user_agent_that_cannot_be_used_is_refused_at_once() {
+    let settings = Settings {
+        user_agent: "line\nbreak".to_owned(),
+        ..Settings::default()
+    };
+    assert_eq!(Fetcher::new(settings).unwrap_err().reason(), "ClientFailed");
 }
 
 /// Set in the process that the next test starts, for this one to act on.

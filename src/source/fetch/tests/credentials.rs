@@ -230,6 +230,28 @@ async fn a_token_goes_to_the_place_that_is_asked_and_no_further() {
     assert_eq!((sent(&home, 1), sent(&target, 1)), (None, None));
 }
 
+/// As of a token server: its answer is a secret, wherever the credentials stay.
+#[tokio::test]
+async fn what_is_asked_for_over_tls_only_is_not_taken_from_elsewhere() {
+    let target = server().await;
+    let to = target.url.to_string();
+    let (acceptor, pem) = connections::tls("127.0.0.1");
+    let home = Server::start_with(Some(acceptor), move |_| redirect(&to)).await;
+    let trusting = Access {
+        ca: Some(pem),
+        ..Access::default()
+    };
+    let fetcher = fetcher().with(trusting).unwrap();
+    let request = |tls_only| Request {
+        tls_only,
+        ..Request::new(home.url.clone())
+    };
+    let error = fetcher.send(&request(true), &limits()).await.unwrap_err();
+    assert!(matches!(error, FetchError::BadRedirect { .. }), "{error}");
+    assert!(target.requests().is_empty());
+    fetcher.send(&request(false), &limits()).await.unwrap();
+}
+
 #[tokio::test]
 async fn credentials_that_are_no_header_are_refused_before_anything_is_sent() {
     let server = server().await;

@@ -184,7 +184,7 @@ async fn a_head_request_brings_headers_alone() {
 
 #[tokio::test]
 async fn headers_without_end_are_refused() {
-    for headers in ["X: y\n".repeat(101), format!("X: {}\n", "y".repeat(500_000))] {
+    for headers in ["X: y\n".repeat(101), format!("X: {}\n", "y".repeat(4_000_000))] {
         let server = Server::start(move |_| answer("200 OK", headers.trim(), b"hello")).await;
         assert!(get(&server.url).await.is_err());
     }
