@@ -98,13 +98,14 @@ async fn tables_are_for_people_and_json_is_for_programs() {
             "REASON",
             "CHARTS",
             "VERSIONS",
+            "FILES",
             "LAST",
             "SYNC",
             "NEXT",
             "SYNC"
         ]
     );
-    assert_eq!(lines[1][..6], ["default", "harbour", "True", "Synced", "2", "4"]);
+    assert_eq!(lines[1][..7], ["default", "harbour", "True", "Synced", "2", "4", "0/4"]);
     let json = world.ran(&["status", "-o", "json"]).await.json();
     let harbour = &json[0];
     assert_eq!(
