@@ -83,7 +83,13 @@ impl Error {
             Self::TablesRebuilt | Self::TimedOut { .. } | Self::Rows { .. } => true,
             Self::Database { source, .. } => match cause(source) {
                 Cause::Away | Cause::Busy | Cause::TableMissing | Cause::Full | Cause::NoSuchDatabase => true,
-                Cause::Refused | Cause::Rights | Cause::ReadOnly | Cause::Damaged | Cause::Data | Cause::Other => false,
+                Cause::ColumnMissing
+                | Cause::Refused
+                | Cause::Rights
+                | Cause::ReadOnly
+                | Cause::Damaged
+                | Cause::Data
+                | Cause::Other => false,
             },
             Self::Superseded { .. }
             | Self::NoDatabase { .. }
@@ -200,6 +206,7 @@ enum Cause {
     /// Others were in the way: a time-out for a lock, a deadlock, a serialization failure, too many connections.
     Busy,
     TableMissing,
+    ColumnMissing,
     /// No space left.
     Full,
     NoSuchDatabase,
@@ -244,6 +251,7 @@ fn cause(error: &sqlx::Error) -> Cause {
 fn postgres_cause(code: &str) -> Cause {
     match code {
         "42P01" => Cause::TableMissing,
+        "42703" => Cause::ColumnMissing,
         "42501" => Cause::Rights,
         "3D000" => Cause::NoSuchDatabase,
         "53100" => Cause::Full,
@@ -272,6 +280,7 @@ fn sqlite_cause(error: &SqliteError) -> Cause {
         // SQLITE_CONSTRAINT_FOREIGNKEY
         _ if extended == 787 => Cause::Busy,
         1 if error.message().starts_with("no such table") => Cause::TableMissing,
+        1 if error.message().starts_with("no such column") => Cause::ColumnMissing,
         1 if error.message().starts_with("malformed JSON") => Cause::Data,
         5 | 6 => Cause::Busy,
         8 => Cause::ReadOnly,
@@ -310,6 +319,9 @@ fn advice(error: &sqlx::Error) -> Advice {
     Advice(match cause(error) {
         Cause::Away => "check that the database is up and that --database-url leads to it; it is tried again",
         Cause::Busy => "others were in the way, it is tried again",
+        Cause::ColumnMissing => {
+            "the tables are of an older release: `portolan run` or `portolan sync` of this one brings them up to date"
+        }
         Cause::TableMissing => "the tables are made by `portolan run` and `portolan sync`",
         Cause::Full => "make room on the database's disk; it is tried again",
         Cause::NoSuchDatabase => "create the database, or name another one in --database-url or with --database-name",
@@ -329,6 +341,7 @@ mod tests {
     fn sqlstates_are_sorted_by_what_is_to_be_done() {
         for (code, expected) in [
             ("42P01", Cause::TableMissing),
+            ("42703", Cause::ColumnMissing),
             ("40001", Cause::Busy),
             ("40P01", Cause::Busy),
             ("55P03", Cause::Busy),

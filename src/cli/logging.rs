@@ -30,8 +30,9 @@ use super::{
 };
 use crate::text::printable;
 
-/// What is logged when nothing else is said: the scheduler tells of each job that it is given at info.
-const DEFAULT_FILTER: &str = "info,tokio_cron_scheduler=warn";
+/// What is logged when nothing else is said: the scheduler tells of each job that it is given at info, and the database of each
+/// table that is there already.
+const DEFAULT_FILTER: &str = "info,tokio_cron_scheduler=warn,sqlx=warn";
 
 /// Starts logging; `quiet_level` is the filter where neither flag nor environment says anything (reading commands want warnings only).
 ///

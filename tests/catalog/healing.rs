@@ -151,6 +151,8 @@ async fn a_database_of_an_older_release_is_brought_up_to_date(#[values(On::Sqlit
     let reader = Catalog::open_to_read(&fixture.settings).await.unwrap();
     let progress = reader.files_progress(&repository(), FilesMode::All).await.unwrap();
     assert_eq!(progress.total, 0, "whoever only reads makes no tables");
+    let error = reader.record(&repository()).await.unwrap_err();
+    assert!(error.to_string().contains("of an older release"), "{error}");
     let catalog = Catalog::open(&fixture.settings).await.unwrap();
     assert_eq!(*catalog.rebuilt().borrow(), 0);
     assert!(catalog.record(&repository()).await.unwrap().unwrap().trusted);
