@@ -23,7 +23,7 @@ async fn an_archive_is_found_wherever_an_index_may_say_that_it_is() {
     let urls = [
         "charts/relative.tgz".to_owned(),
         elsewhere.url("/archives/absolute.tgz"),
-        "/root/from.tgz".to_owned(),
+        "/top/from.tgz".to_owned(),
         "charts/my%20chart.tgz".to_owned(),
         "charts/plus-1.0.0+b.1.tgz".to_owned(),
         "charts/a blank.tgz".to_owned(),
@@ -32,7 +32,7 @@ async fn an_archive_is_found_wherever_an_index_may_say_that_it_is() {
     ];
     for (path, archive) in [
         ("/stable/charts/relative.tgz", 0),
-        ("/root/from.tgz", 2),
+        ("/top/from.tgz", 2),
         ("/stable/charts/my%20chart.tgz", 3),
         ("/stable/charts/plus-1.0.0+b.1.tgz", 4),
         ("/stable/charts/a%20blank.tgz", 5),
