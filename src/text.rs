@@ -13,6 +13,14 @@ pub fn truncate(text: &str, limit: usize) -> String {
     format!("{}{ELLIPSIS}", &text[..end])
 }
 
+/// Bytes in hexadecimal, as digests are written.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
+    const DIGITS: [u8; 16] = *b"0123456789abcdef";
+    let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble & 0xf)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
+}
+
 /// Replaces control characters by spaces, so that a hostile name can't drive the terminal that shows it.
 #[must_use]
 pub fn printable(text: &str) -> String {

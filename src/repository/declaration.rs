@@ -12,6 +12,7 @@ use crate::filter::Rule;
 use crate::informer::manifests::MANIFEST_ANNOTATION;
 use crate::schedule::{self, Cron, IntervalError};
 use crate::source::fetch::Proxies;
+use crate::text::hex;
 
 /// Counts up whenever what is made of an index changes, so that a newer Portolan rewrites the rows of an older one although
 /// the servers say 304.
@@ -364,9 +365,5 @@ fn choose_interval(text: &str, defaults: &Defaults) -> (Cron, Option<String>) {
 fn short_digest(value: &impl serde::Serialize) -> String {
     // Specs hold string keys and finite numbers only, for which JSON can't fail; an empty text would only mean one more sync.
     let json = serde_json::to_vec(value).unwrap_or_default();
-    Sha256::digest(json)
-        .iter()
-        .take(8)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    hex(&Sha256::digest(json)[..8])
 }

@@ -17,10 +17,3 @@ pub fn install_crypto_provider() {
     // An error only says that a provider is installed already, which is what is asked for.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
-
-/// Bytes in hexadecimal, as digests are written.
-fn hex(bytes: &[u8]) -> String {
-    const DIGITS: [u8; 16] = *b"0123456789abcdef";
-    let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble & 0xf)]);
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
-}

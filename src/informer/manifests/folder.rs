@@ -248,7 +248,7 @@ where
         };
         let hash: Hash =
             Sha256::digest(json!([&metadata.annotations, &metadata.labels, &object["spec"]]).to_string()).into();
-        metadata.resource_version = Some(hex(&hash[..8]));
+        metadata.resource_version = Some(text::hex(&hash[..8]));
         let decoded = serde_json::from_value(json!({
             "apiVersion": object["apiVersion"],
             "kind": object["kind"],
@@ -337,13 +337,9 @@ fn difference<K: Clone>(old: &Objects<K>, new: &Objects<K>) -> Vec<Event<Deseria
     gone.chain(changed).collect()
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// A hash in the form of a UUID, with the version that stands for hashes of one's own choice.
 pub fn uuid(hash: &Hash) -> String {
-    let hex = hex(&hash[..16]);
+    let hex = text::hex(&hash[..16]);
     format!(
         "{}-{}-8{}-a{}-{}",
         &hex[..8],

@@ -11,6 +11,7 @@ use super::Settings;
 use super::archive::{Archives, Miss};
 use crate::api::{Files, SkippedEntry};
 use crate::catalog::{self, FilesMode, Saved, WantedFiles, WantedIcon};
+use crate::queue::Backoff;
 use crate::repository::declaration::Declaration;
 use crate::repository::execute::Failed;
 use crate::repository::in_process::Tools;
@@ -28,7 +29,10 @@ const AT_ONCE: usize = 4;
 /// What is looked up at a time of what is wanted; the rest is found again when these are done.
 const LOOKED_UP: usize = 1000;
 /// How long a version whose archive will not come is left alone, at first and at most.
-const TRIED_AGAIN: (SignedDuration, SignedDuration) = (SignedDuration::from_mins(1), SignedDuration::from_hours(24));
+const TRIED_AGAIN: Backoff = Backoff {
+    base: Duration::from_mins(1),
+    cap: Duration::from_hours(24),
+};
 /// How long to wait where a Secret can't be read, of which the next sync tells.
 const WITHOUT_KEYS: SignedDuration = SignedDuration::from_mins(5);
 /// The shortest that the next turn waits where all is held, whatever the host says.
@@ -286,18 +290,8 @@ where
 
 /// When to try again what has failed, `before` having failed already; the server may have asked for more patience.
 fn next_try(before: u32, again: Option<Duration>) -> Timestamp {
-    let again = again
-        .and_then(|again| SignedDuration::try_from(again).ok())
-        .unwrap_or_default();
-    Timestamp::now() + pause(before).max(again)
-}
-
-/// How long to wait after a try that has failed, `before` having failed already.
-fn pause(before: u32) -> SignedDuration {
-    let (first, longest) = TRIED_AGAIN;
-    first
-        .checked_mul(1 << before.min(16))
-        .map_or(longest, |pause| pause.min(longest))
+    // Nobody is left alone for longer than the fetcher allows, so the time can't be out of range.
+    Timestamp::now() + TRIED_AGAIN.delay(before).max(again.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -354,9 +348,9 @@ mod tests {
 
     #[test]
     fn an_archive_that_fails_again_and_again_is_tried_less_and_less_often() {
-        let pauses: Vec<i64> = [0, 1, 2, 10, u32::MAX]
+        let pauses: Vec<u64> = [0, 1, 2, 10, u32::MAX]
             .into_iter()
-            .map(|tries| pause(tries).as_mins())
+            .map(|tries| TRIED_AGAIN.delay(tries).as_secs() / 60)
             .collect();
         assert_eq!(pauses, [1, 2, 4, 1024, 24 * 60]);
     }

@@ -77,7 +77,7 @@ impl Spool {
 
     pub(super) fn finish(mut self, validators: Validators) -> Result<Body, FetchError> {
         self.file.seek(SeekFrom::Start(0)).map_err(FetchError::Spool)?;
-        let sha256 = crate::source::hex(&self.hash.finalize());
+        let sha256 = crate::text::hex(&self.hash.finalize());
         Ok(Body {
             bytes: self.bytes,
             sha256,

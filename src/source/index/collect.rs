@@ -223,7 +223,7 @@ impl<'a, S: Sink> Collector<'a, S> {
         for digest in &self.digests {
             hash.update(digest);
         }
-        self.summary.digest = crate::source::hex(&hash.finalize());
+        self.summary.digest = crate::text::hex(&hash.finalize());
         self.summary
     }
 }

@@ -7,7 +7,7 @@ use super::error::OciError;
 use super::manifest::{self, Descriptor, Manifest};
 use super::{Registry, body, name};
 use crate::source::fetch::{Answer, Body, Limits, Request};
-use crate::source::hex;
+use crate::text::hex;
 use crate::text::public_url;
 
 /// The manifest of a chart.

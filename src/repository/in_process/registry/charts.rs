@@ -13,6 +13,7 @@ use crate::repository::in_process::{Decoded, Found, Run};
 use crate::source::fetch::Validators;
 use crate::source::index::{self, DecodeLimits, Summary, Versions};
 use crate::source::oci::{self, OciError};
+use crate::text::hex;
 
 /// Versions whose metadata is read at once.
 const AT_ONCE: u32 = 100;
@@ -122,7 +123,7 @@ impl Listing {
                 hash.update([0]);
             }
         }
-        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        hex(&hash.finalize())
     }
 }
 

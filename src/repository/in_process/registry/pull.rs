@@ -1,12 +1,13 @@
 //! Pulling what is new: of each version the manifest, and the Chart.yaml that it names.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use futures::{StreamExt, future, stream};
-use jiff::SignedDuration;
 
 use super::{AT_ONCE, Listing};
 use crate::catalog::{self, OciChange, OciTag};
+use crate::queue::Backoff;
 use crate::repository::in_process::Run;
 use crate::source::index::{self, DecodeLimits};
 use crate::source::oci::{OciError, Registry};
@@ -33,7 +34,10 @@ struct Wanted {
 }
 
 /// How long a tag that could not be pulled is left alone, at first and at most.
-const TRIED_AGAIN: (SignedDuration, SignedDuration) = (SignedDuration::from_mins(10), SignedDuration::from_hours(24));
+const TRIED_AGAIN: Backoff = Backoff {
+    base: Duration::from_mins(10),
+    cap: Duration::from_hours(24),
+};
 
 impl Run<'_> {
     /// Pulls what is new, the newest version of each chart first, and remembers it as it comes.
@@ -140,7 +144,7 @@ impl Run<'_> {
         let tag = OciTag {
             problem: Some(problem),
             tries,
-            next_try: Some(self.attempt.started + pause(tries)),
+            next_try: Some(self.attempt.started + TRIED_AGAIN.delay(tries.saturating_sub(1))),
             ..OciTag::default()
         };
         OciChange {
@@ -173,11 +177,4 @@ fn usable(config: &[u8], limits: &DecodeLimits) -> Result<String, String> {
         return Err(format!("its metadata has {bytes} bytes, more than {METADATA_BYTES}"));
     }
     Ok(metadata)
-}
-
-fn pause(tries: u32) -> SignedDuration {
-    let (first, longest) = TRIED_AGAIN;
-    first
-        .checked_mul(1 << tries.saturating_sub(1).min(16))
-        .map_or(longest, |pause| pause.min(longest))
 }

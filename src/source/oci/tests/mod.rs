@@ -14,8 +14,8 @@ use url::Url;
 use super::*;
 use crate::source::fetch::tests::server::{Answer, Server, answer};
 use crate::source::fetch::{Access, Settings};
-use crate::source::hex;
 use crate::source::secret::Secret;
+use crate::text::hex;
 
 fn sha256(bytes: impl AsRef<[u8]>) -> String {
     format!("sha256:{}", hex(&Sha256::digest(bytes.as_ref())))
