@@ -12,7 +12,7 @@ use super::{Limits, Validators, classify};
 use crate::text::{printable, truncate};
 
 /// Compressed bytes that are unpacked at a time: deflate makes at most 1,032 times as much of them, which is hashed and
-/// written before others get their turn.
+/// written before others get their turn. What is not packed is passed on as it comes.
 const PIECE: usize = 8 * 1024;
 
 /// Whether a body has to be unpacked. What was not asked for and would have to be is refused, not guessed at.
@@ -82,7 +82,7 @@ pub(super) async fn receive(
         if on_the_wire > limits.max_bytes {
             return Err(too_large(on_the_wire));
         }
-        for piece in chunk.chunks(PIECE) {
+        for piece in chunk.chunks(if is_packed { PIECE } else { usize::MAX }) {
             incoming
                 .push(piece, |detail| cut_short(on_the_wire, detail))
                 .map_err(|error| error.of_body_with(&validators))?;

@@ -1,0 +1,256 @@
+use super::*;
+use crate::catalog::Handled;
+
+fn at(time: &str) -> Timestamp {
+    time.parse().unwrap()
+}
+
+fn state(ready: bool, stalled: bool, reason: &str) -> State {
+    State {
+        ready: Some(ready),
+        stalled,
+        reason: reason.to_owned(),
+        message: "the server said 404".to_owned(),
+        failures: 0,
+    }
+}
+
+fn record(state: State) -> Record {
+    Record {
+        state,
+        last_success: Some(at("2026-01-01T10:00:00.4Z")),
+        handled: Handled {
+            last: Some("now".to_owned()),
+            ..Handled::default()
+        },
+        trusted: true,
+        ..Record::default()
+    }
+}
+
+fn facts(record: Option<&Record>) -> Facts<'_> {
+    Facts {
+        generation: Some(3),
+        suspended: false,
+        record,
+        unrecorded: None,
+        phase: Phase::Settled,
+        files: Imported::None,
+        now: at("2026-01-01T11:00:00Z"),
+    }
+}
+
+/// Type, status and reason of each condition.
+fn shape(status: &AppRepositoryStatus) -> Vec<(&str, &str, &str)> {
+    status
+        .conditions
+        .iter()
+        .map(|c| (c.type_.as_str(), c.status.as_str(), c.reason.as_str()))
+        .collect()
+}
+
+#[test]
+fn never_synced_is_unknown_and_reconciling() {
+    let status = build(&facts(None), None);
+    assert_eq!(
+        shape(&status),
+        [("Ready", "Unknown", "Syncing"), ("Reconciling", "True", "Syncing")]
+    );
+    assert_eq!(status.observed_generation, Some(3));
+    assert!(
+        status
+            .conditions
+            .iter()
+            .all(|condition| condition.observed_generation == Some(3))
+    );
+}
+
+#[test]
+fn synced_is_ready_and_nothing_else() {
+    let record = record(state(true, false, "Synced"));
+    let status = build(&facts(Some(&record)), None);
+    assert_eq!(shape(&status), [("Ready", "True", "Synced")]);
+    assert_eq!(status.status.as_deref(), Some("Ready"));
+    assert_eq!(status.last_handled_reconcile_at.as_deref(), Some("now"));
+    assert_eq!(status.last_sync_time, Some(Time(at("2026-01-01T10:00:00Z"))));
+}
+
+#[test]
+fn what_is_pulled_in_parts_is_reconciling_until_all_is_there() {
+    let record = record(State {
+        ready: None,
+        message: "500 of 800 versions are pulled".to_owned(),
+        ..state(true, false, "Pulling")
+    });
+    let status = build(&facts(Some(&record)), None);
+    assert_eq!(
+        shape(&status),
+        [("Ready", "Unknown", "Pulling"), ("Reconciling", "True", "Pulling")]
+    );
+    assert!(status.conditions.iter().all(|c| c.message.starts_with("500 of 800")));
+}
+
+#[test]
+fn a_failure_that_may_pass_is_reconciling_and_says_what_is_served() {
+    let record = record(state(false, false, "ServerError"));
+    let status = build(&facts(Some(&record)), None);
+    assert_eq!(
+        shape(&status),
+        [("Ready", "False", "ServerError"), ("Reconciling", "True", "Retrying")]
+    );
+    let message = &status.conditions[0].message;
+    assert_eq!(
+        message,
+        "The server said 404. The charts of 2026-01-01T10:00:00Z are still served."
+    );
+    assert!(status.status.unwrap().starts_with("Failed: "));
+}
+
+#[test]
+fn a_failure_that_will_not_pass_is_stalled() {
+    let record = record(state(false, true, "NotFound"));
+    assert_eq!(
+        shape(&build(&facts(Some(&record)), None)),
+        [("Ready", "False", "NotFound"), ("Stalled", "True", "NotFound")]
+    );
+}
+
+#[test]
+fn a_lost_catalogue_is_told_from_a_new_repository() {
+    let before = AppRepositoryStatus {
+        last_sync_time: Some(Time(at(NOON))),
+        ..AppRepositoryStatus::default()
+    };
+    let status = build(&facts(None), Some(&before));
+    assert_eq!(status.conditions[0].reason, "CatalogueRebuilding");
+    assert_eq!(status.last_sync_time, before.last_sync_time);
+}
+
+const NOON: &str = "2026-01-01T12:00:00Z";
+
+#[test]
+fn charts_that_were_lost_are_not_ready_and_not_served() {
+    let mut lost = record(state(true, false, "Synced"));
+    lost.trusted = false;
+    assert_eq!(
+        build(&facts(Some(&lost)), None).conditions[0].reason,
+        "CatalogueRebuilding"
+    );
+    lost.state = state(false, false, "ServerError");
+    assert_eq!(
+        build(&facts(Some(&lost)), None).conditions[0].message,
+        "The server said 404."
+    );
+}
+
+#[test]
+fn what_can_not_be_read_is_kept_from_the_status_before() {
+    let known = record(state(true, false, "Synced"));
+    let before = build(&facts(Some(&known)), None);
+    let away = state(false, false, "DatabaseUnreachable");
+    let status = build(
+        &Facts {
+            unrecorded: Some(&away),
+            ..facts(None)
+        },
+        Some(&before),
+    );
+    assert_eq!(status.last_handled_reconcile_at.as_deref(), Some("now"));
+    assert!(
+        status.conditions[0].message.contains("are still served"),
+        "{:?}",
+        status.conditions[0]
+    );
+}
+
+#[test]
+fn a_new_generation_being_synced_keeps_its_verdict_and_is_reconciling() {
+    let record = record(state(true, false, "Synced"));
+    let status = build(
+        &Facts {
+            phase: Phase::Syncing,
+            files: Imported::None,
+            ..facts(Some(&record))
+        },
+        None,
+    );
+    assert_eq!(
+        shape(&status),
+        [("Ready", "True", "Synced"), ("Reconciling", "True", "Syncing")]
+    );
+}
+
+#[test]
+fn suspension_keeps_the_verdict_and_promises_nothing() {
+    let failed = record(state(false, false, "ServerError"));
+    let status = build(
+        &Facts {
+            suspended: true,
+            ..facts(Some(&failed))
+        },
+        None,
+    );
+    assert_eq!(shape(&status), [("Ready", "False", "ServerError")]);
+    assert_eq!(status.suspended, Some(true));
+}
+
+#[test]
+fn a_condition_that_stays_keeps_its_transition_time() {
+    let record = record(state(true, false, "Synced"));
+    let first = build(&facts(Some(&record)), None);
+    let second = build(
+        &Facts {
+            now: at(NOON),
+            ..facts(Some(&record))
+        },
+        Some(&first),
+    );
+    assert_eq!(
+        second.conditions[0].last_transition_time,
+        first.conditions[0].last_transition_time
+    );
+    let mut failed = record.clone();
+    failed.state = state(false, true, "NotFound");
+    let third = build(
+        &Facts {
+            now: at(NOON),
+            ..facts(Some(&failed))
+        },
+        Some(&second),
+    );
+    assert_eq!(third.conditions[0].last_transition_time, Time(at(NOON)));
+}
+
+#[test]
+fn a_later_time_alone_is_news_only_after_an_hour() {
+    let mut record = record(state(true, false, "Synced"));
+    let old = build(&facts(Some(&record)), None);
+    record.last_success = Some(at("2026-01-01T10:59:00Z"));
+    assert!(!is_news(Some(&old), &build(&facts(Some(&record)), Some(&old))));
+    record.last_success = Some(at("2026-01-01T11:00:02Z"));
+    assert!(is_news(Some(&old), &build(&facts(Some(&record)), Some(&old))));
+    record.handled.last = Some("later".to_owned());
+    record.last_success = Some(at("2026-01-01T10:00:01Z"));
+    assert!(is_news(Some(&old), &build(&facts(Some(&record)), Some(&old))));
+}
+
+#[test]
+fn a_message_is_a_sentence_whose_names_are_as_they_were() {
+    assert_eq!(sentence("the index is empty"), "The index is empty.");
+    assert_eq!(sentence("Kubeapps' copy is gone!"), "Kubeapps' copy is gone!");
+    for named in [
+        "oci://host/ports answered 404.",
+        "charts.example.com is away.",
+        "lib64 is old.",
+    ] {
+        assert_eq!(sentence(named), named);
+    }
+    assert_eq!(sentence(""), ".");
+}
+
+#[test]
+fn a_long_message_is_cut() {
+    let mut record = record(state(false, true, "NotFound"));
+    record.state.message = "x".repeat(40_000);
+    assert!(build(&facts(Some(&record)), None).conditions[0].message.len() <= MAX_MESSAGE);
+}
