@@ -24,6 +24,7 @@ pub mod cli;
 pub mod controller;
 pub mod filter;
 pub mod informer;
+pub mod objects;
 pub mod queue;
 pub mod repository;
 pub mod schedule;

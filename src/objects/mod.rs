@@ -1,0 +1,80 @@
+//! Arbitrary objects of the cluster: which kinds there are, what exists of them, who owns whom.
+//!
+//! ```text
+//!  needs (user ─► kinds, namespace) ──► Watches ──► plan ──► one watch for each kind and namespace ──► store
+//!                                          │                          │
+//!  definitions change ──► Discovery ───────┘                          └─► Told: this object has changed, this list is there
+//! ```
+//!
+//! Of an object its metadata are kept as far as they say who it is and whose, and what [`Keep`] makes of its spec and status while
+//! it is decoded: the rest is never held. What the objects are watched for is the caller's affair.
+
+mod clock;
+mod discovery;
+mod needs;
+mod object;
+pub mod owners;
+mod plan;
+mod store;
+mod watch;
+mod watches;
+
+use std::fmt;
+
+pub use discovery::Resource;
+pub use object::{Keep, Labels, Object, Reads};
+pub use watch::{Events, Scope, events};
+pub use watches::{Look, Settings, Told, View, Watches};
+
+/// A kind of objects in any of its versions, as `metav1.GroupKind`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupKind {
+    /// The API group; empty for the core.
+    pub group: String,
+    /// The kind, such as `Deployment`.
+    pub kind: String,
+}
+
+impl GroupKind {
+    /// The kind of this name in this group.
+    #[must_use]
+    pub fn new(group: impl Into<String>, kind: impl Into<String>) -> Self {
+        Self {
+            group: group.into(),
+            kind: kind.into(),
+        }
+    }
+}
+
+impl fmt::Display for GroupKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.group.as_str() {
+            "" => f.write_str(&self.kind),
+            group => write!(f, "{}.{group}", self.kind),
+        }
+    }
+}
+
+/// What the API server said, or why it could not be asked, in one sentence that may be shown.
+fn sentence(error: &kube::Error) -> String {
+    use std::error::Error as _;
+
+    use crate::text::{printable, truncate};
+
+    /// Bytes of what the API server says that are kept.
+    const LONGEST: usize = 512;
+    let text = match error {
+        // The client's own text would repeat all of the answer in the form of the program.
+        kube::Error::Api(status) => status.message.clone(),
+        error => {
+            let mut text = error.to_string();
+            let mut source = error.source();
+            while let Some(cause) = source {
+                text = format!("{text}: {cause}");
+                source = cause.source();
+            }
+            text
+        }
+    };
+    truncate(&printable(&text), LONGEST)
+}

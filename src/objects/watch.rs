@@ -1,0 +1,281 @@
+//! One watch: taken up again whatever happens to it, and replaced by lists where it is forbidden.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+use kube::core::{ApiResource, DynamicResourceScope, PartialObjectMeta};
+use kube::runtime::utils::Backoff;
+use kube::runtime::watcher::{self, DefaultBackoff, Event};
+use kube::{Api, Client};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::discovery::Resource;
+use super::object::{Decoded, Keep, Object, Reads};
+use super::sentence;
+use super::store::{Change, Store, Trouble};
+
+/// Objects that are asked for at a time: a page is the largest that has to be in memory at once.
+const PAGE: u32 = 200;
+/// How long a page may take.
+const ANSWER: Duration = Duration::from_secs(30);
+/// How long a list may fail before what was seen last is not relied upon any more.
+const BELIEVED: Duration = Duration::from_secs(30);
+/// Failures that are further apart have nothing to do with each other; the longest wait between two tries is shorter.
+const SERIES: Duration = Duration::from_secs(60);
+/// A watch that was forbidden and has not failed for so long is allowed by now.
+const PROBATION: Duration = Duration::from_secs(5);
+
+/// The namespaces of a watch.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Scope {
+    /// All of them; also that of kinds without namespaces.
+    All,
+    /// This one.
+    Namespace(String),
+}
+
+/// The events of a watch.
+pub type Events<K> = BoxStream<'static, Result<Event<Object<K>>, watcher::Error>>;
+
+/// The events of all objects of a kind in the scope, with as much of each as `T` reads; `kept` turns that into what is kept.
+#[must_use]
+pub fn events<T: Keep, K: Send + 'static>(
+    client: Client,
+    resource: &Resource,
+    scope: &Scope,
+    kept: fn(T) -> K,
+) -> Events<K> {
+    let config = watcher::Config::default().page_size(PAGE);
+    if T::READS == Reads::Metadata {
+        let events = watcher::watcher(api::<PartialObjectMeta<Decoded<T>>>(client, resource, scope), config);
+        let object = move |object: PartialObjectMeta<Decoded<T>>| {
+            let generation = object.metadata.generation.unwrap_or_default();
+            Object::new(object.metadata, kept(T::keep(generation, None, None)))
+        };
+        return events.map_ok(move |event| map(event, object)).boxed();
+    }
+    let events = watcher::watcher(api::<Decoded<T>>(client, resource, scope), config);
+    let object = move |object: Decoded<T>| Object::new(object.meta, kept(object.kept));
+    events.map_ok(move |event| map(event, object)).boxed()
+}
+
+fn api<O>(client: Client, resource: &Resource, scope: &Scope) -> Api<O>
+where
+    O: kube::Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
+{
+    match scope {
+        Scope::All => Api::all_with(client, &resource.api),
+        Scope::Namespace(namespace) => Api::namespaced_with(client, namespace, &resource.api),
+    }
+}
+
+fn map<A, B>(event: Event<A>, change: impl FnOnce(A) -> B) -> Event<B> {
+    match event {
+        Event::Init => Event::Init,
+        Event::InitApply(object) => Event::InitApply(change(object)),
+        Event::InitDone => Event::InitDone,
+        Event::Apply(object) => Event::Apply(change(object)),
+        Event::Delete(object) => Event::Delete(change(object)),
+    }
+}
+
+/// What a watch has to tell.
+#[derive(Debug)]
+pub(super) enum News<K> {
+    /// Something is otherwise in the store.
+    Change(Change<K>),
+    /// What is the matter with the watch is otherwise.
+    Trouble,
+    /// The API server does not know the kind any more.
+    NotServed,
+}
+
+/// A watch that keeps a store.
+pub(super) struct Watch<K> {
+    /// What is watched, for people: `deployments.apps in namespace shop`.
+    pub(super) what: String,
+    /// Begins the watch anew, with a complete list.
+    pub(super) open: Box<dyn Fn() -> Events<K> + Send + Sync>,
+    pub(super) store: Arc<Store<K>>,
+    /// How often what may not be watched is listed.
+    pub(super) sync_period: Duration,
+    /// Called for all that happens, in order. It never waits.
+    pub(super) told: Box<dyn Fn(News<K>) + Send + Sync>,
+}
+
+/// Since when a watch fails, without anything coming in between.
+#[derive(Default)]
+struct Failing {
+    first_and_last: Option<(Instant, Instant)>,
+}
+
+impl Failing {
+    /// Notes a failure now; says for how long it has been failing.
+    fn since(&mut self) -> Duration {
+        let now = Instant::now();
+        // A watch that runs is silent while nothing happens.
+        let first = match self.first_and_last {
+            Some((first, last)) if now - last < SERIES => first,
+            _ => now,
+        };
+        self.first_and_last = Some((first, now));
+        now - first
+    }
+}
+
+/// What to do after an error.
+enum Next {
+    /// Go on with the same stream, which knows where it was.
+    Resume(Duration),
+    /// Begin with a list.
+    Restart(Duration),
+}
+
+impl<K: PartialEq + Send + Sync + 'static> Watch<K> {
+    /// Follows the events. It never ends.
+    pub(super) async fn run(self) {
+        let mut backoff = DefaultBackoff::default();
+        let mut failing = Failing::default();
+        loop {
+            let wait = self.follow(&mut backoff, &mut failing).await;
+            sleep(wait).await;
+        }
+    }
+
+    /// Follows one stream until another has to be begun; says how long to wait before.
+    async fn follow(&self, backoff: &mut DefaultBackoff, failing: &mut Failing) -> Duration {
+        let mut events = (self.open)();
+        let mut is_listing = true;
+        loop {
+            let next = match self.next(&mut events, is_listing).await {
+                Some(Ok(event)) => {
+                    // The beginning of a list is told before the API server has been asked for anything.
+                    if !matches!(event, Event::Init) {
+                        backoff.reset();
+                        *failing = Failing::default();
+                    }
+                    is_listing = match event {
+                        Event::Init | Event::InitApply(_) => true,
+                        Event::InitDone | Event::Apply(_) | Event::Delete(_) => false,
+                    };
+                    self.take(event);
+                    continue;
+                }
+                Some(Err(error)) => self.failed(&error, backoff, failing),
+                None if is_listing => {
+                    let message = format!("no answer within {} s", ANSWER.as_secs());
+                    self.list_failed(&message, failing.since());
+                    Next::Restart(backoff.next().unwrap_or_default())
+                }
+                None => Next::Restart(Duration::ZERO),
+            };
+            match next {
+                Next::Resume(wait) => sleep(wait).await,
+                Next::Restart(wait) => return wait,
+            }
+        }
+    }
+
+    /// The next event. Nothing, where none comes in time or ever.
+    async fn next(&self, events: &mut Events<K>, is_listing: bool) -> Option<Result<Event<Object<K>>, watcher::Error>> {
+        if is_listing {
+            return timeout(ANSWER, events.next()).await.ok().flatten();
+        }
+        if self.store.trouble().polled.is_some() {
+            if let Ok(event) = timeout(PROBATION, events.next()).await {
+                return event;
+            }
+            self.set_trouble(Trouble::default());
+        }
+        events.next().await
+    }
+
+    fn take(&self, event: Event<Object<K>>) {
+        let is_complete = matches!(event, Event::InitDone);
+        let changes = self.store.take(event);
+        if is_complete {
+            let polled = self.store.trouble().polled;
+            self.set_trouble(Trouble { failed: None, polled });
+        }
+        for change in changes {
+            (self.told)(News::Change(change));
+        }
+    }
+
+    fn failed(&self, error: &watcher::Error, backoff: &mut DefaultBackoff, failing: &mut Failing) -> Next {
+        let (is_list, code, message) = read(error);
+        tracing::debug!(what = self.what, is_list, code, message, "the watch failed");
+        match code {
+            Some(404) => {
+                (self.told)(News::NotServed);
+                Next::Restart(backoff.next().unwrap_or_default())
+            }
+            // It would ask for a version that is no more, for ever.
+            Some(410) => Next::Restart(backoff.next().unwrap_or_default()),
+            Some(401 | 403 | 405) if is_list => {
+                self.set_failed(&message);
+                Next::Restart(self.sync_period)
+            }
+            Some(401 | 403 | 405) => {
+                let seconds = self.sync_period.as_secs();
+                self.set_polled(&format!("{message}; they are listed every {seconds} s instead"));
+                Next::Restart(self.sync_period)
+            }
+            _ => {
+                let failing = failing.since();
+                if is_list {
+                    self.list_failed(&message, failing);
+                } else if failing >= BELIEVED {
+                    self.set_polled(&format!("{message}; what was seen last is shown"));
+                }
+                Next::Resume(backoff.next().unwrap_or_default())
+            }
+        }
+    }
+
+    /// What was seen before is believed for a while: a server that is being restarted is no news.
+    fn list_failed(&self, message: &str, failing: Duration) {
+        if !self.store.is_complete() || failing >= BELIEVED {
+            self.set_failed(message);
+        }
+    }
+
+    fn set_failed(&self, message: &str) {
+        self.set_trouble(Trouble {
+            failed: Some(format!("can't list {}: {message}", self.what)),
+            polled: None,
+        });
+    }
+
+    fn set_polled(&self, message: &str) {
+        self.set_trouble(Trouble {
+            failed: None,
+            polled: Some(format!("can't watch {}: {message}", self.what)),
+        });
+    }
+
+    fn set_trouble(&self, trouble: Trouble) {
+        if self.store.set_trouble(trouble) {
+            (self.told)(News::Trouble);
+        }
+    }
+}
+
+/// Whether it was a list that failed, the HTTP status that the API server answered with, if it did, and what it said.
+fn read(error: &watcher::Error) -> (bool, Option<u16>, String) {
+    let (is_list, error) = match error {
+        watcher::Error::InitialListFailed(error) => (true, error),
+        watcher::Error::WatchStartFailed(error) | watcher::Error::WatchFailed(error) => (false, error),
+        watcher::Error::WatchError(status) => return (false, Some(status.code), status.message.clone()),
+        watcher::Error::NoResourceVersion => {
+            return (true, Some(405), "the API server gives the list no version".to_owned());
+        }
+    };
+    let code = match error {
+        kube::Error::Api(status) => Some(status.code),
+        _ => None,
+    };
+    (is_list, code, sentence(error))
+}
