@@ -45,4 +45,6 @@ image: ## the container image (IMAGE=)
 	docker build -t $(IMAGE) .
 
 crds: ## the chart's custom resource definitions, from the types
-	cargo run --locked --quiet -- crds > charts/portolan/crds/apprepositories.yaml
+	for name in apprepositories applications; do \
+		cargo run --locked --quiet -- crds $$name > charts/portolan/crds/$$name.yaml || exit 1; \
+	done

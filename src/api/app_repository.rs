@@ -65,7 +65,7 @@ pub struct AppRepositorySpec {
     #[serde(
         default,
         deserialize_with = "lenient::null_as_default",
-        skip_serializing_if = "is_false"
+        skip_serializing_if = "lenient::is_false"
     )]
     pub tls_insecure_skip_verify: bool,
 
@@ -73,7 +73,7 @@ pub struct AppRepositorySpec {
     #[serde(
         default,
         deserialize_with = "lenient::null_as_default",
-        skip_serializing_if = "is_false"
+        skip_serializing_if = "lenient::is_false"
     )]
     pub pass_credentials: bool,
 
@@ -110,7 +110,7 @@ pub struct AppRepositorySpec {
     #[serde(
         default,
         deserialize_with = "lenient::null_as_default",
-        skip_serializing_if = "is_false"
+        skip_serializing_if = "lenient::is_false"
     )]
     pub suspend: bool,
 }
@@ -235,11 +235,6 @@ impl AppRepository {
     pub fn url(&self) -> &str {
         self.spec.url.trim()
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-fn is_false(value: &bool) -> bool {
-    !*value
 }
 
 fn integer_schema(_: &mut SchemaGenerator) -> Schema {

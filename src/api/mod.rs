@@ -1,19 +1,25 @@
 //! The custom resources as types; their CRDs are generated from them.
 //!
 //! The AppRepository is Kubeapps' own resource, field by field, so that objects, readers and habits carry over; what is
-//! new with us is `spec.suspend` and a status that says how things stand. Two rules follow from that:
+//! new with us is `spec.suspend` and a status that says how things stand. The Application is that of
+//! kubernetes-sigs/application, with nothing new at all. Two rules follow from that:
 //!
 //! - *Decoding is lenient.* Kubeapps' clients write nulls and zero values wherever they have nothing to say
 //!   (`auth: {}`, `containers: null`, `filterRule: {jq: ""}`), so all of these mean the same as an absent field.
-//! - *Validation is no stricter than Kubeapps'.* A schema that refused an object which Kubeapps accepted would block
+//! - *Validation is no stricter than the neighbours'.* A schema that refused an object which theirs accepted would block
 //!   every later write to it, the removal of its finalizer too. What is wrong with a value is said by the controller.
 
 mod app_repository;
+mod application;
 mod crd;
 mod lenient;
 mod status;
 
 pub use app_repository::{AppRepository, AppRepositorySpec, Auth, AuthCustomCa, AuthHeader, FilterRule, SecretKeyRef};
+pub use application::{
+    Application, ApplicationCondition, ApplicationSpec, ApplicationStatus, ComponentKind, ComponentStatus, Contact,
+    Descriptor, Icon, InfoItem, InfoSource, IngressReference, KeyReference, Link, ObjectReference, ServiceReference,
+};
 pub use crd::{crds, crds_yaml};
 pub use status::{AppRepositoryStatus, Files, LastSync, SkippedEntry};
 

@@ -25,7 +25,9 @@ const ESTABLISHED: Duration = Duration::from_secs(60);
 /// Print the definitions of the custom resources, as for `portolan crds | kubectl apply -f -`, or install them.
 #[derive(Args, Debug)]
 pub struct Crds {
-    /// Install the definitions, or upgrade those of Kubeapps, by server-side apply; wait until the API server serves them
+    /// Which definitions: `apprepositories` or `applications`; without a name all
+    pub names: Vec<String>,
+    /// Install the definitions, or upgrade those of Kubeapps and of kubernetes-sigs/application, by server-side apply; wait until the API server serves them
     #[arg(long, env = "PORTOLAN_APPLY", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
           default_value_t = false, action = ArgAction::Set, value_parser = boolean)]
     pub apply: bool,
@@ -37,11 +39,12 @@ pub struct Crds {
 
 impl Crds {
     pub(super) async fn execute(self) -> Result<(), Failure> {
+        let definitions = chosen(&self.names)?;
         if !self.apply {
-            return output::print(&api::crds_yaml());
+            return output::print(&api::crds_yaml(&definitions));
         }
         let client = cluster::client(&self.cluster, &super::requests::Requests::default()).await?;
-        for definition in api::crds() {
+        for definition in definitions {
             let name = definition.name_any();
             apply(&client, &definition)
                 .await
@@ -52,7 +55,21 @@ impl Crds {
     }
 }
 
-/// Applies one definition, whoever owned its fields before (for one Helm or kubectl, which installed Kubeapps'), and waits until it is served.
+/// The definitions of these resources, by the names that `kubectl get` knows them by; of none given all.
+fn chosen(names: &[String]) -> Result<Vec<CustomResourceDefinition>, Failure> {
+    let all = api::crds();
+    let plurals: Vec<&str> = all.iter().map(|crd| crd.spec.names.plural.as_str()).collect();
+    if let Some(unknown) = names.iter().find(|name| !plurals.contains(&name.as_str())) {
+        let known = plurals.join(", ");
+        return Err(Failure::usage(format!(
+            "there is no definition of {unknown}; there are: {known}"
+        )));
+    }
+    let is_chosen = |crd: &CustomResourceDefinition| names.is_empty() || names.contains(&crd.spec.names.plural);
+    Ok(all.into_iter().filter(is_chosen).collect())
+}
+
+/// Applies one definition, whoever owned its fields before (for one Helm or kubectl, which installed the neighbours'), and waits until it is served.
 async fn apply(client: &Client, definition: &CustomResourceDefinition) -> Result<(), String> {
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     let name = definition.name_any();
