@@ -3,6 +3,8 @@
 //! Server-side apply merges owner references by UID, so it can't take the place of one whose UID is stale, nor take off what
 //! another program has put there. A JSON patch can, and it fails if the object has changed since it was read.
 
+use std::time::Duration;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Patch, PatchParams};
 use kube::core::DynamicObject;
@@ -11,6 +13,8 @@ use serde_json::json;
 
 use super::{Resource, sentence};
 
+/// How long a call of the API server may take.
+const DEADLINE: Duration = Duration::from_secs(30);
 /// How often an object that changes under our hands is read again.
 const TRIES: usize = 5;
 
@@ -21,6 +25,31 @@ pub enum Change {
     Set(OwnerReference),
     /// The one of this UID is to go.
     Remove(String),
+}
+
+/// Why owners could not be changed, in one sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChangeError {
+    /// The API server refuses: another try does not help before somebody changes something.
+    Refused(String),
+    /// It does not answer, has too much to do, or the object changes all the time.
+    Passing(String),
+}
+
+/// A call that failed.
+struct Failed {
+    /// The HTTP status that the API server answered with, if it did.
+    code: Option<u16>,
+    message: String,
+}
+
+impl From<Failed> for ChangeError {
+    fn from(Failed { code, message }: Failed) -> Self {
+        match code {
+            None | Some(409 | 429 | 500..) => Self::Passing(message),
+            Some(_) => Self::Refused(message),
+        }
+    }
 }
 
 /// The object whose owners are to be changed.
@@ -65,8 +94,8 @@ pub fn changed(owners: &[OwnerReference], change: &Change) -> Option<Vec<OwnerRe
 /// that is gone, is another by now, or is as wanted is left alone. Says whether it was written.
 ///
 /// # Errors
-/// In one sentence, if the API server refuses, does not answer, or the object changes all the time.
-pub async fn change(client: &Client, manager: &str, target: &Target, change: &Change) -> Result<bool, String> {
+/// [`ChangeError`].
+pub async fn change(client: &Client, manager: &str, target: &Target, change: &Change) -> Result<bool, ChangeError> {
     let api: Api<DynamicObject> = match &target.namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &target.resource.api),
         None => Api::all_with(client.clone(), &target.resource.api),
@@ -96,20 +125,39 @@ pub async fn change(client: &Client, manager: &str, target: &Target, change: &Ch
             return Ok(false);
         };
         let patch = patch(meta.resource_version.as_deref(), &owners)?;
-        match api.patch_metadata(&target.name, &parameters, &patch).await {
+        match within(api.patch_metadata(&target.name, &parameters, &patch)).await {
             Ok(_) => return Ok(true),
-            Err(Error::Api(status)) if status.code == 404 => return Ok(false),
-            Err(Error::Api(status)) if status.code == 409 => {}
-            // So it also answers a test that fails; if the object is as it was, it means the owners.
-            Err(Error::Api(status)) if status.code == 422 && last_version != meta.resource_version => {}
-            Err(error) => return Err(sentence(&error)),
+            Err(failed) => match failed.code {
+                Some(404) => return Ok(false),
+                Some(409) => {}
+                // So it also answers a test that fails; if the object is as it was, it means the owners.
+                Some(422) if last_version != meta.resource_version => {}
+                _ => return Err(failed.into()),
+            },
         }
         last_version = object.metadata.resource_version;
     }
-    Err("it changes all the time".to_owned())
+    Err(ChangeError::Passing("it changes all the time".to_owned()))
 }
 
-fn patch(version: Option<&str>, owners: &[OwnerReference]) -> Result<Patch<()>, String> {
+async fn within<T>(call: impl Future<Output = Result<T, Error>>) -> Result<T, Failed> {
+    match tokio::time::timeout(DEADLINE, call).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => Err(Failed {
+            code: match &error {
+                Error::Api(status) => Some(status.code),
+                _ => None,
+            },
+            message: sentence(&error),
+        }),
+        Err(_) => Err(Failed {
+            code: None,
+            message: format!("no answer within {} s", DEADLINE.as_secs()),
+        }),
+    }
+}
+
+fn patch(version: Option<&str>, owners: &[OwnerReference]) -> Result<Patch<()>, ChangeError> {
     const PATH: &str = "/metadata/ownerReferences";
     let test = json!({ "op": "test", "path": "/metadata/resourceVersion", "value": version });
     let write = if owners.is_empty() {
@@ -117,7 +165,7 @@ fn patch(version: Option<&str>, owners: &[OwnerReference]) -> Result<Patch<()>, 
     } else {
         json!({ "op": "add", "path": PATH, "value": owners })
     };
-    let patch = serde_json::from_value(json!([test, write])).map_err(|error| error.to_string())?;
+    let patch = serde_json::from_value(json!([test, write])).map_err(|error: serde_json::Error| ChangeError::Refused(error.to_string()))?;
     Ok(Patch::Json(patch))
 }
 

@@ -1,0 +1,129 @@
+//! What an Application declares, read once.
+
+use std::collections::BTreeSet;
+
+use kube::Resource;
+
+use super::select::Selection;
+use crate::api::Application;
+use crate::informer::ObjectName;
+use crate::objects::GroupKind;
+
+/// Kinds of one Application that are looked at; each may cost a watch.
+pub const MAX_KINDS: usize = 100;
+
+/// An Application as far as its components are concerned.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Declared {
+    /// Its name.
+    pub name: ObjectName,
+    /// Its UID.
+    pub uid: String,
+    /// The kinds of its components in their order, each once.
+    pub kinds: Vec<GroupKind>,
+    /// How many kinds were left out, being more than [`MAX_KINDS`].
+    pub left_out: usize,
+    /// Which objects of these kinds are its components, or what is wrong with the selector.
+    pub selection: Result<Selection, String>,
+    /// Whether it is to own its components.
+    pub adopts: bool,
+}
+
+impl Declared {
+    /// Reads an Application.
+    #[must_use]
+    pub fn of(name: &ObjectName, application: &Application) -> Self {
+        let mut seen = BTreeSet::new();
+        let all = application
+            .spec
+            .component_kinds
+            .iter()
+            .map(|component| GroupKind::new(strip_version(&component.group), component.kind.clone()))
+            .filter(|kind| seen.insert(kind.clone()));
+        let mut kinds: Vec<_> = all.collect();
+        let left_out = kinds.len().saturating_sub(MAX_KINDS);
+        kinds.truncate(MAX_KINDS);
+        Self {
+            name: name.clone(),
+            uid: application.meta().uid.clone().unwrap_or_default(),
+            kinds,
+            left_out,
+            selection: Selection::of(application.spec.selector.as_ref()),
+            adopts: application.spec.add_owner_ref,
+        }
+    }
+
+    /// Whether anything can be a component at all.
+    #[must_use]
+    pub fn selects_anything(&self) -> bool {
+        !matches!(self.selection, Ok(Selection::Nothing))
+    }
+}
+
+/// The group of what users write as one, which may be a version or end in one (application.md A2.2): `v1` and `/v1` are the core,
+/// `apps/v1` is `apps`. `core` stays what it is, which no group is called.
+fn strip_version(group: &str) -> &str {
+    let mut characters = group.chars();
+    let is_version = matches!(characters.next(), Some('v' | 'V')) && characters.next().is_some_and(|c| c.is_ascii_digit());
+    match group.split_once('/') {
+        _ if is_version => "",
+        Some((group, _)) => group,
+        None => group,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    #[rstest]
+    #[case("", "")]
+    #[case("v1", "")]
+    #[case("V1beta1", "")]
+    #[case("v1/anything", "")]
+    #[case("/v1", "")]
+    #[case("apps", "apps")]
+    #[case("apps/v1", "apps")]
+    #[case("apps/v1/deployments", "apps")]
+    #[case("core", "core")]
+    #[case("velero.io", "velero.io")]
+    #[case("v", "v")]
+    fn the_version_is_stripped_as_the_peer_does(#[case] written: &str, #[case] group: &str) {
+        assert_eq!(strip_version(written), group);
+    }
+
+    fn declared(kinds: &serde_json::Value) -> Declared {
+        let application = serde_json::from_value(json!({
+            "apiVersion": "app.k8s.io/v1beta1", "kind": "Application",
+            "metadata": { "name": "shop", "namespace": "team", "uid": "u" },
+            "spec": { "componentKinds": kinds }
+        }));
+        let name = ObjectName {
+            namespace: "team".to_owned(),
+            name: "shop".to_owned(),
+        };
+        Declared::of(&name, &application.unwrap())
+    }
+
+    #[test]
+    fn a_kind_that_is_listed_twice_counts_once_and_the_order_stays() {
+        let kinds = json!([
+            { "group": "v1", "kind": "Service" }, { "group": "apps/v1", "kind": "Deployment" },
+            { "group": "", "kind": "Service" }, { "group": "apps", "kind": "Deployment" }
+        ]);
+        let declared = declared(&kinds);
+        assert_eq!(declared.kinds, [GroupKind::new("", "Service"), GroupKind::new("apps", "Deployment")]);
+        assert_eq!(declared.left_out, 0);
+        assert!(!declared.selects_anything());
+    }
+
+    #[test]
+    fn more_kinds_than_can_be_watched_are_left_out_and_counted() {
+        let kinds: Vec<_> = (0..150).map(|number| json!({ "group": "example.com", "kind": format!("Kind{number}") })).collect();
+        let declared = declared(&json!(kinds));
+        assert_eq!((declared.kinds.len(), declared.left_out), (MAX_KINDS, 50));
+    }
+}

@@ -1,0 +1,60 @@
+//! What was written last: the store shows a write only after a while, and what it shows meanwhile must not be taken for what is
+//! there.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::api::{Application, ApplicationStatus};
+use crate::informer::ObjectName;
+
+/// The statuses that were written last. A handle: clones are the same memory.
+#[derive(Clone, Debug, Default)]
+pub struct Memory(Arc<Mutex<HashMap<ObjectName, Written>>>);
+
+#[derive(Debug)]
+struct Written {
+    uid: Option<String>,
+    /// The version of the object that the store showed when the status was written.
+    seen: Option<String>,
+    status: ApplicationStatus,
+}
+
+impl Memory {
+    /// The status of an Application as far as is known: what was written last, unless the store has shown another version since.
+    #[must_use]
+    pub fn status_of(&self, name: &ObjectName, application: &Application) -> Option<ApplicationStatus> {
+        let meta = &application.metadata;
+        match self.lock().get(name) {
+            Some(written) if written.uid == meta.uid && written.seen == meta.resource_version => Some(written.status.clone()),
+            _ => application.status.clone(),
+        }
+    }
+
+    /// Whether this status was written last.
+    #[must_use]
+    pub fn holds(&self, name: &ObjectName, application: &Application) -> bool {
+        let memory = self.lock();
+        let written = memory.get(name).filter(|written| written.uid == application.metadata.uid);
+        written.is_some_and(|written| application.status.as_ref() == Some(&written.status))
+    }
+
+    /// Notes that `status` was written to what the store shows as `application`.
+    pub fn note(&self, name: ObjectName, application: &Application, status: ApplicationStatus) {
+        let written = Written {
+            uid: application.metadata.uid.clone(),
+            seen: application.metadata.resource_version.clone(),
+            status,
+        };
+        self.lock().insert(name, written);
+    }
+
+    /// Takes the memory of an object away that is gone.
+    pub fn forget(&self, name: &ObjectName) {
+        self.lock().remove(name);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectName, Written>> {
+        // The map is whole between any two statements, so a panic elsewhere leaves nothing to mend.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

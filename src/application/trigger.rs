@@ -1,0 +1,107 @@
+//! Which changes call for a reconcile of an Application: those of itself, and those of its components.
+
+use std::time::Duration;
+
+use super::declared::Declared;
+use super::index::Index;
+use super::judge::Judgement;
+use super::memory::Memory;
+use super::metrics::Metrics;
+use crate::api::Application;
+use crate::controller::{Key, Kind};
+use crate::informer::{Change, ObjectName, Seen};
+use crate::objects::{GroupKind, Told, Watches};
+use crate::queue::{Priority, Queue};
+
+/// How long changes of components are gathered: a Deployment that becomes ready changes many times within moments.
+const GATHERED: Duration = Duration::from_millis(50);
+
+/// Turns changes of components into keys in the queue.
+#[derive(Clone)]
+pub struct ComponentTrigger {
+    /// The Applications by what they select.
+    pub index: Index,
+    /// Where keys go.
+    pub queue: Queue<Key>,
+}
+
+impl ComponentTrigger {
+    /// Takes note of what has happened to a kind. Never waits.
+    pub fn on_told(&self, kind: &GroupKind, told: &Told<Judgement>) {
+        let names = match told {
+            Told::Object { old, new } => self.index.concerned(kind, old.as_deref(), new.as_deref()),
+            Told::Kind => self.index.users(kind),
+        };
+        for name in names {
+            self.queue.add_after(key(&name), GATHERED, Priority::USER);
+        }
+    }
+}
+
+/// Turns changes of Applications into keys in the queue, and says what has to be watched for them.
+pub struct Trigger {
+    /// The Applications by what they select.
+    pub index: Index,
+    /// Where keys go.
+    pub queue: Queue<Key>,
+    /// The watches of components.
+    pub watches: Watches<ObjectName, Judgement>,
+    /// What was written last.
+    pub memory: Memory,
+    /// The figures.
+    pub metrics: Metrics,
+}
+
+impl Trigger {
+    /// Takes note of a change. Never waits.
+    pub fn on_change(&self, change: Change<Application>) {
+        match change {
+            Change::Applied { name, old, new, initial } => match new {
+                Seen::Object(new) if new.metadata.deletion_timestamp.is_none() => {
+                    self.declared(&name, &new);
+                    let old = old.as_ref().and_then(Seen::object);
+                    if old.is_none_or(|old| !self.is_own_write(&name, old, &new)) {
+                        // The list at start is no user's event: it must not delay the one that a user has just changed.
+                        let priority = if initial { Priority::LOW } else { Priority::USER };
+                        self.queue.add(key(&name), priority);
+                    }
+                }
+                // What is being deleted is left to the collector of garbage; what can't be read is left as it is.
+                Seen::Object(_) | Seen::Undecodable { .. } => self.gone(&name),
+            },
+            Change::Removed { name, .. } => self.gone(&name),
+            Change::Listed => {}
+        }
+    }
+
+    fn declared(&self, name: &ObjectName, application: &Application) {
+        let declared = Declared::of(name, application);
+        let kinds = if declared.selects_anything() { declared.kinds.iter().cloned().collect() } else { [].into() };
+        // Before the watches: they may tell at once.
+        self.index.insert(declared);
+        self.watches.need(name.clone(), &name.namespace, kinds);
+    }
+
+    fn gone(&self, name: &ObjectName) {
+        self.index.remove(name);
+        self.watches.release(name);
+        self.memory.forget(name);
+        self.metrics.forget(name);
+    }
+
+    /// Whether nothing has changed but what we have written ourselves.
+    fn is_own_write(&self, name: &ObjectName, old: &Application, new: &Application) -> bool {
+        let (was, is) = (&old.metadata, &new.metadata);
+        was.uid == is.uid && was.generation == is.generation && old.spec == new.spec && self.memory.holds(name, new)
+    }
+}
+
+/// The key of an Application in the queue.
+#[must_use]
+pub fn key(name: &ObjectName) -> Key {
+    Key {
+        kind: Kind::Application,
+        namespace: name.namespace.clone(),
+        name: name.name.clone(),
+    }
+}
