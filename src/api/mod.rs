@@ -10,7 +10,7 @@
 
 mod app_repository;
 mod crd;
-mod lenient;
+pub(crate) mod lenient;
 mod status;
 
 pub use app_repository::{AppRepository, AppRepositorySpec, Auth, AuthCustomCa, AuthHeader, FilterRule, SecretKeyRef};
