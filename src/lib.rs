@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+pub mod application;
 pub mod catalog;
 pub mod cli;
 pub mod controller;

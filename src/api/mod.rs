@@ -12,7 +12,7 @@
 mod app_repository;
 mod application;
 mod crd;
-mod lenient;
+pub(crate) mod lenient;
 mod status;
 
 pub use app_repository::{AppRepository, AppRepositorySpec, Auth, AuthCustomCa, AuthHeader, FilterRule, SecretKeyRef};

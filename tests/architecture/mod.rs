@@ -5,9 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What each room may import of this crate. `text` knows nothing and may be used by all.
-const ALLOWED: [(&str, &[&str]); 12] = [
+const ALLOWED: [(&str, &[&str]); 14] = [
     ("text", &[]),
     ("api", &["text"]),
+    ("objects", &["text"]),
     ("queue", &["text"]),
     ("source", &["text"]),
     ("catalog", &["text"]),
@@ -31,9 +32,15 @@ const ALLOWED: [(&str, &[&str]); 12] = [
         ],
     ),
     (
+        "application",
+        &["api", "objects", "queue", "informer", "controller", "text"],
+    ),
+    (
         "cli",
         &[
             "api",
+            "objects",
+            "application",
             "queue",
             "source",
             "catalog",

@@ -1,0 +1,123 @@
+//! Decoding the few fields that a rule reads, as Go's decoder of typed objects does: a null is the zero value, and what is
+//! of another type is an error that names its field.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::{Deserialize, Deserializer, de};
+use serde_json::value::RawValue;
+
+use super::Shortfall;
+use crate::api::lenient::null_as_default;
+
+/// What a rule reads of the object's field `name`; a field that is absent is its type's default.
+pub(super) fn decode<'de, T>(name: &str, raw: Option<&'de RawValue>) -> Result<T, Shortfall>
+where
+    T: Deserialize<'de> + Default,
+{
+    let Some(raw) = raw else { return Ok(T::default()) };
+    let mut json = serde_json::Deserializer::from_str(raw.get());
+    match serde_path_to_error::deserialize::<_, Record<T>>(&mut json) {
+        Ok(Record(fields)) => Ok(fields),
+        Err(error) => {
+            let path = match error.path().to_string() {
+                at if at == "." => name.to_owned(),
+                below => format!("{name}.{below}"),
+            };
+            Err(Shortfall::Unreadable(format!(
+                "{path} can't be read: {}",
+                without_position(error.inner())
+            )))
+        }
+    }
+}
+
+/// What the decoder says, without the line and column in a text that nobody sees.
+pub(super) fn without_position(error: &serde_json::Error) -> String {
+    let said = error.to_string();
+    let position = format!(" at line {} column {}", error.line(), error.column());
+    said.strip_suffix(&position).map(str::to_owned).unwrap_or(said)
+}
+
+/// An object, or null for one without fields. By itself serde also takes a list for the fields in their order.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Record<T>(pub(super) T);
+
+impl<'de, T: Deserialize<'de> + Default> Deserialize<'de> for Record<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de> + Default> de::Visitor<'de> for Fields<T> {
+            type Value = Record<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_unit<E>(self) -> Result<Self::Value, E> {
+                Ok(Record(T::default()))
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Record)
+            }
+        }
+
+        deserializer.deserialize_any(Fields(PhantomData))
+    }
+}
+
+/// A condition of a kind that Kubernetes itself defines.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Condition {
+    #[serde(rename = "type", deserialize_with = "null_as_default")]
+    pub(super) type_: String,
+    #[serde(deserialize_with = "null_as_default")]
+    pub(super) status: String,
+    #[serde(deserialize_with = "null_as_default")]
+    pub(super) reason: String,
+    #[serde(deserialize_with = "null_as_default")]
+    pub(super) message: String,
+}
+
+/// The conditions of a status.
+#[derive(Debug, Default, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Conditions(#[serde(deserialize_with = "null_as_default")] Vec<Record<Condition>>);
+
+impl Conditions {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// All conditions of a type: Kubernetes' own lists hold one of each, but nothing enforces it.
+    pub(super) fn of_type<'a>(&'a self, type_: &'a str) -> impl Iterator<Item = &'a Condition> {
+        self.0
+            .iter()
+            .map(|Record(condition)| condition)
+            .filter(move |condition| condition.type_ == type_)
+    }
+
+    /// A condition of this type that holds.
+    pub(super) fn holding<'a>(&'a self, type_: &'a str) -> Option<&'a Condition> {
+        self.of_type(type_).find(|condition| condition.status == "True")
+    }
+}
+
+/// "condition Ready is False: ContainersNotReady", without the colon where there is no reason.
+pub(super) fn describe(type_: &str, status: &str, reason: &str) -> String {
+    let status = if status.is_empty() { "without a status" } else { status };
+    joined(&[&format!("condition {type_} is {status}"), reason])
+}
+
+/// Texts joined by colons, without those that say nothing.
+pub(super) fn joined(texts: &[&str]) -> String {
+    let said: Vec<_> = texts
+        .iter()
+        .map(|text| text.trim())
+        .filter(|text| !text.is_empty())
+        .collect();
+    said.join(": ")
+}

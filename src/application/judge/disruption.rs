@@ -1,0 +1,43 @@
+//! Disruption budgets.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::decode::decode;
+use super::{Reads, Rule, Shortfall};
+use crate::api::lenient::integer;
+
+/// `policy` PodDisruptionBudget: as many pods are healthy as it wants.
+#[derive(Debug)]
+pub struct PodDisruptionBudget;
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Status {
+    #[serde(deserialize_with = "integer")]
+    observed_generation: i64,
+    #[serde(deserialize_with = "integer")]
+    current_healthy: i64,
+    #[serde(deserialize_with = "integer")]
+    desired_healthy: i64,
+}
+
+impl Rule for PodDisruptionBudget {
+    const READS: Reads = Reads::Status;
+
+    fn check(generation: i64, _: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), Shortfall> {
+        let status: Status = decode("status", status)?;
+        if status.observed_generation != generation {
+            return Err(Shortfall::missing(format!(
+                "generation {generation} is not observed yet"
+            )));
+        }
+        if status.current_healthy < status.desired_healthy {
+            return Err(Shortfall::missing(format!(
+                "{} of {} pods healthy",
+                status.current_healthy, status.desired_healthy
+            )));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,40 @@
+//! Jobs.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::decode::{Conditions, decode, joined};
+use super::{Reads, Rule, Shortfall};
+use crate::api::lenient::null_as_default;
+
+/// `batch` Job: it is complete. The peer calls a Job ready as soon as it starts, one that fails too.
+#[derive(Debug)]
+pub struct Job;
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Status {
+    #[serde(deserialize_with = "null_as_default")]
+    start_time: String,
+    conditions: Conditions,
+}
+
+impl Rule for Job {
+    const READS: Reads = Reads::Status;
+
+    fn check(_: i64, _: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), Shortfall> {
+        let Status { start_time, conditions } = decode("status", status)?;
+        if conditions.holding("Complete").is_some() {
+            return Ok(());
+        }
+        Err(Shortfall::missing(if let Some(failed) = conditions.holding("Failed") {
+            joined(&["failed", &failed.reason, &failed.message])
+        } else if conditions.holding("Suspended").is_some() {
+            "suspended".to_owned()
+        } else if start_time.is_empty() {
+            "not started yet".to_owned()
+        } else {
+            "running".to_owned()
+        }))
+    }
+}

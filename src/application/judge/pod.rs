@@ -1,0 +1,34 @@
+//! Pods.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::decode::{Conditions, decode, describe};
+use super::{Reads, Rule, Shortfall};
+
+/// Pod: its condition Ready holds, or says that the pod has done its work. A pod without conditions is not ready, whatever
+/// its phase.
+#[derive(Debug)]
+pub struct Pod;
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    conditions: Conditions,
+}
+
+impl Rule for Pod {
+    const READS: Reads = Reads::Status;
+
+    fn check(_: i64, _: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), Shortfall> {
+        let Status { conditions } = decode("status", status)?;
+        let ready = || conditions.of_type("Ready");
+        if ready().any(|ready| ready.status == "True" || ready.reason == "PodCompleted") {
+            return Ok(());
+        }
+        Err(Shortfall::missing(match ready().next() {
+            Some(ready) => describe("Ready", &ready.status, &ready.reason),
+            None => "no condition Ready yet".to_owned(),
+        }))
+    }
+}

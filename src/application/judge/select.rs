@@ -1,0 +1,33 @@
+//! Which rule judges a kind.
+
+use super::{
+    AlwaysReady, DaemonSet, Deployment, Generic, Job, PersistentVolumeClaim, Pod, PodDisruptionBudget, ReplicaSet,
+    ReplicationController, Rule, Service, StatefulSet,
+};
+
+/// What is done with a rule once it is known: one watch a rule, each with a type of its own.
+pub trait Visitor {
+    /// What comes of it.
+    type Output;
+
+    /// Called once, with the rule.
+    fn visit<R: Rule>(self) -> Self::Output;
+}
+
+/// Calls `visitor` with the rule of a kind. The version does not matter; case does, as in the API.
+pub fn with_rule<V: Visitor>(group: &str, kind: &str, visitor: V) -> V::Output {
+    match (group, kind) {
+        ("", "PersistentVolumeClaim") => visitor.visit::<PersistentVolumeClaim>(),
+        ("", "Pod") => visitor.visit::<Pod>(),
+        ("", "ReplicationController") => visitor.visit::<ReplicationController>(),
+        ("", "Service") => visitor.visit::<Service>(),
+        ("apps", "DaemonSet") => visitor.visit::<DaemonSet>(),
+        ("apps", "Deployment") => visitor.visit::<Deployment>(),
+        ("apps", "ReplicaSet") => visitor.visit::<ReplicaSet>(),
+        ("apps", "StatefulSet") => visitor.visit::<StatefulSet>(),
+        ("batch", "Job") => visitor.visit::<Job>(),
+        ("policy", "PodDisruptionBudget") => visitor.visit::<PodDisruptionBudget>(),
+        _ if AlwaysReady::covers(group, kind) => visitor.visit::<AlwaysReady>(),
+        _ => visitor.visit::<Generic>(),
+    }
+}

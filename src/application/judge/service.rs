@@ -1,0 +1,78 @@
+//! Services.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::decode::{Record, decode};
+use super::{Reads, Rule, Shortfall};
+use crate::api::lenient::null_as_default;
+
+/// Service: ready by being there, but for a load balancer, which needs an address for each of its ingresses.
+#[derive(Debug)]
+pub struct Service;
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Spec {
+    #[serde(rename = "type", deserialize_with = "null_as_default")]
+    type_: String,
+    #[serde(rename = "clusterIP", deserialize_with = "null_as_default")]
+    cluster_ip: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Status {
+    load_balancer: Record<LoadBalancer>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct LoadBalancer {
+    #[serde(deserialize_with = "null_as_default")]
+    ingress: Vec<Record<Ingress>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Ingress {
+    #[serde(deserialize_with = "null_as_default")]
+    ip: String,
+    #[serde(deserialize_with = "null_as_default")]
+    hostname: String,
+}
+
+impl Ingress {
+    /// The peer counts an IP only, and so never calls a load balancer ready that some clouds name by hostname.
+    fn has_address(&self) -> bool {
+        !self.ip.trim().is_empty() || !self.hostname.trim().is_empty()
+    }
+}
+
+impl Rule for Service {
+    const READS: Reads = Reads::SpecAndStatus;
+
+    fn check(_: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), Shortfall> {
+        let spec: Spec = decode("spec", spec)?;
+        let status: Status = decode("status", status)?;
+        match spec.type_.as_str() {
+            "" | "ClusterIP" | "NodePort" | "ExternalName" => Ok(()),
+            "LoadBalancer" => balanced(&spec, &status.load_balancer.0.ingress),
+            other => Err(Shortfall::missing(format!("the type {other} is not known"))),
+        }
+    }
+}
+
+fn balanced(spec: &Spec, ingress: &[Record<Ingress>]) -> Result<(), Shortfall> {
+    if spec.cluster_ip.trim().is_empty() {
+        return Err(Shortfall::missing("no cluster IP yet"));
+    }
+    let addressed = ingress.iter().filter(|Record(ingress)| ingress.has_address()).count();
+    match ingress.len() {
+        _ if addressed == 0 => Err(Shortfall::missing("no address from the load balancer")),
+        all if addressed < all => Err(Shortfall::missing(format!(
+            "{addressed} of {all} ingresses of the load balancer have an address"
+        ))),
+        _ => Ok(()),
+    }
+}
