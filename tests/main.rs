@@ -7,6 +7,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod applications;
 mod architecture;
 mod catalog;
 mod cluster;

@@ -44,7 +44,11 @@ pub fn plan<K>(declared: &Declared, kinds: &[(GroupKind, Look<K>)], index: &Inde
     }
     for (kind, look) in kinds {
         let Look::Objects(view) = look else { continue };
-        let circle = if *kind == application_kind() { circle(declared, view, index) } else { BTreeSet::new() };
+        let circle = if *kind == application_kind() {
+            circle(declared, view, index)
+        } else {
+            BTreeSet::new()
+        };
         let (mut homeless, mut in_circle) = (0, Vec::new());
         // What is being deleted needs nothing any more.
         for object in view.objects.iter().filter(|object| !object.is_being_deleted) {
@@ -133,10 +137,16 @@ fn circle<K>(declared: &Declared, view: &View<K>, index: &Index) -> BTreeSet<Str
             namespace: declared.name.namespace.clone(),
             name: name.to_owned(),
         };
-        let Some(other) = index.get(&name).filter(|other| other.adopts && other.kinds.contains(&application_kind())) else {
+        let Some(other) = index
+            .get(&name)
+            .filter(|other| other.adopts && other.kinds.contains(&application_kind()))
+        else {
             return Vec::new();
         };
-        let components = view.objects.iter().filter(|object| is_component(&other, object) && *object.uid != *other.uid);
+        let components = view
+            .objects
+            .iter()
+            .filter(|object| is_component(&other, object) && *object.uid != *other.uid);
         components.map(|object| &*object.name).collect()
     };
     let leads_back = |start: &str| {
@@ -152,5 +162,9 @@ fn circle<K>(declared: &Declared, view: &View<K>, index: &Index) -> BTreeSet<Str
         false
     };
     let others = view.objects.iter().filter(|object| *object.uid != *declared.uid);
-    others.map(|object| &*object.name).filter(|name| leads_back(name)).map(str::to_owned).collect()
+    others
+        .map(|object| &*object.name)
+        .filter(|name| leads_back(name))
+        .map(str::to_owned)
+        .collect()
 }

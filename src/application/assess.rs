@@ -108,7 +108,9 @@ impl Assessment {
             match judgement.state {
                 ComponentState::Ready => self.ready += 1,
                 // What passes by itself is not told in numbers that change with every pod.
-                ComponentState::InProgress if why.starts_with("failed") => self.not_ready.push(format!("{name} ({why})")),
+                ComponentState::InProgress if why.starts_with("failed") => {
+                    self.not_ready.push(format!("{name} ({why})"))
+                }
                 ComponentState::InProgress => self.not_ready.push(name),
                 ComponentState::Unknown => {
                     self.problems.push(Problem::hiding(format!("{name}: {why}")));
@@ -127,11 +129,18 @@ impl Assessment {
 
     /// The status that says all that, with the times of what was said `before` and stays.
     #[must_use]
-    pub fn status(&self, generation: Option<i64>, before: Option<&ApplicationStatus>, now: Timestamp) -> ApplicationStatus {
+    pub fn status(
+        &self,
+        generation: Option<i64>,
+        before: Option<&ApplicationStatus>,
+        now: Timestamp,
+    ) -> ApplicationStatus {
         let (components, left_out) = self.shown();
         let mut problems: Vec<_> = self.problems.iter().map(|problem| problem.text.as_str()).collect();
         let left_out = (left_out > 0).then(|| {
-            format!("{left_out} components are counted but not listed, since the object would become too large to be stored")
+            format!(
+                "{left_out} components are counted but not listed, since the object would become too large to be stored"
+            )
         });
         problems.extend(left_out.as_deref());
         let before = before.map_or(&[][..], |before| &before.conditions);
@@ -140,7 +149,9 @@ impl Assessment {
             problems => condition(ERROR, "True", "ErrorSeen", &problems.join("; ")),
         };
         let ours = [self.readiness(), error].map(|condition| with_times(condition, before, now));
-        let others = before.iter().filter(|condition| condition.type_ != READY && condition.type_ != ERROR);
+        let others = before
+            .iter()
+            .filter(|condition| condition.type_ != READY && condition.type_ != ERROR);
         ApplicationStatus {
             observed_generation: generation,
             conditions: ours.into_iter().chain(others.cloned()).collect(),
@@ -174,7 +185,13 @@ impl Assessment {
         let length = |part: &Option<String>| part.as_ref().map_or(0, String::len);
         let mut room = MAX_COMPONENTS;
         let fits = |component: &&ComponentStatus| {
-            let ComponentStatus { name, kind, group, status, .. } = component;
+            let ComponentStatus {
+                name,
+                kind,
+                group,
+                status,
+                ..
+            } = component;
             let bytes = AROUND + length(name) + length(kind) + length(group) + length(status);
             room.checked_sub(bytes).inspect(|rest| room = *rest).is_some()
         };
@@ -186,7 +203,11 @@ impl Assessment {
 
 /// How a component stands. The Application itself counts as ready: it would wait for itself for ever.
 fn judged(declared: &Declared, object: &Object<Judgement>) -> Judgement {
-    if *object.uid == *declared.uid { Judgement::READY } else { object.kept.clone() }
+    if *object.uid == *declared.uid {
+        Judgement::READY
+    } else {
+        object.kept.clone()
+    }
 }
 
 fn condition(type_: &str, status: &str, reason: &str, message: &str) -> ApplicationCondition {
@@ -208,7 +229,9 @@ fn with_times(new: ApplicationCondition, before: &[ApplicationCondition], now: T
     {
         return old.clone();
     }
-    let transition = old.filter(|old| old.status == new.status).and_then(|old| old.last_transition_time.clone());
+    let transition = old
+        .filter(|old| old.status == new.status)
+        .and_then(|old| old.last_transition_time.clone());
     ApplicationCondition {
         last_update_time: Some(Time(now)),
         last_transition_time: transition.or(Some(Time(now))),

@@ -64,7 +64,8 @@ impl Declared {
 /// `apps/v1` is `apps`. `core` stays what it is, which no group is called.
 fn strip_version(group: &str) -> &str {
     let mut characters = group.chars();
-    let is_version = matches!(characters.next(), Some('v' | 'V')) && characters.next().is_some_and(|c| c.is_ascii_digit());
+    let is_version =
+        matches!(characters.next(), Some('v' | 'V')) && characters.next().is_some_and(|c| c.is_ascii_digit());
     match group.split_once('/') {
         _ if is_version => "",
         Some((group, _)) => group,
@@ -115,14 +116,19 @@ mod tests {
             { "group": "", "kind": "Service" }, { "group": "apps", "kind": "Deployment" }
         ]);
         let declared = declared(&kinds);
-        assert_eq!(declared.kinds, [GroupKind::new("", "Service"), GroupKind::new("apps", "Deployment")]);
+        assert_eq!(
+            declared.kinds,
+            [GroupKind::new("", "Service"), GroupKind::new("apps", "Deployment")]
+        );
         assert_eq!(declared.left_out, 0);
         assert!(!declared.selects_anything());
     }
 
     #[test]
     fn more_kinds_than_can_be_watched_are_left_out_and_counted() {
-        let kinds: Vec<_> = (0..150).map(|number| json!({ "group": "example.com", "kind": format!("Kind{number}") })).collect();
+        let kinds: Vec<_> = (0..150)
+            .map(|number| json!({ "group": "example.com", "kind": format!("Kind{number}") }))
+            .collect();
         let declared = declared(&json!(kinds));
         assert_eq!((declared.kinds.len(), declared.left_out), (MAX_KINDS, 50));
     }

@@ -26,7 +26,10 @@ impl Index {
         let name = &declared.name;
         for kind in &declared.kinds {
             let namespaces = tables.by_kind.entry(kind.clone()).or_default();
-            namespaces.entry(name.namespace.clone()).or_default().insert(name.name.clone());
+            namespaces
+                .entry(name.namespace.clone())
+                .or_default()
+                .insert(name.name.clone());
         }
         tables.by_name.insert(name.clone(), Arc::new(declared));
     }
@@ -47,14 +50,18 @@ impl Index {
     pub fn users(&self, kind: &GroupKind) -> Vec<ObjectName> {
         let tables = self.read();
         let namespaces = tables.by_kind.get(kind).into_iter().flatten();
-        namespaces.flat_map(|(namespace, names)| names.iter().map(|name| named(namespace, name))).collect()
+        namespaces
+            .flat_map(|(namespace, names)| names.iter().map(|name| named(namespace, name)))
+            .collect()
     }
 
     /// The Applications that an object of this kind concerns as it was, or as it is: those that select it, and those that own it.
     #[must_use]
     pub fn concerned<K>(&self, kind: &GroupKind, old: Option<&Object<K>>, new: Option<&Object<K>>) -> Vec<ObjectName> {
         let tables = self.read();
-        let Some(namespaces) = tables.by_kind.get(kind) else { return Vec::new() };
+        let Some(namespaces) = tables.by_kind.get(kind) else {
+            return Vec::new();
+        };
         let namespace = old.or(new).and_then(|object| object.namespace.as_deref());
         let candidates = namespaces
             .iter()
@@ -63,7 +70,9 @@ impl Index {
             .flat_map(|(namespace, names)| names.iter().map(|name| named(namespace, name)));
         candidates
             .filter(|name| {
-                let Some(declared) = tables.by_name.get(name) else { return false };
+                let Some(declared) = tables.by_name.get(name) else {
+                    return false;
+                };
                 let is_concerned = |object: &Object<K>| is_component(declared, object) || is_owned(declared, object);
                 old.is_some_and(is_concerned) || new.is_some_and(is_concerned)
             })
@@ -78,7 +87,10 @@ impl Index {
 
 /// Whether the Application selects the object, which is of one of its kinds.
 pub(super) fn is_component<K>(declared: &Declared, object: &Object<K>) -> bool {
-    declared.selection.as_ref().is_ok_and(|selection| selection.matches(&object.labels))
+    declared
+        .selection
+        .as_ref()
+        .is_ok_and(|selection| selection.matches(&object.labels))
 }
 
 /// Whether the Application stands among the owners of the object.
@@ -88,9 +100,13 @@ pub(super) fn is_owned<K>(declared: &Declared, object: &Object<K>) -> bool {
 
 impl Tables {
     fn remove(&mut self, name: &ObjectName) {
-        let Some(declared) = self.by_name.remove(name) else { return };
+        let Some(declared) = self.by_name.remove(name) else {
+            return;
+        };
         for kind in &declared.kinds {
-            let Some(namespaces) = self.by_kind.get_mut(kind) else { continue };
+            let Some(namespaces) = self.by_kind.get_mut(kind) else {
+                continue;
+            };
             if let Some(names) = namespaces.get_mut(&name.namespace) {
                 names.remove(&name.name);
                 if names.is_empty() {
@@ -160,7 +176,10 @@ mod tests {
 
     #[test]
     fn those_are_concerned_that_select_an_object_in_their_namespace() {
-        assert_eq!(concerned(&index(), None, Some(&object(Some("shop"), "web", None))), ["shop/web"]);
+        assert_eq!(
+            concerned(&index(), None, Some(&object(Some("shop"), "web", None))),
+            ["shop/web"]
+        );
         assert!(concerned(&index(), None, Some(&object(Some("shop"), "none", None))).is_empty());
     }
 
@@ -179,7 +198,10 @@ mod tests {
 
     #[test]
     fn an_object_without_a_namespace_concerns_those_of_any() {
-        assert_eq!(concerned(&index(), None, Some(&object(None, "web", None))), ["bank/web", "shop/web"]);
+        assert_eq!(
+            concerned(&index(), None, Some(&object(None, "web", None))),
+            ["bank/web", "shop/web"]
+        );
     }
 
     #[test]

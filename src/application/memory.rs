@@ -25,7 +25,9 @@ impl Memory {
     pub fn status_of(&self, name: &ObjectName, application: &Application) -> Option<ApplicationStatus> {
         let meta = &application.metadata;
         match self.lock().get(name) {
-            Some(written) if written.uid == meta.uid && written.seen == meta.resource_version => Some(written.status.clone()),
+            Some(written) if written.uid == meta.uid && written.seen == meta.resource_version => {
+                Some(written.status.clone())
+            }
             _ => application.status.clone(),
         }
     }
@@ -34,7 +36,9 @@ impl Memory {
     #[must_use]
     pub fn holds(&self, name: &ObjectName, application: &Application) -> bool {
         let memory = self.lock();
-        let written = memory.get(name).filter(|written| written.uid == application.metadata.uid);
+        let written = memory
+            .get(name)
+            .filter(|written| written.uid == application.metadata.uid);
         written.is_some_and(|written| application.status.as_ref() == Some(&written.status))
     }
 

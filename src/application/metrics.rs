@@ -121,8 +121,8 @@ impl Collector for Shown {
             prometheus_client::metrics::MetricType::Gauge,
         )?;
         for (state, count) in counts {
-            let gauge = family.encode_family(&[("ready", state)])?;
-            ConstGauge::<i64>::new(count).encode(gauge)?;
+            let label = [("ready", state)];
+            ConstGauge::<i64>::new(count).encode(family.encode_family(&label)?)?;
         }
         let (watches, objects) = self.0.watches.get().map_or((0, 0), Watches::size);
         for (name, help, count) in [

@@ -89,9 +89,15 @@ impl Reconciler {
             return Ok(Outcome::Done);
         }
         // What is not here is gone, being deleted, or can't be read: all of these are left alone.
-        let Some(declared) = self.index.get(name) else { return Ok(Outcome::Done) };
-        let Some(seen) = self.store.get(name) else { return Ok(Outcome::Done) };
-        let Some(application) = seen.object() else { return Ok(Outcome::Done) };
+        let Some(declared) = self.index.get(name) else {
+            return Ok(Outcome::Done);
+        };
+        let Some(seen) = self.store.get(name) else {
+            return Ok(Outcome::Done);
+        };
+        let Some(application) = seen.object() else {
+            return Ok(Outcome::Done);
+        };
         let kinds = self.look(&declared);
         if kinds.iter().any(|(_, look)| matches!(look, Look::Pending)) {
             self.metrics.ended(Ended::Waiting);

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams};
 use kube::core::{ApiResource, PartialObjectMeta};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
-use kube::{Api, Client, Resource};
+use kube::{Api, Client};
 use serde_json::json;
 
 use super::assess::READY;
@@ -106,7 +106,11 @@ pub(super) async fn publish(client: &Client, manager: &str, meta: &ObjectMeta, n
         instance: std::env::var("POD_NAME").ok(),
     };
     let event = Event {
-        type_: if news.is_warning { EventType::Warning } else { EventType::Normal },
+        type_: if news.is_warning {
+            EventType::Warning
+        } else {
+            EventType::Normal
+        },
         reason: news.reason,
         note: Some(truncate(&printable(&news.note), MAX_NOTE)),
         action: "Aggregate".to_owned(),
@@ -121,7 +125,13 @@ pub(super) async fn publish(client: &Client, manager: &str, meta: &ObjectMeta, n
         Err(_) => format!("no answer within {} s", DEADLINE.as_secs()),
     };
     let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
-    tracing::warn!(namespace, name, reason = event.reason, error, "could not publish an event");
+    tracing::warn!(
+        namespace,
+        name,
+        reason = event.reason,
+        error,
+        "could not publish an event"
+    );
 }
 
 #[cfg(test)]

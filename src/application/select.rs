@@ -42,7 +42,9 @@ impl Selection {
     /// What is wrong with it: an operator that is none, or one with values that it can't have. Such a selector can't be applied at
     /// all, rather than in part: what it leaves out may be what keeps it from selecting everything.
     pub fn of(selector: Option<&LabelSelector>) -> Result<Self, String> {
-        let Some(selector) = selector else { return Ok(Self::Nothing) };
+        let Some(selector) = selector else {
+            return Ok(Self::Nothing);
+        };
         let labels = selector.match_labels.iter().flatten().map(|(key, value)| {
             Ok(Requirement {
                 key: key.clone(),
@@ -108,7 +110,11 @@ mod tests {
     use super::*;
 
     fn selection(selector: Value) -> Result<Selection, String> {
-        Selection::of(serde_json::from_value::<Option<LabelSelector>>(selector).unwrap().as_ref())
+        Selection::of(
+            serde_json::from_value::<Option<LabelSelector>>(selector)
+                .unwrap()
+                .as_ref(),
+        )
     }
 
     #[rstest]

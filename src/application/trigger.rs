@@ -56,7 +56,12 @@ impl Trigger {
     /// Takes note of a change. Never waits.
     pub fn on_change(&self, change: Change<Application>) {
         match change {
-            Change::Applied { name, old, new, initial } => match new {
+            Change::Applied {
+                name,
+                old,
+                new,
+                initial,
+            } => match new {
                 Seen::Object(new) if new.metadata.deletion_timestamp.is_none() => {
                     self.declared(&name, &new);
                     let old = old.as_ref().and_then(Seen::object);
@@ -76,7 +81,11 @@ impl Trigger {
 
     fn declared(&self, name: &ObjectName, application: &Application) {
         let declared = Declared::of(name, application);
-        let kinds = if declared.selects_anything() { declared.kinds.iter().cloned().collect() } else { [].into() };
+        let kinds = if declared.selects_anything() {
+            declared.kinds.iter().cloned().collect()
+        } else {
+            [].into()
+        };
         // Before the watches: they may tell at once.
         self.index.insert(declared);
         self.watches.need(name.clone(), &name.namespace, kinds);

@@ -37,6 +37,18 @@ pub fn positive_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A length of time that is not zero: whole seconds without a unit, as kubernetes-sigs/application has them, or as [`duration`].
+///
+/// # Errors
+/// As [`positive_duration`].
+pub fn seconds(text: &str) -> Result<Duration, String> {
+    match text.trim().parse::<u64>() {
+        Ok(0) => Err("it must be longer than zero".to_owned()),
+        Ok(seconds) => Ok(Duration::from_secs(seconds)),
+        Err(_) => positive_duration(text),
+    }
+}
+
 /// A number of bytes, with or without a unit of Kubernetes' quantities: `104857600`, `100Mi`, `1Gi`, `500k`.
 ///
 /// # Errors

@@ -34,6 +34,8 @@ pub enum Kind {
     Repository,
     /// The chart files of an AppRepository.
     ChartFiles,
+    /// An Application of `app.k8s.io`.
+    Application,
 }
 
 impl fmt::Display for Kind {
@@ -41,6 +43,7 @@ impl fmt::Display for Kind {
         f.write_str(match self {
             Self::Repository => "AppRepository",
             Self::ChartFiles => "ChartFiles",
+            Self::Application => "Application",
         })
     }
 }

@@ -15,8 +15,10 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::time::sleep;
 
-/// How often to look for a definition that is not installed.
+/// How often to look for a definition that is not installed and has to be.
 const DEFINITION_POLL: Duration = Duration::from_secs(3);
+/// The same for one that need not be.
+const OPTIONAL_POLL: Duration = Duration::from_secs(30);
 
 /// Which namespaces are watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +29,15 @@ pub enum Scope {
     Namespace(String),
 }
 
+/// Whether the definition of a kind has to be installed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Definition {
+    /// Without it nothing works: it is looked for often, and a warning says so.
+    Required,
+    /// There may be no use for it.
+    Optional,
+}
+
 pub(super) type Guarded<K> = Result<Event<DeserializeGuard<K>>, watcher::Error>;
 
 /// The events of all objects of a kind in the scope. They never end.
@@ -35,7 +46,11 @@ pub(super) type Guarded<K> = Result<Event<DeserializeGuard<K>>, watcher::Error>;
 /// was or begun anew with a complete list, after a wait that grows to half a minute. While the kind's definition is not
 /// installed, which may be so at the start or come about later, one line in the log says so and it is waited for. Errors
 /// are logged here, the first of a series as a warning, and passed on for those who count them.
-pub fn events<K>(client: Client, scope: &Scope) -> impl Stream<Item = Guarded<K>> + Send + use<K>
+pub fn events<K>(
+    client: Client,
+    scope: &Scope,
+    definition: Definition,
+) -> impl Stream<Item = Guarded<K>> + Send + use<K>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     K: Clone + Debug + DeserializeOwned + Send + Sync + 'static,
@@ -46,13 +61,14 @@ where
     };
     // A fresh watch each time: it begins with a complete list.
     let watch = move || watcher::watcher(api.clone(), watcher::Config::default()).boxed();
-    events_of(watch, DefaultBackoff::default())
+    events_of(watch, DefaultBackoff::default(), definition)
 }
 
 /// The events of watches that `watch` begins, with a new one where the old one can't go on.
 pub(super) fn events_of<K>(
     watch: impl Fn() -> BoxStream<'static, Guarded<K>> + Send,
     backoff: impl Backoff,
+    definition: Definition,
 ) -> impl Stream<Item = Guarded<K>> + Send
 where
     K: Resource<DynamicType = ()> + Clone + Send + 'static,
@@ -61,6 +77,7 @@ where
         watch,
         current: None,
         backoff,
+        definition,
         wait: None,
         trouble: None,
     };
@@ -81,6 +98,7 @@ struct Watch<W, K, B> {
     watch: W,
     current: Option<BoxStream<'static, Guarded<K>>>,
     backoff: B,
+    definition: Definition,
     /// How long to wait before the watch is asked again.
     wait: Option<Duration>,
     trouble: Option<Trouble>,
@@ -127,7 +145,10 @@ where
         };
         self.report(trouble, error);
         self.wait = match trouble {
-            Trouble::NotInstalled => Some(DEFINITION_POLL),
+            Trouble::NotInstalled => Some(match self.definition {
+                Definition::Required => DEFINITION_POLL,
+                Definition::Optional => OPTIONAL_POLL,
+            }),
             Trouble::Other => self.backoff.next(),
         };
         // A watch of a version that is no more, or of a kind that is no more, would ask for it for ever.
@@ -142,6 +163,10 @@ where
         let resource = resource.trim_end_matches('.');
         if self.trouble.replace(trouble) == Some(trouble) {
             tracing::debug!(resource, %error, "the watch still fails");
+        } else if trouble == Trouble::NotInstalled && self.definition == Definition::Optional {
+            tracing::info!(
+                "the custom resource definition {resource} is not installed: there is nothing to do for it until it is"
+            );
         } else if trouble == Trouble::NotInstalled {
             tracing::warn!(
                 "the custom resource definition {resource} is not installed: waiting for it; \
@@ -217,7 +242,10 @@ mod tests {
             Some(script) => stream::iter(script).boxed(),
             None => stream::pending().boxed(),
         };
-        (events_of(watch, DefaultBackoff::default()).boxed(), rest)
+        (
+            events_of(watch, DefaultBackoff::default(), Definition::Required).boxed(),
+            rest,
+        )
     }
 
     fn short(event: &Guarded<AppRepository>) -> &'static str {

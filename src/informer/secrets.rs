@@ -18,7 +18,7 @@ use kube::{
 
 use super::{
     ObjectName,
-    cluster::{Guarded, Scope, events_of},
+    cluster::{Definition, Guarded, Scope, events_of},
 };
 
 /// All that is asked for of a Secret.
@@ -63,7 +63,7 @@ fn changes_of(
 ) -> impl Stream<Item = ObjectName> + Send {
     let mut known = Known::default();
     // Errors have been logged, and the watch is taken up again.
-    events_of(watch, backoff)
+    events_of(watch, backoff, Definition::Required)
         .filter_map(|event| std::future::ready(event.ok()))
         .flat_map(move |event| stream::iter(known.take(event)))
 }

@@ -106,11 +106,7 @@ pub async fn change(client: &Client, manager: &str, target: &Target, change: &Ch
     };
     let mut last_version = None;
     for _ in 0..TRIES {
-        let Some(object) = api
-            .get_metadata_opt(&target.name)
-            .await
-            .map_err(|error| sentence(&error))?
-        else {
+        let Some(object) = within(api.get_metadata_opt(&target.name)).await? else {
             return Ok(false);
         };
         let meta = &object.metadata;
@@ -165,7 +161,8 @@ fn patch(version: Option<&str>, owners: &[OwnerReference]) -> Result<Patch<()>, 
     } else {
         json!({ "op": "add", "path": PATH, "value": owners })
     };
-    let patch = serde_json::from_value(json!([test, write])).map_err(|error: serde_json::Error| ChangeError::Refused(error.to_string()))?;
+    let patch = serde_json::from_value(json!([test, write]))
+        .map_err(|error: serde_json::Error| ChangeError::Refused(error.to_string()))?;
     Ok(Patch::Json(patch))
 }
 

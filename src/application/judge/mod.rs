@@ -38,21 +38,11 @@ pub use select::{Visitor, with_rule};
 pub use service::Service;
 pub use workload::{DaemonSet, Deployment, ReplicaSet, ReplicationController, StatefulSet};
 
+use crate::objects::Reads;
 use crate::text::{printable, truncate};
 
 /// The longest [`Judgement::why`] in bytes. It stands in the message of a condition next to many others.
 pub const WHY_LIMIT: usize = 256;
-
-/// How much of an object a rule reads; the rest need not be asked for, or is dropped while the object is decoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reads {
-    /// Nothing but metadata.
-    Metadata,
-    /// The generation and the status.
-    Status,
-    /// The generation, the spec and the status.
-    SpecAndStatus,
-}
 
 /// How a component stands: the word that the Application's status shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

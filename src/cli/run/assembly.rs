@@ -18,12 +18,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Run,
+    applications::Applications,
     catalogue::{self, Opened},
     patience::Patience,
     source::Source,
 };
 use crate::{
     api::AppRepository,
+    application::metrics::Metrics as ApplicationMetrics,
     catalog::{Catalog, lock::SqliteLock},
     cli::{
         Failure,
@@ -34,7 +36,7 @@ use crate::{
     controller::{self, Controller, Key, Kind, Reconcile},
     informer::{
         self, Change, ObjectName, Store,
-        cluster::Scope,
+        cluster::{Definition, Scope},
         manifests::{self, Problems},
     },
     queue::{self, Priority, Queue},
@@ -66,6 +68,7 @@ pub(super) struct Metrics {
     queue: queue::Metrics,
     controller: controller::Metrics,
     repository: RepositoryMetrics,
+    application: ApplicationMetrics,
     requests: Requests,
 }
 
@@ -75,6 +78,7 @@ impl Metrics {
             queue: queue::Metrics::register(registry),
             controller: controller::Metrics::register(registry),
             repository: RepositoryMetrics::register(registry),
+            application: ApplicationMetrics::register(registry),
             requests: Requests::register(registry),
         }
     }
@@ -94,6 +98,8 @@ pub(super) struct Assembly {
     pub(super) reconciler: Arc<Reconciler>,
     /// What looks at keys of chart files.
     pub(super) files: Arc<FilesReconciler>,
+    /// What looks at Applications and follows them; nothing, where that is not wanted or there is no cluster.
+    pub(super) applications: Option<Applications>,
     /// What follows the Secrets, once it is polled and as long as it is; it never ends where they are not to be followed.
     pub(super) secrets: BoxFuture<'static, ()>,
     /// What tells of Kubeapps' CronJobs, once it is polled; it never ends.
@@ -139,6 +145,7 @@ impl Assembly {
         let lanes = [
             (Kind::Repository, count(run.sync_workers)),
             (Kind::ChartFiles, count(run.files_workers)),
+            (Kind::Application, count(run.applications.application_workers)),
         ];
         let queue = queue(run, lanes, &metrics.queue);
         let schedule = match patience {
@@ -187,6 +194,22 @@ impl Assembly {
             worklists: Worklists::default(),
         });
         let nudged = Nudged::default();
+        let applications = match &source {
+            Source::Cluster(client) if run.applications.applications && patience == Patience::Wait => {
+                let scope =
+                    given(run.watch_namespace.as_deref()).map_or(Scope::All, |name| Scope::Namespace(name.to_owned()));
+                let (flags, figures) = (&run.applications, &metrics.application);
+                Some(Applications::new(
+                    flags,
+                    client,
+                    &scope,
+                    &queue,
+                    figures,
+                    stopping.clone(),
+                ))
+            }
+            _ => None,
+        };
         let secrets = watch_secrets(run, &source, &store, &nudged, &queue);
         let warning = warn_of_kubeapps(run, &source, &store);
         let reconciler = Arc::new(Reconciler {
@@ -220,6 +243,7 @@ impl Assembly {
             activity,
             reconciler,
             files,
+            applications,
             secrets,
             warning,
             collector,
@@ -240,7 +264,13 @@ impl Assembly {
     /// A pool of workers that hand keys to `reconciler`, and those of chart files to `files`.
     pub(super) fn controller(&self, reconciler: Arc<dyn Reconcile>) -> Controller {
         let files = Arc::clone(&self.files) as Arc<dyn Reconcile>;
-        let reconcilers = HashMap::from([(Kind::Repository, reconciler), (Kind::ChartFiles, files)]);
+        let mut reconcilers = HashMap::from([(Kind::Repository, reconciler), (Kind::ChartFiles, files)]);
+        if let Some(applications) = &self.applications {
+            reconcilers.insert(
+                Kind::Application,
+                Arc::clone(&applications.reconciler) as Arc<dyn Reconcile>,
+            );
+        }
         Controller::new(
             NAME,
             self.queue.clone(),
@@ -285,7 +315,7 @@ fn count(number: NonZeroU32) -> usize {
     usize::try_from(number.get()).unwrap_or(usize::MAX)
 }
 
-fn queue(run: &Run, lanes: [(Kind, usize); 2], metrics: &queue::Metrics) -> Queue<Key> {
+fn queue(run: &Run, lanes: [(Kind, usize); 3], metrics: &queue::Metrics) -> Queue<Key> {
     let settings = queue::Settings {
         name: NAME.to_owned(),
         lanes: lanes.to_vec(),
@@ -384,7 +414,7 @@ fn follow(
     match source {
         Source::Cluster(client) => {
             let scope = scope.map_or(Scope::All, Scope::Namespace);
-            let events = informer::cluster::events(client, &scope);
+            let events = informer::cluster::events(client, &scope, Definition::Required);
             (
                 informer::run(events, store, move |change| trigger.on_change(change)).boxed(),
                 Problems::default(),

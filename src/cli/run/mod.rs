@@ -1,5 +1,6 @@
 //! `portolan run`: the controller.
 
+mod applications;
 mod assembly;
 mod catalogue;
 mod once;
@@ -143,6 +144,9 @@ pub struct Run {
     pub adopt_kubeapps: bool,
 
     #[command(flatten)]
+    pub applications: applications::ApplicationFlags,
+
+    #[command(flatten)]
     pub fetch: FetchFlags,
     /// A folder besides --manifests from which `file:` URLs may read; may be given more than once. Only with --manifests
     #[arg(
@@ -164,6 +168,9 @@ pub struct Run {
         help_heading = "Service"
     )]
     pub listen: ListenAddress,
+    /// The same as --listen, under the name that it has for kubernetes-sigs/application's controller; it comes before --listen
+    #[arg(long, value_name = "ADDRESS", hide = true)]
+    pub metrics_addr: Option<ListenAddress>,
     /// How long syncs under way may take to end when the process is asked to; what is not done then is given up, and nothing of it written
     #[arg(long, env = "PORTOLAN_DRAIN_TIMEOUT", value_name = "DURATION", default_value = "30s", value_parser = duration, help_heading = "Service")]
     pub drain_timeout: Duration,

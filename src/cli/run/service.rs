@@ -71,6 +71,9 @@ async fn work(run: &Run, metrics: Metrics, health: &Health, shutdown: &Cancellat
     parts.spawn(assembly.informer);
     parts.spawn(assembly.secrets);
     parts.spawn(assembly.warning);
+    if let Some(applications) = assembly.applications {
+        parts.spawn(applications.following);
+    }
 
     let outcome = tokio::select! {
         () = shutdown.cancelled() => Ok(()),
@@ -116,12 +119,12 @@ impl Listening {
 }
 
 async fn listen(run: &Run, registry: Registry, checks: Vec<Check>) -> Result<Listening, Failure> {
-    let server = Server::bind(&run.listen, server::routes(checks, Arc::new(registry)))
+    let address = run.metrics_addr.as_ref().unwrap_or(&run.listen);
+    let server = Server::bind(address, server::routes(checks, Arc::new(registry)))
         .await
         .map_err(|error| {
             Failure::failed(format!(
-                "can't listen on {}: {error}; choose another address with --listen",
-                run.listen
+                "can't listen on {address}: {error}; choose another address with --listen"
             ))
         })?;
     if let Ok(address) = server.local_addr() {

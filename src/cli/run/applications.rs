@@ -1,0 +1,111 @@
+//! The Applications of `app.k8s.io`: their flags, and how their parts are put together.
+
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
+
+use clap::{ArgAction, Args};
+use futures::{FutureExt, future::BoxFuture};
+use kube::Client;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    api::Application,
+    application::{
+        components,
+        index::Index,
+        memory::Memory,
+        metrics::Metrics,
+        reconciler::Reconciler,
+        trigger::{ComponentTrigger, Trigger},
+    },
+    cli::values::{boolean, seconds},
+    controller::Key,
+    informer::{
+        self, Store,
+        cluster::{Definition, Scope},
+    },
+    objects::{Settings, Watches},
+    queue::Queue,
+    repository::origin::FIELD_MANAGER,
+};
+
+/// What concerns Applications.
+#[derive(Args, Debug)]
+pub struct ApplicationFlags {
+    /// Sum up the readiness of the Applications of app.k8s.io in their status, where their definition is installed. Not with --manifests
+    #[arg(long, env = "PORTOLAN_APPLICATIONS", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          default_value_t = true, action = ArgAction::Set, value_parser = boolean, help_heading = "Applications")]
+    pub applications: bool,
+    /// How many Applications are looked at at the same time
+    #[arg(
+        long,
+        env = "PORTOLAN_APPLICATION_WORKERS",
+        value_name = "N",
+        default_value = "4",
+        help_heading = "Applications"
+    )]
+    pub application_workers: NonZeroU32,
+    /// How often components are listed that may not be watched, in seconds or as 2m. What may be watched is looked at as it changes
+    #[arg(long, env = "PORTOLAN_SYNC_PERIOD", value_name = "DURATION", default_value = "120", value_parser = seconds,
+          help_heading = "Applications")]
+    pub sync_period: Duration,
+}
+
+/// The parts, ready to be started.
+pub(super) struct Applications {
+    /// What looks at Applications.
+    pub(super) reconciler: Arc<Reconciler>,
+    /// What follows Applications and their components, once it is polled and as long as it is. It never ends.
+    pub(super) following: BoxFuture<'static, ()>,
+}
+
+impl Applications {
+    /// Puts the parts together.
+    pub(super) fn new(
+        flags: &ApplicationFlags,
+        client: &Client,
+        scope: &Scope,
+        queue: &Queue<Key>,
+        metrics: &Metrics,
+        stopping: CancellationToken,
+    ) -> Self {
+        let (store, index, memory) = (Store::<Application>::default(), Index::default(), Memory::default());
+        let component_trigger = ComponentTrigger {
+            index: index.clone(),
+            queue: queue.clone(),
+        };
+        let settings = Settings {
+            sync_period: flags.sync_period,
+        };
+        let watches = Watches::new(client.clone(), settings, components::open, move |kind, told| {
+            component_trigger.on_told(kind, &told);
+        });
+        metrics.follow(&watches);
+        let trigger = Trigger {
+            index: index.clone(),
+            queue: queue.clone(),
+            watches: watches.clone(),
+            memory: memory.clone(),
+            metrics: metrics.clone(),
+        };
+        let events = informer::cluster::events(client.clone(), scope, Definition::Optional);
+        let informer = informer::run(events, store.clone(), move |change| trigger.on_change(change));
+        let following = futures::future::join(informer, watches.clone().run())
+            .map(|_| ())
+            .boxed();
+        let reconciler = Reconciler {
+            store,
+            index,
+            watches,
+            client: client.clone(),
+            manager: FIELD_MANAGER,
+            memory,
+            metrics: metrics.clone(),
+            sync_period: flags.sync_period,
+            stopping,
+        };
+        Self {
+            reconciler: Arc::new(reconciler),
+            following,
+        }
+    }
+}
