@@ -53,13 +53,13 @@ fn nothing_is_too_odd(#[case] json: &str) {
 #[case::replicas(("{\"replicas\":", "}"), "3")]
 fn no_depth_is_too_great(#[case] around: (&str, &str), #[case] inmost: &str) {
     let (open, close) = around;
-    let deep = raw(format!("{}{inmost}{}", open.repeat(50_000), close.repeat(50_000)));
+    let deep = raw(format!("{}{inmost}{}", open.repeat(10_000), close.repeat(10_000)));
     assert_eq!(judge_all(1, &deep, &deep).len(), ONE_OF_EACH.len());
 }
 
 #[test]
-fn a_hundred_thousand_conditions_are_judged_by_the_first_that_counts() {
-    let mut conditions = vec![json!({ "type": "Other", "status": "True" }); 100_000];
+fn ten_thousand_conditions_are_judged_by_the_first_that_counts() {
+    let mut conditions = vec![json!({ "type": "Other", "status": "True" }); 10_000];
     conditions.push(json!({ "type": "Ready", "status": "False", "reason": "r".repeat(100_000) }));
     let status = to_raw_value(&json!({ "observedGeneration": 1, "conditions": conditions })).unwrap();
     let judgements = judge_all(1, &raw("{}"), &status);
