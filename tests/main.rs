@@ -16,6 +16,7 @@ mod filter;
 mod folder;
 mod fuzz;
 mod harness;
+mod lease;
 mod packaging;
 mod registry;
 mod support;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What each room may import of this crate. `text` knows nothing and may be used by all.
-const ALLOWED: [(&str, &[&str]); 12] = [
+const ALLOWED: [(&str, &[&str]); 13] = [
     ("text", &[]),
     ("api", &["text"]),
     ("queue", &["text"]),
@@ -16,6 +16,7 @@ const ALLOWED: [(&str, &[&str]); 12] = [
     ("schedule", &["api", "queue", "text"]),
     ("controller", &["api", "queue", "text"]),
     ("server", &["text"]),
+    ("lease", &["text"]),
     (
         "repository",
         &[
@@ -43,6 +44,7 @@ const ALLOWED: [(&str, &[&str]); 12] = [
             "controller",
             "repository",
             "server",
+            "lease",
             "text",
         ],
     ),
