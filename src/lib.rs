@@ -14,7 +14,7 @@
 //! Everything is level-triggered: an event only says *look at this key*. A reconcile reads the object from the store and
 //! what is true outside, and moves the world one step nearer; it may be repeated, interrupted, or run twice without harm.
 //!
-//! `api`, `queue`, `source`, `catalog` and `filter` know nothing of one another or of what stands above them.
+//! `api`, `queue`, `source`, `catalog`, `filter` and `lease` know nothing of one another or of what stands above them.
 
 #![forbid(unsafe_code)]
 
@@ -25,7 +25,11 @@ pub mod cli;
 pub mod controller;
 pub mod filter;
 pub mod informer;
+<<<<<<< HEAD
 pub mod objects;
+=======
+pub mod lease;
+>>>>>>> api
 pub mod queue;
 pub mod repository;
 pub mod schedule;

@@ -17,6 +17,7 @@ mod filter;
 mod folder;
 mod fuzz;
 mod harness;
+mod lease;
 mod packaging;
 mod registry;
 mod support;

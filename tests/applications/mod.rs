@@ -94,7 +94,8 @@ impl Site {
 
     /// Declares an Application.
     pub async fn declare(&self, name: &str, spec: Value) {
-        self.apply("app.k8s.io/v1beta1 Application", name, json!({ "spec": spec })).await;
+        self.apply("app.k8s.io/v1beta1 Application", name, json!({ "spec": spec }))
+            .await;
     }
 
     /// Waits until the Application is as `look` says.
@@ -102,7 +103,11 @@ impl Site {
         let applications = self.applications();
         eventually(SOON, &format!("{name}: {what}"), async || {
             let application = applications.get(name).await.map_err(|error| error.to_string())?;
-            if look(&application) { Ok(application) } else { Err(shown(&application)) }
+            if look(&application) {
+                Ok(application)
+            } else {
+                Err(shown(&application))
+            }
         })
         .await
     }
@@ -122,8 +127,16 @@ impl Site {
         let api = self.api(kind);
         eventually(SOON, &format!("{kind} {name} to be owned by {owners:?}"), async || {
             let object = api.get_metadata(name).await.map_err(|error| error.to_string())?;
-            let names: Vec<_> = object.owner_references().iter().map(|owner| owner.name.as_str()).collect();
-            if names == owners { Ok(()) } else { Err(format!("{names:?}")) }
+            let names: Vec<_> = object
+                .owner_references()
+                .iter()
+                .map(|owner| owner.name.as_str())
+                .collect();
+            if names == owners {
+                Ok(())
+            } else {
+                Err(format!("{names:?}"))
+            }
         })
         .await;
     }
@@ -144,7 +157,12 @@ pub fn resource(kind: &str) -> ApiResource {
 pub fn condition(application: &Application, type_: &str) -> (String, String, String) {
     let conditions = application.status.as_ref().map_or(&[][..], |status| &status.conditions);
     let condition = conditions.iter().find(|condition| condition.type_ == type_);
-    let ApplicationCondition { status, reason, message, .. } = condition.cloned().unwrap_or_default();
+    let ApplicationCondition {
+        status,
+        reason,
+        message,
+        ..
+    } = condition.cloned().unwrap_or_default();
     (status, reason.unwrap_or_default(), message.unwrap_or_default())
 }
 
@@ -154,7 +172,14 @@ pub fn components(application: &Application) -> Vec<String> {
     let text = |part: &Option<String>| part.clone().unwrap_or_default();
     components
         .iter()
-        .map(|component| format!("{}/{} {}", text(&component.kind), text(&component.name), text(&component.status)))
+        .map(|component| {
+            format!(
+                "{}/{} {}",
+                text(&component.kind),
+                text(&component.name),
+                text(&component.status)
+            )
+        })
         .collect()
 }
 
@@ -186,14 +211,22 @@ pub fn deployed(generation: i64) -> Value {
 
 /// An Application of these kinds whose components have the label `app: shop`.
 pub fn shop(kinds: &[(&str, &str)], adopts: bool) -> Value {
-    let kinds: Vec<_> = kinds.iter().map(|(group, kind)| json!({ "group": group, "kind": kind })).collect();
+    let kinds: Vec<_> = kinds
+        .iter()
+        .map(|(group, kind)| json!({ "group": group, "kind": kind }))
+        .collect();
     json!({ "componentKinds": kinds, "selector": { "matchLabels": { "app": "shop" } }, "addOwnerRef": adopts })
 }
 
 /// Shows what is compared where a test fails.
 pub fn assert_ready(application: &Application, expected: (&str, &str, &str)) {
     let (status, reason, message) = condition(application, "Ready");
-    assert_eq!((status.as_str(), reason.as_str(), message.as_str()), expected, "{}", shown(application));
+    assert_eq!(
+        (status.as_str(), reason.as_str(), message.as_str()),
+        expected,
+        "{}",
+        shown(application)
+    );
 }
 
 /// As [`assert_ready`], of the condition Error.

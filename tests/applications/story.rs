@@ -11,30 +11,49 @@ async fn an_application_is_followed_from_its_declaration_to_its_deletion() {
     let labels = json!({ "app": "shop" });
 
     // Of nothing all is ready.
-    site.declare("shop", shop(&[("apps/v1", "Deployment"), ("v1", "Service")], false)).await;
+    site.declare("shop", shop(&[("apps/v1", "Deployment"), ("v1", "Service")], false))
+        .await;
     let application = site.until_components("shop", "0/0").await;
     assert_ready(&application, ("True", "ComponentsReady", "all components ready"));
     assert_error(&application, ("False", "NoError"), "No error seen");
 
     // Components come, and become ready.
     site.apply("apps/v1 Deployment", "web", deployment(&labels)).await;
-    site.apply("v1 Service", "web", json!({ "metadata": { "labels": labels }, "spec": { "ports": [{ "port": 80 }] } })).await;
-    site.apply("apps/v1 Deployment", "other", deployment(&json!({ "app": "other" }))).await;
+    site.apply(
+        "v1 Service",
+        "web",
+        json!({ "metadata": { "labels": labels }, "spec": { "ports": [{ "port": 80 }] } }),
+    )
+    .await;
+    site.apply("apps/v1 Deployment", "other", deployment(&json!({ "app": "other" })))
+        .await;
     let application = site.until_components("shop", "1/2").await;
-    assert_ready(&application, ("False", "ComponentsNotReady", "1 components not ready: Deployment/web"));
-    assert_eq!(components(&application), ["Deployment/web InProgress", "Service/web Ready"]);
+    assert_ready(
+        &application,
+        ("False", "ComponentsNotReady", "1 components not ready: Deployment/web"),
+    );
+    assert_eq!(
+        components(&application),
+        ["Deployment/web InProgress", "Service/web Ready"]
+    );
     site.status("apps/v1 Deployment", "web", deployed(1)).await;
     let application = site.until_components("shop", "2/2").await;
     assert_ready(&application, ("True", "ComponentsReady", "all components ready"));
 
     // And back.
-    site.status("apps/v1 Deployment", "web", json!({ "readyReplicas": 1 })).await;
+    site.status(
+        "apps/v1 Deployment",
+        "web",
+        json!({ "readyReplicas": 1, "availableReplicas": 1 }),
+    )
+    .await;
     site.until_components("shop", "1/2").await;
     site.status("apps/v1 Deployment", "web", deployed(1)).await;
     site.until_components("shop", "2/2").await;
 
     // Adopted, and let go as the declaration says.
-    site.declare("shop", shop(&[("apps/v1", "Deployment"), ("v1", "Service")], true)).await;
+    site.declare("shop", shop(&[("apps/v1", "Deployment"), ("v1", "Service")], true))
+        .await;
     site.until_owned("apps/v1 Deployment", "web", &["shop"]).await;
     site.until_owned("v1 Service", "web", &["shop"]).await;
     site.until_owned("apps/v1 Deployment", "other", &[]).await;
@@ -45,7 +64,8 @@ async fn an_application_is_followed_from_its_declaration_to_its_deletion() {
     site.until_owned("apps/v1 Deployment", "web", &[]).await;
     site.declare("shop", shop(&[("apps/v1", "Deployment")], true)).await;
     site.until_owned("apps/v1 Deployment", "web", &["shop"]).await;
-    site.apply("apps/v1 Deployment", "web", deployment(&json!({ "app": "another" }))).await;
+    site.apply("apps/v1 Deployment", "web", deployment(&json!({ "app": "another" })))
+        .await;
     site.until_owned("apps/v1 Deployment", "web", &[]).await;
     site.until_components("shop", "0/0").await;
     site.apply("apps/v1 Deployment", "web", deployment(&labels)).await;
@@ -54,12 +74,14 @@ async fn an_application_is_followed_from_its_declaration_to_its_deletion() {
     // Deleted with what it owns, by the collector of garbage.
     site.delete("app.k8s.io/v1beta1 Application", "shop").await;
     let deployments = site.api("apps/v1 Deployment");
-    crate::support::eventually::eventually(super::SOON, "the Deployment to be collected", async || {
-        match deployments.get_opt("web").await {
+    crate::support::eventually::eventually(
+        super::SOON,
+        "the Deployment to be collected",
+        async || match deployments.get_opt("web").await {
             Ok(None) => Ok(()),
             other => Err(format!("{other:?}")),
-        }
-    })
+        },
+    )
     .await;
     assert!(deployments.get("other").await.is_ok());
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What each room may import of this crate. `text` knows nothing and may be used by all.
-const ALLOWED: [(&str, &[&str]); 14] = [
+const ALLOWED: [(&str, &[&str]); 15] = [
     ("text", &[]),
     ("api", &["text"]),
     ("objects", &["text"]),
@@ -17,6 +17,7 @@ const ALLOWED: [(&str, &[&str]); 14] = [
     ("schedule", &["api", "queue", "text"]),
     ("controller", &["api", "queue", "text"]),
     ("server", &["text"]),
+    ("lease", &["text"]),
     (
         "repository",
         &[
@@ -50,6 +51,7 @@ const ALLOWED: [(&str, &[&str]); 14] = [
             "controller",
             "repository",
             "server",
+            "lease",
             "text",
         ],
     ),

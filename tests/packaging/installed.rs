@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::batch::v1::CronJob;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{DeleteParams, ListParams, PostParams};
@@ -168,6 +169,60 @@ async fn a_release_has_the_rights_to_read_secrets_watch_them_and_remove_cron_job
     assert!(is_forbidden(elsewhere.delete("absent", &DeleteParams::default()).await));
     let elsewhere: Api<Secret> = Api::namespaced(client, &namespace);
     assert!(is_forbidden(elsewhere.get("absent").await));
+}
+
+#[tokio::test]
+async fn a_release_that_looks_at_applications_can_do_all_that_they_need_and_lead() {
+    let control_plane = control_plane().await;
+    let (team, elsewhere) = (control_plane.namespace().await, control_plane.namespace().await);
+    let settings = format!("--set=watchNamespace={team},applications.enabled=true,leaderElection.enabled=true");
+    let namespace = install(&[&settings]).await;
+    let account = format!("system:serviceaccount:{namespace}:portolan");
+    let may = async |verb: &str, resource: &str, namespace: &str| {
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+            "spec": { "user": account, "resourceAttributes": attributes(verb, resource, namespace) },
+        });
+        let review: SubjectAccessReview = serde_json::from_value(review).unwrap();
+        let reviews: Api<SubjectAccessReview> = Api::all(control_plane.client().await);
+        reviews
+            .create(&PostParams::default(), &review)
+            .await
+            .unwrap()
+            .status
+            .unwrap()
+            .allowed
+    };
+    // The API server takes up new roles a moment after they are made.
+    eventually(SOON, "the rights", async || {
+        may("list", "applications.app.k8s.io", &team).await.then_some(())
+    })
+    .await;
+    for (verb, resource) in [
+        ("watch", "applications.app.k8s.io"),
+        ("patch", "applications.app.k8s.io/status"),
+        ("update", "applications.app.k8s.io/finalizers"),
+        ("watch", "deployments.apps"),
+        ("patch", "widgets.example.com"),
+    ] {
+        assert!(may(verb, resource, &team).await, "{verb} {resource}");
+        assert!(!may(verb, resource, &elsewhere).await, "{verb} {resource} elsewhere");
+    }
+    assert!(may("watch", "customresourcedefinitions.apiextensions.k8s.io", "").await);
+    assert!(!may("patch", "customresourcedefinitions.apiextensions.k8s.io", "").await);
+    assert!(!may("update", "deployments.apps", &team).await);
+    assert!(!may("delete", "pods.", &team).await);
+    for verb in ["get", "create", "update"] {
+        assert!(may(verb, "leases.coordination.k8s.io", &namespace).await, "{verb}");
+    }
+    assert!(!may("delete", "leases.coordination.k8s.io", &namespace).await);
+}
+
+/// What a review of access asks about `RESOURCE.GROUP` or `RESOURCE.GROUP/SUBRESOURCE`.
+fn attributes(verb: &str, resource: &str, namespace: &str) -> serde_json::Value {
+    let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+    let (resource, group) = resource.split_once('.').unwrap();
+    json!({ "verb": verb, "resource": resource, "group": group, "subresource": subresource, "namespace": namespace })
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! The Helm chart, rendered and installed by the real helm and judged by a real API server.
 
+mod definitions;
 mod installed;
 mod rights;
 
@@ -15,8 +16,13 @@ use crate::support::{helm, project, target_folder};
 const KUBE_VERSION: &str = "--kube-version=1.35.4";
 
 /// Settings that each take another way through the templates.
-const SETTINGS: [&[&str]; 8] = [
+const SETTINGS: [&[&str]; 10] = [
     &[],
+    &["--set=applications.enabled=true,leaderElection.enabled=true"],
+    &[
+        "--set=applications.enabled=true,watchNamespace=default",
+        "--set-json=applications.componentRules=[]",
+    ],
     &["--set=watchNamespace=default,kubeappsNamespace=kube-public,watchSecrets=true,adoptKubeapps=true"],
     &["--set=chartFiles=latest,icons=true,allowPrivateNetworks=false,keepRemovedVersions=720h,rbac.secrets=false"],
     &[
@@ -108,6 +114,12 @@ async fn settings_that_mean_nothing_are_refused() {
         ("kubeappsNamespace=Not A Name", "/kubeappsNamespace"),
         ("chartFiles=some", "/chartFiles"),
         ("icons=perhaps", "/icons"),
+        ("applications.enabled=perhaps", "/applications/enabled"),
+        (
+            "applications.componentRules[0].resources[0]=pods",
+            "/applications/componentRules/0",
+        ),
+        ("leaderElection.enabled=perhaps", "/leaderElection/enabled"),
         (
             "database.url=postgres://db/charts,database.existingSecret=both",
             "/database",
@@ -129,25 +141,40 @@ async fn monitors_are_rendered_only_where_they_are_asked_for() {
     assert!(asked.contains("kind: PodMonitor"));
 }
 
+/// The container of the rendered Deployment.
+async fn container(settings: &str) -> serde_json::Value {
+    let arguments = [
+        "template",
+        "try",
+        &chart(),
+        KUBE_VERSION,
+        "--namespace",
+        "sea",
+        "--set",
+        settings,
+    ];
+    let rendered = helm_prints(&[&arguments[..], &["--show-only=templates/deployment.yaml"]].concat()).await;
+    let deployment: serde_json::Value = serde_yaml::from_str(&rendered).unwrap();
+    deployment["spec"]["template"]["spec"]["containers"][0].clone()
+}
+
+#[tokio::test]
+async fn applications_are_looked_at_only_where_that_is_set() {
+    for (settings, expected) in [("", "false"), ("applications.enabled=true", "true")] {
+        let container = container(settings).await;
+        let environment = container["env"].as_array().unwrap();
+        let variable = environment
+            .iter()
+            .find(|variable| variable["name"] == "PORTOLAN_APPLICATIONS");
+        assert_eq!(variable.unwrap()["value"], expected, "{settings}");
+    }
+}
+
 #[tokio::test]
 async fn each_setting_becomes_the_flag_of_its_name_and_a_default_none() {
     let flags = async |settings: &str| {
-        let arguments = [
-            "template",
-            "try",
-            &chart(),
-            KUBE_VERSION,
-            "--namespace",
-            "sea",
-            "--set",
-            settings,
-        ];
-        let rendered = helm_prints(&[&arguments[..], &["--show-only=templates/deployment.yaml"]].concat()).await;
-        let deployment: serde_json::Value = serde_yaml::from_str(&rendered).unwrap();
-        let arguments = &deployment["spec"]["template"]["spec"]["containers"][0]["args"];
-        serde_json::from_value::<Vec<String>>(arguments.clone())
-            .unwrap()
-            .join(" ")
+        let arguments = container(settings).await["args"].take();
+        serde_json::from_value::<Vec<String>>(arguments).unwrap().join(" ")
     };
     assert_eq!(flags("kubeappsNamespace=sea").await, "run");
     for (settings, expected) in [
@@ -160,6 +187,7 @@ async fn each_setting_becomes_the_flag_of_its_name_and_a_default_none() {
         ("icons=true", "--icons"),
         ("allowPrivateNetworks=false", "--allow-private-networks=false"),
         ("keepRemovedVersions=720h", "--keep-removed-versions=720h"),
+        ("leaderElection.enabled=true", "--enable-leader-election"),
     ] {
         assert_eq!(flags(settings).await, format!("run {expected}"), "{settings}");
     }

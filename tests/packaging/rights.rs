@@ -57,13 +57,17 @@ const REPOSITORIES: [&str; 3] = [
 ];
 
 fn expected(roles: &[(&str, &[&str])]) -> BTreeMap<String, Vec<String>> {
-    let owned = |rules: &[&str]| rules.iter().map(|rule| (*rule).to_owned()).collect();
     let origin = (
-        "sea:portolan:origin in everywhere".to_owned(),
-        owned(&["namespaces kube-system: get"]),
+        "sea:portolan:origin in everywhere",
+        &["namespaces kube-system: get"][..],
     );
+    expected_in_all(&[roles, &[origin]].concat())
+}
+
+fn expected_in_all(roles: &[(&str, &[&str])]) -> BTreeMap<String, Vec<String>> {
+    let owned = |rules: &[&str]| rules.iter().map(|rule| (*rule).to_owned()).collect();
     let roles = roles.iter().map(|(role, rules)| ((*role).to_owned(), owned(rules)));
-    roles.chain([origin]).collect()
+    roles.collect()
 }
 
 /// What is done to repositories, and the Secrets that they name.
@@ -147,4 +151,79 @@ async fn one_watched_namespace_is_all_that_is_looked_at_unless_kubeapps_is_elsew
     ]);
     let settings = "--set=watchNamespace=team,kubeappsNamespace=apps,watchSecrets=true";
     assert_eq!(rights(&[settings]).await, two);
+}
+
+const APPLICATIONS: [&str; 3] = [
+    "applications: get list watch",
+    "applications/status: patch",
+    "applications/finalizers: update",
+];
+
+const ORIGIN_AND_DEFINITIONS: (&str, &[&str]) = (
+    "sea:portolan:origin in everywhere",
+    &["namespaces kube-system: get", "customresourcedefinitions: list watch"],
+);
+
+#[tokio::test]
+async fn applications_give_rights_to_whatever_may_be_a_component_where_they_are_watched() {
+    let rules = [&with("secrets: get")[..], &APPLICATIONS, &["*: get list watch patch"]].concat();
+    let everywhere = expected_in_all(&[
+        ("sea:portolan in everywhere", &rules),
+        ("sea:portolan:kubeapps in sea", &["cronjobs: list"]),
+        ORIGIN_AND_DEFINITIONS,
+    ]);
+    assert_eq!(rights(&["--set=applications.enabled=true"]).await, everywhere);
+    let in_one = expected_in_all(&[
+        ("portolan in team", &rules),
+        ("sea:portolan:kubeapps in team", &["cronjobs: list"]),
+        ORIGIN_AND_DEFINITIONS,
+    ]);
+    let settings = "--set=applications.enabled=true,watchNamespace=team";
+    assert_eq!(rights(&[settings]).await, in_one);
+}
+
+#[tokio::test]
+async fn the_rights_to_components_can_be_narrowed_to_kinds_or_to_none() {
+    let of = async |rules: &str| {
+        let rules = format!("--set-json=applications.componentRules={rules}");
+        let mut rights = rights(&["--set=applications.enabled=true", &rules]).await;
+        rights.remove("sea:portolan in everywhere").unwrap()
+    };
+    let none = [&with("secrets: get")[..], &APPLICATIONS].concat();
+    assert_eq!(of("[]").await, none);
+    let some = r#"[{"apiGroups": ["apps"], "resources": ["deployments", "statefulsets"], "verbs": ["list", "watch"]}]"#;
+    assert_eq!(
+        of(some).await,
+        [&none[..], &["deployments statefulsets: list watch"]].concat()
+    );
+}
+
+#[tokio::test]
+async fn electing_a_leader_gives_rights_to_leases_where_the_release_is() {
+    let leader = expected(&[
+        ("portolan in team", &with("secrets: get")),
+        ("portolan:leader in sea", &["leases: get create update"]),
+        ("sea:portolan:kubeapps in team", &["cronjobs: list"]),
+    ]);
+    let settings = "--set=leaderElection.enabled=true,watchNamespace=team";
+    assert_eq!(rights(&[settings]).await, leader);
+}
+
+#[tokio::test]
+async fn users_have_rights_to_applications_only_where_those_are_looked_at() {
+    let of_users = async |settings: &str| {
+        let arguments = ["template", "portolan", &chart(), KUBE_VERSION, "--set", settings];
+        helm_prints(&[&arguments[..], &["--show-only=templates/user-roles.yaml"]].concat()).await
+    };
+    assert!(!of_users("").await.contains("app.k8s.io"));
+    let rendered = of_users("applications.enabled=true").await;
+    let roles = serde_yaml::Deserializer::from_str(&rendered).map(|role| Value::deserialize(role).unwrap());
+    let rules: Vec<String> = roles.map(|role| rule(&role["rules"][1])).collect();
+    assert_eq!(
+        rules,
+        [
+            "applications applications/status: get list watch",
+            "applications: create update patch delete deletecollection"
+        ]
+    );
 }

@@ -1,0 +1,311 @@
+//! Leader election among processes that contend for a Lease of a real API server.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use http::{Method, Request};
+use k8s_openapi::api::coordination::v1::{Lease as Stored, LeaseSpec};
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use kube::client::Body;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use portolan::lease::{Held, Lease, Lost, Timing};
+use serde_json::json;
+use tokio::time::{Instant, timeout};
+
+use crate::support::control_plane::{ADMIN_TOKEN, control_plane};
+use crate::support::eventually::eventually;
+use crate::support::fault_proxy::{ApiFault, FaultProxy};
+
+const SOON: Duration = Duration::from_secs(30);
+/// Shorter than usual, and long enough for a machine that is busy with other tests.
+const TIMING: Timing = Timing {
+    lease_duration: Duration::from_secs(5),
+    renew_deadline: Duration::from_secs(4),
+    retry_period: Duration::from_millis(400),
+};
+const NAME: &str = "portolan";
+
+/// A Lease in a namespace of its own, and what its contenders reach the API server through.
+struct World {
+    namespace: String,
+    client: Client,
+    leases: Api<Stored>,
+    proxy: FaultProxy,
+}
+
+impl World {
+    async fn new() -> Self {
+        let control_plane = control_plane().await;
+        let (namespace, client) = (control_plane.namespace().await, control_plane.client().await);
+        Self {
+            leases: Api::namespaced(client.clone(), &namespace),
+            namespace,
+            client,
+            proxy: FaultProxy::before(control_plane).await,
+        }
+    }
+
+    fn contender(&self, client: &Client, identity: &str) -> Lease {
+        Lease::new(client.clone(), &self.namespace, NAME, identity, TIMING)
+    }
+
+    /// Holds the Lease, with an API server that can be reached.
+    async fn leader(&self, identity: &str) -> Held {
+        timeout(SOON, self.contender(&self.client, identity).acquire())
+            .await
+            .unwrap()
+    }
+
+    /// The same through the proxy.
+    async fn proxied_leader(&self, identity: &str) -> Held {
+        let client = self.proxied().await;
+        timeout(SOON, self.contender(&client, identity).acquire())
+            .await
+            .unwrap()
+    }
+
+    async fn proxied(&self) -> Client {
+        let file = control_plane().await.kubeconfig_for(&self.proxy.url(), ADMIN_TOKEN);
+        let kubeconfig = Kubeconfig::read_from(file).unwrap();
+        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+        Client::try_from(config.unwrap()).unwrap()
+    }
+
+    async fn stored(&self) -> LeaseSpec {
+        self.leases.get(NAME).await.unwrap().spec.unwrap()
+    }
+
+    /// Waits until the Lease has been renewed `times` times from now on.
+    async fn until_renewed(&self, times: usize) {
+        for _ in 0..times {
+            let before = self.stored().await.renew_time;
+            eventually(SOON, "the Lease to be renewed", async || {
+                let spec = self.stored().await;
+                (spec.renew_time != before).then_some(())
+            })
+            .await;
+        }
+    }
+}
+
+fn methods(proxy: &FaultProxy) -> Vec<Method> {
+    proxy.seen().into_iter().map(|request| request.method).collect()
+}
+
+#[tokio::test]
+async fn of_two_contenders_one_leads_until_it_lets_go() {
+    let world = World::new().await;
+    let mut first = world.leader("first").await;
+    let taken = world.stored().await;
+    assert_eq!(taken.holder_identity.as_deref(), Some("first"));
+    assert_eq!(
+        (taken.lease_duration_seconds, taken.lease_transitions),
+        (Some(5), Some(0))
+    );
+
+    let second = tokio::spawn(world.contender(&world.client, "second").acquire());
+    world.until_renewed(14).await; // longer than a Lease stands
+    assert!(!second.is_finished());
+    assert!(timeout(Duration::ZERO, first.lost()).await.is_err());
+    let renewed = world.stored().await;
+    assert_eq!(
+        (renewed.acquire_time, renewed.lease_transitions),
+        (taken.acquire_time.clone(), Some(0))
+    );
+
+    let released = Instant::now();
+    first.release().await;
+    let second = second.await.unwrap();
+    let waited = released.elapsed();
+    assert!(
+        waited < TIMING.lease_duration - TIMING.retry_period * 2,
+        "a Lease without a holder is taken at the next look: {waited:?}"
+    );
+    let taken_over = world.stored().await;
+    assert_eq!(taken_over.holder_identity.as_deref(), Some("second"));
+    assert_eq!(
+        (taken_over.lease_duration_seconds, taken_over.lease_transitions),
+        (Some(5), Some(1))
+    );
+    assert!(taken_over.acquire_time.unwrap().0 > taken.acquire_time.unwrap().0);
+
+    second.release().await;
+    let given_back = world.stored().await;
+    assert_eq!(given_back.holder_identity.as_deref().unwrap_or_default(), "");
+    assert_eq!(
+        (given_back.lease_duration_seconds, given_back.lease_transitions),
+        (Some(1), Some(1))
+    );
+}
+
+#[tokio::test]
+async fn after_a_crash_the_lease_is_taken_when_it_has_run_out_and_not_before() {
+    let world = World::new().await;
+    let first = world.leader("first").await;
+    let second = tokio::spawn(world.contender(&world.client, "second").acquire());
+    world.until_renewed(2).await;
+    drop(first);
+    let crashed = Instant::now();
+    second.await.unwrap().release().await;
+    let waited = crashed.elapsed();
+    // The last renewal was at most one period before.
+    assert!(waited + TIMING.retry_period >= TIMING.lease_duration, "{waited:?}");
+}
+
+#[tokio::test]
+async fn a_leader_that_is_cut_off_knows_it_before_another_leads() {
+    let world = World::new().await;
+    let mut first = world.proxied_leader("first").await;
+    let second = tokio::spawn({
+        let contender = world.contender(&world.client, "second");
+        async move {
+            let held = contender.acquire().await;
+            (Instant::now(), held)
+        }
+    });
+    world.until_renewed(2).await;
+    world.proxy.gate.close().await;
+    let lost = timeout(SOON, first.lost()).await.unwrap();
+    let at = Instant::now();
+    assert!(
+        matches!(&lost, Lost::NotRenewed { lease, .. } if lease == NAME),
+        "{lost}"
+    );
+    assert!(!second.is_finished());
+    let (led, _held) = second.await.unwrap();
+    assert!(led > at);
+    // It stays lost, also when the way is open again.
+    world.proxy.gate.open().await;
+    assert_eq!(first.lost().await, lost);
+    assert_eq!(world.stored().await.holder_identity.as_deref(), Some("second"));
+}
+
+#[tokio::test]
+async fn a_leader_to_whom_the_api_server_does_not_answer_gives_up_in_time() {
+    let world = World::new().await;
+    let silent = Arc::new(AtomicBool::new(false));
+    let (real, is_silent) = (world.client.clone(), Arc::clone(&silent));
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (real, is_silent) = (real.clone(), Arc::clone(&is_silent));
+        async move {
+            if is_silent.load(Ordering::SeqCst) {
+                std::future::pending::<()>().await;
+            }
+            real.send(request).await
+        }
+    });
+    let client = Client::new(service, world.namespace.clone());
+    let mut held = timeout(SOON, world.contender(&client, "only").acquire()).await.unwrap();
+    silent.store(true, Ordering::SeqCst);
+    let silenced = Instant::now();
+    let lost = timeout(SOON, held.lost()).await.unwrap();
+    assert!(lost.to_string().contains("not answer"), "{lost}");
+    let waited = silenced.elapsed();
+    assert!(waited < TIMING.lease_duration, "{waited:?}");
+}
+
+#[tokio::test]
+async fn a_lease_that_is_taken_away_is_lost_at_once() {
+    let world = World::new().await;
+    let mut held = world.leader("first").await;
+    let patch = Patch::Merge(json!({ "spec": { "holderIdentity": "usurper" } }));
+    world.leases.patch(NAME, &PatchParams::default(), &patch).await.unwrap();
+    let lost = timeout(TIMING.renew_deadline, held.lost()).await.unwrap();
+    let (lease, holder) = (NAME.to_owned(), "usurper".to_owned());
+    assert_eq!(lost, Lost::Taken { lease, holder });
+    // Nothing of the other's is given back.
+    held.release().await;
+    assert_eq!(world.stored().await.holder_identity.as_deref(), Some("usurper"));
+}
+
+#[tokio::test]
+async fn what_others_do_to_a_lease_without_taking_it_does_no_harm() {
+    let world = World::new().await;
+    let mut held = world.leader("first").await;
+    let annotation = Patch::Merge(json!({ "metadata": { "annotations": { "example.com/by": "an administrator" } } }));
+    world
+        .leases
+        .patch(NAME, &PatchParams::default(), &annotation)
+        .await
+        .unwrap();
+    world.until_renewed(2).await;
+    let annotated = world.leases.get(NAME).await.unwrap();
+    assert_eq!(
+        annotated.metadata.annotations.unwrap()["example.com/by"],
+        "an administrator"
+    );
+    world.leases.delete(NAME, &DeleteParams::default()).await.unwrap();
+    eventually(SOON, "the Lease to be made anew", async || {
+        world.leases.get_opt(NAME).await.unwrap()
+    })
+    .await;
+    world.until_renewed(2).await;
+    assert!(timeout(Duration::ZERO, held.lost()).await.is_err());
+    held.release().await;
+    assert_eq!(world.stored().await.holder_identity.as_deref().unwrap_or_default(), "");
+}
+
+#[tokio::test]
+async fn an_error_at_any_request_costs_no_leadership() {
+    let world = World::new().await;
+    let is_lease = |request: &crate::support::fault_proxy::ApiRequest| {
+        request.path.ends_with("/leases") || request.path.ends_with(NAME)
+    };
+    for fault in [ApiFault::Status(500), ApiFault::AnswerLost] {
+        // The first look, and the first write, which may have been done.
+        world.proxy.spoil(1, fault.clone(), move |request| {
+            is_lease(request) && request.method == Method::GET
+        });
+        world.proxy.spoil(1, fault, move |request| {
+            is_lease(request) && request.method == Method::POST
+        });
+    }
+    let mut held = world.proxied_leader("first").await;
+    assert_eq!(world.stored().await.lease_transitions, Some(0));
+    for fault in [403, 409, 429, 500, 503]
+        .map(ApiFault::Status)
+        .into_iter()
+        .chain([ApiFault::Refused, ApiFault::AnswerLost])
+    {
+        // A renewal and the look that follows it.
+        world.proxy.spoil(1, fault.clone(), move |request| {
+            is_lease(request) && request.method == Method::PUT
+        });
+        world.proxy.spoil(1, fault, move |request| {
+            is_lease(request) && request.method == Method::GET
+        });
+        world.until_renewed(3).await;
+    }
+    assert!(timeout(Duration::ZERO, held.lost()).await.is_err());
+    assert_eq!(world.stored().await.lease_transitions, Some(0));
+    // And giving it back survives one, whether or not it was done.
+    let fault = ApiFault::Status(500);
+    world.proxy.spoil(1, fault, move |request| {
+        is_lease(request) && request.method == Method::PUT
+    });
+    held.release().await;
+    assert_eq!(world.stored().await.holder_identity.as_deref().unwrap_or_default(), "");
+}
+
+#[tokio::test]
+async fn a_renewal_is_one_request() {
+    let world = World::new().await;
+    let held = world.proxied_leader("first").await;
+    world.until_renewed(3).await;
+    held.release().await;
+    let seen = methods(&world.proxy);
+    assert_eq!(seen[..2], [Method::GET, Method::POST]);
+    assert!(seen[2..].iter().all(|method| method == Method::PUT), "{seen:?}");
+}
+
+#[test]
+fn an_identity_is_nobody_elses() {
+    let (one, other) = (
+        portolan::lease::identity("portolan-0"),
+        portolan::lease::identity("portolan-0"),
+    );
+    assert!(one.starts_with("portolan-0_") && other.starts_with("portolan-0_"));
+    assert_ne!(one, other);
+}
