@@ -45,8 +45,8 @@ pub use self::{
     history::{HISTORY_KEPT, HistoryEntry},
     icons::WantedIcon,
     identity::RepositoryName,
-    keep::Keep,
-    oci::{OciChange, OciMetadata, OciRepository, OciTag},
+    keep::{Held, Keep},
+    oci::{OciChange, OciGone, OciMetadata, OciRepository, OciTag},
     record::{Baseline, Handled, Record, Refused, State},
     settings::{DEFAULT_POSTGRES_CONNECTIONS, Database, Login, Password, Settings, SettingsError},
 };

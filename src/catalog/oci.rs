@@ -40,12 +40,26 @@ pub struct OciRepository {
 pub struct OciTag {
     /// Digest of the manifest.
     pub digest: String,
-    /// Why it is of no use. Without one it is a chart, whose metadata is stored.
+    /// Why it is of no use. Without one it is a chart, whose metadata is stored, or (without a digest) was never pulled.
     pub problem: Option<String>,
-    /// How often it has failed.
+    /// How often it has failed, since it could be pulled last.
     pub tries: u32,
     /// When it is to be pulled again.
     pub next_try: Option<Timestamp>,
+}
+
+impl OciTag {
+    /// Whether it is known as a chart.
+    #[must_use]
+    pub const fn is_chart(&self) -> bool {
+        self.problem.is_none() && !self.digest.is_empty()
+    }
+
+    /// Whether nothing is known of it, since it could not be pulled for reasons that may pass by themselves.
+    #[must_use]
+    pub const fn is_pending(&self) -> bool {
+        self.problem.is_none() && self.digest.is_empty()
+    }
 }
 
 /// What has changed of one tag.
@@ -57,6 +71,25 @@ pub struct OciChange {
     pub tag: OciTag,
     /// Chart.yaml as JSON. Nothing: what is stored of a chart stays.
     pub metadata: Option<String>,
+}
+
+/// What is known of a registry, and is no more in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OciGone {
+    /// The source that is looked at now, as in [`Catalog::save_oci`].
+    pub source: String,
+    /// Repositories.
+    pub repositories: Vec<String>,
+    /// Tags, each time with their repository as it is known without them (its other tags are not looked at).
+    pub tags: Vec<(OciRepository, Vec<String>)>,
+}
+
+impl OciGone {
+    /// Whether there is nothing to forget.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.repositories.is_empty() && self.tags.is_empty()
+    }
 }
 
 /// A tag that is a chart.
@@ -126,8 +159,8 @@ impl Catalog {
         .await
     }
 
-    /// Writes what has changed of one repository: what is known of the whole (its tags are not looked at), these tags, and those that
-    /// are no more. What was learnt from another source goes.
+    /// Writes what has changed of one repository: what is known of the whole (its tags are not looked at), and these tags. What was
+    /// learnt from another source goes; what is no more goes by [`Catalog::forget_oci`].
     ///
     /// # Errors
     /// When the database fails.
@@ -137,7 +170,6 @@ impl Catalog {
         source: &str,
         repository: &OciRepository,
         changed: &[OciChange],
-        gone: &[String],
     ) -> Result<(), Error> {
         self.must_be_writable()?;
         self.call("writing what is known of a registry", COMMIT_DEADLINE, async {
@@ -145,7 +177,6 @@ impl Catalog {
             record::lock(&mut tx, name).await?;
             forget_other_sources(&mut tx, name, source).await?;
             upsert_repository(&mut tx, name, source, repository).await?;
-            delete_tags(&mut tx, name, &repository.repository, gone).await?;
             upsert_tags(&mut tx, name, &repository.repository, changed).await?;
             tx.commit().await
         })
@@ -177,45 +208,29 @@ impl Catalog {
         .await
     }
 
-    /// Forgets all repositories but these: they are no more in the registry. Says how many.
+    /// Forgets what is no more, where no charts have to go with it: else [`super::Commit::gone`] does it.
     ///
     /// # Errors
     /// When the database fails.
-    pub async fn retain_oci(&self, name: &RepositoryName, repositories: &[String]) -> Result<u64, Error> {
+    pub async fn forget_oci(&self, name: &RepositoryName, gone: &OciGone) -> Result<(), Error> {
         self.must_be_writable()?;
-        self.call("forgetting repositories of a registry", COMMIT_DEADLINE, async {
+        self.call("forgetting what a registry has no more", COMMIT_DEADLINE, async {
             let mut tx = self.0.pools.begin().await?;
             record::lock(&mut tx, name).await?;
-            let mut forgotten = 0;
-            for (sqlite, postgres) in [
-                (
-                    "DELETE FROM portolan_oci_tags WHERE namespace = $1 AND name = $2
-                        AND repository NOT IN (SELECT value FROM json_each($3))",
-                    "DELETE FROM portolan_oci_tags WHERE namespace = $1 AND name = $2 AND repository <> ALL($3)",
-                ),
-                (
-                    "DELETE FROM portolan_oci_repositories WHERE namespace = $1 AND name = $2
-                        AND repository NOT IN (SELECT value FROM json_each($3))",
-                    "DELETE FROM portolan_oci_repositories WHERE namespace = $1 AND name = $2 AND repository <> ALL($3)",
-                ),
-            ] {
-                let result = match &mut tx {
-                    Engine::Sqlite(tx) => {
-                        let query = sqlx::query(sqlite).bind(&name.namespace).bind(&name.name);
-                        query.bind(Json(repositories)).execute(&mut **tx).await?.rows_affected()
-                    }
-                    Engine::Postgres(tx) => {
-                        let query = sqlx::query(postgres).bind(&name.namespace).bind(&name.name);
-                        query.bind(repositories).execute(&mut **tx).await?.rows_affected()
-                    }
-                };
-                forgotten = result;
-            }
-            tx.commit().await?;
-            Ok(forgotten)
+            forget(&mut tx, name, gone).await?;
+            tx.commit().await
         })
         .await
     }
+}
+
+/// Forgets what is no more.
+pub(super) async fn forget(tx: &mut Transaction, name: &RepositoryName, gone: &OciGone) -> Result<(), Error> {
+    for (repository, tags) in &gone.tags {
+        upsert_repository(tx, name, &gone.source, repository).await?;
+        delete_tags(tx, name, &repository.repository, tags).await?;
+    }
+    delete_repositories(tx, name, &gone.repositories).await
 }
 
 async fn forget_other_sources(tx: &mut Transaction, name: &RepositoryName, source: &str) -> Result<(), Error> {
@@ -261,6 +276,37 @@ async fn upsert_repository(
             .execute(&mut **tx)
             .await?;
     });
+    Ok(())
+}
+
+async fn delete_repositories(tx: &mut Transaction, name: &RepositoryName, gone: &[String]) -> Result<(), Error> {
+    if gone.is_empty() {
+        return Ok(());
+    }
+    let gone: Vec<_> = gone.iter().map(|repository| storable(repository)).collect();
+    for (sqlite, postgres) in [
+        (
+            "DELETE FROM portolan_oci_tags WHERE namespace = $1 AND name = $2
+                AND repository IN (SELECT value FROM json_each($3))",
+            "DELETE FROM portolan_oci_tags WHERE namespace = $1 AND name = $2 AND repository = ANY($3)",
+        ),
+        (
+            "DELETE FROM portolan_oci_repositories WHERE namespace = $1 AND name = $2
+                AND repository IN (SELECT value FROM json_each($3))",
+            "DELETE FROM portolan_oci_repositories WHERE namespace = $1 AND name = $2 AND repository = ANY($3)",
+        ),
+    ] {
+        match &mut *tx {
+            Engine::Sqlite(tx) => {
+                let query = sqlx::query(sqlite).bind(&name.namespace).bind(&name.name);
+                query.bind(Json(&gone)).execute(&mut **tx).await?;
+            }
+            Engine::Postgres(tx) => {
+                let query = sqlx::query(postgres).bind(&name.namespace).bind(&name.name);
+                query.bind(&gone).execute(&mut **tx).await?;
+            }
+        }
+    }
     Ok(())
 }
 

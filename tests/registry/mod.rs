@@ -5,6 +5,7 @@ mod failing;
 mod listing;
 mod parts;
 mod pulling;
+mod shrinking;
 mod site;
 mod syncing;
 

@@ -6,20 +6,30 @@
 //!                    └─► charts ─► the same way as those of an index
 //! ```
 //! A manifest is pulled once and remembered in the catalogue, so that an unchanged repository costs the lists of its tags, and
-//! a process that dies on the way goes on where it was. A tag that was published anew shows only in its manifest's digest: those
-//! are all asked for when everything is compared, and else once in a while.
+//! a process that dies on the way goes on where it was. What is no more is forgotten in the transaction that takes its charts
+//! away. A tag that was published anew shows only in its manifest's digest: those are all asked for when everything is compared,
+//! and else once in a while.
+//!
+//! Whatever fails for a while stays as it is remembered and is tried again, and the rest goes on; lists, digests and pulls each
+//! have as much time in one attempt as the fetch of an index.
 
 mod charts;
+mod listing;
+mod patience;
 mod pull;
 mod tags;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use url::Url;
 
-use super::{Found, Rest, Run, limits};
+use self::listing::{Listing, all_failed};
+use self::patience::Patience;
+use super::{Found, Run, limits};
 use crate::catalog::{self, OciChange, OciRepository, OciTag};
 use crate::filter::Filter;
 use crate::repository::decide::{self, Mode};
@@ -45,32 +55,31 @@ struct Repository {
     /// What the registry said of the list of its tags.
     validators: Validators,
     /// Why its tags can't be had.
-    failed: Option<OciError>,
+    failed: Option<Arc<OciError>>,
     /// What is to be written of it: more than its tags.
     is_changed: bool,
     /// Its tags that are to be written.
     changed: Vec<OciChange>,
-    /// Its tags that are no more.
+    /// Its tags that are no more. They are remembered until their charts go.
     gone: Vec<String>,
-}
-
-/// The registry as it is remembered once everything new has been pulled.
-struct Listing {
-    repositories: Vec<Repository>,
-    /// Tags that are to be pulled yet.
-    left: usize,
-    /// Why no more was pulled, although that may pass by itself.
-    interrupted: Option<OciError>,
+    /// Its tags that could not be pulled for now, and why.
+    delayed: BTreeMap<String, String>,
 }
 
 /// Why the registry could not be looked at.
 enum Broken {
-    Registry(OciError),
+    Registry(Arc<OciError>),
     Catalog(catalog::Error),
 }
 
 impl From<OciError> for Broken {
     fn from(error: OciError) -> Self {
+        Self::Registry(Arc::new(error))
+    }
+}
+
+impl From<Arc<OciError>> for Broken {
+    fn from(error: Arc<OciError>) -> Self {
         Self::Registry(error)
     }
 }
@@ -89,7 +98,7 @@ impl Run<'_> {
     ) -> Result<Found, AttemptError> {
         let listing = match self.listing(session).await {
             Ok(listing) => listing,
-            Err(Broken::Registry(error)) => return Ok(Found::Failed(error.into())),
+            Err(Broken::Registry(error)) => return Ok(Found::Failed((&*error).into())),
             Err(Broken::Catalog(error)) => return Err(error.into()),
         };
         let digest = listing.digest();
@@ -98,6 +107,12 @@ impl Run<'_> {
         }
         let rest = listing.rest();
         if rest.is_none() && self.is_same_as_last(&digest) {
+            // Of what is gone there is no chart.
+            let gone = listing.gone(self.attempt.declaration.change_key.source());
+            if !gone.is_empty() {
+                let name = &self.attempt.declaration.name;
+                self.tools.catalog.forget_oci(name, &gone).await?;
+            }
             return Ok(Found::Unchanged(None));
         }
         // Charts are made of what there is, unless they were or there is nothing.
@@ -125,20 +140,20 @@ impl Run<'_> {
             catalog.recheck_oci(&declaration.name, started).await?;
         }
         let names = self.names(&registry).await?;
-        let mut repositories = self.repositories(&registry, names).await?;
-        all_failed(&mut repositories)?;
-        let mut listing = Listing {
-            repositories,
-            left: 0,
-            interrupted: None,
-        };
+        let mut listing = self.repositories(&registry, names).await?;
+        all_failed(&listing.repositories)?;
         self.published_anew(&registry, &mut listing).await;
         self.remember(&mut listing).await?;
         self.pull_new(&registry, &mut listing).await?;
         if listing.interrupted.is_none() {
-            all_failed(&mut listing.repositories)?;
+            all_failed(&listing.repositories)?;
         }
         Ok(listing)
+    }
+
+    /// How long this attempt may ask for one kind of thing: as long as for an index.
+    fn time(&self) -> Duration {
+        limits(&self.attempt.declaration, &self.tools.fetch_limits).total
     }
 
     /// The repositories that are declared, or all that the registry has.
@@ -155,8 +170,8 @@ impl Run<'_> {
         Ok(declared)
     }
 
-    /// These repositories with the lists of their tags. Others are forgotten.
-    async fn repositories(&self, registry: &Registry, names: BTreeSet<String>) -> Result<Vec<Repository>, Broken> {
+    /// These repositories with the lists of their tags.
+    async fn repositories(&self, registry: &Registry, names: BTreeSet<String>) -> Result<Listing, Broken> {
         let (catalog, declaration) = (&self.tools.catalog, &self.attempt.declaration);
         let remembered = catalog
             .oci_repositories(&declaration.name, declaration.change_key.source())
@@ -175,91 +190,51 @@ impl Run<'_> {
                 })
             })
             .collect();
-        let mut listed = stream::iter(looked_at)
-            .map(|memory| self.tags(registry, memory))
-            .buffered(AT_ONCE);
-        let (mut repositories, mut room) = (Vec::new(), TAGS);
-        while let Some(repository) = listed.next().await {
-            let mut repository = repository?;
+        let patience = Patience::new(self.time());
+        let mut repositories: Vec<Repository> = stream::iter(in_turn(looked_at, self.attempt.started))
+            .map(|memory| self.tags(registry, &patience, memory))
+            .buffered(AT_ONCE)
+            .collect()
+            .await;
+        repositories.sort_unstable_by(|a, b| a.memory.repository.cmp(&b.memory.repository));
+        let mut room = TAGS;
+        for repository in &mut repositories {
             repository.fit(&mut room);
-            repositories.push(repository);
         }
-        if !remembered.is_empty() {
-            let kept: Vec<String> = (repositories.iter())
-                .map(|repository| repository.memory.repository.clone())
-                .collect();
-            catalog.retain_oci(&declaration.name, &kept).await?;
-        }
-        Ok(repositories)
+        Ok(Listing {
+            repositories,
+            forgotten: remembered.into_keys().collect(),
+            interrupted: patience.end().cloned(),
+            ..Listing::default()
+        })
     }
 
-    /// Writes down what has changed of the memory.
+    /// Writes down what has been learnt. What is no more stays in the memory for now.
     async fn remember(&self, listing: &mut Listing) -> Result<(), catalog::Error> {
         let Declaration { name, change_key, .. } = &self.attempt.declaration;
         for repository in &mut listing.repositories {
             repository.settle();
-            let (changed, gone) = (
-                std::mem::take(&mut repository.changed),
-                std::mem::take(&mut repository.gone),
-            );
-            if std::mem::take(&mut repository.is_changed) || !changed.is_empty() || !gone.is_empty() {
-                let memory = &repository.memory;
-                let source = change_key.source();
-                self.tools
-                    .catalog
-                    .save_oci(name, source, memory, &changed, &gone)
-                    .await?;
+            let changed = std::mem::take(&mut repository.changed);
+            if std::mem::take(&mut repository.is_changed) || !changed.is_empty() {
+                let (catalog, memory) = (&self.tools.catalog, &repository.memory);
+                catalog.save_oci(name, change_key.source(), memory, &changed).await?;
             }
         }
         Ok(())
     }
 }
 
-impl Listing {
-    /// What is left of it, if there is anything.
-    fn rest(&self) -> Option<Rest> {
-        let failed = self.interrupted.as_ref();
-        if self.left == 0 && failed.is_none() {
-            return None;
-        }
-        let well = self
-            .repositories
-            .iter()
-            .filter(|repository| repository.failed.is_none());
-        let listed: u64 = well.map(|repository| repository.versions.len() as u64).sum();
-        let left = self.left as u64;
-        let pulled = listed.saturating_sub(left);
-        Some(Rest {
-            pulled,
-            listed,
-            failed: failed.map(|error| Failed {
-                reason: error.reason().to_owned(),
-                message: match left {
-                    0 => error.to_string(),
-                    _ => format!("{error}; {pulled} of {listed} versions are pulled"),
-                },
-                transient: true,
-                retry_after: error.retry_after(),
-            }),
-        })
+/// What nothing is known of comes first, then the others, each time from another one on: where the time does not suffice for all
+/// lists, all have their turn.
+fn in_turn(mut repositories: Vec<OciRepository>, now: Timestamp) -> Vec<OciRepository> {
+    repositories.sort_by_key(|memory| !memory.tags.is_empty());
+    let unknown = repositories.iter().filter(|memory| memory.tags.is_empty()).count();
+    let known = repositories.len() - unknown;
+    let turn = usize::try_from(now.as_second()).unwrap_or_default();
+    if let Some(first) = turn.checked_rem(known) {
+        repositories[unknown..].rotate_left(first);
     }
-
-    fn has_charts(&self) -> bool {
-        let mut tags = self
-            .repositories
-            .iter()
-            .flat_map(|repository| repository.memory.tags.values());
-        tags.any(|tag| tag.problem.is_none())
-    }
-}
-
-/// One of many may be gone, or be another's. If there is nothing but that, it is the declaration that is wrong.
-fn all_failed(repositories: &mut [Repository]) -> Result<(), OciError> {
-    if repositories.iter().any(|repository| repository.failed.is_none()) {
-        return Ok(());
-    }
-    let first = repositories.first_mut().and_then(|repository| repository.failed.take());
-    first.map_or(Ok(()), Err)
+    repositories
 }
 
 impl Repository {
@@ -277,10 +252,16 @@ impl Repository {
             is_changed: false,
             changed: Vec::new(),
             gone: Vec::new(),
+            delayed: BTreeMap::new(),
         }
     }
 
-    /// Takes the list of its tags. What is not in it is forgotten.
+    /// Whether nobody knows for now which tags it has.
+    fn is_in_the_dark(&self) -> bool {
+        self.failed.as_ref().is_some_and(|error| error.is_transient())
+    }
+
+    /// Takes the list of its tags. What is not in it is gone.
     fn take(&mut self, tags: Vec<String>, validators: Validators) {
         self.versions = newest_first(tags.into_iter().filter(|tag| oci::is_version(tag)));
         self.validators = validators;
@@ -292,11 +273,11 @@ impl Repository {
     /// Takes its part of the tags that there is room for in all. Where that is too little, only what is remembered stays of it.
     fn fit(&mut self, room: &mut usize) {
         if self.versions.len() > *room {
-            self.failed = Some(OciError::TooMany {
-                url: self.url.trim_end_matches(':').to_owned(),
+            self.failed = Some(Arc::new(OciError::TooMany {
+                url: self.shown().to_owned(),
                 limit: TAGS as u64,
                 what: "tags, with those of the repositories before it",
-            });
+            }));
             self.versions = newest_first(self.memory.tags.keys().cloned());
         }
         if self.memory.tags.len() > *room {
@@ -307,9 +288,9 @@ impl Repository {
 
     /// That the list of tags is the same means that there is nothing to do only where all of them are remembered.
     fn settle(&mut self) {
-        let is_whole = self.failed.is_none() && self.versions.len() == self.memory.tags.len();
-        let known = if is_whole {
-            self.validators.clone()
+        // Nor must it bring back what is gone and still remembered.
+        let known = if self.gone.is_empty() {
+            self.known()
         } else {
             Validators::default()
         };
@@ -317,6 +298,21 @@ impl Repository {
             (self.memory.etag, self.memory.last_modified) = (known.etag, known.last_modified);
             self.is_changed = true;
         }
+    }
+
+    /// What to send with the next question for its tags, where these ones are all that is remembered.
+    fn known(&self) -> Validators {
+        let is_whole = self.failed.is_none() && self.versions.len() == self.memory.tags.len();
+        if is_whole {
+            self.validators.clone()
+        } else {
+            Validators::default()
+        }
+    }
+
+    /// Its URL, as it is shown.
+    fn shown(&self) -> &str {
+        self.url.trim_end_matches(':')
     }
 
     /// Has a tag pulled again. What is stored of it stays until then.
@@ -347,8 +343,8 @@ fn newest_first(tags: impl Iterator<Item = String>) -> Vec<String> {
     tags
 }
 
-impl From<OciError> for Failed {
-    fn from(error: OciError) -> Self {
+impl From<&OciError> for Failed {
+    fn from(error: &OciError) -> Self {
         Self {
             reason: error.reason().to_owned(),
             message: error.to_string(),
@@ -388,5 +384,36 @@ mod tests {
             assert!(kept.is_none_or(|kept| repository.versions.len() == kept));
             assert!(repository.memory.tags.len() <= repository.versions.len());
         }
+    }
+
+    #[test]
+    fn each_repository_is_the_first_to_be_listed_at_some_time_and_unknown_ones_before_all() {
+        let known = |name: &str| OciRepository {
+            repository: name.to_owned(),
+            tags: [("1.0.0".to_owned(), OciTag::default())].into(),
+            ..OciRepository::default()
+        };
+        let new = OciRepository {
+            repository: "new".to_owned(),
+            ..OciRepository::default()
+        };
+        let order = |second| {
+            let repositories = vec![known("a"), known("b"), new.clone(), known("c")];
+            let ordered = in_turn(repositories, Timestamp::from_second(second).unwrap());
+            let names: Vec<String> = ordered.into_iter().map(|memory| memory.repository).collect();
+            names.join(" ")
+        };
+        assert_eq!([order(0), order(1), order(2)], ["new a b c", "new b c a", "new c a b"]);
+        assert!(in_turn(Vec::new(), Timestamp::UNIX_EPOCH).is_empty());
+    }
+
+    #[test]
+    fn a_list_is_not_known_again_by_what_is_gone() {
+        let mut repository = repository(2, 3);
+        repository.validators.etag = Some("new".to_owned());
+        repository.memory.etag = Some("old".to_owned());
+        repository.settle();
+        assert_eq!((repository.gone.len(), repository.memory.etag.as_deref()), (1, None));
+        assert_eq!(repository.known().etag.as_deref(), Some("new"));
     }
 }
