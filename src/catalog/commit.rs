@@ -16,7 +16,7 @@ use std::{fmt, io};
 use super::{
     ChartRow, Error, HistoryEntry, Keep, OciGone, Record, RepositoryName,
     engine::{Pools, Transaction, on_engine},
-    history, oci, record,
+    forget, history, record,
     repos::ReposRow,
     write,
 };
@@ -150,7 +150,7 @@ pub(super) async fn commit(
         repos.update(&mut tx, checksum).await?
     };
     if let Some(gone) = gone {
-        oci::forget(&mut tx, &name, &gone).await?;
+        forget::forget(&mut tx, &name, &gone).await?;
     }
     let entry = conclude(&committed, &mut record);
     record::save(&mut tx, &record).await?;

@@ -42,10 +42,10 @@ const TRIED_AGAIN: Backoff = Backoff {
     cap: Duration::from_hours(24),
 };
 
-/// The same where that may have passed by then: at first it is tried at each sync.
+/// The same where it may have passed by then: at first it is tried at each sync.
 const TRIED_SOON: Backoff = Backoff {
     base: Duration::from_mins(1),
-    cap: Duration::from_hours(24),
+    cap: Duration::from_hours(1),
 };
 
 impl Run<'_> {
