@@ -148,3 +148,23 @@ async fn what_can_not_be_listed_does_not_count_as_gone_although_nothing_of_it_is
     let record = site.executor.record(&name()).await.unwrap().unwrap();
     assert_eq!(record.baseline.unwrap().names, 11);
 }
+
+#[tokio::test]
+async fn a_registry_that_has_shrunk_is_refused_once_all_lists_are_there_although_a_part_was_synced_before() {
+    let site = twelve().await;
+    for name in &NAMES[1..] {
+        site.list(name, &[]);
+    }
+    site.server.break_path(&list("anchor"), Fault::status(500));
+    let finished = site.sync().await;
+    assert!(
+        matches!(finished.verdict, Verdict::Interrupted(_)),
+        "{:?}",
+        finished.verdict
+    );
+    assert_eq!(site.infos().await.len(), 12);
+    assert_eq!(site.number("SELECT count(*) FROM portolan_oci_tags").await, 12);
+    site.server.repair(&list("anchor"));
+    refused(&site).await;
+    assert_eq!(site.infos().await.len(), 12);
+}
