@@ -18,6 +18,7 @@ mod engine;
 mod error;
 mod expire;
 mod files;
+mod forget;
 mod history;
 mod icons;
 mod identity;
@@ -42,10 +43,11 @@ pub use self::{
     commit::{Commit, Committed, Conclude},
     error::Error,
     files::{ChartFiles, FilesMode, Progress, Saved, Wanted, WantedFiles},
+    forget::OciGone,
     history::{HISTORY_KEPT, HistoryEntry},
     icons::WantedIcon,
     identity::RepositoryName,
-    keep::Keep,
+    keep::{Held, Keep},
     oci::{OciChange, OciMetadata, OciRepository, OciTag},
     record::{Baseline, Handled, Record, Refused, State},
     settings::{DEFAULT_POSTGRES_CONNECTIONS, Database, Login, Password, Settings, SettingsError},
