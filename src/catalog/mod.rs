@@ -17,7 +17,9 @@ mod commit;
 mod engine;
 mod error;
 mod expire;
+mod failures;
 mod files;
+mod files_info;
 mod history;
 mod icons;
 mod identity;
@@ -42,6 +44,7 @@ pub use self::{
     commit::{Commit, Committed, Conclude},
     error::Error,
     files::{ChartFiles, FilesMode, Progress, Saved, Wanted, WantedFiles},
+    files_info::FetchedFiles,
     history::{HISTORY_KEPT, HistoryEntry},
     icons::WantedIcon,
     identity::RepositoryName,
