@@ -5,6 +5,7 @@ mod failing;
 mod icons;
 mod importing;
 mod kept;
+mod memory;
 mod model;
 mod places;
 mod replay;
