@@ -17,7 +17,9 @@ mod commit;
 mod engine;
 mod error;
 mod expire;
+mod failures;
 mod files;
+mod files_info;
 mod forget;
 mod history;
 mod icons;
@@ -43,6 +45,7 @@ pub use self::{
     commit::{Commit, Committed, Conclude},
     error::Error,
     files::{ChartFiles, FilesMode, Progress, Saved, Wanted, WantedFiles},
+    files_info::FetchedFiles,
     forget::OciGone,
     history::{HISTORY_KEPT, HistoryEntry},
     icons::WantedIcon,
