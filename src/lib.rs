@@ -25,11 +25,8 @@ pub mod cli;
 pub mod controller;
 pub mod filter;
 pub mod informer;
-<<<<<<< HEAD
-pub mod objects;
-=======
 pub mod lease;
->>>>>>> api
+pub mod objects;
 pub mod queue;
 pub mod repository;
 pub mod schedule;

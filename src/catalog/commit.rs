@@ -6,7 +6,7 @@
 //!                                        │
 //!            new charts, one by one ──► compare ──► batches: insert, update (and files of versions that went)
 //!                                        │
-//!                            not seen ──► delete ─► repos row ─► record, history ─► commit
+//!                            not seen ──► delete ─► repos row ─► memory of a registry ─► record, history ─► commit
 //! ```
 //!
 //! Nothing of the network happens inside, and of the charts only one batch is in memory.
@@ -14,9 +14,9 @@
 use std::{fmt, io};
 
 use super::{
-    ChartRow, Error, HistoryEntry, Keep, Record, RepositoryName,
+    ChartRow, Error, HistoryEntry, Keep, OciGone, Record, RepositoryName,
     engine::{Pools, Transaction, on_engine},
-    history, record,
+    forget, history, record,
     repos::ReposRow,
     write,
 };
@@ -37,6 +37,8 @@ pub struct Commit {
     pub conclude: Conclude,
     /// For how long versions and charts stay that are not among the rows. Nothing: they go at once, and so do those that were kept.
     pub keep: Option<Keep>,
+    /// What of a registry's memory goes with the charts.
+    pub gone: Option<OciGone>,
 }
 
 impl Commit {
@@ -49,6 +51,7 @@ impl Commit {
             checksum: checksum.into(),
             conclude: Box::new(|_, _| None),
             keep: None,
+            gone: None,
         }
     }
 
@@ -77,6 +80,7 @@ impl fmt::Debug for Commit {
             .field("expected_uid", &self.expected_uid)
             .field("checksum", &self.checksum)
             .field("keep", &self.keep)
+            .field("gone", &self.gone)
             .finish_non_exhaustive()
     }
 }
@@ -120,6 +124,7 @@ pub(super) async fn commit(
         checksum,
         conclude,
         keep,
+        gone,
     } = commit;
     let name = record.name.clone();
     let mut tx = pools.begin().await?;
@@ -144,6 +149,9 @@ pub(super) async fn commit(
     } else {
         repos.update(&mut tx, checksum).await?
     };
+    if let Some(gone) = gone {
+        forget::forget(&mut tx, &name, &gone).await?;
+    }
     let entry = conclude(&committed, &mut record);
     record::save(&mut tx, &record).await?;
     repos.remember(&mut tx, &name).await?;

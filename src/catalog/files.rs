@@ -10,16 +10,15 @@
 //! they are. Kubeapps' reader fails without a row, so a version whose archive will not come gets an empty one, without a digest;
 //! each of these has a row in `portolan_files` too, which tells it from a chart that has no files.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::{
-    COMMIT_DEADLINE, Catalog, Error, RepositoryName, SHORT_DEADLINE,
+    COMMIT_DEADLINE, Catalog, Error, FetchedFiles, RepositoryName, SHORT_DEADLINE,
     engine::{Engine, Transaction, on_engine},
-    record::{self, storable},
+    failures, record,
     wanted::{self, Mode},
 };
 
@@ -136,21 +135,17 @@ impl Catalog {
     ///
     /// # Errors
     /// When the database fails.
-    pub async fn save_files(
-        &self,
-        name: &RepositoryName,
-        uid: &str,
-        wanted: &WantedFiles,
-        files: &ChartFiles,
-    ) -> Result<Saved, Error> {
+    pub async fn save_files(&self, name: &RepositoryName, uid: &str, files: FetchedFiles) -> Result<Saved, Error> {
         self.must_be_writable()?;
+        let wanted = files.wanted.clone();
         let saved = self.call("writing chart files", SHORT_DEADLINE, async {
             let mut tx = self.0.pools.begin().await?;
-            let Some(repo) = still_wanted(&mut tx, name, uid, wanted).await? else {
+            let Some(repo) = still_wanted(&mut tx, name, uid, &wanted).await? else {
                 return Ok(Saved::Gone);
             };
-            write_files(&mut tx, name, wanted, &FilesInfo::of(wanted, files, &repo)).await?;
-            forget_failure(&mut tx, name, wanted).await?;
+            insert(&mut tx, name, &wanted, files.into_info(&repo)?, Existing::Updated).await?;
+            let key = [wanted.chart_id.as_str(), &wanted.files_id()];
+            failures::FILES.forget(&mut tx, name, &key).await?;
             tx.commit().await?;
             Ok(Saved::Written)
         });
@@ -176,13 +171,12 @@ impl Catalog {
             let Some(repo) = still_wanted(&mut tx, name, uid, wanted).await? else {
                 return Ok(Saved::Gone);
             };
-            note_failure(&mut tx, name, wanted, message, next_try).await?;
-            let nothing = ChartFiles::default();
-            let empty = FilesInfo {
-                digest: Cow::Borrowed(""),
-                ..FilesInfo::of(wanted, &nothing, &repo)
-            };
-            write_empty(&mut tx, name, wanted, &empty).await?;
+            let key = [wanted.chart_id.as_str(), &wanted.files_id()];
+            failures::FILES
+                .note(&mut tx, name, &key, &wanted.digest, message, next_try)
+                .await?;
+            let none = FetchedFiles::none(wanted)?.into_info(&repo)?;
+            insert(&mut tx, name, wanted, none, Existing::Kept).await?;
             tx.commit().await?;
             Ok(Saved::Written)
         });
@@ -224,20 +218,10 @@ impl Catalog {
             if !record::lock_if_of(&mut tx, name, uid).await? {
                 return Ok(0);
             }
-            let mut retried = 0;
-            for statement in [
-                "UPDATE portolan_files SET next_try = 0 WHERE namespace = $1 AND name = $2 AND next_try > 0",
-                "UPDATE portolan_icons SET next_try = 0 WHERE namespace = $1 AND name = $2 AND next_try > 0",
-            ] {
-                retried += on_engine!(&mut tx, tx => sqlx::query(statement)
-                    .bind(&name.namespace)
-                    .bind(&name.name)
-                    .execute(&mut **tx)
-                    .await?
-                    .rows_affected());
-            }
+            let files = failures::FILES.retry(&mut tx, name).await?;
+            let icons = failures::ICONS.retry(&mut tx, name).await?;
             tx.commit().await?;
-            Ok(retried)
+            Ok(files + icons)
         })
         .await
     }
@@ -248,46 +232,6 @@ fn gone_with_its_chart(saved: Result<Saved, Error>) -> Result<Saved, Error> {
     match saved {
         Err(error) if error.is_reference_gone() => Ok(Saved::Gone),
         saved => saved,
-    }
-}
-
-/// The JSON of `files.info`, exactly as Kubeapps writes it.
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct FilesInfo<'a> {
-    #[serde(rename = "ID")]
-    id: String,
-    readme: Cow<'a, str>,
-    default_values: Cow<'a, str>,
-    additional_default_values: BTreeMap<Cow<'a, str>, Cow<'a, str>>,
-    schema: Cow<'a, str>,
-    /// As it stands in the chart's row.
-    repo: &'a RawValue,
-    digest: Cow<'a, str>,
-}
-
-impl<'a> FilesInfo<'a> {
-    fn of(wanted: &'a WantedFiles, files: &'a ChartFiles, repo: &'a RawValue) -> Self {
-        Self {
-            id: wanted.files_id(),
-            readme: storable(&files.readme),
-            default_values: storable(&files.values),
-            additional_default_values: files
-                .additional_values
-                .iter()
-                .map(|(key, value)| (storable(key), storable(value)))
-                .collect(),
-            schema: storable(&files.schema),
-            repo,
-            digest: Cow::Borrowed(&wanted.digest),
-        }
-    }
-}
-
-impl WantedFiles {
-    /// What the row in `files` is found by.
-    fn files_id(&self) -> String {
-        format!("{}-{}", self.chart_id, self.version)
     }
 }
 
@@ -309,18 +253,17 @@ async fn still_wanted(
     if !record::lock_if_of(tx, name, uid).await? {
         return Ok(None);
     }
-    let row: Option<(Option<String>, Option<String>)> = match tx {
-        Engine::Sqlite(tx) => {
-            let query = sqlx::query_as(SQLITE).bind(&name.namespace).bind(&name.name);
-            let query = query.bind(&wanted.chart_id).bind(&wanted.version);
-            query.fetch_optional(&mut **tx).await?
-        }
-        Engine::Postgres(tx) => {
-            let query = sqlx::query_as(POSTGRES).bind(&name.namespace).bind(&name.name);
-            let query = query.bind(&wanted.chart_id).bind(&wanted.version);
-            query.fetch_optional(&mut **tx).await?
-        }
+    let statement = match tx {
+        Engine::Sqlite(_) => SQLITE,
+        Engine::Postgres(_) => POSTGRES,
     };
+    let row: Option<(Option<String>, Option<String>)> = on_engine!(tx, tx => sqlx::query_as(statement)
+        .bind(&name.namespace)
+        .bind(&name.name)
+        .bind(&wanted.chart_id)
+        .bind(&wanted.version)
+        .fetch_optional(&mut **tx)
+        .await?);
     let Some((repo, Some(digest))) = row else {
         return Ok(None);
     };
@@ -331,47 +274,45 @@ async fn still_wanted(
     Ok(Some(repo.map_err(|error| sqlx::Error::Decode(Box::new(error)))?))
 }
 
-/// Two charts may come to one id (`a` of version `1-2.0.0`, `a-1` of version `2.0.0`): who has the row keeps it.
-async fn write_files(
-    tx: &mut Transaction,
-    name: &RepositoryName,
-    wanted: &WantedFiles,
-    info: &FilesInfo<'_>,
-) -> Result<(), Error> {
-    const SQLITE: &str = "INSERT INTO files (chart_id, repo_name, repo_namespace, chart_files_id, info)
-        VALUES ($1, $2, $3, $4, $5) ON CONFLICT (repo_namespace, chart_files_id) DO UPDATE SET info = excluded.info
-        WHERE files.chart_id = excluded.chart_id AND files.info <> excluded.info";
-    const POSTGRES: &str = "INSERT INTO files (chart_id, repo_name, repo_namespace, chart_files_id, info)
-        VALUES ($1, $2, $3, $4, $5::jsonb) ON CONFLICT (repo_namespace, chart_files_id) DO UPDATE SET info = excluded.info
-        WHERE files.chart_id = excluded.chart_id AND files.info <> excluded.info";
-    insert(tx, name, wanted, info, SQLITE, POSTGRES).await
-}
-
-async fn write_empty(
-    tx: &mut Transaction,
-    name: &RepositoryName,
-    wanted: &WantedFiles,
-    info: &FilesInfo<'_>,
-) -> Result<(), Error> {
-    const SQLITE: &str = "INSERT INTO files (chart_id, repo_name, repo_namespace, chart_files_id, info)
-        VALUES ($1, $2, $3, $4, $5) ON CONFLICT (repo_namespace, chart_files_id) DO NOTHING";
-    const POSTGRES: &str = "INSERT INTO files (chart_id, repo_name, repo_namespace, chart_files_id, info)
-        VALUES ($1, $2, $3, $4, $5::jsonb) ON CONFLICT (repo_namespace, chart_files_id) DO NOTHING";
-    insert(tx, name, wanted, info, SQLITE, POSTGRES).await
+/// What becomes of a row that is there.
+#[derive(Clone, Copy)]
+enum Existing {
+    /// It is brought up to date. Two charts may come to one id (`a` of version `1-2.0.0`, `a-1` of version `2.0.0`): who has the row
+    /// keeps it.
+    Updated,
+    Kept,
 }
 
 async fn insert(
     tx: &mut Transaction,
     name: &RepositoryName,
     wanted: &WantedFiles,
-    info: &FilesInfo<'_>,
-    sqlite: &'static str,
-    postgres: &'static str,
+    info: String,
+    existing: Existing,
 ) -> Result<(), Error> {
-    let info = serde_json::to_string(info).map_err(|error| sqlx::Error::Encode(Box::new(error)))?;
-    let statement = match tx {
-        Engine::Sqlite(_) => sqlite,
-        Engine::Postgres(_) => postgres,
+    macro_rules! insert {
+        ($info:literal, $conflict:literal) => {
+            concat!(
+                "INSERT INTO files (chart_id, repo_name, repo_namespace, chart_files_id, info) VALUES ($1, $2, $3, $4, ",
+                $info,
+                ") ON CONFLICT (repo_namespace, chart_files_id) DO ",
+                $conflict
+            )
+        };
+    }
+    macro_rules! upsert {
+        ($info:literal) => {
+            insert!(
+                $info,
+                "UPDATE SET info = excluded.info WHERE files.chart_id = excluded.chart_id AND files.info <> excluded.info"
+            )
+        };
+    }
+    let statement = match (&*tx, existing) {
+        (Engine::Sqlite(_), Existing::Updated) => upsert!("$5"),
+        (Engine::Postgres(_), Existing::Updated) => upsert!("$5::jsonb"),
+        (Engine::Sqlite(_), Existing::Kept) => insert!("$5", "NOTHING"),
+        (Engine::Postgres(_), Existing::Kept) => insert!("$5::jsonb", "NOTHING"),
     };
     on_engine!(tx, tx => {
         sqlx::query(statement)
@@ -380,49 +321,6 @@ async fn insert(
             .bind(&name.namespace)
             .bind(wanted.files_id())
             .bind(info)
-            .execute(&mut **tx)
-            .await?;
-    });
-    Ok(())
-}
-
-async fn forget_failure(tx: &mut Transaction, name: &RepositoryName, wanted: &WantedFiles) -> Result<(), Error> {
-    const DELETE: &str = "DELETE FROM portolan_files
-        WHERE namespace = $1 AND name = $2 AND chart_id = $3 AND chart_files_id = $4";
-    on_engine!(tx, tx => {
-        sqlx::query(DELETE)
-            .bind(&name.namespace)
-            .bind(&name.name)
-            .bind(&wanted.chart_id)
-            .bind(wanted.files_id())
-            .execute(&mut **tx)
-            .await?;
-    });
-    Ok(())
-}
-
-async fn note_failure(
-    tx: &mut Transaction,
-    name: &RepositoryName,
-    wanted: &WantedFiles,
-    message: &str,
-    next_try: Timestamp,
-) -> Result<(), Error> {
-    const UPSERT: &str = "INSERT INTO portolan_files
-            (namespace, name, chart_id, chart_files_id, digest, tries, next_try, message)
-        VALUES ($1, $2, $3, $4, $5, 1, $6, $7)
-        ON CONFLICT (namespace, name, chart_id, chart_files_id) DO UPDATE SET digest = excluded.digest,
-            tries = CASE WHEN portolan_files.digest = excluded.digest THEN portolan_files.tries + 1 ELSE 1 END,
-            next_try = excluded.next_try, message = excluded.message";
-    on_engine!(tx, tx => {
-        sqlx::query(UPSERT)
-            .bind(&name.namespace)
-            .bind(&name.name)
-            .bind(&wanted.chart_id)
-            .bind(wanted.files_id())
-            .bind(&wanted.digest)
-            .bind(next_try.as_millisecond())
-            .bind(storable(message))
             .execute(&mut **tx)
             .await?;
     });

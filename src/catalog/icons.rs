@@ -7,7 +7,7 @@ use sqlx::FromRow;
 use super::{
     Catalog, Error, RepositoryName, SHORT_DEADLINE, Saved,
     engine::{Engine, Transaction, on_engine},
-    record::{self, storable},
+    failures, record,
 };
 
 /// A chart whose icon is wanted.
@@ -96,7 +96,7 @@ impl Catalog {
                 return Ok(Saved::Gone);
             }
             write(&mut tx, name, wanted, &BASE64_STANDARD.encode(png)).await?;
-            forget_failure(&mut tx, name, wanted).await?;
+            failures::ICONS.forget(&mut tx, name, &[&wanted.chart_id]).await?;
             tx.commit().await?;
             Ok(Saved::Written)
         })
@@ -115,28 +115,15 @@ impl Catalog {
         message: &str,
         next_try: Timestamp,
     ) -> Result<Saved, Error> {
-        const UPSERT: &str = "INSERT INTO portolan_icons (namespace, name, chart_id, url, tries, next_try, message)
-            VALUES ($1, $2, $3, $4, 1, $5, $6)
-            ON CONFLICT (namespace, name, chart_id) DO UPDATE SET url = excluded.url,
-                tries = CASE WHEN portolan_icons.url = excluded.url THEN portolan_icons.tries + 1 ELSE 1 END,
-                next_try = excluded.next_try, message = excluded.message";
         self.must_be_writable()?;
         self.call("writing that an icon failed", SHORT_DEADLINE, async {
             let mut tx = self.0.pools.begin().await?;
             if !still_wanted(&mut tx, name, uid, wanted).await? {
                 return Ok(Saved::Gone);
             }
-            on_engine!(&mut tx, tx => {
-                sqlx::query(UPSERT)
-                    .bind(&name.namespace)
-                    .bind(&name.name)
-                    .bind(&wanted.chart_id)
-                    .bind(&wanted.url)
-                    .bind(next_try.as_millisecond())
-                    .bind(storable(message))
-                    .execute(&mut **tx)
-                    .await?;
-            });
+            failures::ICONS
+                .note(&mut tx, name, &[&wanted.chart_id], &wanted.url, message, next_try)
+                .await?;
             tx.commit().await?;
             Ok(Saved::Written)
         })
@@ -185,19 +172,6 @@ async fn write(tx: &mut Transaction, name: &RepositoryName, wanted: &WantedIcon,
             .bind(&wanted.chart_id)
             .bind(&wanted.url)
             .bind(raw)
-            .execute(&mut **tx)
-            .await?;
-    });
-    Ok(())
-}
-
-async fn forget_failure(tx: &mut Transaction, name: &RepositoryName, wanted: &WantedIcon) -> Result<(), Error> {
-    const DELETE: &str = "DELETE FROM portolan_icons WHERE namespace = $1 AND name = $2 AND chart_id = $3";
-    on_engine!(tx, tx => {
-        sqlx::query(DELETE)
-            .bind(&name.namespace)
-            .bind(&name.name)
-            .bind(&wanted.chart_id)
             .execute(&mut **tx)
             .await?;
     });

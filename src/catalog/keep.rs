@@ -33,11 +33,35 @@ pub struct Keep {
     pub order: fn(&str, &str) -> Ordering,
     /// Charts, by `chart_id`, that a filter has taken out: of them nothing is kept.
     pub filtered_out: HashSet<String>,
+    /// Charts, by `chart_id`, of which it is not known what has left, so that it stays whatever the duration.
+    pub held: HashMap<String, Held>,
+}
+
+/// What of a chart stays because nothing is known of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// All of it.
+    Chart,
+    /// These versions.
+    Versions(HashSet<String>),
+}
+
+impl Held {
+    fn holds(&self, version: &str) -> bool {
+        match self {
+            Self::Chart => true,
+            Self::Versions(versions) => versions.contains(version),
+        }
+    }
 }
 
 impl Keep {
     /// When the time of a version is over that is missing since then; both in milliseconds since 1970.
-    fn expires(&self, missing_since: i64) -> i64 {
+    fn expires(&self, version: &Version, missing_since: i64) -> i64 {
+        let held = self.held.get(&version.chart_id);
+        if held.is_some_and(|held| held.holds(&version.version)) {
+            return i64::MAX;
+        }
         missing_since.saturating_add(i64::try_from(self.duration.as_millis()).unwrap_or(i64::MAX))
     }
 }
@@ -102,7 +126,7 @@ impl Keeper {
                 version: version.to_owned(),
             };
             let missing_since = self.stored.get(&version).map_or(now, |mark| mark.missing_since);
-            let expires = keep.expires(missing_since);
+            let expires = keep.expires(&version, missing_since);
             if expires > now {
                 kept.insert(version.version.clone());
                 self.marks.insert(version, Mark { missing_since, expires });

@@ -17,7 +17,10 @@ mod commit;
 mod engine;
 mod error;
 mod expire;
+mod failures;
 mod files;
+mod files_info;
+mod forget;
 mod history;
 mod icons;
 mod identity;
@@ -42,10 +45,12 @@ pub use self::{
     commit::{Commit, Committed, Conclude},
     error::Error,
     files::{ChartFiles, FilesMode, Progress, Saved, Wanted, WantedFiles},
+    files_info::FetchedFiles,
+    forget::OciGone,
     history::{HISTORY_KEPT, HistoryEntry},
     icons::WantedIcon,
     identity::RepositoryName,
-    keep::Keep,
+    keep::{Held, Keep},
     oci::{OciChange, OciMetadata, OciRepository, OciTag},
     record::{Baseline, Handled, Record, Refused, State},
     settings::{DEFAULT_POSTGRES_CONNECTIONS, Database, Login, Password, Settings, SettingsError},

@@ -40,12 +40,26 @@ pub struct OciRepository {
 pub struct OciTag {
     /// Digest of the manifest.
     pub digest: String,
-    /// Why it is of no use. Without one it is a chart, whose metadata is stored.
+    /// Why it is of no use. Without one it is a chart, whose metadata is stored, or (without a digest) was never pulled.
     pub problem: Option<String>,
-    /// How often it has failed.
+    /// How often it has failed, since it could be pulled last.
     pub tries: u32,
     /// When it is to be pulled again.
     pub next_try: Option<Timestamp>,
+}
+
+impl OciTag {
+    /// Whether it is known as a chart.
+    #[must_use]
+    pub const fn is_chart(&self) -> bool {
+        self.problem.is_none() && !self.digest.is_empty()
+    }
+
+    /// Whether nothing is known of it, since it could not be pulled for reasons that may pass by themselves.
+    #[must_use]
+    pub const fn is_pending(&self) -> bool {
+        self.problem.is_none() && self.digest.is_empty()
+    }
 }
 
 /// What has changed of one tag.
@@ -126,8 +140,8 @@ impl Catalog {
         .await
     }
 
-    /// Writes what has changed of one repository: what is known of the whole (its tags are not looked at), these tags, and those that
-    /// are no more. What was learnt from another source goes.
+    /// Writes what has changed of one repository: what is known of the whole (its tags are not looked at), and these tags. What was
+    /// learnt from another source goes; what is no more goes by [`Catalog::forget_oci`].
     ///
     /// # Errors
     /// When the database fails.
@@ -137,7 +151,6 @@ impl Catalog {
         source: &str,
         repository: &OciRepository,
         changed: &[OciChange],
-        gone: &[String],
     ) -> Result<(), Error> {
         self.must_be_writable()?;
         self.call("writing what is known of a registry", COMMIT_DEADLINE, async {
@@ -145,7 +158,6 @@ impl Catalog {
             record::lock(&mut tx, name).await?;
             forget_other_sources(&mut tx, name, source).await?;
             upsert_repository(&mut tx, name, source, repository).await?;
-            delete_tags(&mut tx, name, &repository.repository, gone).await?;
             upsert_tags(&mut tx, name, &repository.repository, changed).await?;
             tx.commit().await
         })
@@ -176,46 +188,6 @@ impl Catalog {
         })
         .await
     }
-
-    /// Forgets all repositories but these: they are no more in the registry. Says how many.
-    ///
-    /// # Errors
-    /// When the database fails.
-    pub async fn retain_oci(&self, name: &RepositoryName, repositories: &[String]) -> Result<u64, Error> {
-        self.must_be_writable()?;
-        self.call("forgetting repositories of a registry", COMMIT_DEADLINE, async {
-            let mut tx = self.0.pools.begin().await?;
-            record::lock(&mut tx, name).await?;
-            let mut forgotten = 0;
-            for (sqlite, postgres) in [
-                (
-                    "DELETE FROM portolan_oci_tags WHERE namespace = $1 AND name = $2
-                        AND repository NOT IN (SELECT value FROM json_each($3))",
-                    "DELETE FROM portolan_oci_tags WHERE namespace = $1 AND name = $2 AND repository <> ALL($3)",
-                ),
-                (
-                    "DELETE FROM portolan_oci_repositories WHERE namespace = $1 AND name = $2
-                        AND repository NOT IN (SELECT value FROM json_each($3))",
-                    "DELETE FROM portolan_oci_repositories WHERE namespace = $1 AND name = $2 AND repository <> ALL($3)",
-                ),
-            ] {
-                let result = match &mut tx {
-                    Engine::Sqlite(tx) => {
-                        let query = sqlx::query(sqlite).bind(&name.namespace).bind(&name.name);
-                        query.bind(Json(repositories)).execute(&mut **tx).await?.rows_affected()
-                    }
-                    Engine::Postgres(tx) => {
-                        let query = sqlx::query(postgres).bind(&name.namespace).bind(&name.name);
-                        query.bind(repositories).execute(&mut **tx).await?.rows_affected()
-                    }
-                };
-                forgotten = result;
-            }
-            tx.commit().await?;
-            Ok(forgotten)
-        })
-        .await
-    }
 }
 
 async fn forget_other_sources(tx: &mut Transaction, name: &RepositoryName, source: &str) -> Result<(), Error> {
@@ -236,7 +208,7 @@ async fn forget_other_sources(tx: &mut Transaction, name: &RepositoryName, sourc
     Ok(())
 }
 
-async fn upsert_repository(
+pub(super) async fn upsert_repository(
     tx: &mut Transaction,
     name: &RepositoryName,
     source: &str,
@@ -261,34 +233,6 @@ async fn upsert_repository(
             .execute(&mut **tx)
             .await?;
     });
-    Ok(())
-}
-
-async fn delete_tags(
-    tx: &mut Transaction,
-    name: &RepositoryName,
-    repository: &str,
-    tags: &[String],
-) -> Result<(), Error> {
-    const SQLITE: &str = "DELETE FROM portolan_oci_tags WHERE namespace = $1 AND name = $2 AND repository = $3
-        AND tag IN (SELECT value FROM json_each($4))";
-    const POSTGRES: &str = "DELETE FROM portolan_oci_tags WHERE namespace = $1 AND name = $2 AND repository = $3
-        AND tag = ANY($4)";
-    if tags.is_empty() {
-        return Ok(());
-    }
-    match tx {
-        Engine::Sqlite(tx) => {
-            let query = sqlx::query(SQLITE).bind(&name.namespace).bind(&name.name);
-            let query = query.bind(storable(repository)).bind(Json(tags));
-            query.execute(&mut **tx).await?;
-        }
-        Engine::Postgres(tx) => {
-            let query = sqlx::query(POSTGRES).bind(&name.namespace).bind(&name.name);
-            let query = query.bind(storable(repository)).bind(tags);
-            query.execute(&mut **tx).await?;
-        }
-    }
     Ok(())
 }
 

@@ -22,15 +22,18 @@ pub fn stored_name(name: &str) -> String {
     name.replace('/', "%2F")
 }
 
+/// The identifier of a chart in the catalogue, by its name, or by its path in an OCI registry.
+#[must_use]
+pub fn chart_id(declaration: &Declaration, name_or_path: &str) -> String {
+    format!("{}/{}", declaration.name.name, stored_name(name_or_path))
+}
+
 /// The row of `chart` in the catalogue. `path` is where it is in an OCI registry, below the path of the repository's URL: its
 /// identifier there, as Kubeapps has it, since two projects may each have a chart of one name.
 #[must_use]
 pub fn row(declaration: &Declaration, chart: Chart, path: Option<&str>) -> ChartRow {
     let name = stored_name(&chart.name);
-    let id = match path {
-        Some(path) => format!("{}/{}", declaration.name.name, stored_name(path)),
-        None => format!("{}/{name}", declaration.name.name),
-    };
+    let id = chart_id(declaration, path.unwrap_or(&chart.name));
     ChartRow {
         chart_id: id.clone(),
         info: ChartInfo {

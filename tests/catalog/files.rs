@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use portolan::catalog::{ChartFiles, Commit, FilesMode, Progress, RepositoryName, Saved, Wanted, WantedFiles};
+use portolan::catalog::{
+    ChartFiles, Commit, FetchedFiles, FilesMode, Progress, RepositoryName, Saved, Wanted, WantedFiles,
+};
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -44,10 +46,14 @@ pub fn content(readme: &str) -> ChartFiles {
     }
 }
 
+fn fetched(wanted: &WantedFiles, files: &ChartFiles) -> FetchedFiles {
+    FetchedFiles::new(wanted.clone(), files).unwrap()
+}
+
 pub async fn save(fixture: &Fixture, wanted: &WantedFiles, readme: &str) -> Saved {
     fixture
         .catalog
-        .save_files(&repository(), "uid-1", wanted, &content(readme))
+        .save_files(&repository(), "uid-1", fetched(wanted, &content(readme)))
         .await
         .unwrap()
 }
@@ -233,7 +239,7 @@ async fn a_version_without_a_digest_is_fetched_once_and_again_after_a_failure(
     assert_eq!(names(&wanted(&fixture, FilesMode::All).await), ["a 1.0.0"]);
     fixture
         .catalog
-        .save_files(&repository(), "uid-1", &files, &ChartFiles::default())
+        .save_files(&repository(), "uid-1", fetched(&files, &ChartFiles::default()))
         .await
         .unwrap();
     assert!(wanted(&fixture, FilesMode::All).await.files.is_empty());

@@ -1,8 +1,12 @@
 //! Versions and charts that left the index and stay for a while.
 
-use std::{cmp::Ordering, collections::HashSet, time::Duration};
+use std::{
+    cmp::Ordering,
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
-use portolan::catalog::{ChartInfo, Commit, Committed, FilesMode, Keep};
+use portolan::catalog::{ChartInfo, Commit, Committed, FilesMode, Held, Keep};
 use rstest::rstest;
 
 use super::{
@@ -22,6 +26,7 @@ fn keep(now: i64) -> Keep {
         duration: Duration::from_secs(100),
         order: newest_first,
         filtered_out: HashSet::new(),
+        held: HashMap::new(),
     }
 }
 
@@ -271,4 +276,26 @@ async fn time_alone_takes_off_what_was_kept_and_only_for_the_same_repository(
     assert!(fixture.catalog.record(&repository()).await.unwrap().unwrap().trusted);
     let committed = sync(&fixture, Some(keep(101)), vec![chart("a", &["3"]), chart("c", &["1"])]).await;
     assert_eq!(counts(&committed), (0, 0, 0, 2, 1));
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_is_held_stays_where_nothing_else_is_kept(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    let all = ["a", "b", "c"].map(|name| chart(name, &["2", "1"]));
+    sync(&fixture, None, all.to_vec()).await;
+    let holding = Keep {
+        duration: Duration::ZERO,
+        held: HashMap::from([
+            (all[0].id.clone(), Held::Chart),
+            (all[1].id.clone(), Held::Versions(HashSet::from(["1".to_owned()]))),
+        ]),
+        ..keep(0)
+    };
+    let committed = sync(&fixture, Some(holding), Vec::new()).await;
+    assert_eq!((committed.removed, committed.kept), (1, 3));
+    assert_eq!(fixture.charts().await, [chart("a", &["2", "1"]), chart("b", &["1"])]);
+    // Once it is known what became of them, they go.
+    let committed = sync(&fixture, None, Vec::new()).await;
+    assert_eq!((committed.removed, committed.kept), (2, 0));
 }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use portolan::catalog::{OciChange, OciMetadata, OciRepository, OciTag, RepositoryName};
+use portolan::catalog::{Commit, OciChange, OciGone, OciMetadata, OciRepository, OciTag, RepositoryName};
 use rstest::rstest;
 
-use super::{Fixture, On, at, repository};
+use super::{Fixture, On, at, record, repository, rows};
 
 fn tag(name: &str) -> OciTag {
     OciTag {
@@ -41,13 +41,11 @@ async fn save(fixture: &Fixture, source: &str, whole: &OciRepository) {
             metadata: tag.problem.is_none().then(|| metadata(name)),
         })
         .collect();
-    save_parts(fixture, source, whole, &changed, &[]).await;
+    save_parts(fixture, source, whole, &changed).await;
 }
 
-async fn save_parts(fixture: &Fixture, source: &str, head: &OciRepository, changed: &[OciChange], gone: &[String]) {
-    let saved = (fixture.catalog)
-        .save_oci(&repository(), source, head, changed, gone)
-        .await;
+async fn save_parts(fixture: &Fixture, source: &str, head: &OciRepository, changed: &[OciChange]) {
+    let saved = (fixture.catalog).save_oci(&repository(), source, head, changed).await;
     saved.unwrap();
 }
 
@@ -123,16 +121,24 @@ async fn only_what_has_changed_is_written_and_the_metadata_of_a_chart_stays_unti
         tags: BTreeMap::new(),
         ..nginx(&[])
     };
-    save_parts(&fixture, "s", &head, &changed, &["2.0.0".to_owned()]).await;
-    let mut wanted = nginx(&["3.0.0", "4.0.0"]);
+    save_parts(&fixture, "s", &head, &changed).await;
+    let mut wanted = nginx(&["2.0.0", "3.0.0", "4.0.0"]);
     wanted.digests_checked = None;
     wanted.tags.insert("1.0.0".into(), due);
     wanted.tags.insert("1.1.0".into(), broken);
     assert_eq!(load(&fixture, "s").await, [wanted]);
     let found = charts(&fixture, "team/nginx", "", 10).await;
     let found: Vec<(&str, &str)> = found.iter().map(|one| (&*one.tag, &*one.metadata)).collect();
-    let (first, third) = (metadata("1.0.0"), metadata("3.0.0"));
-    assert_eq!(found, [("1.0.0", &*first), ("3.0.0", &*third), ("4.0.0", "{}")]);
+    let known = ["1.0.0", "2.0.0", "3.0.0"].map(metadata);
+    assert_eq!(
+        found,
+        [
+            ("1.0.0", &*known[0]),
+            ("2.0.0", &known[1]),
+            ("3.0.0", &known[2]),
+            ("4.0.0", "{}")
+        ]
+    );
 }
 
 #[rstest]
@@ -169,27 +175,66 @@ async fn what_another_source_told_is_not_given_and_goes_with_the_next_save(#[val
     assert_eq!(fixture.tables.count("portolan_oci_tags").await, 1);
 }
 
+/// Three repositories of three tags each, of which one leaves, and a tag of another.
+async fn three(fixture: &Fixture) -> OciGone {
+    for name in ["a", "b", "c"] {
+        let mut one = nginx(&["1.0.0", "2.0.0", "3.0.0"]);
+        one.repository = name.into();
+        save(fixture, "s", &one).await;
+    }
+    let head = OciRepository {
+        repository: "b".into(),
+        etag: Some("\"shorter\"".into()),
+        ..nginx(&[])
+    };
+    OciGone {
+        source: "s".into(),
+        repositories: vec!["a".to_owned()],
+        tags: vec![(head, vec!["2.0.0".to_owned(), "3.0.0".to_owned()])],
+    }
+}
+
+/// What is left, as `repository etag tags`.
+async fn left(fixture: &Fixture) -> Vec<String> {
+    let shown = |one: OciRepository| {
+        let tags: Vec<String> = one.tags.into_keys().collect();
+        format!("{} {} {}", one.repository, one.etag.unwrap_or_default(), tags.join(" "))
+    };
+    load(fixture, "s").await.into_iter().map(shown).collect()
+}
+
+const LEFT: [&str; 2] = ["b \"shorter\" 1.0.0", "c \"etag\" 1.0.0 2.0.0 3.0.0"];
+
 #[rstest]
 #[tokio::test]
-async fn repositories_that_left_the_registry_are_forgotten(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn what_left_the_registry_is_forgotten(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
-    for name in ["a", "b", "c"] {
-        let mut one = nginx(&["1.0.0"]);
-        one.repository = name.into();
-        save(&fixture, "s", &one).await;
+    let gone = three(&fixture).await;
+    for _ in 0..2 {
+        fixture.catalog.forget_oci(&repository(), &gone).await.unwrap();
+        assert_eq!(left(&fixture).await, LEFT);
     }
-    let kept = ["b".to_owned()];
-    assert_eq!(fixture.catalog.retain_oci(&repository(), &kept).await.unwrap(), 2);
-    let left: Vec<String> = load(&fixture, "s")
-        .await
-        .into_iter()
-        .map(|one| one.repository)
-        .collect();
-    assert_eq!(left, kept);
-    assert_eq!(fixture.tables.count("portolan_oci_tags").await, 1);
+    assert_eq!(fixture.tables.count("portolan_oci_tags").await, 4);
     fixture.catalog.remove(&repository(), None).await.unwrap();
     assert_eq!(fixture.tables.count("portolan_oci_repositories").await, 0);
     assert_eq!(fixture.tables.count("portolan_oci_tags").await, 0);
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_left_the_registry_is_forgotten_with_its_charts_or_not_at_all(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    let gone = three(&fixture).await;
+    let commit = || {
+        let mut commit = Commit::new(record(), None, "checksum");
+        commit.gone = Some(gone.clone());
+        commit
+    };
+    let broken = || std::iter::once(Err(std::io::Error::other("the spool is gone")));
+    assert!(fixture.catalog.commit(commit(), broken()).await.is_err());
+    assert_eq!(fixture.tables.count("portolan_oci_tags").await, 9);
+    fixture.catalog.commit(commit(), rows(Vec::new())).await.unwrap();
+    assert_eq!(left(&fixture).await, LEFT);
 }
 
 #[rstest]

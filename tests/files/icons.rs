@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::{World, chart};
 use crate::support::chart_server::{ChartServer, Fault, Page, Seen};
 use crate::support::portolan::command;
+use crate::support::world::succeeded;
 
 const ICONS: &str = "--icons";
 
@@ -184,7 +185,7 @@ async fn credentials_go_with_icons_of_the_repositorys_own_host_only() {
         &world.database_url(),
     ]);
     sync.env("AUTHORIZATION_HEADER", "Bearer hush");
-    super::succeeded(sync).await;
+    succeeded(sync).await;
     for name in ["own", "other", "moved"] {
         assert_eq!(icon(&world, name).await, Some((10, 10)), "{name}");
     }

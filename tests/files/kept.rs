@@ -8,6 +8,7 @@ use crate::support::archives::{self, Archive};
 use crate::support::chart_server::Page;
 use crate::support::portolan::command;
 use crate::support::postgres::{self, TestDatabase};
+use crate::support::world::succeeded;
 
 /// A repository that is synced by `portolan sync` into Postgres, where the reader's statements work as they are.
 struct Kept {
@@ -44,7 +45,7 @@ impl Kept {
         let url = self.world.server.url("/stable");
         let mut sync = command(["sync", "stable", &url, "helm", "--namespace=kubeapps", super::ALL]);
         sync.args(["--database-url", &self.database.url]).args(more);
-        super::succeeded(sync).await;
+        succeeded(sync).await;
     }
 
     /// As the reader finds what is installed: by name and both versions.

@@ -5,61 +5,26 @@ mod failing;
 mod icons;
 mod importing;
 mod kept;
+mod memory;
 mod model;
 mod places;
 mod replay;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::time::Duration;
 
 use serde_json::Value;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, SqlitePool};
 
 use crate::support::archives::{self, Archive, Chart};
-use crate::support::chart_server::{ChartServer, Page, Seen};
+use crate::support::chart_server::{Page, Seen};
 use crate::support::eventually::eventually;
-use crate::support::portolan::{self, Portolan, command};
-use crate::support::process::ScratchFolder;
+use crate::support::world::{SOON, World};
 
-const SOON: Duration = Duration::from_secs(30);
 /// The flag that has files imported.
 const ALL: &str = "--chart-files=all";
 
-/// A folder of manifests with a SQLite database beside it, and a server of charts.
-struct World {
-    folder: ScratchFolder,
-    server: ChartServer,
-}
-
 impl World {
-    async fn new() -> Self {
-        let folder = ScratchFolder::new("files");
-        std::fs::create_dir(folder.join("manifests")).unwrap();
-        Self {
-            folder,
-            server: ChartServer::start().await,
-        }
-    }
-
-    fn database_url(&self) -> String {
-        format!("sqlite://{}", self.folder.join("portolan.db").display())
-    }
-
-    fn manifest(&self, name: &str) -> PathBuf {
-        self.folder.join("manifests").join(format!("{name}.yaml"))
-    }
-
-    /// Declares a repository, with more lines for its spec.
-    fn declare(&self, name: &str, url: &str, more: &str) {
-        let manifest = format!(
-            "apiVersion: kubeapps.com/v1alpha1\nkind: AppRepository\nmetadata:\n  name: {name}\nspec:\n  type: helm\n  url: \"{url}\"\n{more}"
-        );
-        let draft = self.folder.write("draft", manifest);
-        std::fs::rename(draft, self.manifest(name)).unwrap();
-    }
-
     /// Serves these archives and an index of them, each beside it, and gives the repository's URL.
     fn serve(&self, name: &str, archives: &[Archive]) -> String {
         let url = self.serve_index(name, archives);
@@ -98,49 +63,8 @@ impl World {
             .collect()
     }
 
-    fn command(&self, arguments: &[&str]) -> std::process::Command {
-        let mut command = command(arguments);
-        command.args(["--database-url", &self.database_url()]);
-        command
-    }
-
-    /// Starts `portolan run` over the folder.
-    async fn run(&self, more: &[&str]) -> Portolan {
-        self.run_on(&self.database_url(), more).await
-    }
-
-    async fn run_on(&self, database_url: &str, more: &[&str]) -> Portolan {
-        let manifests = self.folder.join("manifests").display().to_string();
-        let mut command = command(["run", "--manifests", &manifests, "--database-url", database_url]);
-        command.args(more);
-        let portolan = Portolan::start(command);
-        portolan.ready(SOON).await;
-        portolan
-    }
-
-    /// Syncs and imports all that is declared, once.
-    async fn once(&self, more: &[&str]) {
-        let manifests = self.folder.join("manifests").display().to_string();
-        let mut command = self.command(&["run", "--once", "--manifests", &manifests]);
-        command.args(more);
-        succeeded(command).await;
-    }
-
-    /// Asks for a resync by hand.
-    async fn resync(&self, name: &str) {
-        let manifests = self.folder.join("manifests").display().to_string();
-        succeeded(command(["resync", name, "--manifests", &manifests])).await;
-    }
-
-    /// What `portolan status -o json` says of a repository.
-    async fn status(&self, name: &str) -> Option<Value> {
-        let output = succeeded(self.command(&["status", "-o", "json"])).await;
-        let all: Vec<Value> = serde_json::from_str(&output).unwrap();
-        all.into_iter().find(|repository| repository["name"] == name)
-    }
-
     async fn pool(&self) -> SqlitePool {
-        let options = SqliteConnectOptions::new().filename(self.folder.join("portolan.db"));
+        let options = SqliteConnectOptions::new().filename(self.database());
         SqlitePool::connect_with(options.busy_timeout(SOON)).await.unwrap()
     }
 
@@ -207,15 +131,6 @@ fn readmes(files: &BTreeMap<String, Value>) -> BTreeMap<&str, &str> {
         .iter()
         .map(|(id, info)| (id.as_str(), info["Readme"].as_str().expect("a text")))
         .collect()
-}
-
-/// Runs a command that must succeed, and gives its standard output.
-async fn succeeded(command: std::process::Command) -> String {
-    let shown = format!("{command:?}");
-    let output = portolan::run(command).await;
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{shown}: {errors}");
-    String::from_utf8(output.stdout).unwrap()
 }
 
 /// A chart whose README names it.

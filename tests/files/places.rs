@@ -4,6 +4,7 @@ use crate::support::chart_server::{ChartServer, Page};
 use crate::support::portolan::command;
 use crate::support::registry::{Registry, Setup};
 use crate::support::tls::Authority;
+use crate::support::world::succeeded;
 
 #[tokio::test]
 async fn an_archive_is_found_wherever_an_index_may_say_that_it_is() {
@@ -101,7 +102,7 @@ async fn an_index_may_name_archives_in_a_registry() {
     let ca_file = world.folder.write("ca.crt", &authority.ca_pem).display().to_string();
     let mut sync = command(["sync", "stable", &url, "helm", ALL, "--ca-file", &ca_file]);
     sync.args(["--database-url", &world.database_url()]);
-    super::succeeded(sync).await;
+    succeeded(sync).await;
     let files = world.files().await;
     let readmes = readmes(&files);
     assert_eq!(readmes["stable/harbour-1.2.3+b.1"], "by archive");
@@ -191,7 +192,7 @@ async fn what_an_index_must_not_name_is_not_touched() {
         let mut sync = command(["sync", "stable", &url, "helm", ALL]);
         sync.args(["--database-url", &world.database_url()]).args(more);
         sync.env("AUTHORIZATION_HEADER", "Bearer hush");
-        super::succeeded(sync).await;
+        succeeded(sync).await;
     };
     sync(&[]).await;
     let files = world.files().await;

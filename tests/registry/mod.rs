@@ -1,8 +1,12 @@
-//! The client of registries against a real one.
+//! The client of registries against a real one, and syncs against one that is made up.
 
 mod auth;
+mod failing;
 mod listing;
+mod parts;
 mod pulling;
+mod shrinking;
+mod site;
 mod syncing;
 
 use portolan::source::fetch::{Access, Fetcher, Settings};

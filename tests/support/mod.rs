@@ -22,6 +22,7 @@ pub mod proxy;
 pub mod registry;
 pub mod tls;
 pub mod token_server;
+pub mod world;
 
 use std::path::{Path, PathBuf};
 

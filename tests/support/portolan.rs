@@ -173,6 +173,17 @@ fn tail(lines: &[String]) -> String {
         })
 }
 
+/// The most memory that the process has had at once, in MiB.
+pub fn peak_memory(portolan: &Portolan) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", portolan.id())).expect("it is alive");
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .expect("Linux tells it");
+    let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
+    kib / 1024
+}
+
 /// Samples in the text format of Prometheus or OpenMetrics.
 pub struct Metrics(Vec<Sample>);
 

@@ -23,7 +23,7 @@ use sqlx::{Connection, SqliteConnection};
 use crate::support::archives::{Archive, Chart, index};
 use crate::support::chart_server::{ChartServer, Page};
 use crate::support::eventually::eventually;
-use crate::support::portolan::{self, Portolan, command};
+use crate::support::portolan::{self, Portolan, command, peak_memory};
 use crate::support::process::ScratchFolder;
 
 /// More than any of these worlds takes, also where many tests share a machine.
@@ -239,17 +239,6 @@ fn repository(namespace: &str, name: &str, kind: &str, url: &str, more: &str) ->
         "---\napiVersion: kubeapps.com/v1alpha1\nkind: AppRepository\nmetadata:\n  namespace: {namespace}\n  name: {name}\nspec:\n  \
          type: {kind}\n  url: {url}\n{more}"
     )
-}
-
-/// The most memory that the process has had at once, in MiB.
-fn peak_memory(portolan: &Portolan) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", portolan.id())).expect("it is alive");
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))
-        .expect("Linux tells it");
-    let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
-    kib / 1024
 }
 
 /// A Secret in a folder of manifests.

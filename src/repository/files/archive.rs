@@ -1,12 +1,14 @@
 //! One archive: fetched, compared with the index, read.
 
+use std::io::Seek;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use url::Url;
 
+use super::budget::{Budget, Held, Panicked, Tried};
 use super::locate::{Place, place};
-use crate::catalog::{ChartFiles, WantedFiles};
+use crate::catalog::{ChartFiles, FetchedFiles, WantedFiles};
 use crate::repository::declaration::{Declaration, Kind};
 use crate::repository::execute::Failed;
 use crate::repository::in_process::{Tools, limits};
@@ -82,6 +84,7 @@ impl From<ArchiveError> for Miss {
 /// What archives are fetched with.
 pub(super) struct Archives<'a> {
     tools: &'a Tools,
+    budget: &'a Budget,
     limits: archive::Limits,
     declaration: &'a Declaration,
     /// The way to the repository's server, with its credentials.
@@ -92,6 +95,7 @@ pub(super) struct Archives<'a> {
 impl<'a> Archives<'a> {
     pub(super) fn new(
         tools: &'a Tools,
+        budget: &'a Budget,
         limits: archive::Limits,
         declaration: &'a Declaration,
         session: &'a Fetcher,
@@ -102,6 +106,7 @@ impl<'a> Archives<'a> {
             .map_or(limits.packed_bytes, |bytes| bytes.min(limits.packed_bytes));
         Self {
             tools,
+            budget,
             limits: archive::Limits { packed_bytes, ..limits },
             declaration,
             session,
@@ -109,21 +114,30 @@ impl<'a> Archives<'a> {
         }
     }
 
-    /// The files of one version.
-    pub(super) async fn files(&self, wanted: &WantedFiles) -> Result<ChartFiles, Miss> {
+    /// The files of one version, ready to be stored, and the memory that they take up to then.
+    pub(super) async fn files(&self, wanted: &WantedFiles) -> Result<(FetchedFiles, Held), Miss> {
         let (body, manifest) = self.fetch(wanted).await?;
         check(&wanted.digest, &body.sha256, manifest.as_deref())?;
-        let limits = self.limits;
-        let reading = tokio::task::spawn_blocking(move || archive::read(body.into_reader(), &limits));
-        let files = reading.await.map_err(|_| {
+        let (limits, wanted, mut body) = (self.limits, wanted.clone(), body.into_reader());
+        let reading = self.budget.work(move |memory| {
+            let read = body.rewind().map_err(ArchiveError::Read);
+            let files = match read.and_then(|()| archive::read_with_memory(&mut body, &limits, memory)) {
+                Ok(Some(files)) => files,
+                Ok(None) => return Tried::Needs(limits.memory()),
+                Err(error) => return Tried::Done(Err(Miss::from(error))),
+            };
+            let files = ChartFiles {
+                readme: files.readme,
+                values: files.values,
+                additional_values: files.additional_values,
+                schema: files.schema,
+            };
+            Tried::Done(FetchedFiles::new(wanted.clone(), &files).map_err(Miss::failed))
+        });
+        let (files, held) = reading.await.map_err(|Panicked| {
             Miss::failed("reading the archive has failed because of a defect in Portolan; please report it")
-        })??;
-        Ok(ChartFiles {
-            readme: files.readme,
-            values: files.values,
-            additional_values: files.additional_values,
-            schema: files.schema,
-        })
+        })?;
+        Ok((files?, held))
     }
 
     /// The archive; of one in a registry also the digest of its manifest.

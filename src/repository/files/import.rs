@@ -9,6 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::Settings;
 use super::archive::{Archives, Miss};
+use super::budget::Budget;
+use super::icon::Icons;
 use crate::api::{Files, SkippedEntry};
 use crate::catalog::{self, FilesMode, Saved, WantedFiles, WantedIcon};
 use crate::queue::Backoff;
@@ -16,8 +18,7 @@ use crate::repository::declaration::Declaration;
 use crate::repository::execute::Failed;
 use crate::repository::in_process::Tools;
 use crate::repository::metrics::Metrics;
-use crate::source::fetch::{self, Fetcher, Request};
-use crate::source::{fetch::Answer, icon};
+use crate::source::fetch::Fetcher;
 use crate::text::printable;
 
 /// Archives that one turn fetches at most.
@@ -46,6 +47,8 @@ pub struct Importer {
     tools: Tools,
     settings: Settings,
     metrics: Metrics,
+    /// One for all clones.
+    budget: Budget,
 }
 
 /// What a turn has left to do.
@@ -75,6 +78,7 @@ impl Importer {
             tools,
             settings,
             metrics,
+            budget: Budget::default(),
         }
     }
 
@@ -178,14 +182,16 @@ impl Importer {
         session: &Fetcher,
         worklist: &mut Worklist,
     ) -> Result<Option<Duration>, catalog::Error> {
-        let archives = Archives::new(&self.tools, self.settings.archive, declaration, session);
+        let archives = Archives::new(&self.tools, &self.budget, self.settings.archive, declaration, session);
         let (catalog, name, archives) = (&self.tools.catalog, &declaration.name, &archives);
         take(&mut worklist.files, |wanted: WantedFiles| async move {
             // Of what is gone meanwhile nothing is written, and nothing has to be.
             let _: Saved = match archives.files(&wanted).await {
-                Ok(files) => {
+                Ok((files, held)) => {
                     self.metrics.chart_files("imported");
-                    catalog.save_files(name, uid, &wanted, &files).await?
+                    let saved = catalog.save_files(name, uid, files).await?;
+                    drop(held);
+                    saved
                 }
                 Err(Miss::Held(time)) => {
                     self.metrics.chart_files("held");
@@ -213,8 +219,14 @@ impl Importer {
         worklist: &mut Worklist,
     ) -> Result<Option<Duration>, catalog::Error> {
         let (catalog, name) = (&self.tools.catalog, &declaration.name);
+        let icons = &Icons {
+            session,
+            budget: &self.budget,
+            limits: self.settings.icon,
+            fetch_limits: self.tools.fetch_limits,
+        };
         take(&mut worklist.icons, |wanted: WantedIcon| async move {
-            let _: Saved = match self.icon(session, &wanted).await {
+            let _: Saved = match icons.png(&wanted).await {
                 Ok(png) => catalog.save_icon(name, uid, &wanted, &png).await?,
                 Err(Miss::Held(time)) => return Ok(Some((wanted, time))),
                 Err(Miss::Failed { message, again }) => {
@@ -226,34 +238,6 @@ impl Importer {
             Ok(None)
         })
         .await
-    }
-
-    async fn icon(&self, session: &Fetcher, wanted: &WantedIcon) -> Result<Vec<u8>, Miss> {
-        let limits = self.settings.icon;
-        let failed = |error: icon::IconError| Miss::failed(error);
-        let (content_type, bytes) = if wanted.url.starts_with("data:") {
-            icon::data_url(&wanted.url, limits.bytes).map_err(failed)?
-        } else {
-            let url = url::Url::parse(&wanted.url).map_err(|_| Miss::failed("the icon's URL can't be read"))?;
-            let request = Request::new(url);
-            let bounds = fetch::Limits {
-                max_bytes: limits.bytes as u64,
-                ..self.tools.fetch_limits
-            };
-            let Answer { headers, body, .. } = session.send(&request, &bounds).await?;
-            let content_type = headers
-                .get("content-type")
-                .and_then(|value| value.to_str().ok())
-                .map(str::to_owned);
-            let mut bytes = Vec::new();
-            std::io::Read::read_to_end(&mut body.into_reader(), &mut bytes)
-                .map_err(|error| Miss::failed(format!("the icon could not be kept in a temporary file ({error})")))?;
-            (content_type, bytes)
-        };
-        tokio::task::spawn_blocking(move || icon::png(&bytes, content_type.as_deref(), &limits))
-            .await
-            .map_err(|_| Miss::failed("the icon can't be read because of a defect in Portolan; please report it"))?
-            .map_err(failed)
     }
 }
 

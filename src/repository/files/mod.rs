@@ -10,6 +10,8 @@
 //! the version is still there, so nothing has to be cancelled when charts go.
 
 mod archive;
+mod budget;
+mod icon;
 mod import;
 mod locate;
 mod reconciler;
@@ -26,7 +28,7 @@ use crate::controller::{Key, Kind};
 use crate::informer::ObjectName;
 use crate::queue::{Priority, Queue};
 use crate::repository::status::Imported;
-use crate::source::{archive as packed, icon};
+use crate::source::{archive as packed, icon as picture};
 
 /// What is imported, and within which bounds.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +40,7 @@ pub struct Settings {
     /// The bounds of one archive.
     pub archive: packed::Limits,
     /// The bounds of one icon.
-    pub icon: icon::Limits,
+    pub icon: picture::Limits,
 }
 
 /// The key of a repository's files in the queue.

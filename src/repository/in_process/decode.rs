@@ -1,8 +1,10 @@
 //! Decoding an index, and judging whether it is believed.
 
+use std::collections::HashMap;
+
 use super::selection::{Selected, Selection, SelectionError};
-use super::{Decoded, Found, Run, spool_failed};
-use crate::catalog::Refused;
+use super::{Decoded, Found, Run, Stays, spool_failed};
+use crate::catalog::{Baseline, OciGone, Refused};
 use crate::filter::{self, Filter, FilterError};
 use crate::repository::decide::is_lost;
 use crate::repository::execute::{AttemptError, Failed};
@@ -53,6 +55,8 @@ impl Run<'_> {
                     sha256,
                     validators,
                     rest: None,
+                    stays: Stays::Held(HashMap::new()),
+                    gone: OciGone::default(),
                 })
             }
             Err(DecodeError::Sink(error)) => return self.unselected(error, validators, sha256),
@@ -120,23 +124,32 @@ impl Run<'_> {
     }
 
     /// Whether the index is believed.
-    pub(super) fn judge(&self, decoded: Decoded) -> Found {
-        let declaration = &self.attempt.declaration;
+    pub(super) fn judge(&self, mut decoded: Decoded) -> Found {
+        let allowed = self.attempt.declaration.allow_shrink.as_deref();
+        let Err(shrunk) = guard::check(self.baseline(), &decoded.summary, allowed) else {
+            return Found::Index(Box::new(decoded));
+        };
+        if decoded.rest.as_ref().is_some_and(|rest| rest.is_in_the_dark) {
+            // What could not be listed may be all that is missing. It is judged when it is there again, and until then all stays.
+            decoded.stays = Stays::All;
+            decoded.gone = OciGone::default();
+            return Found::Index(Box::new(decoded));
+        }
+        let refused = self.refuse(decoded.validators, decoded.sha256, SHRINK_REFUSED, shrunk.to_string());
+        Found::Refused(Refused {
+            confirm: Some(shrunk.digest().to_owned()),
+            ..refused
+        })
+    }
+
+    /// What the guard compares with, if there is something.
+    pub(super) fn baseline(&self) -> Option<&Baseline> {
         // Another URL, type or list of OCI repositories has another size; and a catalogue that has lost its charts is filled
         // again with whatever there is.
-        let baseline = (self.attempt.previous.as_ref())
-            .filter(|previous| declaration.change_key.has_source_of(&previous.change_key) && !is_lost(previous))
-            .and_then(|previous| previous.baseline.as_ref());
-        match guard::check(baseline, &decoded.summary, declaration.allow_shrink.as_deref()) {
-            Ok(()) => Found::Index(Box::new(decoded)),
-            Err(shrunk) => {
-                let refused = self.refuse(decoded.validators, decoded.sha256, SHRINK_REFUSED, shrunk.to_string());
-                Found::Refused(Refused {
-                    confirm: Some(shrunk.digest().to_owned()),
-                    ..refused
-                })
-            }
-        }
+        let key = &self.attempt.declaration.change_key;
+        (self.attempt.previous.as_ref())
+            .filter(|previous| key.has_source_of(&previous.change_key) && !is_lost(previous))
+            .and_then(|previous| previous.baseline.as_ref())
     }
 }
 

@@ -12,7 +12,7 @@ mod registry;
 mod selection;
 mod write;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -28,7 +28,7 @@ use super::execute::{Attempt, AttemptError, Execute, Failed, Finished};
 use super::locate::{FileAccess, Location, locate};
 use super::metrics::Metrics;
 use super::rows::Spool;
-use crate::catalog::{Catalog, Record, Refused, RepositoryName};
+use crate::catalog::{Catalog, Held, OciGone, Record, Refused, RepositoryName};
 use crate::filter::{self, Filter};
 use crate::source::fetch::{self, FetchError, Fetched, Fetcher, Validators};
 use crate::source::index::{DecodeLimits, Summary};
@@ -129,6 +129,10 @@ struct Decoded {
     validators: Validators,
     /// What is left for attempts to come.
     rest: Option<Rest>,
+    /// What stays in the catalogue though it is not among the rows.
+    stays: Stays,
+    /// What a registry has no more.
+    gone: OciGone,
 }
 
 /// What one attempt has left of a registry.
@@ -138,8 +142,18 @@ struct Rest {
     pulled: u64,
     /// All versions.
     listed: u64,
+    /// Whether there are charts that could not be listed, so that nobody knows how many there are.
+    is_in_the_dark: bool,
     /// Why there are no more, where that is not because one attempt takes no more. It may pass by itself.
     failed: Option<Failed>,
+}
+
+/// What stays in the catalogue although it is not among the rows of a sync, beside what is kept for a while.
+enum Stays {
+    /// Everything: it can't be told what has left.
+    All,
+    /// Of these charts, by their identifiers, what can't be told of.
+    Held(HashMap<String, Held>),
 }
 
 impl Run<'_> {

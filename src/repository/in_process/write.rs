@@ -1,11 +1,11 @@
 //! Recording what came of an attempt: the charts and all that is remembered beside them, in one transaction.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{Decoded, Rest, Run, spool_failed};
+use super::{Decoded, Rest, Run, Stays, spool_failed};
 use crate::api::LastSync;
 use crate::catalog::{Commit, Committed, HistoryEntry, Keep, Record, Refused, State};
 use crate::repository::decide::{Mode, cut_short, handled, is_cut_short};
@@ -104,6 +104,8 @@ impl Run<'_> {
             sha256,
             validators,
             rest,
+            stays,
+            gone,
         } = decoded;
         let mut record = self.new_record();
         let before = record.clone();
@@ -114,7 +116,9 @@ impl Run<'_> {
             None => sha256.clone(),
         };
         record.change_key = self.attempt.declaration.change_key.as_str().to_owned();
-        record.baseline = Some(guard::baseline(&summary));
+        // What could not be listed is not counted, and is there all the same.
+        let known = (rest.as_ref().filter(|rest| rest.is_in_the_dark)).and_then(|_| self.baseline().copied());
+        record.baseline = Some(known.unwrap_or_else(|| guard::baseline(&summary)));
         record.refused = None;
         record.credentials.clone_from(&self.credentials);
         record.last_success = Some(Timestamp::now());
@@ -145,7 +149,8 @@ impl Run<'_> {
                 conclusion.history(committed, record)
             }
         });
-        commit.keep = self.keep(conclusion.rest.is_some(), filtered_out);
+        commit.keep = self.keep(stays, filtered_out);
+        commit.gone = Some(gone).filter(|gone| !gone.is_empty());
         let committed = self.tools.catalog.commit(commit, rows).await?;
         if self.attempt.mode == Mode::Complete {
             // Whoever asks for everything asks for the archives too that would not come.
@@ -159,19 +164,21 @@ impl Run<'_> {
         })
     }
 
-    /// What stays that is not among the charts. While some of a registry is still to be pulled nothing goes that was there: it is most
-    /// likely among that.
-    fn keep(&self, goes_on: bool, filtered_out: HashSet<String>) -> Option<Keep> {
-        let duration = if goes_on {
-            Some(Duration::MAX)
-        } else {
-            self.tools.keep_removed
+    /// What stays that is not among the charts.
+    fn keep(&self, stays: Stays, filtered_out: HashSet<String>) -> Option<Keep> {
+        let (duration, held) = match stays {
+            Stays::All => (Some(Duration::MAX), HashMap::new()),
+            Stays::Held(held) => {
+                let holding = (!held.is_empty()).then_some(Duration::ZERO);
+                (self.tools.keep_removed.or(holding), held)
+            }
         };
         duration.map(|duration| Keep {
             now: Timestamp::now(),
             duration,
             order: index::newest_first,
             filtered_out,
+            held,
         })
     }
 
@@ -317,10 +324,14 @@ fn unfinished(rest: &Rest, failures: u32) -> State {
             ready: None,
             stalled: false,
             reason: "Pulling".to_owned(),
-            message: format!(
-                "{} of {} versions are pulled; the others follow, and what was there before stays until then.",
-                rest.pulled, rest.listed
-            ),
+            message: if rest.pulled < rest.listed {
+                format!(
+                    "{} of {} versions are pulled; the others follow, and what was there before stays until then.",
+                    rest.pulled, rest.listed
+                )
+            } else {
+                "All versions are pulled; it goes on with looking which of them were published anew.".to_owned()
+            },
             failures: 0,
         },
     }

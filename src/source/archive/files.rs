@@ -39,6 +39,14 @@ impl Role {
             .or_else(|| additional(name).map(Self::AdditionalValues))
     }
 
+    /// What further values are found by, which is kept as well.
+    fn key(&self) -> &str {
+        match self {
+            Self::AdditionalValues(key) => key,
+            Self::Readme | Self::Values | Self::Schema => "",
+        }
+    }
+
     const fn shown(&self) -> &'static str {
         match self {
             Self::Readme => "the README.md",
@@ -84,6 +92,11 @@ impl<'l> Files<'l> {
         }
     }
 
+    /// Bytes of all that is kept up to now, as they are in JSON.
+    pub(super) const fn kept(&self) -> u64 {
+        self.kept
+    }
+
     /// Refuses a file by the size that its header states, before it is read.
     pub(super) fn check_size(&self, role: &Role, bytes: u64) -> Result<(), ArchiveError> {
         if bytes > self.limits.file_bytes {
@@ -92,28 +105,45 @@ impl<'l> Files<'l> {
         Ok(())
     }
 
-    pub(super) fn put(&mut self, role: Role, content: &[u8]) -> Result<(), ArchiveError> {
-        let text = text(content);
-        self.kept += json_bytes(&text);
-        let replaced = match role {
-            Role::Readme => std::mem::replace(&mut self.files.readme, text),
-            Role::Values => std::mem::replace(&mut self.files.values, text),
-            Role::Schema => std::mem::replace(&mut self.files.schema, text),
-            Role::AdditionalValues(key) => {
-                let length = key.len() as u64;
-                let replaced = self.files.additional_values.insert(key, text);
-                if replaced.is_none() {
-                    self.kept += length;
-                }
-                replaced.unwrap_or_default()
-            }
-        };
-        self.kept -= json_bytes(&replaced);
-        if self.kept > self.limits.kept_bytes {
+    pub(super) fn put(&mut self, role: Role, content: Vec<u8>) -> Result<(), ArchiveError> {
+        // What is replaced goes first, so that there are never two of one.
+        self.kept -= json_bytes(&self.take(&role));
+        let too_large = || {
             let what = "what a catalogue keeps of the archive (README, values, schema)";
-            return Err(ArchiveError::too_large(what, self.limits.kept_bytes));
+            ArchiveError::too_large(what, self.limits.kept_bytes)
+        };
+        let left = self.limits.kept_bytes.saturating_sub(self.kept);
+        let text = text(content, usize::try_from(left).unwrap_or(usize::MAX)).ok_or_else(too_large)?;
+        let added = json_bytes(&text) + role.key().len() as u64;
+        if added > left {
+            return Err(too_large());
+        }
+        self.kept += added;
+        match role {
+            Role::Readme => self.files.readme = text,
+            Role::Values => self.files.values = text,
+            Role::Schema => self.files.schema = text,
+            Role::AdditionalValues(key) => {
+                self.files.additional_values.insert(key, text);
+            }
         }
         Ok(())
+    }
+
+    /// Takes the text out that is there by now, with what its key counts.
+    fn take(&mut self, role: &Role) -> String {
+        match role {
+            Role::Readme => std::mem::take(&mut self.files.readme),
+            Role::Values => std::mem::take(&mut self.files.values),
+            Role::Schema => std::mem::take(&mut self.files.schema),
+            Role::AdditionalValues(key) => match self.files.additional_values.remove(key) {
+                Some(text) => {
+                    self.kept -= key.len() as u64;
+                    text
+                }
+                None => String::new(),
+            },
+        }
     }
 
     pub(super) fn finish(self) -> ChartFiles {
@@ -132,14 +162,25 @@ fn json_bytes(text: &str) -> u64 {
 }
 
 /// The text that Go makes of bytes when it writes them as JSON, without NUL: U+FFFD stands for each byte that is no
-/// UTF-8, where Rust's own conversion has one for several.
-fn text(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len());
+/// UTF-8, where Rust's own conversion has one for several. None if it has more bytes than `limit`: each that is no UTF-8
+/// becomes three.
+fn text(bytes: Vec<u8>, limit: usize) -> Option<String> {
+    let bytes = match String::from_utf8(bytes) {
+        Ok(text) if !text.contains('\0') => return Some(text).filter(|text| text.len() <= limit),
+        Ok(text) => text.into_bytes(),
+        Err(error) => error.into_bytes(),
+    };
+    let mut text = String::with_capacity(bytes.len().min(limit));
     for chunk in bytes.utf8_chunks() {
-        text.extend(chunk.valid().split('\0'));
+        for valid in chunk.valid().split('\0') {
+            if text.len() + valid.len() > limit {
+                return None;
+            }
+            text.push_str(valid);
+        }
         text.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));
     }
-    text
+    Some(text).filter(|text| text.len() <= limit)
 }
 
 #[cfg(test)]
@@ -200,10 +241,21 @@ mod tests {
 
     #[test]
     fn bytes_become_the_text_that_go_writes() {
-        assert_eq!(text(b"\xef\xbb\xbfa: 1\r\n"), "\u{feff}a: 1\r\n");
-        assert_eq!(text(b"a\0b\0\0c\0"), "abc");
-        assert_eq!(text(b"a\xe2\x82b\xff"), "a\u{fffd}\u{fffd}b\u{fffd}");
-        assert_eq!(text(b"\xed\xa0\x80"), "\u{fffd}\u{fffd}\u{fffd}");
+        let go = |bytes: &[u8]| text(bytes.to_vec(), usize::MAX).unwrap();
+        assert_eq!(go(b"\xef\xbb\xbfa: 1\r\n"), "\u{feff}a: 1\r\n");
+        assert_eq!(go(b"a\0b\0\0c\0"), "abc");
+        assert_eq!(go(b"a\xe2\x82b\xff"), "a\u{fffd}\u{fffd}b\u{fffd}");
+        assert_eq!(go(b"\xed\xa0\x80"), "\u{fffd}\u{fffd}\u{fffd}");
+    }
+
+    #[rstest]
+    #[case::plain(b"abcdef")]
+    #[case::with_nul(b"abc\0def")]
+    #[case::invalid(b"abc\xff")]
+    #[case::invalid_alone(b"\xff\xff")]
+    fn a_text_is_given_up_as_soon_as_it_is_too_long(#[case] bytes: &[u8]) {
+        assert_eq!(text(bytes.to_vec(), 6).map(|text| text.len()), Some(6));
+        assert_eq!(text(bytes.to_vec(), 5), None);
     }
 
     #[test]
@@ -221,9 +273,9 @@ mod tests {
         };
         let mut files = Files::new(&limits);
         for _ in 0..3 {
-            files.put(Role::Values, &[1; 100]).unwrap();
+            files.put(Role::Values, vec![1; 100]).unwrap();
         }
-        assert!(files.put(Role::Readme, b"\x01").is_err());
+        assert!(files.put(Role::Readme, vec![1]).is_err());
     }
 
     #[test]

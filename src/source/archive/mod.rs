@@ -23,7 +23,7 @@ use flate2::bufread::MultiGzDecoder;
 pub use error::ArchiveError;
 use files::{Files, Role};
 use metered::{Meter, Metered};
-use walk::{BLOCK, Walk};
+use walk::{BLOCK, EXTENSION_BYTES, Walk};
 
 /// What an archive may cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +51,36 @@ impl Default for Limits {
             kept_bytes: 8 * MIB,
             entries: 10_000,
         }
+    }
+}
+
+/// What reading takes beside what is kept: buffers, the window of gzip, and names as long as are known.
+const BUFFERS: u64 = 512 * 1024;
+
+/// The longest name, and the longest extended header, that is read with little memory: a name of a megabyte is allowed, and is
+/// there up to three times.
+const LITTLE_EXTENSION: u64 = 64 * 1024;
+
+impl Limits {
+    /// Bytes of memory that are enough for any archive within these limits, until its files are in a database.
+    ///
+    /// Reading holds what is kept, one file more, and names. Later there are the texts and their JSON; then the JSON, as it is bound
+    /// to the statement, and as it is sent. So three times what is kept.
+    #[must_use]
+    pub const fn memory(&self) -> u64 {
+        let (reading, writing) = (
+            self.kept_bytes + self.file_bytes + 3 * EXTENSION_BYTES,
+            3 * self.kept_bytes,
+        );
+        BUFFERS + if reading > writing { reading } else { writing }
+    }
+
+    /// What may be kept, and read of one file, with so many bytes of memory. No bound where these are enough in any case.
+    const fn kept_within(&self, memory: u64) -> u64 {
+        if memory >= self.memory() {
+            return u64::MAX;
+        }
+        memory.saturating_sub(BUFFERS) / 3
     }
 }
 
@@ -82,6 +112,23 @@ pub struct ChartFiles {
 /// # Errors
 /// [`ArchiveError`]; only [`ArchiveError::Read`] says nothing about the archive.
 pub fn read(input: impl Read, limits: &Limits) -> Result<ChartFiles, ArchiveError> {
+    let files = read_with_memory(input, limits, u64::MAX)?;
+    // With all the memory there is nothing is left out.
+    Ok(files.unwrap_or_default())
+}
+
+/// The same with so many bytes of memory, counted as in [`Limits::memory`]; nothing, where the archive takes more. That is known as
+/// soon as it would.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_with_memory(input: impl Read, limits: &Limits, memory: u64) -> Result<Option<ChartFiles>, ArchiveError> {
+    let room = limits.kept_within(memory);
+    let extension = if room == u64::MAX {
+        EXTENSION_BYTES
+    } else {
+        LITTLE_EXTENSION
+    };
     let (packed, unpacked) = (Meter::default(), Meter::default());
     let mut input = BufReader::with_capacity(64 * 1024, Metered::new(input, limits.packed_bytes, &packed));
     let failed = |error: io::Error, entries| {
@@ -112,10 +159,16 @@ pub fn read(input: impl Read, limits: &Limits) -> Result<ChartFiles, ArchiveErro
     } else {
         Box::new(input)
     };
-    let mut walk = Walk::new(Metered::new(stream, limits.unpacked_bytes, &unpacked));
+    let mut walk = Walk::new(Metered::new(stream, limits.unpacked_bytes, &unpacked), extension);
     let mut files = Files::new(limits);
     let mut entries = 0;
-    while let Some(entry) = walk.next().map_err(|error| failed(error, entries))? {
+    loop {
+        let entry = match walk.next() {
+            Ok(Some(entry)) => entry,
+            Ok(None) => return Ok(Some(files.finish())),
+            Err(_) if walk.is_out_of_memory() => return Ok(None),
+            Err(error) => return Err(failed(error, entries)),
+        };
         entries += 1;
         if entries > limits.entries {
             return Err(ArchiveError::TooManyEntries { limit: limits.entries });
@@ -123,11 +176,16 @@ pub fn read(input: impl Read, limits: &Limits) -> Result<ChartFiles, ArchiveErro
         let role = entry.is_plain_file.then(|| Role::of(&entry.name)).flatten();
         if let Some(role) = role {
             files.check_size(&role, entry.size)?;
+            if entry.size > room {
+                return Ok(None);
+            }
             let content = walk.content().map_err(|error| failed(error, entries))?;
-            files.put(role, &content)?;
+            files.put(role, content)?;
+            if files.kept() > room {
+                return Ok(None);
+            }
         }
     }
-    Ok(files.finish())
 }
 
 /// Whether it is gzip, judged by its first bytes; an error if it is neither that nor a tar stream. A tar stream has no

@@ -14,7 +14,7 @@ use super::pax::Extended;
 pub(super) const BLOCK: usize = 512;
 
 /// Bytes of a long name or of an extended header; Go's reader refuses larger ones too.
-const EXTENSION_BYTES: u64 = 1024 * 1024;
+pub(super) const EXTENSION_BYTES: u64 = 1024 * 1024;
 
 /// One entry: what is known before its content is read.
 #[derive(Debug)]
@@ -32,15 +32,26 @@ pub(super) struct Walk<R> {
     content: u64,
     /// Bytes that fill its last block.
     padding: u64,
+    /// Bytes of a long name or of an extended header for which there is memory.
+    extension: u64,
+    is_out_of_memory: bool,
 }
 
 impl<R: Read> Walk<R> {
-    pub(super) const fn new(input: R) -> Self {
+    /// `extension` is how many bytes of a long name or of an extended header are read at most.
+    pub(super) const fn new(input: R, extension: u64) -> Self {
         Self {
             input,
             content: 0,
             padding: 0,
+            extension,
+            is_out_of_memory: false,
         }
+    }
+
+    /// Whether it has failed for want of memory alone.
+    pub(super) const fn is_out_of_memory(&self) -> bool {
+        self.is_out_of_memory
     }
 
     /// The next entry, with what the extension headers before it say; none at the end.
@@ -65,7 +76,9 @@ impl<R: Read> Walk<R> {
 
     /// The content of the entry at hand.
     pub(super) fn content(&mut self) -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
+        // Whoever asks for it has looked at the size. As much as that and no more is taken, where growing would take up to twice
+        // as much; and none of it is there before it is written to.
+        let mut bytes = Vec::with_capacity(usize::try_from(self.content).unwrap_or_default());
         (&mut self.input).take(self.content).read_to_end(&mut bytes)?;
         if bytes.len() as u64 != self.content {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -77,6 +90,10 @@ impl<R: Read> Walk<R> {
     fn extension(&mut self) -> io::Result<Vec<u8>> {
         if self.content > EXTENSION_BYTES {
             return Err(io::Error::other("a name or an extended header in it is too long"));
+        }
+        if self.content > self.extension {
+            self.is_out_of_memory = true;
+            return Err(io::ErrorKind::OutOfMemory.into());
         }
         self.content()
     }

@@ -17,6 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub use data_url::data_url;
 pub use error::IconError;
+use image::ImageFormat;
 
 /// Pixels that an icon has at most on either side, as in Kubeapps.
 const SIDE: u32 = 160;
@@ -57,31 +58,60 @@ impl Default for Limits {
 /// # Errors
 /// [`IconError`], final for these bytes.
 pub fn png(bytes: &[u8], content_type: Option<&str>, limits: &Limits) -> Result<Vec<u8>, IconError> {
-    // The decoders check with assertions and plain indexing what they have not thought of; one hostile icon must not take
-    // its worker's other work along.
-    catch_unwind(AssertUnwindSafe(|| convert(bytes, content_type, limits)))
-        .unwrap_or_else(|_| Err(IconError::damaged("its decoder failed on it")))
+    guarded(|| {
+        let picture = match Kind::of(bytes, content_type, limits)? {
+            Kind::Raster(format) => raster::read(bytes, format, limits)?,
+            Kind::Svg => svg::draw(bytes, limits)?,
+        };
+        raster::encode(&picture)
+    })
 }
 
-fn convert(bytes: &[u8], content_type: Option<&str>, limits: &Limits) -> Result<Vec<u8>, IconError> {
-    if bytes.is_empty() {
-        return Err(IconError::NotAnIcon("the answer is empty"));
+/// Bytes of memory that [`png`] takes at most for this icon, beside the icon itself: some mebibytes for a small picture, twelve
+/// bytes for each pixel of a large one, eight mebibytes and more for an SVG. It is told by the beginning of the icon, or by the text
+/// of an SVG, and takes little itself.
+///
+/// # Errors
+/// [`IconError`], final for these bytes.
+pub fn memory(bytes: &[u8], content_type: Option<&str>, limits: &Limits) -> Result<u64, IconError> {
+    guarded(|| match Kind::of(bytes, content_type, limits)? {
+        Kind::Raster(format) => raster::memory(bytes, format, limits),
+        Kind::Svg => svg::memory(bytes, limits),
+    })
+}
+
+/// The decoders check with assertions and plain indexing what they have not thought of; one hostile icon must not take its worker's
+/// other work along.
+fn guarded<T>(work: impl FnOnce() -> Result<T, IconError>) -> Result<T, IconError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(IconError::damaged("its decoder failed on it")))
+}
+
+enum Kind {
+    Raster(ImageFormat),
+    Svg,
+}
+
+impl Kind {
+    /// What it is, if it has no more bytes than such a one may have.
+    fn of(bytes: &[u8], content_type: Option<&str>, limits: &Limits) -> Result<Self, IconError> {
+        if bytes.is_empty() {
+            return Err(IconError::NotAnIcon("the answer is empty"));
+        }
+        match raster::format(bytes) {
+            Some(format) => {
+                check_bytes(bytes, limits.bytes)?;
+                Ok(Self::Raster(format))
+            }
+            None if svg::is_svg(bytes, content_type) => {
+                check_bytes(bytes, limits.svg_bytes)?;
+                Ok(Self::Svg)
+            }
+            None if bytes.trim_ascii_start().starts_with(b"<") => {
+                Err(IconError::NotAnIcon("the answer is an HTML or XML page"))
+            }
+            None => Err(IconError::NotAnIcon("the answer is in no format that is known")),
+        }
     }
-    let picture = match raster::format(bytes) {
-        Some(format) => {
-            check_bytes(bytes, limits.bytes)?;
-            raster::read(bytes, format, limits)?
-        }
-        None if svg::is_svg(bytes, content_type) => {
-            check_bytes(bytes, limits.svg_bytes)?;
-            svg::draw(bytes, limits)?
-        }
-        None if bytes.trim_ascii_start().starts_with(b"<") => {
-            return Err(IconError::NotAnIcon("the answer is an HTML or XML page"));
-        }
-        None => return Err(IconError::NotAnIcon("the answer is in no format that is known")),
-    };
-    raster::encode(&picture)
 }
 
 fn check_bytes(bytes: &[u8], limit: usize) -> Result<(), IconError> {

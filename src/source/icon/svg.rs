@@ -27,9 +27,19 @@ pub(super) fn is_svg(bytes: &[u8], content_type: Option<&str>) -> bool {
         || begins_with(&[b"<?xml", b"<!--"]) && beginning.windows(4).any(|window| window == b"<svg")
 }
 
-/// Draws an SVG at its final size. Of pictures within it and of texts nothing is drawn: the ones would need further
-/// decoders or the network, the others fonts.
-pub(super) fn draw(bytes: &[u8], limits: &Limits) -> Result<RgbaImage, IconError> {
+/// Bytes of memory that drawing an SVG takes, by its length and its weight.
+///
+/// Each node of the text, of the tree that is drawn and of its path takes some hundred bytes, and weighs one at least; layers, of
+/// 100 KiB each, are as many as levels and steps of a filter.
+pub(super) fn memory(bytes: &[u8], limits: &Limits) -> Result<u64, IconError> {
+    const LAYERS: u64 = 8 * 1024 * 1024;
+    const OF_A_BYTE: u64 = 16;
+    const OF_A_STEP: u64 = 512;
+    let weight = weight::check(&parse(bytes)?, limits.svg_weight)?;
+    Ok(LAYERS + OF_A_BYTE * bytes.len() as u64 + OF_A_STEP * weight)
+}
+
+fn parse(bytes: &[u8]) -> Result<Document<'_>, IconError> {
     let text = std::str::from_utf8(bytes).map_err(|_| IconError::damaged("it is no UTF-8 text"))?;
     if text.split('<').any(|element| element.matches('=').count() > ATTRIBUTES) {
         return Err(IconError::TooComplex(format!(
@@ -43,10 +53,16 @@ pub(super) fn draw(bytes: &[u8], limits: &Limits) -> Result<RgbaImage, IconError
         nodes_limit: NODES,
         ..ParsingOptions::default()
     };
-    let document = Document::parse_with_options(text, parsing).map_err(|error| match error {
+    Document::parse_with_options(text, parsing).map_err(|error| match error {
         roxmltree::Error::NodesLimitReached => IconError::TooComplex(format!("it has more than {NODES} elements")),
         other => IconError::damaged(&other.to_string()),
-    })?;
+    })
+}
+
+/// Draws an SVG at its final size. Of pictures within it and of texts nothing is drawn: the ones would need further
+/// decoders or the network, the others fonts.
+pub(super) fn draw(bytes: &[u8], limits: &Limits) -> Result<RgbaImage, IconError> {
+    let document = parse(bytes)?;
     weight::check(&document, limits.svg_weight)?;
     let nothing_from_outside = Options {
         resources_dir: None,

@@ -71,6 +71,45 @@ fn proportions_are_kept(#[case] from: (u32, u32), #[case] to: (u32, u32)) {
     );
 }
 
+#[rstest]
+#[case::small((64, 64), 1, 2)]
+#[case::large((1024, 1024), 12, 14)]
+#[case::narrow((16_000, 16), 3, 5)]
+fn what_a_picture_takes_is_told_by_its_header(
+    #[values(
+        ImageFormat::Png,
+        ImageFormat::Jpeg,
+        ImageFormat::Gif,
+        ImageFormat::Tiff,
+        ImageFormat::Bmp,
+        ImageFormat::WebP
+    )]
+    format: ImageFormat,
+    #[case] (width, height): (u32, u32),
+    #[case] least: u64,
+    #[case] most: u64,
+) {
+    let bytes = picture(width, height, format);
+    let memory = memory(&bytes, None, &Limits::default()).unwrap();
+    let own = bytes.len() as u64;
+    // A JPEG and others without transparency decode to three bytes a pixel.
+    let least = (least << 20) * 9 / 12;
+    assert!((least..(most << 20) + own).contains(&memory), "{memory}");
+}
+
+#[test]
+fn what_an_svg_takes_is_told_by_its_weight() {
+    let drawing = |shapes: usize| {
+        let shapes = "<use href='#a'/>".repeat(shapes);
+        format!("<svg xmlns='http://www.w3.org/2000/svg'><path id='a' d='M0 0h1v1z'/>{shapes}</svg>")
+    };
+    let takes = |svg: String| memory(svg.as_bytes(), None, &Limits::default()).unwrap();
+    let (light, heavy) = (takes(drawing(1)), takes(drawing(5000)));
+    assert!(light < 9 << 20 && heavy > light + (8 << 20), "{light} {heavy}");
+    let none = memory(b"Not found", None, &Limits::default()).unwrap_err();
+    assert!(matches!(none, IconError::NotAnIcon(_)), "{none}");
+}
+
 #[test]
 fn a_picture_that_is_small_enough_keeps_its_pixels() {
     let bytes = picture(50, 60, ImageFormat::Png);

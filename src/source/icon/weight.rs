@@ -41,8 +41,8 @@ const REFUSED: [&str; 9] = [
     "feTile",
 ];
 
-/// Refuses what would cost more than this weight.
-pub(super) fn check(document: &Document, budget: u64) -> Result<(), IconError> {
+/// The weight. What would cost more than `budget` is refused.
+pub(super) fn check(document: &Document, budget: u64) -> Result<u64, IconError> {
     let sheets = styles::sheets(document);
     // Of two with the same id now the first is drawn and now the last, so each counts.
     let mut ids: HashMap<&str, Vec<Node>> = HashMap::new();
@@ -60,7 +60,8 @@ pub(super) fn check(document: &Document, budget: u64) -> Result<(), IconError> {
     let elements = document.descendants().filter(Node::is_element).count();
     // Each rule is tried on each element.
     walk.take((elements.saturating_mul(walk.styles.count()) / 50) as u64)?;
-    walk.visit(document.root_element(), 0)
+    walk.visit(document.root_element(), 0)?;
+    Ok(budget - walk.left)
 }
 
 struct Walk<'d, 'i, 's> {

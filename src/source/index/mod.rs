@@ -135,7 +135,7 @@ pub struct Summary {
     /// What could not be used.
     pub skipped: Skipped,
     /// Hex SHA-256 over the sorted names, versions and digests of all charts, the deprecated ones included: neither order
-    /// nor `created` nor `generated` moves it.
+    /// nor `created` nor `generated` moves it. Of a registry it is over what the lists of tags offer.
     pub digest: String,
 }
 

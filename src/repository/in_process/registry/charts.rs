@@ -1,22 +1,24 @@
 //! Making charts of what is remembered of a registry, one repository after the other: their metadata is never in memory together.
 
-use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 
-use super::{Listing, Repository};
-use crate::catalog::{self, OciMetadata};
+use super::Repository;
+use super::listing::Listing;
+use crate::catalog::{self, OciGone, OciMetadata};
 use crate::filter::{self, Filter};
 use crate::repository::execute::AttemptError;
 use crate::repository::in_process::decode::no_thread;
 use crate::repository::in_process::selection::{Selected, Selection, SelectionError};
-use crate::repository::in_process::{Decoded, Found, Run};
+use crate::repository::in_process::{Decoded, Found, Run, Stays};
 use crate::source::fetch::Validators;
 use crate::source::index::{self, DecodeLimits, Summary, Versions};
-use crate::source::oci::{self, OciError};
-use crate::text::hex;
+use crate::source::oci;
 
 /// Versions whose metadata is read at once.
 const AT_ONCE: u32 = 100;
+
+/// What is told of a tag that could not be pulled by earlier attempts and is not due yet.
+const NOT_YET: &str = "it could not be pulled so far, and is tried again";
 
 /// What the thread is given that makes the charts.
 enum Part {
@@ -42,7 +44,12 @@ impl Run<'_> {
             unusable: Vec::new(),
         };
         let task = filter::on_large_stack(move || making.charts(given));
-        let rest = listing.rest();
+        let (rest, stays) = (listing.rest(), listing.stays(&self.attempt.declaration));
+        let gone = match stays {
+            Stays::All => OciGone::default(),
+            Stays::Held(_) => listing.gone(self.attempt.declaration.change_key.source()),
+        };
+        let offer = listing.offer();
         let (read, made) = tokio::join!(self.read(listing, parts), task);
         if let Err(error) = &made
             && error.is_transient()
@@ -61,12 +68,14 @@ impl Run<'_> {
                 spool: selected.spool,
                 filtered_out: selected.filtered_out,
                 summary: Summary {
-                    digest: digest.clone(),
+                    digest: offer,
                     ..summary
                 },
                 sha256: digest,
                 validators: Validators::default(),
                 rest,
+                stays,
+                gone,
             })),
             Err(error) => self.unselected(error, Validators::default(), digest),
         }
@@ -79,9 +88,11 @@ impl Run<'_> {
             let mut after = String::new();
             loop {
                 let path = &repository.memory.repository;
-                let versions = catalog.oci_metadata(name, path, &after, AT_ONCE).await?;
+                let mut versions = catalog.oci_metadata(name, path, &after, AT_ONCE).await?;
                 let Some(last) = versions.last() else { break };
                 after.clone_from(&last.tag);
+                // What is gone is remembered until its charts go.
+                versions.retain(|version| repository.memory.tags.contains_key(&version.tag));
                 if parts
                     .send(Part::Versions(repository.url.clone(), versions))
                     .await
@@ -95,35 +106,6 @@ impl Run<'_> {
             }
         }
         Ok(())
-    }
-}
-
-impl Listing {
-    /// A digest of all that the charts are made of, whatever the order in which it came.
-    pub(super) fn digest(&self) -> String {
-        let mut hash = Sha256::new();
-        for repository in &self.repositories {
-            let failed = repository.failed.as_ref().map_or("", OciError::reason);
-            for part in [&repository.memory.repository, failed] {
-                hash.update(part);
-                hash.update([0]);
-            }
-            for (name, tag) in &repository.memory.tags {
-                let is_chart = if tag.problem.is_none() { "chart" } else { "none" };
-                for part in [name, &tag.digest, is_chart] {
-                    hash.update(part);
-                    hash.update([0]);
-                }
-            }
-            // That one can't be had any more is told of, although its charts are what they were.
-            if let Some(error) = &repository.failed {
-                hash.update(&repository.memory.repository);
-                hash.update([0]);
-                hash.update(error.reason());
-                hash.update([0]);
-            }
-        }
-        hex(&hash.finalize())
     }
 }
 
@@ -201,6 +183,7 @@ impl Making {
             memory,
             versions,
             failed,
+            delayed,
             ..
         } = repository;
         let (summary, path) = (&mut self.summary, &memory.repository);
@@ -210,7 +193,9 @@ impl Making {
         summary.names += u64::from(!versions.is_empty());
         summary.versions += versions.len() as u64;
         for (tag, known) in &memory.tags {
-            if let Some(problem) = &known.problem {
+            let pending = known.is_pending().then_some(NOT_YET);
+            let problem = known.problem.as_deref().or(delayed.get(tag).map(String::as_str));
+            if let Some(problem) = problem.or(pending) {
                 summary.skipped.add(path, Some(tag), problem);
             }
         }

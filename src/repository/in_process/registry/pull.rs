@@ -1,11 +1,14 @@
 //! Pulling what is new: of each version the manifest, and the Chart.yaml that it names.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::{StreamExt, future, stream};
 
-use super::{AT_ONCE, Listing};
+use super::AT_ONCE;
+use super::listing::Listing;
+use super::patience::{Patience, wants_to_be_left_alone};
 use crate::catalog::{self, OciChange, OciTag};
 use crate::queue::Backoff;
 use crate::repository::in_process::Run;
@@ -22,21 +25,27 @@ const REMEMBERED_AFTER: usize = 64;
 /// Bytes of what is remembered of a chart's metadata, which are those of a catalogue: descriptions have some hundred.
 const METADATA_BYTES: usize = 64 * 1024;
 
-/// A tag that is to be pulled, in this order.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
+/// A tag that is to be pulled.
 struct Wanted {
     /// How many versions of its chart are newer.
     rank: usize,
     /// Place of its repository in the listing.
     at: usize,
     tag: String,
-    tries: u32,
+    /// What is known of it.
+    known: Option<OciTag>,
 }
 
 /// How long a tag that could not be pulled is left alone, at first and at most.
 const TRIED_AGAIN: Backoff = Backoff {
     base: Duration::from_mins(10),
     cap: Duration::from_hours(24),
+};
+
+/// The same where it may have passed by then: at first it is tried at each sync.
+const TRIED_SOON: Backoff = Backoff {
+    base: Duration::from_mins(1),
+    cap: Duration::from_hours(1),
 };
 
 impl Run<'_> {
@@ -48,22 +57,56 @@ impl Run<'_> {
             return Ok(());
         }
         wanted.truncate(PULLS);
+        let patience = Patience::new(self.time());
+        let mut failed = self.pull_all(registry, listing, &patience, wanted).await?;
+        listing.interrupted = patience.end().cloned();
+        if !patience.is_over() && !failed.is_empty() {
+            // What failed in passing is there by now, most likely. That all of these fail says nothing of the registry.
+            let patience = patience.again();
+            let again = failed.into_iter().map(|(wanted, _)| wanted).collect();
+            failed = self.pull_all(registry, listing, &patience, again).await?;
+            let end = patience.end().filter(|error| wants_to_be_left_alone(error));
+            listing.interrupted = end.cloned();
+        }
+        for (Wanted { at, tag, known, .. }, error) in failed {
+            let repository = &mut listing.repositories[at];
+            repository.remember(self.delayed(tag.clone(), known));
+            repository.delayed.insert(tag, error.to_string());
+        }
+        listing.left = self.wanted(listing).len();
+        self.remember(listing).await
+    }
+
+    /// Pulls these, as far as it comes. Gives back those that have failed in a way that may pass.
+    async fn pull_all(
+        &self,
+        registry: &Registry,
+        listing: &mut Listing,
+        patience: &Patience,
+        wanted: Vec<Wanted>,
+    ) -> Result<Vec<(Wanted, Arc<OciError>)>, catalog::Error> {
         let paths: Vec<String> = (listing.repositories.iter())
             .map(|repository| registry.repository(&repository.memory.repository))
             .collect();
         // Repositories that have refused a pull: the others of theirs are not asked for.
         let refused: Vec<AtomicBool> = paths.iter().map(|_| AtomicBool::new(false)).collect();
+        let is_asked = |wanted: &Wanted| !patience.is_over() && !refused[wanted.at].load(Ordering::Relaxed);
         let mut pulls = stream::iter(wanted)
-            .filter(|wanted| future::ready(!refused[wanted.at].load(Ordering::Relaxed)))
-            .map(|Wanted { at, tag, tries, .. }| {
-                let path = &paths[at];
-                async move { (at, self.pull(registry, path, tag, tries).await) }
+            .filter(|wanted| future::ready(is_asked(wanted)))
+            .map(|wanted| {
+                let path = &paths[wanted.at];
+                async move {
+                    let pulled = self.pull(registry, path, &wanted).await;
+                    (wanted, pulled)
+                }
             })
             .buffer_unordered(AT_ONCE);
-        let mut pulled = 0;
-        while let Some((at, result)) = pulls.next().await {
+        let (mut pulled, mut failed) = (0, Vec::new());
+        while let Some((wanted, result)) = pulls.next().await {
+            let at = wanted.at;
             match result {
                 Ok(change) => {
+                    patience.answered();
                     listing.repositories[at].remember(change);
                     pulled += 1;
                     if pulled % REMEMBERED_AFTER == 0 {
@@ -71,18 +114,20 @@ impl Run<'_> {
                     }
                 }
                 Err(error) if error.is_about_credentials() => {
+                    patience.answered();
                     refused[at].store(true, Ordering::Relaxed);
-                    listing.repositories[at].failed = Some(error);
+                    listing.repositories[at].failed = Some(Arc::new(error));
                 }
                 Err(error) => {
-                    listing.interrupted = Some(error);
-                    break;
+                    let error = Arc::new(error);
+                    patience.failed(&error);
+                    if !wants_to_be_left_alone(&error) {
+                        failed.push((wanted, error));
+                    }
                 }
             }
         }
-        drop(pulls);
-        listing.left = self.wanted(listing).len();
-        self.remember(listing).await
+        Ok(failed)
     }
 
     /// What there is to pull, the newest version of each chart first.
@@ -98,21 +143,26 @@ impl Run<'_> {
                         rank,
                         at,
                         tag: tag.clone(),
-                        tries: before.map_or(0, |before| before.tries),
+                        known: before.cloned(),
                     });
                 }
             }
         }
-        wanted.sort_unstable();
+        wanted.sort_unstable_by(|a, b| (a.rank, a.at, &a.tag).cmp(&(b.rank, b.at, &b.tag)));
         wanted
     }
 
     /// Pulls one tag. What is wrong with it alone is remembered, and is no failure of the others.
-    async fn pull(&self, registry: &Registry, path: &str, name: String, tries: u32) -> Result<OciChange, OciError> {
+    async fn pull(&self, registry: &Registry, path: &str, wanted: &Wanted) -> Result<OciChange, OciError> {
         self.metrics.oci_pull();
+        let (name, known) = (wanted.tag.clone(), wanted.known.as_ref());
         let pulled = async {
             let manifest = registry.manifest(path, &name).await?;
-            let config = registry.config(path, &manifest).await?;
+            let is_known = known.is_some_and(|known| known.is_chart() && known.digest == manifest.digest);
+            let config = match is_known {
+                true => None,
+                false => Some(registry.config(path, &manifest).await?),
+            };
             Ok::<_, OciError>((manifest.digest, config))
         };
         let (digest, config) = match pulled.await {
@@ -123,28 +173,25 @@ impl Run<'_> {
                 return Ok(match error {
                     // It becomes no chart by waiting: only another digest calls for another look.
                     OciError::NotAChart { digest, .. } => useless(name, digest, problem),
-                    _ => self.failed(name, tries.saturating_add(1), problem),
+                    _ => self.failed(name, known.map_or(0, |known| known.tries), problem),
                 });
             }
         };
+        let Some(config) = config else {
+            return Ok(chart(name, digest, None));
+        };
         Ok(match usable(&config, &self.tools.decode_limits) {
-            Ok(metadata) => OciChange {
-                name,
-                tag: OciTag {
-                    digest,
-                    ..OciTag::default()
-                },
-                metadata: Some(metadata),
-            },
+            Ok(metadata) => chart(name, digest, Some(metadata)),
             Err(problem) => useless(name, digest, problem),
         })
     }
 
+    /// A tag that is of no use, which may be put right by somebody. It has failed so many times before.
     fn failed(&self, name: String, tries: u32, problem: String) -> OciChange {
         let tag = OciTag {
             problem: Some(problem),
-            tries,
-            next_try: Some(self.attempt.started + TRIED_AGAIN.delay(tries.saturating_sub(1))),
+            tries: tries.saturating_add(1),
+            next_try: Some(self.attempt.started + TRIED_AGAIN.delay(tries)),
             ..OciTag::default()
         };
         OciChange {
@@ -153,6 +200,30 @@ impl Run<'_> {
             metadata: None,
         }
     }
+
+    /// A tag that stays what it was for now.
+    fn delayed(&self, name: String, known: Option<OciTag>) -> OciChange {
+        let known = known.unwrap_or_default();
+        let tag = OciTag {
+            tries: known.tries.saturating_add(1),
+            next_try: Some(self.attempt.started + TRIED_SOON.delay(known.tries)),
+            ..known
+        };
+        OciChange {
+            name,
+            tag,
+            metadata: None,
+        }
+    }
+}
+
+/// A tag that is a chart; with the metadata that is stored already, if none is given.
+fn chart(name: String, digest: String, metadata: Option<String>) -> OciChange {
+    let tag = OciTag {
+        digest,
+        ..OciTag::default()
+    };
+    OciChange { name, tag, metadata }
 }
 
 /// A tag that stays of no use for as long as it stands for the same.

@@ -5,54 +5,89 @@ use std::sync::Arc;
 use futures::{StreamExt, stream};
 use jiff::SignedDuration;
 
-use super::{AT_ONCE, Listing, Repository};
+use super::listing::Listing;
+use super::patience::{self, Patience};
+use super::{AT_ONCE, Repository};
 use crate::catalog::OciRepository;
 use crate::repository::in_process::Run;
-use crate::source::fetch::Validators;
+use crate::source::fetch::{FetchError, Validators};
 use crate::source::oci::{OciError, Registry, Tags};
 
 impl Run<'_> {
-    /// Lists the tags of one repository. What will not pass by itself is told of it alone, and its charts stay as they are
-    /// remembered, but where it is no more.
-    pub(super) async fn tags(&self, registry: &Registry, memory: OciRepository) -> Result<Repository, OciError> {
+    /// Lists the tags of one repository. Where that fails its charts stay as they are remembered, but where it is no more.
+    pub(super) async fn tags(&self, registry: &Registry, patience: &Patience, memory: OciRepository) -> Repository {
         let path = registry.repository(&memory.repository);
         let mut repository = Repository::remembered(registry.chart_url(&path, ""), memory);
         // What other credentials were shown is no measure of what these are.
         let known = (!self.has_other_credentials()).then_some(&repository.validators);
+        if patience.is_over() {
+            let given_up = patience.end().cloned();
+            repository.failed = Some(given_up.unwrap_or_else(|| Arc::new(self.out_of_time(repository.shown()))));
+            return repository;
+        }
         match registry.tags(&path, known).await {
-            Ok(Tags::NotModified) => self.metrics.not_modified(),
-            Ok(Tags::Listed { tags, validators }) => repository.take(tags, validators),
-            Err(error) if error.is_transient() => return Err(error),
+            Ok(Tags::NotModified) => {
+                patience.answered();
+                self.metrics.not_modified();
+            }
+            Ok(Tags::Listed { tags, validators }) => {
+                patience.answered();
+                repository.take(tags, validators);
+            }
             Err(error) => {
-                if error.is_not_found() || matches!(error, OciError::InvalidName(_)) {
+                let error = Arc::new(error);
+                if error.is_transient() {
+                    patience.failed(&error);
+                } else {
+                    patience.answered();
+                }
+                if error.is_not_found() || matches!(*error, OciError::InvalidName(_)) {
                     repository.take(Vec::new(), Validators::default());
                 }
                 repository.failed = Some(error);
             }
         }
-        Ok(repository)
+        repository
+    }
+
+    /// The lists of the others have taken all the time.
+    fn out_of_time(&self, url: &str) -> OciError {
+        OciError::Fetch(FetchError::Timeout {
+            url: url.to_owned(),
+            limit: self.time(),
+        })
     }
 
     /// Looks at the digests of the tags that are known, in those repositories where it is time to. What stands for something else
     /// than before is to be pulled again; until then it stays as it is.
     pub(super) async fn published_anew(&self, registry: &Registry, listing: &mut Listing) {
+        if listing.interrupted.is_some() {
+            return;
+        }
         let due: Vec<usize> = (listing.repositories.iter().enumerate())
             .filter(|(_, repository)| repository.failed.is_none() && self.is_due(repository))
             .map(|(at, _)| at)
             .collect();
-        let looked = self.look_at_digests(registry, &listing.repositories, &due).await;
-        let unfinished = match looked.broken_off {
-            Some((at, error)) => {
-                listing.interrupted = Some(error);
-                at
-            }
-            None => usize::MAX,
-        };
+        let patience = Patience::new(self.time());
+        let looked = self
+            .look_at_digests(registry, &patience, &listing.repositories, &due)
+            .await;
+        listing.interrupted = patience.end().cloned();
         for (at, error) in looked.refused {
-            listing.repositories[at].failed = Some(error);
+            listing.repositories[at].failed = Some(Arc::new(error));
         }
         for (at, tag) in looked.changed {
             listing.repositories[at].pull_again(tag, self.attempt.started);
+        }
+        // The first of which not all is looked at.
+        let mut unfinished = looked.left.first().map_or(usize::MAX, |(at, _)| *at);
+        if listing.interrupted.is_none() && unfinished < usize::MAX {
+            listing.is_unfinished = true;
+            // One may be too large for the time of any attempt: what is left of it is pulled, which goes on where it was.
+            for (_, tag) in looked.left.into_iter().filter(|(at, _)| *at == unfinished) {
+                listing.repositories[unfinished].pull_again(tag, self.attempt.started);
+            }
+            unfinished += 1;
         }
         for at in due.into_iter().filter(|at| *at < unfinished) {
             let repository = &mut listing.repositories[at];
@@ -69,7 +104,13 @@ impl Run<'_> {
     }
 
     /// Asks for the digests of one repository after the other, as far as it comes.
-    async fn look_at_digests(&self, registry: &Registry, repositories: &[Repository], due: &[usize]) -> Looked {
+    async fn look_at_digests(
+        &self,
+        registry: &Registry,
+        patience: &Patience,
+        repositories: &[Repository],
+        due: &[usize],
+    ) -> Looked {
         let mut tags = Vec::new();
         for at in due {
             let memory = &repositories[*at].memory;
@@ -79,21 +120,36 @@ impl Run<'_> {
             tags.extend(known.map(|(tag, known)| (*at, path.clone(), tag.clone(), known.digest.clone())));
         }
         let looks = stream::iter(tags).map(|(at, path, tag, digest)| async move {
+            if patience.is_over() {
+                return (at, tag, None);
+            }
             let found = registry.digest(&path, &tag).await;
-            (at, tag, found.map(|found| found != digest))
+            (at, tag, Some(found.map(|found| found != digest)))
         });
         let mut looks = looks.buffered(AT_ONCE);
         let mut looked = Looked::default();
         while let Some((at, tag, result)) = looks.next().await {
             match result {
-                Ok(false) => {}
-                Err(error) if error.is_transient() => {
-                    looked.broken_off = Some((at, error));
-                    break;
+                None => looked.left.push((at, tag)),
+                Some(Ok(is_other)) => {
+                    patience.answered();
+                    if is_other {
+                        looked.changed.push((at, tag));
+                    }
                 }
-                Err(error) if error.is_about_credentials() => looked.refused.push((at, error)),
-                // It was listed a moment ago: pulling it tells what is the matter.
-                Ok(true) | Err(_) => looked.changed.push((at, tag)),
+                Some(Err(error)) if error.is_transient() => {
+                    let error = Arc::new(error);
+                    patience.failed(&error);
+                    looked.failed(at, tag, &error);
+                }
+                Some(Err(error)) => {
+                    patience.answered();
+                    if error.is_about_credentials() {
+                        looked.refused.push((at, error));
+                    } else {
+                        looked.changed.push((at, tag));
+                    }
+                }
             }
         }
         looked
@@ -105,8 +161,19 @@ impl Run<'_> {
 struct Looked {
     changed: Vec<(usize, String)>,
     refused: Vec<(usize, OciError)>,
-    /// In which it ended before its time, and why.
-    broken_off: Option<(usize, OciError)>,
+    /// What it did not come to, in order.
+    left: Vec<(usize, String)>,
+}
+
+impl Looked {
+    /// It was listed a moment ago: pulling it tells what is the matter, unless it is the registry that wants to be left alone.
+    fn failed(&mut self, at: usize, tag: String, error: &OciError) {
+        if patience::wants_to_be_left_alone(error) {
+            self.left.push((at, tag));
+        } else {
+            self.changed.push((at, tag));
+        }
+    }
 }
 
 fn signed(duration: std::time::Duration) -> SignedDuration {

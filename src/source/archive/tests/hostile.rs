@@ -338,3 +338,44 @@ fn the_chart_that_is_changed_is_whole_before() {
     assert_eq!((files.values.len(), files.schema.as_str()), (700, "{}"));
     assert_eq!(files.additional_values.len(), 1);
 }
+
+/// What the archive of these entries comes to with so many bytes for what is kept.
+fn with_little(entries: &[Vec<u8>], kept: u64) -> Option<ChartFiles> {
+    read_with_memory(&gzip(&tar(entries))[..], &Limits::default(), BUFFERS + 3 * kept).unwrap()
+}
+
+#[test]
+fn with_little_memory_a_small_archive_is_read_as_ever() {
+    let entries = [
+        file("chart/templates/large", vec![b'x'; 2_000_000]),
+        file("chart/README.md", "short"),
+        file("chart/README.md", "x".repeat(1000)),
+    ];
+    assert_eq!(with_little(&entries, 1000), Some(readme(&"x".repeat(1000))));
+    assert_eq!(
+        read_with_memory(&gzip(&tar(&entries))[..], &Limits::default(), 0).unwrap(),
+        None
+    );
+}
+
+#[rstest]
+#[case::one_file(vec![file("chart/README.md", "x".repeat(1001))])]
+#[case::several(vec![file("chart/README.md", "x".repeat(600)), file("chart/values.yaml", "x".repeat(600))])]
+#[case::text_that_grows(vec![file("chart/README.md", vec![0xff; 400])])]
+#[case::json_that_grows(vec![file("chart/README.md", "\n".repeat(600))])]
+#[case::a_name(vec![entry(b'L', "././@LongLink", &[b'x'; 70_000]), file("chart/README.md", "a")])]
+#[case::an_attribute(vec![extended(b'x', &[("comment", &"x".repeat(70_000))]), file("chart/README.md", "a")])]
+fn with_little_memory_a_large_archive_is_told_from_a_bad_one(#[case] entries: Vec<Vec<u8>>) {
+    assert_eq!(with_little(&entries, 1000), None);
+    assert!(read_tar(&entries).is_ok());
+}
+
+#[test]
+fn with_little_memory_a_bad_archive_is_as_bad_as_ever() {
+    let limits = Limits::default();
+    let large = tar(&[sized_entry(b'0', "chart/README.md", limits.file_bytes + 1, b"")]);
+    for (archive, kind) in [(&b"<html>"[..], "NotAnArchive"), (&large, "TooLarge")] {
+        let error = read_with_memory(archive, &limits, BUFFERS + 3000).unwrap_err();
+        assert!(format!("{error:?}").starts_with(kind), "{error:?}");
+    }
+}

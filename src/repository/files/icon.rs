@@ -1,0 +1,106 @@
+//! One icon: fetched, made a small PNG.
+
+use std::io::{Read, Seek};
+
+use super::archive::Miss;
+use super::budget::{Budget, Panicked, Tried};
+use crate::catalog::WantedIcon;
+use crate::source::fetch::{self, Answer, Fetcher, Request};
+use crate::source::icon::{self, Limits};
+
+/// What icons are fetched with.
+pub(super) struct Icons<'a> {
+    /// The way to the repository's server, with its credentials.
+    pub(super) session: &'a Fetcher,
+    pub(super) budget: &'a Budget,
+    pub(super) limits: Limits,
+    pub(super) fetch_limits: fetch::Limits,
+}
+
+/// An icon where it waits until there is memory for it.
+struct Waiting<R> {
+    bytes: u64,
+    place: Place<R>,
+}
+
+enum Place<R> {
+    /// A `data:` URL.
+    Url(String),
+    Spool {
+        content_type: Option<String>,
+        reader: R,
+    },
+}
+
+impl Icons<'_> {
+    /// The icon as a PNG.
+    pub(super) async fn png(&self, wanted: &WantedIcon) -> Result<Vec<u8>, Miss> {
+        let (limits, mut waiting) = (self.limits, self.fetch(wanted).await?);
+        let making = self.budget.work(move |memory| {
+            // What it takes itself, and a copy in between of one in a `data:` URL.
+            let own = 2 * waiting.bytes;
+            if own > memory {
+                return Tried::Needs(own);
+            }
+            let (content_type, bytes) = match waiting.read(&limits) {
+                Ok(read) => read,
+                Err(miss) => return Tried::Done(Err(miss)),
+            };
+            match icon::memory(&bytes, content_type.as_deref(), &limits) {
+                Ok(takes) if own + takes > memory => Tried::Needs(own + takes),
+                Ok(_) => Tried::Done(icon::png(&bytes, content_type.as_deref(), &limits).map_err(Miss::failed)),
+                Err(error) => Tried::Done(Err(Miss::failed(error))),
+            }
+        });
+        // A small PNG is all that is left of it, and no longer counted.
+        let (png, _) = making.await.map_err(|Panicked| {
+            Miss::failed("the icon can't be read because of a defect in Portolan; please report it")
+        })?;
+        png
+    }
+
+    async fn fetch(&self, wanted: &WantedIcon) -> Result<Waiting<impl Read + Seek + Send + use<>>, Miss> {
+        if wanted.url.starts_with("data:") {
+            return Ok(Waiting {
+                bytes: wanted.url.len() as u64,
+                place: Place::Url(wanted.url.clone()),
+            });
+        }
+        let url = url::Url::parse(&wanted.url).map_err(|_| Miss::failed("the icon's URL can't be read"))?;
+        let bounds = fetch::Limits {
+            max_bytes: self.limits.bytes as u64,
+            ..self.fetch_limits
+        };
+        let Answer { headers, body, .. } = self.session.send(&Request::new(url), &bounds).await?;
+        let content_type = headers
+            .get("content-type")
+            .and_then(|value| value.to_str().ok())
+            .map(str::to_owned);
+        Ok(Waiting {
+            bytes: body.bytes,
+            place: Place::Spool {
+                content_type,
+                reader: body.into_reader(),
+            },
+        })
+    }
+}
+
+impl<R: Read + Seek> Waiting<R> {
+    /// The content type, where one is told, and the bytes.
+    fn read(&mut self, limits: &Limits) -> Result<(Option<String>, Vec<u8>), Miss> {
+        match &mut self.place {
+            Place::Url(url) => icon::data_url(url, limits.bytes).map_err(Miss::failed),
+            Place::Spool { content_type, reader } => {
+                let mut bytes = Vec::with_capacity(usize::try_from(self.bytes).unwrap_or_default());
+                reader
+                    .rewind()
+                    .and_then(|()| reader.read_to_end(&mut bytes))
+                    .map_err(|error| {
+                        Miss::failed(format!("the icon could not be kept in a temporary file ({error})"))
+                    })?;
+                Ok((content_type.clone(), bytes))
+            }
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! A registry as it is remembered once everything new has been pulled, and what that means for its charts.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+
+use super::Repository;
+use crate::catalog::{Held, OciGone, OciRepository, OciTag};
+use crate::repository::declaration::Declaration;
+use crate::repository::execute::Failed;
+use crate::repository::in_process::{Rest, Stays};
+use crate::repository::rows;
+use crate::source::oci::{self, OciError};
+use crate::text::hex;
+
+/// The registry as it is remembered once everything new has been pulled.
+#[derive(Default)]
+pub(super) struct Listing {
+    /// In the order of their names.
+    pub(super) repositories: Vec<Repository>,
+    /// Repositories that are remembered and are no more.
+    pub(super) forgotten: Vec<String>,
+    /// Tags that are to be pulled yet.
+    pub(super) left: usize,
+    /// Whether the time was over before all digests were looked at that were to be.
+    pub(super) is_unfinished: bool,
+    /// Why the registry is asked no more for now, although that may pass by itself.
+    pub(super) interrupted: Option<Arc<OciError>>,
+}
+
+impl Listing {
+    /// What is left of it, if there is anything.
+    pub(super) fn rest(&self) -> Option<Rest> {
+        let dark = || {
+            self.repositories
+                .iter()
+                .filter(|repository| repository.is_in_the_dark())
+        };
+        let first = || dark().find_map(|repository| repository.failed.as_ref());
+        let failed = self.interrupted.as_ref().or_else(first);
+        if !self.goes_on() && failed.is_none() {
+            return None;
+        }
+        let well = self
+            .repositories
+            .iter()
+            .filter(|repository| repository.failed.is_none());
+        let listed: u64 = well.map(|repository| repository.versions.len() as u64).sum();
+        let left = self.left as u64;
+        let (pulled, dark) = (listed.saturating_sub(left), dark().count());
+        let failed = failed.map(|error| {
+            let mut failed = Failed::from(&**error);
+            if dark > 0 {
+                let all = self.repositories.len();
+                failed.message.push_str(&format!(
+                    "; {dark} of {all} repositories could not be listed, and their charts stay as they are"
+                ));
+            }
+            if left > 0 {
+                failed
+                    .message
+                    .push_str(&format!("; {pulled} of {listed} versions are pulled"));
+            }
+            failed
+        });
+        Some(Rest {
+            pulled,
+            listed,
+            is_in_the_dark: dark > 0,
+            failed,
+        })
+    }
+
+    /// Whether there is more to do than one attempt does.
+    fn goes_on(&self) -> bool {
+        self.left > 0 || self.is_unfinished
+    }
+
+    /// What stays in the catalogue. While some of the registry is still to be looked at nothing goes that was there: it is most likely
+    /// among that.
+    pub(super) fn stays(&self, declaration: &Declaration) -> Stays {
+        if self.goes_on() || self.interrupted.is_some() {
+            return Stays::All;
+        }
+        let mut held = HashMap::new();
+        for repository in &self.repositories {
+            let id = || rows::chart_id(declaration, &repository.memory.repository);
+            if repository.is_in_the_dark() {
+                held.insert(id(), Held::Chart);
+                continue;
+            }
+            let tags = repository.memory.tags.iter();
+            let pending = tags
+                .filter(|(_, tag)| tag.is_pending())
+                .map(|(tag, _)| oci::version_of(tag));
+            let pending: std::collections::HashSet<String> = pending.collect();
+            if !pending.is_empty() {
+                held.insert(id(), Held::Versions(pending));
+            }
+        }
+        Stays::Held(held)
+    }
+
+    /// What is remembered and is no more.
+    pub(super) fn gone(&self, source: &str) -> OciGone {
+        let shorter = self
+            .repositories
+            .iter()
+            .filter(|repository| !repository.gone.is_empty());
+        let tags = shorter.map(|repository| {
+            let known = repository.known();
+            let head = OciRepository {
+                repository: repository.memory.repository.clone(),
+                etag: known.etag,
+                last_modified: known.last_modified,
+                digests_checked: repository.memory.digests_checked,
+                ..OciRepository::default()
+            };
+            (head, repository.gone.clone())
+        });
+        OciGone {
+            source: source.to_owned(),
+            repositories: self.forgotten.clone(),
+            tags: tags.collect(),
+        }
+    }
+
+    pub(super) fn has_charts(&self) -> bool {
+        let mut tags = self
+            .repositories
+            .iter()
+            .flat_map(|repository| repository.memory.tags.values());
+        tags.any(OciTag::is_chart)
+    }
+
+    /// A digest of all that the charts are made of, whatever the order in which it came.
+    pub(super) fn digest(&self) -> String {
+        let mut digest = Parts::default();
+        for repository in &self.repositories {
+            // That one can't be had any more is told of, although its charts are what they were. What may pass is told of as the
+            // failure of the attempt.
+            let failed = repository.failed.as_ref().filter(|_| !repository.is_in_the_dark());
+            digest.add(&repository.memory.repository);
+            digest.add(failed.map_or("", |error| error.reason()));
+            for (name, tag) in &repository.memory.tags {
+                let kind = match tag {
+                    tag if tag.is_chart() => "chart",
+                    tag if tag.is_pending() => "pending",
+                    _ => "none",
+                };
+                for part in [name, &tag.digest, kind] {
+                    digest.add(part);
+                }
+            }
+            digest.add("");
+        }
+        digest.finish()
+    }
+
+    /// A digest of what the registry offers by its lists of tags. It stays the same while that is pulled, so that a user can confirm it.
+    pub(super) fn offer(&self) -> String {
+        let mut digest = Parts::default();
+        for repository in self
+            .repositories
+            .iter()
+            .filter(|repository| !repository.versions.is_empty())
+        {
+            digest.add(&repository.memory.repository);
+            repository.versions.iter().for_each(|tag| digest.add(tag));
+            digest.add("");
+        }
+        digest.finish()
+    }
+}
+
+/// A digest of texts, each ended by a byte that is in none of them.
+#[derive(Default)]
+struct Parts(Sha256);
+
+impl Parts {
+    fn add(&mut self, part: &str) {
+        self.0.update(part);
+        self.0.update([0]);
+    }
+
+    fn finish(self) -> String {
+        hex(&self.0.finalize())
+    }
+}
+
+/// One of many may be gone, or be another's. If there is nothing but that, it is the declaration that is wrong, or the registry that
+/// is away.
+pub(super) fn all_failed(repositories: &[Repository]) -> Result<(), Arc<OciError>> {
+    if repositories.iter().any(|repository| repository.failed.is_none()) {
+        return Ok(());
+    }
+    let errors = || repositories.iter().filter_map(|repository| repository.failed.as_ref());
+    let passing = errors().find(|error| error.is_transient());
+    passing
+        .or_else(|| errors().next())
+        .map_or(Ok(()), |error| Err(error.clone()))
+}

@@ -1,0 +1,223 @@
+//! Registries that want credentials, and archives that stand in one: what is served of them, and who gets the credentials.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::{NEVER, Port, chart, skipped};
+use crate::cluster::rows::Postgres;
+use crate::cluster::{SOON, World, condition, message};
+use crate::support::archives::index;
+use crate::support::chart_server::{ChartServer, Fault, Page};
+use crate::support::eventually::eventually;
+use crate::support::registry::{PASSWORD, Registry, Setup};
+use crate::support::tls::Authority;
+use crate::support::token_server::{TokenServer, basic_authorization};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_registry_behind_a_password_is_served_with_the_files_of_its_charts() {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let port = Port::with_password().await;
+    // As its users fill it.
+    for version in ["1.0.0", "1.1.0+b.1"] {
+        port.registry.helm_push(&chart("harbour", version), "ports").await;
+    }
+    port.registry.helm_push(&chart("pier", "v0.1.0"), "ports/deep").await;
+    let flags = [NEVER, "--chart-files=all", "--log-level=debug"];
+    let portolan = world.portolan(postgres.url(), &flags).await;
+    port.declare(&world, "port", &["harbour", "deep/pier"]).await;
+    let object = world.until_ready("port").await;
+    assert_eq!(message(&object), "3 versions in 2 charts.");
+
+    let infos = postgres.rows.infos().await.unwrap();
+    assert_eq!(infos.keys().collect::<Vec<_>>(), ["port/deep%2Fpier", "port/harbour"]);
+    let host = port.front.host();
+    let pier = &infos["port/deep%2Fpier"];
+    assert_eq!(
+        (pier["ID"].as_str(), pier["name"].as_str()),
+        (Some("port/deep%2Fpier"), Some("pier"))
+    );
+    // The tag as it is, not as a version would be written.
+    assert_eq!(pier["chartVersions"][0]["version"], "v0.1.0");
+    assert_eq!(
+        pier["chartVersions"][0]["urls"],
+        json!([format!("oci://{host}/ports/deep/pier:v0.1.0")])
+    );
+    let harbour = &infos["port/harbour"];
+    assert_eq!(harbour["repo"]["url"], port.url().as_str());
+    let versions = harbour["chartVersions"].as_array().unwrap();
+    let told: Vec<(&Value, &Value, &Value)> = versions
+        .iter()
+        .map(|version| (&version["version"], &version["urls"], &version["created"]))
+        .collect();
+    let zero = json!("0001-01-01T00:00:00Z");
+    let (new, old) = (
+        json!([format!("oci://{host}/ports/harbour:1.1.0_b.1")]),
+        json!([format!("oci://{host}/ports/harbour:1.0.0")]),
+    );
+    assert_eq!(
+        told,
+        [(&json!("1.1.0+b.1"), &new, &zero), (&json!("1.0.0"), &old, &zero)]
+    );
+
+    world.until_files("port", 3).await;
+    let files = postgres.rows.files().await;
+    for (id, digest) in [
+        ("port/deep%2Fpier-v0.1.0", &pier["chartVersions"][0]["digest"]),
+        ("port/harbour-1.1.0+b.1", &versions[0]["digest"]),
+    ] {
+        let name = if id.contains("pier") {
+            "pier v0.1.0"
+        } else {
+            "harbour 1.1.0+b.1"
+        };
+        let digest = digest.as_str().unwrap();
+        assert!(digest.starts_with("sha256:") && digest.len() == 71, "{digest}");
+        let expected = json!({
+            "ID": id,
+            "Readme": format!("# {name}\n"),
+            "DefaultValues": "berths: 3\n",
+            "AdditionalDefaultValues": { "values-production": "berths: 30\n" },
+            "Schema": r#"{"type": "object"}"#,
+            "Repo": { "namespace": world.namespace, "name": "port", "url": port.url(), "type": "" },
+            "Digest": digest,
+        });
+        assert_eq!(files[id], expected);
+    }
+
+    // A wrong password is told of as such, and told to nobody.
+    let wrong = json!({ "authorizationHeader": "Basic bmF2aWdhdG9yOmNhbG0=", "ca.crt": port.authority.ca_pem });
+    world.write_secret(&world.namespace, "login", wrong).await;
+    world.resync("port", "one").await;
+    let object = world.until_ready_is("port", "False", "Unauthorized").await;
+    assert_eq!(condition(&object, "Stalled"), Some(("True", "Unauthorized")));
+    let refused = format!("https://{host}/v2/ports/");
+    assert!(message(&object).starts_with(&refused), "{}", message(&object));
+    assert_eq!(postgres.rows.infos().await.unwrap(), infos);
+    // Also where it is the list of repositories that is not to be had.
+    world.edit("port", json!({ "spec": { "ociRepositories": null } })).await;
+    let object = world.until_ready_is("port", "False", "Unauthorized").await;
+    assert!(message(&object).contains("credentials"), "{}", message(&object));
+    let told = format!(
+        "{:?}{:?}{:?}",
+        object.status,
+        world.events("port").await,
+        portolan.lines()
+    );
+    for secret in [PASSWORD, "bmF2aWdhdG9yOm"] {
+        assert!(!told.contains(secret), "{secret} is told: {told}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_registry_with_a_token_server_tells_by_itself_which_charts_it_has() {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let authority = Authority::new();
+    let tokens = TokenServer::start_tls(&authority).await;
+    let port = Port::new(Setup::default().tokens(&tokens), authority).await;
+    port.push("harbour", &chart("harbour", "1.0.0")).await;
+    port.push("deep/pier", &chart("pier", "0.1.0")).await;
+    port.push("closed", &chart("closed", "1.0.0")).await;
+    port.registry.push_image("ports/crane", "1.0.0").await;
+    port.registry
+        .push_chart("elsewhere", "1.0.0", &chart("elsewhere", "1.0.0"))
+        .await;
+    port.push("barred", &chart("barred", "1.0.0")).await;
+    tokens.deny("ports/closed");
+    // Other registries say it in another way.
+    port.front.break_path("/v2/ports/barred/tags/list", Fault::status(403));
+    let _portolan = world.portolan(postgres.url(), &[NEVER, "--chart-files=all"]).await;
+    port.declare(&world, "port", &[]).await;
+    let object = world.until_ready("port").await;
+    postgres
+        .rows
+        .until_charts(&["port/deep%2Fpier 0.1.0", "port/harbour 1.0.0"])
+        .await;
+    world.until_files("port", 2).await;
+
+    // Those that give nothing are named, each with its reason.
+    let skipped = skipped(&object);
+    let named: BTreeSet<(&str, Option<&str>)> = skipped
+        .iter()
+        .map(|(chart, version, _)| (chart.as_str(), version.as_deref()))
+        .collect();
+    assert_eq!(
+        named,
+        BTreeSet::from([("barred", None), ("closed", None), ("crane", Some("1.0.0"))]),
+        "{skipped:?}"
+    );
+    assert!(
+        skipped
+            .iter()
+            .any(|(_, _, reason)| reason.contains("a container image")),
+        "{skipped:?}"
+    );
+    // The password goes to the token server, and the registry sees tokens only.
+    assert!(
+        tokens
+            .requests()
+            .iter()
+            .all(|request| request.authorization == Some(basic_authorization()))
+    );
+    assert!(
+        port.front
+            .all_seen()
+            .iter()
+            .all(|request| request.authorization().is_none_or(|value| value.starts_with("Bearer ")))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn archives_that_an_index_names_in_a_registry_are_pulled_there() {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let authority = Authority::new();
+    let server = ChartServer::start_tls_by(&authority).await;
+    server.demand("Bearer of-the-index");
+    let open = Port::new(Setup::default(), authority).await;
+    let private = Registry::start(Setup::default().password()).await;
+    let private = ChartServer::before_tls_by(&open.authority, private.upstream()).await;
+    let archive = chart("harbour", "1.0.0+b.1");
+    open.push("harbour", &archive).await;
+    let url = |host: &str| format!("oci://{host}/ports/harbour:1.0.0_b.1");
+    for (name, host) in [("open", open.front.host()), ("private", private.host())] {
+        let path = format!("/{name}/index.yaml");
+        server.serve(&path, Page::new(index([archive.index_entry(&[&url(host)])])));
+    }
+    let login = json!({ "authorizationHeader": "Bearer of-the-index", "ca.crt": open.authority.ca_pem });
+    world.write_secret(&world.namespace, "login", login).await;
+    let _portolan = world.portolan(postgres.url(), &[NEVER, "--chart-files=all"]).await;
+    let key = |key: &str| json!({ "secretKeyRef": { "name": "login", "key": key } });
+    let auth = json!({ "header": key("authorizationHeader"), "customCA": key("ca.crt") });
+    for name in ["open", "private"] {
+        let spec = json!({ "type": "helm", "url": server.url(&format!("/{name}")), "auth": auth });
+        world.declare_with(name, json!({ "spec": spec })).await;
+    }
+    world.until_files("open", 1).await;
+    let found = &postgres.rows.files().await["open/harbour-1.0.0+b.1"];
+    assert_eq!(
+        (&found["Readme"], &found["Digest"]),
+        (&json!("# harbour 1.0.0+b.1\n"), &json!(archive.sha256()))
+    );
+
+    // What is not to be had is noted with its reason; until it comes, an empty row keeps the chart's page from failing.
+    eventually(SOON, "the archive to be given up for now", async || {
+        let failures = postgres
+            .rows
+            .pairs("SELECT chart_files_id, message FROM portolan_files")
+            .await
+            .unwrap();
+        match &failures[..] {
+            [(id, message)] if id == "private/harbour-1.0.0+b.1" && message.contains("credentials") => Ok(()),
+            others => Err(format!("{others:?}")),
+        }
+    })
+    .await;
+    let found = &postgres.rows.files().await["private/harbour-1.0.0+b.1"];
+    assert_eq!((&found["Readme"], &found["Digest"]), (&json!(""), &json!("")));
+    world.until_ready("private").await;
+    // The index' credentials are for its own host.
+    for registry in [&open.front, &private] {
+        let seen = registry.all_seen();
+        assert!(!seen.is_empty() && seen.iter().all(|request| request.authorization().is_none()));
+    }
+}

@@ -1,0 +1,145 @@
+//! Repositories and tags that give nothing: they are named, and spoil nothing else.
+
+use serde_json::json;
+
+use super::{NEVER, Port, chart, resynced, skipped};
+use crate::cluster::rows::Postgres;
+use crate::cluster::{World, condition, message};
+use crate::support::chart_server::Fault;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_are_taken_as_users_write_them_and_one_that_is_none_spoils_no_other() {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let port = Port::with_password().await;
+    for name in ["harbour", "pier"] {
+        port.push(name, &chart(name, "1.0.0")).await;
+    }
+    let _portolan = world.portolan(postgres.url(), &[NEVER]).await;
+    port.declare(&world, "port", &["harbour", " pier/", "harbour", "", "No Such"])
+        .await;
+    let object = world.until_ready("port").await;
+    let both = ["port/harbour 1.0.0", "port/pier 1.0.0"];
+    assert_eq!(postgres.rows.charts().await.unwrap(), both);
+    let skipped = skipped(&object);
+    assert_eq!((skipped.len(), skipped[0].0.as_str()), (1, "No Such"), "{skipped:?}");
+    assert!(
+        skipped[0].2.contains("correct the URL or spec.ociRepositories"),
+        "{skipped:?}"
+    );
+
+    // A rule takes what is known already.
+    let before = port.requests();
+    for (rule, kept) in [(".name == \"pier\"", &both[1..]), (".name | test(\".\")", &both[..])] {
+        world
+            .edit("port", json!({ "spec": { "filterRule": { "jq": rule } } }))
+            .await;
+        world.until_ready("port").await;
+        assert_eq!(postgres.rows.charts().await.unwrap(), kept);
+    }
+    assert_eq!(port.pulled_since(before), Vec::<String>::new());
+
+    // Where no name is one, that is what has to be put right.
+    let none = json!({ "spec": { "ociRepositories": ["No Such"] } });
+    world.edit("port", none).await;
+    let object = world.until_ready_is("port", "False", "InvalidName").await;
+    assert!(message(&object).contains("ports/No Such"), "{}", message(&object));
+    assert_eq!(postgres.rows.charts().await.unwrap(), both);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_closed_later_is_named_and_its_charts_stay() {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let port = Port::with_password().await;
+    for name in ["harbour", "pier"] {
+        port.push(name, &chart(name, "1.0.0")).await;
+    }
+    let _portolan = world.portolan(postgres.url(), &["--crontab=* * * * * *"]).await;
+    port.declare(&world, "port", &["harbour", "pier"]).await;
+    let object = world.until_ready("port").await;
+    assert_eq!(skipped(&object), []);
+    let tags = "/v2/ports/pier/tags/list";
+    port.front.break_path(tags, Fault::status(403));
+    let object = world
+        .until("port", "the closed one to be named", |object| {
+            !skipped(object).is_empty()
+        })
+        .await;
+    let skipped_now = skipped(&object);
+    assert_eq!(
+        (skipped_now.len(), skipped_now[0].0.as_str()),
+        (1, "pier"),
+        "{skipped_now:?}"
+    );
+    assert!(skipped_now[0].2.contains("403"), "{skipped_now:?}");
+    assert_eq!(condition(&object, "Ready"), Some(("True", "Synced")));
+    let both = ["port/harbour 1.0.0", "port/pier 1.0.0"];
+    assert_eq!(postgres.rows.charts().await.unwrap(), both);
+    // What is new in the other is not kept waiting.
+    port.push("harbour", &chart("harbour", "1.1.0")).await;
+    postgres
+        .rows
+        .until_charts(&["port/harbour 1.1.0 1.0.0", "port/pier 1.0.0"])
+        .await;
+    port.front.repair(tags);
+    world
+        .until("port", "nothing to be left out any more", |object| {
+            skipped(object).is_empty()
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_no_chart_spoils_nothing_and_is_named() {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let port = Port::with_password().await;
+    let pushed = port
+        .registry
+        .push_chart("ports/harbour", "1.0.0", &chart("harbour", "1.0.0"))
+        .await;
+    let odd = chart("harbour", "1.0.0");
+    port.registry.push_chart("ports/harbour", "latest", &odd).await;
+    port.registry.push_signature("ports/harbour", &pushed).await;
+    port.registry.push_image("ports/harbour", "2.0.0").await;
+    port.registry.push_image_index("ports/harbour", "3.0.0").await;
+    let _portolan = world.portolan(postgres.url(), &[NEVER]).await;
+    port.declare(&world, "port", &["harbour", "sunk"]).await;
+    let object = world.until_ready("port").await;
+    assert_eq!(postgres.rows.charts().await.unwrap(), ["port/harbour 1.0.0"]);
+    let skipped = skipped(&object);
+    let reason = |chart: &str, version: Option<&str>| {
+        let found = skipped
+            .iter()
+            .find(|(name, tag, _)| name == chart && tag.as_deref() == version);
+        found
+            .map(|(_, _, reason)| reason.as_str())
+            .unwrap_or_else(|| panic!("{chart} {version:?} in {skipped:?}"))
+    };
+    assert!(
+        reason("harbour", Some("2.0.0")).contains("a container image"),
+        "{skipped:?}"
+    );
+    assert!(
+        reason("harbour", Some("3.0.0")).contains("an index of images"),
+        "{skipped:?}"
+    );
+    assert!(reason("sunk", None).contains("404"), "{skipped:?}");
+    assert!(
+        !skipped
+            .iter()
+            .any(|(_, version, _)| version.as_deref() == Some("latest")),
+        "{skipped:?}"
+    );
+
+    // What is known to be no chart is not pulled at each sync.
+    let before = port.requests();
+    resynced(&world, "port", "one").await;
+    assert_eq!(port.pulled_since(before), Vec::<String>::new());
+    // Once it is a chart it is served.
+    port.push("sunk", &chart("sunk", "0.1.0")).await;
+    port.push("harbour", &chart("harbour", "2.0.0")).await;
+    resynced(&world, "port", "two").await;
+    assert_eq!(
+        postgres.rows.charts().await.unwrap(),
+        ["port/harbour 2.0.0 1.0.0", "port/sunk 0.1.0"]
+    );
+}

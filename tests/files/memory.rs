@@ -1,0 +1,82 @@
+//! How much memory an import takes, whatever there is to import at once.
+
+use std::io::Cursor;
+
+use image::{DynamicImage, ImageFormat, RgbaImage};
+
+use super::{ALL, SOON, World, chart};
+use crate::support::archives::{Archive, Chart};
+use crate::support::chart_server::Page;
+use crate::support::eventually::eventually;
+use crate::support::portolan::{Portolan, peak_memory};
+
+/// As many as have their files imported at the same time.
+const REPOSITORIES: usize = 4;
+
+/// Beside what is imported: the binary, its threads, its databases, sixteen downloads, and what the allocator does not give back.
+const REST_MIB: u64 = 128;
+
+/// An archive of which seven megabytes are kept.
+fn large(name: &str) -> Archive {
+    let text = "It is a long way to the harbour. ".repeat(110_000);
+    Chart::new(name, "1.0.0")
+        .file("README.md", &text)
+        .file("values.yaml", text.replace("It", "# "))
+        .pack()
+}
+
+/// Imports what is declared, until a statement counts `all`.
+async fn imported(world: &World, flags: &[&str], all: usize, statement: &str) -> Portolan {
+    let portolan = world.run(flags).await;
+    let all = all.to_string();
+    eventually(4 * SOON, "all to be imported", async || {
+        let count = world.texts(statement).await;
+        (count == [all.clone()]).then_some(()).ok_or(format!("{count:?}"))
+    })
+    .await;
+    portolan
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_large_archives_at_once_take_no_more_memory_than_a_few() {
+    /// As many as are under way at once.
+    const EACH: usize = 4;
+    let world = World::new().await;
+    for repository in 0..REPOSITORIES {
+        let name = format!("large-{repository}");
+        let archives: Vec<Archive> = (0..EACH).map(|number| large(&format!("chart-{number}"))).collect();
+        let url = world.serve(&name, &archives);
+        world.declare(&name, &url, "");
+    }
+    let count = "SELECT CAST(count(*) AS TEXT) FROM files WHERE length(info ->> 'Readme') > 2000000";
+    let portolan = imported(&world, &[ALL], REPOSITORIES * EACH, count).await;
+    let peak = peak_memory(&portolan);
+    assert!(peak < REST_MIB + 32, "{peak} MiB");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_large_icons_at_once_take_no_more_memory_than_one() {
+    /// Unoptimised, one takes some seconds.
+    const EACH: usize = 2;
+    let world = World::new().await;
+    let pixels = RgbaImage::from_pixel(2048, 2048, image::Rgba([1, 2, 3, 255]));
+    let mut icon = Cursor::new(Vec::new());
+    DynamicImage::from(pixels)
+        .write_to(&mut icon, ImageFormat::Png)
+        .unwrap();
+    world.server.serve("/icon.png", Page::new(icon.into_inner()));
+    for repository in 0..REPOSITORIES {
+        let name = format!("large-{repository}");
+        let entries = (0..EACH).map(|number| {
+            let mut entry = chart(&format!("chart-{number}"), "1.0.0").index_entry(&[]);
+            entry["icon"] = world.server.url("/icon.png").into();
+            entry
+        });
+        let url = world.serve_entries(&name, entries);
+        world.declare(&name, &url, "");
+    }
+    let count = "SELECT CAST(count(*) AS TEXT) FROM charts WHERE info ->> 'raw_icon' <> ''";
+    let portolan = imported(&world, &["--icons", "--chart-files=none"], REPOSITORIES * EACH, count).await;
+    let peak = peak_memory(&portolan);
+    assert!(peak < REST_MIB + 58, "{peak} MiB");
+}

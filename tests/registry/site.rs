@@ -1,0 +1,255 @@
+//! A registry that is made up (what it serves, refuses and has too much of is for each test to say), and a catalogue that is kept
+//! in step with it.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use portolan::catalog::{Catalog, ChartInfo, Database, Login, RepositoryName, Settings as CatalogSettings};
+use portolan::filter;
+use portolan::repository::access::Keys;
+use portolan::repository::decide::Mode;
+use portolan::repository::declaration::{Declaration, Defaults, Kind, OneShot};
+use portolan::repository::execute::{Attempt, Execute, Finished, Verdict};
+use portolan::repository::in_process::{InProcess, Tools};
+use portolan::repository::locate::FileAccess;
+use portolan::repository::metrics::Metrics;
+use portolan::schedule;
+use portolan::source::fetch::{Fetcher, Limits, Settings};
+use portolan::source::index::DecodeLimits;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use sqlx::SqlitePool;
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::chart_server::{ChartServer, Page};
+
+/// A registry, and a catalogue that is kept in step with it.
+pub struct Site {
+    pub server: ChartServer,
+    pub executor: InProcess,
+    pub tools: Tools,
+    pub declaration: Declaration,
+    pub tables: SqlitePool,
+    _folder: TempDir,
+}
+
+pub fn name() -> RepositoryName {
+    RepositoryName::new("kubeapps", "ports")
+}
+
+pub fn list(repository: &str) -> String {
+    format!("/v2/ports/{repository}/tags/list")
+}
+
+pub fn manifest(repository: &str, tag: &str) -> String {
+    format!("/v2/ports/{repository}/manifests/{tag}")
+}
+
+pub fn digest(bytes: &[u8]) -> String {
+    let hex: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
+}
+
+pub fn fetcher() -> Fetcher {
+    let settings = Settings {
+        requests_per_second: NonZeroU32::MAX,
+        burst: NonZeroU32::MAX,
+        ..Settings::default()
+    };
+    Fetcher::new(settings).unwrap()
+}
+
+pub fn executor(tools: &Tools) -> InProcess {
+    let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
+    InProcess::new(tools.clone(), metrics)
+}
+
+impl Site {
+    /// Of these repositories of the registry, none of which is there yet.
+    pub async fn new(repositories: &[&str]) -> Self {
+        let server = ChartServer::start().await;
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite://{}", folder.path().join("portolan.db").display());
+        let database = Database::parse(&url, &Login::default()).unwrap();
+        let catalog = Catalog::open(&CatalogSettings::new(database)).await.unwrap();
+        let defaults = Defaults {
+            crontab: schedule::parse("*/10 * * * *").unwrap(),
+            min_interval: Duration::from_secs(60),
+            index_max_bytes: 1 << 20,
+        };
+        let given = OneShot {
+            url: server.url("/ports"),
+            kind: Kind::Oci,
+            oci_repositories: repositories.iter().map(|name| (*name).to_owned()).collect(),
+            ..OneShot::default()
+        };
+        let declaration = Declaration {
+            uid: "uid-1".to_owned(),
+            ..Declaration::one_shot(name(), given, &defaults)
+        };
+        let tools = Tools {
+            catalog,
+            fetcher: fetcher(),
+            keys: Keys::Given(Default::default()),
+            fetch_limits: Limits::default(),
+            decode_limits: DecodeLimits::default(),
+            filter_limits: filter::Limits::default(),
+            check_digests: Duration::from_secs(24 * 3600),
+            keep_removed: None,
+            spool_dir: None,
+            files: FileAccess::Never,
+            origin: "test".to_owned(),
+        };
+        Self {
+            server,
+            executor: executor(&tools),
+            tools,
+            declaration,
+            tables: SqlitePool::connect(&url).await.unwrap(),
+            _folder: folder,
+        }
+    }
+
+    /// Serves a chart, whose list of tags is another matter.
+    pub fn push(&self, repository: &str, tag: &str, more: &Value) {
+        let mut config = json!({"name": repository.rsplit('/').next(), "version": tag, "apiVersion": "v2"});
+        config
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().cloned().unwrap_or_default());
+        let config = config.to_string().into_bytes();
+        let document = json!({
+            "schemaVersion": 2,
+            "config": {
+                "mediaType": "application/vnd.cncf.helm.config.v1+json",
+                "digest": digest(&config),
+                "size": config.len(),
+            },
+            "layers": [{
+                "mediaType": "application/vnd.cncf.helm.chart.content.v1.tar+gzip",
+                "digest": digest(b""),
+                "size": 0,
+            }],
+        });
+        self.server
+            .serve(&manifest(repository, tag), Page::new(document.to_string()));
+        let blob = format!("/v2/ports/{repository}/blobs/{}", digest(&config));
+        self.server.serve(&blob, Page::new(config));
+    }
+
+    pub fn list(&self, repository: &str, tags: &[String]) {
+        let tags = json!({"name": format!("ports/{repository}"), "tags": tags});
+        self.server.serve(&list(repository), Page::new(tags.to_string()));
+    }
+
+    /// Serves these versions of a chart.
+    pub fn publish(&self, repository: &str, tags: &[&str]) {
+        for tag in tags {
+            self.push(repository, tag, &json!({}));
+        }
+        self.list(
+            repository,
+            &tags.iter().map(|tag| (*tag).to_owned()).collect::<Vec<_>>(),
+        );
+    }
+
+    pub async fn attempt(&self, mode: Mode) -> Finished {
+        let previous = self.executor.record(&name()).await.unwrap();
+        let attempt = Attempt {
+            declaration: self.declaration.clone(),
+            expected_uid: previous.as_ref().map(|record| record.uid.clone()),
+            previous,
+            mode,
+            started: Timestamp::now(),
+        };
+        self.executor.attempt(attempt, CancellationToken::new()).await.unwrap()
+    }
+
+    pub async fn sync(&self) -> Finished {
+        let known = self.executor.record(&name()).await.unwrap();
+        self.attempt(if known.is_some() {
+            Mode::Conditional
+        } else {
+            Mode::Complete
+        })
+        .await
+    }
+
+    pub async fn infos(&self) -> Vec<ChartInfo> {
+        let select = sqlx::query_scalar("SELECT CAST(info AS TEXT) FROM charts ORDER BY chart_id");
+        let infos: Vec<String> = select.fetch_all(&self.tables).await.unwrap();
+        infos.iter().map(|info| serde_json::from_str(info).unwrap()).collect()
+    }
+
+    /// The charts with their versions: `harbour 1.1.0 1.0.0`.
+    pub async fn charts(&self) -> Vec<String> {
+        let shown = |info: &ChartInfo| {
+            let versions: Vec<&str> = info.chart_versions.iter().map(|version| &*version.version).collect();
+            format!("{} {}", info.name, versions.join(" "))
+        };
+        self.infos().await.iter().map(shown).collect()
+    }
+
+    pub async fn number(&self, sql: &'static str) -> i64 {
+        sqlx::query_scalar(sql).fetch_one(&self.tables).await.unwrap()
+    }
+
+    /// Serves so many versions of a chart.
+    pub fn publish_many(&self, repository: &str, count: usize) {
+        let tags = versions(count);
+        self.publish(repository, &tags.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+
+    /// A process that knows nothing of hosts that want to be left alone.
+    pub fn restart(&mut self) {
+        self.tools.fetcher = fetcher();
+        self.executor = executor(&self.tools);
+    }
+
+    pub async fn shown(&self, chart: usize) -> usize {
+        self.infos()
+            .await
+            .get(chart)
+            .map_or(0, |info| info.chart_versions.len())
+    }
+
+    pub async fn successes(&self) -> i64 {
+        self.number("SELECT count(*) FROM portolan_syncs WHERE result = 'Succeeded'")
+            .await
+    }
+
+    /// What a restored backup, or tables that were dropped, take away.
+    pub async fn forget(&self, tables: &[&'static str]) {
+        for delete in tables {
+            sqlx::query(*delete).execute(&self.tables).await.unwrap();
+        }
+    }
+}
+
+/// What was left out, by `repository: reason`.
+pub fn skipped(finished: &Finished) -> Vec<String> {
+    let Verdict::Synced { skipped, .. } = &finished.verdict else {
+        panic!("{:?}", finished.verdict)
+    };
+    let named = skipped.first.iter();
+    named
+        .map(|skip| match &skip.version {
+            Some(version) => format!("{} {version}: {}", skip.chart, skip.reason),
+            None => format!("{}: {}", skip.chart, skip.reason),
+        })
+        .collect()
+}
+
+/// `1.0.0`, `1.1.0` and so on.
+pub fn versions(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("1.{number}.0")).collect()
+}
+
+pub fn interrupted(finished: &Finished) -> (&str, Option<Duration>, &str) {
+    match &finished.verdict {
+        Verdict::Interrupted(failed) if failed.transient => (&failed.reason, failed.retry_after, &failed.message),
+        other => panic!("{other:?}"),
+    }
+}
