@@ -132,15 +132,25 @@ impl From<kube::Error> for ApiError {
 /// The namespace that Portolan itself is in: `flag`, else that of the pod, else `kubeapps`.
 #[must_use]
 pub fn own_namespace(flag: Option<&str>) -> String {
-    own_namespace_by(flag, Path::new(POD_NAMESPACE_FILE))
+    own_namespace_by(flag, Path::new(POD_NAMESPACE_FILE), DEFAULT_NAMESPACE)
 }
 
-fn own_namespace_by(flag: Option<&str>, file: &Path) -> String {
+fn own_namespace_by(flag: Option<&str>, file: &Path, otherwise: &str) -> String {
     if let Some(namespace) = given(flag) {
         return namespace.to_owned();
     }
     let of_pod = fs::read_to_string(file).unwrap_or_default();
-    given(Some(&of_pod)).unwrap_or(DEFAULT_NAMESPACE).to_owned()
+    given(Some(&of_pod)).unwrap_or(otherwise).to_owned()
+}
+
+/// The namespace of the pod that this process runs in; that of `flag` outside of one.
+#[must_use]
+pub fn pod_namespace(flag: Option<&str>) -> String {
+    own_namespace_by(
+        None,
+        Path::new(POD_NAMESPACE_FILE),
+        given(flag).unwrap_or(DEFAULT_NAMESPACE),
+    )
 }
 
 /// The value of a flag that counts as absent when it is empty, as Go's flags have it.
@@ -220,9 +230,9 @@ contexts:
     fn the_own_namespace_is_that_of_the_flag_else_of_the_pod_else_kubeapps() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("namespace");
-        assert_eq!(own_namespace_by(None, &file), "kubeapps");
+        assert_eq!(own_namespace_by(None, &file, DEFAULT_NAMESPACE), "kubeapps");
         fs::write(&file, "portolan\n").unwrap();
-        assert_eq!(own_namespace_by(Some(""), &file), "portolan");
-        assert_eq!(own_namespace_by(Some("other"), &file), "other");
+        assert_eq!(own_namespace_by(Some(""), &file, DEFAULT_NAMESPACE), "portolan");
+        assert_eq!(own_namespace_by(Some("other"), &file, DEFAULT_NAMESPACE), "other");
     }
 }

@@ -7,6 +7,7 @@ mod faults;
 mod filtered;
 mod identity;
 mod kubeapps_crd;
+mod leading;
 mod private;
 mod registry;
 mod rows;

@@ -73,6 +73,11 @@ pub(super) struct Metrics {
 }
 
 impl Metrics {
+    /// Those of requests to the API server.
+    pub(super) fn requests(&self) -> &Requests {
+        &self.requests
+    }
+
     pub(super) fn register(registry: &mut Registry) -> Self {
         Self {
             queue: queue::Metrics::register(registry),

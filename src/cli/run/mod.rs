@@ -3,6 +3,7 @@
 mod applications;
 mod assembly;
 mod catalogue;
+mod leadership;
 mod once;
 mod patience;
 mod service;
@@ -174,6 +175,11 @@ pub struct Run {
     /// How long syncs under way may take to end when the process is asked to; what is not done then is given up, and nothing of it written
     #[arg(long, env = "PORTOLAN_DRAIN_TIMEOUT", value_name = "DURATION", default_value = "30s", value_parser = duration, help_heading = "Service")]
     pub drain_timeout: Duration,
+    /// Work only while the Lease `portolan` is held, so that of several processes one works and the others take over when it ends. It is in
+    /// the namespace of the pod, and in --namespace outside of one
+    #[arg(long, env = "PORTOLAN_ENABLE_LEADER_ELECTION", value_name = "BOOL", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", default_value_t = false, action = ArgAction::Set, value_parser = boolean, help_heading = "Service")]
+    pub enable_leader_election: bool,
     #[command(flatten)]
     pub logging: LogFlags,
     #[command(flatten)]

@@ -3,7 +3,10 @@
 //! The listener comes first and goes last, so that whoever watches the process sees it wait for a database and sees it drain.
 
 use std::{
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -18,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Run,
     assembly::{Assembly, Metrics},
-    catalogue,
+    catalogue, leadership,
     patience::Patience,
 };
 use crate::{
@@ -27,6 +30,7 @@ use crate::{
     cli::{Failure, progress},
     controller::Reconcile,
     informer::Store,
+    lease::Held,
     repository::collect,
     server::{self, Check, ProcessMetrics, Server},
 };
@@ -41,17 +45,47 @@ pub(super) async fn run(run: &Run, shutdown: CancellationToken) -> Result<(), Fa
     registry.register_collector(Box::new(ProcessMetrics));
     let health = Health::default();
     let listening = listen(run, registry, health.checks(&shutdown)).await?;
-    let result = work(run, metrics, &health, &shutdown).await;
+    let result = lead(run, metrics, &health, &shutdown).await;
     listening.end().await;
     result
 }
 
-async fn work(run: &Run, metrics: Metrics, health: &Health, shutdown: &CancellationToken) -> Result<(), Failure> {
-    let assembling = Assembly::new(run, metrics, Patience::Wait, shutdown.clone());
-    let Some(assembly) = shutdown.run_until_cancelled(assembling).await else {
+/// Works once this process leads, and as long as it does.
+async fn lead(run: &Run, metrics: Metrics, health: &Health, shutdown: &CancellationToken) -> Result<(), Failure> {
+    health.stand_by(run.enable_leader_election);
+    let Some(held) = shutdown
+        .run_until_cancelled(leadership::wait(run, metrics.requests()))
+        .await
+    else {
         return Ok(());
     };
-    let assembly = assembly?;
+    let mut held = held?;
+    health.stand_by(false);
+    let result = work(run, metrics, health, shutdown, held.as_mut()).await;
+    // Given back last: whoever takes over finds nothing under way.
+    if let Some(held) = held {
+        held.release().await;
+    }
+    result
+}
+
+async fn work(
+    run: &Run,
+    metrics: Metrics,
+    health: &Health,
+    shutdown: &CancellationToken,
+    held: Option<&mut Held>,
+) -> Result<(), Failure> {
+    let mut lost = std::pin::pin!(leadership::lost(held));
+    let mut is_lost = false;
+    let assembling = Assembly::new(run, metrics, Patience::Wait, shutdown.clone());
+    let assembly = tokio::select! {
+        assembly = shutdown.run_until_cancelled(assembling) => match assembly {
+            Some(assembly) => assembly?,
+            None => return Ok(()),
+        },
+        failure = &mut lost => return Err(failure),
+    };
     health.watch(assembly.catalog.clone(), assembly.store.clone());
 
     let (catalog, queue) = (assembly.catalog.clone(), assembly.queue.clone());
@@ -79,13 +113,19 @@ async fn work(run: &Run, metrics: Metrics, health: &Health, shutdown: &Cancellat
         () = shutdown.cancelled() => Ok(()),
         // None of them ends by itself. Without one of them all would look well while nothing happens, so the process ends.
         _ = parts.join_next() => Err(Failure::failed("a part of the process has ended unexpectedly; the log tells which")),
+        failure = &mut lost => {
+            is_lost = true;
+            Err(failure)
+        }
         _ = &mut controller => Err(Failure::failed("the workers have ended unexpectedly; the log tells why")),
     };
     // However it came to the end: nothing new is begun, and readiness says so.
     shutdown.cancel();
     parts.shutdown().await;
     queue.shut_down();
-    let drained = drain(controller, run.drain_timeout).await;
+    // Another may lead already: nothing is brought to its end that could be in its way.
+    let patience = if is_lost { Duration::ZERO } else { run.drain_timeout };
+    let drained = drain(controller, patience).await;
     // A database that is cut off may never answer, and has nothing to lose: what is not committed is rolled back.
     let _ = timeout(CLOSE_DEADLINE, catalog.close()).await;
     drop(assembly.lock);
@@ -137,20 +177,30 @@ async fn listen(run: &Run, registry: Registry, checks: Vec<Check>) -> Result<Lis
 
 /// What readiness depends on; it is there only once it has been opened.
 #[derive(Clone, Default)]
-struct Health(Arc<OnceLock<(Catalog, Store<AppRepository>)>>);
+struct Health {
+    parts: Arc<OnceLock<(Catalog, Store<AppRepository>)>>,
+    /// Whether another process leads. Who stands by is ready to, or a rollout would wait for it for ever.
+    stands_by: Arc<AtomicBool>,
+}
 
 impl Health {
     fn watch(&self, catalog: Catalog, store: Store<AppRepository>) {
         // Set just once.
-        let _ = self.0.set((catalog, store));
+        let _ = self.parts.set((catalog, store));
+    }
+
+    fn stand_by(&self, stands_by: bool) {
+        self.stands_by.store(stands_by, Ordering::Relaxed);
     }
 
     /// Ready once a complete list of declarations was seen and the database answers, until shutdown is asked for.
     fn checks(&self, shutdown: &CancellationToken) -> Vec<Check> {
-        let (catalog, store, shutdown) = (Arc::clone(&self.0), Arc::clone(&self.0), shutdown.clone());
+        let (catalog, store, shutdown) = (self.clone(), self.clone(), shutdown.clone());
         vec![
             Check::new("caches", move || {
-                let synced = store.get().is_some_and(|(_, store)| store.is_synced());
+                let parts = store.parts.get();
+                let synced =
+                    store.stands_by.load(Ordering::Relaxed) || parts.is_some_and(|(_, store)| store.is_synced());
                 async move {
                     if synced {
                         Ok(())
@@ -160,9 +210,11 @@ impl Health {
                 }
             }),
             Check::new("database", move || {
-                let catalog = catalog.get().map(|(catalog, _)| catalog.clone());
+                let stands_by = catalog.stands_by.load(Ordering::Relaxed);
+                let catalog = catalog.parts.get().map(|(catalog, _)| catalog.clone());
                 async move {
                     match catalog {
+                        None if stands_by => Ok(()),
                         Some(catalog) => catalog.ping().await.map_err(|error| error.to_string()),
                         None => Err("it is not open yet".to_owned()),
                     }
