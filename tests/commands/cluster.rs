@@ -92,6 +92,21 @@ fn neighbours_applications() -> CustomResourceDefinition {
     serde_json::from_value(definition).unwrap()
 }
 
+/// The names of KubeVela's definition of Applications.
+fn kubevelas_applications() -> CustomResourceDefinition {
+    let definition = json!({
+        "metadata": { "name": "applications.core.oam.dev" },
+        "spec": {
+            "group": "core.oam.dev",
+            "scope": "Namespaced",
+            "names": { "kind": "Application", "plural": "applications", "shortNames": ["app", "velaapp"] },
+            "versions": [{ "name": "v1beta1", "served": true, "storage": true, "schema": { "openAPIV3Schema": {
+                "type": "object", "x-kubernetes-preserve-unknown-fields": true } } }],
+        },
+    });
+    serde_json::from_value(definition).unwrap()
+}
+
 /// On an API server of its own: the definitions are the whole cluster's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn crds_apply_installs_the_definitions_and_upgrades_those_of_the_neighbours() {
@@ -137,6 +152,18 @@ async fn crds_apply_installs_the_definitions_and_upgrades_those_of_the_neighbour
     assert_eq!((kept.spec, kept.status), (made.spec, made.status));
     // And a second time nothing is in the way.
     apply(&server).await;
+
+    // KubeVela's Applications have the same names, but for the group.
+    server.install_crd(&kubevelas_applications()).await;
+    let kubevelas = [
+        "get",
+        "applications.core.oam.dev",
+        "--namespace=default",
+        "--output=name",
+    ];
+    assert_eq!(server.kubectl(&kubevelas).await, "");
+    let ours = ["get", "applications.app.k8s.io", "--namespace=default", "--output=name"];
+    assert_eq!(server.kubectl(&ours).await, "application.app.k8s.io/shop\n");
 }
 
 #[tokio::test]
