@@ -24,3 +24,6 @@ pub mod reconciler;
 mod report;
 pub mod select;
 pub mod trigger;
+
+#[cfg(test)]
+mod tests;

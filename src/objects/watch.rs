@@ -279,3 +279,6 @@ fn read(error: &watcher::Error) -> (bool, Option<u16>, String) {
     };
     (is_list, code, sentence(error))
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,7 +12,12 @@ const TAKEN_OVER: Duration = Duration::from_secs(40);
 async fn who_stands_by_is_ready_and_takes_over_when_the_leader_ends_or_is_killed() {
     let world = World::new().await;
     let postgres = Postgres::new().await;
-    let flags = ["--enable-leader-election", "--namespace", &world.namespace, "--min-interval=1s"];
+    let flags = [
+        "--enable-leader-election",
+        "--namespace",
+        &world.namespace,
+        "--min-interval=1s",
+    ];
     let mut first = world.portolan(postgres.url(), &flags).await;
     let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
     world.declare("stable", &url).await;
