@@ -8,7 +8,7 @@ use crate::support::eventually::eventually;
 use crate::support::portolan::{Portolan, command};
 use crate::support::project;
 
-const COMMANDS: [&str; 9] = [
+const COMMANDS: [&str; 10] = [
     "run",
     "sync",
     "delete",
@@ -18,6 +18,7 @@ const COMMANDS: [&str; 9] = [
     "search",
     "show",
     "resync",
+    "apps",
 ];
 
 fn page(name: &str) -> String {
