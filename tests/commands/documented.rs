@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use super::{SOON, World, ran};
+use crate::applications::{Site, shop};
 use crate::support::eventually::eventually;
 use crate::support::portolan::{Portolan, command};
 use crate::support::project;
@@ -85,6 +86,12 @@ async fn each_metric_is_in_the_table_and_the_table_has_no_other() {
         },
     )
     .await;
+    // In a cluster there are Applications too.
+    let site = Site::new().await;
+    let in_cluster = site.portolan(&[]).await;
+    site.declare("shop", shop(&[], false)).await;
+    site.until_components("shop", "0/0").await;
+    let text = text + &in_cluster.get("/metrics").await.unwrap().1;
     let shown: BTreeSet<String> = text
         .lines()
         .filter_map(|line| line.strip_prefix("# TYPE "))
