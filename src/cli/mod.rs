@@ -3,6 +3,7 @@
 //! Exit codes: 0 all well, 1 failed, 2 wrong usage. A second signal ends the process with 143 (SIGTERM) or 130 (SIGINT).
 
 mod ages;
+mod apps;
 mod cluster;
 mod compat;
 mod crds;
@@ -56,6 +57,7 @@ enum Command {
     Search(search::Search),
     Show(show::Show),
     Resync(resync::Resync),
+    Apps(apps::Apps),
 }
 
 /// Why a command has not done what it was asked for.
@@ -132,6 +134,7 @@ impl Command {
             Self::Search(command) => block_on(command.execute()),
             Self::Show(command) => block_on(command.execute()),
             Self::Resync(command) => block_on(command.execute()),
+            Self::Apps(command) => block_on(command.execute()),
         }
     }
 
@@ -148,6 +151,7 @@ impl Command {
             Self::Search(command) => (&command.logging, QUIET),
             Self::Show(command) => (&command.logging, QUIET),
             Self::Resync(command) => (&command.logging, QUIET),
+            Self::Apps(command) => (&command.logging, QUIET),
         }
     }
 }

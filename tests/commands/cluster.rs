@@ -111,6 +111,7 @@ fn kubevelas_applications() -> CustomResourceDefinition {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn crds_apply_installs_the_definitions_and_upgrades_those_of_the_neighbours() {
     let server = ControlPlane::start().await;
+    super::apps::assert_not_installed(&server).await;
     let installed = apply(&server).await;
     columns(&installed[0]);
 
@@ -168,7 +169,11 @@ async fn crds_apply_installs_the_definitions_and_upgrades_those_of_the_neighbour
 
 #[tokio::test]
 async fn an_api_server_that_is_not_there_is_named() {
-    for arguments in [&["crds", "--apply"][..], &["resync", "stable", "-n", "default"]] {
+    for arguments in [
+        &["crds", "--apply"][..],
+        &["resync", "stable", "-n", "default"],
+        &["apps"],
+    ] {
         let mut command = command(arguments);
         command
             .arg("--apiserver=http://127.0.0.1:1")

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use super::{SOON, World, ran};
+use crate::applications::{Site, shop};
 use crate::support::eventually::eventually;
 use crate::support::portolan::{Portolan, command};
 use crate::support::project;
 
-const COMMANDS: [&str; 9] = [
+const COMMANDS: [&str; 10] = [
     "run",
     "sync",
     "delete",
@@ -18,6 +19,7 @@ const COMMANDS: [&str; 9] = [
     "search",
     "show",
     "resync",
+    "apps",
 ];
 
 fn page(name: &str) -> String {
@@ -84,6 +86,12 @@ async fn each_metric_is_in_the_table_and_the_table_has_no_other() {
         },
     )
     .await;
+    // In a cluster there are Applications too.
+    let site = Site::new().await;
+    let in_cluster = site.portolan(&[]).await;
+    site.declare("shop", shop(&[], false)).await;
+    site.until_components("shop", "0/0").await;
+    let text = text + &in_cluster.get("/metrics").await.unwrap().1;
     let shown: BTreeSet<String> = text
         .lines()
         .filter_map(|line| line.strip_prefix("# TYPE "))
@@ -93,7 +101,13 @@ async fn each_metric_is_in_the_table_and_the_table_has_no_other() {
             _ => name.to_owned(),
         })
         .collect();
-    let prefixes = ["portolan_", "workqueue_", "controller_runtime_", "process_"];
+    let prefixes = [
+        "portolan_",
+        "workqueue_",
+        "controller_runtime_",
+        "rest_client_",
+        "process_",
+    ];
     let documented: BTreeSet<String> = page("running.md")
         .lines()
         .filter_map(|line| line.strip_prefix("| "))

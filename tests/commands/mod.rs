@@ -1,5 +1,6 @@
 //! The commands as a user runs them: the real binary, its arguments and environment, its exit code and what it prints.
 
+mod apps;
 mod cluster;
 mod documented;
 mod goldens;

@@ -1,0 +1,266 @@
+//! `portolan apps`: what it prints of the Applications of a real API server.
+
+use futures::future::join_all;
+use kube::api::PostParams;
+use serde_json::{Value, json};
+
+use super::{Ran, ran};
+use crate::applications::{Site, condition, deployed, deployment, shop};
+use crate::support::control_plane::{ADMIN_TOKEN, ControlPlane};
+use crate::support::portolan::command;
+
+/// What would clear a terminal, colour it in eight bits, and forge a line.
+const HOSTILE: &str = "x\u{1b}[2J\u{9b}31m\u{7f}\nforged: all is well\r";
+
+/// Runs `portolan apps` with all rights over the namespace.
+async fn apps(site: &Site, more: &[&str]) -> Ran {
+    apps_as(site, ADMIN_TOKEN, &[&["-n", &site.namespace], more].concat()).await
+}
+
+async fn apps_as(site: &Site, token: &str, arguments: &[&str]) -> Ran {
+    let server = site.control_plane;
+    let mut command = command([&["apps"], arguments].concat());
+    command
+        .arg("--kubeconfig")
+        .arg(server.kubeconfig_for(&server.url(), token));
+    ran(command).await
+}
+
+fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
+/// That a server without the definition is told of in words that say what to do. It takes a server of its own.
+pub async fn assert_not_installed(server: &ControlPlane) {
+    for arguments in [
+        &["apps"][..],
+        &["apps", "web"],
+        &["apps", "-n", "default", "-o", "json"],
+    ] {
+        let mut command = command(arguments);
+        command.arg("--kubeconfig").arg(server.kubeconfig());
+        let said = ran(command).await.failed(1);
+        assert!(
+            said.contains("does not have the definition applications.app.k8s.io")
+                && said.contains("`portolan crds applications --apply` installs it"),
+            "{said}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn apps_shows_what_is_ready_and_what_is_not() {
+    let site = Site::new().await;
+    let _portolan = site.portolan(&[]).await;
+    let labels = json!({ "app": "shop" });
+    site.apply("apps/v1 Deployment", "web", deployment(&labels)).await;
+    site.apply("v1 ConfigMap", "settings", json!({ "metadata": { "labels": labels } }))
+        .await;
+    let kinds = [("apps", "Deployment"), ("", "ConfigMap"), ("example.com", "Barge")];
+    let mut declared = shop(&kinds, false);
+    declared["descriptor"] = json!({ "type": "web shop", "version": "1.2.3" });
+    site.declare("shop", declared).await;
+    site.declare("idle", shop(&[("", "Pod")], false)).await;
+    site.until_components("shop", "1/2").await;
+    site.until_components("idle", "0/0").await;
+
+    let table = apps(&site, &[]).await.ok();
+    let lines: Vec<_> = table.lines().map(words).collect();
+    assert_eq!(table.lines().count(), 5, "{table}");
+    assert_eq!(
+        lines[0].join(" "),
+        "NAMESPACE NAME TYPE VERSION READY STATUS NOT READY AGE"
+    );
+    assert_eq!(lines[1][..7], [&site.namespace, "idle", "-", "-", "0/0", "Ready", "-"]);
+    assert_eq!(
+        lines[2][..8],
+        [
+            &site.namespace,
+            "shop",
+            "web",
+            "shop",
+            "1.2.3",
+            "1/2",
+            "NotReady,Error",
+            "Deployment/web"
+        ]
+    );
+    let error = format!("{}/shop: the cluster has no kind Barge.example.com", site.namespace);
+    assert!(table.lines().nth(4).unwrap().starts_with(&error), "{table}");
+
+    let detailed = apps(&site, &["shop"]).await.ok();
+    let lines: Vec<String> = detailed.lines().map(|line| words(line).join(" ")).collect();
+    assert!(!detailed.contains("idle"), "{detailed}");
+    assert_eq!(lines[3], format!("{}/shop", site.namespace));
+    for (begin, end) in [
+        ("CONDITION STATUS SINCE REASON", "MESSAGE"),
+        (
+            "Ready False ",
+            "ComponentsNotReady 1 components not ready: Deployment/web",
+        ),
+        ("Error True ", "(the group of Pods and Services is empty)"),
+        ("KIND GROUP COMPONENT", "STATUS"),
+        ("Deployment apps web", "InProgress"),
+        ("ConfigMap - settings", "Ready"),
+    ] {
+        let is_it = |line: &String| line.starts_with(begin) && line.ends_with(end);
+        assert!(lines.iter().any(is_it), "{begin} … {end}: {detailed}");
+    }
+
+    site.status("apps/v1 Deployment", "web", deployed(1)).await;
+    site.until_components("shop", "2/2").await;
+    let table = apps(&site, &["shop"]).await.ok();
+    let row = words(table.lines().nth(1).unwrap());
+    assert_eq!(row[5..8], ["2/2", "Ready,Error", "-"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn json_is_a_list_of_all_that_is_known_in_the_documented_form() {
+    let site = Site::new().await;
+    let portolan = site.portolan(&[]).await;
+    let labels = json!({ "app": "shop" });
+    site.apply("apps/v1 Deployment", "web", deployment(&labels)).await;
+    site.apply("v1 ConfigMap", "settings", json!({ "metadata": { "labels": labels } }))
+        .await;
+    site.declare("shop", shop(&[("apps", "Deployment"), ("", "ConfigMap")], false))
+        .await;
+    let application = site.until_components("shop", "1/2").await;
+    drop(portolan);
+
+    let json = apps(&site, &["-o", "json"]).await.json();
+    assert_eq!(apps(&site, &["shop", "-o", "json"]).await.json(), json);
+    let status = serde_json::to_value(application.status.as_ref().unwrap()).unwrap();
+    let expected = json!([{
+        "namespace": site.namespace, "name": "shop", "type": "", "version": "",
+        "created": application.metadata.creation_timestamp,
+        "deleting": false, "upToDate": true,
+        "ready": false, "reason": "ComponentsNotReady", "message": condition(&application, "Ready").2,
+        "error": null, "readyComponents": 1, "totalComponents": 2,
+        "conditions": status["conditions"],
+        "components": [
+            { "kind": "Deployment", "group": "apps", "name": "web", "status": "InProgress" },
+            { "kind": "ConfigMap", "name": "settings", "status": "Ready" },
+        ],
+    }]);
+    assert_eq!(json, expected);
+    let page = std::fs::read_to_string(crate::support::project("docs/applications.md")).unwrap();
+    let documented: Vec<_> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split_once(" |"))
+        .collect();
+    for member in expected[0].as_object().unwrap().keys() {
+        let is_in = |(cell, _): &(&str, &str)| cell.contains(&format!("`{member}`"));
+        assert!(documented.iter().any(is_in), "{member} is not in docs/applications.md");
+    }
+
+    // Nobody looks at it any more, and its spec is another: what was true of the last says nothing.
+    site.declare("shop", shop(&[("", "ConfigMap")], false)).await;
+    let json = apps(&site, &["-o", "json"]).await.json();
+    assert_eq!((&json[0]["ready"], &json[0]["upToDate"]), (&Value::Null, &json!(false)));
+    assert_eq!(words(apps(&site, &[]).await.ok().lines().nth(1).unwrap())[5], "Unknown");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_there_are_none_it_says_so() {
+    let site = Site::new().await;
+    let said = format!("there are no Applications in namespace {}\n", site.namespace);
+    assert_eq!(apps(&site, &[]).await.ok(), said);
+    assert_eq!(apps(&site, &["-o", "json"]).await.json(), json!([]));
+    let said = apps(&site, &["web"]).await.failed(1);
+    let expected = format!("there is no Application web in namespace {}", site.namespace);
+    assert!(said.contains(&expected), "{said}");
+    // A name is nothing but a name.
+    site.declare("other", shop(&[], false)).await;
+    let said = apps(&site, &["web,metadata.name!=x"]).await.failed(1);
+    assert!(said.contains("there is no Application web,"), "{said}");
+    assert_eq!(apps(&site, &["-o", "xml"]).await.code, Some(2));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_than_a_page_of_applications_are_all_shown() {
+    let site = Site::new().await;
+    let names: Vec<_> = (0..210).map(|number| format!("app-{number:03}")).collect();
+    join_all(names.iter().map(|name| site.declare(name, shop(&[], false)))).await;
+    let json = apps(&site, &["-o", "json"]).await.json();
+    let shown: Vec<_> = json
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(shown, names);
+    // What nobody has looked at yet is not known.
+    let table = apps(&site, &["app-007"]).await.ok();
+    let row = words(table.lines().nth(1).unwrap());
+    assert_eq!(row[2..7], ["-", "-", "-", "Unknown", "-"]);
+    assert!(table.contains("nobody has looked at it as it is now"), "{table}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_that_people_write_drives_the_terminal() {
+    let site = Site::new().await;
+    let mut declared = shop(&[], false);
+    declared["descriptor"] = json!({ "type": HOSTILE, "version": HOSTILE });
+    // Apply sends YAML, which has no control characters; JSON has.
+    let hostile = json!({
+        "apiVersion": "app.k8s.io/v1beta1", "kind": "Application", "metadata": { "name": "shop" }, "spec": declared
+    });
+    let hostile = serde_json::from_value(hostile).unwrap();
+    site.applications()
+        .create(&PostParams::default(), &hostile)
+        .await
+        .unwrap();
+    let condition =
+        |type_: &str| json!({ "type": type_, "status": "True", "reason": HOSTILE, "message": HOSTILE.repeat(1000) });
+    let status = json!({
+        "observedGeneration": 1, "componentsReady": HOSTILE,
+        "conditions": [condition("Ready"), condition("Error"), condition(HOSTILE)],
+        "components": [{ "kind": HOSTILE, "group": HOSTILE, "name": HOSTILE, "status": HOSTILE }],
+    });
+    site.status("app.k8s.io/v1beta1 Application", "shop", status).await;
+    let mut all = vec![apps(&site, &[HOSTILE]).await];
+    assert_eq!(all[0].code, Some(1));
+    for arguments in [&[][..], &["shop"], &["-o", "json"], &["shop", "-o", "json"]] {
+        let shown = apps(&site, arguments).await;
+        assert_eq!(shown.code, Some(0), "{shown:#?}");
+        all.push(shown);
+    }
+    for Ran { out, err, .. } in &all {
+        for text in [out, err] {
+            let driving = text.chars().find(|c| c.is_control() && *c != '\n');
+            assert_eq!(driving, None, "{text:?}");
+            assert!(!text.lines().any(|line| line.starts_with("forged")), "{text}");
+        }
+    }
+    assert!(all[1].out.contains("Ready,Error"), "{}", all[1].out);
+    assert!(all[1].out.len() < 8192, "a message is cut");
+    // JSON says all the same what is there.
+    let json = apps(&site, &["-o", "json"]).await.json();
+    assert_eq!(json[0]["type"], HOSTILE);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_right_to_one_namespace_is_enough_for_it() {
+    let site = Site::new().await;
+    site.declare("shop", shop(&[], false)).await;
+    let token = site.control_plane.token_for(&site.namespace, "reader").await;
+    let said = apps_as(&site, &token, &[]).await.failed(1);
+    assert!(
+        said.contains("can't list Applications") && said.contains("forbidden") && said.contains("with -n NAMESPACE"),
+        "{said}"
+    );
+    let role = json!({ "rules": [{ "apiGroups": ["app.k8s.io"], "resources": ["applications"], "verbs": ["list"] }] });
+    site.apply("rbac.authorization.k8s.io/v1 Role", "reader", role).await;
+    let binding = json!({
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader" },
+        "subjects": [{ "kind": "ServiceAccount", "name": "reader", "namespace": site.namespace }],
+    });
+    site.apply("rbac.authorization.k8s.io/v1 RoleBinding", "reader", binding)
+        .await;
+    let shown = crate::support::eventually::eventually(super::SOON, "the right to count", async || {
+        let shown = apps_as(&site, &token, &["-n", &site.namespace]).await;
+        (shown.code == Some(0)).then_some(shown.out)
+    })
+    .await;
+    assert!(shown.contains("shop"), "{shown}");
+}
