@@ -25,7 +25,8 @@ RUN touch src/lib.rs src/main.rs \
 # Called by the names of the programs that it replaces, it takes their arguments.
 RUN mkdir /names \
     && ln -s /usr/local/bin/portolan /names/apprepository-controller \
-    && ln -s /usr/local/bin/portolan /names/asset-syncer
+    && ln -s /usr/local/bin/portolan /names/asset-syncer \
+    && ln -s /usr/local/bin/portolan /names/kube-app-manager
 
 # glibc and the certificates of public authorities, no shell, no package manager.
 FROM gcr.io/distroless/cc-debian12:nonroot

@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::assess::READY;
 use crate::api::{Application, ApplicationStatus};
+use crate::objects::sentence;
 use crate::text::{printable, truncate};
 
 /// How long a call of the API server may take.
@@ -69,7 +70,10 @@ pub(super) async fn write_status(
             409 => WriteError::Conflict(status.message),
             _ => WriteError::Failed(format!("can't write the status: {}", status.message)),
         }),
-        Ok(Err(error)) => Err(WriteError::Failed(format!("can't write the status: {error}"))),
+        Ok(Err(error)) => Err(WriteError::Failed(format!(
+            "can't write the status: {}",
+            sentence(&error)
+        ))),
         Err(_) => Err(WriteError::Failed(format!(
             "can't write the status: no answer within {} s",
             DEADLINE.as_secs()
@@ -121,7 +125,7 @@ pub(super) async fn publish(client: &Client, manager: &str, meta: &ObjectMeta, n
     let published = tokio::time::timeout(DEADLINE, recorder.publish(&event, &reference)).await;
     let error = match published {
         Ok(Ok(())) => return,
-        Ok(Err(error)) => error.to_string(),
+        Ok(Err(error)) => sentence(&error),
         Err(_) => format!("no answer within {} s", DEADLINE.as_secs()),
     };
     let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());

@@ -2,8 +2,8 @@
 
 use std::{ffi::OsString, path::Path};
 
-/// Kubeapps' controller: what it did is `portolan run`.
-const CONTROLLER: &str = "apprepository-controller";
+/// The controllers of Kubeapps and of kubernetes-sigs/application: what they did is `portolan run`.
+const CONTROLLERS: [&str; 2] = ["apprepository-controller", "kube-app-manager"];
 /// Kubeapps' syncer: what its Jobs called it for are the one-shot commands.
 const SYNCER: &str = "asset-syncer";
 const ONE_SHOT: [&str; 3] = ["sync", "delete", "invalidate-cache"];
@@ -30,7 +30,7 @@ pub fn arguments(given: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
         .file_name()
         .map(|name| name.to_string_lossy().into_owned());
     match name.as_deref() {
-        Some(CONTROLLER) => arguments.insert(1, "run".into()),
+        Some(name) if CONTROLLERS.contains(&name) => arguments.insert(1, "run".into()),
         Some(SYNCER) => command_first(&mut arguments[1..]),
         _ => {}
     }
@@ -70,6 +70,12 @@ mod tests {
             of(&["/apprepository-controller", "--namespace=kubeapps"])[1..],
             ["run", "--namespace=kubeapps"]
         );
+    }
+
+    #[test]
+    fn called_as_the_application_controller_it_runs() {
+        let given = ["/kube-app-manager", "--metrics-addr=127.0.0.1:8080", "--enable-leader-election"];
+        assert_eq!(of(&given)[1..], ["run", given[1], given[2]]);
     }
 
     #[test]

@@ -56,7 +56,7 @@ impl fmt::Display for GroupKind {
 }
 
 /// What the API server said, or why it could not be asked, in one sentence that may be shown.
-fn sentence(error: &kube::Error) -> String {
+pub(crate) fn sentence(error: &kube::Error) -> String {
     use std::error::Error as _;
 
     use crate::text::{printable, truncate};

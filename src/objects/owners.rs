@@ -200,7 +200,7 @@ mod tests {
             ..owner("a", "old")
         };
         let set = Change::Set(owner("a", "1"));
-        assert_eq!(changed(&[stale.clone()], &set), Some(vec![owner("a", "1")]));
+        assert_eq!(changed(std::slice::from_ref(&stale), &set), Some(vec![owner("a", "1")]));
         assert_eq!(changed(&[stale, owner("a", "1")], &set), Some(vec![owner("a", "1")]));
     }
 

@@ -13,10 +13,12 @@ pub(super) struct Store<K> {
     state: RwLock<State<K>>,
 }
 
+type ByName<K> = BTreeMap<Box<str>, Arc<Object<K>>>;
+
 #[derive(Debug)]
 struct State<K> {
-    /// By namespace, then by name; objects without a namespace are in the one without a name.
-    objects: HashMap<Box<str>, BTreeMap<Box<str>, Arc<Object<K>>>>,
+    /// By namespace; objects without one are in the one without a name.
+    objects: HashMap<Box<str>, ByName<K>>,
     /// Those of a list that has begun and not ended.
     listed: HashSet<(Box<str>, Box<str>)>,
     is_complete: bool,

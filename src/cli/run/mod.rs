@@ -33,7 +33,7 @@ pub struct Run {
     /// Watch this namespace only; all are watched without it
     #[arg(long, env = "PORTOLAN_WATCH_NAMESPACE", value_name = "NAMESPACE")]
     pub watch_namespace: Option<String>,
-    /// The namespace in which Portolan itself is, with the Secret of the database. Without it that of the pod's service account, and
+    /// Kubeapps' namespace, with its copies of Secrets, its CronJobs and the Secret of the database. Without it that of the pod, and
     /// `kubeapps` outside of a pod
     #[arg(long, env = "PORTOLAN_NAMESPACE", value_name = "NAMESPACE")]
     pub namespace: Option<String>,
