@@ -30,8 +30,10 @@ impl Drop for Scripted {
 
 fn scripted(scripts: Vec<Vec<Step>>) -> Scripted {
     let scripts = Mutex::new(VecDeque::from(scripts));
-    let (store, told, begun) = (Arc::new(Store::default()), Arc::default(), Arc::default());
-    let (tell, begin): (Arc<Mutex<Vec<String>>>, Arc<Mutex<Vec<Instant>>>) = (Arc::clone(&told), Arc::clone(&begun));
+    let store = Arc::new(Store::default());
+    let told: Arc<Mutex<Vec<String>>> = Arc::default();
+    let begun: Arc<Mutex<Vec<Instant>>> = Arc::default();
+    let (tell, begin) = (Arc::clone(&told), Arc::clone(&begun));
     let watch = Watch {
         what: "pods".to_owned(),
         open: Box::new(move || {
