@@ -25,6 +25,8 @@ pub struct ApiRequest {
     pub path: String,
     /// The query's parameters.
     pub query: BTreeMap<String, String>,
+    /// The form of answer that is asked for.
+    pub accept: String,
 }
 
 impl ApiRequest {
@@ -33,6 +35,16 @@ impl ApiRequest {
         self.query
             .get("watch")
             .is_some_and(|value| matches!(value.as_str(), "1" | "true"))
+    }
+
+    /// Whether it lists objects, or watches them, of this plural: the last part of the path.
+    pub fn is_of(&self, plural: &str) -> bool {
+        self.method == Method::GET && self.path.rsplit('/').next() == Some(plural)
+    }
+
+    /// Whether it asks for the objects' metadata alone.
+    pub fn is_partial(&self) -> bool {
+        self.accept.contains("PartialObjectMetadata")
     }
 }
 
@@ -133,6 +145,12 @@ async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response<B
         method: request.method().clone(),
         path: request.uri().path().to_owned(),
         query: url::form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
+        accept: request
+            .headers()
+            .get(header::ACCEPT)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
+            .to_owned(),
     };
     shared
         .seen
