@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{SOON, Site, assert_error, assert_ready, components, deployment, shop};
 use crate::support::eventually::eventually;
 
-/// What a kubelet says of a pod that has ended well, has failed, or runs.
+/// What a kubelet says of a pod that runs, of one that does not, and of one that has ended.
 fn pod_status(phase: &str) -> Value {
     let is_ready = if phase == "Running" { "True" } else { "False" };
     let now = "2026-01-01T00:00:00Z";
@@ -18,7 +18,7 @@ fn pod_status(phase: &str) -> Value {
 }
 
 /// Plays kubelet: waits until there are so many pods with a label, and says of all how they are.
-async fn play_kubelet(site: &Site<'_>, label: &str, pods: usize, phase: &str) {
+pub async fn play_kubelet(site: &Site<'_>, label: &str, pods: usize, phase: &str) {
     let api: Api<Pod> = Api::namespaced(site.client.clone(), &site.namespace);
     eventually(SOON, &format!("{pods} pods of {label}"), async || {
         let list = api

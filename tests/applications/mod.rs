@@ -331,17 +331,6 @@ pub fn deployment(labels: &Value) -> Value {
     })
 }
 
-/// What the status of such a Deployment is, once all is there.
-pub fn deployed(generation: i64) -> Value {
-    json!({
-        "observedGeneration": generation, "replicas": 2, "readyReplicas": 2, "availableReplicas": 2, "updatedReplicas": 2,
-        "conditions": [{
-            "type": "Available", "status": "True", "reason": "MinimumReplicasAvailable", "message": "",
-            "lastTransitionTime": "2026-01-01T00:00:00Z", "lastUpdateTime": "2026-01-01T00:00:00Z"
-        }]
-    })
-}
-
 /// An Application of these kinds whose components have the label `app: shop`.
 pub fn shop(kinds: &[(&str, &str)], adopts: bool) -> Value {
     let kinds: Vec<_> = kinds

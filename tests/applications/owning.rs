@@ -269,7 +269,7 @@ async fn one_object_that_may_not_be_changed_is_not_in_the_way_of_the_others_of_i
     site.config_map("aaa-guarded", &json!({ "app": "shop" })).await;
     site.config_maps(30).await;
     guard(&site, "aaa-guarded").await;
-    let _portolan = site.portolan(&["--sync-period=1"]).await;
+    let _portolan = site.portolan(&[]).await;
     site.declare("shop", shop(CONFIG_MAPS, true)).await;
     for number in 0..30 {
         site.until_owned("v1 ConfigMap", &format!("many-{number:05}"), &["shop"])

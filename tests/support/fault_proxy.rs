@@ -59,6 +59,8 @@ pub enum ApiFault {
     WatchTorn,
     /// No answer: the connection is closed, and the request is not passed on.
     Refused,
+    /// No answer, and the connection stays open.
+    Stalled,
     /// The request is passed on and done, but its answer is lost with the connection.
     AnswerLost,
 }
@@ -163,6 +165,7 @@ async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response<B
         Some(ApiFault::WatchExpired) => expired(),
         Some(ApiFault::WatchTorn) => torn(),
         Some(ApiFault::Refused) => close_connection(),
+        Some(ApiFault::Stalled) => std::future::pending().await,
         Some(ApiFault::AnswerLost) => {
             let answer = forward(&shared, request).await;
             // Read to its end, so that it is certain that the server has done what was asked.
