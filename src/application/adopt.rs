@@ -98,7 +98,7 @@ pub fn left_behind(
         .iter()
         .filter_map(|component| {
             let kind = GroupKind::new(component.group.clone().unwrap_or_default(), component.kind.clone()?);
-            let resource = resource(&kind).filter(|_| !is_looked_at(&kind))?;
+            let resource = if is_looked_at(&kind) { None } else { resource(&kind) }?;
             let target = Target {
                 namespace: resource.is_namespaced.then(|| declared.name.namespace.clone()),
                 resource,

@@ -7,7 +7,8 @@
 //! ```
 //! Each step may be the last before the process dies: all is derived anew from the objects and the status by the next reconcile.
 
-use std::collections::HashSet;
+use std::cell::Cell;
+use std::collections::HashMap;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -34,6 +35,12 @@ use crate::queue::{Backoff, Priority};
 /// Owners that are changed at once, and in one reconcile; the next goes on at once.
 const AT_ONCE: usize = 8;
 const AT_MOST: usize = 64;
+/// After so many refusals the other objects of a kind are not tried any more: it is the kind that may not be changed.
+const REFUSALS: usize = 16;
+/// After so many other failures nothing is: it is the API server that is not well.
+const FAILURES: usize = 8;
+/// How long it may take to ask the API server for its kinds.
+const ASKED: Duration = Duration::from_secs(1);
 /// How soon, and how late, what the API server has failed to do is tried again.
 const BACKOFF: Backoff = Backoff {
     base: Duration::from_millis(500),
@@ -104,7 +111,10 @@ impl Reconciler {
             return Ok(Outcome::Done);
         }
         let before = self.memory.status_of(name, application);
-        let left = self.let_go_of_what_is_left(&declared, before.as_ref()).await?;
+        let Some(left) = self.let_go_of_what_is_left(&declared, before.as_ref()).await? else {
+            self.metrics.ended(Ended::Waiting);
+            return Ok(Outcome::RequeueAfter(ASKED));
+        };
         let plan = adopt::plan(&declared, &kinds, &self.index);
         let owned = self.change_owners(plan.changes).await;
         let mut assessment = assess(&declared, &kinds);
@@ -129,14 +139,23 @@ impl Reconciler {
     }
 
     /// Lets go of the components of kinds that are not looked at any more. That has to be done before the status is written, which
-    /// is all that remembers them.
+    /// is all that remembers them; so nothing is returned where it is not known yet how they are asked for.
     async fn let_go_of_what_is_left(
         &self,
         declared: &Declared,
         before: Option<&ApplicationStatus>,
-    ) -> Result<Vec<Problem>, Failure> {
+    ) -> Result<Option<Vec<Problem>>, Failure> {
         let components = before.map_or(&[][..], |status| &status.components);
-        let mut changes = adopt::left_behind(declared, components, |kind| self.watches.resource(kind));
+        let is_unknown = Cell::new(false);
+        let mut changes = adopt::left_behind(declared, components, |kind| {
+            self.watches.resource(kind).unwrap_or_else(|| {
+                is_unknown.set(true);
+                None
+            })
+        });
+        if is_unknown.into_inner() {
+            return Ok(None);
+        }
         let mut refused = Vec::new();
         while !changes.is_empty() {
             let some = changes.split_off(changes.len().saturating_sub(AT_MOST));
@@ -147,17 +166,17 @@ impl Reconciler {
             refused.extend(owned.refused);
         }
         refused.dedup();
-        Ok(refused)
+        Ok(Some(refused))
     }
 
-    /// Changes owners, but not all at once. What the API server refuses for one object of a kind is not tried for the others.
+    /// Changes owners, but not all at once. One object that can't be changed is in no other's way, unless they are many.
     async fn change_owners(&self, changes: Vec<(Target, Change)>) -> Owned {
         let mut owned = Owned::default();
-        let mut refused_kinds = HashSet::new();
+        let (mut refusals, mut failures) = (HashMap::<String, usize>::new(), 0);
         let mut changes = changes.into_iter();
         let mut left = AT_MOST;
-        while left > 0 {
-            let is_tried = |(target, _): &(Target, Change)| !refused_kinds.contains(&target.resource.name());
+        while left > 0 && failures < FAILURES {
+            let is_tried = |(target, _): &(Target, Change)| is_below_limit(&refusals, target);
             let some: Vec<_> = changes.by_ref().filter(is_tried).take(AT_ONCE.min(left)).collect();
             if some.is_empty() {
                 return owned;
@@ -177,19 +196,21 @@ impl Reconciler {
                 match result {
                     Ok(was_written) => self.metrics.owner_changed(was_written),
                     Err(ChangeError::Refused(message)) => {
-                        if refused_kinds.insert(kind.clone()) {
+                        let refusals = refusals.entry(kind).or_default();
+                        *refusals += 1;
+                        if *refusals == 1 {
                             let text = format!("can't {verb} {}/{}: {message}", target.resource.api.kind, target.name);
                             owned.refused.push(Problem::aside(text));
                         }
                     }
                     Err(ChangeError::Passing(message)) => {
+                        failures += 1;
                         owned.failed = Some(format!("can't {verb} {kind} {}: {message}", target.name));
-                        return owned;
                     }
                 }
             }
         }
-        owned.is_more = changes.any(|(target, _)| !refused_kinds.contains(&target.resource.name()));
+        owned.is_more = changes.any(|(target, _)| is_below_limit(&refusals, &target));
         owned
     }
 
@@ -238,6 +259,13 @@ impl Reconciler {
         }
         Ok(())
     }
+}
+
+/// Whether objects of the target's kind are still tried after so many refusals of each kind.
+fn is_below_limit(refusals: &HashMap<String, usize>, target: &Target) -> bool {
+    refusals
+        .get(&target.resource.name())
+        .is_none_or(|count| *count < REFUSALS)
 }
 
 /// What the condition Ready says.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::adopt::application_kind;
 use super::declared::Declared;
 use super::index::Index;
 use super::judge::Judgement;
@@ -86,9 +87,25 @@ impl Trigger {
         } else {
             [].into()
         };
+        let before = self.index.get(name);
+        let is_changed = before.as_deref() != Some(&declared);
         // Before the watches: they may tell at once.
         self.index.insert(declared);
+        if is_changed {
+            self.ask_others(name);
+        }
         self.watches.need(name.clone(), &name.namespace, kinds);
+    }
+
+    /// Whether an Application may adopt another depends on what that declares, which no watch of components tells.
+    fn ask_others(&self, name: &ObjectName) {
+        let users = self.index.users(&application_kind());
+        for other in users
+            .iter()
+            .filter(|other| other.namespace == name.namespace && *other != name)
+        {
+            self.queue.add_after(key(other), GATHERED, Priority::USER);
+        }
     }
 
     fn gone(&self, name: &ObjectName) {

@@ -193,11 +193,18 @@ impl<K: PartialEq + Send + Sync + 'static> Watch<K> {
     }
 
     fn take(&self, event: Event<Object<K>>) {
-        let is_complete = matches!(event, Event::InitDone);
+        let trouble = match event {
+            Event::Init | Event::InitApply(_) => None,
+            Event::InitDone => Some(Trouble {
+                failed: None,
+                polled: self.store.trouble().polled,
+            }),
+            // Only a watch that runs tells of these.
+            Event::Apply(_) | Event::Delete(_) => Some(Trouble::default()),
+        };
         let changes = self.store.take(event);
-        if is_complete {
-            let polled = self.store.trouble().polled;
-            self.set_trouble(Trouble { failed: None, polled });
+        if let Some(trouble) = trouble {
+            self.set_trouble(trouble);
         }
         for change in changes {
             (self.told)(News::Change(change));
@@ -213,7 +220,12 @@ impl<K: PartialEq + Send + Sync + 'static> Watch<K> {
                 Next::Restart(backoff.next().unwrap_or_default())
             }
             // It would ask for a version that is no more, for ever.
-            Some(410) => Next::Restart(backoff.next().unwrap_or_default()),
+            Some(410) => {
+                if is_list {
+                    self.list_failed(&message, failing.since());
+                }
+                Next::Restart(backoff.next().unwrap_or_default())
+            }
             Some(401 | 403 | 405) if is_list => {
                 self.set_failed(&message);
                 Next::Restart(self.sync_period)

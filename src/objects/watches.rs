@@ -1,17 +1,19 @@
 //! All watches: begun, shared and stopped by what is needed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
-use futures::{StreamExt, stream};
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, stream};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
 use kube::core::ApiResource;
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::clock::Clock;
 use super::discovery::{Resource, discover};
@@ -23,6 +25,8 @@ use super::{GroupKind, Keep, Object, Reads, sentence};
 
 /// How long changes of needs and definitions are gathered: they come many at a time.
 const GATHERED: Duration = Duration::from_millis(20);
+/// How long the API server may take to say what it serves.
+const ANSWER: Duration = Duration::from_secs(30);
 
 /// Settings of [`Watches`].
 #[derive(Clone, Copy, Debug)]
@@ -97,6 +101,8 @@ struct Shared<U, K> {
     changed: Notify,
     /// What the API server serves may have changed.
     outdated: Notify,
+    /// Whether somebody wants to know what is served without needing any kind.
+    is_asked: AtomicBool,
 }
 
 /// What is known of kinds.
@@ -124,6 +130,17 @@ struct Running<K> {
 struct OneWatch<K> {
     store: Arc<Store<K>>,
     task: AbortHandle,
+}
+
+/// What the API server will say that it serves, or why it does not say.
+type Answer = BoxFuture<'static, Result<HashMap<GroupKind, Resource>, String>>;
+
+/// Waits for an answer; for ever, if none was asked for.
+async fn arrival(answer: &mut Option<Answer>) -> Result<HashMap<GroupKind, Resource>, String> {
+    match answer {
+        Some(answer) => answer.await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Stops all watches when it is dropped.
@@ -182,6 +199,7 @@ where
             }),
             changed: Notify::new(),
             outdated: Notify::new(),
+            is_asked: AtomicBool::new(false),
         };
         Self {
             shared: Arc::new(shared),
@@ -243,13 +261,16 @@ where
         })
     }
 
-    /// How the kind is served, if it is known to be.
+    /// How the kind is served, if it is. Nothing, if it is not known yet what is served at all; that is then found out, although
+    /// nobody may need any kind.
     #[must_use]
-    pub fn resource(&self, kind: &GroupKind) -> Option<Resource> {
-        match &self.shared.kinds_read().served {
-            Served::Kinds(served) => served.get(kind).cloned(),
-            Served::Unasked | Served::Failed(_) => None,
+    pub fn resource(&self, kind: &GroupKind) -> Option<Option<Resource>> {
+        if let Served::Kinds(served) = &self.shared.kinds_read().served {
+            return Some(served.get(kind).cloned());
         }
+        self.shared.is_asked.store(true, Ordering::Relaxed);
+        self.shared.changed.notify_one();
+        None
     }
 
     /// The number of watches, and of the objects that they hold.
@@ -267,18 +288,27 @@ where
         let mut clock = Clock::default();
         // Who declares nothing costs no request.
         let mut definitions: Option<OneWatch<Generation>> = None;
+        // What is known is worked with while the API server takes its time.
+        let mut answer: Option<Answer> = None;
         loop {
             tokio::select! {
                 () = shared.changed.notified() => {}
-                () = shared.outdated.notified() => clock.outdated(),
-                () = clock.wait() => {}
+                () = shared.outdated.notified(), if answer.is_none() => clock.outdated(),
+                () = clock.wait(), if answer.is_none() => {}
+                served = arrival(&mut answer) => {
+                    answer = None;
+                    let has_answer = self.take(served);
+                    let needed = shared.needs().namespaces();
+                    let are_watched = definitions.as_ref().is_some_and(OneWatch::is_followed);
+                    clock.looked(has_answer, shared.missing(&needed), are_watched);
+                }
             }
             sleep(GATHERED).await;
             let needed = shared.needs().namespaces();
-            if clock.is_due(!needed.is_empty(), shared.missing(&needed)) {
-                let definitions = definitions.get_or_insert_with(|| self.watch_definitions());
-                let has_answer = self.discover().await;
-                clock.looked(has_answer, shared.missing(&needed), definitions.is_followed());
+            let is_needed = !needed.is_empty() || shared.is_asked.load(Ordering::Relaxed);
+            if answer.is_none() && clock.is_due(is_needed, shared.missing(&needed)) {
+                definitions.get_or_insert_with(|| self.watch_definitions());
+                answer = Some(self.ask());
             }
             self.arrange(&needed);
         }
@@ -305,13 +335,26 @@ where
         )
     }
 
-    /// Asks what is served, and tells whoever is concerned if that is otherwise than before. Whether there was an answer.
-    async fn discover(&self) -> bool {
-        let served = match discover(&self.shared.client).await {
-            Ok(served) => Ok(served),
-            Err(error) => Err(format!("can't ask the API server for its kinds: {}", sentence(&error))),
-        };
+    /// Asks what is served.
+    fn ask(&self) -> Answer {
+        let client = self.shared.client.clone();
+        async move {
+            let error = match timeout(ANSWER, discover(&client)).await {
+                Ok(Ok(served)) => return Ok(served),
+                Ok(Err(error)) => sentence(&error),
+                Err(_) => format!("no answer within {} s", ANSWER.as_secs()),
+            };
+            Err(format!("can't ask the API server for its kinds: {error}"))
+        }
+        .boxed()
+    }
+
+    /// Takes in what is served, and tells whoever is concerned if that is otherwise than before. Whether there was an answer.
+    fn take(&self, served: Result<HashMap<GroupKind, Resource>, String>) -> bool {
         let has_answer = served.is_ok();
+        if has_answer {
+            self.shared.is_asked.store(false, Ordering::Relaxed);
+        }
         let before = {
             let mut kinds = self.shared.kinds_write();
             match (&kinds.served, &served) {
@@ -356,7 +399,12 @@ where
                 watches: BTreeMap::new(),
             });
             let is_wide = running.watches.contains_key(&Scope::All);
-            let wanted = scopes(namespaces, resource.is_namespaced, is_wide);
+            let mut wanted = scopes(namespaces, resource.is_namespaced, is_wide);
+            // Where the whole cluster may not be looked at, its namespaces may be.
+            let is_refused = |watch: &OneWatch<K>| watch.store.trouble().failed.is_some();
+            if resource.is_namespaced && running.watches.get(&Scope::All).is_some_and(is_refused) {
+                wanted.extend(namespaces.iter().cloned().map(Scope::Namespace));
+            }
             for scope in &wanted {
                 if !running.watches.contains_key(scope) {
                     let watch = self.begin(kind, resource, scope);

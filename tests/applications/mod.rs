@@ -1,35 +1,63 @@
 //! Applications declared in a real API server, beside objects of real kinds, followed by the real binary.
 
+mod collected;
+mod faults;
+mod kinds;
+mod many;
+mod odd;
+mod owning;
+mod quiet;
+mod rights;
+mod selecting;
+mod served;
+mod sharing;
 mod story;
+mod watching;
+mod wide;
 
 use std::fmt::Debug;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
+use axum::http::Method;
+use futures::{StreamExt, stream};
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use portolan::api::{Application, ApplicationCondition, crds};
 use serde_json::{Value, json};
 
-use crate::support::control_plane::{ControlPlane, control_plane};
+use crate::support::control_plane::{ADMIN_TOKEN, ControlPlane, control_plane};
 use crate::support::eventually::eventually;
+use crate::support::fault_proxy::{ApiRequest, FaultProxy};
 use crate::support::portolan::{Portolan, command};
 use crate::support::process::ScratchFolder;
 
 /// How soon what users wait for has to be there. The promise is a second; a busy machine gets some more.
 pub const SOON: Duration = Duration::from_secs(30);
+/// The kind of Applications.
+pub const APPLICATION: &str = "app.k8s.io/v1beta1 Application";
 
 /// A namespace of a control plane, in which Applications and their components are made.
-pub struct Site {
+pub struct Site<'a> {
     pub namespace: String,
     pub client: Client,
-    pub control_plane: &'static ControlPlane,
+    pub control_plane: &'a ControlPlane,
     folder: ScratchFolder,
 }
 
-impl Site {
+impl Site<'static> {
     /// A namespace of the shared control plane, with our definitions installed.
     pub async fn new() -> Self {
-        let control_plane = control_plane().await;
+        Self::on(control_plane().await).await
+    }
+}
+
+impl<'a> Site<'a> {
+    /// A namespace of a control plane, with our definitions installed.
+    pub async fn on(control_plane: &'a ControlPlane) -> Self {
         for crd in crds() {
             control_plane.install_crd(&crd).await;
         }
@@ -47,13 +75,63 @@ impl Site {
     }
 
     /// Starts Portolan over this namespace with the rights of a kubeconfig, and waits until it is ready.
-    pub async fn portolan_with(&self, kubeconfig: &std::path::Path, more: &[&str]) -> Portolan {
+    pub async fn portolan_with(&self, kubeconfig: &Path, more: &[&str]) -> Portolan {
+        let here = ["--watch-namespace", &self.namespace];
+        self.portolan_everywhere(kubeconfig, &[&here, more].concat()).await
+    }
+
+    /// Starts Portolan over all namespaces, which only a control plane allows that no other test uses.
+    pub async fn portolan_everywhere(&self, kubeconfig: &Path, more: &[&str]) -> Portolan {
         let database = format!("sqlite://{}", self.folder.path().join("portolan.db").display());
-        let mut command = command(["run", "--watch-namespace", &self.namespace, "--database-url", &database]);
+        let mut command = command(["run", "--database-url", &database]);
         command.arg("--kubeconfig").arg(kubeconfig).args(more);
         let portolan = Portolan::start(command);
         portolan.ready(SOON).await;
         portolan
+    }
+
+    /// A proxy before the API server, and an administrator's way through it.
+    pub async fn proxy(&self) -> (FaultProxy, PathBuf) {
+        let proxy = FaultProxy::before(self.control_plane).await;
+        let kubeconfig = self.control_plane.kubeconfig_for(&proxy.url(), ADMIN_TOKEN);
+        (proxy, kubeconfig)
+    }
+
+    /// Defines a kind whose objects may hold anything, in a group that only this test has; gives it as in `apps/v1 Deployment`.
+    pub async fn define(&self, kind: &str, scope: &str) -> String {
+        let group = self.group();
+        let plural = format!("{}s", kind.to_lowercase());
+        let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+        let definition = json!({
+            "metadata": { "name": format!("{plural}.{group}") },
+            "spec": {
+                "group": group, "scope": scope, "names": { "kind": kind, "plural": plural },
+                "versions": [{ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } }]
+            }
+        });
+        let definition = serde_json::from_value(definition).unwrap();
+        self.control_plane.install_crd(&definition).await;
+        let kind = format!("{group}/v1 {kind}");
+        // The definition is established a moment before its objects are served.
+        let api = self.api(&kind);
+        eventually(SOON, "objects of the new kind to be served", async || {
+            api.list(&ListParams::default()).await
+        })
+        .await;
+        kind
+    }
+
+    /// Takes the definition of a kind away, and its objects.
+    pub async fn undefine(&self, kind: &str) {
+        let resource = resource(kind);
+        let name = format!("{}.{}", resource.plural, resource.group);
+        let definitions: Api<CustomResourceDefinition> = Api::all(self.client.clone());
+        definitions.delete(&name, &DeleteParams::default()).await.unwrap();
+    }
+
+    /// The group of the kinds that this test defines.
+    pub fn group(&self) -> String {
+        format!("{}.example.com", self.namespace)
     }
 
     /// All Applications of the namespace.
@@ -63,8 +141,22 @@ impl Site {
 
     /// Makes an object, or changes it to what is given. `kind` is as in `apps/v1 Deployment`.
     pub async fn apply(&self, kind: &str, name: &str, object: Value) -> DynamicObject {
-        let api = self.api(kind);
-        self.put(&api, kind, name, object, false).await
+        self.put(&self.api(kind), kind, name, object).await
+    }
+
+    /// The same of a kind that is in no namespace.
+    pub async fn apply_to_cluster(&self, kind: &str, name: &str, object: Value) -> DynamicObject {
+        let api = Api::all_with(self.client.clone(), &resource(kind));
+        self.put(&api, kind, name, object).await
+    }
+
+    async fn put(&self, api: &Api<DynamicObject>, kind: &str, name: &str, mut object: Value) -> DynamicObject {
+        let (version, kind) = kind.split_once(' ').unwrap();
+        object["apiVersion"] = version.into();
+        object["kind"] = kind.into();
+        object["metadata"]["name"] = name.into();
+        let parameters = PatchParams::apply("tests").force();
+        api.patch(name, &parameters, &Patch::Apply(object)).await.unwrap()
     }
 
     /// Writes an object's status, as the controller of its kind would.
@@ -74,13 +166,31 @@ impl Site {
         api.patch_status(name, &parameters, &patch).await.unwrap();
     }
 
-    async fn put(&self, api: &Api<DynamicObject>, kind: &str, name: &str, mut object: Value, _: bool) -> DynamicObject {
-        let (version, kind) = kind.split_once(' ').unwrap();
-        object["apiVersion"] = version.into();
-        object["kind"] = kind.into();
-        object["metadata"]["name"] = name.into();
-        let parameters = PatchParams::apply("tests").force();
-        api.patch(name, &parameters, &Patch::Apply(object)).await.unwrap()
+    /// Merges a change into an object, whoever has written what there is.
+    pub async fn edit(&self, kind: &str, name: &str, change: Value) {
+        let (api, parameters) = (self.api(kind), PatchParams::default());
+        api.patch(name, &parameters, &Patch::Merge(change)).await.unwrap();
+    }
+
+    /// Makes a ConfigMap with these labels.
+    pub async fn config_map(&self, name: &str, labels: &Value) -> DynamicObject {
+        let object = json!({ "metadata": { "labels": labels } });
+        self.apply("v1 ConfigMap", name, object).await
+    }
+
+    /// Makes so many ConfigMaps of the shop, `many-0` and so on.
+    pub async fn config_maps(&self, count: usize) {
+        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
+        let make = async |number: usize| {
+            let object = json!({ "metadata": { "name": format!("many-{number:05}"), "labels": { "app": "shop" } } });
+            let object = serde_json::from_value(object).unwrap();
+            api.create(&PostParams::default(), &object).await.unwrap();
+        };
+        stream::iter(0..count)
+            .map(make)
+            .buffer_unordered(32)
+            .collect::<Vec<()>>()
+            .await;
     }
 
     /// Objects of a kind in the namespace.
@@ -120,6 +230,29 @@ impl Site {
                 && status.and_then(|status| status.observed_generation) == application.metadata.generation
         })
         .await
+    }
+
+    /// Waits until the condition Error holds these words, or is False without any.
+    pub async fn until_error(&self, name: &str, words: &str) -> Application {
+        self.until(name, &format!("Error with {words:?}"), |application| {
+            let (status, _, message) = condition(application, "Error");
+            let is_current = application
+                .status
+                .as_ref()
+                .and_then(|status| status.observed_generation)
+                == application.metadata.generation;
+            is_current && status == if words.is_empty() { "False" } else { "True" } && message.contains(words)
+        })
+        .await
+    }
+
+    /// The reasons of the events about an Application so far.
+    pub async fn events(&self, name: &str) -> Vec<String> {
+        let events: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
+        let list = events.list(&ListParams::default()).await.unwrap();
+        let about = |event: &Event| event.regarding.as_ref().and_then(|object| object.name.as_deref()) == Some(name);
+        let about = list.items.into_iter().filter(about);
+        about.filter_map(|event| event.reason).collect()
     }
 
     /// Waits until an object's owners are these Applications.
@@ -198,17 +331,6 @@ pub fn deployment(labels: &Value) -> Value {
     })
 }
 
-/// What the status of such a Deployment is, once all is there.
-pub fn deployed(generation: i64) -> Value {
-    json!({
-        "observedGeneration": generation, "replicas": 2, "readyReplicas": 2, "availableReplicas": 2, "updatedReplicas": 2,
-        "conditions": [{
-            "type": "Available", "status": "True", "reason": "MinimumReplicasAvailable", "message": "",
-            "lastTransitionTime": "2026-01-01T00:00:00Z", "lastUpdateTime": "2026-01-01T00:00:00Z"
-        }]
-    })
-}
-
 /// An Application of these kinds whose components have the label `app: shop`.
 pub fn shop(kinds: &[(&str, &str)], adopts: bool) -> Value {
     let kinds: Vec<_> = kinds
@@ -237,4 +359,39 @@ where
     let (status, reason, message) = condition(application, "Error");
     assert_eq!((status.as_str(), reason.as_str()), expected, "{}", shown(application));
     assert!(message.contains(words), "{words} is missing in {message}");
+}
+
+/// A selector of the label `app: shop` with these expressions beside it.
+pub fn selecting(kinds: &[(&str, &str)], selector: Value) -> Value {
+    let mut spec = shop(kinds, false);
+    spec["selector"] = selector;
+    spec
+}
+
+/// Whether a request writes the status of an Application; of any, where the name is empty.
+pub fn is_status_patch(request: &ApiRequest, name: &str) -> bool {
+    let end = format!("{name}/status");
+    request.method == Method::PATCH && request.path.contains("/applications/") && request.path.ends_with(&end)
+}
+
+/// Whether a request writes the owners of an object of this plural.
+pub fn is_owner_patch(request: &ApiRequest, plural: &str) -> bool {
+    request.method == Method::PATCH
+        && !request.path.ends_with("/status")
+        && request.path.contains(&format!("/{plural}/"))
+}
+
+/// How many requests the proxy has seen that fit.
+pub fn count(proxy: &FaultProxy, fits: impl Fn(&ApiRequest) -> bool) -> usize {
+    proxy.seen().iter().filter(|request| fits(request)).count()
+}
+
+/// Fails the test if anything has panicked in the process.
+pub fn assert_no_panic(portolan: &Portolan) {
+    let panics: Vec<_> = portolan
+        .lines()
+        .into_iter()
+        .filter(|line| line.contains("panic"))
+        .collect();
+    assert!(panics.is_empty(), "{panics:#?}");
 }

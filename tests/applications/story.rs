@@ -2,7 +2,8 @@
 
 use serde_json::json;
 
-use super::{Site, assert_error, assert_ready, components, deployed, deployment, shop};
+use super::kinds::play_kubelet;
+use super::{Site, assert_error, assert_ready, components, deployment, shop};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_application_is_followed_from_its_declaration_to_its_deletion() {
@@ -36,19 +37,15 @@ async fn an_application_is_followed_from_its_declaration_to_its_deletion() {
         components(&application),
         ["Deployment/web InProgress", "Service/web Ready"]
     );
-    site.status("apps/v1 Deployment", "web", deployed(1)).await;
+    // Both Deployments have two pods, and their own controller writes their status.
+    play_kubelet(&site, "pod=web", 4, "Running").await;
     let application = site.until_components("shop", "2/2").await;
     assert_ready(&application, ("True", "ComponentsReady", "all components ready"));
 
     // And back.
-    site.status(
-        "apps/v1 Deployment",
-        "web",
-        json!({ "readyReplicas": 1, "availableReplicas": 1 }),
-    )
-    .await;
+    play_kubelet(&site, "pod=web", 4, "Pending").await;
     site.until_components("shop", "1/2").await;
-    site.status("apps/v1 Deployment", "web", deployed(1)).await;
+    play_kubelet(&site, "pod=web", 4, "Running").await;
     site.until_components("shop", "2/2").await;
 
     // Adopted, and let go as the declaration says.

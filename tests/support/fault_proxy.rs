@@ -25,6 +25,8 @@ pub struct ApiRequest {
     pub path: String,
     /// The query's parameters.
     pub query: BTreeMap<String, String>,
+    /// The form of answer that is asked for.
+    pub accept: String,
 }
 
 impl ApiRequest {
@@ -33,6 +35,16 @@ impl ApiRequest {
         self.query
             .get("watch")
             .is_some_and(|value| matches!(value.as_str(), "1" | "true"))
+    }
+
+    /// Whether it lists objects, or watches them, of this plural: the last part of the path.
+    pub fn is_of(&self, plural: &str) -> bool {
+        self.method == Method::GET && self.path.rsplit('/').next() == Some(plural)
+    }
+
+    /// Whether it asks for the objects' metadata alone.
+    pub fn is_partial(&self) -> bool {
+        self.accept.contains("PartialObjectMetadata")
     }
 }
 
@@ -47,6 +59,8 @@ pub enum ApiFault {
     WatchTorn,
     /// No answer: the connection is closed, and the request is not passed on.
     Refused,
+    /// No answer, and the connection stays open.
+    Stalled,
     /// The request is passed on and done, but its answer is lost with the connection.
     AnswerLost,
 }
@@ -133,6 +147,12 @@ async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response<B
         method: request.method().clone(),
         path: request.uri().path().to_owned(),
         query: url::form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
+        accept: request
+            .headers()
+            .get(header::ACCEPT)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
+            .to_owned(),
     };
     shared
         .seen
@@ -145,6 +165,7 @@ async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response<B
         Some(ApiFault::WatchExpired) => expired(),
         Some(ApiFault::WatchTorn) => torn(),
         Some(ApiFault::Refused) => close_connection(),
+        Some(ApiFault::Stalled) => std::future::pending().await,
         Some(ApiFault::AnswerLost) => {
             let answer = forward(&shared, request).await;
             // Read to its end, so that it is certain that the server has done what was asked.

@@ -1,0 +1,122 @@
+//! Kinds that come, go, or are in no namespace.
+
+use serde_json::json;
+
+use super::{Site, assert_error, assert_ready, components, count, selecting, shop};
+use crate::support::eventually::eventually;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kind_that_is_defined_later_is_noticed_and_so_is_its_end() {
+    let site = Site::new().await;
+    let portolan = site.portolan(&[]).await;
+    let group = site.group();
+    site.config_map("web", &json!({ "app": "shop" })).await;
+    site.declare("shop", shop(&[("", "ConfigMap"), (&group, "Widget")], false))
+        .await;
+    let unknown = format!("the cluster has no kind Widget.{group}");
+    let application = site.until_error("shop", &unknown).await;
+    assert_eq!(components(&application), ["ConfigMap/web Ready"]);
+    assert_ready(&application, ("True", "ComponentsReady", "all components ready"));
+
+    let kind = site.define("Widget", "Namespaced").await;
+    site.until_error("shop", "").await;
+    let unready = json!({ "metadata": { "labels": { "app": "shop" } }, "status": { "conditions": [{ "type": "Ready", "status": "False" }] } });
+    site.apply(&kind, "one", unready).await;
+    let application = site.until_components("shop", "1/2").await;
+    assert_eq!(
+        components(&application),
+        ["ConfigMap/web Ready", "Widget/one InProgress"]
+    );
+
+    site.undefine(&kind).await;
+    let application = site.until_error("shop", &unknown).await;
+    assert_eq!(components(&application), ["ConfigMap/web Ready"]);
+    // And once more: what was known of the first is not taken for the second.
+    site.define("Widget", "Namespaced").await;
+    let application = site.until_error("shop", "").await;
+    assert_eq!(components(&application), ["ConfigMap/web Ready"]);
+    site.undefine(&kind).await;
+    super::assert_no_panic(&portolan);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn applications_of_kinds_that_are_not_installed_delay_no_other_and_cost_no_requests() {
+    let site = Site::new().await;
+    let (proxy, kubeconfig) = site.proxy().await;
+    let group = site.group();
+    for number in 0..10 {
+        site.declare(
+            &format!("unknown-{number}"),
+            shop(&[(&group, &format!("Kind{number}"))], false),
+        )
+        .await;
+    }
+    let portolan = site.portolan_with(&kubeconfig, &[]).await;
+    for number in 0..10 {
+        site.until_error(&format!("unknown-{number}"), "the cluster has no kind")
+            .await;
+    }
+    let is_discovery = |request: &crate::support::fault_proxy::ApiRequest| request.path == "/apis";
+    let looks = count(&proxy, is_discovery);
+    assert!(looks <= 12, "{looks} times asked for all kinds");
+    site.config_map("web", &json!({ "app": "shop" })).await;
+    site.declare("shop", shop(&[("", "ConfigMap")], false)).await;
+    site.until_components("shop", "1/1").await;
+    super::assert_no_panic(&portolan);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_in_no_namespace_is_listed_and_never_owned() {
+    let site = Site::new().await;
+    let group = site.group();
+    let kind = site.define("Ship", "Cluster").await;
+    let name = format!("ship-{}", site.namespace);
+    site.apply_to_cluster(&kind, &name, json!({ "metadata": { "labels": { "app": "shop" } } }))
+        .await;
+    site.config_map("web", &json!({ "app": "shop" })).await;
+    let kinds = [(&*group, "Ship"), ("", "ConfigMap")];
+    site.declare("adopts", shop(&kinds, true)).await;
+    site.declare("looks", shop(&kinds, false)).await;
+    site.declare(
+        "others",
+        selecting(&kinds, json!({ "matchLabels": { "app": "other" } })),
+    )
+    .await;
+    let _portolan = site.portolan(&[]).await;
+    let listed = [format!("Ship/{name} Ready"), "ConfigMap/web Ready".to_owned()];
+
+    let application = site.until_components("looks", "2/2").await;
+    assert_eq!(components(&application), listed);
+    assert_error(&application, ("False", "NoError"), "");
+    let application = site.until_components("adopts", "2/2").await;
+    assert_eq!(components(&application), listed);
+    assert_ready(&application, ("True", "ComponentsReady", "all components ready"));
+    assert_error(
+        &application,
+        ("True", "ErrorSeen"),
+        &format!("1 of Ship.{group} are not adopted"),
+    );
+    site.until_owned("v1 ConfigMap", "web", &["adopts"]).await;
+    let ships = kube::Api::<kube::api::DynamicObject>::all_with(site.client.clone(), &super::resource(&kind));
+    assert_eq!(ships.get(&name).await.unwrap().metadata.owner_references, None);
+
+    // Its changes are told to Applications of any namespace.
+    let unready = json!({ "metadata": { "labels": { "app": "shop" } }, "status": { "conditions": [{ "type": "Ready", "status": "False" }] } });
+    site.apply_to_cluster(&kind, &name, unready).await;
+    site.until_components("looks", "1/2").await;
+    site.undefine(&kind).await;
+    eventually(super::SOON, "its end to be told", async || {
+        let application = site
+            .applications()
+            .get("looks")
+            .await
+            .map_err(|error| error.to_string())?;
+        let components = components(&application);
+        if components == ["ConfigMap/web Ready"] {
+            Ok(())
+        } else {
+            Err(format!("{components:?}"))
+        }
+    })
+    .await;
+}
