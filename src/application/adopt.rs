@@ -5,13 +5,13 @@
 //! namespace can't be owned by one that has one, and Applications never own each other in a circle.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use super::assess::Problem;
 use super::declared::Declared;
 use super::index::{Index, is_component, is_owned};
-use crate::api::ComponentStatus;
 use crate::informer::ObjectName;
 use crate::objects::owners::{self, Change, Target};
 use crate::objects::{GroupKind, Look, Object, Resource, View};
@@ -20,12 +20,61 @@ use crate::objects::{GroupKind, Look, Object, Resource, View};
 const API_VERSION: &str = "app.k8s.io/v1beta1";
 
 /// What is to be done.
-#[derive(Debug, Default)]
-pub struct Plan {
+#[derive(Debug)]
+pub struct Plan<K> {
     /// Owners to be changed.
-    pub changes: Vec<(Target, Change)>,
+    pub changes: Vec<Planned<K>>,
     /// Why some components are not adopted.
     pub problems: Vec<Problem>,
+    /// The kinds of which something is owned now.
+    pub owned_kinds: BTreeSet<GroupKind>,
+    /// The kinds of which nothing is owned for certain.
+    pub clean_kinds: BTreeSet<GroupKind>,
+}
+
+/// One change.
+#[derive(Debug)]
+pub struct Planned<K> {
+    /// The object as it is known.
+    pub object: Arc<Object<K>>,
+    /// Its kind.
+    pub kind: GroupKind,
+    /// Where it is.
+    pub target: Target,
+    /// What is to be done to its owners.
+    pub change: Change,
+}
+
+impl<K> Default for Plan<K> {
+    fn default() -> Self {
+        Self {
+            changes: Vec::new(),
+            problems: Vec::new(),
+            owned_kinds: BTreeSet::new(),
+            clean_kinds: BTreeSet::new(),
+        }
+    }
+}
+
+impl<K> Plan<K> {
+    /// The kinds that have to be on record before the first change is made: those of which something is or will be owned, and
+    /// those of which that can't be ruled out.
+    #[must_use]
+    pub fn record(&self, declared: &Declared, just_adopted: &BTreeSet<GroupKind>) -> BTreeSet<GroupKind> {
+        let adopted = self
+            .changes
+            .iter()
+            .filter(|planned| matches!(planned.change, Change::Set(_)));
+        let adopted = adopted.map(|planned| &planned.kind);
+        let not_clean = declared.recorded.iter().filter(|kind| !self.clean_kinds.contains(kind));
+        let kinds = self
+            .owned_kinds
+            .iter()
+            .chain(just_adopted)
+            .chain(adopted)
+            .chain(not_clean);
+        kinds.cloned().collect()
+    }
 }
 
 /// The kind of Applications themselves.
@@ -36,23 +85,40 @@ pub fn application_kind() -> GroupKind {
 
 /// What has to be done to the objects that are known, so that those are owned that should be, and no others.
 #[must_use]
-pub fn plan<K>(declared: &Declared, kinds: &[(GroupKind, Look<K>)], index: &Index) -> Plan {
+pub fn plan<K>(declared: &Declared, kinds: &[(GroupKind, Look<K>)], index: &Index) -> Plan<K> {
     let mut plan = Plan::default();
     if declared.selection.is_err() {
         // What is to be owned is not known.
         return plan;
     }
     for (kind, look) in kinds {
-        let Look::Objects(view) = look else { continue };
-        let circle = if *kind == application_kind() {
+        if let Look::Objects(view) = look {
+            plan.add(declared, kind, view, index);
+        }
+    }
+    plan
+}
+
+impl<K> Plan<K> {
+    fn add(&mut self, declared: &Declared, kind: &GroupKind, view: &View<K>, index: &Index) {
+        let is_of_applications = declared.adopts && *kind == application_kind();
+        let circle = if is_of_applications {
             circle(declared, view, index)
         } else {
             BTreeSet::new()
         };
-        let (mut homeless, mut in_circle) = (0, Vec::new());
-        // What is being deleted needs nothing any more.
-        for object in view.objects.iter().filter(|object| !object.is_being_deleted) {
-            let mut is_wanted = declared.adopts && is_component(declared, object) && *object.uid != *declared.uid;
+        let (mut homeless, mut in_circle, mut is_clean) = (0, Vec::new(), view.polled.is_none());
+        for object in &view.objects {
+            let is_owned = is_owned(declared, object);
+            if is_owned {
+                self.owned_kinds.insert(kind.clone());
+                is_clean = false;
+            }
+            // What is being deleted needs nothing any more.
+            if object.is_being_deleted {
+                continue;
+            }
+            let mut is_wanted = declared.adopts && is_component(declared, kind, object) && *object.uid != *declared.uid;
             if is_wanted && !view.resource.is_namespaced {
                 homeless += 1;
                 is_wanted = false;
@@ -64,50 +130,32 @@ pub fn plan<K>(declared: &Declared, kinds: &[(GroupKind, Look<K>)], index: &Inde
             let change = if is_wanted {
                 Some(Change::Set(owner(declared)))
             } else {
-                is_owned(declared, object).then(|| Change::Remove(declared.uid.clone()))
+                is_owned.then(|| Change::Remove(declared.uid.clone()))
             };
             if let Some(change) = change.filter(|change| owners::changed(&object.owner_references, change).is_some()) {
-                plan.changes.push((target(&view.resource, object), change));
+                self.changes.push(Planned {
+                    object: Arc::clone(object),
+                    kind: kind.clone(),
+                    target: target(&view.resource, object),
+                    change,
+                });
             }
         }
+        if is_clean {
+            self.clean_kinds.insert(kind.clone());
+        }
         if homeless > 0 {
-            plan.problems.push(Problem::aside(format!(
+            self.problems.push(Problem::aside(format!(
                 "{homeless} of {kind} are not adopted: what is in no namespace can't be owned by what is in one"
             )));
         }
         if !in_circle.is_empty() {
-            plan.problems.push(Problem::aside(format!(
+            self.problems.push(Problem::aside(format!(
                 "not adopted, since they would adopt this Application in turn: {}",
                 in_circle.join(", ")
             )));
         }
     }
-    plan
-}
-
-/// What is to be let go of kinds that are not looked at any more: all that the status still names. It is asked of the API server
-/// whether each is owned at all.
-#[must_use]
-pub fn left_behind(
-    declared: &Declared,
-    before: &[ComponentStatus],
-    resource: impl Fn(&GroupKind) -> Option<Resource>,
-) -> Vec<(Target, Change)> {
-    let is_looked_at = |kind: &GroupKind| declared.selects_anything() && declared.kinds.contains(kind);
-    before
-        .iter()
-        .filter_map(|component| {
-            let kind = GroupKind::new(component.group.clone().unwrap_or_default(), component.kind.clone()?);
-            let resource = if is_looked_at(&kind) { None } else { resource(&kind) }?;
-            let target = Target {
-                namespace: resource.is_namespaced.then(|| declared.name.namespace.clone()),
-                resource,
-                name: component.name.clone()?,
-                uid: None,
-            };
-            Some((target, Change::Remove(declared.uid.clone())))
-        })
-        .collect()
 }
 
 fn owner(declared: &Declared) -> OwnerReference {
@@ -130,41 +178,33 @@ fn target<K>(resource: &Resource, object: &Object<K>) -> Target {
     }
 }
 
-/// The Applications of the namespace from which adoption leads back to this one.
+/// The Applications of the namespace from which adoption leads back to this one: found from this one backwards.
 fn circle<K>(declared: &Declared, view: &View<K>, index: &Index) -> BTreeSet<String> {
-    let adopted_by = |name: &str| -> Vec<&str> {
-        let name = ObjectName {
-            namespace: declared.name.namespace.clone(),
-            name: name.to_owned(),
-        };
-        let Some(other) = index
-            .get(&name)
-            .filter(|other| other.adopts && other.kinds.contains(&application_kind()))
-        else {
-            return Vec::new();
-        };
-        let components = view
-            .objects
-            .iter()
-            .filter(|object| is_component(&other, object) && *object.uid != *other.uid);
-        components.map(|object| &*object.name).collect()
+    let name_of = |object: &Object<K>| ObjectName {
+        namespace: declared.name.namespace.clone(),
+        name: object.name.to_string(),
     };
-    let leads_back = |start: &str| {
-        let (mut seen, mut open) = (BTreeSet::new(), vec![start]);
-        while let Some(name) = open.pop() {
-            if name == declared.name.name {
-                return true;
-            }
-            if seen.insert(name) {
-                open.extend(adopted_by(name));
-            }
-        }
-        false
-    };
-    let others = view.objects.iter().filter(|object| *object.uid != *declared.uid);
-    others
-        .map(|object| &*object.name)
-        .filter(|name| leads_back(name))
-        .map(str::to_owned)
-        .collect()
+    let mut adopters: Vec<_> = view
+        .objects
+        .iter()
+        .filter_map(|object| index.get(&name_of(object)))
+        .filter(|other| other.adopts && other.name != declared.name)
+        .collect();
+    let mut open: Vec<&Arc<Object<K>>> = view
+        .objects
+        .iter()
+        .filter(|object| *object.uid == *declared.uid)
+        .collect();
+    let mut leading_back = BTreeSet::new();
+    while let Some(adopted) = open.pop() {
+        let (found, others) = adopters
+            .into_iter()
+            .partition(|other| is_component(other, &application_kind(), adopted));
+        adopters = others;
+        let found: Vec<Arc<Declared>> = found;
+        leading_back.extend(found.iter().map(|other| other.name.name.clone()));
+        let is_found = |object: &&Arc<Object<K>>| found.iter().any(|other| *other.uid == *object.uid);
+        open.extend(view.objects.iter().filter(is_found));
+    }
+    leading_back
 }

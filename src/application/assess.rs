@@ -101,7 +101,11 @@ pub fn assess(declared: &Declared, kinds: &[(GroupKind, Look<Judgement>)]) -> As
 
 impl Assessment {
     fn count(&mut self, declared: &Declared, kind: &GroupKind, view: &View<Judgement>) {
-        for object in view.objects.iter().filter(|object| is_component(declared, object)) {
+        for object in view
+            .objects
+            .iter()
+            .filter(|object| is_component(declared, kind, object))
+        {
             let judgement = judged(declared, object);
             let name = format!("{}/{}", kind.kind, object.name);
             let why = judgement.why.as_deref().unwrap_or_default();

@@ -12,6 +12,10 @@ use crate::objects::GroupKind;
 /// Kinds of one Application that are looked at; each may cost a watch.
 pub const MAX_KINDS: usize = 100;
 
+/// The annotation that holds the kinds of which an Application owns something: `Deployment.apps,Service`. It is written before the
+/// first is owned, and remembers what is to be let go when the Application is declared otherwise.
+pub const OWNED_KINDS: &str = "portolan.dev/owned-kinds";
+
 /// An Application as far as its components are concerned.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Declared {
@@ -27,6 +31,10 @@ pub struct Declared {
     pub selection: Result<Selection, String>,
     /// Whether it is to own its components.
     pub adopts: bool,
+    /// The generation of its spec.
+    pub generation: Option<i64>,
+    /// The kinds of which it owns something, by its own record.
+    pub recorded: BTreeSet<GroupKind>,
 }
 
 impl Declared {
@@ -50,7 +58,22 @@ impl Declared {
             left_out,
             selection: Selection::of(application.spec.selector.as_ref()),
             adopts: application.spec.add_owner_ref,
+            generation: application.metadata.generation,
+            recorded: recorded(application),
         }
+    }
+
+    /// The kinds that have to be watched: those of components, and those of which something may be owned.
+    pub fn watched(&self) -> impl Iterator<Item = &GroupKind> {
+        let components = self.components();
+        let others = self.recorded.iter().filter(move |kind| !components.contains(kind));
+        components.iter().chain(others)
+    }
+
+    /// The kinds of components; none, where nothing is selected.
+    #[must_use]
+    pub fn components(&self) -> &[GroupKind] {
+        if self.selects_anything() { &self.kinds } else { &[] }
     }
 
     /// Whether anything can be a component at all.
@@ -58,6 +81,23 @@ impl Declared {
     pub fn selects_anything(&self) -> bool {
         !matches!(self.selection, Ok(Selection::Nothing))
     }
+}
+
+/// The kinds in the record.
+fn recorded(application: &Application) -> BTreeSet<GroupKind> {
+    let annotations = application.metadata.annotations.as_ref();
+    let record = annotations.and_then(|annotations| annotations.get(OWNED_KINDS));
+    let kinds = record
+        .into_iter()
+        .flat_map(|record| record.split(','))
+        .filter(|kind| !kind.is_empty());
+    kinds
+        .take(MAX_KINDS)
+        .map(|kind| {
+            let (kind, group) = kind.split_once('.').unwrap_or((kind, ""));
+            GroupKind::new(group, kind)
+        })
+        .collect()
 }
 
 /// The group of what users write as one, which may be a version or end in one (application.md A2.2): `v1` and `/v1` are the core,

@@ -24,7 +24,7 @@ impl Index {
         let mut tables = self.0.write().unwrap_or_else(PoisonError::into_inner);
         tables.remove(&declared.name);
         let name = &declared.name;
-        for kind in &declared.kinds {
+        for kind in declared.watched() {
             let namespaces = tables.by_kind.entry(kind.clone()).or_default();
             namespaces
                 .entry(name.namespace.clone())
@@ -73,7 +73,8 @@ impl Index {
                 let Some(declared) = tables.by_name.get(name) else {
                     return false;
                 };
-                let is_concerned = |object: &Object<K>| is_component(declared, object) || is_owned(declared, object);
+                let is_concerned =
+                    |object: &Object<K>| is_component(declared, kind, object) || is_owned(declared, object);
                 old.is_some_and(is_concerned) || new.is_some_and(is_concerned)
             })
             .collect()
@@ -85,12 +86,13 @@ impl Index {
     }
 }
 
-/// Whether the Application selects the object, which is of one of its kinds.
-pub(super) fn is_component<K>(declared: &Declared, object: &Object<K>) -> bool {
-    declared
-        .selection
-        .as_ref()
-        .is_ok_and(|selection| selection.matches(&object.labels))
+/// Whether the object, which is of this kind, is a component of the Application.
+pub(super) fn is_component<K>(declared: &Declared, kind: &GroupKind, object: &Object<K>) -> bool {
+    declared.kinds.contains(kind)
+        && declared
+            .selection
+            .as_ref()
+            .is_ok_and(|selection| selection.matches(&object.labels))
 }
 
 /// Whether the Application stands among the owners of the object.
@@ -103,7 +105,7 @@ impl Tables {
         let Some(declared) = self.by_name.remove(name) else {
             return;
         };
-        for kind in &declared.kinds {
+        for kind in declared.watched() {
             let Some(namespaces) = self.by_kind.get_mut(kind) else {
                 continue;
             };

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::api::{Application, ApplicationStatus};
 use crate::informer::ObjectName;
@@ -16,6 +17,9 @@ struct Written {
     uid: Option<String>,
     /// The version of the object that the store showed when the status was written.
     seen: Option<String>,
+    /// The version that the write has made.
+    version: Option<String>,
+    at: Instant,
     status: ApplicationStatus,
 }
 
@@ -42,11 +46,37 @@ impl Memory {
         written.is_some_and(|written| application.status.as_ref() == Some(&written.status))
     }
 
-    /// Notes that `status` was written to what the store shows as `application`.
-    pub fn note(&self, name: ObjectName, application: &Application, status: ApplicationStatus) {
+    /// The newest version of an Application that is known.
+    #[must_use]
+    pub fn version_of(&self, name: &ObjectName, application: &Application) -> Option<String> {
+        let meta = &application.metadata;
+        match self.lock().get(name) {
+            Some(written) if written.uid == meta.uid && written.seen == meta.resource_version => {
+                written.version.clone()
+            }
+            _ => meta.resource_version.clone(),
+        }
+    }
+
+    /// How long ago a status was written.
+    #[must_use]
+    pub fn age(&self, name: &ObjectName) -> Option<Duration> {
+        self.lock().get(name).map(|written| written.at.elapsed())
+    }
+
+    /// Notes that `status` was written to what the store shows as `application`, which is now of `version`.
+    pub fn note(
+        &self,
+        name: ObjectName,
+        application: &Application,
+        version: Option<String>,
+        status: ApplicationStatus,
+    ) {
         let written = Written {
             uid: application.metadata.uid.clone(),
             seen: application.metadata.resource_version.clone(),
+            version,
+            at: Instant::now(),
             status,
         };
         self.lock().insert(name, written);

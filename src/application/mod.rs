@@ -20,6 +20,7 @@ pub mod index;
 pub mod judge;
 pub mod memory;
 pub mod metrics;
+pub mod ownership;
 pub mod reconciler;
 mod report;
 pub mod select;

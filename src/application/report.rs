@@ -1,18 +1,22 @@
 //! What the cluster is told of an Application: its status, and events.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams};
-use kube::core::{ApiResource, PartialObjectMeta};
+use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client};
 use serde_json::json;
+use tokio::time::error::Elapsed;
 
 use super::assess::READY;
+use super::declared::{Declared, OWNED_KINDS};
 use crate::api::{Application, ApplicationStatus};
-use crate::objects::sentence;
+use crate::informer::ObjectName;
+use crate::objects::{GroupKind, sentence};
 use crate::text::{printable, truncate};
 
 /// How long a call of the API server may take.
@@ -39,13 +43,44 @@ pub(super) struct News {
     pub(super) note: String,
 }
 
-/// Puts `status` in the place of the one that is there. Conditions of others are in it already.
+/// Reads what there is of an Application now, without its spec and status; nothing, if it is gone.
+pub(super) async fn read(client: &Client, name: &ObjectName) -> Result<Option<ObjectMeta>, String> {
+    let api = api(client, &name.namespace);
+    match tokio::time::timeout(DEADLINE, api.get_metadata_opt(&name.name)).await {
+        Ok(Ok(found)) => Ok(found.map(|found| found.metadata)),
+        Ok(Err(error)) => Err(format!("can't read the Application again: {}", sentence(&error))),
+        Err(_) => Err(format!(
+            "can't read the Application again: no answer within {} s",
+            DEADLINE.as_secs()
+        )),
+    }
+}
+
+/// Writes the kinds of which the Application owns something. Gives its new version.
+pub(super) async fn write_record(
+    client: &Client,
+    manager: &str,
+    declared: &Declared,
+    kinds: &BTreeSet<GroupKind>,
+) -> Result<Option<String>, WriteError> {
+    let record: Vec<_> = kinds.iter().map(ToString::to_string).collect();
+    let record = (!record.is_empty()).then(|| record.join(","));
+    let patch = Patch::Merge(json!({ "metadata": { "uid": declared.uid, "annotations": { OWNED_KINDS: record } } }));
+    let api = api(client, &declared.name.namespace);
+    let (name, parameters) = (&declared.name.name, parameters(manager));
+    let written = tokio::time::timeout(DEADLINE, api.patch_metadata(name, &parameters, &patch)).await;
+    outcome(written, "can't note what is owned").map(|written| written.metadata.resource_version)
+}
+
+/// Puts `status` in the place of the one that is there, if the Application is still in `version`. Conditions of others are in it
+/// already. Gives its new version.
 pub(super) async fn write_status(
     client: &Client,
     manager: &str,
     meta: &ObjectMeta,
+    version: Option<&str>,
     status: &ApplicationStatus,
-) -> Result<(), WriteError> {
+) -> Result<Option<String>, WriteError> {
     let mut status = serde_json::to_value(status).map_err(|error| WriteError::Failed(error.to_string()))?;
     if let Some(status) = status.as_object_mut() {
         // What is left out of a merge stays as it is.
@@ -54,28 +89,36 @@ pub(super) async fn write_status(
         }
     }
     // An object of the same name that was made meanwhile has another UID, and the patch is refused.
-    let patch = Patch::Merge(json!({ "metadata": { "uid": meta.uid }, "status": status }));
-    let parameters = PatchParams {
+    let patch = json!({ "metadata": { "uid": meta.uid, "resourceVersion": version }, "status": status });
+    let patch = Patch::Merge(patch);
+    let namespace = meta.namespace.as_deref().unwrap_or_default();
+    // Of the answer nothing else is of interest.
+    let api: Api<PartialObjectMeta<Application>> = Api::namespaced(client.clone(), namespace);
+    let (name, parameters) = (meta.name.as_deref().unwrap_or_default(), parameters(manager));
+    let written = tokio::time::timeout(DEADLINE, api.patch_status(name, &parameters, &patch)).await;
+    outcome(written, "can't write the status").map(|written| written.metadata.resource_version)
+}
+
+fn api(client: &Client, namespace: &str) -> Api<DynamicObject> {
+    Api::namespaced_with(client.clone(), namespace, &ApiResource::erase::<Application>(&()))
+}
+
+fn parameters(manager: &str) -> PatchParams {
+    PatchParams {
         field_manager: Some(manager.to_owned()),
         ..PatchParams::default()
-    };
-    let namespace = meta.namespace.as_deref().unwrap_or_default();
-    // Of the answer nothing is of interest.
-    let api: Api<PartialObjectMeta<Application>> = Api::namespaced(client.clone(), namespace);
-    let name = meta.name.as_deref().unwrap_or_default();
-    match tokio::time::timeout(DEADLINE, api.patch_status(name, &parameters, &patch)).await {
-        Ok(Ok(_)) => Ok(()),
-        Ok(Err(kube::Error::Api(status))) => Err(match status.code {
-            404 => WriteError::Gone,
-            409 => WriteError::Conflict(status.message),
-            _ => WriteError::Failed(format!("can't write the status: {}", status.message)),
-        }),
-        Ok(Err(error)) => Err(WriteError::Failed(format!(
-            "can't write the status: {}",
-            sentence(&error)
-        ))),
+    }
+}
+
+/// What came of a write.
+fn outcome<T>(written: Result<Result<T, kube::Error>, Elapsed>, what: &str) -> Result<T, WriteError> {
+    match written {
+        Ok(Ok(written)) => Ok(written),
+        Ok(Err(kube::Error::Api(status))) if status.code == 404 => Err(WriteError::Gone),
+        Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(WriteError::Conflict(status.message)),
+        Ok(Err(error)) => Err(WriteError::Failed(format!("{what}: {}", sentence(&error)))),
         Err(_) => Err(WriteError::Failed(format!(
-            "can't write the status: no answer within {} s",
+            "{what}: no answer within {} s",
             DEADLINE.as_secs()
         ))),
     }

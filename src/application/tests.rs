@@ -21,6 +21,17 @@ fn named(name: &str, mut spec: Value) -> Declared {
     if spec.get("selector").is_none() {
         spec["selector"] = json!({ "matchLabels": { "app": "shop" } });
     }
+    if spec.get("componentKinds").is_none() {
+        let kinds = ["Service", "Pod", "Secret", "ConfigMap"].map(|kind| json!({ "group": "", "kind": kind }));
+        let others = [
+            ("apps", "Deployment"),
+            ("batch", "Job"),
+            ("example.com", "Widget"),
+            ("app.k8s.io", "Application"),
+        ];
+        let others = others.map(|(group, kind)| json!({ "group": group, "kind": kind }));
+        spec["componentKinds"] = kinds.into_iter().chain(others).collect();
+    }
     let application = serde_json::from_value(json!({
         "apiVersion": "app.k8s.io/v1beta1", "kind": "Application",
         "metadata": { "name": name, "namespace": "team", "uid": format!("uid-{name}") },

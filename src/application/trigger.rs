@@ -7,7 +7,6 @@ use super::declared::Declared;
 use super::index::Index;
 use super::judge::Judgement;
 use super::memory::Memory;
-use super::metrics::Metrics;
 use crate::api::Application;
 use crate::controller::{Key, Kind};
 use crate::informer::{Change, ObjectName, Seen};
@@ -49,8 +48,6 @@ pub struct Trigger {
     pub watches: Watches<ObjectName, Judgement>,
     /// What was written last.
     pub memory: Memory,
-    /// The figures.
-    pub metrics: Metrics,
 }
 
 impl Trigger {
@@ -82,11 +79,7 @@ impl Trigger {
 
     fn declared(&self, name: &ObjectName, application: &Application) {
         let declared = Declared::of(name, application);
-        let kinds = if declared.selects_anything() {
-            declared.kinds.iter().cloned().collect()
-        } else {
-            [].into()
-        };
+        let kinds = declared.watched().cloned().collect();
         let before = self.index.get(name);
         let is_changed = before.as_deref() != Some(&declared);
         // Before the watches: they may tell at once.
@@ -111,8 +104,8 @@ impl Trigger {
     fn gone(&self, name: &ObjectName) {
         self.index.remove(name);
         self.watches.release(name);
-        self.memory.forget(name);
-        self.metrics.forget(name);
+        // What is remembered goes after what is under way.
+        self.queue.add(key(name), Priority::LOW);
     }
 
     /// Whether nothing has changed but what we have written ourselves.

@@ -1,10 +1,11 @@
 //! Who is to own what.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use super::*;
-use crate::api::ComponentStatus;
-use crate::application::adopt::{Plan, left_behind, plan};
+use crate::application::adopt::{Plan, Planned, plan};
 use crate::application::index::Index;
 use crate::objects::owners::Change;
 
@@ -24,10 +25,10 @@ fn owned(mut object: Object<Judgement>, owners: &[&str]) -> Object<Judgement> {
     object
 }
 
-fn changes(plan: &Plan) -> Vec<String> {
-    let change = |(target, change): &(crate::objects::owners::Target, Change)| match change {
-        Change::Set(owner) => format!("{} +{}", target.name, owner.uid),
-        Change::Remove(uid) => format!("{} -{uid}", target.name),
+fn changes(plan: &Plan<Judgement>) -> Vec<String> {
+    let change = |planned: &Planned<Judgement>| match &planned.change {
+        Change::Set(owner) => format!("{} +{}", planned.target.name, owner.uid),
+        Change::Remove(uid) => format!("{} -{uid}", planned.target.name),
     };
     plan.changes.iter().map(change).collect()
 }
@@ -50,7 +51,7 @@ fn components_are_adopted_once() {
     )];
     let plan = plan(&adopting(), &kinds, &Index::default());
     assert_eq!(changes(&plan), ["a +uid-shop", "d +uid-shop"]);
-    assert_eq!(plan.changes[0].1, Change::Set(owner("shop")));
+    assert_eq!(plan.changes[0].change, Change::Set(owner("shop")));
     assert!(plan.problems.is_empty());
 }
 
@@ -189,22 +190,78 @@ fn a_circle_of_three_is_one_too() {
     assert_eq!(changes(&plan(&circle[0], &kinds(), &index)), ["b +uid-a"]);
 }
 
+fn kinds(names: &[&str]) -> BTreeSet<GroupKind> {
+    names.iter().map(|name| GroupKind::new("", *name)).collect()
+}
+
+/// An Application of Pods whose record holds these kinds.
+fn recorded(names: &[&str]) -> Declared {
+    Declared {
+        recorded: kinds(names),
+        ..adopting()
+    }
+}
+
+fn record(declared: &Declared, looks: &[(GroupKind, Look<Judgement>)], just_adopted: &[&str]) -> Vec<String> {
+    let plan = plan(declared, looks, &Index::default());
+    let record = plan.record(declared, &kinds(just_adopted));
+    record.iter().map(ToString::to_string).collect()
+}
+
 #[test]
-fn what_the_status_names_of_kinds_that_are_not_looked_at_any_more_is_let_go() {
-    let component = |kind: &str, name: &str| ComponentStatus {
-        kind: Some(kind.to_owned()),
-        name: Some(name.to_owned()),
-        ..ComponentStatus::default()
+fn a_kind_is_on_record_before_the_first_of_it_is_adopted_and_as_long_as_one_is_owned() {
+    assert_eq!(
+        record(&adopting(), &[seen("", "Pod", vec![object("a", ready())])], &[]),
+        ["Pod"]
+    );
+    let owned = [seen("", "Service", vec![owned(object("a", ready()), &["shop"])])];
+    assert_eq!(record(&recorded(&["Service"]), &owned, &[]), ["Service"]);
+}
+
+#[test]
+fn a_kind_leaves_the_record_when_nothing_of_it_is_owned_for_certain() {
+    let none = || seen("", "Service", vec![object("a", ready())]);
+    assert!(record(&recorded(&["Service"]), &[none()], &[]).is_empty());
+    // What was adopted a moment ago may not be shown yet.
+    assert_eq!(record(&recorded(&["Service"]), &[none()], &["Service"]), ["Service"]);
+    // What is listed now and then may be old.
+    let (kind, look) = none();
+    let Look::Objects(mut view) = look else {
+        panic!("it was made so")
     };
-    let before = [component("Pod", "a"), component("Service", "b"), component("Gone", "c")];
-    let resource = |kind: &GroupKind| (kind.kind != "Gone").then(|| view(kind, Vec::new()).resource);
-    let left = left_behind(&adopting(), &before, resource);
-    let names: Vec<_> = left
-        .iter()
-        .map(|(target, _)| (target.name.as_str(), target.namespace.as_deref()))
-        .collect();
-    assert_eq!(names, [("b", Some("team"))]);
-    // Without a selector nothing is looked at.
-    let nothing = declared(json!({ "selector": null, "componentKinds": [{ "group": "", "kind": "Pod" }] }));
-    assert_eq!(left_behind(&nothing, &before, resource).len(), 2);
+    view.polled = Some("can't watch services".to_owned());
+    assert_eq!(
+        record(&recorded(&["Service"]), &[(kind, Look::Objects(view))], &[]),
+        ["Service"]
+    );
+    for look in [Look::Pending, Look::Unknown, Look::Failed("away".to_owned())] {
+        let service = GroupKind::new("", "Service");
+        assert_eq!(record(&recorded(&["Service"]), &[(service, look)], &[]), ["Service"]);
+    }
+}
+
+#[test]
+fn what_is_owned_of_a_kind_that_is_not_declared_any_more_is_let_go_and_nothing_of_it_adopted() {
+    let looks = [seen(
+        "",
+        "Service",
+        vec![object("a", ready()), owned(object("b", ready()), &["shop"])],
+    )];
+    assert_eq!(
+        changes(&plan(&recorded(&["Service"]), &looks, &Index::default())),
+        ["b -uid-shop"]
+    );
+}
+
+#[test]
+fn with_a_selector_that_cannot_be_used_the_record_stays() {
+    let selector = json!({ "matchExpressions": [{ "key": "app", "operator": "Like" }] });
+    let declared = Declared {
+        recorded: kinds(&["Service"]),
+        ..declared(json!({ "selector": selector }))
+    };
+    assert_eq!(
+        record(&declared, &[seen("", "Service", vec![object("a", ready())])], &[]),
+        ["Service"]
+    );
 }

@@ -28,16 +28,18 @@ fn name() -> ObjectName {
 fn what_was_written_counts_until_the_store_shows_another_version() {
     let memory = Memory::default();
     let seen = application("u", "1", Some("0/1"));
-    memory.note(name(), &seen, status("1/1"));
+    memory.note(name(), &seen, Some("9".to_owned()), status("1/1"));
+    assert_eq!(memory.version_of(&name(), &seen).as_deref(), Some("9"));
     assert_eq!(memory.status_of(&name(), &seen), Some(status("1/1")));
     let edited = application("u", "2", Some("5/5"));
     assert_eq!(memory.status_of(&name(), &edited), Some(status("5/5")));
+    assert_eq!(memory.version_of(&name(), &edited).as_deref(), Some("2"));
 }
 
 #[test]
 fn what_was_written_to_an_earlier_object_of_the_name_does_not_count() {
     let memory = Memory::default();
-    memory.note(name(), &application("u", "1", None), status("1/1"));
+    memory.note(name(), &application("u", "1", None), None, status("1/1"));
     let anew = application("v", "1", None);
     assert_eq!(memory.status_of(&name(), &anew).unwrap().components_ready, None);
     assert!(!memory.holds(&name(), &application("v", "2", Some("1/1"))));
@@ -46,7 +48,7 @@ fn what_was_written_to_an_earlier_object_of_the_name_does_not_count() {
 #[test]
 fn our_own_write_is_known_again() {
     let memory = Memory::default();
-    memory.note(name(), &application("u", "1", None), status("1/1"));
+    memory.note(name(), &application("u", "1", None), None, status("1/1"));
     assert!(memory.holds(&name(), &application("u", "2", Some("1/1"))));
     assert!(!memory.holds(&name(), &application("u", "2", Some("0/1"))));
     memory.forget(&name());

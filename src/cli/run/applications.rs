@@ -14,6 +14,7 @@ use crate::{
         index::Index,
         memory::Memory,
         metrics::Metrics,
+        ownership::{Changed, Ownership},
         reconciler::Reconciler,
         trigger::{ComponentTrigger, Trigger},
     },
@@ -85,7 +86,6 @@ impl Applications {
             queue: queue.clone(),
             watches: watches.clone(),
             memory: memory.clone(),
-            metrics: metrics.clone(),
         };
         let events = informer::cluster::events(client.clone(), scope, Definition::Optional);
         let informer = informer::run(events, store.clone(), move |change| trigger.on_change(change));
@@ -94,10 +94,16 @@ impl Applications {
             .boxed();
         let reconciler = Reconciler {
             store,
+            ownership: Ownership {
+                client: client.clone(),
+                manager: FIELD_MANAGER,
+                index: index.clone(),
+                metrics: metrics.clone(),
+                sync_period: flags.sync_period,
+                changed: Changed::default(),
+            },
             index,
             watches,
-            client: client.clone(),
-            manager: FIELD_MANAGER,
             memory,
             metrics: metrics.clone(),
             sync_period: flags.sync_period,

@@ -1,0 +1,282 @@
+//! Having the API server own what the plan says, so that no crash and no race leaves an owner behind that should not be one.
+//!
+//! ```text
+//!  plan ──► record, on the Application: kinds of which it owns something ──► patches, a few at a time, each time only if the
+//!                                                                           Application is still as it was planned for
+//! ```
+//! The record is an annotation, and is written before the first owner of a kind. Its kinds are watched whether the Application
+//! still names them or not, until nothing of them is owned any more: so what is to be let go is found after any crash.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use kube::Client;
+
+use super::adopt::{Plan, Planned};
+use super::assess::Problem;
+use super::declared::Declared;
+use super::index::Index;
+use super::metrics::Metrics;
+use super::report::{self, WriteError};
+use crate::informer::ObjectName;
+use crate::objects::owners::{self, Change, ChangeError};
+use crate::objects::{GroupKind, Object};
+
+/// Owners that are changed at once. Before each such lot the Application is read again.
+const AT_ONCE: usize = 8;
+/// Owners that are written in one reconcile; the next goes on at once.
+const WRITES: usize = 64;
+/// After so many refusals the other objects of a kind are not tried any more: it is the kind that may not be changed.
+const REFUSALS: usize = 16;
+/// After so many other failures nothing is: it is the API server that is not well.
+const FAILURES: usize = 8;
+/// How long the store may take to show what was written.
+const SHOWN_WITHIN: Duration = Duration::from_secs(30);
+
+/// What changes owners, and remembers for a while what it has changed.
+pub struct Ownership<K> {
+    /// The API server.
+    pub client: Client,
+    /// The name under which we write.
+    pub manager: &'static str,
+    /// The Applications, to see whether one is declared otherwise by now.
+    pub index: Index,
+    /// The figures.
+    pub metrics: Metrics,
+    /// How long what was changed is not looked at again while the store shows it as it was: as long as its list may be old.
+    pub sync_period: Duration,
+    /// What was changed of late.
+    pub changed: Changed<K>,
+}
+
+/// What was changed of late: the store may not show it yet, and where a kind is only listed now and then it will not for long.
+pub struct Changed<K>(Mutex<HashMap<ObjectName, Lately<K>>>);
+
+type Lately<K> = BTreeMap<Box<str>, Done<K>>;
+
+struct Done<K> {
+    /// The object as the store showed it then.
+    object: Arc<Object<K>>,
+    kind: GroupKind,
+    change: Change,
+    at: Instant,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub struct Owned {
+    /// Whether there is more to change, and this has brought it nearer.
+    pub is_more: bool,
+    /// What the API server refuses.
+    pub refused: Vec<Problem>,
+    /// What failed in a way that may pass.
+    pub failed: Option<String>,
+    /// The Application is not what was planned for any more: its event is on its way.
+    pub is_outdated: bool,
+    /// When to look again although nothing may be told.
+    pub again: Option<Duration>,
+    /// The version of the Application after its record was written, if it was.
+    pub version: Option<String>,
+}
+
+impl<K> Default for Changed<K> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<K> Changed<K> {
+    /// Takes the memory of an Application away that is gone.
+    pub fn forget(&self, name: &ObjectName) {
+        self.lock().remove(name);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectName, Lately<K>>> {
+        // The map is whole between any two statements, so a panic elsewhere leaves nothing to mend.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether just this was done to the object as it is shown.
+    fn holds(&self, name: &ObjectName, planned: &Planned<K>) -> bool {
+        let all = self.lock();
+        let done = all.get(name).and_then(|lately| lately.get(&planned.object.uid));
+        done.is_some_and(|done| Arc::ptr_eq(&done.object, &planned.object) && done.change == planned.change)
+    }
+
+    /// The kinds of which something was adopted so lately that the store may not show it.
+    fn just_adopted(&self, name: &ObjectName) -> BTreeSet<GroupKind> {
+        let all = self.lock();
+        let lately = all.get(name).into_iter().flat_map(BTreeMap::values);
+        lately
+            .filter(|done| matches!(done.change, Change::Set(_)) && done.at.elapsed() < SHOWN_WITHIN)
+            .map(|done| done.kind.clone())
+            .collect()
+    }
+
+    fn note(&self, name: &ObjectName, planned: &Planned<K>) {
+        let done = Done {
+            object: Arc::clone(&planned.object),
+            kind: planned.kind.clone(),
+            change: planned.change.clone(),
+            at: Instant::now(),
+        };
+        let mut all = self.lock();
+        all.entry(name.clone())
+            .or_default()
+            .insert(planned.object.uid.clone(), done);
+    }
+
+    fn prune(&self, name: &ObjectName, older_than: Duration) {
+        let mut all = self.lock();
+        if let Some(lately) = all.get_mut(name) {
+            lately.retain(|_, done| done.at.elapsed() < older_than);
+            if lately.is_empty() {
+                all.remove(name);
+            }
+        }
+    }
+}
+
+impl<K: Send + Sync + 'static> Ownership<K> {
+    /// Brings the owners nearer to the plan.
+    pub(super) async fn bring(&self, declared: &Arc<Declared>, plan: &Plan<K>) -> Owned {
+        let name = &declared.name;
+        self.changed.prune(name, self.sync_period.max(SHOWN_WITHIN));
+        let mut owned = Owned::default();
+        let just_adopted = self.changed.just_adopted(name);
+        let record = plan.record(declared, &just_adopted);
+        if !just_adopted.is_subset(&plan.owned_kinds) {
+            owned.again = Some(SHOWN_WITHIN);
+        }
+        let changes: Vec<_> = plan
+            .changes
+            .iter()
+            .filter(|planned| !self.changed.holds(name, planned))
+            .collect();
+        if record != declared.recorded {
+            match report::write_record(&self.client, self.manager, declared, &record).await {
+                Ok(version) => owned.version = version,
+                Err(WriteError::Gone | WriteError::Conflict(_)) => {
+                    owned.is_outdated = true;
+                    return owned;
+                }
+                Err(WriteError::Failed(message)) => {
+                    owned.failed = Some(message);
+                    return owned;
+                }
+            }
+        }
+        self.change(declared, changes, &mut owned).await;
+        owned
+    }
+
+    /// Changes owners, but not all at once. One object that can't be changed is in no other's way, unless they are many.
+    async fn change(&self, declared: &Arc<Declared>, changes: Vec<&Planned<K>>, owned: &mut Owned) {
+        let mut tally = Tally::default();
+        let mut changes = changes.into_iter();
+        while tally.writes < WRITES && tally.failures < FAILURES {
+            let lot: Vec<_> = changes
+                .by_ref()
+                .filter(|planned| tally.is_tried(planned))
+                .take(AT_ONCE)
+                .collect();
+            if lot.is_empty() {
+                return;
+            }
+            if lot.iter().any(|planned| matches!(planned.change, Change::Set(_))) {
+                match self.is_still_declared(declared).await {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        owned.is_outdated = true;
+                        return;
+                    }
+                    Err(message) => {
+                        owned.failed = Some(message);
+                        return;
+                    }
+                }
+            }
+            let work = lot.into_iter().map(|planned| async move {
+                let result = owners::change(&self.client, self.manager, &planned.target, &planned.change).await;
+                (planned, result)
+            });
+            let results = join_all(work).await;
+            for (planned, result) in results {
+                self.count(declared, planned, result, &mut tally, owned);
+            }
+        }
+        let is_left = changes.any(|planned| tally.is_tried(planned));
+        owned.is_more = is_left && tally.writes > 0;
+    }
+
+    fn count(
+        &self,
+        declared: &Declared,
+        planned: &Planned<K>,
+        result: Result<bool, ChangeError>,
+        tally: &mut Tally,
+        owned: &mut Owned,
+    ) {
+        let kind = planned.target.resource.name();
+        let verb = match planned.change {
+            Change::Set(_) => "adopt",
+            Change::Remove(_) => "let go of",
+        };
+        match result {
+            Ok(was_written) => {
+                self.metrics.owner_changed(was_written);
+                tally.writes += usize::from(was_written);
+                self.changed.note(&declared.name, planned);
+            }
+            Err(ChangeError::Refused(message)) => {
+                let refusals = tally.refusals.entry(kind).or_default();
+                *refusals += 1;
+                if *refusals == 1 {
+                    let text = format!("can't {verb} {}/{}: {message}", planned.kind.kind, planned.target.name);
+                    owned.refused.push(Problem::aside(text));
+                }
+            }
+            Err(ChangeError::Passing(message)) => {
+                tally.failures += 1;
+                owned.failed = Some(format!("can't {verb} {kind} {}: {message}", planned.target.name));
+            }
+        }
+    }
+
+    /// Whether the Application is still what was planned for. The store may be behind, and an owner that is about to go takes with
+    /// it what it has adopted in its last moments: Kubernetes' own controllers look again for the same reason.
+    async fn is_still_declared(&self, declared: &Arc<Declared>) -> Result<bool, String> {
+        let is_current = self.index.get(&declared.name).is_some_and(|now| {
+            (&now.uid, now.generation, &now.kinds, now.adopts)
+                == (&declared.uid, declared.generation, &declared.kinds, declared.adopts)
+        });
+        if !is_current {
+            return Ok(false);
+        }
+        let live = report::read(&self.client, &declared.name).await?;
+        Ok(live.is_some_and(|live| {
+            live.uid.as_deref() == Some(declared.uid.as_str())
+                && live.deletion_timestamp.is_none()
+                && live.generation == declared.generation
+        }))
+    }
+}
+
+/// What has come of the changes so far.
+#[derive(Default)]
+struct Tally {
+    writes: usize,
+    failures: usize,
+    refusals: HashMap<String, usize>,
+}
+
+impl Tally {
+    /// Whether it is still worth trying.
+    fn is_tried<K>(&self, planned: &Planned<K>) -> bool {
+        self.refusals
+            .get(&planned.target.resource.name())
+            .is_none_or(|count| *count < REFUSALS)
+    }
+}
