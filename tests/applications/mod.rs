@@ -2,7 +2,7 @@
 
 mod collected;
 mod faults;
-mod kinds;
+pub mod kinds;
 mod many;
 mod odd;
 mod owning;

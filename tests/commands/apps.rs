@@ -5,7 +5,8 @@ use kube::api::PostParams;
 use serde_json::{Value, json};
 
 use super::{Ran, ran};
-use crate::applications::{Site, condition, deployed, deployment, shop};
+use crate::applications::kinds::play_kubelet;
+use crate::applications::{Site, condition, deployment, shop};
 use crate::support::control_plane::{ADMIN_TOKEN, ControlPlane};
 use crate::support::portolan::command;
 
@@ -13,11 +14,11 @@ use crate::support::portolan::command;
 const HOSTILE: &str = "x\u{1b}[2J\u{9b}31m\u{7f}\nforged: all is well\r";
 
 /// Runs `portolan apps` with all rights over the namespace.
-async fn apps(site: &Site, more: &[&str]) -> Ran {
+async fn apps(site: &Site<'_>, more: &[&str]) -> Ran {
     apps_as(site, ADMIN_TOKEN, &[&["-n", &site.namespace], more].concat()).await
 }
 
-async fn apps_as(site: &Site, token: &str, arguments: &[&str]) -> Ran {
+async fn apps_as(site: &Site<'_>, token: &str, arguments: &[&str]) -> Ran {
     let server = site.control_plane;
     let mut command = command([&["apps"], arguments].concat());
     command
@@ -107,7 +108,7 @@ async fn apps_shows_what_is_ready_and_what_is_not() {
         assert!(lines.iter().any(is_it), "{begin} … {end}: {detailed}");
     }
 
-    site.status("apps/v1 Deployment", "web", deployed(1)).await;
+    play_kubelet(&site, "pod=web", 2, "Running").await;
     site.until_components("shop", "2/2").await;
     let table = apps(&site, &["shop"]).await.ok();
     let row = words(table.lines().nth(1).unwrap());
