@@ -113,7 +113,7 @@ impl<'a> Site<'a> {
         self.control_plane.install_crd(&definition).await;
         let kind = format!("{group}/v1 {kind}");
         // The definition is established a moment before its objects are served.
-        let api = self.api(&kind);
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource(&kind));
         eventually(SOON, "objects of the new kind to be served", async || {
             api.list(&ListParams::default()).await
         })
@@ -178,15 +178,15 @@ impl<'a> Site<'a> {
         self.apply("v1 ConfigMap", name, object).await
     }
 
-    /// Makes so many ConfigMaps of the shop, `many-0` and so on.
-    pub async fn config_maps(&self, count: usize) {
+    /// Makes ConfigMaps of the shop by these numbers, `many-00000` and so on.
+    pub async fn config_maps(&self, numbers: std::ops::Range<usize>) {
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
         let make = async |number: usize| {
             let object = json!({ "metadata": { "name": format!("many-{number:05}"), "labels": { "app": "shop" } } });
             let object = serde_json::from_value(object).unwrap();
             api.create(&PostParams::default(), &object).await.unwrap();
         };
-        stream::iter(0..count)
+        stream::iter(numbers)
             .map(make)
             .buffer_unordered(32)
             .collect::<Vec<()>>()

@@ -187,7 +187,7 @@ async fn what_others_write_while_an_object_is_adopted_is_not_lost() {
     let site = Site::new().await;
     let (proxy, kubeconfig) = site.proxy().await;
     let portolan = site.portolan_with(&kubeconfig, &[]).await;
-    site.config_maps(20).await;
+    site.config_maps(0..20).await;
     let foreign = foreign(&site).await;
     site.declare("shop", shop(CONFIG_MAPS, true)).await;
     // Everything is edited while it is adopted: data, annotations, and owners too.
@@ -267,7 +267,7 @@ async fn one_object_that_may_not_be_changed_is_not_in_the_way_of_the_others_of_i
     let site = Site::new().await;
     // By name it is the first, and there are more than are worked on at once.
     site.config_map("aaa-guarded", &json!({ "app": "shop" })).await;
-    site.config_maps(30).await;
+    site.config_maps(0..30).await;
     guard(&site, "aaa-guarded").await;
     let _portolan = site.portolan(&[]).await;
     site.declare("shop", shop(CONFIG_MAPS, true)).await;

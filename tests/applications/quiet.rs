@@ -16,7 +16,7 @@ const WINDOW: Duration = Duration::from_secs(5);
 /// Applications of each sort: that adopt and do not, of several kinds, of a kind that is not there, of nothing.
 async fn declare_some(site: &Site<'_>) {
     let labels = json!({ "app": "shop" });
-    site.config_maps(10).await;
+    site.config_maps(0..10).await;
     site.apply("apps/v1 Deployment", "web", super::deployment(&labels))
         .await;
     site.declare("adopts", shop(&[("", "ConfigMap")], true)).await;

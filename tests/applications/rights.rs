@@ -170,7 +170,7 @@ async fn components_that_may_not_be_changed_are_counted_and_owned_as_soon_as_the
     let account = Account::new(&site).await;
     account.allow_of("configmaps", &["get", "list", "watch"]).await;
     let portolan = account.portolan().await;
-    site.config_maps(20).await;
+    site.config_maps(0..20).await;
     site.declare("shop", shop(&[("", "ConfigMap")], true)).await;
     let application = site.until_error("shop", "can't adopt ConfigMap/many-").await;
     assert_ready(&application, ("True", "ComponentsReady", "all components ready"));

@@ -55,7 +55,7 @@ async fn downloads_that_stall_hold_up_no_application() {
 async fn many_applications_hold_up_no_repository() {
     let site = Site::new().await;
     let world = world(&site).await;
-    site.config_maps(20).await;
+    site.config_maps(0..20).await;
     for number in 0..200 {
         site.declare(
             &format!("shop-{number}"),
