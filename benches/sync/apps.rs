@@ -198,7 +198,8 @@ async fn first_status(fleet: &Fleet, follower: &Follower, number: usize, name: &
 async fn rest(control_plane: &ControlPlane, fleet: &Fleet) -> Rest {
     let proxy = FaultProxy::before(control_plane).await;
     let kubeconfig = control_plane.kubeconfig_for(&proxy.url(), ADMIN_TOKEN);
-    let portolan = Setting::new(fleet, &kubeconfig).start();
+    let setting = Setting::new(fleet, &kubeconfig);
+    let portolan = setting.start();
     let before = portolan.idle().await;
     let seen_before = proxy.seen().len();
     tokio::time::sleep(AT_REST).await;

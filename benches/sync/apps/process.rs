@@ -70,7 +70,7 @@ impl Setting {
         let database = format!("sqlite://{}", self.folder.join("portolan.db").display());
         let mut run = command(["run", "--database-url", &database]);
         run.arg("--kubeconfig").arg(&self.kubeconfig);
-        for namespace in &self.namespace {
+        if let Some(namespace) = &self.namespace {
             run.args(["--watch-namespace", namespace]);
         }
         Running {
