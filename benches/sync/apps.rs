@@ -69,7 +69,7 @@ async fn small(apps: &mut Apps) {
     let portolan = setting.start();
     apps.passes.push(live(&fleet, &follower, &portolan, false).await);
     apps.freshness.push(freshness(&fleet, &follower, &portolan).await);
-    apps.lost = Some(lost(&fleet, &follower).await);
+    apps.lost = Some(lost(&fleet, &follower, &portolan).await);
     portolan.end().await;
     apps.passes.push(started(&fleet, &follower, &setting, false).await);
     apps.passes.push(started(&fleet, &follower, &setting, true).await);
@@ -104,7 +104,7 @@ async fn large(apps: &mut Apps) {
 
 /// All is made while Portolan runs.
 async fn live(fleet: &Fleet, follower: &Follower, portolan: &Running, adopts: bool) -> Pass {
-    let before = portolan.idle().await;
+    let before = portolan.idle(0).await;
     let first = Instant::now();
     let last = fleet.create(adopts).await;
     let all = follower.all(fleet.size.applications, &fleet.all_ready()).await;
@@ -161,11 +161,14 @@ async fn freshness(fleet: &Fleet, follower: &Follower, portolan: &Running) -> Fr
     Freshness::new(fleet.size, &lags, used)
 }
 
-/// One more Application: alone, and beside ten of a kind that is not there.
-async fn lost(fleet: &Fleet, follower: &Follower) -> Lost {
-    let (mut alone, mut beside, mut told) = (Vec::new(), Vec::new(), Vec::new());
+/// One more Application: right behind ten others like it, and right behind ten of a kind that is not there.
+async fn lost(fleet: &Fleet, follower: &Follower, portolan: &Running) -> Lost {
+    let (mut usual, mut beside, mut told) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..ROUNDS {
-        alone.push(first_status(fleet, follower, round, "alone").await);
+        let others = (0..LOST).map(async |number| fleet.declare_extra(&format!("usual-{round}-{number}"), round).await);
+        futures::future::join_all(others).await;
+        usual.push(first_status(fleet, follower, round, "behind-usual").await);
+        portolan.settled().await;
     }
     for round in 0..ROUNDS {
         // Another kind each time, for which the API server has to be asked again.
@@ -173,14 +176,15 @@ async fn lost(fleet: &Fleet, follower: &Follower) -> Lost {
         let names: Vec<_> = (0..LOST).map(|number| format!("lost-{round}-{number}")).collect();
         let declared = Instant::now();
         futures::future::join_all(names.iter().map(|name| fleet.declare_lost(name, round, &kind))).await;
-        beside.push(first_status(fleet, follower, round, "beside").await);
+        beside.push(first_status(fleet, follower, round, "behind-lost").await);
         told.push((follower.errors(&names).await - declared).as_secs_f64());
+        portolan.settled().await;
     }
     fleet.delete_extra().await;
     follower.only(fleet.size.applications).await;
     Lost {
         count: LOST,
-        alone: median(alone),
+        usual: median(usual),
         beside: median(beside),
         told: median(told),
     }
@@ -200,7 +204,7 @@ async fn rest(control_plane: &ControlPlane, fleet: &Fleet) -> Rest {
     let kubeconfig = control_plane.kubeconfig_for(&proxy.url(), ADMIN_TOKEN);
     let setting = Setting::new(fleet, &kubeconfig);
     let portolan = setting.start();
-    let before = portolan.idle().await;
+    let before = portolan.idle(fleet.size.applications).await;
     let seen_before = proxy.seen().len();
     tokio::time::sleep(AT_REST).await;
     let used = portolan.used().await.since(before);

@@ -186,7 +186,8 @@ impl Fleet {
 
     async fn each(&self, work: impl AsyncFn(usize)) {
         let all = stream::iter(0..self.size.applications);
-        all.for_each_concurrent(AT_ONCE, async |number| work(number).await).await;
+        all.for_each_concurrent(AT_ONCE, async |number| work(number).await)
+            .await;
     }
 
     fn namespace(&self, number: usize) -> &str {

@@ -80,9 +80,15 @@ impl Setting {
 }
 
 impl Running {
-    /// Waits until it is ready and has nothing left to do.
-    pub async fn idle(&self) -> Used {
+    /// Waits until it has looked at all of so many Applications whose components are ready, and has nothing left to do.
+    pub async fn idle(&self, ready: usize) -> Used {
         self.portolan.ready(PATIENCE).await;
+        let started = Instant::now();
+        // On a busy machine there are long moments without a request before the first lists have come.
+        while self.sum("portolan_applications", &[("ready", "True")]).await < ready {
+            assert!(started.elapsed() < PATIENCE, "all Applications are looked at");
+            tokio::time::sleep(QUIET / 5).await;
+        }
         self.settled().await
     }
 
@@ -120,8 +126,11 @@ impl Running {
 
     /// Components whose owners it has written.
     pub async fn adopted(&self) -> usize {
-        let metrics = self.portolan.metrics().await;
-        let sum = metrics.sum("portolan_application_owner_changes_total", &[]);
+        self.sum("portolan_application_owner_changes_total", &[]).await
+    }
+
+    async fn sum(&self, metric: &str, labels: &[(&str, &str)]) -> usize {
+        let sum = self.portolan.metrics().await.sum(metric, labels);
         sum.unwrap_or_default() as usize
     }
 

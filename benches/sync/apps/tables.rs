@@ -67,7 +67,8 @@ pub struct Rest {
 /// One more Application, without and with others whose kind is not there. Times are in seconds.
 pub struct Lost {
     pub count: usize,
-    pub alone: f64,
+    /// Behind as many usual ones.
+    pub usual: f64,
     pub beside: f64,
     /// Until the others say what is wrong.
     pub told: f64,
@@ -205,10 +206,11 @@ impl Apps {
         if let Some(lost) = &self.lost {
             let _ = write!(
                 text,
-                "\nFrom the declaration of one more Application to its status: {} alone, {} right behind {} Applications of a kind that is \
+                "\nFrom the declaration of one more Application to its status: {} right behind {} others like it, {} right behind {} Applications of a kind that is \
                  not installed, which say so themselves {} after the first of them was declared ({NEIGHBOUR}: 13 s for the ten; the \
                  middle one of several each).\n",
-                short(lost.alone),
+                short(lost.usual),
+                lost.count,
                 short(lost.beside),
                 lost.count,
                 short(lost.told),
@@ -242,8 +244,11 @@ impl Apps {
             limits.line(&limit, &others.to_string(), others == 0);
         }
         if let Some(lost) = &self.lost {
-            let delay = lost.beside - lost.alone;
-            let limit = format!("{} Applications of a kind that is not there delay no other", lost.count);
+            let delay = lost.beside - lost.usual;
+            let limit = format!(
+                "{} Applications of a kind that is not there delay another no more than usual ones do",
+                lost.count
+            );
             limits.line(&limit, &format!("{:.0} ms", delay * 1000.0), delay <= DELAY);
         }
         for size in self.sizes() {
@@ -315,10 +320,10 @@ impl Apps {
         if let Some(lost) = &self.lost {
             let _ = writeln!(
                 text,
-                "| {} Applications of a kind that is not installed: until another has its status | {} (without them {}) | 13 s for the ten |",
+                "| {} Applications of a kind that is not installed: until another has its status | {} (behind ten usual ones {}) | 13 s for the ten |",
                 lost.count,
                 short(lost.beside),
-                short(lost.alone),
+                short(lost.usual),
             );
         }
         text
