@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::baseline;
 use crate::index::Index;
-use crate::report::{Case, Report, Row, Table, thousands};
+use crate::numbers::thousands;
+use crate::report::{Case, Report, Row, Table};
 use crate::rig::{Database, EVERY_SECOND, RUNS, Rig, asked, end, written};
 use crate::support::chart_server::{ChartServer, Page};
 use crate::support::process::ScratchFolder;

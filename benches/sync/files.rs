@@ -4,7 +4,8 @@
 use std::time::Instant;
 
 use crate::baseline;
-use crate::report::{Case, Report, Table, thousands};
+use crate::numbers::thousands;
+use crate::report::{Case, Report, Table};
 use crate::rig::{Database, RUNS, Rig, UNLIMITED, end, imported, until, written};
 use crate::support::archives::{Archive, Chart, Entry, index};
 use crate::support::chart_server::{ChartServer, Fault, Page};

@@ -6,10 +6,11 @@
 //!  tags ─► registry ─► proxy ──────┘
 //!  index, archives ─► parsed whole, unpacked, hashed, each in a process of its own (baseline.rs)
 //!  1,000 AppRepositories ─► API server ─► portolan run ─► SQLite                   (many.rs)
+//!  1,000 Applications, 10,000 components ─► API server ─► portolan run              (apps.rs)
 //! ```
 //!
 //! The tables are printed and left in `target/bench/`. With `--record` they also take the places of the ones in
-//! `docs/performance.md` and `README.md`; with `big`, `files`, `registry` or `many` only these parts are run.
+//! `docs/performance.md` and `README.md`; with `big`, `files`, `registry`, `many` or `apps` only these parts are run.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,12 +19,14 @@
     reason = "a benchmark that can't go on says why and ends"
 )]
 
+mod apps;
 mod baseline;
 mod big;
 mod files;
 mod index;
 mod many;
 mod measure;
+mod numbers;
 mod registry;
 mod report;
 mod rig;
@@ -39,7 +42,7 @@ fn main() {
     if let Some(at) = arguments.iter().position(|argument| argument == baseline::ARGUMENT) {
         return baseline::child(&arguments[at + 1..]);
     }
-    let is_all = !["big", "files", "registry", "many"].into_iter().any(is_given);
+    let is_all = !["big", "files", "registry", "many", "apps"].into_iter().any(is_given);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -58,6 +61,9 @@ fn main() {
         }
         if is_all || is_given("many") {
             many::run(&mut report).await;
+        }
+        if is_all || is_given("apps") {
+            apps::run(&mut report).await;
         }
         report
     });

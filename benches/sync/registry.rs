@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::report::{Case, Report, Table, thousands};
+use crate::numbers::thousands;
+use crate::report::{Case, Report, Table};
 use crate::rig::{Database, EVERY_SECOND, RUNS, Rig, UNLIMITED, asked, end, imported, written};
 use crate::support::archives::{Archive, Chart};
 use crate::support::chart_server::{ChartServer, Seen};

@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 use std::fs;
 
+use crate::apps::tables::Apps;
 use crate::files::ARCHIVES;
+use crate::numbers::{a_second, mebibytes, seconds, short, thousands};
 use crate::registry::TAGS;
 use crate::support::project;
 
@@ -17,6 +19,11 @@ const MEMORY: u64 = 100 << 20;
 const FILTER: f64 = 2.0;
 /// The longest that 1,000 repositories may take from the start of the process to all Ready, in seconds.
 const COLD_START: f64 = 60.0;
+
+/// Where the figures of syncs stand in a document.
+const SYNCS: &str = "<!-- figures: written by `make bench ARGS=--record` -->\n";
+/// Those of Applications.
+const APPS: &str = "<!-- figures of Applications: written by `make bench ARGS=\"apps --record\"` -->\n";
 
 /// What was done.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -116,6 +123,28 @@ pub struct Report {
     pub memory: Option<Table>,
     pub registry: Option<Table>,
     pub many: Option<Many>,
+    pub apps: Option<Apps>,
+}
+
+/// A table of what figures are held against.
+pub struct Limits(String);
+
+impl Limits {
+    /// A table without lines.
+    pub fn new() -> Self {
+        Self("| limit | measured | |\n|---|---:|---|\n".to_owned())
+    }
+
+    /// Adds a limit, what was measured, and whether that is within it.
+    pub fn line(&mut self, limit: &str, measured: &str, holds: bool) {
+        let verdict = if holds { "holds" } else { "**missed**" };
+        let _ = writeln!(self.0, "| {limit} | {measured} | {verdict} |");
+    }
+
+    /// The table.
+    pub fn into_text(self) -> String {
+        self.0
+    }
 }
 
 impl Table {
@@ -157,23 +186,37 @@ impl Report {
         self.rows().filter(move |row| row.case == case)
     }
 
-    /// Prints the tables and writes them; with `record` into the documents too.
+    /// Prints the tables and writes them; with `record` also into the documents, where they replace those of the same parts.
     pub fn publish(&self, record: bool) {
-        let tables = self.tables();
-        println!("\n{tables}");
-        let limits = self.limits();
-        println!("{limits}");
+        let measured = format!("Measured on {} on {}.\n", today(), machine());
+        let syncs = (!self.is_without_syncs()).then(|| format!("{measured}{}\n{}", self.tables(), self.limits()));
+        let apps = self.apps.as_ref();
+        let apps_text = apps.map(|apps| format!("{measured}{}\n{}", apps.tables(), apps.limits()));
+        let all: Vec<_> = [&syncs, &apps_text].into_iter().flatten().map(String::as_str).collect();
+        let all = all.join("\n");
+        println!("\n{all}");
         let folder = project("target/bench");
         fs::create_dir_all(&folder).expect("the target folder can be written");
-        fs::write(folder.join("figures.md"), format!("{tables}\n{limits}")).expect("the target folder can be written");
-        if record {
-            replace("docs/performance.md", &format!("{tables}\n{limits}"));
-            replace("README.md", &self.summary());
+        fs::write(folder.join("figures.md"), all).expect("the target folder can be written");
+        if !record {
+            return;
+        }
+        if let Some(text) = syncs {
+            replace("docs/performance.md", SYNCS, &text);
+            replace("README.md", SYNCS, &self.summary());
+        }
+        if let (Some(apps), Some(text)) = (apps, apps_text) {
+            replace("docs/performance.md", APPS, &text);
+            replace("README.md", APPS, &apps.summary());
         }
     }
 
+    fn is_without_syncs(&self) -> bool {
+        self.rows().next().is_none() && self.many.is_none()
+    }
+
     fn tables(&self) -> String {
-        let mut text = format!("Measured on {} on {}.\n", today(), machine());
+        let mut text = String::new();
         if let Some(table) = &self.index {
             let _ = write!(text, "\nOne repository: {}.\n\n", table.about);
             table.write(&mut text, "requests", None);
@@ -214,11 +257,8 @@ impl Report {
 
     /// What the figures are held against.
     fn limits(&self) -> String {
-        let mut text = String::from("| limit | measured | |\n|---|---:|---|\n");
-        let mut line = |limit: &str, measured: String, holds: bool| {
-            let verdict = if holds { "holds" } else { "**missed**" };
-            let _ = writeln!(text, "| {limit} | {measured} | {verdict} |");
-        };
+        let mut limits = Limits::new();
+        let mut line = |limit: &str, measured: String, holds: bool| limits.line(limit, &measured, holds);
         let most = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
         if self.index.is_some() {
             let cpu = most(&mut self.of(Case::First).map(|row| row.cpu));
@@ -263,7 +303,7 @@ impl Report {
                 many.peak <= MEMORY,
             );
         }
-        text
+        limits.into_text()
     }
 
     /// The short table of the README.
@@ -322,50 +362,14 @@ impl Report {
     }
 }
 
-/// Puts `text` between the marks of a document.
-fn replace(document: &str, text: &str) {
-    const BEGIN: &str = "<!-- figures: written by `make bench ARGS=--record` -->\n";
+/// Puts `text` between the marks of a document: the one behind which it stands, and that of the end of figures.
+fn replace(document: &str, begin: &str, text: &str) {
     const END: &str = "<!-- end of figures -->";
     let path = project(document);
     let old = fs::read_to_string(&path).expect("the document is there");
-    let (before, rest) = old.split_once(BEGIN).expect("it has the mark of the figures");
+    let (before, rest) = old.split_once(begin).expect("it has the mark of the figures");
     let (_, after) = rest.split_once(END).expect("and that of their end");
-    fs::write(&path, format!("{before}{BEGIN}\n{}\n\n{END}{after}", text.trim_end())).expect("it can be written");
-}
-
-/// Three digits are as much as such a measurement can tell.
-fn seconds(value: f64) -> String {
-    match value {
-        value if value < 0.0995 => format!("{value:.4}"),
-        value if value < 9.95 => format!("{value:.2}"),
-        value => format!("{value:.1}"),
-    }
-}
-
-/// With its unit.
-fn short(value: f64) -> String {
-    if value < 0.0995 {
-        format!("{:.1} ms", value * 1000.0)
-    } else {
-        format!("{} s", seconds(value))
-    }
-}
-
-fn a_second(count: usize, seconds: f64) -> String {
-    format!("{:.0}", count as f64 / seconds)
-}
-
-fn mebibytes(bytes: u64) -> f64 {
-    bytes as f64 / f64::from(1 << 20)
-}
-
-/// A count as people write it.
-pub fn thousands(count: usize) -> String {
-    if count < 1000 {
-        count.to_string()
-    } else {
-        format!("{},{:03}", count / 1000, count % 1000)
-    }
+    fs::write(&path, format!("{before}{begin}\n{}\n\n{END}{after}", text.trim_end())).expect("it can be written");
 }
 
 fn today() -> String {

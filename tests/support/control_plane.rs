@@ -63,6 +63,11 @@ pub struct ControlPlane {
 impl ControlPlane {
     /// Starts one for a test that needs it for itself, because it stops the API server or installs other definitions.
     pub async fn start() -> Self {
+        Self::start_with("*").await
+    }
+
+    /// Starts one whose controller manager runs these controllers: `*` is all, and `-` before a name leaves one out.
+    pub async fn start_with(controllers: &str) -> Self {
         static STARTED: AtomicUsize = AtomicUsize::new(0);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let folder = ScratchFolder::new("control-plane");
@@ -79,8 +84,12 @@ impl ControlPlane {
         let port = free_port();
         let api_server = start_api_server(number, &folder, port, &etcd_url);
         let kubeconfig = kubeconfig_text(&format!("https://127.0.0.1:{port}"), &authority.ca_pem, ADMIN_TOKEN);
-        let controller_manager =
-            start_controller_manager(number, &folder, folder.write("admin.kubeconfig", kubeconfig));
+        let controller_manager = start_controller_manager(
+            number,
+            &folder,
+            folder.write("admin.kubeconfig", kubeconfig),
+            controllers,
+        );
         let control_plane = Self {
             number,
             port,
@@ -339,14 +348,14 @@ fn start_api_server(number: usize, folder: &ScratchFolder, port: u16, etcd_url: 
     start(number, folder, "kube-apiserver", &arguments)
 }
 
-fn start_controller_manager(number: usize, folder: &ScratchFolder, kubeconfig: PathBuf) -> Process {
+fn start_controller_manager(number: usize, folder: &ScratchFolder, kubeconfig: PathBuf, controllers: &str) -> Process {
     let arguments = [
         format!("--kubeconfig={}", kubeconfig.display()),
         "--service-account-private-key-file=service-accounts.key".to_owned(),
         "--root-ca-file=ca.crt".to_owned(),
         "--use-service-account-credentials=true".to_owned(),
         "--leader-elect=false".to_owned(),
-        "--controllers=*".to_owned(),
+        format!("--controllers={controllers}"),
         "--secure-port=0".to_owned(), // serves nothing
         "--bind-address=127.0.0.1".to_owned(),
     ];
