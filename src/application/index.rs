@@ -63,20 +63,18 @@ impl Index {
             return Vec::new();
         };
         let namespace = old.or(new).and_then(|object| object.namespace.as_deref());
-        let candidates = namespaces
+        let is_concerned = |name: &ObjectName| {
+            tables.by_name.get(name).is_some_and(|declared| {
+                let concerns = |object: &Object<K>| is_component(declared, kind, object) || is_owned(declared, object);
+                old.is_some_and(concerns) || new.is_some_and(concerns)
+            })
+        };
+        namespaces
             .iter()
             // An object without a namespace may concern Applications of any.
             .filter(|(own, _)| namespace.is_none_or(|namespace| namespace == own.as_str()))
-            .flat_map(|(namespace, names)| names.iter().map(|name| named(namespace, name)));
-        candidates
-            .filter(|name| {
-                let Some(declared) = tables.by_name.get(name) else {
-                    return false;
-                };
-                let is_concerned =
-                    |object: &Object<K>| is_component(declared, kind, object) || is_owned(declared, object);
-                old.is_some_and(is_concerned) || new.is_some_and(is_concerned)
-            })
+            .flat_map(|(namespace, names)| names.iter().map(|name| named(namespace, name)))
+            .filter(is_concerned)
             .collect()
     }
 

@@ -154,7 +154,7 @@ async fn one_watched_namespace_is_all_that_is_looked_at_unless_kubeapps_is_elsew
 }
 
 const APPLICATIONS: [&str; 3] = [
-    "applications: get list watch",
+    "applications: get list watch patch",
     "applications/status: patch",
     "applications/finalizers: update",
 ];
