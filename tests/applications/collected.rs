@@ -5,8 +5,9 @@ use kube::{Api, ResourceExt};
 use rstest::rstest;
 use serde_json::json;
 
-use super::{SOON, Site, shop};
+use super::{SOON, Site, count, is_owner_patch, shop};
 use crate::support::eventually::eventually;
+use crate::support::fault_proxy::{ApiFault, ApiRequest};
 
 async fn gone(api: &Api<DynamicObject>, name: &str) {
     eventually(SOON, &format!("{name} to be gone"), async || {
@@ -96,4 +97,42 @@ async fn components_of_an_application_that_is_deleted_without_them_stay_and_are_
     for number in 0..5 {
         site.until_owned("v1 ConfigMap", &format!("web-{number}"), &[]).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_application_whose_end_is_not_seen_yet_adopts_nothing_back() {
+    let site = Site::new().await;
+    let (proxy, kubeconfig) = site.proxy().await;
+    let portolan = site.portolan_with(&kubeconfig, &[]).await;
+    site.config_map("web", &json!({ "app": "shop" })).await;
+    site.declare("shop", shop(&[("", "ConfigMap")], true)).await;
+    site.until_owned("v1 ConfigMap", "web", &["shop"]).await;
+    site.until_components("shop", "1/1").await;
+
+    // From here on nobody tells Portolan of Applications any more, and of components somebody does.
+    proxy.spoil(usize::MAX, ApiFault::Stalled, |request| request.is_of("applications"));
+    proxy.gate.cut();
+    let reads = |request: &ApiRequest| request.method == "GET" && request.path.ends_with("/applications/shop");
+    let (read, adopted) = (
+        count(&proxy, reads),
+        count(&proxy, |request| is_owner_patch(request, "configmaps")),
+    );
+    let how = DeleteParams {
+        propagation_policy: Some(PropagationPolicy::Orphan),
+        ..DeleteParams::default()
+    };
+    site.applications().delete("shop", &how).await.unwrap();
+    gone(&site.api(super::APPLICATION), "shop").await;
+    // That the collector has taken the reference off is seen, and looks like something to be put right.
+    eventually(SOON, "the Application to be read again", async || {
+        if count(&proxy, reads) > read {
+            Ok(())
+        } else {
+            Err("it was not")
+        }
+    })
+    .await;
+    site.until_owned("v1 ConfigMap", "web", &[]).await;
+    assert_eq!(count(&proxy, |request| is_owner_patch(request, "configmaps")), adopted);
+    super::assert_no_panic(&portolan);
 }
