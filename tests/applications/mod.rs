@@ -12,6 +12,7 @@ mod selecting;
 mod served;
 mod sharing;
 mod story;
+mod times;
 mod watching;
 mod wide;
 
@@ -328,6 +329,17 @@ pub fn deployment(labels: &Value) -> Value {
                 "spec": { "containers": [{ "name": "web", "image": "example.com/web" }] }
             }
         }
+    })
+}
+
+/// The status of a Deployment of two pods that is ready in this generation.
+pub fn deployed(generation: i64) -> Value {
+    json!({
+        "observedGeneration": generation, "replicas": 2, "readyReplicas": 2, "availableReplicas": 2, "updatedReplicas": 2,
+        "conditions": [{
+            "type": "Available", "status": "True", "reason": "MinimumReplicasAvailable", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z", "lastUpdateTime": "2026-01-01T00:00:00Z"
+        }]
     })
 }
 

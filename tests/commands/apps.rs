@@ -13,11 +13,11 @@ use crate::support::portolan::command;
 const HOSTILE: &str = "x\u{1b}[2J\u{9b}31m\u{7f}\nforged: all is well\r";
 
 /// Runs `portolan apps` with all rights over the namespace.
-async fn apps(site: &Site, more: &[&str]) -> Ran {
+async fn apps(site: &Site<'_>, more: &[&str]) -> Ran {
     apps_as(site, ADMIN_TOKEN, &[&["-n", &site.namespace], more].concat()).await
 }
 
-async fn apps_as(site: &Site, token: &str, arguments: &[&str]) -> Ran {
+async fn apps_as(site: &Site<'_>, token: &str, arguments: &[&str]) -> Ran {
     let server = site.control_plane;
     let mut command = command([&["apps"], arguments].concat());
     command
