@@ -5,13 +5,13 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams};
-use kube::core::{ApiResource, PartialObjectMeta};
+use kube::core::ApiResource;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client};
 use serde_json::json;
 
 use super::assess::READY;
-use crate::api::{Application, ApplicationStatus};
+use crate::api::{Application, ApplicationStatus, Partial};
 use crate::objects::sentence;
 use crate::text::{printable, truncate};
 
@@ -61,7 +61,7 @@ pub(super) async fn write_status(
     };
     let namespace = meta.namespace.as_deref().unwrap_or_default();
     // Of the answer nothing is of interest.
-    let api: Api<PartialObjectMeta<Application>> = Api::namespaced(client.clone(), namespace);
+    let api: Api<Partial<Application>> = Api::namespaced(client.clone(), namespace);
     let name = meta.name.as_deref().unwrap_or_default();
     match tokio::time::timeout(DEADLINE, api.patch_status(name, &parameters, &patch)).await {
         Ok(Ok(_)) => Ok(()),

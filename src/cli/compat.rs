@@ -74,7 +74,11 @@ mod tests {
 
     #[test]
     fn called_as_the_application_controller_it_runs() {
-        let given = ["/kube-app-manager", "--metrics-addr=127.0.0.1:8080", "--enable-leader-election"];
+        let given = [
+            "/kube-app-manager",
+            "--metrics-addr=127.0.0.1:8080",
+            "--enable-leader-election",
+        ];
         assert_eq!(of(&given)[1..], ["run", given[1], given[2]]);
     }
 

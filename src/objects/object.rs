@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt::{self, Debug};
 use std::marker::PhantomData;
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::Resource;
 use kube::core::{ApiResource, DynamicResourceScope};
@@ -103,6 +104,10 @@ impl<K: Keep> Resource for Decoded<K> {
     type DynamicType = ApiResource;
     type Scope = DynamicResourceScope;
 
+    fn metadata_api() -> bool {
+        K::READS == Reads::Metadata
+    }
+
     fn kind(resource: &ApiResource) -> Cow<'_, str> {
         Cow::Borrowed(&resource.kind)
     }
@@ -132,7 +137,8 @@ impl<K: Keep> Resource for Decoded<K> {
     }
 }
 
-/// The metadata of interest. Annotations and managed fields, which may be most of an object, are passed over.
+/// The metadata of interest. Annotations and managed fields, which may be most of an object, are passed over. Of times nothing is
+/// read: a client may make them larger than ours can be, in `managedFields` or by a grace period, and would fail the whole list.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Metadata {
@@ -143,7 +149,7 @@ struct Metadata {
     generation: Option<i64>,
     labels: Option<std::collections::BTreeMap<String, String>>,
     owner_references: Option<Vec<OwnerReference>>,
-    deletion_timestamp: Option<Time>,
+    deletion_timestamp: Option<IgnoredAny>,
 }
 
 impl From<Metadata> for ObjectMeta {
@@ -156,7 +162,7 @@ impl From<Metadata> for ObjectMeta {
             generation: meta.generation,
             labels: meta.labels,
             owner_references: meta.owner_references,
-            deletion_timestamp: meta.deletion_timestamp,
+            deletion_timestamp: meta.deletion_timestamp.map(|_| Time(Timestamp::MAX)),
             ..Self::default()
         }
     }
@@ -252,6 +258,18 @@ mod tests {
         assert_eq!(object.owner_references[0].uid, "u-2");
         let spec = r#"{"replicas":2,"template":{}}"#.to_owned();
         assert_eq!(object.kept, Raw(3, Some(spec), None));
+    }
+
+    #[test]
+    fn times_beyond_what_can_be_held_fail_no_object() {
+        let mut object = object();
+        object["metadata"]["managedFields"][0]["time"] = json!("9999-12-31T00:00:00Z");
+        for (time, is_being_deleted) in [(json!("10000-01-01T00:00:00Z"), true), (json!(null), false)] {
+            object["metadata"]["deletionTimestamp"] = time;
+            let decoded: Decoded<StatusOnly> = serde_json::from_str(&object.to_string()).unwrap();
+            let object = Object::new(decoded.meta, decoded.kept);
+            assert_eq!(object.is_being_deleted, is_being_deleted);
+        }
     }
 
     #[test]
