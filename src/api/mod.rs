@@ -13,6 +13,7 @@ mod app_repository;
 mod application;
 mod crd;
 pub(crate) mod lenient;
+mod metadata;
 mod status;
 
 pub use app_repository::{AppRepository, AppRepositorySpec, Auth, AuthCustomCa, AuthHeader, FilterRule, SecretKeyRef};
@@ -21,6 +22,7 @@ pub use application::{
     Descriptor, Icon, InfoItem, InfoSource, IngressReference, KeyReference, Link, ObjectReference, ServiceReference,
 };
 pub use crd::{crds, crds_yaml};
+pub use metadata::{Guarded, Partial};
 pub use status::{AppRepositoryStatus, Files, LastSync, SkippedEntry};
 
 /// The finalizer that stands on every AppRepository, ours and Kubeapps': its charts go before the object goes.

@@ -174,7 +174,9 @@ fn target<K>(resource: &Resource, object: &Object<K>) -> Target {
         resource: resource.clone(),
         namespace: object.namespace.as_deref().map(str::to_owned),
         name: object.name.to_string(),
-        uid: Some(object.uid.to_string()),
+        uid: object.uid.to_string(),
+        version: object.version.to_string(),
+        owners: object.owner_references.to_vec(),
     }
 }
 

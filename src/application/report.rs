@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams};
-use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
+use kube::core::ApiResource;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client};
 use serde_json::json;
@@ -14,7 +14,7 @@ use tokio::time::error::Elapsed;
 
 use super::assess::READY;
 use super::declared::{Declared, OWNED_KINDS};
-use crate::api::{Application, ApplicationStatus};
+use crate::api::{Application, ApplicationStatus, Partial};
 use crate::informer::ObjectName;
 use crate::objects::{GroupKind, sentence};
 use crate::text::{printable, truncate};
@@ -46,7 +46,7 @@ pub(super) struct News {
 /// Reads what there is of an Application now, without its spec and status; nothing, if it is gone.
 pub(super) async fn read(client: &Client, name: &ObjectName) -> Result<Option<ObjectMeta>, String> {
     let api = api(client, &name.namespace);
-    match tokio::time::timeout(DEADLINE, api.get_metadata_opt(&name.name)).await {
+    match tokio::time::timeout(DEADLINE, api.get_opt(&name.name)).await {
         Ok(Ok(found)) => Ok(found.map(|found| found.metadata)),
         Ok(Err(error)) => Err(format!("can't read the Application again: {}", sentence(&error))),
         Err(_) => Err(format!(
@@ -68,7 +68,7 @@ pub(super) async fn write_record(
     let patch = Patch::Merge(json!({ "metadata": { "uid": declared.uid, "annotations": { OWNED_KINDS: record } } }));
     let api = api(client, &declared.name.namespace);
     let (name, parameters) = (&declared.name.name, parameters(manager));
-    let written = tokio::time::timeout(DEADLINE, api.patch_metadata(name, &parameters, &patch)).await;
+    let written = tokio::time::timeout(DEADLINE, api.patch(name, &parameters, &patch)).await;
     outcome(written, "can't note what is owned").map(|written| written.metadata.resource_version)
 }
 
@@ -93,14 +93,14 @@ pub(super) async fn write_status(
     let patch = Patch::Merge(patch);
     let namespace = meta.namespace.as_deref().unwrap_or_default();
     // Of the answer nothing else is of interest.
-    let api: Api<PartialObjectMeta<Application>> = Api::namespaced(client.clone(), namespace);
+    let api = api(client, namespace);
     let (name, parameters) = (meta.name.as_deref().unwrap_or_default(), parameters(manager));
     let written = tokio::time::timeout(DEADLINE, api.patch_status(name, &parameters, &patch)).await;
     outcome(written, "can't write the status").map(|written| written.metadata.resource_version)
 }
 
-fn api(client: &Client, namespace: &str) -> Api<DynamicObject> {
-    Api::namespaced_with(client.clone(), namespace, &ApiResource::erase::<Application>(&()))
+fn api(client: &Client, namespace: &str) -> Api<Partial<Application>> {
+    Api::namespaced(client.clone(), namespace)
 }
 
 fn parameters(manager: &str) -> PatchParams {

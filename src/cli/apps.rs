@@ -17,7 +17,7 @@ use super::{
     requests::Requests,
 };
 use crate::{
-    api::{Application, ApplicationCondition, ApplicationStatus, ComponentStatus},
+    api::{Application, ApplicationCondition, ApplicationStatus, ComponentStatus, Guarded},
     text::{printable, truncate},
 };
 
@@ -79,7 +79,7 @@ fn within(namespace: Option<&str>) -> String {
 /// All Applications, page by page; of each only what is shown is kept.
 async fn list(client: Client, namespace: Option<&str>, name: Option<&str>) -> Result<Vec<View>, Failure> {
     // One that can't be read hides no other.
-    let applications: Api<DeserializeGuard<Application>> = match namespace {
+    let applications: Api<Guarded<Application>> = match namespace {
         Some(namespace) => Api::namespaced(client, namespace),
         None => Api::all(client),
     };
@@ -152,7 +152,7 @@ struct View {
 }
 
 impl View {
-    fn new(DeserializeGuard(application): DeserializeGuard<Application>) -> Self {
+    fn new(Guarded(DeserializeGuard(application)): Guarded<Application>) -> Self {
         match application {
             Ok(application) => {
                 let descriptor = application.spec.descriptor.unwrap_or_default();

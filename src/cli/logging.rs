@@ -14,6 +14,7 @@ use tracing::{Subscriber, field::Field};
 use tracing_subscriber::{
     EnvFilter, Layer,
     field::MakeExt,
+    filter::filter_fn,
     fmt::{
         FormatFields, MakeWriter,
         format::{Writer, debug_fn},
@@ -33,6 +34,10 @@ use crate::text::printable;
 /// What is logged when nothing else is said: the scheduler tells of each job that it is given at info, and the database of each
 /// table that is there already.
 const DEFAULT_FILTER: &str = "info,tokio_cron_scheduler=warn,sqlx=warn";
+
+/// Where the client of the API server logs the whole of an answer that it can't decode, as a warning, whatever is in it: annotations
+/// of Secrets, for one. Whoever asked gets the error and tells it.
+const BODIES: &str = "kube_client::client";
 
 /// Starts logging; `quiet_level` is the filter where neither flag nor environment says anything (reading commands want warnings only).
 ///
@@ -80,17 +85,21 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
+    // Not by the filter of levels, which the user sets.
+    let holds_no_body = filter_fn(|metadata| metadata.target() != BODIES);
     match format {
         LogFormat::Text => tracing_subscriber::fmt::layer()
             .with_ansi(ansi)
             .fmt_fields(text_fields())
             .with_writer(writer)
+            .with_filter(holds_no_body)
             .boxed(),
         // JSON escapes the control characters of ASCII itself; the writer takes out the others.
         LogFormat::Json => tracing_subscriber::fmt::layer()
             .json()
             .flatten_event(true)
             .with_writer(Stripping(writer))
+            .with_filter(holds_no_body)
             .boxed(),
     }
 }
@@ -209,6 +218,30 @@ mod tests {
         let out: serde_json::Value = serde_json::from_str(&logged(LogFormat::Json)).unwrap();
         assert_eq!(out["level"], "INFO");
         assert_eq!(out["number"], 7);
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_can_t_be_decoded_is_not_logged_at_any_level() {
+        use k8s_openapi::api::core::v1::Secret;
+        use kube::client::Body;
+
+        for format in [LogFormat::Text, LogFormat::Json] {
+            let lines = Lines::default();
+            let writer = lines.clone();
+            let filter = EnvFilter::try_new("trace").unwrap();
+            let layer = layer(format, false, move || writer.clone());
+            let _logging = tracing_subscriber::registry().with(filter).with(layer).set_default();
+            let server = tower::service_fn(|_: axum::http::Request<Body>| async {
+                let list =
+                    r#"{"metadata": {}, "items": [{"metadata": {"annotations": {"a": "confidential"}, "labels": 7}}]}"#;
+                Ok::<_, std::convert::Infallible>(axum::http::Response::new(Body::from(list.as_bytes().to_vec())))
+            });
+            let secrets: kube::Api<Secret> = kube::Api::all(kube::Client::new(server, "default"));
+            let error = secrets.list(&kube::api::ListParams::default()).await.unwrap_err();
+            tracing::warn!(%error, "told");
+            let out = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+            assert!(out.contains("told") && !out.contains("confidential"), "{out}");
+        }
     }
 
     #[test]

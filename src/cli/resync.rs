@@ -17,7 +17,7 @@ use super::{
     output,
 };
 use crate::{
-    api::{AppRepository, REQUESTED_AT},
+    api::{AppRepository, Partial, REQUESTED_AT},
     informer::{ObjectName, manifests},
     repository::origin::FIELD_MANAGER,
 };
@@ -85,17 +85,14 @@ fn in_folder(folder: &Path, name: ObjectName, token: &str) -> Result<ObjectName,
 }
 
 async fn in_cluster(client: Client, name: ObjectName, token: &str) -> Result<ObjectName, Failure> {
-    let repositories: Api<AppRepository> = Api::namespaced(client, &name.namespace);
+    let repositories: Api<Partial<AppRepository>> = Api::namespaced(client, &name.namespace);
     let patch = json!({ "metadata": { "annotations": { REQUESTED_AT: token } } });
     let parameters = PatchParams {
         field_manager: Some(FIELD_MANAGER.to_owned()),
         ..PatchParams::default()
     };
     // Of the metadata only: whatever stands in the object's spec is no business of this command, not even whether it can be read.
-    match repositories
-        .patch_metadata(&name.name, &parameters, &Patch::Merge(patch))
-        .await
-    {
+    match repositories.patch(&name.name, &parameters, &Patch::Merge(patch)).await {
         Ok(_) => Ok(name),
         Err(kube::Error::Api(status)) if status.code == 404 => Err(Failure::failed(format!(
             "there is no AppRepository {name}; `kubectl get apprepositories -A` lists them, -n names another namespace"

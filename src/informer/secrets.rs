@@ -9,7 +9,7 @@ use futures::{
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api, Client, Resource, ResourceExt,
-    core::{DeserializeGuard, PartialObjectMeta},
+    core::DeserializeGuard,
     runtime::{
         utils::Backoff,
         watcher::{self, DefaultBackoff, Event},
@@ -18,11 +18,12 @@ use kube::{
 
 use super::{
     ObjectName,
-    cluster::{Definition, Guarded, Scope, events_of},
+    cluster::{Definition, Next, Scope, events_of, map},
 };
+use crate::api::Partial;
 
 /// All that is asked for of a Secret.
-type Metadata = PartialObjectMeta<Secret>;
+type Metadata = Partial<Secret>;
 
 /// The names of Secrets that were made, changed or deleted. They never end.
 ///
@@ -49,7 +50,7 @@ pub fn changes(
         // Not an Api of guarded objects: that would not know that it is about metadata, and ask for all.
         let watch = move || {
             watcher::watcher(api.clone(), watcher::Config::default())
-                .map_ok(guarded)
+                .map_ok(|event| map(event, |object| DeserializeGuard(Ok(object))))
                 .boxed()
         };
         changes_of(watch, DefaultBackoff::default()).boxed()
@@ -58,7 +59,7 @@ pub fn changes(
 }
 
 fn changes_of(
-    watch: impl Fn() -> BoxStream<'static, Guarded<Metadata>> + Send,
+    watch: impl Fn() -> BoxStream<'static, Next<Metadata>> + Send,
     backoff: impl Backoff,
 ) -> impl Stream<Item = ObjectName> + Send {
     let mut known = Known::default();
@@ -66,17 +67,6 @@ fn changes_of(
     events_of(watch, backoff, Definition::Required)
         .filter_map(|event| std::future::ready(event.ok()))
         .flat_map(move |event| stream::iter(known.take(event)))
-}
-
-fn guarded(event: Event<Metadata>) -> Event<DeserializeGuard<Metadata>> {
-    let guard = |object| DeserializeGuard(Ok(object));
-    match event {
-        Event::Init => Event::Init,
-        Event::InitApply(object) => Event::InitApply(guard(object)),
-        Event::InitDone => Event::InitDone,
-        Event::Apply(object) => Event::Apply(guard(object)),
-        Event::Delete(object) => Event::Delete(guard(object)),
-    }
 }
 
 /// The Secrets that there are, by their versions.
@@ -133,10 +123,7 @@ impl Known {
 
 #[cfg(test)]
 mod tests {
-    use kube::{
-        api::ObjectMeta,
-        core::{PartialObjectMetaExt, Status},
-    };
+    use kube::{api::ObjectMeta, core::Status};
 
     use super::*;
 
@@ -147,10 +134,10 @@ mod tests {
             resource_version: Some(version.to_owned()),
             ..ObjectMeta::default()
         };
-        DeserializeGuard(Ok(metadata.into_response_partial()))
+        DeserializeGuard(Ok(metadata.into()))
     }
 
-    fn list(secrets: &[(&str, &str)]) -> Vec<Guarded<Metadata>> {
+    fn list(secrets: &[(&str, &str)]) -> Vec<Next<Metadata>> {
         let secrets = secrets
             .iter()
             .map(|(name, version)| Ok(Event::InitApply(secret(name, version))));
@@ -162,7 +149,7 @@ mod tests {
     }
 
     /// The names that are told while these events come.
-    async fn told(events: Vec<Guarded<Metadata>>) -> Vec<String> {
+    async fn told(events: Vec<Next<Metadata>>) -> Vec<String> {
         let events = std::sync::Mutex::new(Some(events));
         let watch = move || match events.lock().unwrap().take() {
             Some(events) => stream::iter(events).chain(stream::pending()).boxed(),

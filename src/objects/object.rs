@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt::{self, Debug};
 use std::marker::PhantomData;
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::Resource;
 use kube::core::{ApiResource, DynamicResourceScope};
@@ -33,7 +34,7 @@ pub trait Keep: Clone + Debug + Send + Sync + 'static {
 }
 
 /// An object of any kind, as far as it is of interest.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Object<K> {
     /// Its namespace; none, where its kind has none.
     pub namespace: Option<Box<str>>,
@@ -41,6 +42,8 @@ pub struct Object<K> {
     pub name: Box<str>,
     /// Its UID: another object of the same name has another.
     pub uid: Box<str>,
+    /// Its version when it was seen last.
+    pub version: Box<str>,
     /// Its labels.
     pub labels: Labels,
     /// Its owners.
@@ -49,6 +52,17 @@ pub struct Object<K> {
     pub is_being_deleted: bool,
     /// What is kept of the rest.
     pub kept: K,
+}
+
+/// Two sights of an object are equal if they say the same. The version alone says nothing: most changes are of no interest.
+impl<K: PartialEq> PartialEq for Object<K> {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.namespace, &self.name, &self.uid) == (&other.namespace, &other.name, &other.uid)
+            && self.labels == other.labels
+            && self.owner_references == other.owner_references
+            && self.is_being_deleted == other.is_being_deleted
+            && self.kept == other.kept
+    }
 }
 
 /// Labels by their keys, in little room.
@@ -83,6 +97,7 @@ impl<K> Object<K> {
             namespace: meta.namespace.filter(|namespace| !namespace.is_empty()).map(Into::into),
             name: meta.name.unwrap_or_default().into(),
             uid: meta.uid.unwrap_or_default().into(),
+            version: meta.resource_version.unwrap_or_default().into(),
             labels: meta.labels.unwrap_or_default().into_iter().collect(),
             owner_references: meta.owner_references.unwrap_or_default().into(),
             is_being_deleted: meta.deletion_timestamp.is_some(),
@@ -102,6 +117,10 @@ pub(super) struct Decoded<K> {
 impl<K: Keep> Resource for Decoded<K> {
     type DynamicType = ApiResource;
     type Scope = DynamicResourceScope;
+
+    fn metadata_api() -> bool {
+        K::READS == Reads::Metadata
+    }
 
     fn kind(resource: &ApiResource) -> Cow<'_, str> {
         Cow::Borrowed(&resource.kind)
@@ -132,7 +151,8 @@ impl<K: Keep> Resource for Decoded<K> {
     }
 }
 
-/// The metadata of interest. Annotations and managed fields, which may be most of an object, are passed over.
+/// The metadata of interest. Annotations and managed fields, which may be most of an object, are passed over. Of times nothing is
+/// read: a client may make them larger than ours can be, in `managedFields` or by a grace period, and would fail the whole list.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Metadata {
@@ -143,7 +163,7 @@ struct Metadata {
     generation: Option<i64>,
     labels: Option<std::collections::BTreeMap<String, String>>,
     owner_references: Option<Vec<OwnerReference>>,
-    deletion_timestamp: Option<Time>,
+    deletion_timestamp: Option<IgnoredAny>,
 }
 
 impl From<Metadata> for ObjectMeta {
@@ -156,7 +176,7 @@ impl From<Metadata> for ObjectMeta {
             generation: meta.generation,
             labels: meta.labels,
             owner_references: meta.owner_references,
-            deletion_timestamp: meta.deletion_timestamp,
+            deletion_timestamp: meta.deletion_timestamp.map(|_| Time(Timestamp::MAX)),
             ..Self::default()
         }
     }
@@ -252,6 +272,18 @@ mod tests {
         assert_eq!(object.owner_references[0].uid, "u-2");
         let spec = r#"{"replicas":2,"template":{}}"#.to_owned();
         assert_eq!(object.kept, Raw(3, Some(spec), None));
+    }
+
+    #[test]
+    fn times_beyond_what_can_be_held_fail_no_object() {
+        let mut object = object();
+        object["metadata"]["managedFields"][0]["time"] = json!("9999-12-31T00:00:00Z");
+        for (time, is_being_deleted) in [(json!("10000-01-01T00:00:00Z"), true), (json!(null), false)] {
+            object["metadata"]["deletionTimestamp"] = time;
+            let decoded: Decoded<StatusOnly> = serde_json::from_str(&object.to_string()).unwrap();
+            let object = Object::new(decoded.meta, decoded.kept);
+            assert_eq!(object.is_being_deleted, is_being_deleted);
+        }
     }
 
     #[test]

@@ -147,12 +147,10 @@ impl<K: PartialEq> State<K> {
     fn put(&mut self, object: Object<K>) -> Option<Change<K>> {
         let (namespace, name) = key(&object);
         let objects = self.objects.entry(namespace).or_default();
-        if objects.get(&name).is_some_and(|old| **old == object) {
-            return None;
-        }
+        let is_news = objects.get(&name).is_none_or(|old| **old != object);
         let new = Arc::new(object);
         let old = objects.insert(name, Arc::clone(&new));
-        Some(Change::Object { old, new: Some(new) })
+        is_news.then_some(Change::Object { old, new: Some(new) })
     }
 
     fn remove_unlisted(&mut self) -> Vec<Change<K>> {

@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
-use kube::core::{ApiResource, DynamicResourceScope, PartialObjectMeta};
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, DefaultBackoff, Event};
 use kube::{Api, Client};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::discovery::Resource;
-use super::object::{Decoded, Keep, Object, Reads};
+use super::object::{Decoded, Keep, Object};
 use super::sentence;
 use super::store::{Change, Store, Trouble};
 
@@ -48,23 +47,12 @@ pub fn events<T: Keep, K: Send + 'static>(
     kept: fn(T) -> K,
 ) -> Events<K> {
     let config = watcher::Config::default().page_size(PAGE);
-    if T::READS == Reads::Metadata {
-        let events = watcher::watcher(api::<PartialObjectMeta<Decoded<T>>>(client, resource, scope), config);
-        let object = move |object: PartialObjectMeta<Decoded<T>>| {
-            let generation = object.metadata.generation.unwrap_or_default();
-            Object::new(object.metadata, kept(T::keep(generation, None, None)))
-        };
-        return events.map_ok(move |event| map(event, object)).boxed();
-    }
-    let events = watcher::watcher(api::<Decoded<T>>(client, resource, scope), config);
+    let events = watcher::watcher(api::<T>(client, resource, scope), config);
     let object = move |object: Decoded<T>| Object::new(object.meta, kept(object.kept));
     events.map_ok(move |event| map(event, object)).boxed()
 }
 
-fn api<O>(client: Client, resource: &Resource, scope: &Scope) -> Api<O>
-where
-    O: kube::Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
-{
+fn api<T: Keep>(client: Client, resource: &Resource, scope: &Scope) -> Api<Decoded<T>> {
     match scope {
         Scope::All => Api::all_with(client, &resource.api),
         Scope::Namespace(namespace) => Api::namespaced_with(client, namespace, &resource.api),

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::CronJob;
 use kube::api::{Api, DeleteParams, ListParams, Preconditions, PropagationPolicy};
-use kube::core::PartialObjectMeta;
 use kube::{Client, ResourceExt};
 
+use crate::api::Partial;
 use crate::catalog::RepositoryName;
 use crate::informer::ObjectName;
 
@@ -26,7 +26,7 @@ const PAGE: u32 = 500;
 const FLAG: &str = "--adopt-kubeapps";
 
 /// All that is asked for of a CronJob.
-type Metadata = PartialObjectMeta<CronJob>;
+type Metadata = Partial<CronJob>;
 
 /// Why Kubeapps' CronJobs could not be seen or removed. It never fails a sync.
 #[derive(Debug, thiserror::Error)]
@@ -301,7 +301,6 @@ mod tests {
 
     use kube::api::ObjectMeta;
     use kube::client::Body;
-    use kube::core::PartialObjectMetaExt;
     use rstest::rstest;
     use serde_json::json;
 
@@ -364,7 +363,7 @@ mod tests {
             labels: Some(labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()),
             ..ObjectMeta::default()
         };
-        let found = repository_of(&metadata.into_response_partial());
+        let found = repository_of(&metadata.into());
         assert_eq!(found, belongs.then(|| name("team-a", "charts")));
     }
 

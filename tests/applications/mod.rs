@@ -12,6 +12,7 @@ mod selecting;
 mod served;
 mod sharing;
 mod story;
+mod times;
 mod watching;
 mod wide;
 

@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Namespace, ObjectReference};
-use kube::api::{Api, ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams};
+use kube::api::{Api, ObjectMeta, Patch, PatchParams};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, Resource, ResourceExt};
 use serde_json::json;
 use tokio::sync::Mutex;
 
 use super::{News, OriginError, SecretReadError, secret};
-use crate::api::{AppRepository, AppRepositoryStatus, FINALIZER};
+use crate::api::{AppRepository, AppRepositoryStatus, FINALIZER, Partial};
 use crate::informer::ObjectName;
 use crate::informer::manifests::SecretContent;
 use crate::text::{printable, truncate};
@@ -78,7 +78,7 @@ impl Cluster {
         secret::read(&self.client, name).await
     }
 
-    fn api(&self, meta: &ObjectMeta) -> Api<AppRepository> {
+    fn api(&self, meta: &ObjectMeta) -> Api<Partial<AppRepository>> {
         Api::namespaced(self.client.clone(), meta.namespace.as_deref().unwrap_or_default())
     }
 
@@ -117,10 +117,7 @@ impl Cluster {
         let name = meta.name.as_deref().unwrap_or_default();
         let patch = Patch::Apply(patch);
         // Of the answer nothing is of interest; and an object that can't be decoded has to be told so too.
-        let resource = ApiResource::erase::<AppRepository>(&());
-        let namespace = meta.namespace.as_deref().unwrap_or_default();
-        let objects: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &resource);
-        match within(objects.patch_status(name, &parameters, &patch)).await {
+        match within(self.api(meta).patch_status(name, &parameters, &patch)).await {
             Ok(_) => Ok(()),
             Err(error) => {
                 if matches!(error, OriginError::Gone) {
@@ -200,7 +197,7 @@ impl Cluster {
         };
         let name = meta.name.as_deref().unwrap_or_default();
         let patch = Patch::Merge(patch);
-        within(self.api(meta).patch_metadata(name, &parameters, &patch)).await?;
+        within(self.api(meta).patch(name, &parameters, &patch)).await?;
         Ok(())
     }
 }

@@ -1,0 +1,220 @@
+//! Metadata as an API server may send them, which is more than their types can hold.
+//!
+//! A client may write any time of Go's into `managedFields`, such as the last day of the year 9999, and a grace period may move a
+//! deletion beyond that. A decoder that insists on reading them fails the list that the object is in, and so everybody's.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::marker::PhantomData;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use kube::Resource;
+use kube::core::DeserializeGuard;
+use kube::core::error_boundary::InvalidObject;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
+
+/// The metadata that somebody here reads. Who manages which field is left out.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    generation: Option<i64>,
+    labels: Option<BTreeMap<String, String>>,
+    annotations: Option<BTreeMap<String, String>>,
+    finalizers: Option<Vec<String>>,
+    owner_references: Option<Vec<OwnerReference>>,
+    #[serde(default, deserialize_with = "time")]
+    creation_timestamp: Option<Time>,
+    #[serde(default, deserialize_with = "time")]
+    deletion_timestamp: Option<Time>,
+}
+
+/// A time. One that can't be held is the latest that can: that there is one may be all that matters.
+fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Time>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
+    Ok(text.map(|text| Time(text.parse().unwrap_or(Timestamp::MAX))))
+}
+
+fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    let meta = Option::<Metadata>::deserialize(deserializer)?;
+    Ok(meta.map_or_else(ObjectMeta::default, |meta| ObjectMeta {
+        name: meta.name,
+        namespace: meta.namespace,
+        uid: meta.uid,
+        resource_version: meta.resource_version,
+        generation: meta.generation,
+        labels: meta.labels,
+        annotations: meta.annotations,
+        finalizers: meta.finalizers,
+        owner_references: meta.owner_references,
+        creation_timestamp: meta.creation_timestamp,
+        deletion_timestamp: meta.deletion_timestamp,
+        ..ObjectMeta::default()
+    }))
+}
+
+/// The metadata of an object of kind `K`, which are all that the API server is asked for.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Partial<K> {
+    /// The metadata, without who manages which field.
+    #[serde(default, deserialize_with = "metadata")]
+    pub metadata: ObjectMeta,
+    #[serde(skip)]
+    kind: PhantomData<K>,
+}
+
+impl<K> From<ObjectMeta> for Partial<K> {
+    fn from(metadata: ObjectMeta) -> Self {
+        Self {
+            metadata,
+            kind: PhantomData,
+        }
+    }
+}
+
+/// An object of kind `K`, or what is known of one that can't be decoded: it never fails the list that it is in.
+#[derive(Clone, Debug)]
+pub struct Guarded<K>(pub DeserializeGuard<K>);
+
+impl<'de, K: DeserializeOwned + Resource> Deserialize<'de> for Guarded<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut object = Map::deserialize(deserializer)?;
+        let meta = object.insert("metadata".to_owned(), Value::Object(Map::new()));
+        let meta = metadata(meta.unwrap_or_default()).map_err(D::Error::custom)?;
+        Ok(Self(DeserializeGuard(match K::deserialize(Value::Object(object)) {
+            Ok(mut object) => {
+                *object.meta_mut() = meta;
+                Ok(object)
+            }
+            Err(error) => Err(InvalidObject {
+                error: error.to_string(),
+                metadata: meta,
+            }),
+        })))
+    }
+}
+
+/// Lends the names of the kind `K` to what holds the metadata of an object of it.
+macro_rules! as_its_kind {
+    ($type:ident, metadata alone: $alone:literal, |$this:ident| $meta:expr, $meta_mut:expr) => {
+        impl<K: Resource> Resource for $type<K> {
+            type DynamicType = K::DynamicType;
+            type Scope = K::Scope;
+
+            fn metadata_api() -> bool {
+                $alone
+            }
+
+            fn kind(kind: &Self::DynamicType) -> Cow<'_, str> {
+                K::kind(kind)
+            }
+
+            fn group(kind: &Self::DynamicType) -> Cow<'_, str> {
+                K::group(kind)
+            }
+
+            fn version(kind: &Self::DynamicType) -> Cow<'_, str> {
+                K::version(kind)
+            }
+
+            fn api_version(kind: &Self::DynamicType) -> Cow<'_, str> {
+                K::api_version(kind)
+            }
+
+            fn plural(kind: &Self::DynamicType) -> Cow<'_, str> {
+                K::plural(kind)
+            }
+
+            fn meta(&self) -> &ObjectMeta {
+                let $this = self;
+                $meta
+            }
+
+            fn meta_mut(&mut self) -> &mut ObjectMeta {
+                let $this = self;
+                $meta_mut
+            }
+        }
+    };
+}
+
+as_its_kind!(Partial, metadata alone: true, |this| &this.metadata, &mut this.metadata);
+as_its_kind!(Guarded, metadata alone: false, |this| this.0.meta(), this.0.meta_mut());
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Secret;
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::AppRepository;
+
+    fn object(url: &Value) -> Value {
+        json!({
+            "apiVersion": "kubeapps.com/v1alpha1", "kind": "AppRepository",
+            "metadata": {
+                "name": "a", "namespace": "shop", "uid": "u", "resourceVersion": "7", "generation": 3,
+                "labels": { "l": "1" }, "annotations": { "a": "2" }, "finalizers": ["f"],
+                "ownerReferences": [{ "apiVersion": "v1", "kind": "X", "name": "x", "uid": "o" }],
+                "creationTimestamp": "2026-01-02T03:04:05Z", "deletionTimestamp": "10000-01-01T00:00:00Z",
+                "managedFields": [{ "manager": "m", "operation": "Update", "time": "9999-12-31T00:00:00Z" }]
+            },
+            "spec": { "type": "helm", "url": url }
+        })
+    }
+
+    fn assert_read(meta: &ObjectMeta) {
+        assert_eq!(
+            (meta.name.as_deref(), meta.namespace.as_deref()),
+            (Some("a"), Some("shop"))
+        );
+        assert_eq!((meta.uid.as_deref(), meta.generation), (Some("u"), Some(3)));
+        assert_eq!(meta.resource_version.as_deref(), Some("7"));
+        assert_eq!(meta.labels.as_ref().unwrap()["l"], "1");
+        assert_eq!(meta.annotations.as_ref().unwrap()["a"], "2");
+        assert_eq!(meta.finalizers.as_deref(), Some(&["f".to_owned()][..]));
+        assert_eq!(meta.owner_references.as_ref().unwrap()[0].uid, "o");
+        let created = meta.creation_timestamp.as_ref().unwrap();
+        assert_eq!(created.0.to_string(), "2026-01-02T03:04:05Z");
+        assert!(
+            meta.deletion_timestamp.is_some(),
+            "it is being deleted, whenever that ends"
+        );
+        assert!(meta.managed_fields.is_none());
+    }
+
+    #[test]
+    fn times_beyond_what_can_be_held_fail_no_object() {
+        let text = object(&json!("https://charts.example.com")).to_string();
+        let guarded: Guarded<AppRepository> = serde_json::from_str(&text).unwrap();
+        assert_read(guarded.meta());
+        let object = guarded.0.0.unwrap();
+        assert_eq!(object.spec.url, "https://charts.example.com");
+        let partial: Partial<Secret> = serde_json::from_str(&text).unwrap();
+        assert_read(&partial.metadata);
+    }
+
+    #[test]
+    fn an_object_that_does_not_decode_keeps_its_metadata() {
+        let guarded: Guarded<AppRepository> = serde_json::from_value(object(&json!(["no text"]))).unwrap();
+        assert_read(guarded.meta());
+        assert!(guarded.0.0.unwrap_err().error.contains("string"));
+    }
+
+    #[test]
+    fn an_object_without_metadata_is_one_without_a_name() {
+        for text in ["{}", r#"{"metadata": null}"#] {
+            let partial: Partial<Secret> = serde_json::from_str(text).unwrap();
+            assert_eq!(partial.metadata, ObjectMeta::default());
+            let guarded: Guarded<AppRepository> = serde_json::from_str(text).unwrap();
+            assert_eq!(guarded.meta(), &ObjectMeta::default());
+        }
+    }
+}
