@@ -8,7 +8,7 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 
-use super::{Failure, flags::ClusterFlags, requests::Requests};
+use super::{Failure, answers::bounded, flags::ClusterFlags, requests::Requests};
 
 /// Where a pod finds the namespace that it runs in.
 const POD_NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
@@ -34,7 +34,7 @@ pub async fn client(flags: &ClusterFlags, requests: &Requests) -> Result<Client,
     ));
     let builder = ClientBuilder::try_from(config)
         .map_err(|error| Failure::failed(format!("can't make a client for the API server: {error}")))?;
-    Ok(builder.with_layer(requests).build())
+    Ok(bounded(builder.with_layer(requests).build()))
 }
 
 async fn config(flags: &ClusterFlags) -> Result<Config, Failure> {

@@ -3,6 +3,7 @@
 //! Exit codes: 0 all well, 1 failed, 2 wrong usage. A second signal ends the process with 143 (SIGTERM) or 130 (SIGINT).
 
 mod ages;
+mod answers;
 mod apps;
 mod cluster;
 mod compat;

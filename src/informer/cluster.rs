@@ -1,6 +1,6 @@
 //! Objects of a cluster: a watch that is taken up again whatever happens to it.
 
-use std::{fmt::Debug, time::Duration};
+use std::{collections::VecDeque, fmt::Debug, time::Duration};
 
 use futures::{Stream, StreamExt, TryStreamExt, stream, stream::BoxStream};
 use k8s_openapi::NamespaceResourceScope;
@@ -34,9 +34,10 @@ pub enum Scope {
 /// Whether the definition of a kind has to be installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Definition {
-    /// Without it nothing works: it is looked for often, and a warning says so.
+    /// Without it nothing works: it is looked for often, and a warning says so. That it is not there says nothing of its objects:
+    /// what is removed for good with an object needs a better proof.
     Required,
-    /// There may be no use for it.
+    /// There may be no use for it. Where it was installed and is not any more, there are no objects.
     Optional,
 }
 
@@ -92,6 +93,8 @@ where
         definition,
         wait: None,
         trouble: None,
+        is_known: false,
+        made_up: VecDeque::new(),
     };
     stream::unfold(state, |mut state| async move {
         let event = state.next().await;
@@ -114,6 +117,10 @@ struct Watch<W, K, B> {
     /// How long to wait before the watch is asked again.
     wait: Option<Duration>,
     trouble: Option<Trouble>,
+    /// Whether a complete list has been seen, and nothing else since.
+    is_known: bool,
+    /// What comes next without anybody being asked.
+    made_up: VecDeque<Event<DeserializeGuard<K>>>,
 }
 
 impl<W, K, B> Watch<W, K, B>
@@ -124,6 +131,9 @@ where
 {
     async fn next(&mut self) -> Next<K> {
         loop {
+            if let Some(event) = self.made_up.pop_front() {
+                return Ok(event);
+            }
             if let Some(wait) = self.wait.take() {
                 sleep(wait).await;
             }
@@ -139,6 +149,7 @@ where
     }
 
     fn accept(&mut self, event: Event<DeserializeGuard<K>>) -> Event<DeserializeGuard<K>> {
+        self.is_known |= matches!(event, Event::InitDone);
         // The beginning of a list is told before the API server has been asked for anything.
         if !matches!(event, Event::Init) {
             self.backoff.reset();
@@ -162,6 +173,12 @@ where
             }),
             Trouble::Other => self.backoff.next(),
         };
+        let is_list = matches!(error, watcher::Error::InitialListFailed(_));
+        if trouble == Trouble::NotInstalled && is_list && self.definition == Definition::Optional && self.is_known {
+            // With a definition go its objects, and the watch that would have told is over.
+            self.made_up.extend([Event::Init, Event::InitDone]);
+            self.is_known = false;
+        }
         // A watch of a version that is no more, or of a kind that is no more, would ask for it for ever.
         if matches!(status_code(error), Some(404 | 410)) {
             self.current = None;
@@ -211,10 +228,7 @@ fn status_code(error: &watcher::Error) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        collections::VecDeque,
-        sync::{Arc, Mutex},
-    };
+    use std::sync::{Arc, Mutex};
 
     use kube::core::Status;
     use tokio::time::Instant;
@@ -246,16 +260,20 @@ mod tests {
 
     /// The events of watches that go by these scripts, one after the other; after the last nothing comes.
     fn scripted(scripts: Vec<Script>) -> (BoxStream<'static, Next<AppRepository>>, Arc<Mutex<VecDeque<Script>>>) {
+        scripted_of(Definition::Required, scripts)
+    }
+
+    fn scripted_of(
+        definition: Definition,
+        scripts: Vec<Script>,
+    ) -> (BoxStream<'static, Next<AppRepository>>, Arc<Mutex<VecDeque<Script>>>) {
         let scripts = Arc::new(Mutex::new(VecDeque::from(scripts)));
         let rest = Arc::clone(&scripts);
         let watch = move || match scripts.lock().unwrap().pop_front() {
             Some(script) => stream::iter(script).boxed(),
             None => stream::pending().boxed(),
         };
-        (
-            events_of(watch, DefaultBackoff::default(), Definition::Required).boxed(),
-            rest,
-        )
+        (events_of(watch, DefaultBackoff::default(), definition).boxed(), rest)
     }
 
     fn short(event: &Next<AppRepository>) -> &'static str {
@@ -293,6 +311,31 @@ mod tests {
             vec![Ok(Event::Init), Ok(Event::InitDone)],
         ]);
         assert_eq!(take(&mut events, 5).await, ["init", "done", "error", "init", "done"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_definition_that_went_while_the_watch_was_cut_takes_its_objects_with_it_where_that_harms_nobody() {
+        let missing = || vec![Ok(Event::Init), list_failed(404)];
+        let scripts = || {
+            let seen = vec![Ok(Event::Init), Ok(Event::InitDone), watch_failed(404)];
+            vec![seen, missing(), missing()]
+        };
+        let (mut events, _) = scripted_of(Definition::Optional, scripts());
+        let told = take(&mut events, 9).await;
+        assert_eq!(
+            told,
+            [
+                "init", "done", "error", "init", "error", "init", "done", "init", "error"
+            ]
+        );
+        let (mut events, _) = scripted_of(Definition::Required, scripts());
+        assert_eq!(
+            take(&mut events, 7).await,
+            ["init", "done", "error", "init", "error", "init", "error"]
+        );
+        // What was never seen is not known to be gone.
+        let (mut events, _) = scripted_of(Definition::Optional, vec![missing(), missing()]);
+        assert_eq!(take(&mut events, 4).await, ["init", "error", "init", "error"]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! Which kinds the API server serves, and how.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use kube::core::ApiResource;
 use kube::discovery::{Discovery, Scope, verbs};
@@ -45,14 +46,51 @@ pub(super) async fn discover(client: &Client) -> Result<HashMap<GroupKind, Resou
         let preferred = group.preferred_version_or_latest();
         for version in std::iter::once(preferred).chain(group.versions()) {
             for (api, capabilities) in group.versioned_resources(version) {
-                let kind = GroupKind::new(group.name(), api.kind.clone());
-                kinds.entry(kind).or_insert_with(|| Resource {
+                let resource = Resource {
                     is_namespaced: capabilities.scope == Scope::Namespaced,
                     can_list: capabilities.supports_operation(verbs::LIST),
                     api,
-                });
+                };
+                add(&mut kinds, resource);
             }
         }
     }
     Ok(kinds)
+}
+
+/// Adds a resource, unless its kind is known already by one that is as good. Objects of a kind may also come and go by a resource
+/// that only posts them.
+fn add(kinds: &mut HashMap<GroupKind, Resource>, resource: Resource) {
+    let kind = GroupKind::new(resource.api.group.clone(), resource.api.kind.clone());
+    match kinds.entry(kind) {
+        Entry::Vacant(entry) => {
+            entry.insert(resource);
+        }
+        Entry::Occupied(mut entry) if resource.can_list && !entry.get().can_list => {
+            entry.insert(resource);
+        }
+        Entry::Occupied(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::GroupVersionKind;
+
+    use super::*;
+
+    #[test]
+    fn of_two_resources_of_a_kind_the_first_is_taken_that_can_be_listed() {
+        let mut kinds = HashMap::new();
+        for (plural, can_list) in [("posts", false), ("lists", true), ("others", true), ("more", false)] {
+            let kind = GroupVersionKind::gvk("example.com", "v1", "Widget");
+            let resource = Resource {
+                api: ApiResource::from_gvk_with_plural(&kind, plural),
+                is_namespaced: true,
+                can_list,
+            };
+            add(&mut kinds, resource);
+        }
+        assert_eq!(kinds[&GroupKind::new("example.com", "Widget")].api.plural, "lists");
+    }
 }

@@ -107,6 +107,12 @@ impl<K> Store<K> {
         state.is_complete || state.trouble.failed.is_some()
     }
 
+    /// Whether what it holds can be relied upon.
+    pub(super) fn is_sound(&self) -> bool {
+        let state = self.read();
+        state.is_complete && state.trouble.failed.is_none()
+    }
+
     pub(super) fn trouble(&self) -> Trouble {
         self.read().trouble.clone()
     }

@@ -1,10 +1,13 @@
 //! One watch: taken up again whatever happens to it, and replaced by lists where it is forbidden.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::stream::BoxStream;
-use futures::{StreamExt, TryStreamExt};
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt, StreamExt, TryStreamExt};
+use kube::api::ListParams;
+use kube::core::Status;
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, DefaultBackoff, Event};
 use kube::{Api, Client};
@@ -23,8 +26,12 @@ const ANSWER: Duration = Duration::from_secs(30);
 const BELIEVED: Duration = Duration::from_secs(30);
 /// Failures that are further apart have nothing to do with each other; the longest wait between two tries is shorter.
 const SERIES: Duration = Duration::from_secs(60);
+/// How long to wait after a panic, which is likely to come again.
+const PANICKED: Duration = Duration::from_secs(60);
 /// A watch that was forbidden and has not failed for so long is allowed by now.
 const PROBATION: Duration = Duration::from_secs(5);
+
+const NO_VERSION: &str = "the API server gives the list no version";
 
 /// The namespaces of a watch.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,9 +54,47 @@ pub fn events<T: Keep, K: Send + 'static>(
     kept: fn(T) -> K,
 ) -> Events<K> {
     let config = watcher::Config::default().page_size(PAGE);
-    let events = watcher::watcher(api::<T>(client, resource, scope), config);
+    let api = api::<T>(client, resource, scope);
+    let watcher = watcher::watcher(api.clone(), config);
+    let events = watcher.flat_map(move |event| match event {
+        Err(watcher::Error::NoResourceVersion) => listed(api.clone()).left_stream(),
+        event => stream::iter([event]).right_stream(),
+    });
     let object = move |object: Decoded<T>| Object::new(object.meta, kept(object.kept));
     events.map_ok(move |event| map(event, object)).boxed()
+}
+
+/// The objects of a list that has no version, such as servers give that make up their objects when they are asked: there is nothing
+/// from where it could be watched.
+fn listed<T: Keep>(api: Api<Decoded<T>>) -> BoxStream<'static, Result<Event<Decoded<T>>, watcher::Error>> {
+    let parameters = ListParams::default().limit(PAGE);
+    stream::once(async move { api.list(&parameters).await })
+        .flat_map(|list| {
+            let events: Vec<_> = match list {
+                Ok(list) if list.metadata.continue_.as_deref().unwrap_or_default().is_empty() => {
+                    let objects = list.items.into_iter().map(|object| Ok(Event::InitApply(object)));
+                    let all = [Ok(Event::Init)]
+                        .into_iter()
+                        .chain(objects)
+                        .chain([Ok(Event::InitDone)]);
+                    all.chain([Err(watcher::Error::WatchStartFailed(no_version()))])
+                        .collect()
+                }
+                Ok(_) => vec![Err(watcher::Error::NoResourceVersion)],
+                Err(error) => vec![Err(watcher::Error::InitialListFailed(error))],
+            };
+            stream::iter(events)
+        })
+        .boxed()
+}
+
+/// What a watch answers that there can't be.
+fn no_version() -> kube::Error {
+    kube::Error::Api(Box::new(Status {
+        code: 405,
+        message: NO_VERSION.to_owned(),
+        ..Status::default()
+    }))
 }
 
 fn api<T: Keep>(client: Client, resource: &Resource, scope: &Scope) -> Api<Decoded<T>> {
@@ -127,7 +172,12 @@ impl<K: PartialEq + Send + Sync + 'static> Watch<K> {
         let mut backoff = DefaultBackoff::default();
         let mut failing = Failing::default();
         loop {
-            let wait = self.follow(&mut backoff, &mut failing).await;
+            // What is kept of an object is made while the events are waited for, by code that may know nothing of what is in it.
+            let follow = AssertUnwindSafe(self.follow(&mut backoff, &mut failing));
+            let wait = follow.catch_unwind().await.unwrap_or_else(|_| {
+                self.set_failed("Portolan itself has failed over one of them; its log says where");
+                PANICKED
+            });
             sleep(wait).await;
         }
     }
@@ -205,6 +255,11 @@ impl<K: PartialEq + Send + Sync + 'static> Watch<K> {
         match code {
             Some(404) => {
                 (self.told)(News::NotServed);
+                // It is asked then what is served. If the kind still is, although its objects are not, that has to be known.
+                let failing = failing.since();
+                if is_list && failing >= BELIEVED {
+                    self.set_failed(&message);
+                }
                 Next::Restart(backoff.next().unwrap_or_default())
             }
             // It would ask for a version that is no more, for ever.
@@ -212,6 +267,11 @@ impl<K: PartialEq + Send + Sync + 'static> Watch<K> {
                 if is_list {
                     self.list_failed(&message, failing.since());
                 }
+                Next::Restart(backoff.next().unwrap_or_default())
+            }
+            Some(401 | 403) if is_list && self.store.is_sound() => {
+                // Rights that are being exchanged are away for a moment.
+                self.list_failed(&message, failing.since());
                 Next::Restart(backoff.next().unwrap_or_default())
             }
             Some(401 | 403 | 405) if is_list => {
@@ -270,7 +330,7 @@ fn read(error: &watcher::Error) -> (bool, Option<u16>, String) {
         watcher::Error::WatchStartFailed(error) | watcher::Error::WatchFailed(error) => (false, error),
         watcher::Error::WatchError(status) => return (false, Some(status.code), status.message.clone()),
         watcher::Error::NoResourceVersion => {
-            return (true, Some(405), "the API server gives the list no version".to_owned());
+            return (true, Some(405), NO_VERSION.to_owned());
         }
     };
     let code = match error {

@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout};
 use super::clock::Clock;
 use super::discovery::{Resource, discover};
 use super::needs::Needs;
-use super::plan::scopes;
+use super::plan::{MOST, Need, plan};
 use super::store::{Change, Store, Trouble};
 use super::watch::{Events, News, Scope, Watch, events};
 use super::{GroupKind, Keep, Object, Reads, sentence};
@@ -125,6 +125,8 @@ enum Served {
 struct Running<K> {
     resource: Resource,
     watches: BTreeMap<Scope, OneWatch<K>>,
+    /// Where it would have to be watched too, if there were not so many watches already.
+    left_out: BTreeSet<Scope>,
 }
 
 struct OneWatch<K> {
@@ -244,9 +246,16 @@ where
         let scopes = [Scope::All, Scope::Namespace(namespace.to_owned())];
         let watches = || scopes.iter().filter_map(|scope| running.watches.get(scope));
         let Some(watch) = watches()
-            .find(|watch| watch.store.is_complete())
+            .find(|watch| watch.store.is_sound())
             .or_else(|| watches().find(|watch| watch.store.is_settled()))
         else {
+            if scopes.iter().any(|scope| running.left_out.contains(scope)) {
+                return Look::Failed(format!(
+                    "{} are not watched here: {MOST} watches are run already, which is the most; let Applications name fewer \
+                     kinds, or be in fewer namespaces",
+                    resource.name()
+                ));
+            }
             return Look::Pending;
         };
         let trouble = watch.store.trouble();
@@ -386,43 +395,30 @@ where
 
     /// Begins the watches that are needed, and stops those that are not.
     fn arrange(&self, needed: &BTreeMap<GroupKind, BTreeSet<String>>) {
-        let mut kinds = self.shared.kinds_write();
-        let Kinds { served, running } = &mut *kinds;
-        let Served::Kinds(served) = served else { return };
-        running.retain(|kind, running| needed.contains_key(kind) && served.get(kind) == Some(&running.resource));
-        for (kind, namespaces) in needed {
-            let Some(resource) = served.get(kind).filter(|resource| resource.can_list) else {
-                continue;
-            };
-            let running = running.entry(kind.clone()).or_insert_with(|| Running {
-                resource: resource.clone(),
-                watches: BTreeMap::new(),
-            });
-            let is_wide = running.watches.contains_key(&Scope::All);
-            let mut wanted = scopes(namespaces, resource.is_namespaced, is_wide);
-            // Where the whole cluster may not be looked at, its namespaces may be.
-            let is_refused = |watch: &OneWatch<K>| watch.store.trouble().failed.is_some();
-            if resource.is_namespaced && running.watches.get(&Scope::All).is_some_and(is_refused) {
-                wanted.extend(namespaces.iter().cloned().map(Scope::Namespace));
-            }
-            for scope in &wanted {
-                if !running.watches.contains_key(scope) {
-                    let watch = self.begin(kind, resource, scope);
-                    running.watches.insert(scope.clone(), watch);
+        let mut concerned = Vec::new();
+        {
+            let mut kinds = self.shared.kinds_write();
+            let Kinds { served, running } = &mut *kinds;
+            let Served::Kinds(served) = served else { return };
+            running.retain(|kind, running| needed.contains_key(kind) && served.get(kind) == Some(&running.resource));
+            for (kind, wanted) in plan(&needs(needed, served, running), MOST) {
+                let (Some(namespaces), Some(resource)) = (needed.get(&kind), served.get(&kind)) else {
+                    continue;
+                };
+                let running = running.entry(kind.clone()).or_insert_with(|| Running::of(resource));
+                for scope in &wanted {
+                    if !running.watches.contains_key(scope) {
+                        let watch = self.begin(&kind, resource, scope);
+                        running.watches.insert(scope.clone(), watch);
+                    }
+                }
+                if running.settle(&wanted, namespaces) {
+                    concerned.push(kind);
                 }
             }
-            // What is watched in another scope from now on stays until that has been listed.
-            let is_replaced = wanted
-                .iter()
-                .all(|scope| running.watches.get(scope).is_some_and(|watch| watch.store.is_settled()));
-            if is_replaced {
-                running.watches.retain(|scope, _| wanted.contains(scope));
-            } else {
-                running.watches.retain(|scope, _| match scope {
-                    Scope::All => true,
-                    Scope::Namespace(namespace) => namespaces.contains(namespace),
-                });
-            }
+        }
+        for kind in &concerned {
+            (self.shared.listener)(kind, Told::Kind);
         }
     }
 
@@ -447,6 +443,69 @@ where
                 }
             },
         )
+    }
+}
+
+/// What is needed of the kinds that can be watched, for the plan.
+fn needs<K>(
+    needed: &BTreeMap<GroupKind, BTreeSet<String>>,
+    served: &HashMap<GroupKind, Resource>,
+    running: &HashMap<GroupKind, Running<K>>,
+) -> BTreeMap<GroupKind, Need> {
+    let need = |(kind, namespaces): (&GroupKind, &BTreeSet<String>)| {
+        let resource = served.get(kind).filter(|resource| resource.can_list)?;
+        let watches = running.get(kind).map(|running| &running.watches);
+        let wide = watches.and_then(|watches| watches.get(&Scope::All));
+        let need = Need {
+            namespaces: namespaces.clone(),
+            is_namespaced: resource.is_namespaced,
+            is_refused: wide.is_some_and(|watch| watch.store.trouble().failed.is_some()),
+            running: watches.into_iter().flat_map(BTreeMap::keys).cloned().collect(),
+        };
+        Some((kind.clone(), need))
+    };
+    needed.iter().filter_map(need).collect()
+}
+
+impl<K> Running<K> {
+    fn of(resource: &Resource) -> Self {
+        Self {
+            resource: resource.clone(),
+            watches: BTreeMap::new(),
+            left_out: BTreeSet::new(),
+        }
+    }
+
+    /// Stops the watches that are not wanted, as soon as those that are hold what there is, or know no less. Whether somebody has
+    /// to look again: what a watch has not told yet is never told once it is stopped, and how its successor stands was told
+    /// before anybody looked at that.
+    fn settle(&mut self, wanted: &BTreeSet<Scope>, namespaces: &BTreeSet<String>) -> bool {
+        let is_needed = |scope: &Scope| match scope {
+            Scope::All => true,
+            Scope::Namespace(namespace) => namespaces.contains(namespace),
+        };
+        let all = |is_so: fn(&Store<K>) -> bool| {
+            let mut watches = wanted.iter().map(|scope| self.watches.get(scope));
+            watches.all(|watch| watch.is_some_and(|watch| is_so(&watch.store)))
+        };
+        let (are_sound, are_settled) = (all(Store::is_sound), all(Store::is_settled));
+        let mut is_news = false;
+        self.watches.retain(|scope, watch| {
+            if wanted.contains(scope) || !is_needed(scope) {
+                return wanted.contains(scope);
+            }
+            let has_failed = watch.store.trouble().failed.is_some();
+            let stays = !are_sound && !(has_failed && are_settled);
+            is_news |= !stays;
+            stays
+        });
+        let left_out = namespaces.iter().cloned().map(Scope::Namespace);
+        let left_out: BTreeSet<_> = left_out
+            .filter(|scope| !wanted.contains(scope) && !wanted.contains(&Scope::All))
+            .collect();
+        is_news |= left_out != self.left_out;
+        self.left_out = left_out;
+        is_news
     }
 }
 

@@ -3,6 +3,7 @@
 mod collected;
 mod faults;
 pub mod kinds;
+mod large;
 mod many;
 mod odd;
 mod owning;

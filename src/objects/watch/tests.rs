@@ -61,6 +61,19 @@ fn scripted(scripts: Vec<Vec<Step>>) -> Scripted {
     }
 }
 
+/// A watch that tells nobody.
+fn unscripted(open: impl Fn() -> Events<u32> + Send + Sync + 'static) -> (Watch<u32>, Arc<Store<u32>>) {
+    let store = Arc::new(Store::default());
+    let watch = Watch {
+        what: "pods".to_owned(),
+        open: Box::new(open),
+        store: Arc::clone(&store),
+        sync_period: SYNC_PERIOD,
+        told: Box::new(|_| {}),
+    };
+    (watch, store)
+}
+
 impl Scripted {
     fn told(&self) -> Vec<String> {
         self.told.lock().unwrap().clone()
@@ -258,4 +271,96 @@ async fn a_list_that_is_never_answered_is_given_up_and_begun_anew() {
     );
     after(10).await;
     assert!(watch.store.is_complete());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_served_and_whose_objects_are_not_found_is_told_after_a_while() {
+    let watch = scripted((0..20).map(|_| list_fails(404)).collect());
+    after(10).await;
+    assert!(!watch.store.is_settled(), "its definition may be new");
+    after(120).await;
+    assert_eq!(
+        watch.store.trouble().failed.as_deref(),
+        Some("can't list pods: status 404")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn rights_that_are_away_for_a_moment_make_nothing_unknown() {
+    let cut = || {
+        let mut script = list(&["a"]);
+        script.push(watch_fails(410));
+        script
+    };
+    for code in [401, 403] {
+        let watch = scripted(vec![cut(), list_fails(code), list(&["a"])]);
+        after(60).await;
+        assert_eq!(watch.told(), ["listed true", "listed false"], "{code}");
+        let mut scripts = vec![cut()];
+        scripts.extend((0..40).map(|_| list_fails(code)));
+        let watch = scripted(scripts);
+        after(10).await;
+        assert_eq!(watch.store.trouble(), Trouble::default(), "{code}");
+        after(120).await;
+        assert!(watch.store.trouble().failed.is_some(), "{code}");
+        let begun = watch.begun().len();
+        after(600).await;
+        assert_eq!(watch.begun().len() - begun, 5, "from then on each sync period");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_ends_no_watch() {
+    let panicked = Mutex::new(true);
+    let (watch, store) = unscripted(move || {
+        assert!(!std::mem::take(&mut *panicked.lock().unwrap()), "an odd object");
+        stream::iter(list(&["a"])).chain(stream::pending()).boxed()
+    });
+    let task = tokio::spawn(watch.run());
+    after(1).await;
+    assert!(store.trouble().failed.unwrap().contains("its log says where"));
+    after(60).await;
+    assert_eq!((store.len(), store.trouble()), (1, Trouble::default()));
+    task.abort();
+}
+
+/// A server that makes up its objects when it is asked, as that of metrics does.
+#[tokio::test(start_paused = true)]
+async fn a_list_without_a_version_is_taken_each_sync_period() {
+    #[derive(Clone, Debug)]
+    struct Nothing;
+
+    impl Keep for Nothing {
+        const READS: crate::objects::Reads = crate::objects::Reads::Metadata;
+
+        fn keep(_: i64, _: Option<&serde_json::value::RawValue>, _: Option<&serde_json::value::RawValue>) -> Self {
+            Self
+        }
+    }
+
+    let asked = Arc::new(Mutex::new(0));
+    let asking = Arc::clone(&asked);
+    let service = tower::service_fn(move |_: http::Request<kube::client::Body>| {
+        *asking.lock().unwrap() += 1;
+        let list = r#"{"metadata": {}, "items": [{"metadata": {"name": "a"}}]}"#;
+        let body = kube::client::Body::from(list.as_bytes().to_vec());
+        async move { Ok::<_, std::convert::Infallible>(http::Response::new(body)) }
+    });
+    let client = Client::new(service, "default");
+    let resource = Resource {
+        api: kube::core::ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&()),
+        is_namespaced: true,
+        can_list: true,
+    };
+    let (watch, store) = unscripted(move || events::<Nothing, u32>(client.clone(), &resource, &Scope::All, |_| 0));
+    let task = tokio::spawn(watch.run());
+    after(1).await;
+    assert_eq!(store.len(), 1);
+    let polled = "can't watch pods: the API server gives the list no version; they are listed every 120 s instead";
+    assert_eq!(store.trouble().polled.as_deref(), Some(polled));
+    let before = *asked.lock().unwrap();
+    after(120).await;
+    assert_eq!(*asked.lock().unwrap(), 2 * before);
+    assert!(store.trouble().polled.is_some());
+    task.abort();
 }

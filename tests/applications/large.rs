@@ -1,0 +1,37 @@
+//! Objects as large as the API server takes them, many of them in one list.
+
+use futures::{StreamExt, stream};
+use serde_json::json;
+
+use super::{Site, assert_no_panic, shop};
+use crate::support::portolan::peak_memory;
+
+/// Objects of 1 MiB: a page of all of them would be held twice.
+const OBJECTS: usize = 100;
+/// What the process may take beside what it has anyway, in MiB: the list alone is 100, and is decoded while it is held.
+const MORE: u64 = 80;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_of_large_objects_is_read_in_small_pages() {
+    let site = Site::new().await;
+    let kind = site.define("Widget", "Namespaced").await;
+    let filling = "x".repeat(1 << 20);
+    let make = |number: usize| {
+        let object = json!({ "metadata": { "labels": { "app": "shop" } }, "spec": { "filling": filling } });
+        let (site, kind) = (&site, &kind);
+        async move { site.apply(kind, &format!("large-{number}"), object).await }
+    };
+    stream::iter(0..OBJECTS)
+        .map(make)
+        .buffer_unordered(4)
+        .for_each(async |_| {})
+        .await;
+    let portolan = site.portolan(&[]).await;
+    let before = peak_memory(&portolan);
+    site.declare("shop", shop(&[(&site.group(), "Widget")], false)).await;
+    site.until_components("shop", &format!("{OBJECTS}/{OBJECTS}")).await;
+    let after = peak_memory(&portolan);
+    assert!(after < before + MORE, "it takes {after} MiB, before {before}");
+    assert_no_panic(&portolan);
+    site.undefine(&kind).await;
+}
