@@ -15,6 +15,7 @@ mod needs;
 mod object;
 pub mod owners;
 mod plan;
+mod running;
 mod store;
 mod watch;
 mod watches;

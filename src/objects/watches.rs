@@ -12,15 +12,15 @@ use kube::Client;
 use kube::core::ApiResource;
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 use super::clock::Clock;
 use super::discovery::{Resource, discover};
 use super::needs::Needs;
-use super::plan::{MOST, Need, plan};
-use super::store::{Change, Store, Trouble};
-use super::watch::{Events, News, Scope, Watch, events};
+use super::plan::{MOST, plan};
+use super::running::{OneWatch, Running, needs};
+use super::store::Change;
+use super::watch::{Events, News, Scope, events};
 use super::{GroupKind, Keep, Object, Reads, sentence};
 
 /// How long changes of needs and definitions are gathered: they come many at a time.
@@ -121,19 +121,6 @@ enum Served {
     Kinds(HashMap<GroupKind, Resource>),
 }
 
-/// The watches of one kind.
-struct Running<K> {
-    resource: Resource,
-    watches: BTreeMap<Scope, OneWatch<K>>,
-    /// Where it would have to be watched too, if there were not so many watches already.
-    left_out: BTreeSet<Scope>,
-}
-
-struct OneWatch<K> {
-    store: Arc<Store<K>>,
-    task: AbortHandle,
-}
-
 /// What the API server will say that it serves, or why it does not say.
 type Answer = BoxFuture<'static, Result<HashMap<GroupKind, Resource>, String>>;
 
@@ -168,12 +155,6 @@ impl Keep for Generation {
 
     fn keep(generation: i64, _: Option<&RawValue>, _: Option<&RawValue>) -> Self {
         Self(generation)
-    }
-}
-
-impl<K> Drop for OneWatch<K> {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 
@@ -446,95 +427,6 @@ where
     }
 }
 
-/// What is needed of the kinds that can be watched, for the plan.
-fn needs<K>(
-    needed: &BTreeMap<GroupKind, BTreeSet<String>>,
-    served: &HashMap<GroupKind, Resource>,
-    running: &HashMap<GroupKind, Running<K>>,
-) -> BTreeMap<GroupKind, Need> {
-    let need = |(kind, namespaces): (&GroupKind, &BTreeSet<String>)| {
-        let resource = served.get(kind).filter(|resource| resource.can_list)?;
-        let watches = running.get(kind).map(|running| &running.watches);
-        let wide = watches.and_then(|watches| watches.get(&Scope::All));
-        let need = Need {
-            namespaces: namespaces.clone(),
-            is_namespaced: resource.is_namespaced,
-            is_refused: wide.is_some_and(|watch| watch.store.trouble().failed.is_some()),
-            running: watches.into_iter().flat_map(BTreeMap::keys).cloned().collect(),
-        };
-        Some((kind.clone(), need))
-    };
-    needed.iter().filter_map(need).collect()
-}
-
-impl<K> Running<K> {
-    fn of(resource: &Resource) -> Self {
-        Self {
-            resource: resource.clone(),
-            watches: BTreeMap::new(),
-            left_out: BTreeSet::new(),
-        }
-    }
-
-    /// Stops the watches that are not wanted, as soon as those that are hold what there is, or know no less. Whether somebody has
-    /// to look again: what a watch has not told yet is never told once it is stopped, and how its successor stands was told
-    /// before anybody looked at that.
-    fn settle(&mut self, wanted: &BTreeSet<Scope>, namespaces: &BTreeSet<String>) -> bool {
-        let is_needed = |scope: &Scope| match scope {
-            Scope::All => true,
-            Scope::Namespace(namespace) => namespaces.contains(namespace),
-        };
-        let all = |is_so: fn(&Store<K>) -> bool| {
-            let mut watches = wanted.iter().map(|scope| self.watches.get(scope));
-            watches.all(|watch| watch.is_some_and(|watch| is_so(&watch.store)))
-        };
-        let (are_sound, are_settled) = (all(Store::is_sound), all(Store::is_settled));
-        let mut is_news = false;
-        self.watches.retain(|scope, watch| {
-            if wanted.contains(scope) || !is_needed(scope) {
-                return wanted.contains(scope);
-            }
-            let has_failed = watch.store.trouble().failed.is_some();
-            let stays = !are_sound && !(has_failed && are_settled);
-            is_news |= !stays;
-            stays
-        });
-        let left_out = namespaces.iter().cloned().map(Scope::Namespace);
-        let left_out: BTreeSet<_> = left_out
-            .filter(|scope| !wanted.contains(scope) && !wanted.contains(&Scope::All))
-            .collect();
-        is_news |= left_out != self.left_out;
-        self.left_out = left_out;
-        is_news
-    }
-}
-
-impl<K: PartialEq + Send + Sync + 'static> OneWatch<K> {
-    fn begin(
-        what: String,
-        sync_period: Duration,
-        open: impl Fn() -> Events<K> + Send + Sync + 'static,
-        told: impl Fn(News<K>) + Send + Sync + 'static,
-    ) -> Self {
-        tracing::debug!(what, "a watch begins");
-        let store = Arc::new(Store::default());
-        let watch = Watch {
-            what,
-            open: Box::new(open),
-            store: Arc::clone(&store),
-            sync_period,
-            told: Box::new(told),
-        };
-        let task = tokio::spawn(watch.run()).abort_handle();
-        Self { store, task }
-    }
-
-    /// Whether all changes are told.
-    fn is_followed(&self) -> bool {
-        self.store.is_complete() && self.store.trouble() == Trouble::default()
-    }
-}
-
 impl<U: Ord, K> Shared<U, K> {
     fn tell(&self, kind: &GroupKind, news: News<K>) {
         let told = match news {
@@ -571,3 +463,6 @@ impl<U: Ord, K> Shared<U, K> {
         self.kinds.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests;
