@@ -320,7 +320,7 @@ pub fn filter_rule(bytes: &[u8]) {
         "chartVersions": [{ "version": "6.10.0", "urls": ["u"] }, { "version": "5.2.1-rc.1", "urls": null }],
     });
     let (sender, receiver) = mpsc::channel();
-    // One thread, as for all charts of a sync: to start three takes longer than what they do. It runs though nobody awaits it.
+    // One thread, as for all charts of a sync. It runs though nobody awaits it.
     drop(on_large_stack(move || {
         let filter = Filter::compile(&rule, limits).ok();
         let _ = sender.send(filter.map(|filter| (filter.keeps(&chart), filter.keeps(&chart))));
