@@ -55,6 +55,12 @@ impl OciTag {
         self.problem.is_none() && !self.digest.is_empty()
     }
 
+    /// Whether it is a chart that stays what it was, since what it stands for now can't be pulled.
+    #[must_use]
+    pub const fn is_outdated(&self) -> bool {
+        self.is_chart() && self.tries > 0
+    }
+
     /// Whether nothing is known of it, since it could not be pulled for reasons that may pass by themselves.
     #[must_use]
     pub const fn is_pending(&self) -> bool {

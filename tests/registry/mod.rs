@@ -3,6 +3,7 @@
 mod auth;
 mod failing;
 mod listing;
+mod lost;
 mod parts;
 mod pulling;
 mod shrinking;

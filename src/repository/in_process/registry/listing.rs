@@ -145,6 +145,7 @@ impl Listing {
             digest.add(failed.map_or("", |error| error.reason()));
             for (name, tag) in &repository.memory.tags {
                 let kind = match tag {
+                    tag if tag.is_outdated() => "outdated",
                     tag if tag.is_chart() => "chart",
                     tag if tag.is_pending() => "pending",
                     _ => "none",

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use futures::{StreamExt, future, stream};
 
-use super::AT_ONCE;
 use super::listing::Listing;
 use super::patience::{Patience, wants_to_be_left_alone};
+use super::{AT_ONCE, Repository};
 use crate::catalog::{self, OciChange, OciTag};
 use crate::queue::Backoff;
 use crate::repository::in_process::Run;
@@ -48,6 +48,14 @@ const TRIED_SOON: Backoff = Backoff {
     cap: Duration::from_hours(1),
 };
 
+/// What came of a pull that was answered.
+enum Pulled {
+    Known(OciChange),
+    /// A chart that can't be had any more, by what the answer says. A registry that has lost what it lists looks like that, so it
+    /// stays what it was.
+    Lost(OciError),
+}
+
 impl Run<'_> {
     /// Pulls what is new, the newest version of each chart first, and remembers it as it comes.
     pub(super) async fn pull_new(&self, registry: &Registry, listing: &mut Listing) -> Result<(), catalog::Error> {
@@ -68,10 +76,8 @@ impl Run<'_> {
             let end = patience.end().filter(|error| wants_to_be_left_alone(error));
             listing.interrupted = end.cloned();
         }
-        for (Wanted { at, tag, known, .. }, error) in failed {
-            let repository = &mut listing.repositories[at];
-            repository.remember(self.delayed(tag.clone(), known));
-            repository.delayed.insert(tag, error.to_string());
+        for (wanted, error) in failed {
+            self.note(&mut listing.repositories[wanted.at], wanted, TRIED_SOON, &error);
         }
         listing.left = self.wanted(listing).len();
         self.remember(listing).await
@@ -105,7 +111,11 @@ impl Run<'_> {
         while let Some((wanted, result)) = pulls.next().await {
             let at = wanted.at;
             match result {
-                Ok(change) => {
+                Ok(Pulled::Lost(error)) => {
+                    patience.answered();
+                    self.note(&mut listing.repositories[at], wanted, TRIED_AGAIN, &error);
+                }
+                Ok(Pulled::Known(change)) => {
                     patience.answered();
                     listing.repositories[at].remember(change);
                     pulled += 1;
@@ -153,7 +163,7 @@ impl Run<'_> {
     }
 
     /// Pulls one tag. What is wrong with it alone is remembered, and is no failure of the others.
-    async fn pull(&self, registry: &Registry, path: &str, wanted: &Wanted) -> Result<OciChange, OciError> {
+    async fn pull(&self, registry: &Registry, path: &str, wanted: &Wanted) -> Result<Pulled, OciError> {
         self.metrics.oci_pull();
         let (name, known) = (wanted.tag.clone(), wanted.known.as_ref());
         let pulled = async {
@@ -172,18 +182,17 @@ impl Run<'_> {
                 let problem = error.to_string();
                 return Ok(match error {
                     // It becomes no chart by waiting: only another digest calls for another look.
-                    OciError::NotAChart { digest, .. } => useless(name, digest, problem),
-                    _ => self.failed(name, known.map_or(0, |known| known.tries), problem),
+                    OciError::NotAChart { digest, .. } => Pulled::Known(useless(name, digest, problem)),
+                    error if known.is_some_and(OciTag::is_chart) => Pulled::Lost(error),
+                    _ => Pulled::Known(self.failed(name, known.map_or(0, |known| known.tries), problem)),
                 });
             }
         };
-        let Some(config) = config else {
-            return Ok(chart(name, digest, None));
-        };
-        Ok(match usable(&config, &self.tools.decode_limits) {
-            Ok(metadata) => chart(name, digest, Some(metadata)),
+        let usable = config.map(|config| usable(&config, &self.tools.decode_limits));
+        Ok(Pulled::Known(match usable.transpose() {
+            Ok(metadata) => chart(name, digest, metadata),
             Err(problem) => useless(name, digest, problem),
-        })
+        }))
     }
 
     /// A tag that is of no use, which may be put right by somebody. It has failed so many times before.
@@ -201,19 +210,21 @@ impl Run<'_> {
         }
     }
 
-    /// A tag that stays what it was for now.
-    fn delayed(&self, name: String, known: Option<OciTag>) -> OciChange {
+    /// Has a tag stay what it was for now, and tried again later.
+    fn note(&self, repository: &mut Repository, wanted: Wanted, again: Backoff, error: &OciError) {
+        let Wanted { tag: name, known, .. } = wanted;
         let known = known.unwrap_or_default();
+        repository.delayed.insert(name.clone(), error.to_string());
         let tag = OciTag {
             tries: known.tries.saturating_add(1),
-            next_try: Some(self.attempt.started + TRIED_SOON.delay(known.tries)),
+            next_try: Some(self.attempt.started + again.delay(known.tries)),
             ..known
         };
-        OciChange {
+        repository.remember(OciChange {
             name,
             tag,
             metadata: None,
-        }
+        });
     }
 }
 
