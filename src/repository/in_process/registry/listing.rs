@@ -1,17 +1,16 @@
 //! A registry as it is remembered once everything new has been pulled, and what that means for its charts.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
 use super::Repository;
-use crate::catalog::{Held, OciGone, OciRepository, OciTag};
+use crate::catalog::{OciGone, OciRepository, OciTag};
 use crate::repository::declaration::Declaration;
 use crate::repository::execute::Failed;
 use crate::repository::in_process::{Rest, Stays};
 use crate::repository::rows;
-use crate::source::oci::{self, OciError};
+use crate::source::oci::OciError;
 use crate::text::hex;
 
 /// The registry as it is remembered once everything new has been pulled.
@@ -83,23 +82,11 @@ impl Listing {
         if self.goes_on() || self.interrupted.is_some() {
             return Stays::All;
         }
-        let mut held = HashMap::new();
-        for repository in &self.repositories {
-            let id = || rows::chart_id(declaration, &repository.memory.repository);
-            if repository.is_in_the_dark() {
-                held.insert(id(), Held::Chart);
-                continue;
-            }
-            let tags = repository.memory.tags.iter();
-            let pending = tags
-                .filter(|(_, tag)| tag.is_pending())
-                .map(|(tag, _)| oci::version_of(tag));
-            let pending: std::collections::HashSet<String> = pending.collect();
-            if !pending.is_empty() {
-                held.insert(id(), Held::Versions(pending));
-            }
-        }
-        Stays::Held(held)
+        let held = self.repositories.iter().filter_map(|repository| {
+            let id = rows::chart_id(declaration, &repository.memory.repository);
+            Some((id, repository.held()?))
+        });
+        Stays::Held(held.collect())
     }
 
     /// What is remembered and is no more.

@@ -28,6 +28,7 @@ impl Run<'_> {
         match registry.tags(&path, known).await {
             Ok(Tags::NotModified) => {
                 patience.answered();
+                repository.take_unchanged();
                 self.metrics.not_modified();
             }
             Ok(Tags::Listed { tags, validators }) => {
