@@ -6,6 +6,7 @@ mod listing;
 mod lost;
 mod parts;
 mod pulling;
+mod refused;
 mod shrinking;
 mod site;
 mod syncing;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sha2::{Digest as _, Sha256};
 
 use super::Repository;
-use crate::catalog::{OciGone, OciRepository, OciTag};
+use crate::catalog::{OciChange, OciGone, OciRepository, OciTag};
 use crate::repository::declaration::Declaration;
 use crate::repository::execute::Failed;
 use crate::repository::in_process::{Rest, Stays};
@@ -22,6 +22,10 @@ pub(super) struct Listing {
     pub(super) forgotten: Vec<String>,
     /// Tags that are to be pulled yet.
     pub(super) left: usize,
+    /// Tags that were pulled.
+    pub(super) pulled: usize,
+    /// Whether anything was learnt of tags: pulled, noted or looked at. It is not asked for again at once.
+    pub(super) has_moved: bool,
     /// Whether the time was over before all digests were looked at that were to be.
     pub(super) is_unfinished: bool,
     /// Why the registry is asked no more for now, although that may pass by itself.
@@ -71,8 +75,19 @@ impl Listing {
         })
     }
 
+    /// Remembers what was found of a tag of the repository at this place.
+    pub(super) fn remember(&mut self, at: usize, change: OciChange) {
+        self.repositories[at].remember(change);
+        self.has_moved = true;
+    }
+
+    /// Whether there is more to do, although this attempt has done nothing of it: the next would do no more.
+    pub(super) const fn is_stuck(&self) -> bool {
+        self.goes_on() && !self.has_moved && self.interrupted.is_none()
+    }
+
     /// Whether there is more to do than one attempt does.
-    fn goes_on(&self) -> bool {
+    const fn goes_on(&self) -> bool {
         self.left > 0 || self.is_unfinished
     }
 
@@ -188,4 +203,28 @@ pub(super) fn all_failed(repositories: &[Repository]) -> Result<(), Arc<OciError
     passing
         .or_else(|| errors().next())
         .map_or(Ok(()), |error| Err(error.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_more_to_do_and_did_nothing_is_stuck() {
+        let listing = |left, is_unfinished, has_moved| Listing {
+            left,
+            is_unfinished,
+            has_moved,
+            ..Listing::default()
+        };
+        assert!(listing(1, false, false).is_stuck());
+        assert!(listing(0, true, false).is_stuck());
+        assert!(!listing(1, true, true).is_stuck());
+        assert!(!listing(0, false, false).is_stuck());
+        let interrupted = Listing {
+            interrupted: Some(Arc::new(OciError::InvalidUrl(String::new()))),
+            ..listing(1, false, false)
+        };
+        assert!(!interrupted.is_stuck());
+    }
 }

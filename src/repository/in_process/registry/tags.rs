@@ -51,8 +51,8 @@ impl Run<'_> {
         repository
     }
 
-    /// The lists of the others have taken all the time.
-    fn out_of_time(&self, url: &str) -> OciError {
+    /// Others have taken all the time.
+    pub(super) fn out_of_time(&self, url: &str) -> OciError {
         OciError::Fetch(FetchError::Timeout {
             url: url.to_owned(),
             limit: self.time(),
@@ -95,6 +95,7 @@ impl Run<'_> {
             if repository.failed.is_none() {
                 repository.memory.digests_checked = Some(self.attempt.started);
                 repository.is_changed = true;
+                listing.has_moved = true;
             }
         }
     }
