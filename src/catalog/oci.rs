@@ -29,7 +29,7 @@ pub struct OciRepository {
     pub etag: Option<String>,
     /// `Last-Modified` of the list of tags.
     pub last_modified: Option<String>,
-    /// When the digests of tags that were known already were compared last.
+    /// When the digests of tags that were known already were compared last; nothing, where they are to be compared next.
     pub digests_checked: Option<Timestamp>,
     /// By their names, as the registry has them.
     pub tags: BTreeMap<String, OciTag>,

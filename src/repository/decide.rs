@@ -158,7 +158,7 @@ pub fn handled(declaration: &Declaration, before: &Handled) -> Handled {
 }
 
 /// Whether the last sync has ended only because one takes no more. One that has failed waits.
-fn goes_on(record: &Record) -> bool {
+pub(super) fn goes_on(record: &Record) -> bool {
     is_cut_short(record) && record.state.ready.is_none()
 }
 

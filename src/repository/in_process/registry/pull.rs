@@ -215,7 +215,9 @@ impl Run<'_> {
         for (at, repository) in repositories.filter(|(_, repository)| repository.failed.is_none()) {
             for (rank, tag) in repository.versions.iter().enumerate() {
                 let before = repository.memory.tags.get(tag);
-                let due = |before: &OciTag| before.next_try.is_some_and(|time| time <= self.attempt.started);
+                // A time beyond the longest pause means that the clock was set back.
+                let (now, longest) = (self.attempt.started, self.attempt.started + 2 * TRIED_AGAIN.cap);
+                let due = |before: &OciTag| before.next_try.is_some_and(|time| time <= now || time > longest);
                 if before.is_none_or(due) {
                     wanted.push(Wanted {
                         rank,

@@ -151,6 +151,11 @@ impl Repository {
         });
     }
 
+    pub(super) fn set_digests_checked(&mut self, time: Option<Timestamp>) {
+        self.is_changed |= self.memory.digests_checked != time;
+        self.memory.digests_checked = time;
+    }
+
     pub(super) fn remember(&mut self, change: OciChange) {
         self.memory.tags.insert(change.name.clone(), change.tag.clone());
         self.changed.push(change);
