@@ -41,17 +41,26 @@ impl Listing {
                 .filter(|repository| repository.is_in_the_dark())
         };
         let first = || dark().find_map(|repository| repository.failed.as_ref());
-        let failed = self.interrupted.as_ref().or_else(first);
+        // What can be had is had at once, and what fails beside it waits for that.
+        let failed = match &self.interrupted {
+            None if self.goes_on() => None,
+            interrupted => interrupted.as_ref().or_else(first),
+        };
         if !self.goes_on() && failed.is_none() {
             return None;
         }
-        let well = self
-            .repositories
-            .iter()
-            .filter(|repository| repository.failed.is_none());
-        let listed: u64 = well.map(|repository| repository.versions.len() as u64).sum();
+        let well = (self.repositories.iter()).filter(|repository| repository.failed.is_none());
+        let (mut listed, mut known) = (0, 0);
+        for repository in well {
+            let tag = |tag: &String| repository.memory.tags.get(tag);
+            listed += repository.versions.len() as u64;
+            // Those that could not be pulled and wait for their time are not pulled either.
+            known += (repository.versions.iter())
+                .filter(|name| tag(name).is_some_and(|tag| !tag.is_pending()))
+                .count() as u64;
+        }
         let left = self.left as u64;
-        let (pulled, dark) = (listed.saturating_sub(left), dark().count());
+        let (pulled, dark) = (known.min(listed.saturating_sub(left)), dark().count());
         let failed = failed.map(|error| {
             let mut failed = Failed::from(&**error);
             if dark > 0 {
@@ -71,6 +80,7 @@ impl Listing {
             pulled,
             listed,
             is_in_the_dark: dark > 0,
+            has_come_on: self.pulled > 0,
             failed,
         })
     }
