@@ -28,7 +28,7 @@ fuzz: ## each fuzz target for FUZZ_TIME seconds; needs cargo-fuzz and a nightly 
 	@for target in $(FUZZ_TARGETS); do \
 		echo "== $$target, $(FUZZ_TIME) s"; mkdir -p fuzz/corpus/$$target; \
 		cargo +nightly fuzz run $$target fuzz/corpus/$$target fuzz/seeds/$$target -- \
-			-max_total_time=$(FUZZ_TIME) -max_len=65536 -timeout=30 -rss_limit_mb=2048 -verbosity=0 || exit 1; \
+			-max_total_time=$(FUZZ_TIME) -max_len=65536 -timeout=30 -rss_limit_mb=2048 -verbosity=0 -print_final_stats=1 || exit 1; \
 	done
 
 fmt: ## formats the code

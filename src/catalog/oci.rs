@@ -29,7 +29,7 @@ pub struct OciRepository {
     pub etag: Option<String>,
     /// `Last-Modified` of the list of tags.
     pub last_modified: Option<String>,
-    /// When the digests of tags that were known already were compared last.
+    /// When the digests of tags that were known already were compared last; nothing, where they are to be compared next.
     pub digests_checked: Option<Timestamp>,
     /// By their names, as the registry has them.
     pub tags: BTreeMap<String, OciTag>,
@@ -53,6 +53,12 @@ impl OciTag {
     #[must_use]
     pub const fn is_chart(&self) -> bool {
         self.problem.is_none() && !self.digest.is_empty()
+    }
+
+    /// Whether it is a chart that stays what it was, since what it stands for now can't be pulled.
+    #[must_use]
+    pub const fn is_outdated(&self) -> bool {
+        self.is_chart() && self.tries > 0
     }
 
     /// Whether nothing is known of it, since it could not be pulled for reasons that may pass by themselves.

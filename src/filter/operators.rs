@@ -45,9 +45,13 @@ impl Sub for Value {
     type Output = Result;
 
     fn sub(self, other: Self) -> Result {
+        let bytes = self.bytes() + other.bytes();
         match (self, other) {
             (Self::Number(a), Self::Number(b)) => Ok(Self::Number(a - b)),
             (Self::List(a), Self::List(b)) => {
+                // Small items cost nothing where they are compared, and what comes of it may be an empty list.
+                budget::look_at(bytes);
+                budget::make((b.items().len() * size_of::<&Self>()) as u64);
                 let mut taken: Vec<&Self> = b.items().iter().collect();
                 taken.sort_by(|a, b| a.sorting_order(b));
                 let stays = |item: &&Self| taken.binary_search_by(|taken| taken.sorting_order(item)).is_err();

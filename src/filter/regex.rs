@@ -92,6 +92,8 @@ fn with_regex(
         (Value::Text(_), other) => return Err(Error::typ(other.clone(), "regular expression")),
         (other, _) => return Err(Error::typ(other.clone(), "string")),
     };
+    // The same flag may stand there ten million times.
+    budget::look_at(flags.bytes());
     let flags = Flags::read(flags)?;
     if pattern.len() > PATTERN_BYTES {
         let bytes = pattern.len();

@@ -1,7 +1,6 @@
 //! All watches: begun, shared and stopped by what is needed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
@@ -101,8 +100,6 @@ struct Shared<U, K> {
     changed: Notify,
     /// What the API server serves may have changed.
     outdated: Notify,
-    /// Whether somebody wants to know what is served without needing any kind.
-    is_asked: AtomicBool,
 }
 
 /// What is known of kinds.
@@ -182,7 +179,6 @@ where
             }),
             changed: Notify::new(),
             outdated: Notify::new(),
-            is_asked: AtomicBool::new(false),
         };
         Self {
             shared: Arc::new(shared),
@@ -251,18 +247,6 @@ where
         })
     }
 
-    /// How the kind is served, if it is. Nothing, if it is not known yet what is served at all; that is then found out, although
-    /// nobody may need any kind.
-    #[must_use]
-    pub fn resource(&self, kind: &GroupKind) -> Option<Option<Resource>> {
-        if let Served::Kinds(served) = &self.shared.kinds_read().served {
-            return Some(served.get(kind).cloned());
-        }
-        self.shared.is_asked.store(true, Ordering::Relaxed);
-        self.shared.changed.notify_one();
-        None
-    }
-
     /// The number of watches, and of the objects that they hold.
     #[must_use]
     pub fn size(&self) -> (usize, usize) {
@@ -295,8 +279,7 @@ where
             }
             sleep(GATHERED).await;
             let needed = shared.needs().namespaces();
-            let is_needed = !needed.is_empty() || shared.is_asked.load(Ordering::Relaxed);
-            if answer.is_none() && clock.is_due(is_needed, shared.missing(&needed)) {
+            if answer.is_none() && clock.is_due(!needed.is_empty(), shared.missing(&needed)) {
                 definitions.get_or_insert_with(|| self.watch_definitions());
                 answer = Some(self.ask());
             }
@@ -342,9 +325,6 @@ where
     /// Takes in what is served, and tells whoever is concerned if that is otherwise than before. Whether there was an answer.
     fn take(&self, served: Result<HashMap<GroupKind, Resource>, String>) -> bool {
         let has_answer = served.is_ok();
-        if has_answer {
-            self.shared.is_asked.store(false, Ordering::Relaxed);
-        }
         let before = {
             let mut kinds = self.shared.kinds_write();
             match (&kinds.served, &served) {

@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::CronJob;
 use kube::api::{Api, DeleteParams, ListParams, Preconditions, PropagationPolicy};
 use kube::{Client, ResourceExt};
 
+use super::origin::API_DEADLINE;
 use crate::api::Partial;
 use crate::catalog::RepositoryName;
 use crate::informer::ObjectName;
@@ -17,8 +17,6 @@ use crate::informer::ObjectName;
 const REPO_NAME: &str = "apprepositories.kubeapps.com/repo-name";
 /// Label of Kubeapps' CronJobs: the namespace of the AppRepository.
 const REPO_NAMESPACE: &str = "apprepositories.kubeapps.com/repo-namespace";
-/// How long a call of the API server may take.
-const API_DEADLINE: Duration = Duration::from_secs(30);
 /// The CronJobs that are asked for at a time.
 const PAGE: u32 = 500;
 

@@ -110,6 +110,12 @@ pub fn is_cut_short(record: &Record) -> bool {
     record.index_digest.starts_with(CUT_SHORT)
 }
 
+/// Whether what follows a sync can be done: all charts are there, or those of a registry that could be had so far.
+#[must_use]
+pub fn has_charts(record: &Record) -> bool {
+    record.state.ready == Some(true) || is_cut_short(record)
+}
+
 /// Whether the rows are as our last success has left them. They are not when another writer, a restore, or somebody who has
 /// dropped tables or deleted charts has been at them.
 #[must_use]
@@ -158,7 +164,7 @@ pub fn handled(declaration: &Declaration, before: &Handled) -> Handled {
 }
 
 /// Whether the last sync has ended only because one takes no more. One that has failed waits.
-fn goes_on(record: &Record) -> bool {
+pub(super) fn goes_on(record: &Record) -> bool {
     is_cut_short(record) && record.state.ready.is_none()
 }
 
@@ -476,5 +482,20 @@ mod tests {
             Decision::Sync(Mode::Complete)
         );
         assert!(is_lost(&record(0)) && !is_lost(&record(1)));
+    }
+
+    #[test]
+    fn what_follows_a_sync_is_done_where_there_are_charts_although_some_of_a_registry_fails() {
+        let record = |ready, index_digest: &str| Record {
+            index_digest: index_digest.to_owned(),
+            state: State {
+                ready,
+                ..State::default()
+            },
+            ..Record::default()
+        };
+        assert!(has_charts(&record(Some(true), "a")));
+        assert!(has_charts(&record(Some(false), &cut_short("a"))) && has_charts(&record(None, &cut_short("a"))));
+        assert!(!has_charts(&record(Some(false), "a")) && !has_charts(&record(None, "")));
     }
 }

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::activity::Activity;
 use super::adopt::Adoption;
-use super::decide::{Decision, Identity, Mode, decide, identity};
+use super::decide::{Decision, Identity, Mode, decide, has_charts, identity};
 use super::declaration::{Declaration, Defaults};
 use super::execute::{Attempt, AttemptError, Execute, Failed, Finished, Verdict};
 use super::files::Follower;
@@ -294,10 +294,10 @@ impl Reconciler {
         }
     }
 
-    /// Has done what follows a sync that has succeeded, now or before the start: files are imported, and what Kubeapps has left
+    /// Has done what follows a sync that has made charts, now or before the start: files are imported, and what Kubeapps has left
     /// is taken away.
     async fn follow(&self, name: &ObjectName, record: Option<&Record>) {
-        let Some(record) = record.filter(|record| record.state.ready == Some(true)) else {
+        let Some(record) = record.filter(|record| has_charts(record)) else {
             return;
         };
         if let Some(files) = &self.files {

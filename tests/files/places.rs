@@ -1,10 +1,12 @@
+use serde_json::json;
+
 use super::{ALL, World, chart, readme, readmes};
 use crate::support::archives::{self, Chart};
-use crate::support::chart_server::{ChartServer, Page};
+use crate::support::chart_server::{ChartServer, Fault, Page};
 use crate::support::portolan::command;
 use crate::support::registry::{Registry, Setup};
 use crate::support::tls::Authority;
-use crate::support::world::succeeded;
+use crate::support::world::{manifest, succeeded};
 
 #[tokio::test]
 async fn an_archive_is_found_wherever_an_index_may_say_that_it_is() {
@@ -113,6 +115,46 @@ async fn an_index_may_name_archives_in_a_registry() {
         .await;
     assert!(reasons[0].contains("404") || reasons[0].contains("not"), "{reasons:?}");
     assert!(reasons[1].contains("not the one that the index names"), "{reasons:?}");
+}
+
+/// The charts of the others are there, so their files are wanted.
+#[tokio::test]
+async fn one_list_of_a_registry_that_always_fails_keeps_no_files_from_the_others() {
+    let world = World::new().await;
+    let archive = chart("harbour", "1.0.0");
+    let config = json!({"name": "harbour", "version": "1.0.0", "apiVersion": "v2"}).to_string();
+    let part = |kind: &str, bytes: &[u8]| {
+        let digest = format!("sha256:{}", archives::sha256(bytes));
+        world
+            .server
+            .serve(&format!("/v2/ports/harbour/blobs/{digest}"), Page::new(bytes.to_vec()));
+        let media_type = format!("application/vnd.cncf.helm.{kind}");
+        json!({"mediaType": media_type, "digest": digest, "size": bytes.len()})
+    };
+    let document = json!({
+        "schemaVersion": 2,
+        "config": part("config.v1+json", config.as_bytes()),
+        "layers": [part("chart.content.v1.tar+gzip", &archive.bytes)],
+    });
+    for (path, page) in [
+        ("manifests/1.0.0", document),
+        ("tags/list", json!({"name": "ports/harbour", "tags": ["1.0.0"]})),
+    ] {
+        let path = format!("/v2/ports/harbour/{path}");
+        world.server.serve(&path, Page::new(page.to_string()));
+    }
+    world.server.break_path("/v2/ports/quay/tags/list", Fault::status(500));
+    let declared = manifest(
+        "ports",
+        &world.server.url("/ports"),
+        "  ociRepositories: [harbour, quay]\n",
+    );
+    world.write("ports.yaml", declared.replace("type: helm", "type: oci"));
+    let _portolan = world.run(&[ALL]).await;
+    let files = world.until_files("the files", |files| !files.is_empty()).await;
+    assert_eq!(readmes(&files)["ports/harbour-1.0.0"], readme("harbour", "1.0.0"));
+    let status = world.status("ports").await.unwrap();
+    assert_eq!(status["reason"], "ServerError", "{status}");
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use portolan::repository::execute::Verdict;
 use rstest::rstest;
 use serde_json::json;
 
-use super::site::{Site, interrupted, list, manifest, name, skipped, versions};
+use super::site::{Site, interrupted, is_complete, list, manifest, name, skipped, versions};
 use crate::support::chart_server::{Fault, Page};
 
 #[tokio::test]
@@ -163,7 +163,8 @@ async fn a_list_that_fails_in_passing_leaves_its_charts_and_the_others_go_on(
     assert_eq!(account["skipped"][0]["chart"], "quay");
     assert_eq!(
         (finished.record.state.ready, finished.record.state.failures),
-        (Some(false), 2)
+        (Some(false), 1),
+        "it has come on"
     );
     let charts = ["harbour 1.1.0 1.0.0", "pier 2.0.0", "quay 1.0.0"];
     assert_eq!(site.charts().await, charts);
@@ -326,4 +327,31 @@ async fn a_tag_that_was_published_anew_stays_what_it_was_until_it_can_be_pulled(
     site.server.repair(&manifest("harbour", "1.0.0"));
     site.attempt(Mode::Complete).await;
     assert_eq!(site.infos().await[0].chart_versions[1].app_version, "another");
+}
+
+#[tokio::test]
+async fn tags_that_have_failed_before_say_nothing_of_the_registry() {
+    let site = Site::new(&["harbour"]).await;
+    site.publish_many("harbour", 120);
+    for tag in versions(120).iter().step_by(2) {
+        site.server.break_path(&manifest("harbour", tag), Fault::status(500));
+    }
+    let failed = "SELECT count(*) FROM portolan_oci_tags WHERE tries > 0";
+    assert!(is_complete(&site.sync().await));
+    assert_eq!(
+        site.number(failed).await,
+        60,
+        "what was not asked a second time is noted too"
+    );
+    let times = "SELECT count(DISTINCT next_try) FROM portolan_oci_tags WHERE tries > 0";
+    assert!(site.number(times).await > 30, "they are not tried at the same time");
+    site.let_it_be_time().await;
+    let finished = site.sync().await;
+    assert!(
+        matches!(finished.verdict, Verdict::NotModified),
+        "{:?}",
+        finished.verdict
+    );
+    assert_eq!(site.number("SELECT max(tries) FROM portolan_oci_tags").await, 2);
+    assert_eq!(site.number(failed).await, 60);
 }

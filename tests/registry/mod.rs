@@ -3,8 +3,10 @@
 mod auth;
 mod failing;
 mod listing;
+mod lost;
 mod parts;
 mod pulling;
+mod refused;
 mod shrinking;
 mod site;
 mod syncing;

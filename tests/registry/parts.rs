@@ -7,7 +7,7 @@ use portolan::repository::execute::Verdict;
 use reqwest::Method;
 use serde_json::json;
 
-use super::site::{Site, interrupted, list, manifest, versions};
+use super::site::{Site, interrupted, is_complete, list, manifest, versions};
 use crate::support::chart_server::Fault;
 
 #[tokio::test]
@@ -125,4 +125,46 @@ async fn lists_that_take_too_long_are_a_failure_that_shows_what_was_had() {
     // Those that were not had come first the next time.
     site.sync().await;
     assert!(site.infos().await.len() > shown);
+}
+
+#[tokio::test]
+async fn a_list_that_fails_makes_no_part_wait_for_the_next() {
+    let site = Site::new(&["harbour", "quay"]).await;
+    site.publish_many("harbour", 700);
+    site.server.break_path(&list("quay"), Fault::status(500));
+    let first = site.sync().await;
+    assert!(!is_complete(&first));
+    assert_eq!(first.record.state.ready, None);
+    let last = site.sync().await;
+    assert_eq!(interrupted(&last).0, "ServerError");
+    assert_eq!((site.shown(0).await, last.record.state.failures), (700, 1));
+    // From now on it waits, and longer and longer, unless there is something new.
+    assert!(matches!(site.sync().await.verdict, Verdict::Failed(_)));
+    assert_eq!(site.sync().await.record.state.failures, 3);
+    site.publish_many("harbour", 701);
+    let finished = site.sync().await;
+    interrupted(&finished);
+    assert_eq!(finished.record.state.failures, 1);
+}
+
+#[tokio::test]
+async fn looks_at_digests_come_to_an_end_although_they_are_due_again_before() {
+    const TAGS: usize = 40;
+    let mut site = Site::new(&["harbour", "quay"]).await;
+    site.publish_many("harbour", TAGS);
+    site.publish_many("quay", TAGS);
+    site.sync().await;
+    site.declaration.fetch_timeout = Some(Duration::from_secs(1));
+    site.tools.check_digests = Duration::from_millis(1);
+    site.restart();
+    let slow = Fault::Delay(Duration::from_millis(300));
+    for tag in versions(TAGS) {
+        site.server.break_path(&manifest("harbour", &tag), slow.clone());
+        site.server.break_path(&manifest("quay", &tag), slow.clone());
+    }
+    site.push("quay", "1.0.0", &json!({"appVersion": "another"}));
+    assert!(parts(&site).await > 1);
+    let infos = site.infos().await;
+    let oldest = infos[1].chart_versions.last().unwrap();
+    assert_eq!(oldest.app_version, "another");
 }

@@ -66,6 +66,25 @@ pub fn executor(tools: &Tools) -> InProcess {
     InProcess::new(tools.clone(), metrics)
 }
 
+/// These repositories of the registry.
+fn declared(server: &ChartServer, repositories: &[&str]) -> Declaration {
+    let defaults = Defaults {
+        crontab: schedule::parse("*/10 * * * *").unwrap(),
+        min_interval: Duration::from_secs(60),
+        index_max_bytes: 1 << 20,
+    };
+    let given = OneShot {
+        url: server.url("/ports"),
+        kind: Kind::Oci,
+        oci_repositories: repositories.iter().map(|name| (*name).to_owned()).collect(),
+        ..OneShot::default()
+    };
+    Declaration {
+        uid: "uid-1".to_owned(),
+        ..Declaration::one_shot(name(), given, &defaults)
+    }
+}
+
 impl Site {
     /// Of these repositories of the registry, none of which is there yet.
     pub async fn new(repositories: &[&str]) -> Self {
@@ -74,21 +93,7 @@ impl Site {
         let url = format!("sqlite://{}", folder.path().join("portolan.db").display());
         let database = Database::parse(&url, &Login::default()).unwrap();
         let catalog = Catalog::open(&CatalogSettings::new(database)).await.unwrap();
-        let defaults = Defaults {
-            crontab: schedule::parse("*/10 * * * *").unwrap(),
-            min_interval: Duration::from_secs(60),
-            index_max_bytes: 1 << 20,
-        };
-        let given = OneShot {
-            url: server.url("/ports"),
-            kind: Kind::Oci,
-            oci_repositories: repositories.iter().map(|name| (*name).to_owned()).collect(),
-            ..OneShot::default()
-        };
-        let declaration = Declaration {
-            uid: "uid-1".to_owned(),
-            ..Declaration::one_shot(name(), given, &defaults)
-        };
+        let declaration = declared(&server, repositories);
         let tools = Tools {
             catalog,
             fetcher: fetcher(),
@@ -110,6 +115,11 @@ impl Site {
             tables: SqlitePool::connect(&url).await.unwrap(),
             _folder: folder,
         }
+    }
+
+    /// Declares other repositories, as a user does who edits the object.
+    pub fn declare(&mut self, repositories: &[&str]) {
+        self.declaration = declared(&self.server, repositories);
     }
 
     /// Serves a chart, whose list of tags is another matter.
@@ -220,6 +230,18 @@ impl Site {
             .await
     }
 
+    /// Has what could not be pulled tried again with the next sync.
+    pub async fn let_it_be_time(&self) {
+        let due = "UPDATE portolan_oci_tags SET next_try = '2020-01-01T00:00:00Z' WHERE next_try IS NOT NULL";
+        self.forget(&[due]).await;
+    }
+
+    /// Has all digests looked at with the next sync.
+    pub async fn let_a_day_pass(&self) {
+        let due = "UPDATE portolan_oci_repositories SET digests_checked = '2020-01-01T00:00:00Z'";
+        self.forget(&[due]).await;
+    }
+
     /// What a restored backup, or tables that were dropped, take away.
     pub async fn forget(&self, tables: &[&'static str]) {
         for delete in tables {
@@ -245,6 +267,13 @@ pub fn skipped(finished: &Finished) -> Vec<String> {
 /// `1.0.0`, `1.1.0` and so on.
 pub fn versions(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("1.{number}.0")).collect()
+}
+
+pub fn is_complete(finished: &Finished) -> bool {
+    match &finished.verdict {
+        Verdict::Synced { is_complete, .. } => *is_complete,
+        other => panic!("{other:?}"),
+    }
 }
 
 pub fn interrupted(finished: &Finished) -> (&str, Option<Duration>, &str) {

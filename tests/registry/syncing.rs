@@ -101,3 +101,27 @@ async fn tags_that_were_published_anew_are_found_when_everything_is_compared_alt
     assert_eq!(site.server.count(&manifest("harbour", "1.0.0")), asked);
     assert_eq!(site.infos().await[0].chart_versions[0].app_version, "another");
 }
+
+#[tokio::test]
+async fn a_clock_that_was_set_back_silences_no_checks() {
+    let site = Site::new(&["harbour"]).await;
+    site.publish("harbour", &["1.0.0", "1.1.0"]);
+    let broken = manifest("harbour", "1.1.0");
+    site.server.break_path(&broken, Fault::status(500));
+    site.sync().await;
+    site.forget(&[
+        "UPDATE portolan_oci_repositories SET digests_checked = '2099-01-01T00:00:00Z'",
+        "UPDATE portolan_oci_tags SET next_try = '2099-01-01T00:00:00Z' WHERE next_try IS NOT NULL",
+    ])
+    .await;
+    site.server.repair(&broken);
+    site.push("harbour", "1.0.0", &json!({"appVersion": "another"}));
+    site.sync().await;
+    let infos = site.infos().await;
+    let shown: Vec<&str> = infos[0]
+        .chart_versions
+        .iter()
+        .map(|version| &*version.app_version)
+        .collect();
+    assert_eq!(shown, ["", "another"]);
+}

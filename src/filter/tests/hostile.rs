@@ -110,6 +110,9 @@ fn memory_is_asked_for_before_it_is_taken(#[case] jq: &str) {
 #[case::contains(r#"["a" * 2e7 + "b"] | contains([range(10000) | "ab"])"#)]
 #[case::list("[range(40000) | 1] | indices(.[20000:]) | length > 0")]
 #[case::list_as_an_index("[range(40000) | 1] | .[.[20000:]] | length > 0")]
+#[case::subtraction("[range(20000)] as $all | last(repeat($all - $all)) == []")]
+#[case::subtraction_of_everything_from_little("[range(20000)] as $all | last(repeat([1] - $all)) == []")]
+#[case::flags(r#"("g" * 1e7) as $flags | last(repeat("a" | test("b"; $flags)))"#)]
 fn a_search_for_what_is_everywhere_is_stopped(#[case] jq: &str) {
     let started = Instant::now();
     let said = stopped(jq, Limits::default());

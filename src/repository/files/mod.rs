@@ -27,6 +27,7 @@ use crate::catalog::{FilesMode, Handled, Record};
 use crate::controller::{Key, Kind};
 use crate::informer::ObjectName;
 use crate::queue::{Priority, Queue};
+use crate::repository::decide::has_charts;
 use crate::repository::status::Imported;
 use crate::source::{archive as packed, icon as picture};
 
@@ -96,11 +97,11 @@ impl Follower {
         }
     }
 
-    /// Has the import of a repository looked at, where its charts are ready, and are others than those of which it was begun; or
+    /// Has the import of a repository looked at, where its charts are there, and are others than those of which it was begun; or
     /// where nobody has looked since the start.
     pub fn follow(&self, record: &Record) {
         let (name, charts) = (ObjectName::from(&record.name), Charts::of(record));
-        if record.state.ready == Some(true) && self.begun().get(&name) != Some(&charts) {
+        if has_charts(record) && self.begun().get(&name) != Some(&charts) {
             self.begun().insert(name.clone(), charts);
             self.queue.add(key(&name), Priority::LOW);
         }

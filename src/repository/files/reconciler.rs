@@ -16,6 +16,7 @@ use crate::catalog::{self, Catalog};
 use crate::controller::{Failure, Key, Outcome, Reconcile};
 use crate::informer::{ObjectName, Seen, Store};
 use crate::queue::{Backoff, Priority};
+use crate::repository::decide::has_charts;
 use crate::repository::declaration::{Declaration, Defaults};
 use crate::repository::trigger;
 
@@ -155,7 +156,7 @@ impl FilesReconciler {
         }
         let record = self.catalog.record(&declaration.name).await?;
         let is_synced = record.as_ref().is_some_and(|record| {
-            record.state.ready == Some(true)
+            has_charts(record)
                 && record.uid == declaration.uid
                 && declaration.change_key.has_source_of(&record.change_key)
         });

@@ -144,6 +144,8 @@ struct Rest {
     listed: u64,
     /// Whether there are charts that could not be listed, so that nobody knows how many there are.
     is_in_the_dark: bool,
+    /// Whether the attempt has pulled anything.
+    has_come_on: bool,
     /// Why there are no more, where that is not because one attempt takes no more. It may pass by itself.
     failed: Option<Failed>,
 }

@@ -318,7 +318,12 @@ fn unfinished(rest: &Rest, failures: u32) -> State {
             stalled: false,
             reason: failed.reason.clone(),
             message: failed.message.clone(),
-            failures: failures.saturating_add(1),
+            // What comes on is tried again soon.
+            failures: if rest.has_come_on {
+                1
+            } else {
+                failures.saturating_add(1)
+            },
         },
         None => State {
             ready: None,

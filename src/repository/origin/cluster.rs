@@ -9,7 +9,7 @@ use kube::{Client, Resource, ResourceExt};
 use serde_json::json;
 use tokio::sync::Mutex;
 
-use super::{News, OriginError, SecretReadError, secret};
+use super::{API_DEADLINE, News, OriginError, SecretReadError, secret};
 use crate::api::{AppRepository, AppRepositoryStatus, FINALIZER, Partial};
 use crate::informer::ObjectName;
 use crate::informer::manifests::SecretContent;
@@ -20,8 +20,6 @@ pub const FIELD_MANAGER: &str = "portolan";
 /// The API server lets no longer note of an event in.
 const MAX_NOTE: usize = 1024;
 
-/// How long a call of the API server may take.
-pub(super) const API_DEADLINE: Duration = Duration::from_secs(30);
 /// How long a definition without a status subresource is believed to be still the installed one.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 

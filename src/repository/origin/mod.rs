@@ -14,6 +14,9 @@ use crate::api::AppRepositoryStatus;
 use crate::informer::ObjectName;
 use crate::informer::manifests::SecretContent;
 
+/// How long a call of the API server may take.
+pub(super) const API_DEADLINE: std::time::Duration = std::time::Duration::from_secs(30);
+
 /// The origin of the rows that one-shot commands write: no list of declarations can miss them, so nothing but a command or an
 /// object of the same name ever removes them.
 pub const ONE_SHOT: &str = "one-shot";

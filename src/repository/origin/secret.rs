@@ -9,7 +9,7 @@ use kube::core::Request;
 use kube::{Client, Resource};
 use serde::Deserialize;
 
-use super::cluster::API_DEADLINE;
+use super::API_DEADLINE;
 use crate::informer::ObjectName;
 use crate::informer::manifests::SecretContent;
 

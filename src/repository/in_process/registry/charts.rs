@@ -20,6 +20,9 @@ const AT_ONCE: u32 = 100;
 /// What is told of a tag that could not be pulled by earlier attempts and is not due yet.
 const NOT_YET: &str = "it could not be pulled so far, and is tried again";
 
+/// The same of a tag that is a chart all the same.
+const OUTDATED: &str = "what it stands for now could not be pulled so far, and is tried again; it stays what it was";
+
 /// What the thread is given that makes the charts.
 enum Part {
     /// Of the repository that ends next, with the URL of its charts.
@@ -193,9 +196,13 @@ impl Making {
         summary.names += u64::from(!versions.is_empty());
         summary.versions += versions.len() as u64;
         for (tag, known) in &memory.tags {
-            let pending = known.is_pending().then_some(NOT_YET);
+            let earlier = match known {
+                known if known.is_pending() => Some(NOT_YET),
+                known if known.is_outdated() => Some(OUTDATED),
+                _ => None,
+            };
             let problem = known.problem.as_deref().or(delayed.get(tag).map(String::as_str));
-            if let Some(problem) = problem.or(pending) {
+            if let Some(problem) = problem.or(earlier) {
                 summary.skipped.add(path, Some(tag), problem);
             }
         }

@@ -1,17 +1,16 @@
 //! A registry as it is remembered once everything new has been pulled, and what that means for its charts.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
 use super::Repository;
-use crate::catalog::{Held, OciGone, OciRepository, OciTag};
+use crate::catalog::{OciChange, OciGone, OciRepository, OciTag};
 use crate::repository::declaration::Declaration;
 use crate::repository::execute::Failed;
 use crate::repository::in_process::{Rest, Stays};
 use crate::repository::rows;
-use crate::source::oci::{self, OciError};
+use crate::source::oci::OciError;
 use crate::text::hex;
 
 /// The registry as it is remembered once everything new has been pulled.
@@ -23,6 +22,10 @@ pub(super) struct Listing {
     pub(super) forgotten: Vec<String>,
     /// Tags that are to be pulled yet.
     pub(super) left: usize,
+    /// Tags that were pulled.
+    pub(super) pulled: usize,
+    /// Whether anything was learnt of tags: pulled, noted or looked at. It is not asked for again at once.
+    pub(super) has_moved: bool,
     /// Whether the time was over before all digests were looked at that were to be.
     pub(super) is_unfinished: bool,
     /// Why the registry is asked no more for now, although that may pass by itself.
@@ -38,17 +41,26 @@ impl Listing {
                 .filter(|repository| repository.is_in_the_dark())
         };
         let first = || dark().find_map(|repository| repository.failed.as_ref());
-        let failed = self.interrupted.as_ref().or_else(first);
+        // What can be had is had at once, and what fails beside it waits for that.
+        let failed = match &self.interrupted {
+            None if self.goes_on() => None,
+            interrupted => interrupted.as_ref().or_else(first),
+        };
         if !self.goes_on() && failed.is_none() {
             return None;
         }
-        let well = self
-            .repositories
-            .iter()
-            .filter(|repository| repository.failed.is_none());
-        let listed: u64 = well.map(|repository| repository.versions.len() as u64).sum();
+        let well = (self.repositories.iter()).filter(|repository| repository.failed.is_none());
+        let (mut listed, mut known) = (0, 0);
+        for repository in well {
+            let tag = |tag: &String| repository.memory.tags.get(tag);
+            listed += repository.versions.len() as u64;
+            // Those that could not be pulled and wait for their time are not pulled either.
+            known += (repository.versions.iter())
+                .filter(|name| tag(name).is_some_and(|tag| !tag.is_pending()))
+                .count() as u64;
+        }
         let left = self.left as u64;
-        let (pulled, dark) = (listed.saturating_sub(left), dark().count());
+        let (pulled, dark) = (known.min(listed.saturating_sub(left)), dark().count());
         let failed = failed.map(|error| {
             let mut failed = Failed::from(&**error);
             if dark > 0 {
@@ -68,12 +80,24 @@ impl Listing {
             pulled,
             listed,
             is_in_the_dark: dark > 0,
+            has_come_on: self.pulled > 0,
             failed,
         })
     }
 
+    /// Remembers what was found of a tag of the repository at this place.
+    pub(super) fn remember(&mut self, at: usize, change: OciChange) {
+        self.repositories[at].remember(change);
+        self.has_moved = true;
+    }
+
+    /// Whether there is more to do, although this attempt has done nothing of it: the next would do no more.
+    pub(super) const fn is_stuck(&self) -> bool {
+        self.goes_on() && !self.has_moved && self.interrupted.is_none()
+    }
+
     /// Whether there is more to do than one attempt does.
-    fn goes_on(&self) -> bool {
+    const fn goes_on(&self) -> bool {
         self.left > 0 || self.is_unfinished
     }
 
@@ -83,23 +107,11 @@ impl Listing {
         if self.goes_on() || self.interrupted.is_some() {
             return Stays::All;
         }
-        let mut held = HashMap::new();
-        for repository in &self.repositories {
-            let id = || rows::chart_id(declaration, &repository.memory.repository);
-            if repository.is_in_the_dark() {
-                held.insert(id(), Held::Chart);
-                continue;
-            }
-            let tags = repository.memory.tags.iter();
-            let pending = tags
-                .filter(|(_, tag)| tag.is_pending())
-                .map(|(tag, _)| oci::version_of(tag));
-            let pending: std::collections::HashSet<String> = pending.collect();
-            if !pending.is_empty() {
-                held.insert(id(), Held::Versions(pending));
-            }
-        }
-        Stays::Held(held)
+        let held = self.repositories.iter().filter_map(|repository| {
+            let id = rows::chart_id(declaration, &repository.memory.repository);
+            Some((id, repository.held()?))
+        });
+        Stays::Held(held.collect())
     }
 
     /// What is remembered and is no more.
@@ -145,6 +157,7 @@ impl Listing {
             digest.add(failed.map_or("", |error| error.reason()));
             for (name, tag) in &repository.memory.tags {
                 let kind = match tag {
+                    tag if tag.is_outdated() => "outdated",
                     tag if tag.is_chart() => "chart",
                     tag if tag.is_pending() => "pending",
                     _ => "none",
@@ -200,4 +213,28 @@ pub(super) fn all_failed(repositories: &[Repository]) -> Result<(), Arc<OciError
     passing
         .or_else(|| errors().next())
         .map_or(Ok(()), |error| Err(error.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_more_to_do_and_did_nothing_is_stuck() {
+        let listing = |left, is_unfinished, has_moved| Listing {
+            left,
+            is_unfinished,
+            has_moved,
+            ..Listing::default()
+        };
+        assert!(listing(1, false, false).is_stuck());
+        assert!(listing(0, true, false).is_stuck());
+        assert!(!listing(1, true, true).is_stuck());
+        assert!(!listing(0, false, false).is_stuck());
+        let interrupted = Listing {
+            interrupted: Some(Arc::new(OciError::InvalidUrl(String::new()))),
+            ..listing(1, false, false)
+        };
+        assert!(!interrupted.is_stuck());
+    }
 }

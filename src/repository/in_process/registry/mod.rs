@@ -17,6 +17,7 @@ mod charts;
 mod listing;
 mod patience;
 mod pull;
+mod refusals;
 mod repository;
 mod tags;
 
@@ -124,6 +125,9 @@ impl Run<'_> {
         self.pull_new(&registry, &mut listing).await?;
         if listing.interrupted.is_none() {
             all_failed(&listing.repositories)?;
+        }
+        if listing.is_stuck() {
+            listing.interrupted = Some(Arc::new(self.out_of_time(&declaration.url)));
         }
         Ok(listing)
     }

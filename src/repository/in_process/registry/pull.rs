@@ -1,14 +1,16 @@
 //! Pulling what is new: of each version the manifest, and the Chart.yaml that it names.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use futures::{StreamExt, future, stream};
+use futures::{StreamExt, stream};
 
 use super::AT_ONCE;
 use super::listing::Listing;
 use super::patience::{Patience, wants_to_be_left_alone};
+use super::refusals::Refusals;
 use crate::catalog::{self, OciChange, OciTag};
 use crate::queue::Backoff;
 use crate::repository::in_process::Run;
@@ -34,6 +36,61 @@ struct Wanted {
     tag: String,
     /// What is known of it.
     known: Option<OciTag>,
+    /// Why it could not be pulled in this attempt, although that may pass.
+    failed: Option<Arc<OciError>>,
+}
+
+impl Wanted {
+    /// How often it has failed in earlier attempts.
+    fn tries(&self) -> u32 {
+        self.known.as_ref().map_or(0, |known| known.tries)
+    }
+}
+
+/// What the pulls of one attempt share.
+struct Puller<'a> {
+    registry: &'a Registry,
+    patience: Patience,
+    /// The paths of the listing's repositories.
+    paths: Vec<String>,
+    /// What was refused of each.
+    refusals: Vec<Refusals>,
+    /// Pulls that may be made yet. Those of a repository that gives nothing do not count: they would keep the others waiting.
+    places: AtomicUsize,
+}
+
+impl<'a> Puller<'a> {
+    fn new(registry: &'a Registry, listing: &Listing, patience: Patience) -> Self {
+        let paths = (listing.repositories.iter()).map(|repository| registry.repository(&repository.memory.repository));
+        Self {
+            registry,
+            patience,
+            paths: paths.collect(),
+            refusals: listing.repositories.iter().map(Refusals::of).collect(),
+            places: AtomicUsize::new(PULLS),
+        }
+    }
+
+    /// Whether one more is pulled of a repository, which then has a place.
+    fn takes(&self, at: usize) -> bool {
+        let next = |places: usize| places.checked_sub(1);
+        !self.patience.is_over()
+            && !self.refusals[at].is_all()
+            && (self.places.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)).is_ok()
+    }
+
+    fn answered(&self, at: usize) {
+        self.patience.answered();
+        self.refusals[at].answered();
+    }
+
+    fn refused(&self, at: usize, error: &Arc<OciError>) {
+        self.patience.answered();
+        self.refusals[at].refused(error);
+        if !self.refusals[at].has_answered() {
+            self.places.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 /// How long a tag that could not be pulled is left alone, at first and at most.
@@ -48,83 +105,104 @@ const TRIED_SOON: Backoff = Backoff {
     cap: Duration::from_hours(1),
 };
 
+/// What came of a pull that was answered.
+enum Pulled {
+    Known(OciChange),
+    /// A chart that can't be had any more, by what the answer says. A registry that has lost what it lists looks like that, so it
+    /// stays what it was.
+    Lost(OciError),
+}
+
 impl Run<'_> {
     /// Pulls what is new, the newest version of each chart first, and remembers it as it comes.
     pub(super) async fn pull_new(&self, registry: &Registry, listing: &mut Listing) -> Result<(), catalog::Error> {
-        let mut wanted = self.wanted(listing);
+        let wanted = self.wanted(listing);
         listing.left = wanted.len();
         if listing.interrupted.is_some() {
             return Ok(());
         }
-        wanted.truncate(PULLS);
-        let patience = Patience::new(self.time());
-        let mut failed = self.pull_all(registry, listing, &patience, wanted).await?;
-        listing.interrupted = patience.end().cloned();
-        if !patience.is_over() && !failed.is_empty() {
-            // What failed in passing is there by now, most likely. That all of these fail says nothing of the registry.
-            let patience = patience.again();
-            let again = failed.into_iter().map(|(wanted, _)| wanted).collect();
-            failed = self.pull_all(registry, listing, &patience, again).await?;
-            let end = patience.end().filter(|error| wants_to_be_left_alone(error));
+        let puller = Puller::new(registry, listing, Patience::new(self.time()));
+        let failed = self.pull_all(&puller, listing, wanted).await?;
+        listing.interrupted = puller.patience.end().cloned();
+        // What failed in passing is there by now, most likely, unless it has failed in earlier attempts too.
+        let is_asked_again = |wanted: &Wanted| wanted.tries() == 0 && listing.repositories[wanted.at].failed.is_none();
+        let (again, mut failed): (Vec<_>, Vec<_>) = failed.into_iter().partition(is_asked_again);
+        if puller.patience.is_over() {
+            failed.extend(again);
+        } else {
+            // That all of these fail says nothing of the registry.
+            let puller = Puller::new(registry, listing, puller.patience.again());
+            failed.extend(self.pull_all(&puller, listing, again).await?);
+            let end = puller.patience.end().filter(|error| wants_to_be_left_alone(error));
             listing.interrupted = end.cloned();
         }
-        for (Wanted { at, tag, known, .. }, error) in failed {
-            let repository = &mut listing.repositories[at];
-            repository.remember(self.delayed(tag.clone(), known));
-            repository.delayed.insert(tag, error.to_string());
+        for wanted in failed {
+            if let Some(error) = wanted.failed.clone() {
+                self.note(listing, wanted, TRIED_SOON, &error);
+            }
         }
         listing.left = self.wanted(listing).len();
         self.remember(listing).await
     }
 
-    /// Pulls these, as far as it comes. Gives back those that have failed in a way that may pass.
+    /// Pulls these, as far as it comes. Gives back those that have failed in a way that may pass, now or before.
     async fn pull_all(
         &self,
-        registry: &Registry,
+        puller: &Puller<'_>,
         listing: &mut Listing,
-        patience: &Patience,
         wanted: Vec<Wanted>,
-    ) -> Result<Vec<(Wanted, Arc<OciError>)>, catalog::Error> {
-        let paths: Vec<String> = (listing.repositories.iter())
-            .map(|repository| registry.repository(&repository.memory.repository))
-            .collect();
-        // Repositories that have refused a pull: the others of theirs are not asked for.
-        let refused: Vec<AtomicBool> = paths.iter().map(|_| AtomicBool::new(false)).collect();
-        let is_asked = |wanted: &Wanted| !patience.is_over() && !refused[wanted.at].load(Ordering::Relaxed);
+    ) -> Result<Vec<Wanted>, catalog::Error> {
         let mut pulls = stream::iter(wanted)
-            .filter(|wanted| future::ready(is_asked(wanted)))
-            .map(|wanted| {
-                let path = &paths[wanted.at];
-                async move {
-                    let pulled = self.pull(registry, path, &wanted).await;
-                    (wanted, pulled)
-                }
+            .map(|wanted| async move {
+                let pulled = match puller.takes(wanted.at) {
+                    true => Some(self.pull(puller, &wanted).await),
+                    false => None,
+                };
+                (wanted, pulled)
             })
             .buffer_unordered(AT_ONCE);
-        let (mut pulled, mut failed) = (0, Vec::new());
-        while let Some((wanted, result)) = pulls.next().await {
+        let (mut pulled, mut failed, mut refused) = (0, Vec::new(), Vec::new());
+        while let Some((mut wanted, result)) = pulls.next().await {
             let at = wanted.at;
             match result {
-                Ok(change) => {
-                    patience.answered();
-                    listing.repositories[at].remember(change);
+                None => failed.extend(wanted.failed.is_some().then_some(wanted)),
+                Some(Ok(Pulled::Lost(error))) => {
+                    puller.answered(at);
+                    self.note(listing, wanted, TRIED_AGAIN, &error);
+                }
+                Some(Ok(Pulled::Known(change))) => {
+                    puller.answered(at);
+                    listing.pulled += 1;
+                    listing.remember(at, change);
                     pulled += 1;
                     if pulled % REMEMBERED_AFTER == 0 {
                         self.remember(listing).await?;
                     }
                 }
-                Err(error) if error.is_about_credentials() => {
-                    patience.answered();
-                    refused[at].store(true, Ordering::Relaxed);
-                    listing.repositories[at].failed = Some(Arc::new(error));
-                }
-                Err(error) => {
+                Some(Err(error)) if error.is_about_credentials() => {
                     let error = Arc::new(error);
-                    patience.failed(&error);
-                    if !wants_to_be_left_alone(&error) {
-                        failed.push((wanted, error));
+                    puller.refused(at, &error);
+                    refused.push((wanted, error));
+                }
+                Some(Err(error)) => {
+                    let error = Arc::new(error);
+                    // What has failed before says nothing of the registry.
+                    let leave_alone = wants_to_be_left_alone(&error);
+                    if wanted.tries() == 0 || leave_alone {
+                        puller.patience.failed(&error);
+                    }
+                    if !leave_alone {
+                        wanted.failed = Some(error);
+                        failed.push(wanted);
                     }
                 }
+            }
+        }
+        drop(pulls);
+        for (wanted, error) in refused {
+            match puller.refusals[wanted.at].end() {
+                Some(end) => listing.repositories[wanted.at].failed = Some(end),
+                None => self.note(listing, wanted, TRIED_SOON, &error),
             }
         }
         Ok(failed)
@@ -137,13 +215,16 @@ impl Run<'_> {
         for (at, repository) in repositories.filter(|(_, repository)| repository.failed.is_none()) {
             for (rank, tag) in repository.versions.iter().enumerate() {
                 let before = repository.memory.tags.get(tag);
-                let due = |before: &OciTag| before.next_try.is_some_and(|time| time <= self.attempt.started);
+                // A time beyond the longest pause means that the clock was set back.
+                let (now, longest) = (self.attempt.started, self.attempt.started + 2 * TRIED_AGAIN.cap);
+                let due = |before: &OciTag| before.next_try.is_some_and(|time| time <= now || time > longest);
                 if before.is_none_or(due) {
                     wanted.push(Wanted {
                         rank,
                         at,
                         tag: tag.clone(),
                         known: before.cloned(),
+                        failed: None,
                     });
                 }
             }
@@ -153,8 +234,9 @@ impl Run<'_> {
     }
 
     /// Pulls one tag. What is wrong with it alone is remembered, and is no failure of the others.
-    async fn pull(&self, registry: &Registry, path: &str, wanted: &Wanted) -> Result<OciChange, OciError> {
+    async fn pull(&self, puller: &Puller<'_>, wanted: &Wanted) -> Result<Pulled, OciError> {
         self.metrics.oci_pull();
+        let (registry, path) = (puller.registry, puller.paths[wanted.at].as_str());
         let (name, known) = (wanted.tag.clone(), wanted.known.as_ref());
         let pulled = async {
             let manifest = registry.manifest(path, &name).await?;
@@ -172,18 +254,17 @@ impl Run<'_> {
                 let problem = error.to_string();
                 return Ok(match error {
                     // It becomes no chart by waiting: only another digest calls for another look.
-                    OciError::NotAChart { digest, .. } => useless(name, digest, problem),
-                    _ => self.failed(name, known.map_or(0, |known| known.tries), problem),
+                    OciError::NotAChart { digest, .. } => Pulled::Known(useless(name, digest, problem)),
+                    error if known.is_some_and(OciTag::is_chart) => Pulled::Lost(error),
+                    _ => Pulled::Known(self.failed(name, known.map_or(0, |known| known.tries), problem)),
                 });
             }
         };
-        let Some(config) = config else {
-            return Ok(chart(name, digest, None));
-        };
-        Ok(match usable(&config, &self.tools.decode_limits) {
-            Ok(metadata) => chart(name, digest, Some(metadata)),
+        let usable = config.map(|config| usable(&config, &self.tools.decode_limits));
+        Ok(Pulled::Known(match usable.transpose() {
+            Ok(metadata) => chart(name, digest, metadata),
             Err(problem) => useless(name, digest, problem),
-        })
+        }))
     }
 
     /// A tag that is of no use, which may be put right by somebody. It has failed so many times before.
@@ -191,7 +272,7 @@ impl Run<'_> {
         let tag = OciTag {
             problem: Some(problem),
             tries: tries.saturating_add(1),
-            next_try: Some(self.attempt.started + TRIED_AGAIN.delay(tries)),
+            next_try: Some(self.attempt.started + spread(TRIED_AGAIN.delay(tries), &name)),
             ..OciTag::default()
         };
         OciChange {
@@ -201,20 +282,34 @@ impl Run<'_> {
         }
     }
 
-    /// A tag that stays what it was for now.
-    fn delayed(&self, name: String, known: Option<OciTag>) -> OciChange {
+    /// Has a tag stay what it was for now, and tried again later.
+    fn note(&self, listing: &mut Listing, wanted: Wanted, again: Backoff, error: &OciError) {
+        let Wanted {
+            at, tag: name, known, ..
+        } = wanted;
         let known = known.unwrap_or_default();
         let tag = OciTag {
             tries: known.tries.saturating_add(1),
-            next_try: Some(self.attempt.started + TRIED_SOON.delay(known.tries)),
+            next_try: Some(self.attempt.started + spread(again.delay(known.tries), &name)),
             ..known
         };
-        OciChange {
+        (listing.repositories[at].delayed).insert(name.clone(), error.to_string());
+        let change = OciChange {
             name,
             tag,
             metadata: None,
-        }
+        };
+        listing.remember(at, change);
     }
+}
+
+/// A pause of this length for one tag, up to a quarter longer: tags that have failed together are not all tried at the same time.
+fn spread(pause: Duration, tag: &str) -> Duration {
+    let mut hasher = DefaultHasher::new();
+    tag.hash(&mut hasher);
+    // In thousandths.
+    let share = u32::try_from(hasher.finish() % 250).unwrap_or_default();
+    pause.saturating_add(pause / 1000 * share)
 }
 
 /// A tag that is a chart; with the metadata that is stored already, if none is given.
@@ -248,4 +343,18 @@ fn usable(config: &[u8], limits: &DecodeLimits) -> Result<String, String> {
         return Err(format!("its metadata has {bytes} bytes, more than {METADATA_BYTES}"));
     }
     Ok(metadata)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_are_a_quarter_longer_at_most_and_not_the_same_for_all() {
+        let hour = Duration::from_hours(1);
+        let pauses = (0..100).map(|number| spread(hour, &format!("1.{number}.0")));
+        let pauses: std::collections::BTreeSet<Duration> = pauses.collect();
+        assert!(pauses.len() > 50);
+        assert!(pauses.iter().all(|pause| (hour..hour + hour / 4).contains(pause)));
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::catalog::{OciChange, OciRepository, OciTag};
+use crate::catalog::{Held, OciChange, OciRepository, OciTag};
 use crate::source::fetch::Validators;
 use crate::source::index;
 use crate::source::oci::{self, OciError};
@@ -22,6 +22,8 @@ pub(super) struct Repository {
     pub(super) versions: Vec<String>,
     /// What the registry said of the list of its tags.
     pub(super) validators: Validators,
+    /// Whether it is known which tags it has: by a list, or because it is no more.
+    pub(super) is_listed: bool,
     /// Why its tags can't be had.
     pub(super) failed: Option<Arc<OciError>>,
     /// What is to be written of it: more than its tags.
@@ -45,6 +47,7 @@ impl Repository {
                 last_modified: memory.last_modified.clone(),
             },
             memory,
+            is_listed: false,
             failed: None,
             is_changed: false,
             changed: Vec::new(),
@@ -53,13 +56,14 @@ impl Repository {
         }
     }
 
-    /// Whether nobody knows for now which tags it has.
+    /// Whether nobody knows for now which tags it has, which may pass by itself.
     pub(super) fn is_in_the_dark(&self) -> bool {
         self.failed.as_ref().is_some_and(|error| error.is_transient())
     }
 
     /// Takes the list of its tags. What is not in it is gone.
     pub(super) fn take(&mut self, tags: Vec<String>, validators: Validators) {
+        self.is_listed = true;
         self.versions = newest_first(tags.into_iter().filter(|tag| oci::is_version(tag)));
         self.validators = validators;
         let listed: HashSet<&str> = self.versions.iter().map(String::as_str).collect();
@@ -67,7 +71,24 @@ impl Repository {
         self.gone.extend(gone.map(|(tag, _)| tag));
     }
 
-    /// Takes its part of the tags that there is room for in all. Where that is too little, only what is remembered stays of it.
+    /// That the list is the one which is remembered.
+    pub(super) const fn take_unchanged(&mut self) {
+        self.is_listed = true;
+    }
+
+    /// What stays of its chart in the catalogue although it can't be made anew: nothing is known of it, and it may be there.
+    pub(super) fn held(&self) -> Option<Held> {
+        if !self.is_listed {
+            return Some(Held::Chart);
+        }
+        let is_unknown = |tag: &&String| self.memory.tags.get(*tag).is_none_or(|known| known.digest.is_empty());
+        let unknown = self.versions.iter().filter(is_unknown);
+        let unknown: HashSet<String> = unknown.map(|tag| oci::version_of(tag)).collect();
+        (!unknown.is_empty()).then_some(Held::Versions(unknown))
+    }
+
+    /// Takes its part of the tags that there is room for in all. Where that is too little, only what is remembered is looked at; where
+    /// there is too little even for that, nothing is, and its chart stays in the catalogue.
     pub(super) fn fit(&mut self, room: &mut usize) {
         if self.versions.len() > *room {
             self.failed = Some(Arc::new(OciError::TooMany {
@@ -75,10 +96,13 @@ impl Repository {
                 limit: TAGS as u64,
                 what: "tags, with those of the repositories before it",
             }));
+            self.is_listed = false;
             self.versions = newest_first(self.memory.tags.keys().cloned());
         }
         if self.memory.tags.len() > *room {
-            self.take(Vec::new(), Validators::default());
+            // It stays in the database.
+            self.memory.tags.clear();
+            self.versions.clear();
         }
         *room -= self.versions.len().max(self.memory.tags.len());
     }
@@ -127,6 +151,11 @@ impl Repository {
         });
     }
 
+    pub(super) fn set_digests_checked(&mut self, time: Option<Timestamp>) {
+        self.is_changed |= self.memory.digests_checked != time;
+        self.memory.digests_checked = time;
+    }
+
     pub(super) fn remember(&mut self, change: OciChange) {
         self.memory.tags.insert(change.name.clone(), change.tag.clone());
         self.changed.push(change);
@@ -169,7 +198,23 @@ mod tests {
             assert_eq!(repository.failed.is_none(), kept.is_some(), "{listed} {remembered}");
             assert!(kept.is_none_or(|kept| repository.versions.len() == kept));
             assert!(repository.memory.tags.len() <= repository.versions.len());
+            // What the registry still has is not gone.
+            assert!(repository.gone.is_empty(), "{listed} {remembered}");
+            let unknown = kept.filter(|kept| *kept > remembered).is_some();
+            let held = match kept {
+                None => matches!(repository.held(), Some(Held::Chart)),
+                Some(_) => matches!(repository.held(), Some(Held::Versions(_))) == unknown,
+            };
+            assert!(held, "{listed} {remembered} {:?}", repository.held());
         }
+    }
+
+    #[test]
+    fn of_a_repository_that_is_no_more_nothing_is_held() {
+        let mut repository = repository(0, 2);
+        assert_eq!((repository.held(), repository.gone.len()), (None, 2));
+        repository.is_listed = false;
+        assert_eq!(repository.held(), Some(Held::Chart));
     }
 
     #[test]

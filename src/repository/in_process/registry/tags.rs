@@ -7,8 +7,10 @@ use jiff::SignedDuration;
 
 use super::listing::Listing;
 use super::patience::{self, Patience};
+use super::refusals::Refusals;
 use super::{AT_ONCE, Repository};
 use crate::catalog::OciRepository;
+use crate::repository::decide;
 use crate::repository::in_process::Run;
 use crate::source::fetch::{FetchError, Validators};
 use crate::source::oci::{OciError, Registry, Tags};
@@ -28,6 +30,7 @@ impl Run<'_> {
         match registry.tags(&path, known).await {
             Ok(Tags::NotModified) => {
                 patience.answered();
+                repository.take_unchanged();
                 self.metrics.not_modified();
             }
             Ok(Tags::Listed { tags, validators }) => {
@@ -50,8 +53,8 @@ impl Run<'_> {
         repository
     }
 
-    /// The lists of the others have taken all the time.
-    fn out_of_time(&self, url: &str) -> OciError {
+    /// Others have taken all the time.
+    pub(super) fn out_of_time(&self, url: &str) -> OciError {
         OciError::Fetch(FetchError::Timeout {
             url: url.to_owned(),
             limit: self.time(),
@@ -64,43 +67,67 @@ impl Run<'_> {
         if listing.interrupted.is_some() {
             return;
         }
-        let due: Vec<usize> = (listing.repositories.iter().enumerate())
-            .filter(|(_, repository)| repository.failed.is_none() && self.is_due(repository))
-            .map(|(at, _)| at)
-            .collect();
+        let due = self.due(listing);
         let patience = Patience::new(self.time());
         let looked = self
             .look_at_digests(registry, &patience, &listing.repositories, &due)
             .await;
         listing.interrupted = patience.end().cloned();
         for (at, error) in looked.refused {
-            listing.repositories[at].failed = Some(Arc::new(error));
+            listing.repositories[at].failed = Some(error);
         }
         for (at, tag) in looked.changed {
-            listing.repositories[at].pull_again(tag, self.attempt.started);
-        }
-        // The first of which not all is looked at.
-        let mut unfinished = looked.left.first().map_or(usize::MAX, |(at, _)| *at);
-        if listing.interrupted.is_none() && unfinished < usize::MAX {
-            listing.is_unfinished = true;
-            // One may be too large for the time of any attempt: what is left of it is pulled, which goes on where it was.
-            for (_, tag) in looked.left.into_iter().filter(|(at, _)| *at == unfinished) {
-                listing.repositories[unfinished].pull_again(tag, self.attempt.started);
-            }
-            unfinished += 1;
-        }
-        for at in due.into_iter().filter(|at| *at < unfinished) {
             let repository = &mut listing.repositories[at];
             if repository.failed.is_none() {
-                repository.memory.digests_checked = Some(self.attempt.started);
-                repository.is_changed = true;
+                repository.pull_again(tag, self.attempt.started);
             }
+        }
+        // How many are looked at, and of how many it is the end.
+        let first = looked.left.first().map(|(at, _)| *at);
+        let mut done = first.map_or(due.len(), |first| due.iter().take_while(|at| **at != first).count());
+        if let Some(first) = first.filter(|_| listing.interrupted.is_none()) {
+            // One may be too large for the time of any attempt: what is left of it is pulled, which goes on where it was.
+            for (_, tag) in looked.left.into_iter().filter(|(at, _)| *at == first) {
+                listing.repositories[first].pull_again(tag, self.attempt.started);
+            }
+            done += 1;
+        }
+        let (done, left) = due.split_at(done);
+        for at in done {
+            let repository = &mut listing.repositories[*at];
+            if repository.failed.is_none() {
+                repository.set_digests_checked(Some(self.attempt.started));
+                listing.has_moved = true;
+            }
+        }
+        if listing.interrupted.is_none() {
+            // The next attempt goes on with these and no others.
+            left.iter()
+                .for_each(|at| listing.repositories[*at].set_digests_checked(None));
+            listing.is_unfinished = !left.is_empty();
         }
     }
 
-    fn is_due(&self, repository: &Repository) -> bool {
-        let age = (repository.memory.digests_checked).map(|then| self.attempt.started.duration_since(then));
-        age.is_none_or(|age| age >= signed(self.tools.check_digests))
+    /// The repositories whose digests it is time to look at, by their places, those first that have waited longest. While a sync goes on
+    /// in parts none are added to those that are left: the first would be due again before the last has had its turn.
+    fn due(&self, listing: &Listing) -> Vec<usize> {
+        let goes_on = self.attempt.previous.as_ref().is_some_and(decide::goes_on);
+        let is_due = |repository: &Repository| match repository.memory.digests_checked {
+            None => true,
+            Some(_) if goes_on => false,
+            Some(then) => {
+                let age = self.attempt.started.duration_since(then);
+                // A time in the future means that the clock was set back.
+                age.is_negative() || age >= signed(self.tools.check_digests)
+            }
+        };
+        let repositories = listing.repositories.iter().enumerate();
+        let mut due: Vec<usize> = repositories
+            .filter(|(_, repository)| repository.failed.is_none() && is_due(repository))
+            .map(|(at, _)| at)
+            .collect();
+        due.sort_by_key(|at| listing.repositories[*at].memory.digests_checked);
+        due
     }
 
     /// Asks for the digests of one repository after the other, as far as it comes.
@@ -119,20 +146,25 @@ impl Run<'_> {
             let known = memory.tags.iter().filter(|(_, known)| !known.digest.is_empty());
             tags.extend(known.map(|(tag, known)| (*at, path.clone(), tag.clone(), known.digest.clone())));
         }
+        let refusals: Vec<Refusals> = repositories.iter().map(Refusals::of).collect();
+        let refusals = &refusals;
         let looks = stream::iter(tags).map(|(at, path, tag, digest)| async move {
-            if patience.is_over() {
-                return (at, tag, None);
-            }
-            let found = registry.digest(&path, &tag).await;
-            (at, tag, Some(found.map(|found| found != digest)))
+            let found = match refusals[at].is_all() || patience.is_over() {
+                true => None,
+                false => Some(registry.digest(&path, &tag).await.map(|found| found != digest)),
+            };
+            (at, tag, found)
         });
         let mut looks = looks.buffered(AT_ONCE);
         let mut looked = Looked::default();
         while let Some((at, tag, result)) = looks.next().await {
+            let refusals = &refusals[at];
             match result {
+                None if refusals.is_all() => {}
                 None => looked.left.push((at, tag)),
                 Some(Ok(is_other)) => {
                     patience.answered();
+                    refusals.answered();
                     if is_other {
                         looked.changed.push((at, tag));
                     }
@@ -144,14 +176,16 @@ impl Run<'_> {
                 }
                 Some(Err(error)) => {
                     patience.answered();
-                    if error.is_about_credentials() {
-                        looked.refused.push((at, error));
-                    } else {
-                        looked.changed.push((at, tag));
+                    match error.is_about_credentials() {
+                        true => refusals.refused(&Arc::new(error)),
+                        false => refusals.answered(),
                     }
+                    looked.changed.push((at, tag));
                 }
             }
         }
+        let ends = due.iter().filter_map(|at| Some((*at, refusals[*at].end()?)));
+        looked.refused = ends.collect();
         looked
     }
 }
@@ -159,8 +193,9 @@ impl Run<'_> {
 /// What came of a look at digests. Repositories are given by their place in the listing.
 #[derive(Default)]
 struct Looked {
+    /// Those that stand for something else, and those of which pulling has to tell what is the matter.
     changed: Vec<(usize, String)>,
-    refused: Vec<(usize, OciError)>,
+    refused: Vec<(usize, Arc<OciError>)>,
     /// What it did not come to, in order.
     left: Vec<(usize, String)>,
 }
