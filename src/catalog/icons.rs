@@ -10,6 +10,9 @@ use super::{
     failures, record,
 };
 
+/// The length from which on the URLs of icons that are wanted are no more looked up together: `data:` URLs hold whole pictures.
+const URLS: i64 = 2 << 20;
+
 /// A chart whose icon is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WantedIcon {
@@ -29,7 +32,7 @@ struct IconRow {
 }
 
 impl Catalog {
-    /// Up to `limit` charts of a repository that name an icon and have none, by their id; without those whose icon has failed and
+    /// Up to `limit` charts of a repository that name an icon and have none, by their id, and fewer where their URLs are long; without those whose icon has failed and
     /// is to be tried again later than `now`.
     ///
     /// # Errors
@@ -40,18 +43,22 @@ impl Catalog {
         now: Timestamp,
         limit: usize,
     ) -> Result<Vec<WantedIcon>, Error> {
-        const SELECT: &str = "SELECT c.chart_id, c.info ->> 'icon' AS url, coalesce(p.tries, 0) AS tries
-            FROM charts c LEFT JOIN portolan_icons p ON p.namespace = $1 AND p.name = $2 AND p.chart_id = c.chart_id
-                AND p.url = c.info ->> 'icon'
-            WHERE c.repo_namespace = $1 AND c.repo_name = $2 AND c.chart_id IS NOT NULL AND c.info ->> 'icon' <> ''
-                AND c.info ->> 'raw_icon' IS NULL AND coalesce(p.next_try, 0) <= $3
-            ORDER BY c.chart_id LIMIT $4";
+        const SELECT: &str = "SELECT chart_id, url, tries FROM (
+                SELECT chart_id, url, tries, sum(length(url)) OVER (ORDER BY chart_id) - length(url) AS before FROM (
+                    SELECT c.chart_id, c.info ->> 'icon' AS url, coalesce(p.tries, 0) AS tries
+                    FROM charts c LEFT JOIN portolan_icons p ON p.namespace = $1 AND p.name = $2
+                        AND p.chart_id = c.chart_id AND p.url = c.info ->> 'icon'
+                    WHERE c.repo_namespace = $1 AND c.repo_name = $2 AND c.chart_id IS NOT NULL
+                        AND c.info ->> 'icon' <> '' AND c.info ->> 'raw_icon' IS NULL AND coalesce(p.next_try, 0) <= $3
+                    ORDER BY c.chart_id LIMIT $4) AS wanted) AS measured
+            WHERE before < $5 ORDER BY chart_id";
         self.look("looking for icons to fetch", async {
             let rows: Vec<IconRow> = on_engine!(self.0.pools.reader(), pool => sqlx::query_as(SELECT)
                 .bind(&name.namespace)
                 .bind(&name.name)
                 .bind(now.as_millisecond())
                 .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+                .bind(URLS)
                 .fetch_all(pool)
                 .await?);
             Ok(rows.into_iter().map(WantedIcon::from).collect())

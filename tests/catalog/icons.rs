@@ -117,3 +117,22 @@ async fn an_icon_that_came_clears_its_failures(#[values(On::Sqlite, On::Postgres
     );
     assert_eq!(fixture.tables.count("portolan_icons").await, 0);
 }
+
+#[rstest]
+#[tokio::test]
+async fn of_long_urls_only_some_are_looked_up_together(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    let charts = ["a", "b", "c", "d"].map(|name| {
+        let mut chart = chart(name, &["1.0.0"]);
+        chart.icon = format!("data:image/png;base64,{}", "A".repeat(1 << 20));
+        chart
+    });
+    fixture.sync(charts.to_vec()).await;
+    let first = wanted(&fixture, 0).await;
+    assert_eq!(ids(&first), ["stable/a", "stable/b"]);
+    for icon in &first {
+        let saved = fixture.catalog.save_icon(&repository(), "uid-1", icon, b"PNG").await;
+        assert_eq!(saved.unwrap(), Saved::Written);
+    }
+    assert_eq!(ids(&wanted(&fixture, 0).await), ["stable/c", "stable/d"]);
+}

@@ -21,7 +21,7 @@ use crate::text::truncate;
 /// The longest that is kept of why a version has no files, in bytes.
 const MESSAGE_BYTES: usize = 512;
 /// How long nothing is asked for when a temporary file can't be written or read.
-const NO_ROOM: Duration = Duration::from_secs(60);
+pub(super) const NO_ROOM: Duration = Duration::from_secs(60);
 
 /// Why the files of a version could not be had.
 #[derive(Debug)]

@@ -114,7 +114,7 @@ fn units(bytes: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
-    use std::sync::{Barrier, Mutex};
+    use std::sync::{Condvar, Mutex};
     use std::time::Duration;
 
     use futures::future::join_all;
@@ -174,19 +174,23 @@ mod tests {
     async fn small_ones_go_side_by_side() {
         let budget = Budget::default();
         // Each waits for all others, so it ends only if none waits for memory.
-        let all = Arc::new(Barrier::new(16));
+        let all = Arc::new((Mutex::new(0), Condvar::new()));
         let works = (0..16).map(|_| {
             let (all, budget) = (Arc::clone(&all), budget.clone());
             tokio::spawn(async move {
                 let work = budget.work(move |_| {
-                    all.wait();
-                    Tried::Done(())
+                    let (arrived, news) = &*all;
+                    let mut arrived = arrived.lock().unwrap();
+                    *arrived += 1;
+                    news.notify_all();
+                    let waited = news.wait_timeout_while(arrived, DEADLINE, |arrived| *arrived < 16);
+                    Tried::Done(!waited.unwrap().1.timed_out())
                 });
                 work.await.map(|(done, _)| done)
             })
         });
-        let done = tokio::time::timeout(DEADLINE, join_all(works)).await.unwrap();
-        assert!(done.into_iter().all(|work| work.unwrap().is_ok()));
+        let done = join_all(works).await;
+        assert!(done.into_iter().all(|work| matches!(work.unwrap(), Ok(true))));
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Seek};
 
-use super::archive::Miss;
+use super::archive::{Miss, NO_ROOM};
 use super::budget::{Budget, Panicked, Tried};
 use crate::catalog::WantedIcon;
 use crate::source::fetch::{self, Answer, Fetcher, Request};
@@ -96,11 +96,43 @@ impl<R: Read + Seek> Waiting<R> {
                 reader
                     .rewind()
                     .and_then(|()| reader.read_to_end(&mut bytes))
-                    .map_err(|error| {
-                        Miss::failed(format!("the icon could not be kept in a temporary file ({error})"))
-                    })?;
+                    .map_err(|_| Miss::Held(NO_ROOM))?;
                 Ok((content_type.clone(), bytes))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    struct Unreadable;
+
+    impl Read for Unreadable {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::StorageFull.into())
+        }
+    }
+
+    impl Seek for Unreadable {
+        fn seek(&mut self, _: io::SeekFrom) -> io::Result<u64> {
+            Ok(0)
+        }
+    }
+
+    #[test]
+    fn an_icon_is_not_to_blame_for_our_own_temporary_file() {
+        let mut waiting = Waiting {
+            bytes: 10,
+            place: Place::Spool {
+                content_type: None,
+                reader: Unreadable,
+            },
+        };
+        let read = waiting.read(&Limits::default());
+        assert!(matches!(read, Err(Miss::Held(time)) if time == NO_ROOM));
     }
 }

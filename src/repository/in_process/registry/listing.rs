@@ -218,6 +218,7 @@ pub(super) fn all_failed(repositories: &[Repository]) -> Result<(), Arc<OciError
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::fetch::Validators;
 
     #[test]
     fn what_has_more_to_do_and_did_nothing_is_stuck() {
@@ -236,5 +237,26 @@ mod tests {
             ..listing(1, false, false)
         };
         assert!(!interrupted.is_stuck());
+    }
+
+    #[test]
+    fn what_could_not_be_pulled_is_not_counted_as_pulled() {
+        let tags = ["1.0.0", "1.1.0", "1.2.0"].map(str::to_owned);
+        let mut repository = Repository::remembered(String::new(), OciRepository::default());
+        repository.take(tags.to_vec(), Validators::default());
+        let digest = "sha256:00".to_owned();
+        let chart = OciTag {
+            digest,
+            ..OciTag::default()
+        };
+        repository.memory.tags = [("1.0.0".to_owned(), chart), ("1.1.0".to_owned(), OciTag::default())].into();
+        let listing = Listing {
+            repositories: vec![repository],
+            left: 1,
+            has_moved: true,
+            ..Listing::default()
+        };
+        let rest = listing.rest().unwrap();
+        assert_eq!((rest.pulled, rest.listed), (1, 3));
     }
 }

@@ -22,6 +22,7 @@ mod repository;
 mod tags;
 
 use std::collections::{BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -172,7 +173,7 @@ impl Run<'_> {
             })
             .collect();
         let patience = Patience::new(self.time());
-        let mut repositories: Vec<Repository> = stream::iter(in_turn(looked_at, self.attempt.started))
+        let mut repositories: Vec<Repository> = stream::iter(in_turn(looked_at, turn(self.attempt.started)))
             .map(|memory| self.tags(registry, &patience, memory))
             .buffered(AT_ONCE)
             .collect()
@@ -205,17 +206,30 @@ impl Run<'_> {
     }
 }
 
-/// What nothing is known of comes first, then the others, each time from another one on: where the time does not suffice for all
-/// lists, all have their turn.
-fn in_turn(mut repositories: Vec<OciRepository>, now: Timestamp) -> Vec<OciRepository> {
-    repositories.sort_by_key(|memory| !memory.tags.is_empty());
-    let unknown = repositories.iter().filter(|memory| memory.tags.is_empty()).count();
-    let known = repositories.len() - unknown;
-    let turn = usize::try_from(now.as_second()).unwrap_or_default();
-    if let Some(first) = turn.checked_rem(known) {
-        repositories[unknown..].rotate_left(first);
+/// One of which nothing is known is followed by one that is known, each kind from another place on with each turn: where the time
+/// does not suffice for all lists, all are listed at some time.
+fn in_turn(repositories: Vec<OciRepository>, turn: usize) -> Vec<OciRepository> {
+    let (mut unknown, mut known): (Vec<_>, Vec<_>) =
+        (repositories.into_iter()).partition(|memory| memory.tags.is_empty());
+    let mut ordered = Vec::with_capacity(unknown.len() + known.len());
+    for kind in [&mut unknown, &mut known] {
+        if let Some(first) = turn.checked_rem(kind.len()) {
+            kind.rotate_left(first);
+        }
     }
-    repositories
+    let (mut unknown, mut known) = (unknown.into_iter(), known.into_iter());
+    while unknown.len() + known.len() > 0 {
+        ordered.extend(unknown.next());
+        ordered.extend(known.next());
+    }
+    ordered
+}
+
+/// A number for each time, which has no rhythm: those of a schedule may share a factor with the number of repositories.
+fn turn(now: Timestamp) -> usize {
+    let mut hasher = DefaultHasher::new();
+    now.as_nanosecond().hash(&mut hasher);
+    usize::try_from(hasher.finish() >> 33).unwrap_or_default()
 }
 
 impl From<&OciError> for Failed {
@@ -234,24 +248,32 @@ mod tests {
     use super::*;
     use crate::catalog::OciTag;
 
-    #[test]
-    fn each_repository_is_the_first_to_be_listed_at_some_time_and_unknown_ones_before_all() {
-        let known = |name: &str| OciRepository {
+    fn order(known: &str, unknown: &str, turn: usize) -> String {
+        let repository = |name: &str, tags: &[&str]| OciRepository {
             repository: name.to_owned(),
-            tags: [("1.0.0".to_owned(), OciTag::default())].into(),
+            tags: tags.iter().map(|tag| ((*tag).to_owned(), OciTag::default())).collect(),
             ..OciRepository::default()
         };
-        let new = OciRepository {
-            repository: "new".to_owned(),
-            ..OciRepository::default()
-        };
-        let order = |second| {
-            let repositories = vec![known("a"), known("b"), new.clone(), known("c")];
-            let ordered = in_turn(repositories, Timestamp::from_second(second).unwrap());
-            let names: Vec<String> = ordered.into_iter().map(|memory| memory.repository).collect();
-            names.join(" ")
-        };
-        assert_eq!([order(0), order(1), order(2)], ["new a b c", "new b c a", "new c a b"]);
-        assert!(in_turn(Vec::new(), Timestamp::UNIX_EPOCH).is_empty());
+        let known = known.split_whitespace().map(|name| repository(name, &["1.0.0"]));
+        let unknown = unknown.split_whitespace().map(|name| repository(name, &[]));
+        let ordered = in_turn(known.chain(unknown).collect(), turn);
+        let names: Vec<String> = ordered.into_iter().map(|memory| memory.repository).collect();
+        names.join(" ")
+    }
+
+    #[test]
+    fn each_repository_is_among_the_first_to_be_listed_at_some_time() {
+        let orders = [0, 1, 2].map(|turn| order("a b c", "new", turn));
+        assert_eq!(orders, ["new a b c", "new b c a", "new c a b"]);
+        // Those that have no tags are no reason to leave the others waiting.
+        assert_eq!(order("a b", "w x y z", 1), "x b y a z w");
+        assert_eq!(order("", "", 7), "");
+    }
+
+    #[test]
+    fn the_turn_is_another_at_each_tick_of_a_schedule() {
+        let ticks = (0..200).map(|tick| Timestamp::from_second(1_750_000_200 + tick * 600).unwrap());
+        let first: BTreeSet<usize> = ticks.map(|now| turn(now) % 10).collect();
+        assert_eq!(first.len(), 10);
     }
 }

@@ -175,8 +175,12 @@ mod tests {
 
     fn repository(listed: usize, remembered: usize) -> Repository {
         let tags = |count: usize| (0..count).map(|number| format!("1.{number}.0"));
+        let chart = OciTag {
+            digest: "sha256:00".to_owned(),
+            ..OciTag::default()
+        };
         let memory = OciRepository {
-            tags: tags(remembered).map(|tag| (tag, OciTag::default())).collect(),
+            tags: tags(remembered).map(|tag| (tag, chart.clone())).collect(),
             ..OciRepository::default()
         };
         let mut repository = Repository::remembered("oci://example.com/harbour:".to_owned(), memory);
