@@ -303,7 +303,9 @@ impl Reconciler {
         if let Some(files) = &self.files {
             files.follow(record);
         }
-        if let Some(adoption) = &self.adoption {
+        // Kubeapps' own syncs go only once all is there.
+        let adoption = self.adoption.as_ref().filter(|_| record.state.ready == Some(true));
+        if let Some(adoption) = adoption {
             let removed = adoption.synced(&RepositoryName::from(name)).await;
             if removed > 0 {
                 tracing::info!(repository = %name, removed, "removed Kubeapps' CronJob, since the repository is synced from here");
