@@ -37,6 +37,10 @@ const BACKOFF: Backoff = Backoff {
 /// A status is written no sooner than this after the last: a component that flaps must not make a write of each of its changes.
 const APART: Duration = Duration::from_millis(500);
 
+/// How soon to look again where the store is behind. It does not grow: what was awaited may come at any moment, and may look like
+/// our own write.
+const OUTDATED: Duration = Duration::from_millis(500);
+
 /// What reconciles work with.
 pub struct Reconciler {
     /// The Applications.
@@ -120,12 +124,12 @@ impl Reconciler {
         let has_refusals = !owned.refused.is_empty();
         assessment.problems.extend(owned.refused);
         if owned.is_outdated {
-            return Ok(Outcome::Requeue);
+            return Ok(Outcome::RequeueAfter(OUTDATED));
         }
         let wait = match self.tell(name, application, owned.version, &assessment).await? {
             Told::All => None,
             Told::Later(wait) => Some(wait),
-            Told::Conflict => return Ok(Outcome::Requeue),
+            Told::Conflict => return Ok(Outcome::RequeueAfter(OUTDATED)),
         };
         let again = [wait, owned.again, has_refusals.then_some(self.sync_period)];
         match owned.failed {
