@@ -262,7 +262,7 @@ impl Apps {
     /// The short table of the README.
     pub fn summary(&self) -> String {
         let mut text = format!(
-            "Applications over a real API server. The figures of {NEIGHBOUR} are as recorded in the specification: measured by running it on \
+            "Applications over a real API server. The figures of {NEIGHBOUR} were measured by running it on \
              Kubernetes 1.35.\n\n| | Portolan | {NEIGHBOUR} |\n|---|---:|---:|\n"
         );
         let small = |adopts: bool| {
