@@ -9,10 +9,14 @@
 //! ```
 //! Nobody who holds some waits for more, so nobody can wait for another in a circle. Who waits is served in order, so what is
 //! large is not passed over for ever. A large one is read twice up to where it turned out to be large; a small one never.
+//!
+//! All large ones are worked on by one thread. The system's allocator keeps some memory for each thread that has had much, so that
+//! a pool of threads would hold many times as much as is ever in use at once.
 
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// What is shared: enough for one of the largest archives (24.5 MiB, see
 /// [`archive::Limits::memory`](crate::source::archive::Limits::memory)) and some small ones, or for sixteen small ones, which is
@@ -37,6 +41,7 @@ const UNIT: u64 = 1024;
 pub(super) struct Budget {
     free: Arc<Semaphore>,
     units: u32,
+    large: Arc<OneThread>,
 }
 
 /// Memory that is taken, until this is dropped.
@@ -69,6 +74,7 @@ impl Budget {
         Self {
             free: Arc::new(Semaphore::new(units as usize)),
             units,
+            large: Arc::default(),
         }
     }
 
@@ -91,12 +97,15 @@ impl Budget {
         let mut room = LITTLE;
         loop {
             let held = self.take(room).await;
-            let (back, tried, held) = tokio::task::spawn_blocking(move || {
+            let attempt = move || {
                 let tried = work(room);
                 (work, tried, held)
-            })
-            .await
-            .map_err(|_| Panicked)?;
+            };
+            let (back, tried, held) = if room > LITTLE {
+                self.large.run(attempt).await?
+            } else {
+                tokio::task::spawn_blocking(attempt).await.map_err(|_| Panicked)?
+            };
             match tried {
                 Tried::Done(made) => return Ok((made, held)),
                 // More each time, so that there is an end.
@@ -104,6 +113,50 @@ impl Budget {
             }
             work = back;
         }
+    }
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// A thread that works on one thing after another. It is made for the first, and ends with the last handle.
+#[derive(Debug, Default)]
+struct OneThread(Mutex<Option<mpsc::Sender<Job>>>);
+
+impl OneThread {
+    /// Waits for its turn and for its end. Where the system has no thread left, it is as if the work had panicked.
+    async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Panicked> {
+        let (made, result) = oneshot::channel();
+        let job = Box::new(move || {
+            // Nobody waits any more if the task was cancelled.
+            let _ = made.send(work());
+        });
+        self.send(job)?;
+        result.await.map_err(|_| Panicked)
+    }
+
+    fn send(&self, job: Job) -> Result<(), Panicked> {
+        let mut thread = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let sent = thread.get_or_insert_with(Self::start).send(job);
+        sent.map_err(|_| {
+            // There was none; there may be one next time.
+            *thread = None;
+            Panicked
+        })
+    }
+
+    fn start() -> mpsc::Sender<Job> {
+        let (jobs, next) = mpsc::channel::<Job>();
+        let thread = std::thread::Builder::new().name("large-imports".to_owned());
+        let started = thread.spawn(move || {
+            for job in next {
+                // The panic has been told of; what it leaves behind is dropped, and who waits is told by that.
+                let _ = catch_unwind(AssertUnwindSafe(job));
+            }
+        });
+        if let Err(error) = started {
+            tracing::error!(%error, "no thread can be started for large archives and icons, which are not imported now");
+        }
+        jobs
     }
 }
 
@@ -227,6 +280,26 @@ mod tests {
         let work = budget.work::<()>(|_| panic!("a defect"));
         assert!(work.await.is_err());
         assert_eq!(free(&budget), TOTAL);
+    }
+
+    #[tokio::test]
+    async fn large_work_is_done_by_one_thread_which_outlives_a_panic() {
+        let budget = Budget::default();
+        let large = |budget: &Budget, panics: bool| {
+            let budget = budget.clone();
+            async move {
+                let work = budget.work(move |room| match room {
+                    LITTLE => Tried::Needs(TOTAL),
+                    _ if panics => panic!("a defect"),
+                    _ => Tried::Done(std::thread::current().id()),
+                });
+                work.await.map(|(thread, _)| thread)
+            }
+        };
+        let first = large(&budget, false).await.unwrap();
+        assert!(large(&budget, true).await.is_err());
+        assert_eq!(free(&budget), TOTAL);
+        assert_eq!(large(&budget, false).await.unwrap(), first);
     }
 
     #[test]
