@@ -21,6 +21,25 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
 }
 
+/// The bytes that [`hex`] has written. Nothing if the text is anything else, or has another length.
+#[must_use]
+pub fn from_hex<const LENGTH: usize>(text: &str) -> Option<[u8; LENGTH]> {
+    let digits = text.as_bytes();
+    if digits.len() != 2 * LENGTH {
+        return None;
+    }
+    let mut bytes = [0; LENGTH];
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        let digit = |at: usize| {
+            char::from(pair[at])
+                .to_digit(16)
+                .and_then(|digit| u8::try_from(digit).ok())
+        };
+        *byte = digit(0)? << 4 | digit(1)?;
+    }
+    Some(bytes)
+}
+
 /// Replaces control characters by spaces, so that a hostile name can't drive the terminal that shows it.
 #[must_use]
 pub fn printable(text: &str) -> String {

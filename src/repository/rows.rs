@@ -1,6 +1,6 @@
 //! From a decoded chart to the row that Kubeapps' API server reads, and the spool that holds rows until they are written.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Seek, Write};
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::catalog::{ChartInfo, ChartRow, ChartVersion, Maintainer, RepoRef};
 use crate::source::index::Chart;
 
 /// Rows up to this many bytes of JSON wait in memory, more in an unlinked temporary file.
-const IN_MEMORY: usize = 16 * 1024 * 1024;
+const IN_MEMORY: usize = 1024 * 1024;
 
 /// The name of a chart as Kubeapps keeps it: escaped as a path segment and unescaped again, but for the slash. So
 /// `project/chart` becomes `project%2Fchart`, and the identifier of a chart has exactly one slash.
@@ -83,8 +83,16 @@ pub fn row(declaration: &Declaration, chart: Chart, path: Option<&str>) -> Chart
 /// here, in memory while they are few and in an unlinked temporary file when they are many.
 pub struct Spool {
     file: SpooledTempFile,
-    seen: HashSet<String>,
+    seen: HashMap<String, Place>,
     versions: u64,
+}
+
+/// Where a row is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Here,
+    /// In the catalogue, as it is to be.
+    Stored,
 }
 
 impl Spool {
@@ -97,7 +105,7 @@ impl Spool {
         };
         Self {
             file,
-            seen: HashSet::new(),
+            seen: HashMap::new(),
             versions: 0,
         }
     }
@@ -107,22 +115,37 @@ impl Spool {
     /// # Errors
     /// The temporary file can't be written.
     pub fn push(&mut self, row: &ChartRow) -> io::Result<Pushed> {
-        if !self.seen.insert(row.chart_id.clone()) {
-            return Ok(Pushed::Duplicate);
-        }
+        match self.seen.get(&row.chart_id) {
+            Some(Place::Here) => return Ok(Pushed::Duplicate),
+            Some(Place::Stored) => return Ok(Pushed::DuplicateOfHeld),
+            None => self.seen.insert(row.chart_id.clone(), Place::Here),
+        };
         self.versions += row.info.chart_versions.len() as u64;
         serde_json::to_writer(&mut self.file, &row.info)?;
         self.file.write_all(b"\n")?;
         Ok(Pushed::Added)
     }
 
+    /// Counts a row that is in the catalogue as it is to be, unless one of the same identifier was added before.
+    pub fn hold(&mut self, chart_id: String, versions: u64) -> Pushed {
+        match self.seen.get(&chart_id) {
+            Some(Place::Here) => Pushed::Duplicate,
+            Some(Place::Stored) => Pushed::DuplicateOfHeld,
+            None => {
+                self.seen.insert(chart_id, Place::Stored);
+                self.versions += versions;
+                Pushed::Added
+            }
+        }
+    }
+
     /// Whether a row of this identifier was added.
     #[must_use]
     pub fn holds(&self, chart_id: &str) -> bool {
-        self.seen.contains(chart_id)
+        self.seen.contains_key(chart_id)
     }
 
-    /// How many rows were added.
+    /// How many rows were added, those that are only counted included.
     #[must_use]
     pub fn charts(&self) -> u64 {
         self.seen.len() as u64
@@ -134,7 +157,7 @@ impl Spool {
         self.versions
     }
 
-    /// The rows in the order in which they were added.
+    /// The rows in the order in which they were added, without those that were only counted.
     ///
     /// # Errors
     /// The temporary file can't be read.
@@ -158,6 +181,8 @@ pub enum Pushed {
     Added,
     /// A row of the same identifier is there already.
     Duplicate,
+    /// A row of the same identifier is in the catalogue and counts as added.
+    DuplicateOfHeld,
 }
 
 #[cfg(test)]

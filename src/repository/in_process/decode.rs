@@ -1,7 +1,9 @@
 //! Decoding an index, and judging whether it is believed.
 
 use std::collections::HashMap;
+use std::io::{Read, Seek};
 
+use super::memory::Memory;
 use super::selection::{Selected, Selection, SelectionError};
 use super::{Decoded, Found, Run, Stays, spool_failed};
 use crate::catalog::{Baseline, OciGone, Refused};
@@ -10,17 +12,21 @@ use crate::repository::decide::is_lost;
 use crate::repository::execute::{AttemptError, Failed};
 use crate::repository::{SHRINK_REFUSED, guard};
 use crate::source::fetch::{Body, Validators};
-use crate::source::index::{self, DecodeError};
+use crate::source::index::{self, DecodeError, DecodeLimits, Summary};
 
 impl Run<'_> {
     /// Decodes off the threads that serve everybody else: an index may take a second, and a filter longer.
     pub(super) async fn decode(&self, body: Body, filter: Option<Filter>) -> Result<Found, AttemptError> {
-        let mut selection = self.selection(filter);
+        let mut memory = self.memory().await?;
+        let fates = memory.as_mut().map(|memory| std::mem::take(&mut memory.fates));
+        let mut selection = self.selection(filter).with_fates(fates.unwrap_or_default());
         let (sha256, validators) = (body.sha256.clone(), body.validators.clone());
         let limits = self.tools.decode_limits;
         let task = filter::on_large_stack(move || {
-            let result = index::decode(body.into_reader(), &limits, &mut selection);
-            (result, selection.finish())
+            let result = decode(body.into_reader(), &limits, memory.as_mut(), &mut selection);
+            let mut selected = selection.finish();
+            let cuts = memory.and_then(|memory| memory.to_be_stored(&mut selected));
+            (result, selected, cuts)
         });
         let (
             result,
@@ -28,7 +34,9 @@ impl Run<'_> {
                 spool,
                 filtered_out,
                 twins,
+                ..
             },
+            cuts,
         ) = match task.await {
             Ok(done) => done,
             Err(error) if error.is_transient() => return Ok(Found::Failed(no_thread(&error))),
@@ -57,6 +65,7 @@ impl Run<'_> {
                     rest: None,
                     stays: Stays::Held(HashMap::new()),
                     gone: OciGone::default(),
+                    cuts,
                 })
             }
             Err(DecodeError::Sink(error)) => return self.unselected(error, validators, sha256),
@@ -83,7 +92,8 @@ impl Run<'_> {
         sha256: String,
     ) -> Result<Found, AttemptError> {
         match error {
-            SelectionError::Cancelled => Err(AttemptError::Cancelled),
+            // Where nothing is known, as in the second try, nothing is the twin of what is.
+            SelectionError::Cancelled | SelectionError::Twins => Err(AttemptError::Cancelled),
             SelectionError::Spool(error) => Ok(Found::Failed(spool_failed(&error))),
             // The same filter over the same charts fails again.
             SelectionError::Filter(error) => Ok(Found::Refused(self.refuse(
@@ -151,6 +161,25 @@ impl Run<'_> {
             .filter(|previous| key.has_source_of(&previous.change_key) && !is_lost(previous))
             .and_then(|previous| previous.baseline.as_ref())
     }
+}
+
+/// Decodes what has changed; and all of it where charts that are known have come to share an identifier with others.
+fn decode(
+    mut input: impl Read + Seek,
+    limits: &DecodeLimits,
+    memory: Option<&mut Memory>,
+    selection: &mut Selection,
+) -> Result<Summary, DecodeError<SelectionError>> {
+    let Some(memory) = memory else {
+        return index::decode(input, limits, selection);
+    };
+    let result = index::decode_changes(&mut input, limits, &memory.known, selection);
+    if !matches!(result, Err(DecodeError::Sink(SelectionError::Twins))) {
+        return result;
+    }
+    memory.forget();
+    selection.forget();
+    index::decode_changes(&mut input, limits, &memory.known, selection)
 }
 
 /// The machine is short of threads, which passes.

@@ -8,6 +8,7 @@
 //! No transaction is open and no lock is held before the last step. A process that dies on the way has written nothing.
 
 mod decode;
+mod memory;
 mod registry;
 mod selection;
 mod write;
@@ -28,7 +29,7 @@ use super::execute::{Attempt, AttemptError, Execute, Failed, Finished};
 use super::locate::{FileAccess, Location, locate};
 use super::metrics::Metrics;
 use super::rows::Spool;
-use crate::catalog::{Catalog, Held, OciGone, Record, Refused, RepositoryName};
+use crate::catalog::{self, Catalog, Held, NewCuts, OciGone, Record, Refused, RepositoryName};
 use crate::filter::{self, Filter};
 use crate::source::fetch::{self, FetchError, Fetched, Fetcher, Validators};
 use crate::source::index::{DecodeLimits, Summary};
@@ -87,14 +88,23 @@ impl InProcess {
 
 impl Execute for InProcess {
     fn attempt(&self, attempt: Attempt, cancel: CancellationToken) -> BoxFuture<'_, Result<Finished, AttemptError>> {
-        Run {
+        let run = |attempt, cancel| Run {
             tools: &self.tools,
             metrics: &self.metrics,
             attempt,
             cancel,
             credentials: String::new(),
+        };
+        async move {
+            match run(attempt.clone(), cancel.clone()).run().await {
+                // Somebody else has been at the charts meanwhile.
+                Err(AttemptError::Catalog(catalog::Error::OutdatedCuts { .. })) => {
+                    let mode = Mode::Complete;
+                    run(Attempt { mode, ..attempt }, cancel).run().await
+                }
+                done => done,
+            }
         }
-        .run()
         .boxed()
     }
 }
@@ -133,6 +143,8 @@ struct Decoded {
     stays: Stays,
     /// What a registry has no more.
     gone: OciGone,
+    /// What is to be remembered of the charts of an index.
+    cuts: Option<NewCuts>,
 }
 
 /// What one attempt has left of a registry.

@@ -1,15 +1,17 @@
 //! Charts on their way to the catalogue: made into rows, filtered, kept once each, and spooled until they are written.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::PathBuf;
 
 use tokio_util::sync::CancellationToken;
 
+use super::memory::{self, Fate};
+use crate::catalog::{ChartRow, Cut, Fingerprint, Unchanged};
 use crate::filter::{Filter, FilterError};
 use crate::repository::declaration::Declaration;
 use crate::repository::rows::{self, Pushed, Spool};
-use crate::source::index::{Chart, Sink};
+use crate::source::index::{Account, ChangeSink, Chart, Remembered, Sink};
 
 /// What becomes of the charts of a repository. It works on a thread of its own: filters take time, and stack.
 pub(super) struct Selection {
@@ -17,6 +19,10 @@ pub(super) struct Selection {
     cancel: CancellationToken,
     filter: Option<Filter>,
     spool_dir: Option<PathBuf>,
+    /// Of the charts that are known, by their keys.
+    fates: HashMap<String, Fate>,
+    /// Of the chart that was taken last, until it is told what to remember of it.
+    last: Fate,
     selected: Selected,
 }
 
@@ -28,6 +34,10 @@ pub(super) struct Selected {
     pub(super) filtered_out: HashSet<String>,
     /// Names of charts whose identifier another one has taken.
     pub(super) twins: Vec<String>,
+    /// Charts of the index that are as they were.
+    pub(super) unchanged: Vec<Unchanged>,
+    /// What is to be remembered of all others.
+    pub(super) remembered: Vec<Cut>,
 }
 
 impl Selection {
@@ -43,8 +53,23 @@ impl Selection {
             cancel,
             filter,
             spool_dir,
+            fates: HashMap::new(),
+            last: Fate::default(),
             selected,
         }
+    }
+
+    /// What became of the charts that are known.
+    pub(super) fn with_fates(mut self, fates: HashMap<String, Fate>) -> Self {
+        self.fates = fates;
+        self
+    }
+
+    /// Begins anew, and knows nothing of any chart.
+    pub(super) fn forget(&mut self) {
+        self.fates.clear();
+        self.last = Fate::default();
+        self.selected = Selected::new(&self.spool_dir);
     }
 
     /// Takes a chart. `path` is where it is in an OCI registry, which names it there; an index names it by its name alone.
@@ -53,16 +78,19 @@ impl Selection {
             return Err(SelectionError::Cancelled);
         }
         let row = rows::row(&self.declaration, chart, path);
-        if let Some(filter) = &self.filter {
-            // A row holds string keys and finite numbers only, for which JSON can't fail.
-            let input = serde_json::to_value(&row.info).unwrap_or_default();
-            if !filter.keeps(&input).map_err(SelectionError::Filter)? {
-                self.selected.filtered_out.insert(row.chart_id);
-                return Ok(());
-            }
+        let is_filtered = !is_kept(self.filter.as_ref(), &row)?;
+        self.last = Fate {
+            chart_id: Some(row.chart_id.clone()),
+            is_filtered,
+        };
+        if is_filtered {
+            self.selected.filtered_out.insert(row.chart_id);
+            return Ok(());
         }
-        if self.selected.spool.push(&row).map_err(SelectionError::Spool)? == Pushed::Duplicate {
-            self.selected.twins.push(row.info.name);
+        match self.selected.spool.push(&row).map_err(SelectionError::Spool)? {
+            Pushed::Added => {}
+            Pushed::Duplicate => self.selected.twins.push(row.info.name),
+            Pushed::DuplicateOfHeld => return Err(SelectionError::Twins),
         }
         Ok(())
     }
@@ -81,6 +109,8 @@ impl Selected {
             spool: Spool::new(spool_dir.as_deref()),
             filtered_out: HashSet::new(),
             twins: Vec::new(),
+            unchanged: Vec::new(),
+            remembered: Vec::new(),
         }
     }
 }
@@ -93,9 +123,48 @@ impl Sink for Selection {
     }
 
     fn start_over(&mut self) -> Result<(), SelectionError> {
-        self.selected = Selected::new(&self.spool_dir);
+        self.forget();
         Ok(())
     }
+}
+
+impl ChangeSink for Selection {
+    fn unchanged(&mut self, key: &str, account: &Account) -> Result<(), SelectionError> {
+        if self.cancel.is_cancelled() {
+            return Err(SelectionError::Cancelled);
+        }
+        let Fate { chart_id, is_filtered } = self.fates.get(key).cloned().unwrap_or_default();
+        let chart_id = match chart_id {
+            Some(chart_id) if is_filtered => {
+                self.selected.filtered_out.insert(chart_id);
+                None
+            }
+            Some(chart_id) => match self.selected.spool.hold(chart_id.clone(), account.versions) {
+                Pushed::Added => Some(chart_id),
+                Pushed::Duplicate | Pushed::DuplicateOfHeld => return Err(SelectionError::Twins),
+            },
+            None => None,
+        };
+        self.selected.unchanged.push(Unchanged {
+            key: key.to_owned(),
+            chart_id,
+        });
+        Ok(())
+    }
+
+    fn remember(&mut self, chart: Remembered) -> Result<(), SelectionError> {
+        let fate = std::mem::take(&mut self.last);
+        self.selected.remembered.push(memory::cut(chart, fate));
+        Ok(())
+    }
+}
+
+/// Whether the filter, if there is one, leaves the chart in.
+fn is_kept(filter: Option<&Filter>, row: &ChartRow) -> Result<bool, SelectionError> {
+    let Some(filter) = filter else { return Ok(true) };
+    // A row holds string keys and finite numbers only, for which JSON can't fail.
+    let input = serde_json::to_value(&row.info).unwrap_or_default();
+    filter.keeps(&input).map_err(SelectionError::Filter)
 }
 
 /// Why a chart could not be kept for writing.
@@ -103,6 +172,9 @@ impl Sink for Selection {
 pub(super) enum SelectionError {
     #[error("the sync was cancelled")]
     Cancelled,
+    /// Which of two charts of one identifier counts is told by their order, so both have to be decoded.
+    #[error("a chart has the identifier of one that was not decoded")]
+    Twins,
     #[error("{0}")]
     Spool(io::Error),
     #[error(transparent)]

@@ -106,6 +106,7 @@ impl Run<'_> {
             rest,
             stays,
             gone,
+            cuts,
         } = decoded;
         let mut record = self.new_record();
         let before = record.clone();
@@ -150,6 +151,7 @@ impl Run<'_> {
             }
         });
         commit.keep = self.keep(stays, filtered_out);
+        commit.cuts = cuts;
         commit.gone = Some(gone).filter(|gone| !gone.is_empty());
         let committed = self.tools.catalog.commit(commit, rows).await?;
         if self.attempt.mode == Mode::Complete {

@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use sha2::{Digest as _, Sha256};
 
 use super::chart::{self, Gathered};
+use super::delta::{Account, ChangeSink, Remembered};
 use super::error::{DecodeError, Position};
 use super::node::{Fields, takes_over};
-use super::{DecodeLimits, Sink, Summary, entry};
+use super::{DecodeLimits, Sink, Skipped, Summary, entry};
 use crate::text::printable;
 
 /// Enough of a SHA-256 to tell keys apart, so that a hundred thousand long ones cost little.
@@ -26,10 +27,19 @@ pub(super) struct Collector<'a, S: Sink> {
     /// Charts seen in this pass, winners or not.
     seen: u64,
     pass: Pass,
-    chart: Option<(String, Gathered, u64)>,
+    chart: Option<Open>,
     handed_out: bool,
     summary: Summary,
     digests: Vec<[u8; 32]>,
+}
+
+/// A chart whose versions come in.
+struct Open {
+    key: String,
+    gathered: Gathered,
+    /// Versions, those that are skipped included.
+    count: u64,
+    skipped: Skipped,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -104,7 +114,12 @@ impl<'a, S: Sink> Collector<'a, S> {
             }
         };
         if wanted {
-            self.chart = Some((key.to_owned(), Gathered::default(), 0));
+            self.chart = Some(Open {
+                key: key.to_owned(),
+                gathered: Gathered::default(),
+                count: 0,
+                skipped: Skipped::default(),
+            });
         }
         Ok(wanted)
     }
@@ -115,7 +130,13 @@ impl<'a, S: Sink> Collector<'a, S> {
         fields: Result<Fields, &str>,
         position: Position,
     ) -> Result<(), DecodeError<S::Error>> {
-        let Some((key, gathered, count)) = &mut self.chart else {
+        let Some(Open {
+            key,
+            gathered,
+            count,
+            skipped,
+        }) = &mut self.chart
+        else {
             return Ok(());
         };
         *count += 1;
@@ -142,47 +163,79 @@ impl<'a, S: Sink> Collector<'a, S> {
                 reason: reason.to_owned(),
             },
         };
-        self.summary
-            .skipped
-            .add(key, unusable.version.as_deref(), &unusable.reason);
+        skipped.add(key, unusable.version.as_deref(), &unusable.reason);
         Ok(())
     }
 
     /// The chart is no list of versions.
     pub(super) fn no_list(&mut self) {
-        if let Some((key, ..)) = self.chart.take() {
-            self.summary
+        if let Some(chart) = &mut self.chart {
+            chart.gathered = Gathered::default();
+            chart
                 .skipped
-                .add(&key, None, "what stands under its name is no list of versions");
+                .add(&chart.key, None, "what stands under its name is no list of versions");
         }
     }
 
-    /// The chart is over: it goes out, or is counted as skipped or deprecated.
-    pub(super) fn end_chart(&mut self) -> Result<(), DecodeError<S::Error>> {
-        let Some((key, gathered, _)) = self.chart.take() else {
-            return Ok(());
+    /// The chart is over: it goes out, or is counted as skipped or deprecated. Gives what it adds to the summary.
+    pub(super) fn end_chart(&mut self) -> Result<Account, DecodeError<S::Error>> {
+        let Some(Open {
+            key, gathered, skipped, ..
+        }) = self.chart.take()
+        else {
+            return Ok(Account::default());
+        };
+        let mut account = Account {
+            skipped,
+            ..Account::default()
         };
         let complete = match gathered.complete() {
-            Ok(Some(complete)) => complete,
-            Ok(None) => return Ok(()),
+            Ok(complete) => complete,
             Err(reason) => {
-                self.summary.skipped.add(&key, None, &reason);
-                return Ok(());
+                account.skipped.add(&key, None, &reason);
+                None
             }
         };
-        self.summary.names += 1;
-        self.summary.versions += complete.chart.versions.len() as u64;
-        self.summary.duplicates += complete.duplicates;
-        let mut hash = Sha256::new();
-        chart::update(&mut hash, complete.chart.name.as_bytes());
-        hash.update(complete.digest);
-        self.digests.push(hash.finalize().into());
-        if complete.deprecated {
-            self.summary.deprecated += 1;
-            return Ok(());
+        if let Some(complete) = &complete {
+            account.versions = complete.chart.versions.len() as u64;
+            account.duplicates = complete.duplicates;
+            account.deprecated = complete.deprecated;
+            let mut hash = Sha256::new();
+            chart::update(&mut hash, complete.chart.name.as_bytes());
+            hash.update(complete.digest);
+            account.digest = Some(hash.finalize().into());
         }
+        self.add(&account);
+        if let Some(complete) = complete.filter(|complete| !complete.deprecated) {
+            self.handed_out = true;
+            self.sink.chart(complete.chart).map_err(DecodeError::Sink)?;
+        }
+        Ok(account)
+    }
+
+    /// A chart that is known to be as it was.
+    pub(super) fn add_known(&mut self, key: &str, account: &Account) -> Result<(), DecodeError<S::Error>>
+    where
+        S: ChangeSink,
+    {
+        self.seen += 1;
+        self.add(account);
         self.handed_out = true;
-        self.sink.chart(complete.chart).map_err(DecodeError::Sink)
+        self.sink.unchanged(key, account).map_err(DecodeError::Sink)
+    }
+
+    /// Tells the sink what to remember of the chart that has just ended.
+    pub(super) fn remember(&mut self, chart: Remembered) -> Result<(), DecodeError<S::Error>>
+    where
+        S: ChangeSink,
+    {
+        self.handed_out = true;
+        self.sink.remember(chart).map_err(DecodeError::Sink)
+    }
+
+    fn add(&mut self, account: &Account) {
+        self.summary.add(account);
+        self.digests.extend(account.digest);
     }
 
     /// Whether the index has to be read once more, to hand out what won.

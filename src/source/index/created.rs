@@ -9,6 +9,36 @@ pub(super) fn normalise(text: &str) -> String {
     parse(text).unwrap_or_else(|| ZERO.to_owned())
 }
 
+/// Whether these bytes have the form of an RFC 3339 time, with no more than nine digits of a fraction. The day need not exist.
+pub(super) fn is_time(bytes: &[u8]) -> bool {
+    const FORM: &[u8] = b"0000-00-00T00:00:00";
+    let matches = |bytes: &[u8], form: &[u8]| {
+        bytes.iter().zip(form).all(|(byte, wanted)| match wanted {
+            b'0' => byte.is_ascii_digit(),
+            other => byte == other,
+        })
+    };
+    let Some((time, rest)) = bytes.split_at_checked(FORM.len()) else {
+        return false;
+    };
+    let offset = match rest {
+        [b'.', rest @ ..] => {
+            let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+            if !(1..=9).contains(&digits) {
+                return false;
+            }
+            &rest[digits..]
+        }
+        rest => rest,
+    };
+    matches(time, FORM)
+        && match offset {
+            [b'Z'] => true,
+            [b'+' | b'-', offset @ ..] => offset.len() == 5 && matches(offset, b"00:00"),
+            _ => false,
+        }
+}
+
 /// The length of `2006-01-02T15:04:05`.
 const SECONDS: usize = 19;
 

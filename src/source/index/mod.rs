@@ -15,6 +15,7 @@
 mod chart;
 mod collect;
 mod created;
+mod delta;
 mod entry;
 mod error;
 mod input;
@@ -30,8 +31,11 @@ mod yaml;
 use std::convert::Infallible;
 use std::io::{Read, Seek, SeekFrom};
 
+use serde::{Deserialize, Serialize};
+
 use crate::text::{printable, truncate};
 use collect::Collector;
+pub use delta::{Account, ChangeSink, Digest, Known, KnownChart, Remembered, Secret, decode_changes};
 pub use error::{DecodeError, Position};
 pub use limits::DecodeLimits;
 pub use metadata::{Metadata, Versions, chart, metadata, newest_first};
@@ -139,8 +143,19 @@ pub struct Summary {
     pub digest: String,
 }
 
+impl Summary {
+    /// Counts a chart.
+    fn add(&mut self, chart: &Account) {
+        self.names += u64::from(chart.digest.is_some());
+        self.versions += chart.versions;
+        self.duplicates += chart.duplicates;
+        self.deprecated += u64::from(chart.deprecated);
+        self.skipped.add_all(&chart.skipped);
+    }
+}
+
 /// Entries that could not be used.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skipped {
     /// All of them.
     pub count: u64,
@@ -166,8 +181,16 @@ impl Skipped {
     }
 }
 
+impl Skipped {
+    fn add_all(&mut self, others: &Self) {
+        self.count += others.count;
+        let room = Self::NAMED.saturating_sub(self.first.len());
+        self.first.extend(others.first.iter().take(room).cloned());
+    }
+}
+
 /// One entry that could not be used. Its texts are printable and have at most [`Skip::TEXT_BYTES`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skip {
     /// The key under `entries`.
     pub chart: String,

@@ -8,7 +8,7 @@ mod real;
 mod rules;
 
 #[path = "../../../../tests/support/index_generator.rs"]
-mod generator;
+pub(super) mod generator;
 
 use std::convert::Infallible;
 use std::io::Cursor;

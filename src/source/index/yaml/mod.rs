@@ -10,8 +10,8 @@ use source::{Event, Source};
 use super::collect::Collector;
 use super::error::{DecodeError, Refused};
 use super::limits::DecodeLimits;
-use super::node::{self, Field, Fields, Node};
-use super::{Chart, Entries, Shape, Sink};
+use super::node::{self, Field, Fields, Node, Scalar};
+use super::{Chart, Entries, Shape, Sink, created};
 
 /// Reads one document from here to its end.
 pub(super) fn read<R: Read, S: Sink>(
@@ -24,6 +24,7 @@ pub(super) fn read<R: Read, S: Sink>(
         collector,
         limits,
         left: 0,
+        created_line: None,
     };
     let shape = reader.document()?;
     reader.source.end()?;
@@ -38,6 +39,7 @@ pub(super) fn entry(bytes: &[u8], limits: &DecodeLimits) -> Outcome<Result<Field
         collector: &mut Collector::new(limits, &mut charts),
         limits: *limits,
         left: 0,
+        created_line: None,
     };
     if !reader.source.begin()? {
         return Ok(Err("it holds nothing but comments"));
@@ -55,12 +57,103 @@ pub(super) fn entry(bytes: &[u8], limits: &DecodeLimits) -> Outcome<Result<Field
     Ok(fields)
 }
 
+/// A chart version that was read from its own lines.
+pub(super) struct Slice {
+    /// Its fields, or why there are none.
+    pub(super) fields: Result<Fields, &'static str>,
+    /// How many nodes it is made of, its own one included.
+    pub(super) nodes: u64,
+    /// Its line, counted from 0, on which its own key `created` stands with a time behind it, and nothing else.
+    pub(super) created_line: Option<usize>,
+    /// It holds an anchor or an alias.
+    pub(super) has_anchors: bool,
+}
+
+/// Reads the lines of one chart version, the first of which has `column` spaces and a dash in front. They have to be a list of
+/// exactly one item by themselves.
+pub(super) fn slice(bytes: &[u8], _column: usize, limits: &DecodeLimits) -> Outcome<Slice, Vec<Chart>> {
+    let mut charts: Vec<Chart> = Vec::new();
+    let mut reader = Reader {
+        source: Source::new(bytes, limits),
+        collector: &mut Collector::new(limits, &mut charts),
+        limits: *limits,
+        left: 0,
+        created_line: None,
+    };
+    // Where it stands it is below the index and its entries.
+    reader.source.begin_below(2);
+    if !reader.source.begin()? || !matches!(reader.source.next()?, Event::SequenceStart) {
+        return Err(reader.source.invalid("a version is no item of a list").into());
+    }
+    let fields = match reader.source.next()? {
+        Event::MappingStart => Ok(reader.fields()?),
+        Event::SequenceStart => {
+            reader.source.skip_rest()?;
+            Err(A_LIST)
+        }
+        Event::Scalar(scalar) => Err(scalar_is_no_map(&scalar)),
+        _ => return Err(reader.source.invalid("a version is no item of a list").into()),
+    };
+    if !matches!(reader.source.next()?, Event::SequenceEnd) {
+        return Err(reader.source.invalid("two versions stand where one should").into());
+    }
+    reader.source.end()?;
+    Ok(Slice {
+        fields,
+        // The list is one.
+        nodes: reader.source.nodes().saturating_sub(1),
+        created_line: reader.created_line,
+        has_anchors: reader.source.has_anchors(),
+    })
+}
+
+const A_LIST: &str = "it is a list where a map is wanted";
+
+/// Why a version that is a scalar is none.
+fn scalar_is_no_map(scalar: &Scalar) -> &'static str {
+    if scalar.is_null() {
+        "it is null"
+    } else {
+        "it is a text where a map is wanted"
+    }
+}
+
+/// The keys of a text that is one map by itself, in order, each with whether its value is null. Nothing where it is anything else,
+/// or where its keys might mean something else among others.
+pub(super) fn keys(text: &[u8], limits: &DecodeLimits) -> Option<Vec<(String, bool)>> {
+    let mut source = Source::new(text, limits);
+    let mut keys = Vec::new();
+    if !source.begin().ok()? || !matches!(source.next().ok()?, Event::MappingStart) {
+        return None;
+    }
+    loop {
+        match source.next().ok()? {
+            Event::MappingEnd => break,
+            Event::Scalar(key) if key.text != "<<" => {
+                let is_null = match source.next().ok()? {
+                    Event::Scalar(value) => value.is_null(),
+                    _ => {
+                        source.skip_rest().ok()?;
+                        false
+                    }
+                };
+                keys.push((key.text, is_null));
+            }
+            _ => return None,
+        }
+    }
+    source.end().ok()?;
+    (!source.has_anchors()).then_some(keys)
+}
+
 struct Reader<'c, 'a, R: Read, S: Sink> {
     source: Source<R>,
     collector: &'c mut Collector<'a, S>,
     limits: DecodeLimits,
     /// Bytes that the version at hand may still take.
     left: u64,
+    /// See [`Slice::created_line`], of the last version.
+    created_line: Option<usize>,
 }
 
 /// The outcome of a step that may also fail in the sink.
@@ -141,7 +234,8 @@ impl<R: Read, S: Sink> Reader<'_, '_, R, S> {
                 self.collector.no_list();
             }
         }
-        self.collector.end_chart()
+        self.collector.end_chart()?;
+        Ok(())
     }
 
     fn versions(&mut self) -> Outcome<(), S> {
@@ -155,17 +249,9 @@ impl<R: Read, S: Sink> Reader<'_, '_, R, S> {
                 }
                 Event::SequenceStart => {
                     self.source.skip_rest()?;
-                    self.collector
-                        .version(Err("it is a list where a map is wanted"), position)?;
+                    self.collector.version(Err(A_LIST), position)?;
                 }
-                Event::Scalar(scalar) => {
-                    let reason = if scalar.is_null() {
-                        "it is null"
-                    } else {
-                        "it is a text where a map is wanted"
-                    };
-                    self.collector.version(Err(reason), position)?;
-                }
+                Event::Scalar(scalar) => self.collector.version(Err(scalar_is_no_map(&scalar)), position)?,
                 Event::MappingEnd | Event::Alias(_) => {}
             }
         }
@@ -178,13 +264,23 @@ impl<R: Read, S: Sink> Reader<'_, '_, R, S> {
             match Field::of(key) {
                 None => reader.source.skip()?,
                 Some(field) => {
+                    let line = reader.source.position().line;
                     let node = reader.node()?;
+                    if field == Field::Created && !merged {
+                        reader.created_line = reader.is_time_in(line, &node).then(|| line - 1);
+                    }
                     fields.put(field, node, merged);
                 }
             }
             Ok(())
         })?;
         Ok(fields)
+    }
+
+    /// Whether the node that was read last is a time in this line. What would reach into the next line is none by its form.
+    fn is_time_in(&self, line: usize, node: &Node) -> bool {
+        self.source.position().line == line
+            && matches!(node, Node::Scalar(scalar) if created::is_time(scalar.text.as_bytes()))
     }
 
     fn node(&mut self) -> Outcome<Node, S> {

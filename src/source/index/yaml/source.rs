@@ -43,6 +43,7 @@ pub(super) struct Source<R: Read> {
     position: Position,
     depth: usize,
     nodes: u64,
+    has_anchors: bool,
 }
 
 struct Replay {
@@ -72,12 +73,28 @@ impl<R: Read> Source<R> {
             position: Position { line: 1, column: 1 },
             depth: 0,
             nodes: 0,
+            has_anchors: false,
         }
     }
 
     /// Where the last event began.
     pub(super) const fn position(&self) -> Position {
         self.position
+    }
+
+    /// Whether there has been an anchor or an alias: then its parts may say something else by themselves.
+    pub(super) const fn has_anchors(&self) -> bool {
+        self.has_anchors
+    }
+
+    /// What is read stands so many levels deep in the whole.
+    pub(super) const fn begin_below(&mut self, levels: usize) {
+        self.depth = levels;
+    }
+
+    /// Scalars, lists and maps so far.
+    pub(super) const fn nodes(&self) -> u64 {
+        self.nodes
     }
 
     /// Begins the one document. False: there is none.
@@ -158,6 +175,7 @@ impl<R: Read> Source<R> {
             Parsed::Alias(id) => (Event::Alias(id), 0),
             _ => return Err(self.invalid("the index ends too early")),
         };
+        self.has_anchors |= anchor != 0 || matches!(event, Event::Alias(_));
         self.count(&event, anchor)?;
         Ok(event)
     }
