@@ -6,17 +6,21 @@
 //!                                        │
 //!            new charts, one by one ──► compare ──► batches: insert, update (and files of versions that went)
 //!                                        │
-//!                            not seen ──► delete ─► repos row ─► memory of a registry ─► record, history ─► commit
+//!                            not seen ──► delete ─► cuts ─► repos row ─► memory of a registry ─► record, history ─► commit
 //! ```
+//!
+//! Where the caller knows of charts that they are the ones of the last index ([`NewCuts::unchanged`]), these are neither among the
+//! new ones nor are their stored ones read: what a sync costs then follows what has changed.
 //!
 //! Nothing of the network happens inside, and of the charts only one batch is in memory.
 
 use std::{fmt, io};
 
 use super::{
-    ChartRow, Error, HistoryEntry, Keep, OciGone, Record, RepositoryName,
+    ChartRow, Error, HistoryEntry, Keep, NewCuts, OciGone, Record, RepositoryName,
     engine::{Pools, Transaction, on_engine},
     forget, history, record,
+    remember::Memory,
     repos::ReposRow,
     write,
 };
@@ -39,6 +43,9 @@ pub struct Commit {
     pub keep: Option<Keep>,
     /// What of a registry's memory goes with the charts.
     pub gone: Option<OciGone>,
+    /// What is to be remembered of the index, and which of its charts are not among the rows since they are what they were.
+    /// Nothing: the rows are all charts, and nothing is remembered of this repository's index any more.
+    pub cuts: Option<NewCuts>,
 }
 
 impl Commit {
@@ -52,6 +59,7 @@ impl Commit {
             conclude: Box::new(|_, _| None),
             keep: None,
             gone: None,
+            cuts: None,
         }
     }
 
@@ -81,6 +89,7 @@ impl fmt::Debug for Commit {
             .field("checksum", &self.checksum)
             .field("keep", &self.keep)
             .field("gone", &self.gone)
+            .field("cuts", &self.cuts)
             .finish_non_exhaustive()
     }
 }
@@ -125,6 +134,7 @@ pub(super) async fn commit(
         conclude,
         keep,
         gone,
+        cuts,
     } = commit;
     let name = record.name.clone();
     let mut tx = pools.begin().await?;
@@ -141,7 +151,9 @@ pub(super) async fn commit(
     if is_of_other_input(&mut tx, &record).await? {
         retry_all(&mut tx, &name).await?;
     }
-    write::charts(&mut tx, &name, rows, keep, &mut committed).await?;
+    let memory = Memory::recall(&mut tx, &record, cuts).await?;
+    write::charts(&mut tx, &name, rows, keep, memory.untouched(), &mut committed).await?;
+    memory.save(&mut tx, &name, &committed.rejected).await?;
     // A body that was known already, and charts that are all alike: the row is left alone, as Kubeapps leaves it.
     let as_before = repos.checksum.as_deref() == Some(&checksum) && !committed.is_change();
     let repos = if as_before || before.is_none() {

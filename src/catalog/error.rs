@@ -15,6 +15,11 @@ pub enum Error {
         /// The repository.
         repository: RepositoryName,
     },
+    /// What a commit called unchanged is not what is stored any more. Nothing was written. The commit is to be made anew, with the rows of all charts.
+    #[error(
+        "the stored charts are not the ones any more that the index was compared with; nothing was written, all of them are to be compared"
+    )]
+    OutdatedCuts,
     /// Tables had vanished; they have been made again, empty. The same call will succeed now.
     #[error("the catalogue's tables had vanished and were made anew; every repository is to be synced again")]
     TablesRebuilt,
@@ -80,7 +85,7 @@ impl Error {
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::TablesRebuilt | Self::TimedOut { .. } | Self::Rows { .. } => true,
+            Self::OutdatedCuts | Self::TablesRebuilt | Self::TimedOut { .. } | Self::Rows { .. } => true,
             Self::Database { source, .. } => match cause(source) {
                 Cause::Away | Cause::Busy | Cause::TableMissing | Cause::Full | Cause::NoSuchDatabase => true,
                 Cause::ColumnMissing
@@ -104,6 +109,7 @@ impl Error {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Superseded { .. } => "Superseded",
+            Self::OutdatedCuts => "ChartsOutdated",
             Self::TablesRebuilt => "CatalogueRebuilding",
             Self::TimedOut { .. } => "DatabaseTimeout",
             Self::Rows { .. } => "SpoolUnreadable",

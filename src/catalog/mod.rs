@@ -4,6 +4,7 @@
 //!  Kubeapps' tables, read by its API server          our own, read by nobody else
 //!  repos ◄── charts ◄── files                        portolan_repositories ◄── portolan_syncs
 //!                                                    portolan_files, portolan_icons, portolan_kept_versions
+//!                                                    portolan_indexes, portolan_cuts
 //!                                                    portolan_oci_repositories, portolan_oci_tags
 //! ```
 //!
@@ -14,6 +15,7 @@
 mod batch;
 mod chart;
 mod commit;
+mod cuts;
 mod engine;
 mod error;
 mod expire;
@@ -30,9 +32,11 @@ mod oci;
 mod problems;
 pub mod read;
 mod record;
+mod remember;
 mod repos;
 mod schema;
 mod settings;
+mod stored;
 mod wanted;
 mod write;
 
@@ -43,6 +47,7 @@ use tokio::sync::watch;
 pub use self::{
     chart::{ChartInfo, ChartRow, ChartVersion, Fingerprint, Maintainer, RepoRef},
     commit::{Commit, Committed, Conclude},
+    cuts::{Cut, Cuts, NewCuts, Unchanged},
     error::Error,
     files::{ChartFiles, FilesMode, Progress, Saved, Wanted, WantedFiles},
     files_info::FetchedFiles,
@@ -254,8 +259,9 @@ impl Catalog {
     /// differ (of two alike the first counts). A chart that the database will not take is named in the answer and left as it was.
     ///
     /// # Errors
-    /// [`Error::Superseded`] if the UID that is stored is not `expected_uid`; [`Error::Rows`] if the iterator gives an error;
-    /// otherwise when the database fails. Nothing is written then.
+    /// [`Error::Superseded`] if the UID that is stored is not `expected_uid`; [`Error::OutdatedCuts`] if a chart of
+    /// [`NewCuts::unchanged`] is not what it was; [`Error::Rows`] if the iterator gives an error; otherwise when the database fails.
+    /// Nothing is written then.
     pub async fn commit(
         &self,
         commit: Commit,
@@ -278,11 +284,13 @@ impl Catalog {
     /// # Errors
     /// When the database fails.
     pub async fn remove(&self, name: &RepositoryName, expected_uid: Option<&str>) -> Result<bool, Error> {
-        const STATEMENTS: [&str; 7] = [
+        const STATEMENTS: [&str; 9] = [
             "DELETE FROM portolan_repositories WHERE namespace = $1 AND name = $2",
             "DELETE FROM portolan_files WHERE namespace = $1 AND name = $2",
             "DELETE FROM portolan_icons WHERE namespace = $1 AND name = $2",
             "DELETE FROM portolan_kept_versions WHERE namespace = $1 AND name = $2",
+            "DELETE FROM portolan_indexes WHERE namespace = $1 AND name = $2",
+            "DELETE FROM portolan_cuts WHERE namespace = $1 AND name = $2",
             "DELETE FROM portolan_oci_tags WHERE namespace = $1 AND name = $2",
             "DELETE FROM portolan_oci_repositories WHERE namespace = $1 AND name = $2",
             "DELETE FROM repos WHERE namespace = $1 AND name = $2",

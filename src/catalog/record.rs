@@ -130,8 +130,16 @@ impl Record {
     }
 }
 
-/// Both databases; followed by a condition and an order. `trusted` compares by value: a row of the same id that was written by
-/// another hand has another time of writing.
+/// Whether Kubeapps' row of a repository, `r`, is as we wrote it and remember it in ours, `p`. It is compared by value: a row of the
+/// same id that was written by another hand has another time of writing.
+macro_rules! is_trusted {
+    () => {
+        "coalesce(r.id = p.repos_id AND r.checksum = p.repos_checksum AND r.last_update = p.repos_last_update, FALSE)"
+    };
+}
+pub(super) use is_trusted;
+
+/// Both databases; followed by a condition and an order.
 macro_rules! select_records {
     ($rest:literal) => {
         concat!(
@@ -139,9 +147,9 @@ macro_rules! select_records {
                 p.baseline_names, p.baseline_versions, p.refused_etag, p.refused_last_modified, p.refused_digest,
                 p.refused_reason, p.refused_message, p.refused_confirm, p.refused_given, p.handled_resync_requests, p.handled_requested_at,
                 p.handled_flux_requested_at, p.handled_last, p.schedule, p.last_attempt, p.last_success, p.ready, p.stalled, p.reason, p.message, p.failures,
-                p.last_sync, p.spec_hash, p.generation, p.credentials, p.revision,
-                coalesce(r.id = p.repos_id AND r.checksum = p.repos_checksum AND r.last_update = p.repos_last_update, FALSE)
-                    AS trusted,
+                p.last_sync, p.spec_hash, p.generation, p.credentials, p.revision, ",
+            is_trusted!(),
+            " AS trusted,
                 (SELECT count(*) FROM charts c WHERE c.repo_name = p.name AND c.repo_namespace = p.namespace) AS charts
             FROM portolan_repositories p LEFT JOIN repos r ON r.namespace = p.namespace AND r.name = p.name ",
             $rest

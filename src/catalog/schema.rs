@@ -97,10 +97,12 @@ const DROP_KUBEAPPS: &str = "DROP TABLE IF EXISTS files; DROP TABLE IF EXISTS ch
 const DROP_OURS: &str = "DROP TABLE IF EXISTS portolan_syncs; DROP TABLE IF EXISTS portolan_repositories;
     DROP TABLE IF EXISTS portolan_files; DROP TABLE IF EXISTS portolan_icons;
     DROP TABLE IF EXISTS portolan_oci_tags; DROP TABLE IF EXISTS portolan_oci_repositories;
-    DROP TABLE IF EXISTS portolan_kept_versions; DROP TABLE IF EXISTS portolan_migrations;";
+    DROP TABLE IF EXISTS portolan_kept_versions; DROP TABLE IF EXISTS portolan_indexes; DROP TABLE IF EXISTS portolan_cuts;
+    DROP TABLE IF EXISTS portolan_migrations;";
 
 /// What tells of rows in Kubeapps' tables, and means nothing without them. What is known of registries still holds.
-const FORGET_ROWS: &str = "DELETE FROM portolan_files; DELETE FROM portolan_icons; DELETE FROM portolan_kept_versions;";
+const FORGET_ROWS: &str = "DELETE FROM portolan_files; DELETE FROM portolan_icons; DELETE FROM portolan_kept_versions;
+    DELETE FROM portolan_cuts; DELETE FROM portolan_indexes;";
 
 /// Where the migrations that were run are recorded.
 const MIGRATIONS_TABLE: &str = "portolan_migrations";
@@ -110,7 +112,7 @@ const KUBEAPPS_TABLES: i64 = 3;
 /// where that migration has not run yet.
 const OUR_TABLES: i64 = 3;
 /// Those of the later migrations.
-const LATER_TABLES: i64 = 5;
+const LATER_TABLES: i64 = 7;
 
 /// Which tables are there.
 #[derive(Debug, Clone, Copy)]
@@ -147,7 +149,7 @@ impl Present {
 const PRESENT_SQLITE: &str = "SELECT count(CASE WHEN name IN ('repos', 'charts', 'files') THEN 1 END),
     count(CASE WHEN name IN ('portolan_repositories', 'portolan_syncs', 'portolan_migrations') THEN 1 END),
     count(CASE WHEN name IN ('portolan_files', 'portolan_icons', 'portolan_oci_repositories', 'portolan_oci_tags',
-        'portolan_kept_versions') THEN 1 END),
+        'portolan_kept_versions', 'portolan_indexes', 'portolan_cuts') THEN 1 END),
     count(CASE WHEN name = 'portolan_files_content' THEN 1 END)
     FROM sqlite_master";
 
@@ -155,7 +157,8 @@ const PRESENT_SQLITE: &str = "SELECT count(CASE WHEN name IN ('repos', 'charts',
 const PRESENT_POSTGRES: &str = "SELECT num_nonnulls(to_regclass('repos'), to_regclass('charts'), to_regclass('files'))::bigint,
     num_nonnulls(to_regclass('portolan_repositories'), to_regclass('portolan_syncs'), to_regclass('portolan_migrations'))::bigint,
     num_nonnulls(to_regclass('portolan_files'), to_regclass('portolan_icons'), to_regclass('portolan_oci_repositories'),
-        to_regclass('portolan_oci_tags'), to_regclass('portolan_kept_versions'))::bigint,
+        to_regclass('portolan_oci_tags'), to_regclass('portolan_kept_versions'), to_regclass('portolan_indexes'),
+        to_regclass('portolan_cuts'))::bigint,
     num_nonnulls(to_regclass('portolan_files_content'))::bigint";
 
 /// Makes whatever table is missing, and says whether any was.
@@ -292,6 +295,10 @@ async fn migrate(tx: &mut Transaction) -> Result<(), Error> {
                     "files icons oci kept",
                     include_str!("../../migrations/sqlite/0002_files_icons_oci_kept.sql"),
                 ),
+                (
+                    "indexes cuts",
+                    include_str!("../../migrations/sqlite/0003_indexes_cuts.sql"),
+                ),
             ];
             migrator(&migrations).run_direct(None, &mut **tx, false).await?;
         }
@@ -304,6 +311,10 @@ async fn migrate(tx: &mut Transaction) -> Result<(), Error> {
                 (
                     "files icons oci kept",
                     include_str!("../../migrations/postgres/0002_files_icons_oci_kept.sql"),
+                ),
+                (
+                    "indexes cuts",
+                    include_str!("../../migrations/postgres/0003_indexes_cuts.sql"),
                 ),
             ];
             migrator(&migrations).run_direct(None, &mut **tx, false).await?;

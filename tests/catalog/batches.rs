@@ -21,27 +21,8 @@ async fn a_chart_that_the_database_refuses_is_named_and_the_rest_is_written(
     let fixture = Fixture::new(on).await;
     let names: Vec<String> = (0..40).map(|at| format!("chart-{at:02}")).collect();
     let all = |version: &str| names.iter().map(|name| chart(name, &[version])).collect::<Vec<_>>();
-    // Each database refuses the description "poison", as it would refuse what it can't hold.
     fixture.sync(all("1.0.0")[..20].to_vec()).await;
-    match on {
-        On::Sqlite => {
-            for event in ["INSERT", "UPDATE"] {
-                fixture
-                    .tables
-                    .execute(&format!(
-                        "CREATE TRIGGER refuse_{event} BEFORE {event} ON charts WHEN new.info ->> 'description' = 'poison'
-                         BEGIN SELECT RAISE(ABORT, 'no poison here'); END"
-                    ))
-                    .await;
-            }
-        }
-        On::Postgres => {
-            fixture
-                .tables
-                .execute("ALTER TABLE charts ADD CHECK (info ->> 'description' <> 'poison')")
-                .await;
-        }
-    }
+    refuse_poison(&fixture, on).await;
     let mut next = all("1.1.0");
     next[7].description = "poison".into();
     next[33].description = "poison".into();
@@ -62,6 +43,29 @@ async fn a_chart_that_the_database_refuses_is_named_and_the_rest_is_written(
         "what is stored of it stays as it was"
     );
     assert_eq!(stored[8].chart_versions[0].version, "1.1.0");
+}
+
+/// Each database refuses the description "poison", as it would refuse what it can't hold.
+pub async fn refuse_poison(fixture: &Fixture, on: On) {
+    match on {
+        On::Sqlite => {
+            for event in ["INSERT", "UPDATE"] {
+                fixture
+                    .tables
+                    .execute(&format!(
+                        "CREATE TRIGGER refuse_{event} BEFORE {event} ON charts WHEN new.info ->> 'description' = 'poison'
+                         BEGIN SELECT RAISE(ABORT, 'no poison here'); END"
+                    ))
+                    .await;
+            }
+        }
+        On::Postgres => {
+            fixture
+                .tables
+                .execute("ALTER TABLE charts ADD CHECK (info ->> 'description' <> 'poison')")
+                .await;
+        }
+    }
 }
 
 #[tokio::test]

@@ -56,6 +56,7 @@ async fn a_commit_that_misses_a_table_heals_it(#[values(On::Sqlite, On::Postgres
 #[case::only_the_record_of_migrations("DROP TABLE portolan_migrations")]
 #[case::only_the_history("DROP TABLE portolan_syncs")]
 #[case::one_of_a_later_migration("DROP TABLE portolan_files")]
+#[case::one_of_the_last_migration("DROP TABLE portolan_cuts")]
 #[tokio::test]
 async fn our_own_tables_heal_although_the_migrations_count_as_applied(
     #[values(On::Sqlite, On::Postgres)] on: On,
@@ -143,7 +144,8 @@ async fn a_database_of_an_older_release_is_brought_up_to_date(#[values(On::Sqlit
         .tables
         .execute(
             "DROP TABLE portolan_files; DROP TABLE portolan_icons; DROP TABLE portolan_oci_repositories;
-             DROP TABLE portolan_oci_tags; DROP TABLE portolan_kept_versions; DROP INDEX portolan_files_content;
+             DROP TABLE portolan_oci_tags; DROP TABLE portolan_kept_versions; DROP TABLE portolan_indexes;
+             DROP TABLE portolan_cuts; DROP INDEX portolan_files_content;
              ALTER TABLE portolan_repositories DROP COLUMN credentials;
              DELETE FROM portolan_migrations WHERE version > 1; CREATE INDEX files_chart ON files (chart_id)",
         )
@@ -151,6 +153,7 @@ async fn a_database_of_an_older_release_is_brought_up_to_date(#[values(On::Sqlit
     let reader = Catalog::open_to_read(&fixture.settings).await.unwrap();
     let progress = reader.files_progress(&repository(), FilesMode::All).await.unwrap();
     assert_eq!(progress.total, 0, "whoever only reads makes no tables");
+    assert_eq!(reader.cuts(&repository(), "stamp").await.unwrap(), None);
     let error = reader.record(&repository()).await.unwrap_err();
     assert!(error.to_string().contains("of an older release"), "{error}");
     let catalog = Catalog::open(&fixture.settings).await.unwrap();
@@ -158,6 +161,27 @@ async fn a_database_of_an_older_release_is_brought_up_to_date(#[values(On::Sqlit
     assert!(catalog.record(&repository()).await.unwrap().unwrap().trusted);
     let progress = catalog.files_progress(&repository(), FilesMode::All).await.unwrap();
     assert_eq!(progress.total, 1);
+    assert!(!catalog.ensure_tables().await.unwrap());
+}
+
+/// The tables that the second release has made count as ours, and none of them is lost.
+#[rstest]
+#[tokio::test]
+async fn tables_of_a_new_migration_are_added_without_a_resync(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    fixture.sync(vec![chart("a", &["1.0.0"])]).await;
+    fail(&fixture, &of("a", "1.0.0"), 60).await;
+    fixture
+        .tables
+        .execute(
+            "DROP TABLE portolan_indexes; DROP TABLE portolan_cuts; DELETE FROM portolan_migrations WHERE version > 2",
+        )
+        .await;
+    let catalog = Catalog::open(&fixture.settings).await.unwrap();
+    assert_eq!(*catalog.rebuilt().borrow(), 0);
+    assert!(catalog.record(&repository()).await.unwrap().unwrap().trusted);
+    assert_eq!(fixture.tables.count("portolan_files").await, 1);
+    assert_eq!(fixture.tables.count("portolan_cuts").await, 0);
     assert!(!catalog.ensure_tables().await.unwrap());
 }
 

@@ -20,7 +20,7 @@ fn newest_first(a: &str, b: &str) -> Ordering {
     b.cmp(a)
 }
 
-fn keep(now: i64) -> Keep {
+pub fn keep(now: i64) -> Keep {
     Keep {
         now: at(now),
         duration: Duration::from_secs(100),
@@ -40,7 +40,7 @@ async fn sync(fixture: &Fixture, keep: Option<Keep>, charts: Vec<ChartInfo>) -> 
 }
 
 /// Added, changed, removed, unchanged, kept.
-fn counts(committed: &Committed) -> (u64, u64, u64, u64, u64) {
+pub fn counts(committed: &Committed) -> (u64, u64, u64, u64, u64) {
     let Committed {
         added,
         changed,
@@ -61,7 +61,7 @@ async fn versions(fixture: &Fixture) -> Vec<String> {
     charts.iter().map(of_chart).collect()
 }
 
-async fn marks(fixture: &Fixture) -> Vec<String> {
+pub async fn marks(fixture: &Fixture) -> Vec<String> {
     fixture
         .tables
         .texts("SELECT chart_id || ' ' || version FROM portolan_kept_versions ORDER BY chart_id, version")

@@ -3,6 +3,9 @@
 mod batches;
 mod commit;
 mod connection;
+mod cuts;
+mod cuts_alike;
+mod cuts_outdated;
 mod files;
 mod healing;
 mod icons;

@@ -1,0 +1,495 @@
+//! What is remembered of an index, and what a sync that knows it neither reads nor writes.
+
+use portolan::catalog::{
+    ChartInfo, Commit, Committed, Cut, Cuts, Error, Keep, NewCuts, Record, RepositoryName, Unchanged,
+};
+use rstest::rstest;
+
+use super::{
+    Fixture, On, Tables, at,
+    batches::refuse_poison,
+    chart,
+    commit::hostile_names,
+    keeping::{counts, keep, marks},
+    record, repository, rows,
+};
+
+const STAMP: &str = "decoder 1";
+
+/// A chart of an index as the caller knows it: a deprecated one makes no row.
+pub fn cut(info: &ChartInfo) -> Cut {
+    let mut text = info.clone();
+    for version in &mut text.chart_versions {
+        version.created.clear();
+    }
+    Cut {
+        key: info.name.clone(),
+        digest: serde_json::to_string(&text).unwrap(),
+        memo: format!("{} versions", info.chart_versions.len()),
+        chart_id: (info.category != "deprecated").then(|| info.id.clone()),
+    }
+}
+
+fn deprecated(name: &str) -> ChartInfo {
+    ChartInfo {
+        category: "deprecated".into(),
+        ..chart(name, &["1.0.0"])
+    }
+}
+
+/// What a sync has read before it fetches.
+#[derive(Clone)]
+pub struct Known {
+    pub record: Record,
+    pub uid: Option<String>,
+    pub cuts: Option<Cuts>,
+}
+
+pub async fn known(fixture: &Fixture, name: &RepositoryName, stamp: &str) -> Known {
+    let stored = fixture.catalog.record(name).await.unwrap();
+    Known {
+        uid: stored.as_ref().map(|record| record.uid.clone()),
+        record: stored.unwrap_or_else(|| Record::new(name.clone(), "uid-1")),
+        cuts: fixture.catalog.cuts(name, stamp).await.unwrap(),
+    }
+}
+
+/// An index against what is known: what is new of it, and all that is remembered.
+pub fn compared(known: Option<&Cuts>, stamp: &str, charts: &[ChartInfo]) -> (Vec<ChartInfo>, NewCuts) {
+    let known_cuts = known.map_or(&[][..], |known| &known.cuts);
+    let mut new = NewCuts {
+        stamp: stamp.into(),
+        secret: known.map_or_else(|| "key 1".into(), |known| known.secret.clone()),
+        ..NewCuts::default()
+    };
+    let mut changed = Vec::new();
+    for info in charts {
+        let cut = cut(info);
+        if known_cuts.contains(&cut) {
+            new.unchanged.push(Unchanged {
+                key: cut.key,
+                chart_id: cut.chart_id,
+            });
+        } else {
+            changed.extend(cut.chart_id.is_some().then(|| info.clone()));
+            new.new.push(cut);
+        }
+    }
+    (changed, new)
+}
+
+pub async fn commit(
+    fixture: &Fixture,
+    known: &Known,
+    keep: Option<Keep>,
+    changed: Vec<ChartInfo>,
+    cuts: Option<NewCuts>,
+) -> Result<Committed, Error> {
+    let mut commit = Commit::new(known.record.clone(), known.uid.clone(), "checksum");
+    commit.keep = keep;
+    commit.cuts = cuts;
+    fixture.catalog.commit(commit, rows(changed)).await
+}
+
+/// A sync that decodes and compares only what it must.
+pub async fn sync(fixture: &Fixture, keep: Option<Keep>, charts: &[ChartInfo]) -> Committed {
+    let known = known(fixture, &repository(), STAMP).await;
+    let (changed, cuts) = compared(known.cuts.as_ref(), STAMP, charts);
+    commit(fixture, &known, keep, changed, Some(cuts)).await.unwrap()
+}
+
+/// The keys of what is given.
+async fn given(fixture: &Fixture) -> Option<Vec<String>> {
+    let cuts = fixture.catalog.cuts(&repository(), STAMP).await.unwrap()?;
+    let mut keys: Vec<String> = cuts.cuts.into_iter().map(|cut| cut.key).collect();
+    keys.sort();
+    Some(keys)
+}
+
+fn three() -> Vec<ChartInfo> {
+    ["a", "b", "c"].map(|name| chart(name, &["2", "1"])).to_vec()
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_is_remembered_of_an_index_comes_back_under_the_same_stamp(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    assert_eq!(fixture.catalog.cuts(&repository(), STAMP).await.unwrap(), None);
+    let mut charts: Vec<ChartInfo> = hostile_names()
+        .into_iter()
+        .map(|name| chart(name, &["1.0.0"]))
+        .collect();
+    charts.push(deprecated("old"));
+    let committed = sync(&fixture, None, &charts).await;
+    assert_eq!(committed.added as usize, charts.len() - 1);
+    let mut cuts = fixture.catalog.cuts(&repository(), STAMP).await.unwrap().unwrap();
+    let mut expected: Vec<Cut> = charts.iter().map(cut).collect();
+    cuts.cuts.sort_by(|a, b| a.key.cmp(&b.key));
+    expected.sort_by(|a, b| a.key.cmp(&b.key));
+    assert_eq!(cuts.cuts, expected);
+    assert_eq!(cuts.secret, "key 1");
+    assert!(!format!("{cuts:?}").contains("key 1"), "the key is not to be shown");
+    assert_eq!(fixture.catalog.cuts(&repository(), "decoder 2").await.unwrap(), None);
+    let other = RepositoryName::new("kubeapps", "other");
+    assert_eq!(fixture.catalog.cuts(&other, STAMP).await.unwrap(), None);
+    let again = sync(&fixture, None, &charts).await;
+    assert_eq!((again.unchanged, again.is_change()), (charts.len() as u64 - 1, false));
+}
+
+#[rstest]
+#[tokio::test]
+async fn another_stamp_or_key_replaces_all_that_was_remembered(
+    #[values(On::Sqlite, On::Postgres)] on: On,
+    #[values(("decoder 2", "key 1"), ("decoder 1", "key 2"))] other: (&str, &str),
+) {
+    let fixture = Fixture::new(on).await;
+    sync(&fixture, None, &three()).await;
+    let known = known(&fixture, &repository(), STAMP).await;
+    let (stamp, secret) = other;
+    let (changed, cuts) = compared(None, stamp, &three()[..2]);
+    let cuts = NewCuts {
+        secret: secret.into(),
+        ..cuts
+    };
+    let committed = commit(&fixture, &known, None, changed, Some(cuts)).await.unwrap();
+    assert_eq!(counts(&committed), (0, 0, 1, 2, 0));
+    assert_eq!(
+        (
+            fixture.tables.count("portolan_indexes").await,
+            fixture.tables.count("portolan_cuts").await
+        ),
+        (1, 2)
+    );
+    let cuts = fixture.catalog.cuts(&repository(), stamp).await.unwrap().unwrap();
+    assert_eq!((cuts.secret.as_str(), cuts.cuts.len()), (secret, 2));
+}
+
+#[rstest]
+#[tokio::test]
+async fn of_charts_whose_rows_are_gone_or_others_nothing_is_given(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    let mut charts = three();
+    charts.push(deprecated("old"));
+    sync(&fixture, None, &charts).await;
+    fixture
+        .tables
+        .execute(
+            "DELETE FROM charts WHERE chart_id = 'stable/a'; UPDATE charts SET id = id + 1000 WHERE chart_id = 'stable/b'",
+        )
+        .await;
+    assert_eq!(given(&fixture).await.unwrap(), ["c", "old"]);
+    let committed = sync(&fixture, None, &charts).await;
+    assert_eq!(counts(&committed), (1, 0, 0, 2, 0));
+    assert_eq!(given(&fixture).await.unwrap(), ["a", "b", "c", "old"]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn nothing_is_given_where_another_hand_was_at_the_charts(
+    #[values(On::Sqlite, On::Postgres)] on: On,
+    #[values(
+        "UPDATE repos SET checksum = 'theirs'",
+        "UPDATE repos SET last_update = 'theirs'",
+        "DELETE FROM repos"
+    )]
+    touched: &str,
+) {
+    let fixture = Fixture::new(on).await;
+    sync(&fixture, None, &three()).await;
+    fixture.tables.execute(touched).await;
+    assert_eq!(given(&fixture).await, None);
+    sync(&fixture, None, &three()).await;
+    assert_eq!(given(&fixture).await.unwrap(), ["a", "b", "c"]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn tables_made_anew_and_removals_leave_nothing_remembered(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    sync(&fixture, None, &three()).await;
+    fixture.catalog.recreate().await.unwrap();
+    assert_eq!(given(&fixture).await, None);
+    assert_eq!(fixture.tables.count("portolan_cuts").await, 0);
+    assert_eq!(sync(&fixture, None, &three()).await.added, 3);
+    fixture
+        .tables
+        .execute("DROP TABLE files; DROP TABLE charts; DROP TABLE repos")
+        .await;
+    assert!(fixture.catalog.ensure_tables().await.unwrap());
+    assert_eq!(given(&fixture).await, None);
+    assert_eq!(sync(&fixture, None, &three()).await.added, 3);
+    assert!(fixture.catalog.remove(&repository(), None).await.unwrap());
+    for table in ["portolan_indexes", "portolan_cuts"] {
+        assert_eq!(fixture.tables.count(table).await, 0, "{table}");
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_commit_that_remembers_nothing_forgets_the_last_index(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    sync(&fixture, None, &three()).await;
+    assert_eq!(fixture.sync(three()).await.unchanged, 3);
+    for table in ["portolan_indexes", "portolan_cuts"] {
+        assert_eq!(fixture.tables.count(table).await, 0, "{table}");
+    }
+}
+
+/// Their rows are spoiled by a hand that leaves no trace: a sync that looked at them would put them right.
+#[rstest]
+#[tokio::test]
+async fn rows_of_unchanged_charts_are_neither_read_nor_written(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    let mut charts = three();
+    charts.push(deprecated("old"));
+    sync(&fixture, None, &charts).await;
+    fixture
+        .tables
+        .execute("UPDATE charts SET info = '{}' WHERE chart_id <> 'stable/b'")
+        .await;
+    fixture.tables.watch("charts").await;
+    let before = fixture.tables.writes("charts").await;
+    charts[1] = chart("b", &["3", "2", "1"]);
+    charts.push(chart("d", &["1"]));
+    let committed = sync(&fixture, None, &charts).await;
+    assert_eq!(counts(&committed), (1, 1, 0, 2, 0));
+    let after = fixture.tables.writes("charts").await;
+    assert_eq!(after.iter().filter(|write| !before.contains(write)).count(), 2);
+    assert_eq!(
+        fixture
+            .tables
+            .number("SELECT count(*) FROM charts WHERE CAST(info AS TEXT) = '{}'")
+            .await,
+        2
+    );
+    // Whoever compares everything finds it.
+    assert_eq!(counts(&fixture.sync(charts[..3].to_vec()).await), (0, 2, 1, 1, 0));
+}
+
+/// What differs as soon as a row of what is remembered is written, be it with the same values.
+async fn memory(fixture: &Fixture) -> Vec<String> {
+    match &fixture.tables {
+        Tables::Sqlite(_) => fixture.tables.texts("SELECT what FROM writes ORDER BY rowid").await,
+        Tables::Postgres(_) => {
+            fixture
+                .tables
+                .texts(
+                    "SELECT key || ' ' || ctid::text || ' ' || xmin::text || ' ' || xmax::text FROM portolan_cuts
+                     UNION ALL SELECT stamp || ' ' || ctid::text || ' ' || xmin::text || ' ' || xmax::text FROM portolan_indexes
+                     ORDER BY 1",
+                )
+                .await
+        }
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_did_not_change_is_not_remembered_again(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    let mut charts = three();
+    charts.push(deprecated("old"));
+    sync(&fixture, None, &charts).await;
+    if on == On::Sqlite {
+        fixture.tables.execute("CREATE TABLE writes (what TEXT)").await;
+        for table in ["portolan_cuts", "portolan_indexes"] {
+            for (event, row) in [("INSERT", "new"), ("UPDATE", "new"), ("DELETE", "old")] {
+                let key = if table == "portolan_cuts" { "key" } else { "stamp" };
+                fixture
+                    .tables
+                    .execute(&format!(
+                        "CREATE TRIGGER watch_{table}_{event} AFTER {event} ON {table}
+                         BEGIN INSERT INTO writes VALUES ('{table} {event} ' || {row}.{key}); END"
+                    ))
+                    .await;
+            }
+        }
+    }
+    let before = memory(&fixture).await;
+    // New times of creation alone.
+    for info in &mut charts {
+        info.chart_versions[0].created = "2026-01-01T00:00:00Z".into();
+    }
+    assert_eq!(counts(&sync(&fixture, None, &charts).await), (0, 0, 0, 3, 0));
+    assert_eq!(memory(&fixture).await, before);
+    // All of it compared, under the same key.
+    let known = known(&fixture, &repository(), STAMP).await;
+    let (changed, cuts) = compared(None, STAMP, &charts);
+    let committed = commit(&fixture, &known, None, changed, Some(cuts)).await.unwrap();
+    assert_eq!(counts(&committed), (0, 0, 0, 3, 0));
+    assert_eq!(memory(&fixture).await, before);
+    // One of them.
+    charts[0].description.push('!');
+    assert_eq!(counts(&sync(&fixture, None, &charts).await), (0, 1, 0, 2, 0));
+    let after = memory(&fixture).await;
+    assert_eq!(after.iter().filter(|write| !before.contains(write)).count(), 1);
+    assert_eq!(given(&fixture).await.unwrap(), ["a", "b", "c", "old"]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_chart_that_the_database_refuses_is_not_remembered(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    let mut charts = three();
+    sync(&fixture, None, &charts[..2]).await;
+    refuse_poison(&fixture, on).await;
+    charts[1].description = "poison".into();
+    charts[2].description = "poison".into();
+    for _ in 0..2 {
+        let committed = sync(&fixture, None, &charts).await;
+        assert_eq!((committed.unchanged, committed.rejected.len()), (1, 2));
+        assert_eq!(given(&fixture).await.unwrap(), ["a"]);
+    }
+    assert_eq!(counts(&sync(&fixture, None, &three()).await), (1, 0, 0, 2, 0));
+    assert_eq!(given(&fixture).await.unwrap(), ["a", "b", "c"]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_can_not_be_remembered_is_decoded_each_time(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    // Postgres' indexes take 2,704 bytes, and compression does not help where nothing repeats.
+    let noise = (0..2000_u32).filter_map(|at| char::from_u32(0x4e00 + (at * 7919) % 20_000));
+    let no_row = |key: &str| Cut {
+        key: key.into(),
+        digest: "digest".into(),
+        ..Cut::default()
+    };
+    let twin = |key: &str| Cut {
+        chart_id: Some("stable/twin".into()),
+        ..no_row(key)
+    };
+    let new = vec![
+        no_row(&noise.collect::<String>()),
+        no_row("a\0"),
+        Cut {
+            memo: "\0".into(),
+            ..no_row("b")
+        },
+        no_row("twice"),
+        no_row("twice"),
+        // Which of them the row would be made of once the other goes is not known.
+        twin("c"),
+        twin("d"),
+        no_row("remembered"),
+    ];
+    let cuts = NewCuts {
+        stamp: STAMP.into(),
+        secret: "key 1".into(),
+        unchanged: Vec::new(),
+        new,
+    };
+    let known = known(&fixture, &repository(), STAMP).await;
+    commit(&fixture, &known, None, vec![chart("twin", &["1"])], Some(cuts))
+        .await
+        .unwrap();
+    assert_eq!(given(&fixture).await.unwrap(), ["remembered"]);
+    assert_eq!(fixture.chart_names().await, ["twin"]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn many_charts_are_remembered_and_forgotten_in_batches(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    let charts: Vec<ChartInfo> = (0..1300).map(|at| chart(&format!("chart-{at:04}"), &["1"])).collect();
+    assert_eq!(sync(&fixture, None, &charts).await.added, 1300);
+    assert_eq!(given(&fixture).await.unwrap().len(), 1300);
+    let committed = sync(&fixture, None, &charts[1100..]).await;
+    assert_eq!(counts(&committed), (0, 0, 1100, 200, 0));
+    assert_eq!(given(&fixture).await.unwrap().len(), 200);
+}
+
+#[rstest]
+#[tokio::test]
+async fn charts_with_versions_that_left_the_index_are_decoded_until_these_are_gone(
+    #[values(On::Sqlite, On::Postgres)] on: On,
+) {
+    let fixture = Fixture::new(on).await;
+    let mut charts = three();
+    sync(&fixture, Some(keep(0)), &charts).await;
+    charts[0] = chart("a", &["2"]);
+    assert_eq!(counts(&sync(&fixture, Some(keep(1)), &charts).await), (0, 0, 0, 3, 1));
+    assert_eq!(given(&fixture).await.unwrap(), ["b", "c"]);
+    // A chart that leaves altogether stays too, though the others are not looked at.
+    let committed = sync(&fixture, Some(keep(2)), &charts[..2]).await;
+    assert_eq!(counts(&committed), (0, 0, 0, 3, 3));
+    assert_eq!(marks(&fixture).await, ["stable/a 1", "stable/c 1", "stable/c 2"]);
+    assert_eq!(given(&fixture).await.unwrap(), ["b"]);
+    assert_eq!(
+        counts(&sync(&fixture, Some(keep(50)), &charts[..2]).await),
+        (0, 0, 0, 3, 3)
+    );
+    assert_eq!(
+        fixture
+            .catalog
+            .drop_expired(&repository(), "uid-1", at(101))
+            .await
+            .unwrap(),
+        1
+    );
+    assert_eq!(given(&fixture).await.unwrap(), ["a", "b"]);
+    let committed = sync(&fixture, Some(keep(102)), &charts[..2]).await;
+    assert_eq!(counts(&committed), (0, 0, 1, 2, 0));
+    assert_eq!(fixture.charts().await, charts[..2]);
+    // What comes back is the index's own again, and is kept no more once nothing is kept.
+    sync(&fixture, Some(keep(103)), &charts[..1]).await;
+    assert_eq!(counts(&sync(&fixture, None, &charts[..1]).await), (0, 0, 1, 1, 0));
+    assert!(marks(&fixture).await.is_empty());
+}
+
+/// Of another URL is only what the database did not let us replace. None of the rows of this sync tells where the index is from.
+#[rstest]
+#[tokio::test]
+async fn what_left_another_index_is_not_kept_where_no_chart_of_this_one_is_new(
+    #[values(On::Sqlite, On::Postgres)] on: On,
+) {
+    let fixture = Fixture::new(on).await;
+    sync(&fixture, Some(keep(0)), &[chart("a", &["1"])]).await;
+    refuse_poison(&fixture, on).await;
+    let mut moved = [chart("a", &["1"]), chart("b", &["1"])];
+    moved[0].description = "poison".into();
+    for info in &mut moved {
+        info.repo.url = "https://other.example.com".into();
+    }
+    assert_eq!(counts(&sync(&fixture, Some(keep(1)), &moved).await), (1, 0, 0, 0, 0));
+    let committed = sync(&fixture, Some(keep(2)), &moved[1..]).await;
+    assert_eq!(counts(&committed), (0, 0, 1, 1, 0));
+    assert_eq!(fixture.chart_names().await, ["b"]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn of_two_that_know_the_same_the_second_is_superseded(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    sync(&fixture, None, &three()).await;
+    let known = known(&fixture, &repository(), STAMP).await;
+    let of_one = |at: usize| {
+        let mut charts = three();
+        charts[at].description.push('!');
+        compared(known.cuts.as_ref(), STAMP, &charts)
+    };
+    let ((left, left_cuts), (right, right_cuts)) = (of_one(0), of_one(1));
+    let (left, right) = tokio::join!(
+        commit(&fixture, &known, None, left, Some(left_cuts)),
+        commit(&fixture, &known, None, right, Some(right_cuts))
+    );
+    let (won, error) = match (left, right) {
+        (Ok(_), Err(error)) => ("a", error),
+        (Err(error), Ok(_)) => ("b", error),
+        other => panic!("{other:?}"),
+    };
+    assert!(matches!(error, Error::Superseded { .. }), "{error}");
+    let changed = fixture
+        .tables
+        .texts("SELECT key FROM portolan_cuts WHERE digest LIKE '%!%'")
+        .await;
+    assert_eq!(changed, [won]);
+    // One who has read no record can't know that nothing was written since.
+    let blind = Known {
+        record: record(),
+        ..known
+    };
+    let (changed, cuts) = compared(blind.cuts.as_ref(), STAMP, &three());
+    let error = commit(&fixture, &blind, None, changed, Some(cuts)).await.unwrap_err();
+    assert!(matches!(error, Error::OutdatedCuts), "{error}");
+}

@@ -1,0 +1,246 @@
+//! Syncs that look only at what has changed, against syncs that compare everything: the same rows, and the same counts.
+
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use portolan::catalog::{ChartInfo, Committed, Error, RepositoryName};
+use proptest::{prelude::*, test_runner::TestRunner};
+use rstest::rstest;
+
+use super::{
+    Fixture, On, at, chart,
+    cuts::{commit, compared, known},
+    keeping::keep,
+};
+
+const STAMP: &str = "decoder 1";
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+
+/// What happens before a sync.
+#[derive(Clone, Debug)]
+enum Change {
+    /// A chart is in the index with these of three versions (none: it leaves) and this text.
+    Chart(usize, [bool; 3], u8),
+    /// A chart is in the index and makes no row.
+    Deprecated(usize),
+    /// All times of creation are new.
+    Created,
+    /// Somebody removes a row.
+    Removed(usize),
+    /// Somebody puts a row of another text in the place of one.
+    Replaced(usize),
+    /// Kubeapps' syncer writes a row, and that of the repository.
+    Written(usize),
+    Recreated,
+    /// What was kept goes by its time alone.
+    Expired,
+}
+
+#[derive(Clone, Debug)]
+struct Sync {
+    changes: Vec<Change>,
+    /// They happen between the sync's reading and its writing, as far as they are not the index's.
+    meanwhile: bool,
+    keep: bool,
+    seconds: i64,
+}
+
+fn syncs() -> impl Strategy<Value = Vec<Sync>> {
+    let name = 0..NAMES.len();
+    let change = prop_oneof![
+        6 => (name.clone(), any::<[bool; 3]>(), 0..2_u8).prop_map(|(name, versions, text)| Change::Chart(name, versions, text)),
+        1 => name.clone().prop_map(Change::Deprecated),
+        1 => Just(Change::Created),
+        1 => name.clone().prop_map(Change::Removed),
+        1 => name.clone().prop_map(Change::Replaced),
+        1 => name.prop_map(Change::Written),
+        1 => Just(Change::Recreated),
+        1 => Just(Change::Expired),
+    ];
+    let changes = proptest::collection::vec(change, 0..4);
+    let sync = (changes, any::<bool>(), proptest::bool::weighted(0.7), 0..80_i64);
+    let sync = sync.prop_map(|(changes, meanwhile, keep, seconds)| Sync {
+        changes,
+        meanwhile,
+        keep,
+        seconds,
+    });
+    proptest::collection::vec(sync, 1..8)
+}
+
+/// Two repositories of one index.
+struct Twins<'a> {
+    fixture: &'a Fixture,
+    on: On,
+    delta: RepositoryName,
+    full: RepositoryName,
+    index: BTreeMap<usize, ChartInfo>,
+    created: u32,
+    now: i64,
+}
+
+impl Twins<'_> {
+    fn change_index(&mut self, change: &Change) {
+        match change {
+            Change::Chart(name, versions, text) => {
+                let versions: Vec<&str> = ["3", "2", "1"]
+                    .into_iter()
+                    .zip(versions)
+                    .filter_map(|(version, is_there)| is_there.then_some(version))
+                    .collect();
+                if versions.is_empty() {
+                    self.index.remove(name);
+                } else {
+                    let mut info = chart(NAMES[*name], &versions);
+                    info.description = format!("text {text}");
+                    self.index.insert(*name, info);
+                }
+            }
+            Change::Deprecated(name) => {
+                let mut info = chart(NAMES[*name], &["1"]);
+                info.category = "deprecated".into();
+                self.index.insert(*name, info);
+            }
+            Change::Created => self.created += 1,
+            _ => {}
+        }
+    }
+
+    /// Both repositories stand beside each other, and what happens to one happens to the other.
+    async fn change_rows(&self, change: &Change) {
+        let (theirs, new_id) = match self.on {
+            On::Sqlite => (
+                "json_set(info, '$.description', 'theirs')",
+                "id + (SELECT max(id) FROM charts)",
+            ),
+            On::Postgres => (
+                "jsonb_set(info, '{description}', '\"theirs\"')",
+                "nextval(pg_get_serial_sequence('charts', 'id'))",
+            ),
+        };
+        let sql = match change {
+            Change::Removed(name) => format!("DELETE FROM charts WHERE chart_id = 'stable/{}'", NAMES[*name]),
+            Change::Replaced(name) => format!(
+                "UPDATE charts SET id = {new_id}, info = {theirs} WHERE chart_id = 'stable/{}'",
+                NAMES[*name]
+            ),
+            Change::Written(name) => format!(
+                "UPDATE charts SET info = {theirs} WHERE chart_id = 'stable/{}'; UPDATE repos SET last_update = 'theirs'",
+                NAMES[*name]
+            ),
+            Change::Recreated => return self.fixture.catalog.recreate().await.unwrap(),
+            Change::Expired => {
+                for name in [&self.delta, &self.full] {
+                    let now = at(self.now);
+                    self.fixture.catalog.drop_expired(name, "uid-1", now).await.unwrap();
+                }
+                return;
+            }
+            _ => return,
+        };
+        self.fixture.tables.execute(&sql).await;
+    }
+
+    /// Syncs both, and gives what each tells of it, and of how many charts the first was spared.
+    async fn sync(&mut self, sync: &Sync) -> (Committed, Committed, u64) {
+        for change in &sync.changes {
+            self.change_index(change);
+        }
+        self.now += sync.seconds;
+        if !sync.meanwhile {
+            self.change_all_rows(sync).await;
+        }
+        let keep = sync.keep.then(|| keep(self.now));
+        let mut charts: Vec<ChartInfo> = self.index.values().cloned().collect();
+        for version in charts.iter_mut().flat_map(|info| &mut info.chart_versions) {
+            version.created = format!("2020-01-01T00:00:00.{:03}Z", self.created);
+        }
+        let seen = known(self.fixture, &self.delta, STAMP).await;
+        let seen_by_full = known(self.fixture, &self.full, STAMP).await;
+        if sync.meanwhile {
+            self.change_all_rows(sync).await;
+        }
+        let (changed, cuts) = compared(seen.cuts.as_ref(), STAMP, &charts);
+        let spared = cuts.unchanged.len() as u64;
+        let delta = match commit(self.fixture, &seen, keep.clone(), changed, Some(cuts)).await {
+            Err(Error::OutdatedCuts) if sync.meanwhile => {
+                let (changed, cuts) = compared(None, STAMP, &charts);
+                commit(self.fixture, &seen, keep.clone(), changed, Some(cuts)).await
+            }
+            committed => committed,
+        };
+        let (all, _) = compared(None, STAMP, &charts);
+        let full = commit(self.fixture, &seen_by_full, keep, all, None).await;
+        (delta.unwrap(), full.unwrap(), spared)
+    }
+
+    async fn change_all_rows(&self, sync: &Sync) {
+        for change in &sync.changes {
+            self.change_rows(change).await;
+        }
+    }
+
+    async fn state(&self, name: &RepositoryName) -> Vec<String> {
+        let tables = &self.fixture.tables;
+        let name = &name.name;
+        let charts = "SELECT chart_id || CAST(info AS TEXT) FROM charts WHERE repo_name";
+        let marks =
+            "SELECT chart_id || version || missing_since || ' ' || expires FROM portolan_kept_versions WHERE name";
+        let mut state = tables.texts(&format!("{charts} = '{name}' ORDER BY chart_id")).await;
+        state.extend(tables.texts(&format!("{marks} = '{name}' ORDER BY 1")).await);
+        state
+    }
+}
+
+/// Syncs one after the other, in two repositories that nobody has used before.
+async fn play(fixture: &Fixture, on: On, at: u64, syncs: &[Sync]) -> Result<u64, TestCaseError> {
+    let name = |way: &str| RepositoryName::new("kubeapps", format!("{way}-{at}"));
+    let mut twins = Twins {
+        fixture,
+        on,
+        delta: name("delta"),
+        full: name("full"),
+        index: BTreeMap::new(),
+        created: 0,
+        now: 0,
+    };
+    let mut spared = 0;
+    for (at, sync) in syncs.iter().enumerate() {
+        let (mut delta, full, spared_now) = twins.sync(sync).await;
+        delta.repos_id = full.repos_id;
+        prop_assert_eq!(delta, full, "counts of sync {}", at);
+        let (delta, full) = (twins.state(&twins.delta).await, twins.state(&twins.full).await);
+        prop_assert_eq!(delta, full, "rows of sync {}", at);
+        spared += spared_now;
+    }
+    for name in [&twins.delta, &twins.full] {
+        fixture.catalog.remove(name, None).await.unwrap();
+        let cuts = format!("SELECT count(*) FROM portolan_cuts WHERE name = '{}'", name.name);
+        prop_assert_eq!(fixture.tables.number(&cuts).await, 0);
+    }
+    Ok(spared)
+}
+
+#[rstest]
+fn syncs_of_what_has_changed_come_to_what_comparing_everything_comes_to(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let fixture = runtime.block_on(Fixture::new(on));
+    let (cases, spared) = (AtomicU64::new(0), AtomicU64::new(0));
+    let mut runner = TestRunner::new(ProptestConfig {
+        cases: ProptestConfig::default().cases.min(100),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    });
+    let outcome = runner.run(&syncs(), |syncs| {
+        let at = cases.fetch_add(1, Ordering::Relaxed);
+        spared.fetch_add(runtime.block_on(play(&fixture, on, at, &syncs))?, Ordering::Relaxed);
+        Ok(())
+    });
+    outcome.unwrap_or_else(|failure| panic!("{failure}"));
+    let (cases, spared) = (cases.into_inner(), spared.into_inner());
+    assert!(spared > cases, "{spared} charts were not looked at in {cases} cases");
+    let _inside = runtime.enter();
+    drop(fixture);
+}

@@ -1,0 +1,132 @@
+//! What is called unchanged and is something else by the time of the commit: nothing is written, and all is compared then.
+
+use portolan::catalog::{Cut, Error};
+use rstest::rstest;
+
+use super::{
+    Fixture, On, chart,
+    cuts::{Known, commit, compared, cut, known},
+    keeping::{counts, keep},
+    repository,
+};
+
+const STAMP: &str = "decoder 1";
+
+/// Charts, what is remembered of them, and one of them changed.
+async fn stored(on: On) -> (Fixture, Known) {
+    let fixture = Fixture::new(on).await;
+    let charts = ["a", "b", "c"].map(|name| chart(name, &["2", "1"]));
+    let first = known(&fixture, &repository(), STAMP).await;
+    let (changed, cuts) = compared(None, STAMP, &charts);
+    commit(&fixture, &first, None, changed, Some(cuts)).await.unwrap();
+    let known = known(&fixture, &repository(), STAMP).await;
+    assert_eq!(known.cuts.as_ref().unwrap().cuts.len(), 3);
+    (fixture, known)
+}
+
+/// All that a commit might write.
+async fn everything(fixture: &Fixture) -> Vec<String> {
+    let mut all = Vec::new();
+    for sql in [
+        "SELECT chart_id || CAST(info AS TEXT) || id FROM charts ORDER BY id",
+        "SELECT checksum || last_update || id FROM repos ORDER BY id",
+        "SELECT CAST(revision AS TEXT) FROM portolan_repositories",
+        "SELECT stamp || secret FROM portolan_indexes",
+        "SELECT key || digest || coalesce(chart_id, '') || coalesce(row_id, 0) FROM portolan_cuts ORDER BY key",
+        "SELECT chart_id || version FROM portolan_kept_versions ORDER BY 1",
+    ] {
+        all.extend(fixture.tables.texts(sql).await);
+    }
+    all
+}
+
+#[rstest]
+#[case::the_repositorys_row("UPDATE repos SET last_update = 'theirs'")]
+#[case::a_row_that_is_gone("DELETE FROM charts WHERE chart_id = 'stable/b'")]
+#[case::a_row_that_is_another("UPDATE charts SET id = id + 1000 WHERE chart_id = 'stable/b'")]
+#[case::a_row_that_is_another_charts("UPDATE charts SET chart_id = 'stable/x' WHERE chart_id = 'stable/b'")]
+#[case::versions_that_left_the_index(
+    "INSERT INTO portolan_kept_versions (namespace, name, chart_id, version, missing_since, expires)
+     VALUES ('kubeapps', 'stable', 'stable/b', '0', 0, 9000000000000)"
+)]
+#[case::one_that_is_forgotten("DELETE FROM portolan_cuts WHERE key = 'b'")]
+#[case::one_of_another_chart("UPDATE portolan_cuts SET chart_id = 'stable/x' WHERE key = 'b'")]
+#[case::one_without_a_row("UPDATE portolan_cuts SET chart_id = NULL WHERE key = 'b'")]
+#[case::one_without_the_id_of_its_row("UPDATE portolan_cuts SET row_id = NULL WHERE key = 'b'")]
+#[case::an_index_that_is_forgotten("DELETE FROM portolan_indexes")]
+#[case::an_index_of_another_key("UPDATE portolan_indexes SET secret = 'another'")]
+#[case::an_index_of_another_stamp("UPDATE portolan_indexes SET stamp = 'another'")]
+#[tokio::test]
+async fn what_changed_since_it_was_read_is_seen_and_nothing_is_written(
+    #[values(On::Sqlite, On::Postgres)] on: On,
+    #[case] meanwhile: &str,
+    #[values(false, true)] keeps: bool,
+) {
+    let (fixture, known) = stored(on).await;
+    fixture.tables.execute(meanwhile).await;
+    let before = everything(&fixture).await;
+    let charts = [
+        chart("a", &["3", "2", "1"]),
+        chart("b", &["2", "1"]),
+        chart("c", &["2", "1"]),
+    ];
+    let keep = keeps.then(|| keep(0));
+    let (changed, cuts) = compared(known.cuts.as_ref(), STAMP, &charts);
+    assert_eq!((changed.len(), cuts.unchanged.len()), (1, 2));
+    let error = commit(&fixture, &known, keep.clone(), changed, Some(cuts))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, Error::OutdatedCuts) && error.is_transient(), "{error}");
+    assert_eq!(everything(&fixture).await, before);
+    // All is compared then, and the next sync knows it again.
+    let (changed, cuts) = compared(None, STAMP, &charts);
+    let committed = commit(&fixture, &known, keep, changed, Some(cuts)).await.unwrap();
+    assert_eq!((committed.changed, committed.rejected.len()), (1, 0), "{committed:?}");
+    let stored = fixture
+        .tables
+        .texts("SELECT chart_id FROM charts ORDER BY chart_id")
+        .await;
+    assert!(stored.iter().all(|id| keeps || id != "stable/x"), "{stored:?}");
+    let cuts = fixture.catalog.cuts(&repository(), STAMP).await.unwrap().unwrap();
+    assert_eq!(cuts.cuts.len(), 3);
+}
+
+#[rstest]
+#[case::a_row_of_its_own(|charts: &mut Charts| charts.0.push(chart("b", &["9"])))]
+#[case::a_row_of_another_text(|charts: &mut Charts| charts.1.push(Cut { key: "x".into(), ..cut(&chart("b", &["9"])) }))]
+#[case::a_new_text(|charts: &mut Charts| charts.1.push(Cut { chart_id: None, ..cut(&chart("b", &["9"])) }))]
+#[tokio::test]
+async fn a_chart_that_is_both_new_and_unchanged_is_compared(
+    #[values(On::Sqlite, On::Postgres)] on: On,
+    #[case] add: fn(&mut Charts),
+) {
+    let (fixture, known) = stored(on).await;
+    let before = everything(&fixture).await;
+    let charts = ["a", "b", "c"].map(|name| chart(name, &["2", "1"]));
+    let (changed, mut cuts) = compared(known.cuts.as_ref(), STAMP, &charts);
+    let mut both = Charts(changed, std::mem::take(&mut cuts.new));
+    add(&mut both);
+    cuts.new = both.1;
+    let error = commit(&fixture, &known, None, both.0, Some(cuts)).await.unwrap_err();
+    assert!(matches!(error, Error::OutdatedCuts), "{error}");
+    assert_eq!(everything(&fixture).await, before);
+}
+
+/// The rows of a commit, and its new cuts.
+struct Charts(Vec<portolan::catalog::ChartInfo>, Vec<Cut>);
+
+/// A row that somebody has put under no identifier goes with a sync of which nothing else is new.
+#[rstest]
+#[tokio::test]
+async fn rows_without_an_identifier_go_although_all_charts_are_unchanged(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let (fixture, known) = stored(on).await;
+    fixture
+        .tables
+        .execute("INSERT INTO charts (repo_namespace, repo_name, info) VALUES ('kubeapps', 'stable', '{}')")
+        .await;
+    let charts = ["a", "b", "c"].map(|name| chart(name, &["2", "1"]));
+    let (changed, cuts) = compared(known.cuts.as_ref(), STAMP, &charts);
+    let committed = commit(&fixture, &known, None, changed, Some(cuts)).await.unwrap();
+    assert_eq!(counts(&committed), (0, 0, 1, 3, 0));
+    assert_eq!(fixture.tables.count("charts").await, 3);
+}
