@@ -2,12 +2,13 @@
 //!
 //! All of it works on a database that Kubeapps alone has filled, and none of it waits for a sync that is being written.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
+use futures::TryStreamExt;
 use sqlx::{FromRow, types::Json};
 
 use super::{
-    Catalog, ChartInfo, Error, HistoryEntry, Record, RepositoryName,
+    Catalog, ChartInfo, Error, Fingerprint, HistoryEntry, Record, RepositoryName,
     engine::{Engine, on_engine},
     history,
     record::unsigned,
@@ -177,6 +178,32 @@ impl Catalog {
                 }),
             })
             .collect()
+    }
+
+    /// What the stored charts of a repository are, by their `chart_id`. Those that are not of Kubeapps' shape are left out.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn fingerprints(&self, name: &RepositoryName) -> Result<HashMap<String, Fingerprint>, Error> {
+        const SELECT: &str = "SELECT chart_id, CAST(info AS TEXT) FROM charts
+            WHERE repo_name = $1 AND repo_namespace = $2 AND chart_id IS NOT NULL";
+        let mut found = HashMap::new();
+        self.look("reading the charts of a repository", async {
+            on_engine!(self.0.pools.reader(), pool => {
+                let mut rows = sqlx::query_as::<_, (String, String)>(SELECT)
+                    .bind(&name.name)
+                    .bind(&name.namespace)
+                    .fetch(pool);
+                while let Some((chart_id, info)) = rows.try_next().await? {
+                    if let Ok(info) = serde_json::from_str::<ChartInfo>(&info) {
+                        found.insert(chart_id, info.fingerprint());
+                    }
+                }
+            });
+            Ok(())
+        })
+        .await?;
+        Ok(found)
     }
 
     /// The newest syncs of a repository that changed something, failed, or recovered; the newest first.

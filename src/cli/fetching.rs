@@ -33,6 +33,7 @@ pub fn tools(
         fetch_limits: limits(fetch),
         decode_limits: DecodeLimits::default(),
         filter_limits: filter::Limits::default(),
+        verify_delta: content.verify_delta,
         check_digests: content.oci_check_digests,
         keep_removed: content.keep_removed_versions,
         spool_dir: fetch.spool_dir.clone(),

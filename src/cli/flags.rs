@@ -140,6 +140,11 @@ pub struct ContentFlags {
     /// does not tell. A resync by hand asks at once
     #[arg(long, env = "PORTOLAN_OCI_CHECK_DIGESTS", value_name = "DURATION", default_value = "24h", value_parser = positive_duration)]
     pub oci_check_digests: Duration,
+    /// Decode each changed index as a whole too, and hold what came of its changes against that: for who doubts. It costs what is
+    /// else saved; a difference is logged, counted in portolan_delta_mismatches_total, and the whole counts
+    #[arg(long, env = "PORTOLAN_VERIFY_DELTA", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          default_value_t = false, action = clap::ArgAction::Set, value_parser = boolean)]
+    pub verify_delta: bool,
 }
 
 /// Of which versions the files are imported.

@@ -42,6 +42,7 @@ pub struct Metrics {
     seconds: Family<ResultLabel, Histogram, fn() -> Histogram>,
     index_bytes: Counter,
     not_modified: Counter,
+    delta_mismatches: Counter,
     chart_files: Family<ResultLabel, Counter>,
     oci_pulls: Counter,
     removals_held: Gauge<i64>,
@@ -58,6 +59,7 @@ impl Metrics {
             seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 4.0, 10))),
             index_bytes: Counter::default(),
             not_modified: Counter::default(),
+            delta_mismatches: Counter::default(),
             chart_files: Family::default(),
             oci_pulls: Counter::default(),
             removals_held: Gauge::default(),
@@ -78,6 +80,11 @@ impl Metrics {
             "portolan_not_modified",
             "Requests that servers answered with 304 Not Modified",
             metrics.not_modified.clone(),
+        );
+        registry.register(
+            "portolan_delta_mismatches",
+            "Indexes whose changes gave something else than the whole, which --verify-delta finds out",
+            metrics.delta_mismatches.clone(),
         );
         registry.register(
             "portolan_chart_files",
@@ -110,6 +117,11 @@ impl Metrics {
     /// Counts an answer of 304.
     pub fn not_modified(&self) {
         self.not_modified.inc();
+    }
+
+    /// Counts an index whose changes gave something else than the whole.
+    pub fn delta_mismatch(&self) {
+        self.delta_mismatches.inc();
     }
 
     /// Counts an archive that was asked for.

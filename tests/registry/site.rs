@@ -101,6 +101,7 @@ impl Site {
             fetch_limits: Limits::default(),
             decode_limits: DecodeLimits::default(),
             filter_limits: filter::Limits::default(),
+            verify_delta: true,
             check_digests: Duration::from_secs(24 * 3600),
             keep_removed: None,
             spool_dir: None,

@@ -40,6 +40,7 @@ pub fn command_as<S: AsRef<OsStr>>(program: &Path, arguments: impl IntoIterator<
     }
     // Most tests are about charts whose archives nobody has. Those that are about files say so by the flag, which stands above.
     command.env("PORTOLAN_CHART_FILES", "none");
+    command.env("PORTOLAN_VERIFY_DELTA", "true");
     command
 }
 
@@ -148,7 +149,11 @@ impl Drop for Portolan {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("what Portolan printed last:\n{}", tail(&self.lines()));
+            return;
         }
+        let lines = self.lines();
+        let difference = lines.iter().find(|line| line.contains("are not what the whole gives"));
+        assert!(difference.is_none(), "{difference:?}");
     }
 }
 

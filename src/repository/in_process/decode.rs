@@ -5,6 +5,7 @@ use std::io::{Read, Seek};
 
 use super::memory::Memory;
 use super::selection::{Selected, Selection, SelectionError};
+use super::verify::whole;
 use super::{Decoded, Found, Run, Stays, spool_failed};
 use crate::catalog::{Baseline, OciGone, Refused};
 use crate::filter::{self, Filter, FilterError};
@@ -19,25 +20,27 @@ impl Run<'_> {
     pub(super) async fn decode(&self, body: Body, filter: Option<Filter>) -> Result<Found, AttemptError> {
         let mut memory = self.memory().await?;
         let fates = memory.as_mut().map(|memory| std::mem::take(&mut memory.fates));
-        let mut selection = self.selection(filter).with_fates(fates.unwrap_or_default());
+        let mut selection = self.selection(filter.clone()).with_fates(fates.unwrap_or_default());
+        let verifying = self
+            .tools
+            .verify_delta
+            .then(|| self.selection(filter).with_fingerprints());
+        if verifying.is_some() {
+            selection = selection.with_fingerprints();
+        }
         let (sha256, validators) = (body.sha256.clone(), body.validators.clone());
         let limits = self.tools.decode_limits;
         let task = filter::on_large_stack(move || {
-            let result = decode(body.into_reader(), &limits, memory.as_mut(), &mut selection);
-            let mut selected = selection.finish();
-            let cuts = memory.and_then(|memory| memory.to_be_stored(&mut selected));
-            (result, selected, cuts)
+            let mut input = body.into_reader();
+            let result = decode(&mut input, &limits, memory.as_mut(), &mut selection);
+            let selected = selection.finish();
+            let is_delta = result.is_ok() && !selected.unchanged.is_empty();
+            let whole = verifying
+                .filter(|_| is_delta)
+                .map(|selection| whole(input, &limits, selection));
+            (result, selected, whole, memory)
         });
-        let (
-            result,
-            Selected {
-                spool,
-                filtered_out,
-                twins,
-                ..
-            },
-            cuts,
-        ) = match task.await {
+        let (mut result, mut selected, whole, mut memory) = match task.await {
             Ok(done) => done,
             Err(error) if error.is_transient() => return Ok(Found::Failed(no_thread(&error))),
             // The same bytes would do it again, so this is as good as a refusal by the rules.
@@ -49,6 +52,23 @@ impl Run<'_> {
                 return Ok(Found::Refused(refused));
             }
         };
+        if let (Ok(summary), Some(whole)) = (&result, whole)
+            && let Some(difference) = self.difference(summary, &selected, &whole).await?
+        {
+            tracing::error!(
+                repository = %self.attempt.declaration.name, sha256, difference,
+                "the changes of the index are not what the whole gives; the whole counts. Please report this defect, with both indexes"
+            );
+            self.metrics.delta_mismatch();
+            (result, selected, memory) = (whole.result, whole.selected, None);
+        }
+        let cuts = memory.and_then(|memory| memory.to_be_stored(&mut selected));
+        let Selected {
+            spool,
+            filtered_out,
+            twins,
+            ..
+        } = selected;
         Ok(match result {
             Ok(mut summary) => {
                 for chart in twins {

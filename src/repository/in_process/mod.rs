@@ -11,6 +11,7 @@ mod decode;
 mod memory;
 mod registry;
 mod selection;
+mod verify;
 mod write;
 
 use std::collections::{HashMap, HashSet};
@@ -49,6 +50,8 @@ pub struct Tools {
     pub decode_limits: DecodeLimits,
     /// The bounds of one filter.
     pub filter_limits: filter::Limits,
+    /// Whether what only the changes of an index give is held against what the whole gives.
+    pub verify_delta: bool,
     /// How long after one look at the digests of all tags of an OCI repository the next is due: a tag that was published
     /// anew with other content is not seen in the list of tags.
     pub check_digests: Duration,

@@ -19,6 +19,7 @@ pub(super) struct Selection {
     cancel: CancellationToken,
     filter: Option<Filter>,
     spool_dir: Option<PathBuf>,
+    takes_fingerprints: bool,
     /// Of the charts that are known, by their keys.
     fates: HashMap<String, Fate>,
     /// Of the chart that was taken last, until it is told what to remember of it.
@@ -38,6 +39,8 @@ pub(super) struct Selected {
     pub(super) unchanged: Vec<Unchanged>,
     /// What is to be remembered of all others.
     pub(super) remembered: Vec<Cut>,
+    /// Of the rows in the spool by their identifiers, where they are asked for.
+    pub(super) fingerprints: HashMap<String, Fingerprint>,
 }
 
 impl Selection {
@@ -53,6 +56,7 @@ impl Selection {
             cancel,
             filter,
             spool_dir,
+            takes_fingerprints: false,
             fates: HashMap::new(),
             last: Fate::default(),
             selected,
@@ -62,6 +66,12 @@ impl Selection {
     /// What became of the charts that are known.
     pub(super) fn with_fates(mut self, fates: HashMap<String, Fate>) -> Self {
         self.fates = fates;
+        self
+    }
+
+    /// Takes the fingerprints of all rows too.
+    pub(super) fn with_fingerprints(mut self) -> Self {
+        self.takes_fingerprints = true;
         self
     }
 
@@ -88,6 +98,10 @@ impl Selection {
             return Ok(());
         }
         match self.selected.spool.push(&row).map_err(SelectionError::Spool)? {
+            Pushed::Added if self.takes_fingerprints => {
+                let fingerprint = row.info.fingerprint();
+                self.selected.fingerprints.insert(row.chart_id, fingerprint);
+            }
             Pushed::Added => {}
             Pushed::Duplicate => self.selected.twins.push(row.info.name),
             Pushed::DuplicateOfHeld => return Err(SelectionError::Twins),
@@ -111,6 +125,7 @@ impl Selected {
             twins: Vec::new(),
             unchanged: Vec::new(),
             remembered: Vec::new(),
+            fingerprints: HashMap::new(),
         }
     }
 }

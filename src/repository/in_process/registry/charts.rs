@@ -79,6 +79,7 @@ impl Run<'_> {
                 rest,
                 stays,
                 gone,
+                cuts: None,
             })),
             Err(error) => self.unselected(error, Validators::default(), digest),
         }
