@@ -1,7 +1,7 @@
 //! Which owners were changed of late: the store shows a write only after a while, and what it shows meanwhile is not done again.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::adopt::{Plan, Planned};
@@ -23,11 +23,11 @@ struct Lately {
     owner: String,
     /// By the UIDs of the objects.
     done: HashMap<String, Done>,
-    /// The kinds of which something was adopted, and when last.
-    adopted: BTreeMap<GroupKind, Instant>,
 }
 
 struct Done {
+    /// The kind of the object, which it shares with the others of its kind.
+    kind: Arc<GroupKind>,
     /// The version of the object that the store showed then.
     version: String,
     /// Whether the Application became an owner, or ceased to be one.
@@ -46,34 +46,24 @@ impl Changed {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What of the plan was not done yet to the objects as they are shown. Only what was is remembered any longer, and not longer
-    /// than for `at_most`: an object that is shown otherwise, or needs nothing, was shown since.
+    /// What of the plan was not done yet to the objects as they are shown. What was done is remembered no longer than for `at_most`,
+    /// and only while it is shown as it was; but that something was adopted as long as the store may be behind.
     pub(super) fn rest<'a>(&self, declared: &Declared, plan: &'a Plan, at_most: Duration) -> Vec<&'a Planned> {
         let mut all = self.lock();
         let before = all.remove(&declared.name).filter(|lately| lately.owner == declared.uid);
-        let Some(mut before) = before else {
+        let Some(mut lately) = before else {
             return plan.changes.iter().collect();
         };
-        let mut after = Lately {
-            owner: before.owner,
-            done: HashMap::new(),
-            adopted: before.adopted,
-        };
-        after.adopted.retain(|_, at| at.elapsed() < SHOWN_WITHIN);
-        let rest = plan.changes.iter().filter(|planned| {
-            let Some((uid, done)) = before.done.remove_entry(&planned.target.uid) else {
-                return true;
-            };
-            let is_shown_as_then = done.version == planned.target.version && done.is_set == planned.is_set();
-            let is_done = is_shown_as_then && done.at.elapsed() < at_most;
-            if is_done {
-                after.done.insert(uid, done);
-            }
-            !is_done
+        let (done, rest): (Vec<_>, Vec<_>) = plan.changes.iter().partition(|planned| {
+            let done = lately.done.get(&planned.target.uid);
+            done.is_some_and(|done| done.is(planned) && done.at.elapsed() < at_most)
         });
-        let rest = rest.collect();
-        if !after.done.is_empty() || !after.adopted.is_empty() {
-            all.insert(declared.name.clone(), after);
+        let held: HashSet<_> = done.iter().map(|planned| planned.target.uid.as_str()).collect();
+        lately
+            .done
+            .retain(|uid, done| held.contains(uid.as_str()) || done.is_late_adoption());
+        if !lately.done.is_empty() {
+            all.insert(declared.name.clone(), lately);
         }
         rest
     }
@@ -82,15 +72,13 @@ impl Changed {
     pub(super) fn just_adopted(&self, declared: &Declared) -> BTreeSet<GroupKind> {
         let all = self.lock();
         let lately = all.get(&declared.name).filter(|lately| lately.owner == declared.uid);
-        let adopted = lately.into_iter().flat_map(|lately| &lately.adopted);
-        adopted
-            .filter(|(_, at)| at.elapsed() < SHOWN_WITHIN)
-            .map(|(kind, _)| kind.clone())
+        let done = lately.into_iter().flat_map(|lately| lately.done.values());
+        done.filter(|done| done.is_late_adoption())
+            .map(|done| GroupKind::clone(&done.kind))
             .collect()
     }
 
     pub(super) fn note(&self, declared: &Declared, planned: &Planned) {
-        let at = Instant::now();
         let mut all = self.lock();
         let lately = all.entry(declared.name.clone()).or_default();
         if lately.owner != declared.uid {
@@ -99,15 +87,26 @@ impl Changed {
                 ..Lately::default()
             };
         }
+        let known = lately.done.values().find(|done| *done.kind == planned.kind);
         let done = Done {
+            kind: known.map_or_else(|| Arc::new(planned.kind.clone()), |done| Arc::clone(&done.kind)),
             version: planned.target.version.clone(),
             is_set: planned.is_set(),
-            at,
+            at: Instant::now(),
         };
-        if done.is_set {
-            lately.adopted.insert(planned.kind.clone(), at);
-        }
         lately.done.insert(planned.target.uid.clone(), done);
+    }
+}
+
+impl Done {
+    /// Whether just this was done to the object as it is shown.
+    fn is(&self, planned: &Planned) -> bool {
+        self.version == planned.target.version && self.is_set == planned.is_set()
+    }
+
+    /// Whether it is an adoption that the store may not show yet.
+    fn is_late_adoption(&self) -> bool {
+        self.is_set && self.at.elapsed() < SHOWN_WITHIN
     }
 }
 
@@ -210,12 +209,23 @@ mod tests {
     }
 
     #[test]
-    fn once_the_store_shows_what_was_done_only_its_kind_is_remembered_for_a_while() {
+    fn an_adoption_is_remembered_for_a_while_although_the_store_shows_it() {
         let (declared, changed) = adopted();
         assert_eq!(count(&changed, &declared, &planned(&declared, "2", Some("u"))), 0);
-        assert!(changed.lock()[&declared.name].done.is_empty());
         assert_eq!(changed.just_adopted(&declared).len(), 1);
         changed.forget(&declared.name);
         assert!(changed.just_adopted(&declared).is_empty());
+    }
+
+    #[test]
+    fn what_was_let_go_of_again_is_not_just_adopted() {
+        let (_, changed) = adopted();
+        let declared = declared("u", false);
+        let plan = planned(&declared, "2", Some("u"));
+        assert_eq!(count(&changed, &declared, &plan), 1);
+        changed.note(&declared, &plan.changes[0]);
+        assert!(changed.just_adopted(&declared).is_empty());
+        assert_eq!(count(&changed, &declared, &planned(&declared, "3", None)), 0);
+        assert!(changed.lock().is_empty(), "nothing of it is kept once it is shown");
     }
 }
