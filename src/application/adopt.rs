@@ -20,10 +20,10 @@ use crate::objects::{GroupKind, Look, Object, Resource, View};
 const API_VERSION: &str = "app.k8s.io/v1beta1";
 
 /// What is to be done.
-#[derive(Debug)]
-pub struct Plan<K> {
+#[derive(Debug, Default)]
+pub struct Plan {
     /// Owners to be changed.
-    pub changes: Vec<Planned<K>>,
+    pub changes: Vec<Planned>,
     /// Why some components are not adopted.
     pub problems: Vec<Problem>,
     /// The kinds of which something is owned now.
@@ -34,37 +34,29 @@ pub struct Plan<K> {
 
 /// One change.
 #[derive(Debug)]
-pub struct Planned<K> {
-    /// The object as it is known.
-    pub object: Arc<Object<K>>,
-    /// Its kind.
+pub struct Planned {
+    /// The kind of the object.
     pub kind: GroupKind,
-    /// Where it is.
+    /// Which it is, as it is known.
     pub target: Target,
     /// What is to be done to its owners.
     pub change: Change,
 }
 
-impl<K> Default for Plan<K> {
-    fn default() -> Self {
-        Self {
-            changes: Vec::new(),
-            problems: Vec::new(),
-            owned_kinds: BTreeSet::new(),
-            clean_kinds: BTreeSet::new(),
-        }
+impl Planned {
+    /// Whether the Application is to become an owner, rather than to cease to be one.
+    #[must_use]
+    pub fn is_set(&self) -> bool {
+        matches!(self.change, Change::Set(_))
     }
 }
 
-impl<K> Plan<K> {
+impl Plan {
     /// The kinds that have to be on record before the first change is made: those of which something is or will be owned, and
     /// those of which that can't be ruled out.
     #[must_use]
     pub fn record(&self, declared: &Declared, just_adopted: &BTreeSet<GroupKind>) -> BTreeSet<GroupKind> {
-        let adopted = self
-            .changes
-            .iter()
-            .filter(|planned| matches!(planned.change, Change::Set(_)));
+        let adopted = self.changes.iter().filter(|planned| planned.is_set());
         let adopted = adopted.map(|planned| &planned.kind);
         let not_clean = declared.recorded.iter().filter(|kind| !self.clean_kinds.contains(kind));
         let kinds = self
@@ -85,7 +77,7 @@ pub fn application_kind() -> GroupKind {
 
 /// What has to be done to the objects that are known, so that those are owned that should be, and no others.
 #[must_use]
-pub fn plan<K>(declared: &Declared, kinds: &[(GroupKind, Look<K>)], index: &Index) -> Plan<K> {
+pub fn plan<K>(declared: &Declared, kinds: &[(GroupKind, Look<K>)], index: &Index) -> Plan {
     let mut plan = Plan::default();
     if declared.selection.is_err() {
         // What is to be owned is not known.
@@ -99,8 +91,8 @@ pub fn plan<K>(declared: &Declared, kinds: &[(GroupKind, Look<K>)], index: &Inde
     plan
 }
 
-impl<K> Plan<K> {
-    fn add(&mut self, declared: &Declared, kind: &GroupKind, view: &View<K>, index: &Index) {
+impl Plan {
+    fn add<K>(&mut self, declared: &Declared, kind: &GroupKind, view: &View<K>, index: &Index) {
         let is_of_applications = declared.adopts && *kind == application_kind();
         let circle = if is_of_applications {
             circle(declared, view, index)
@@ -134,7 +126,6 @@ impl<K> Plan<K> {
             };
             if let Some(change) = change.filter(|change| owners::changed(&object.owner_references, change).is_some()) {
                 self.changes.push(Planned {
-                    object: Arc::clone(object),
                     kind: kind.clone(),
                     target: target(&view.resource, object),
                     change,

@@ -131,12 +131,12 @@ impl Assessment {
         }
     }
 
-    /// The status that says all that, with the times of what was said `before` and stays.
+    /// The status that says all that, with the times of the conditions `before` that stay.
     #[must_use]
     pub fn status(
         &self,
         generation: Option<i64>,
-        before: Option<&ApplicationStatus>,
+        before: &[ApplicationCondition],
         now: Timestamp,
     ) -> ApplicationStatus {
         let (components, left_out) = self.shown();
@@ -147,7 +147,6 @@ impl Assessment {
             )
         });
         problems.extend(left_out.as_deref());
-        let before = before.map_or(&[][..], |before| &before.conditions);
         let error = match &problems[..] {
             [] => condition(ERROR, "False", "NoError", "No error seen"),
             problems => condition(ERROR, "True", "ErrorSeen", &problems.join("; ")),

@@ -63,6 +63,24 @@ impl Declared {
         }
     }
 
+    /// Whether the same object declares the same in `other`, whatever either's record says.
+    #[must_use]
+    pub fn is_declared_as(&self, other: &Self) -> bool {
+        let Self {
+            name,
+            uid,
+            kinds,
+            left_out,
+            selection,
+            adopts,
+            generation,
+            recorded: _,
+        } = other;
+        (&self.name, &self.uid, &self.generation) == (name, uid, generation)
+            && (&self.kinds, &self.left_out) == (kinds, left_out)
+            && (&self.selection, &self.adopts) == (selection, adopts)
+    }
+
     /// The kinds that have to be watched: those of components, and those of which something may be owned.
     pub fn watched(&self) -> impl Iterator<Item = &GroupKind> {
         let components = self.components();

@@ -20,7 +20,8 @@ struct Tables {
 
 impl Index {
     /// Takes an Application in, in place of what it declared before.
-    pub fn insert(&self, declared: Declared) {
+    pub fn insert(&self, declared: impl Into<Arc<Declared>>) {
+        let declared = declared.into();
         let mut tables = self.0.write().unwrap_or_else(PoisonError::into_inner);
         tables.remove(&declared.name);
         let name = &declared.name;
@@ -31,7 +32,7 @@ impl Index {
                 .or_default()
                 .insert(name.name.clone());
         }
-        tables.by_name.insert(name.clone(), Arc::new(declared));
+        tables.by_name.insert(name.clone(), declared);
     }
 
     /// Takes an Application out.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::api::{Application, ApplicationStatus};
+use super::known::{Known, Said};
 use crate::informer::ObjectName;
 
 /// The statuses that were written last. A handle: clones are the same memory.
@@ -20,35 +20,36 @@ struct Written {
     /// The version that the write has made.
     version: Option<String>,
     at: Instant,
-    status: ApplicationStatus,
+    said: Said,
 }
 
 impl Memory {
-    /// The status of an Application as far as is known: what was written last, unless the store has shown another version since.
+    /// What the status of an Application says as far as is known: what was written last, unless the store has shown another version
+    /// since.
     #[must_use]
-    pub fn status_of(&self, name: &ObjectName, application: &Application) -> Option<ApplicationStatus> {
+    pub fn said_of(&self, name: &ObjectName, application: &Known) -> Option<Said> {
         let meta = &application.metadata;
         match self.lock().get(name) {
             Some(written) if written.uid == meta.uid && written.seen == meta.resource_version => {
-                Some(written.status.clone())
+                Some(written.said.clone())
             }
-            _ => application.status.clone(),
+            _ => application.said.clone(),
         }
     }
 
     /// Whether this status was written last.
     #[must_use]
-    pub fn holds(&self, name: &ObjectName, application: &Application) -> bool {
+    pub fn holds(&self, name: &ObjectName, application: &Known) -> bool {
         let memory = self.lock();
         let written = memory
             .get(name)
             .filter(|written| written.uid == application.metadata.uid);
-        written.is_some_and(|written| application.status.as_ref() == Some(&written.status))
+        written.is_some_and(|written| application.said.as_ref() == Some(&written.said))
     }
 
     /// The newest version of an Application that is known.
     #[must_use]
-    pub fn version_of(&self, name: &ObjectName, application: &Application) -> Option<String> {
+    pub fn version_of(&self, name: &ObjectName, application: &Known) -> Option<String> {
         let meta = &application.metadata;
         match self.lock().get(name) {
             Some(written) if written.uid == meta.uid && written.seen == meta.resource_version => {
@@ -64,20 +65,14 @@ impl Memory {
         self.lock().get(name).map(|written| written.at.elapsed())
     }
 
-    /// Notes that `status` was written to what the store shows as `application`, which is now of `version`.
-    pub fn note(
-        &self,
-        name: ObjectName,
-        application: &Application,
-        version: Option<String>,
-        status: ApplicationStatus,
-    ) {
+    /// Notes that a status that says this was written to what the store shows as `application`, which is now of `version`.
+    pub fn note(&self, name: ObjectName, application: &Known, version: Option<String>, said: Said) {
         let written = Written {
             uid: application.metadata.uid.clone(),
             seen: application.metadata.resource_version.clone(),
             version,
             at: Instant::now(),
-            status,
+            said,
         };
         self.lock().insert(name, written);
     }

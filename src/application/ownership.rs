@@ -7,22 +7,21 @@
 //! The record is an annotation, and is written before the first owner of a kind. Its kinds are watched whether the Application
 //! still names them or not, until nothing of them is owned any more: so what is to be let go is found after any crash.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::join_all;
 use kube::Client;
 
 use super::adopt::{Plan, Planned};
 use super::assess::Problem;
+use super::changed::{Changed, SHOWN_WITHIN};
 use super::declared::Declared;
 use super::index::Index;
 use super::metrics::Metrics;
 use super::report::{self, WriteError};
-use crate::informer::ObjectName;
-use crate::objects::owners::{self, Change, ChangeError};
-use crate::objects::{GroupKind, Object};
+use crate::objects::owners::{self, ChangeError};
 
 /// Owners that are changed at once. Before each such lot the Application is read again.
 const AT_ONCE: usize = 8;
@@ -32,11 +31,9 @@ const WRITES: usize = 64;
 const REFUSALS: usize = 16;
 /// After so many other failures nothing is: it is the API server that is not well.
 const FAILURES: usize = 8;
-/// How long the store may take to show what was written.
-const SHOWN_WITHIN: Duration = Duration::from_secs(30);
 
 /// What changes owners, and remembers for a while what it has changed.
-pub struct Ownership<K> {
+pub struct Ownership {
     /// The API server.
     pub client: Client,
     /// The name under which we write.
@@ -48,20 +45,7 @@ pub struct Ownership<K> {
     /// How long what was changed is not looked at again while the store shows it as it was: as long as its list may be old.
     pub sync_period: Duration,
     /// What was changed of late.
-    pub changed: Changed<K>,
-}
-
-/// What was changed of late: the store may not show it yet, and where a kind is only listed now and then it will not for long.
-pub struct Changed<K>(Mutex<HashMap<ObjectName, Lately<K>>>);
-
-type Lately<K> = BTreeMap<Box<str>, Done<K>>;
-
-struct Done<K> {
-    /// The object as the store showed it then.
-    object: Arc<Object<K>>,
-    kind: GroupKind,
-    change: Change,
-    at: Instant,
+    pub changed: Changed,
 }
 
 /// What came of it.
@@ -81,80 +65,16 @@ pub struct Owned {
     pub version: Option<String>,
 }
 
-impl<K> Default for Changed<K> {
-    fn default() -> Self {
-        Self(Mutex::default())
-    }
-}
-
-impl<K> Changed<K> {
-    /// Takes the memory of an Application away that is gone.
-    pub fn forget(&self, name: &ObjectName) {
-        self.lock().remove(name);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectName, Lately<K>>> {
-        // The map is whole between any two statements, so a panic elsewhere leaves nothing to mend.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether just this was done to the object as it is shown.
-    fn holds(&self, name: &ObjectName, planned: &Planned<K>) -> bool {
-        let all = self.lock();
-        let done = all.get(name).and_then(|lately| lately.get(&planned.object.uid));
-        done.is_some_and(|done| Arc::ptr_eq(&done.object, &planned.object) && done.change == planned.change)
-    }
-
-    /// The kinds of which something was adopted so lately that the store may not show it.
-    fn just_adopted(&self, name: &ObjectName) -> BTreeSet<GroupKind> {
-        let all = self.lock();
-        let lately = all.get(name).into_iter().flat_map(BTreeMap::values);
-        lately
-            .filter(|done| matches!(done.change, Change::Set(_)) && done.at.elapsed() < SHOWN_WITHIN)
-            .map(|done| done.kind.clone())
-            .collect()
-    }
-
-    fn note(&self, name: &ObjectName, planned: &Planned<K>) {
-        let done = Done {
-            object: Arc::clone(&planned.object),
-            kind: planned.kind.clone(),
-            change: planned.change.clone(),
-            at: Instant::now(),
-        };
-        let mut all = self.lock();
-        all.entry(name.clone())
-            .or_default()
-            .insert(planned.object.uid.clone(), done);
-    }
-
-    fn prune(&self, name: &ObjectName, older_than: Duration) {
-        let mut all = self.lock();
-        if let Some(lately) = all.get_mut(name) {
-            lately.retain(|_, done| done.at.elapsed() < older_than);
-            if lately.is_empty() {
-                all.remove(name);
-            }
-        }
-    }
-}
-
-impl<K: Send + Sync + 'static> Ownership<K> {
+impl Ownership {
     /// Brings the owners nearer to the plan.
-    pub(super) async fn bring(&self, declared: &Arc<Declared>, plan: &Plan<K>) -> Owned {
-        let name = &declared.name;
-        self.changed.prune(name, self.sync_period.max(SHOWN_WITHIN));
+    pub(super) async fn bring(&self, declared: &Arc<Declared>, plan: &Plan) -> Owned {
         let mut owned = Owned::default();
-        let just_adopted = self.changed.just_adopted(name);
+        let changes = self.changed.rest(declared, plan, self.sync_period.max(SHOWN_WITHIN));
+        let just_adopted = self.changed.just_adopted(declared);
         let record = plan.record(declared, &just_adopted);
         if !just_adopted.is_subset(&plan.owned_kinds) {
             owned.again = Some(SHOWN_WITHIN);
         }
-        let changes: Vec<_> = plan
-            .changes
-            .iter()
-            .filter(|planned| !self.changed.holds(name, planned))
-            .collect();
         if record != declared.recorded {
             match report::write_record(&self.client, self.manager, declared, &record).await {
                 Ok(version) => owned.version = version,
@@ -173,7 +93,7 @@ impl<K: Send + Sync + 'static> Ownership<K> {
     }
 
     /// Changes owners, but not all at once. One object that can't be changed is in no other's way, unless they are many.
-    async fn change(&self, declared: &Arc<Declared>, changes: Vec<&Planned<K>>, owned: &mut Owned) {
+    async fn change(&self, declared: &Arc<Declared>, changes: Vec<&Planned>, owned: &mut Owned) {
         let mut tally = Tally::default();
         let mut changes = changes.into_iter();
         while tally.writes < WRITES && tally.failures < FAILURES {
@@ -185,7 +105,7 @@ impl<K: Send + Sync + 'static> Ownership<K> {
             if lot.is_empty() {
                 return;
             }
-            if lot.iter().any(|planned| matches!(planned.change, Change::Set(_))) {
+            if lot.iter().any(|planned| planned.is_set()) {
                 match self.is_still_declared(declared).await {
                     Ok(true) => {}
                     Ok(false) => {
@@ -214,21 +134,18 @@ impl<K: Send + Sync + 'static> Ownership<K> {
     fn count(
         &self,
         declared: &Declared,
-        planned: &Planned<K>,
+        planned: &Planned,
         result: Result<bool, ChangeError>,
         tally: &mut Tally,
         owned: &mut Owned,
     ) {
         let kind = planned.target.resource.name();
-        let verb = match planned.change {
-            Change::Set(_) => "adopt",
-            Change::Remove(_) => "let go of",
-        };
+        let verb = if planned.is_set() { "adopt" } else { "let go of" };
         match result {
             Ok(was_written) => {
                 self.metrics.owner_changed(was_written);
                 tally.writes += usize::from(was_written);
-                self.changed.note(&declared.name, planned);
+                self.changed.note(declared, planned);
             }
             Err(ChangeError::Refused(message)) => {
                 let refusals = tally.refusals.entry(kind).or_default();
@@ -274,7 +191,7 @@ struct Tally {
 
 impl Tally {
     /// Whether it is still worth trying.
-    fn is_tried<K>(&self, planned: &Planned<K>) -> bool {
+    fn is_tried(&self, planned: &Planned) -> bool {
         self.refusals
             .get(&planned.target.resource.name())
             .is_none_or(|count| *count < REFUSALS)

@@ -19,11 +19,12 @@ use super::assess::{Assessment, READY, assess};
 use super::declared::Declared;
 use super::index::Index;
 use super::judge::Judgement;
+use super::known::{Known, Said};
 use super::memory::Memory;
 use super::metrics::{Ended, Metrics};
 use super::ownership::Ownership;
 use super::report::{self, WriteError};
-use crate::api::{Application, ApplicationStatus};
+use crate::api::ApplicationCondition;
 use crate::controller::{Failure, Key, Outcome, Reconcile};
 use crate::informer::{ObjectName, Store};
 use crate::objects::{GroupKind, Look, Watches};
@@ -44,13 +45,13 @@ const OUTDATED: Duration = Duration::from_millis(500);
 /// What reconciles work with.
 pub struct Reconciler {
     /// The Applications.
-    pub store: Store<Application>,
+    pub store: Store<Known>,
     /// The same, by what they select.
     pub index: Index,
     /// The watches of components.
     pub watches: Watches<ObjectName, Judgement>,
     /// What changes owners.
-    pub ownership: Ownership<Judgement>,
+    pub ownership: Ownership,
     /// What was written last.
     pub memory: Memory,
     /// The figures.
@@ -108,7 +109,7 @@ impl Reconciler {
     async fn bring(
         &self,
         name: &ObjectName,
-        application: &Application,
+        application: &Known,
         declared: &Arc<Declared>,
         components: Vec<(GroupKind, Look<Judgement>)>,
     ) -> Result<Outcome, Failure> {
@@ -163,18 +164,20 @@ impl Reconciler {
     async fn tell(
         &self,
         name: &ObjectName,
-        application: &Application,
+        application: &Known,
         version: Option<String>,
         assessment: &Assessment,
     ) -> Result<Told, Failure> {
-        let before = self.memory.status_of(name, application);
+        let before = self.memory.said_of(name, application);
+        let conditions = before.as_ref().map_or(&[][..], |before| &before.conditions);
         let now = Timestamp::now();
         // As the API server stores it.
         let now = now.round(Unit::Second).unwrap_or(now);
-        let status = assessment.status(application.metadata.generation, before.as_ref(), now);
-        let ready = readiness(Some(&status)).unwrap_or_default().to_owned();
+        let status = assessment.status(application.metadata.generation, conditions, now);
+        let said = Said::of(&status);
+        let ready = readiness(&said.conditions).unwrap_or_default().to_owned();
         self.metrics.observe(name, &ready);
-        if before.as_ref() == Some(&status) {
+        if before.as_ref() == Some(&said) {
             self.metrics.ended(Ended::Unchanged);
             return Ok(Told::All);
         }
@@ -202,8 +205,8 @@ impl Reconciler {
             }
         };
         self.metrics.ended(Ended::Written);
-        let news = report::news(readiness(before.as_ref()), &status);
-        self.memory.note(name.clone(), application, version, status);
+        let news = report::news(readiness(conditions), &said.conditions);
+        self.memory.note(name.clone(), application, version, said);
         if let Some(news) = news {
             report::publish(client, manager, &application.metadata, news).await;
         }
@@ -212,8 +215,7 @@ impl Reconciler {
 }
 
 /// What the condition Ready says.
-fn readiness(status: Option<&ApplicationStatus>) -> Option<&str> {
-    let conditions = &status?.conditions;
+fn readiness(conditions: &[ApplicationCondition]) -> Option<&str> {
     let ready = conditions.iter().find(|condition| condition.type_ == READY)?;
     Some(&ready.status)
 }

@@ -14,7 +14,7 @@ use tokio::time::error::Elapsed;
 
 use super::assess::READY;
 use super::declared::{Declared, OWNED_KINDS};
-use crate::api::{Application, ApplicationStatus, Partial};
+use crate::api::{Application, ApplicationCondition, ApplicationStatus, Partial};
 use crate::informer::ObjectName;
 use crate::objects::{GroupKind, sentence};
 use crate::text::{printable, truncate};
@@ -125,8 +125,8 @@ fn outcome<T>(written: Result<Result<T, kube::Error>, Elapsed>, what: &str) -> R
 }
 
 /// The event that a change of readiness is worth.
-pub(super) fn news(was_ready: Option<&str>, status: &ApplicationStatus) -> Option<News> {
-    let ready = status.conditions.iter().find(|condition| condition.type_ == READY)?;
+pub(super) fn news(was_ready: Option<&str>, conditions: &[ApplicationCondition]) -> Option<News> {
+    let ready = conditions.iter().find(|condition| condition.type_ == READY)?;
     let is_news = was_ready != Some(ready.status.as_str());
     is_news.then(|| News {
         // That a new application is not ready yet is nothing to be warned of.
@@ -184,23 +184,19 @@ pub(super) async fn publish(client: &Client, manager: &str, meta: &ObjectMeta, n
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::ApplicationCondition;
 
-    fn status(ready: &str) -> ApplicationStatus {
-        ApplicationStatus {
-            conditions: vec![ApplicationCondition {
-                type_: READY.to_owned(),
-                status: ready.to_owned(),
-                reason: Some("ComponentsNotReady".to_owned()),
-                ..ApplicationCondition::default()
-            }],
-            ..ApplicationStatus::default()
-        }
+    fn conditions(ready: &str) -> [ApplicationCondition; 1] {
+        [ApplicationCondition {
+            type_: READY.to_owned(),
+            status: ready.to_owned(),
+            reason: Some("ComponentsNotReady".to_owned()),
+            ..ApplicationCondition::default()
+        }]
     }
 
     #[test]
     fn only_a_change_of_readiness_is_news_and_only_its_loss_a_warning() {
-        let told = |was, is| news(was, &status(is)).map(|news| news.is_warning);
+        let told = |was, is| news(was, &conditions(is)).map(|news| news.is_warning);
         assert_eq!(told(None, "False"), Some(false));
         assert_eq!(told(Some("False"), "False"), None);
         assert_eq!(told(Some("False"), "True"), Some(false));

@@ -1,13 +1,14 @@
 //! Which changes call for a reconcile of an Application: those of itself, and those of its components.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::adopt::application_kind;
 use super::declared::Declared;
 use super::index::Index;
 use super::judge::Judgement;
+use super::known::Known;
 use super::memory::Memory;
-use crate::api::Application;
 use crate::controller::{Key, Kind};
 use crate::informer::{Change, ObjectName, Seen};
 use crate::objects::{GroupKind, Told, Watches};
@@ -52,7 +53,7 @@ pub struct Trigger {
 
 impl Trigger {
     /// Takes note of a change. Never waits.
-    pub fn on_change(&self, change: Change<Application>) {
+    pub fn on_change(&self, change: Change<Known>) {
         match change {
             Change::Applied {
                 name,
@@ -61,7 +62,7 @@ impl Trigger {
                 initial,
             } => match new {
                 Seen::Object(new) if new.metadata.deletion_timestamp.is_none() => {
-                    self.declared(&name, &new);
+                    self.declared(&name, &new.declared);
                     let old = old.as_ref().and_then(Seen::object);
                     if old.is_none_or(|old| !self.is_own_write(&name, old, &new)) {
                         // The list at start is no user's event: it must not delay the one that a user has just changed.
@@ -77,13 +78,12 @@ impl Trigger {
         }
     }
 
-    fn declared(&self, name: &ObjectName, application: &Application) {
-        let declared = Declared::of(name, application);
+    fn declared(&self, name: &ObjectName, declared: &Arc<Declared>) {
         let kinds = declared.watched().cloned().collect();
         let before = self.index.get(name);
-        let is_changed = before.as_deref() != Some(&declared);
+        let is_changed = before.as_ref() != Some(declared);
         // Before the watches: they may tell at once.
-        self.index.insert(declared);
+        self.index.insert(Arc::clone(declared));
         if is_changed {
             self.ask_others(name);
         }
@@ -109,9 +109,8 @@ impl Trigger {
     }
 
     /// Whether nothing has changed but what we have written ourselves.
-    fn is_own_write(&self, name: &ObjectName, old: &Application, new: &Application) -> bool {
-        let (was, is) = (&old.metadata, &new.metadata);
-        was.uid == is.uid && was.generation == is.generation && old.spec == new.spec && self.memory.holds(name, new)
+    fn is_own_write(&self, name: &ObjectName, old: &Known, new: &Known) -> bool {
+        old.declared.is_declared_as(&new.declared) && self.memory.holds(name, new)
     }
 }
 

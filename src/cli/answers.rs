@@ -71,7 +71,7 @@ impl fmt::Display for TooLarge {
 
 impl Bounds {
     async fn send(self, request: Request<Body>) -> Result<Response<Body>, Error> {
-        if query(request.uri()).any(|(name, value)| name == "watch" && value != "false") {
+        if is_watch(request.uri()) {
             return self.client.send(request).await;
         }
         let mut page = Page::of(&request);
@@ -155,6 +155,11 @@ impl Page {
                 }),
         )
     }
+}
+
+/// Whether what is asked for is a watch.
+pub fn is_watch(uri: &Uri) -> bool {
+    query(uri).any(|(name, value)| name == "watch" && value != "false")
 }
 
 /// The pairs of a query. Those that are of interest here have nothing in them that is encoded.

@@ -8,7 +8,7 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 
-use super::{Failure, answers::bounded, flags::ClusterFlags, requests::Requests};
+use super::{Failure, answers::bounded, flags::ClusterFlags, requests::Requests, unanswered::Unanswered};
 
 /// Where a pod finds the namespace that it runs in.
 const POD_NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
@@ -34,7 +34,8 @@ pub async fn client(flags: &ClusterFlags, requests: &Requests) -> Result<Client,
     ));
     let builder = ClientBuilder::try_from(config)
         .map_err(|error| Failure::failed(format!("can't make a client for the API server: {error}")))?;
-    Ok(bounded(builder.with_layer(requests).build()))
+    let builder = builder.with_layer(&Unanswered::default()).with_layer(requests);
+    Ok(bounded(builder.build()))
 }
 
 async fn config(flags: &ClusterFlags) -> Result<Config, Failure> {

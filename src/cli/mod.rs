@@ -26,6 +26,7 @@ mod show;
 mod shutdown;
 mod status;
 mod sync;
+mod unanswered;
 mod unused;
 mod values;
 

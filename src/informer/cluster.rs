@@ -48,11 +48,17 @@ pub(super) type Next<K> = Result<Event<DeserializeGuard<K>>, watcher::Error>;
 /// The watch survives lost connections, restarts of the API server and versions that have expired: it is taken up where it
 /// was or begun anew with a complete list, after a wait that grows to half a minute. While the kind's definition is not
 /// installed, which may be so at the start or come about later, one line in the log says so and it is waited for. Errors
-/// are logged here, the first of a series as a warning, and passed on for those who count them.
-pub fn events<K>(client: Client, scope: &Scope, definition: Definition) -> impl Stream<Item = Next<K>> + Send + use<K>
+/// are logged here, the first of a series as a warning, and passed on for those who count them. What is kept of an object is
+/// made of it at once.
+pub fn events<T, K>(
+    client: Client,
+    scope: &Scope,
+    definition: Definition,
+) -> impl Stream<Item = Next<K>> + Send + use<T, K>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-    K: Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    T: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    T: Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    K: Resource<DynamicType = ()> + From<T> + Clone + Send + 'static,
 {
     let api = match scope {
         Scope::All => Api::all(client),
@@ -61,7 +67,8 @@ where
     // A fresh watch each time: it begins with a complete list.
     let watch = move || {
         let events = watcher::watcher(api.clone(), watcher::Config::default());
-        events.map_ok(|event| map(event, |object: Guarded<K>| object.0)).boxed()
+        let kept = |Guarded(DeserializeGuard(object)): Guarded<T>| DeserializeGuard(object.map(K::from));
+        events.map_ok(move |event| map(event, kept)).boxed()
     };
     events_of(watch, DefaultBackoff::default(), definition)
 }

@@ -65,27 +65,41 @@ impl<K: PartialEq> PartialEq for Object<K> {
     }
 }
 
-/// Labels by their keys, in little room.
+/// Labels in little room: there are several for each object, and few of them are ever looked at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Labels(Box<[(Box<str>, Box<str>)]>);
+pub struct Labels(Box<str>);
+
+/// What stands behind each key and each value. The API server lets it be in none of them.
+const END: char = '\0';
 
 impl Labels {
     /// The value of a label, if it is there.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {
-        let at = self.0.binary_search_by(|(own, _)| (**own).cmp(key)).ok()?;
-        self.0.get(at).map(|(_, value)| &**value)
+        let mut parts = self.0.split_terminator(END);
+        while let (Some(own), Some(value)) = (parts.next(), parts.next()) {
+            if own == key {
+                return Some(value);
+            }
+        }
+        None
     }
 }
 
-impl<S: Into<Box<str>>> FromIterator<(S, S)> for Labels {
+impl<S: AsRef<str> + Ord> FromIterator<(S, S)> for Labels {
     fn from_iter<I: IntoIterator<Item = (S, S)>>(labels: I) -> Self {
-        let mut labels: Vec<_> = labels
-            .into_iter()
-            .map(|(key, value)| (key.into(), value.into()))
-            .collect();
+        let mut labels: Vec<_> = labels.into_iter().collect();
         labels.sort();
-        Self(labels.into())
+        let mut text = String::new();
+        for part in labels.iter().flat_map(|(key, value)| [key.as_ref(), value.as_ref()]) {
+            // Who lets it in all the same means another key or value than any that is asked for.
+            text.extend(
+                part.chars()
+                    .map(|c| if c == END { char::REPLACEMENT_CHARACTER } else { c }),
+            );
+            text.push(END);
+        }
+        Self(text.into())
     }
 }
 
@@ -272,6 +286,20 @@ mod tests {
         assert_eq!(object.owner_references[0].uid, "u-2");
         let spec = r#"{"replicas":2,"template":{}}"#.to_owned();
         assert_eq!(object.kept, Raw(3, Some(spec), None));
+    }
+
+    #[test]
+    fn a_label_is_found_by_its_whole_key_and_may_be_empty() {
+        let labels: Labels = [("app", "web"), ("app.kubernetes.io/name", ""), ("a\0b", "c\0d")]
+            .into_iter()
+            .collect();
+        assert_eq!(labels.get("app"), Some("web"));
+        assert_eq!(labels.get("app.kubernetes.io/name"), Some(""));
+        for other in ["web", "ap", "", "a", "b", "d"] {
+            assert_eq!(labels.get(other), None, "{other:?}");
+        }
+        let turned = [("app.kubernetes.io/name", ""), ("a\0b", "c\0d"), ("app", "web")];
+        assert_eq!(turned.into_iter().collect::<Labels>(), labels, "they have no order");
     }
 
     #[test]

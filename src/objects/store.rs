@@ -1,6 +1,6 @@
 //! What one watch has seen.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use kube::runtime::watcher::Event;
@@ -13,16 +13,21 @@ pub(super) struct Store<K> {
     state: RwLock<State<K>>,
 }
 
-type ByName<K> = BTreeMap<Box<str>, Arc<Object<K>>>;
-
 #[derive(Debug)]
 struct State<K> {
-    /// By namespace; objects without one are in the one without a name.
-    objects: HashMap<Box<str>, ByName<K>>,
-    /// Those of a list that has begun and not ended.
-    listed: HashSet<(Box<str>, Box<str>)>,
+    /// By namespace, and by name in each; objects without a namespace are in the one without a name.
+    objects: HashMap<Box<str>, Vec<Stored<K>>>,
+    /// How many lists have begun.
+    lists: u32,
     is_complete: bool,
     trouble: Trouble,
+}
+
+#[derive(Debug)]
+struct Stored<K> {
+    object: Arc<Object<K>>,
+    /// How many lists had begun when it was seen last.
+    list: u32,
 }
 
 /// What is the matter with a watch.
@@ -51,7 +56,7 @@ impl<K> Default for Store<K> {
         Self {
             state: RwLock::new(State {
                 objects: HashMap::new(),
-                listed: HashSet::new(),
+                lists: 0,
                 is_complete: false,
                 trouble: Trouble::default(),
             }),
@@ -65,19 +70,16 @@ impl<K: PartialEq> Store<K> {
         let mut state = self.write();
         match event {
             Event::Init => {
-                state.listed.clear();
+                state.lists = state.lists.wrapping_add(1);
                 Vec::new()
             }
             Event::InitApply(object) => {
-                let key = key(&object);
-                state.listed.insert(key);
                 let change = state.put(object);
                 change.filter(|_| state.is_complete).into_iter().collect()
             }
             Event::Apply(object) => state.put(object).into_iter().collect(),
             Event::Delete(object) => {
-                let (namespace, name) = key(&object);
-                let old = state.remove(&namespace, &name);
+                let old = state.remove(&object);
                 old.map(|old| Change::Object {
                     old: Some(old),
                     new: None,
@@ -130,13 +132,13 @@ impl<K> Store<K> {
         let state = self.read();
         let objects = state.objects.get(namespace);
         objects
-            .map(|objects| objects.values().cloned().collect())
+            .map(|objects| objects.iter().map(|stored| Arc::clone(&stored.object)).collect())
             .unwrap_or_default()
     }
 
     /// The number of all objects.
     pub(super) fn len(&self) -> usize {
-        self.read().objects.values().map(BTreeMap::len).sum()
+        self.read().objects.values().map(Vec::len).sum()
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State<K>> {
@@ -151,25 +153,45 @@ impl<K> Store<K> {
 
 impl<K: PartialEq> State<K> {
     fn put(&mut self, object: Object<K>) -> Option<Change<K>> {
-        let (namespace, name) = key(&object);
-        let objects = self.objects.entry(namespace).or_default();
-        let is_news = objects.get(&name).is_none_or(|old| **old != object);
-        let new = Arc::new(object);
-        let old = objects.insert(name, Arc::clone(&new));
-        is_news.then_some(Change::Object { old, new: Some(new) })
+        let new = Stored {
+            object: Arc::new(object),
+            list: self.lists,
+        };
+        let object = &new.object;
+        // The namespace is copied once, not for each of its objects.
+        if !self.objects.contains_key(namespace(object)) {
+            self.objects.insert(namespace(object).into(), Vec::new());
+        }
+        let objects = self.objects.get_mut(namespace(object))?;
+        let new_object = Arc::clone(object);
+        let old = match place(objects, &new_object.name) {
+            Ok(at) => Some(std::mem::replace(&mut objects[at], new).object),
+            Err(at) => {
+                objects.insert(at, new);
+                None
+            }
+        };
+        let is_news = old.as_ref().is_none_or(|old| **old != *new_object);
+        is_news.then_some(Change::Object {
+            old,
+            new: Some(new_object),
+        })
     }
 
+    /// Takes out what was not seen since the last list began.
     fn remove_unlisted(&mut self) -> Vec<Change<K>> {
-        let listed = std::mem::take(&mut self.listed);
-        let gone: Vec<_> = self
-            .objects
-            .values()
-            .flat_map(BTreeMap::values)
-            .map(|object| key(object))
-            .filter(|key| !listed.contains(key))
-            .collect();
+        let mut gone = Vec::new();
+        let current = self.lists;
+        self.objects.retain(|_, objects| {
+            gone.extend(
+                objects
+                    .extract_if(.., |stored| stored.list != current)
+                    .map(|stored| stored.object),
+            );
+            objects.shrink_to_fit();
+            !objects.is_empty()
+        });
         gone.into_iter()
-            .filter_map(|(namespace, name)| self.remove(&namespace, &name))
             .map(|old| Change::Object {
                 old: Some(old),
                 new: None,
@@ -179,18 +201,24 @@ impl<K: PartialEq> State<K> {
 }
 
 impl<K> State<K> {
-    fn remove(&mut self, namespace: &str, name: &str) -> Option<Arc<Object<K>>> {
-        let objects = self.objects.get_mut(namespace)?;
-        let old = objects.remove(name);
+    fn remove(&mut self, object: &Object<K>) -> Option<Arc<Object<K>>> {
+        let objects = self.objects.get_mut(namespace(object))?;
+        let at = place(objects, &object.name).ok()?;
+        let old = objects.remove(at);
         if objects.is_empty() {
-            self.objects.remove(namespace);
+            self.objects.remove(namespace(object));
         }
-        old
+        Some(old.object)
     }
 }
 
-fn key<K>(object: &Object<K>) -> (Box<str>, Box<str>) {
-    (object.namespace.clone().unwrap_or_default(), object.name.clone())
+fn namespace<K>(object: &Object<K>) -> &str {
+    object.namespace.as_deref().unwrap_or_default()
+}
+
+/// Where the object of this name is, or would have to be.
+fn place<K>(objects: &[Stored<K>], name: &str) -> Result<usize, usize> {
+    objects.binary_search_by(|stored| (*stored.object.name).cmp(name))
 }
 
 #[cfg(test)]

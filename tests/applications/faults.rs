@@ -245,6 +245,33 @@ async fn components_that_can_t_be_watched_are_counted_as_they_are_listed() {
     assert_no_panic(&portolan);
 }
 
+/// As requests get lost that the client hands to a connection which is being closed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watches_that_are_never_answered_are_opened_again_soon() {
+    let through = Through::new().await;
+    let site = &through.site;
+    let portolan = through.portolan().await;
+    through.bystander_goes_on().await;
+    for plural in ["secrets", "applications"] {
+        let before = count(&through.proxy, |request| is_watch(request, plural));
+        let fits = move |request: &ApiRequest| is_watch(request, plural);
+        through.proxy.spoil(1, ApiFault::Stalled, fits);
+        through.proxy.gate.cut();
+        through.until_asked(before + 1, fits).await;
+        match plural {
+            "secrets" => {
+                site.apply("v1 Secret", "by-2", json!({})).await;
+                site.until_components("bystander", "2/2").await;
+            }
+            _ => {
+                site.declare("shop", shop(CONFIG_MAPS, false)).await;
+                site.until_components("shop", "0/0").await;
+            }
+        }
+    }
+    assert_no_panic(&portolan);
+}
+
 /// Reads and writes of one component's owners.
 #[rstest]
 #[case::read(Method::GET)]

@@ -25,8 +25,8 @@ fn owned(mut object: Object<Judgement>, owners: &[&str]) -> Object<Judgement> {
     object
 }
 
-fn changes(plan: &Plan<Judgement>) -> Vec<String> {
-    let change = |planned: &Planned<Judgement>| match &planned.change {
+fn changes(plan: &Plan) -> Vec<String> {
+    let change = |planned: &Planned| match &planned.change {
         Change::Set(owner) => format!("{} +{}", planned.target.name, owner.uid),
         Change::Remove(uid) => format!("{} -{uid}", planned.target.name),
     };

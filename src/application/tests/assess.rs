@@ -14,7 +14,7 @@ fn at(time: &str) -> Timestamp {
 }
 
 fn status_of(kinds: &[(GroupKind, Look<Judgement>)]) -> ApplicationStatus {
-    assess(&declared(json!({})), kinds).status(Some(3), None, at(NOW))
+    assess(&declared(json!({})), kinds).status(Some(3), &[], at(NOW))
 }
 
 fn condition<'a>(status: &'a ApplicationStatus, type_: &str) -> &'a ApplicationCondition {
@@ -146,7 +146,7 @@ fn a_kind_that_cannot_be_listed_hides_the_readiness_and_the_others_are_counted()
 fn a_selector_that_cannot_be_used_hides_the_readiness_and_says_why() {
     let selector = json!({ "matchExpressions": [{ "key": "app", "operator": "Like", "values": ["a"] }] });
     let declared = declared(json!({ "selector": selector }));
-    let status = assess(&declared, &[seen("", "Service", vec![object("web", ready())])]).status(None, None, at(NOW));
+    let status = assess(&declared, &[seen("", "Service", vec![object("web", ready())])]).status(None, &[], at(NOW));
     assert_eq!(said(&status, "Ready"), UNKNOWN);
     assert!(
         said(&status, "Error").contains("the operator Like"),
@@ -161,7 +161,7 @@ fn kinds_that_were_left_out_hide_the_readiness() {
     let kinds: Vec<_> = (0..101)
         .map(|number| json!({ "group": "x.example", "kind": format!("K{number}") }))
         .collect();
-    let status = assess(&declared(json!({ "componentKinds": kinds })), &[]).status(None, None, at(NOW));
+    let status = assess(&declared(json!({ "componentKinds": kinds })), &[]).status(None, &[], at(NOW));
     assert_eq!(said(&status, "Ready"), UNKNOWN);
     assert!(
         said(&status, "Error").contains("the last 1 are left out"),
@@ -195,14 +195,14 @@ fn a_condition_that_says_the_same_keeps_its_times_and_one_of_the_same_status_its
             )],
         )
     };
-    let first = not_ready("a").status(Some(1), None, at(NOW));
-    let same = not_ready("a").status(Some(1), Some(&first), at(LATER));
+    let first = not_ready("a").status(Some(1), &[], at(NOW));
+    let same = not_ready("a").status(Some(1), &first.conditions, at(LATER));
     assert_eq!(same, first);
-    let other = not_ready("b").status(Some(1), Some(&first), at(LATER));
+    let other = not_ready("b").status(Some(1), &first.conditions, at(LATER));
     let (before, after) = (condition(&first, "Ready"), condition(&other, "Ready"));
     assert_eq!(after.last_transition_time, before.last_transition_time);
     assert_eq!(after.last_update_time.as_ref().unwrap().0, at(LATER));
-    let ready = assess(&declared(json!({})), &[]).status(Some(1), Some(&first), at(LATER));
+    let ready = assess(&declared(json!({})), &[]).status(Some(1), &first.conditions, at(LATER));
     assert_eq!(
         condition(&ready, "Ready").last_transition_time.as_ref().unwrap().0,
         at(LATER)
@@ -220,7 +220,7 @@ fn conditions_of_others_stay() {
         }],
         ..ApplicationStatus::default()
     };
-    let status = assess(&declared(json!({})), &[]).status(None, Some(&before), at(NOW));
+    let status = assess(&declared(json!({})), &[]).status(None, &before.conditions, at(NOW));
     let types: Vec<_> = status
         .conditions
         .iter()

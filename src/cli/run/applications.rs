@@ -10,11 +10,13 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     api::Application,
     application::{
+        changed::Changed,
         components,
         index::Index,
+        known::Known,
         memory::Memory,
         metrics::Metrics,
-        ownership::{Changed, Ownership},
+        ownership::Ownership,
         reconciler::Reconciler,
         trigger::{ComponentTrigger, Trigger},
     },
@@ -69,7 +71,7 @@ impl Applications {
         metrics: &Metrics,
         stopping: CancellationToken,
     ) -> Self {
-        let (store, index, memory) = (Store::<Application>::default(), Index::default(), Memory::default());
+        let (store, index, memory) = (Store::<Known>::default(), Index::default(), Memory::default());
         let component_trigger = ComponentTrigger {
             index: index.clone(),
             queue: queue.clone(),
@@ -87,7 +89,7 @@ impl Applications {
             watches: watches.clone(),
             memory: memory.clone(),
         };
-        let events = informer::cluster::events(client.clone(), scope, Definition::Optional);
+        let events = informer::cluster::events::<Application, Known>(client.clone(), scope, Definition::Optional);
         let informer = informer::run(events, store.clone(), move |change| trigger.on_change(change));
         let following = futures::future::join(informer, watches.clone().run())
             .map(|_| ())

@@ -419,7 +419,8 @@ fn follow(
     match source {
         Source::Cluster(client) => {
             let scope = scope.map_or(Scope::All, Scope::Namespace);
-            let events = informer::cluster::events(client, &scope, Definition::Required);
+            let events =
+                informer::cluster::events::<AppRepository, AppRepository>(client, &scope, Definition::Required);
             (
                 informer::run(events, store, move |change| trigger.on_change(change)).boxed(),
                 Problems::default(),
