@@ -90,8 +90,8 @@ const SELECT: &str = concat!(
         JOIN portolan_repositories p ON p.namespace = i.namespace AND p.name = i.name
         JOIN repos r ON r.namespace = i.namespace AND r.name = i.name
         LEFT JOIN portolan_cuts k ON k.namespace = i.namespace AND k.name = i.name AND (k.chart_id IS NULL OR (
-            EXISTS (SELECT 1 FROM charts c WHERE c.repo_namespace = k.namespace AND c.repo_name = k.name
-                AND c.chart_id = k.chart_id AND c.id = k.row_id)
+            k.row_id = (SELECT c.id FROM charts c WHERE c.repo_namespace = k.namespace AND c.repo_name = k.name
+                AND c.chart_id = k.chart_id)
             AND NOT EXISTS (SELECT 1 FROM portolan_kept_versions v WHERE v.namespace = k.namespace AND v.name = k.name
                 AND v.chart_id = k.chart_id)))
     WHERE i.namespace = $1 AND i.name = $2 AND i.stamp = $3 AND ",

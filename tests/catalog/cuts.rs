@@ -6,12 +6,8 @@ use portolan::catalog::{
 use rstest::rstest;
 
 use super::{
-    Fixture, On, Tables, at,
-    batches::refuse_poison,
-    chart,
-    commit::hostile_names,
-    keeping::{counts, keep, marks},
-    record, repository, rows,
+    Fixture, On, Tables, batches::refuse_poison, chart, commit::hostile_names, keeping::counts, record, repository,
+    rows,
 };
 
 const STAMP: &str = "decoder 1";
@@ -99,14 +95,14 @@ pub async fn sync(fixture: &Fixture, keep: Option<Keep>, charts: &[ChartInfo]) -
 }
 
 /// The keys of what is given.
-async fn given(fixture: &Fixture) -> Option<Vec<String>> {
+pub async fn given(fixture: &Fixture) -> Option<Vec<String>> {
     let cuts = fixture.catalog.cuts(&repository(), STAMP).await.unwrap()?;
     let mut keys: Vec<String> = cuts.cuts.into_iter().map(|cut| cut.key).collect();
     keys.sort();
     Some(keys)
 }
 
-fn three() -> Vec<ChartInfo> {
+pub fn three() -> Vec<ChartInfo> {
     ["a", "b", "c"].map(|name| chart(name, &["2", "1"])).to_vec()
 }
 
@@ -396,65 +392,8 @@ async fn many_charts_are_remembered_and_forgotten_in_batches(#[values(On::Sqlite
     assert_eq!(given(&fixture).await.unwrap().len(), 1300);
     let committed = sync(&fixture, None, &charts[1100..]).await;
     assert_eq!(counts(&committed), (0, 0, 1100, 200, 0));
+    assert_eq!(fixture.tables.count("portolan_cuts").await, 200);
     assert_eq!(given(&fixture).await.unwrap().len(), 200);
-}
-
-#[rstest]
-#[tokio::test]
-async fn charts_with_versions_that_left_the_index_are_decoded_until_these_are_gone(
-    #[values(On::Sqlite, On::Postgres)] on: On,
-) {
-    let fixture = Fixture::new(on).await;
-    let mut charts = three();
-    sync(&fixture, Some(keep(0)), &charts).await;
-    charts[0] = chart("a", &["2"]);
-    assert_eq!(counts(&sync(&fixture, Some(keep(1)), &charts).await), (0, 0, 0, 3, 1));
-    assert_eq!(given(&fixture).await.unwrap(), ["b", "c"]);
-    // A chart that leaves altogether stays too, though the others are not looked at.
-    let committed = sync(&fixture, Some(keep(2)), &charts[..2]).await;
-    assert_eq!(counts(&committed), (0, 0, 0, 3, 3));
-    assert_eq!(marks(&fixture).await, ["stable/a 1", "stable/c 1", "stable/c 2"]);
-    assert_eq!(given(&fixture).await.unwrap(), ["b"]);
-    assert_eq!(
-        counts(&sync(&fixture, Some(keep(50)), &charts[..2]).await),
-        (0, 0, 0, 3, 3)
-    );
-    assert_eq!(
-        fixture
-            .catalog
-            .drop_expired(&repository(), "uid-1", at(101))
-            .await
-            .unwrap(),
-        1
-    );
-    assert_eq!(given(&fixture).await.unwrap(), ["a", "b"]);
-    let committed = sync(&fixture, Some(keep(102)), &charts[..2]).await;
-    assert_eq!(counts(&committed), (0, 0, 1, 2, 0));
-    assert_eq!(fixture.charts().await, charts[..2]);
-    // What comes back is the index's own again, and is kept no more once nothing is kept.
-    sync(&fixture, Some(keep(103)), &charts[..1]).await;
-    assert_eq!(counts(&sync(&fixture, None, &charts[..1]).await), (0, 0, 1, 1, 0));
-    assert!(marks(&fixture).await.is_empty());
-}
-
-/// Of another URL is only what the database did not let us replace. None of the rows of this sync tells where the index is from.
-#[rstest]
-#[tokio::test]
-async fn what_left_another_index_is_not_kept_where_no_chart_of_this_one_is_new(
-    #[values(On::Sqlite, On::Postgres)] on: On,
-) {
-    let fixture = Fixture::new(on).await;
-    sync(&fixture, Some(keep(0)), &[chart("a", &["1"])]).await;
-    refuse_poison(&fixture, on).await;
-    let mut moved = [chart("a", &["1"]), chart("b", &["1"])];
-    moved[0].description = "poison".into();
-    for info in &mut moved {
-        info.repo.url = "https://other.example.com".into();
-    }
-    assert_eq!(counts(&sync(&fixture, Some(keep(1)), &moved).await), (1, 0, 0, 0, 0));
-    let committed = sync(&fixture, Some(keep(2)), &moved[1..]).await;
-    assert_eq!(counts(&committed), (0, 0, 1, 1, 0));
-    assert_eq!(fixture.chart_names().await, ["b"]);
 }
 
 #[rstest]

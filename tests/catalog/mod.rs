@@ -5,6 +5,7 @@ mod commit;
 mod connection;
 mod cuts;
 mod cuts_alike;
+mod cuts_kept;
 mod cuts_outdated;
 mod files;
 mod healing;

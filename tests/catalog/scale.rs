@@ -5,7 +5,11 @@ use std::time::Instant;
 use portolan::catalog::{ChartInfo, FilesMode};
 use rstest::rstest;
 
-use super::{Fixture, On, Tables, at, chart, files, repository};
+use super::{
+    Fixture, On, Tables, at, chart,
+    cuts::{commit, compared, known},
+    files, repository,
+};
 
 const CHARTS: usize = 300;
 const VERSIONS: usize = 47;
@@ -84,6 +88,37 @@ async fn looking_for_files_in_a_large_repository_takes_no_long_time(#[values(On:
     println!("{on:?}: progress: {} ms", started.elapsed().as_millis());
     assert_eq!(progress.total, (CHARTS * VERSIONS) as u64);
     assert_eq!(progress.imported + left_out, progress.total);
+}
+
+/// What is read and written follows what has changed, not what there is.
+#[rstest]
+#[tokio::test]
+async fn a_sync_of_a_large_repository_that_knows_the_last_index_takes_no_long_time(
+    #[values(On::Sqlite, On::Postgres)] on: On,
+) {
+    let fixture = Fixture::new(on).await;
+    let mut charts = charts();
+    let sync = async |what: &str, charts: &[ChartInfo], is_delta: bool| {
+        let seen = known(&fixture, &repository(), "stamp").await;
+        let (changed, cuts) = compared(seen.cuts.as_ref().filter(|_| is_delta), "stamp", charts);
+        let started = Instant::now();
+        let committed = commit(&fixture, &seen, None, changed, Some(cuts)).await.unwrap();
+        println!("{on:?}: {what}: {} ms", started.elapsed().as_millis());
+        (committed.added, committed.changed, committed.unchanged)
+    };
+    assert_eq!(sync("all are new", &charts, true).await, (300, 0, 0));
+    charts[7].description.push('!');
+    assert_eq!(sync("one has changed", &charts, true).await, (0, 1, 299));
+    charts[8].description.push('!');
+    assert_eq!(
+        sync("one has changed, all are compared", &charts, false).await,
+        (0, 1, 299)
+    );
+    assert_eq!(sync("none has changed", &charts, true).await, (0, 0, 300));
+    let started = Instant::now();
+    let cuts = fixture.catalog.cuts(&repository(), "stamp").await.unwrap();
+    println!("{on:?}: reading the cuts: {} ms", started.elapsed().as_millis());
+    assert_eq!(cuts.unwrap().cuts.len(), CHARTS);
 }
 
 /// Kubeapps may have made the tables anew since we started, and then they lack our index.
