@@ -16,6 +16,8 @@
 
 use std::{fmt, io};
 
+use futures::FutureExt;
+
 use super::{
     ChartRow, Error, HistoryEntry, Keep, NewCuts, OciGone, Record, RepositoryName,
     engine::{Pools, Transaction, on_engine},
@@ -152,7 +154,8 @@ pub(super) async fn commit(
         retry_all(&mut tx, &name).await?;
     }
     let memory = Memory::recall(&mut tx, &record, cuts).await?;
-    write::charts(&mut tx, &name, rows, keep, memory.untouched(), &mut committed).await?;
+    let written = write::charts(&mut tx, &name, rows, keep, memory.untouched(), &mut committed);
+    written.boxed().await?;
     memory.save(&mut tx, &name, &committed.rejected).await?;
     // A body that was known already, and charts that are all alike: the row is left alone, as Kubeapps leaves it.
     let as_before = repos.checksum.as_deref() == Some(&checksum) && !committed.is_change();

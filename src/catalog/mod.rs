@@ -42,6 +42,7 @@ mod write;
 
 use std::{io, sync::Arc, time::Duration};
 
+use futures::FutureExt;
 use tokio::sync::watch;
 
 pub use self::{
@@ -271,7 +272,8 @@ impl Catalog {
         self.call(
             "writing the charts of a repository",
             COMMIT_DEADLINE,
-            commit::commit(&self.0.pools, commit, rows),
+            // On the heap: it is by far the largest of all, and moving it about takes stack.
+            commit::commit(&self.0.pools, commit, rows).boxed(),
         )
         .await
     }

@@ -2,6 +2,8 @@
 
 use std::{collections::HashMap, io};
 
+use futures::FutureExt;
+
 use super::{
     ChartRow, Committed, Error, Keep, RepoRef, RepositoryName,
     batch::{Batch, Change},
@@ -27,7 +29,7 @@ pub(super) async fn charts(
     let StoredCharts {
         charts: mut stored,
         nameless: mut gone,
-    } = StoredCharts::read(tx, name, untouched, keeper.is_on()).await?;
+    } = StoredCharts::read(tx, name, untouched, keeper.is_on()).boxed().await?;
     committed.unchanged += untouched.len() as u64;
     let (mut batch, mut repo) = (Batch::default(), None);
     for row in rows {

@@ -160,6 +160,8 @@ impl Command {
 
 fn block_on(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
+        // A commit to Postgres, unoptimised, is polled through some two megabytes of frames.
+        .thread_stack_size(4 * 1024 * 1024)
         .enable_all()
         .build()
         .map_err(|error| Failure::failed(format!("can't start the runtime: {error}")))?;

@@ -192,6 +192,7 @@ impl Sync {
             expected_uid,
             mode,
             started: now,
+            wanted_since: now,
         };
         let tools = fetching::tools(
             &self.fetch,

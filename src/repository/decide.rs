@@ -74,6 +74,27 @@ pub fn decide(declaration: &Declaration, record: Option<&Record>, now: Timestamp
     }
 }
 
+/// Since when an answer of the server is new enough for an attempt that is decided `now`: a tick is met by what came after it, and a
+/// repository that is new by what came after it was `created`. Whatever else asks for a sync means what there is now.
+#[must_use]
+pub fn wanted_since(
+    declaration: &Declaration,
+    record: Option<&Record>,
+    created: Option<Timestamp>,
+    mode: Mode,
+    now: Timestamp,
+) -> Timestamp {
+    let since = match (mode, record) {
+        (_, None) => created,
+        (Mode::Conditional, Some(record)) if record.state.ready == Some(true) => {
+            let last = record.last_attempt.filter(|last| *last <= now);
+            last.and_then(|last| declaration.cron.next_after(last))
+        }
+        _ => None,
+    };
+    since.map_or(now, |since| since.min(now))
+}
+
 /// Whether the rows, or the user, ask that everything is fetched and compared.
 fn needs_comparison(declaration: &Declaration, record: &Record) -> bool {
     let confirms_shrink = declaration.allow_shrink.is_some()
@@ -246,6 +267,27 @@ mod tests {
             let decision = decide(&declaration, Some(&synced(&declaration)), at(now));
             assert_eq!(decision, Decision::Sync(Mode::Conditional), "{now}");
         }
+    }
+
+    #[test]
+    fn what_came_after_a_tick_meets_it_and_a_resync_by_hand_means_now() {
+        let declaration = declared(|_| ());
+        let record = synced(&declaration);
+        let (created, now) = (Some(at("2026-01-01T09:00:00Z")), at("2026-01-01T10:10:30Z"));
+        let since = |record: Option<&Record>, mode| wanted_since(&declaration, record, created, mode, now);
+        assert_eq!(since(Some(&record), Mode::Conditional), at("2026-01-01T10:10:00Z"));
+        assert_eq!(since(Some(&record), Mode::Complete), now);
+        assert_eq!(since(None, Mode::Complete), created.unwrap());
+        let failed = Record {
+            state: State {
+                ready: Some(false),
+                ..State::default()
+            },
+            ..synced(&declaration)
+        };
+        assert_eq!(since(Some(&failed), Mode::Conditional), now);
+        let early = wanted_since(&declaration, Some(&record), created, Mode::Conditional, at(NOW));
+        assert_eq!(early, at(NOW));
     }
 
     #[test]

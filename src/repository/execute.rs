@@ -25,6 +25,8 @@ pub struct Attempt {
     pub mode: Mode,
     /// When it was decided.
     pub started: Timestamp,
+    /// What the server has said since then is new enough: the time of the tick, or of whatever else has asked for it.
+    pub wanted_since: Timestamp,
 }
 
 /// An attempt that was made and recorded.

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::activity::Activity;
 use super::adopt::Adoption;
-use super::decide::{Decision, Identity, Mode, decide, has_charts, identity};
+use super::decide::{Decision, Identity, Mode, decide, has_charts, identity, wanted_since};
 use super::declaration::{Declaration, Defaults};
 use super::execute::{Attempt, AttemptError, Execute, Failed, Finished, Verdict};
 use super::files::Follower;
@@ -196,7 +196,9 @@ impl Reconciler {
                 Ok(Outcome::Done)
             }
             Decision::Sync(mode) => {
+                let created = object.metadata.creation_timestamp.as_ref().map(|time| time.0);
                 let attempt = Attempt {
+                    wanted_since: wanted_since(&declaration, record.as_ref(), created, mode, now),
                     declaration,
                     previous: record,
                     expected_uid,

@@ -1,5 +1,7 @@
 //! Repositories declared in a folder of manifests, synced into SQLite by the real binary: no cluster anywhere.
 
+mod alike;
+
 use serde_json::Value;
 
 use crate::support::chart_server::{Fault, Page};

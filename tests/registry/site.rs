@@ -174,6 +174,7 @@ impl Site {
             previous,
             mode,
             started: Timestamp::now(),
+            wanted_since: Timestamp::now(),
         };
         self.executor.attempt(attempt, CancellationToken::new()).await.unwrap()
     }

@@ -10,6 +10,7 @@
 mod decode;
 mod memory;
 mod registry;
+mod rounds;
 mod selection;
 mod verify;
 mod write;
@@ -34,6 +35,7 @@ use crate::catalog::{self, Catalog, Held, NewCuts, OciGone, Record, Refused, Rep
 use crate::filter::{self, Filter};
 use crate::source::fetch::{self, FetchError, Fetched, Fetcher, Validators};
 use crate::source::index::{DecodeLimits, Summary};
+use rounds::{Answer, Rounds, Wanted};
 
 /// What attempts may use.
 #[derive(Clone)]
@@ -69,13 +71,18 @@ pub struct Tools {
 pub struct InProcess {
     tools: Tools,
     metrics: Metrics,
+    rounds: Rounds,
 }
 
 impl InProcess {
     /// An executor with these tools.
     #[must_use]
     pub fn new(tools: Tools, metrics: Metrics) -> Self {
-        Self { tools, metrics }
+        Self {
+            tools,
+            metrics,
+            rounds: Rounds::default(),
+        }
     }
 }
 
@@ -94,16 +101,18 @@ impl Execute for InProcess {
         let run = |attempt, cancel| Run {
             tools: &self.tools,
             metrics: &self.metrics,
+            rounds: &self.rounds,
             attempt,
             cancel,
             credentials: String::new(),
         };
         async move {
-            match run(attempt.clone(), cancel.clone()).run().await {
+            // Each on the heap: an attempt is a large state, and polling it goes deep.
+            match run(attempt.clone(), cancel.clone()).run().boxed().await {
                 // Somebody else has been at the charts meanwhile.
                 Err(AttemptError::Catalog(catalog::Error::OutdatedCuts { .. })) => {
                     let mode = Mode::Complete;
-                    run(Attempt { mode, ..attempt }, cancel).run().await
+                    run(Attempt { mode, ..attempt }, cancel).run().boxed().await
                 }
                 done => done,
             }
@@ -116,6 +125,7 @@ impl Execute for InProcess {
 struct Run<'a> {
     tools: &'a Tools,
     metrics: &'a Metrics,
+    rounds: &'a Rounds,
     attempt: Attempt,
     cancel: CancellationToken,
     /// The names and versions of the Secrets that were read for this attempt.
@@ -178,13 +188,13 @@ impl Run<'_> {
         let cancel = self.cancel.clone();
         // What is dropped on the way has written nothing: a transaction under way is rolled back.
         cancel
-            .run_until_cancelled_owned(self.finish())
+            .run_until_cancelled_owned(self.finish().boxed())
             .await
             .unwrap_or(Err(AttemptError::Cancelled))
     }
 
     async fn finish(mut self) -> Result<Finished, AttemptError> {
-        match self.look().await? {
+        match self.look().boxed().await? {
             Found::Unchanged(validators) => self.save_unchanged(validators).await,
             Found::StillRefused(refused) | Found::Refused(refused) => {
                 let failed = Failed {
@@ -199,7 +209,7 @@ impl Run<'_> {
                 let refused = self.refused();
                 self.save_failed(failed, refused).await
             }
-            Found::Index(decoded) => self.commit(*decoded).await,
+            Found::Index(decoded) => self.commit(*decoded).boxed().await,
         }
     }
 
@@ -243,18 +253,21 @@ impl Run<'_> {
 
     async fn look_at_index(&self, session: &Fetcher, filter: Option<Filter>) -> Result<Found, AttemptError> {
         let refused = self.refused();
-        let fetched = match self.fetch(session, refused.as_ref()).await {
+        let (fetched, is_own) = match self.fetch(session, refused.as_ref()).await {
             Ok(fetched) => fetched,
             Err(found) => return Ok(found),
         };
         let body = match (fetched, refused) {
-            (Fetched::NotModified, Some(refused)) => return Ok(Found::StillRefused(refused)),
-            (Fetched::NotModified, None) => {
-                self.metrics.not_modified();
-                return Ok(Found::Unchanged(None));
+            (Fetched::NotModified, refused) => {
+                if is_own {
+                    self.metrics.not_modified();
+                }
+                return Ok(refused.map_or(Found::Unchanged(None), Found::StillRefused));
             }
             (Fetched::Body(body), refused) => {
-                self.metrics.index_bytes(body.bytes);
+                if is_own {
+                    self.metrics.index_bytes(body.bytes);
+                }
                 if let Some(refused) = refused.filter(|refused| refused.digest == body.sha256) {
                     return Ok(Found::StillRefused(with_validators(refused, &body.validators)));
                 }
@@ -290,33 +303,49 @@ impl Run<'_> {
             .is_some_and(|previous| previous.index_digest == digest)
     }
 
-    async fn fetch(&self, session: &Fetcher, refused: Option<&Refused>) -> Result<Fetched, Found> {
+    /// What stands at the URL, and whether it was fetched for this attempt alone or first.
+    async fn fetch(&self, session: &Fetcher, refused: Option<&Refused>) -> Result<(Fetched, bool), Found> {
         let declaration = &self.attempt.declaration;
         let limits = limits(declaration, &self.tools.fetch_limits);
         let location = locate(&declaration.url, declaration.manifest.as_deref(), &self.tools.files);
-        let fetched = match location.map_err(Found::Failed)? {
-            Location::File(path) => fetch::read_file(&path, self.tools.spool_dir.as_deref(), &limits)
-                .await
-                .map(Fetched::Body),
+        match location.map_err(Found::Failed)? {
+            Location::File(path) => match fetch::read_file(&path, self.tools.spool_dir.as_deref(), &limits).await {
+                Ok(body) => Ok((Fetched::Body(body), true)),
+                Err(error) => Err(self.not_fetched(&error)),
+            },
             Location::Web(url) => {
                 let validators = match (refused, self.last_success()) {
                     (Some(refused), _) => Some((&refused.etag, &refused.last_modified)),
                     (None, Some(last)) => Some((&last.etag, &last.last_modified)),
                     (None, None) => None,
                 };
-                let validators = validators.map(|(etag, last_modified)| Validators {
-                    etag: etag.clone(),
-                    last_modified: last_modified.clone(),
-                });
-                session.get(&url, validators.as_ref(), &limits).await
+                let wanted = Wanted {
+                    asker: &declaration.name,
+                    session,
+                    url: &url,
+                    validators: validators.map(|(etag, last_modified)| Validators {
+                        etag: etag.clone(),
+                        last_modified: last_modified.clone(),
+                    }),
+                    limits,
+                    since: self.attempt.wanted_since,
+                };
+                let Answer { result, is_own } = self.rounds.get(wanted).await;
+                match &*result {
+                    Ok(fetched) => Ok((fetched.clone(), is_own)),
+                    Err(error) => Err(self.not_fetched(error)),
+                }
             }
-        };
-        fetched.map_err(|error| match error.validators().cloned() {
+        }
+    }
+
+    fn not_fetched(&self, error: &FetchError) -> Found {
+        match error.validators().cloned() {
             Some(validators) => {
                 Found::Refused(self.refuse(validators, String::new(), error.reason(), error.to_string()))
             }
             None => Found::Failed(error.into()),
-        })
+        }
     }
 
     /// A body that is refused, with what it takes to know it again.
@@ -366,6 +395,12 @@ pub(in crate::repository) fn limits(declaration: &Declaration, bounds: &fetch::L
 
 impl From<FetchError> for Failed {
     fn from(error: FetchError) -> Self {
+        Self::from(&error)
+    }
+}
+
+impl From<&FetchError> for Failed {
+    fn from(error: &FetchError) -> Self {
         Self {
             reason: error.reason().to_owned(),
             message: error.to_string(),

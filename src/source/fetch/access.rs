@@ -70,29 +70,48 @@ impl Access {
         if self.ca.is_none() && !self.insecure && self.proxies.is_none() {
             return None;
         }
-        let mut hash = Sha256::new();
         let proxies = self.proxies.as_ref();
         let text = |text: Option<&String>| text.map(|text| text.clone().into_bytes());
-        for field in [
+        Some(Identity(digest([
             self.ca.clone(),
             self.insecure.then(Vec::new),
             proxies.map(|_| Vec::new()),
             text(proxies.and_then(|proxies| proxies.http.as_ref())),
             text(proxies.and_then(|proxies| proxies.https.as_ref())),
             text(proxies.and_then(|proxies| proxies.none.as_ref())),
-        ] {
-            // With its length, so that no two ways run into the same bytes.
-            match field {
-                None => hash.update([0]),
-                Some(bytes) => {
-                    hash.update([1]);
-                    hash.update((bytes.len() as u64).to_le_bytes());
-                    hash.update(bytes);
-                }
+        ])))
+    }
+
+    /// All that can make an answer another one beside the request itself.
+    pub(super) fn requester(&self) -> Requester {
+        let bytes = |text: &str| text.as_bytes().to_vec();
+        Requester(digest([
+            self.identity().map(|Identity(digest)| digest.to_vec()),
+            self.authorization.as_ref().map(|secret| bytes(secret.expose())),
+            self.scope.as_ref().map(|scope| bytes(scope.as_str())),
+            self.pass_credentials.then(Vec::new),
+        ]))
+    }
+}
+
+/// Who asks, credentials included, as a digest that is in memory only.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Requester([u8; 32]);
+
+fn digest<const FIELDS: usize>(fields: [Option<Vec<u8>>; FIELDS]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for field in fields {
+        // With its length, so that no two lists run into the same bytes.
+        match field {
+            None => hash.update([0]),
+            Some(bytes) => {
+                hash.update([1]);
+                hash.update((bytes.len() as u64).to_le_bytes());
+                hash.update(bytes);
             }
         }
-        Some(Identity(hash.finalize().into()))
     }
+    hash.finalize().into()
 }
 
 impl fmt::Debug for Access {

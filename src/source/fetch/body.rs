@@ -2,10 +2,12 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
-use tempfile::SpooledTempFile;
+use tempfile::{SpooledData, SpooledTempFile};
 
 use super::error::FetchError;
 use super::{Limits, Validators};
@@ -14,8 +16,9 @@ use crate::text::{printable, truncate};
 /// Bytes that are kept in memory; a larger body goes into an unlinked temporary file.
 const IN_MEMORY: usize = 1024 * 1024;
 
-/// A whole body. Its temporary file, if it has one, is gone when this is dropped, and when the process ends.
-#[derive(Debug)]
+/// A whole body. Clones share its bytes. Its temporary file, if it has one, is gone when the last of them and of their readers is
+/// dropped, and when the process ends.
+#[derive(Debug, Clone)]
 pub struct Body {
     /// Length, after decompression.
     pub bytes: u64,
@@ -23,14 +26,62 @@ pub struct Body {
     pub sha256: String,
     /// What to send next time, so that only a change is answered with a body.
     pub validators: Validators,
-    spool: SpooledTempFile,
+    content: Content,
 }
 
 impl Body {
-    /// The bytes, from their beginning.
+    /// The bytes, from their beginning. Readers do not disturb each other.
     #[must_use]
     pub fn into_reader(self) -> impl Read + Seek + Send + 'static {
-        self.spool
+        Reader {
+            content: self.content,
+            length: self.bytes,
+            position: 0,
+        }
+    }
+}
+
+/// Where the bytes are.
+#[derive(Debug, Clone)]
+enum Content {
+    Memory(Arc<Vec<u8>>),
+    File(Arc<File>),
+}
+
+/// Reads a body at a place of its own.
+struct Reader {
+    content: Content,
+    length: u64,
+    position: u64,
+}
+
+impl Read for Reader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = match &self.content {
+            Content::File(file) => file.read_at(buffer, self.position)?,
+            Content::Memory(bytes) => {
+                let start = usize::try_from(self.position).unwrap_or(usize::MAX);
+                let rest = bytes.get(start..).unwrap_or_default();
+                let count = rest.len().min(buffer.len());
+                buffer[..count].copy_from_slice(&rest[..count]);
+                count
+            }
+        };
+        self.position += count as u64;
+        Ok(count)
+    }
+}
+
+impl Seek for Reader {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let position = match to {
+            SeekFrom::Start(position) => Some(position),
+            SeekFrom::Current(offset) => self.position.checked_add_signed(offset),
+            SeekFrom::End(offset) => self.length.checked_add_signed(offset),
+        };
+        let before = || io::Error::new(io::ErrorKind::InvalidInput, "a place before the beginning");
+        self.position = position.ok_or_else(before)?;
+        Ok(self.position)
     }
 }
 
@@ -75,14 +126,17 @@ impl Spool {
         self.file.write_all(chunk).map_err(FetchError::Spool)
     }
 
-    pub(super) fn finish(mut self, validators: Validators) -> Result<Body, FetchError> {
-        self.file.seek(SeekFrom::Start(0)).map_err(FetchError::Spool)?;
+    pub(super) fn finish(self, validators: Validators) -> Result<Body, FetchError> {
+        let content = match self.file.into_inner() {
+            SpooledData::InMemory(bytes) => Content::Memory(Arc::new(bytes.into_inner())),
+            SpooledData::OnDisk(file) => Content::File(Arc::new(file)),
+        };
         let sha256 = crate::text::hex(&self.hash.finalize());
         Ok(Body {
             bytes: self.bytes,
             sha256,
             validators,
-            spool: self.file,
+            content,
         })
     }
 }

@@ -36,8 +36,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::url::Url;
-pub use access::Access;
 use access::Identity;
+pub use access::{Access, Requester};
 use address::Policy;
 pub use body::{Body, read_file};
 use clients::Clients;
@@ -55,7 +55,7 @@ use crate::source::secret::Secret;
 use crate::text::public_url;
 
 /// Bounds of one fetch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Limits {
     /// Bytes of the body, before and after decompression.
     pub max_bytes: u64,
@@ -136,7 +136,7 @@ pub struct Validators {
 }
 
 /// The answer to a fetch.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Fetched {
     /// It is as it was when the validators came.
     NotModified,
@@ -218,6 +218,12 @@ impl Fetcher {
             way: access.identity(),
             access,
         })))
+    }
+
+    /// Who asks, and in which way: two of the same get the same answer to the same request.
+    #[must_use]
+    pub fn requester(&self) -> Requester {
+        self.0.access.requester()
     }
 
     /// The credentials that the [`Access`] gives to `url`, for those who get in by showing them to somebody else.

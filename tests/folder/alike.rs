@@ -1,0 +1,106 @@
+//! Repositories that are the same: one download serves all of a round, and nobody who would have asked in another way.
+
+use super::*;
+use crate::support::portolan::Portolan;
+
+const MANY: usize = 8;
+
+/// A schedule that comes every second.
+const EVERY_SECOND: &str = "  interval: \"* * * * * *\"\n";
+
+impl World {
+    /// The requests for the index of `web`, and the syncs that have ended, so far.
+    async fn so_far(&self, portolan: &Portolan) -> (usize, f64) {
+        let syncs = portolan
+            .metrics()
+            .await
+            .sum("portolan_syncs_total", &[])
+            .unwrap_or_default();
+        (self.server.count("/web/index.yaml"), syncs)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn repositories_that_are_the_same_are_fetched_once_a_round() {
+    let world = World::new().await;
+    let url = world.serve_web("web", &["1.0.0"]);
+    for number in 0..MANY {
+        world.declare(&format!("same-{number}"), &url, EVERY_SECOND);
+    }
+    let portolan = world.run(&["--min-interval=1s"]).await;
+    for number in 0..MANY {
+        world.until_newest(&format!("same-{number}"), "1.0.0").await;
+    }
+    let (requests_before, syncs_before) = world.so_far(&portolan).await;
+    // What is new comes to all of them.
+    world.serve_web("web", &["1.1.0", "1.0.0"]);
+    for number in 0..MANY {
+        world.until_newest(&format!("same-{number}"), "1.1.0").await;
+    }
+    let (requests, syncs) = eventually(SOON, "some rounds", async || {
+        let (requests, syncs) = world.so_far(&portolan).await;
+        let (requests, syncs) = (requests - requests_before, syncs - syncs_before);
+        if syncs >= (6 * MANY) as f64 {
+            Ok((requests, syncs))
+        } else {
+            Err(format!("{syncs} syncs"))
+        }
+    })
+    .await;
+    // A round that takes longer than its second may need a second request for who comes late.
+    assert!(requests as f64 <= syncs / 3.0, "{requests} requests for {syncs} syncs");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_resync_by_hand_fetches_for_itself() {
+    let world = World::new().await;
+    let url = world.serve_web("web", &["1.0.0"]);
+    world.declare("first", &url, "");
+    world.declare("second", &url, "");
+    let _portolan = world.run(&["--min-interval=1s"]).await;
+    world.until_newest("first", "1.0.0").await;
+    world.until_newest("second", "1.0.0").await;
+    let before = world.server.count("/web/index.yaml");
+    world.resync("first").await;
+    eventually(SOON, "the resync", async || {
+        (world.server.count("/web/index.yaml") > before).then_some(())
+    })
+    .await;
+    world.serve_web("web", &["1.1.0"]);
+    // The answer of a moment ago is older than the request.
+    world.resync("second").await;
+    world.until_newest("second", "1.1.0").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_serves_only_who_has_the_same_credentials() {
+    let world = World::new().await;
+    let url = world.serve_web("web", &["1.0.0"]);
+    world.server.demand_basic("captain", "secret");
+    for (name, password) in [("knows", "secret"), ("knows-too", "secret"), ("guesses", "guess")] {
+        let with_password = url.replace("://", &format!("://captain:{password}@"));
+        world.declare(name, &with_password, EVERY_SECOND);
+    }
+    world.declare("has-none", &url, EVERY_SECOND);
+    let portolan = world.run(&["--min-interval=1s"]).await;
+    world.until_newest("knows", "1.0.0").await;
+    world.until_newest("knows-too", "1.0.0").await;
+    for name in ["guesses", "has-none"] {
+        let status = world
+            .until_status(name, "it to be refused", |status| status["ready"] == Value::Bool(false))
+            .await;
+        assert!(status.to_string().contains("Unauthorized"), "{status}");
+    }
+    // It stays so while others get in, round after round.
+    let (_, before) = world.so_far(&portolan).await;
+    eventually(SOON, "some rounds", async || {
+        let (_, syncs) = world.so_far(&portolan).await;
+        (syncs >= before + 12.0).then_some(()).ok_or(syncs - before)
+    })
+    .await;
+    for name in ["guesses", "has-none"] {
+        let status = world.status(name).await.unwrap();
+        assert_eq!(status["ready"], Value::Bool(false), "{status}");
+        assert_eq!(status["charts"], 0, "{status}");
+    }
+}
