@@ -2,14 +2,16 @@
 
 mod anchors;
 mod source;
+pub(super) mod subset;
 
+use std::convert::Infallible;
 use std::io::Read;
 
-use source::{Event, Source};
+use source::{Event, Notation, Source};
 
 use super::collect::Collector;
 use super::error::{DecodeError, Refused};
-use super::limits::DecodeLimits;
+use super::limits::{DecodeLimits, LEVELS_ABOVE};
 use super::node::{self, Field, Fields, Node};
 use super::{Chart, Entries, Shape, Sink};
 
@@ -24,6 +26,7 @@ pub(super) fn read<R: Read, S: Sink>(
         collector,
         limits,
         left: 0,
+        created_line: None,
     };
     let shape = reader.document()?;
     reader.source.end()?;
@@ -38,6 +41,7 @@ pub(super) fn entry(bytes: &[u8], limits: &DecodeLimits) -> Outcome<Result<Field
         collector: &mut Collector::new(limits, &mut charts),
         limits: *limits,
         left: 0,
+        created_line: None,
     };
     if !reader.source.begin()? {
         return Ok(Err("it holds nothing but comments"));
@@ -55,12 +59,71 @@ pub(super) fn entry(bytes: &[u8], limits: &DecodeLimits) -> Outcome<Result<Field
     Ok(fields)
 }
 
+/// One version of a chart as it is cut out of an index.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Item {
+    pub(super) fields: Fields,
+    /// Scalars, lists and maps, the item itself included: what it counts for [`DecodeLimits::nodes`].
+    pub(super) nodes: u64,
+    /// The line of the slice, from 0, on which the item's key `created` stands in block style with the whole of its value, a
+    /// text with neither anchor nor tag. None: there is no such key, or two.
+    pub(super) created_line: Option<usize>,
+}
+
+/// An item that is no map, so that it can't be used.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct NoMap {
+    /// As a sentence about it.
+    pub(super) reason: &'static str,
+    /// As in [`Item`].
+    pub(super) nodes: u64,
+}
+
+/// Why a slice is not read as the one item that it should hold.
+#[derive(Debug)]
+pub(super) enum NoItem {
+    /// It has anchors or aliases, which may reach over its ends, and have limits of their own in the whole index.
+    Anchored,
+    /// It is no list in block style, or has none or more than one item.
+    NotAlone,
+    /// What the parser or a limit says of it, with positions in the slice.
+    Refused(DecodeError<Infallible>),
+}
+
+impl<E: Into<DecodeError<Infallible>>> From<E> for NoItem {
+    fn from(refused: E) -> Self {
+        Self::Refused(refused.into())
+    }
+}
+
+/// Reads a slice of an index that should be a list of one item, as if it stood in its chart. The inner error says why that
+/// one can't be used.
+pub(super) fn item(slice: &[u8], limits: &DecodeLimits) -> Result<Result<Item, NoMap>, NoItem> {
+    // The list and the item itself are on the levels above what is in a version.
+    const LEVELS_OF_SLICE: usize = 2;
+    let mut charts: Vec<Chart> = Vec::new();
+    let mut reader = Reader {
+        source: Source::below(LEVELS_ABOVE - LEVELS_OF_SLICE, slice, limits),
+        collector: &mut Collector::new(limits, &mut charts),
+        limits: *limits,
+        left: 0,
+        created_line: None,
+    };
+    let item = reader.lone_item();
+    if reader.source.is_anchored() {
+        return Err(NoItem::Anchored);
+    }
+    item
+}
+
 struct Reader<'c, 'a, R: Read, S: Sink> {
     source: Source<R>,
     collector: &'c mut Collector<'a, S>,
     limits: DecodeLimits,
     /// Bytes that the version at hand may still take.
     left: u64,
+    /// Of the version at hand, as in [`Item`], but from 1.
+    created_line: Option<usize>,
 }
 
 /// The outcome of a step that may also fail in the sink.
@@ -149,36 +212,42 @@ impl<R: Read, S: Sink> Reader<'_, '_, R, S> {
             let position = self.source.position();
             match self.source.next()? {
                 Event::SequenceEnd => return Ok(()),
-                Event::MappingStart => {
-                    let fields = self.fields()?;
-                    self.collector.version(Ok(fields), position)?;
+                first => {
+                    let fields = self.version(&first)?;
+                    self.collector.version(fields, position)?;
                 }
-                Event::SequenceStart => {
-                    self.source.skip_rest()?;
-                    self.collector
-                        .version(Err("it is a list where a map is wanted"), position)?;
-                }
-                Event::Scalar(scalar) => {
-                    let reason = if scalar.is_null() {
-                        "it is null"
-                    } else {
-                        "it is a text where a map is wanted"
-                    };
-                    self.collector.version(Err(reason), position)?;
-                }
-                Event::MappingEnd | Event::Alias(_) => {}
             }
         }
     }
 
+    /// The version that begins with this event; the inner error says why it can't be used.
+    fn version(&mut self, first: &Event) -> Outcome<Result<Fields, &'static str>, S> {
+        Ok(match first {
+            Event::MappingStart => Ok(self.fields()?),
+            Event::Scalar(scalar) if scalar.is_null() => Err("it is null"),
+            Event::Scalar(_) => Err("it is a text where a map is wanted"),
+            _ => {
+                self.source.skip_rest()?;
+                Err("it is a list where a map is wanted")
+            }
+        })
+    }
+
     fn fields(&mut self) -> Outcome<Fields, S> {
         self.left = self.limits.chart_bytes;
+        self.created_line = None;
+        let in_block = self.source.notation() == Notation::Block;
         let mut fields = Fields::default();
         self.mapping(false, &mut |reader, key, merged| {
+            let key_notation = reader.source.notation();
             match Field::of(key) {
                 None => reader.source.skip()?,
                 Some(field) => {
                     let node = reader.node()?;
+                    if field == Field::Created && !merged {
+                        let is_first = in_block && !fields.has(field);
+                        reader.created_line = reader.source.notation().line_of_pair(key_notation).filter(|_| is_first);
+                    }
                     fields.put(field, node, merged);
                 }
             }
@@ -266,5 +335,35 @@ impl<R: Read, S: Sink> Reader<'_, '_, R, S> {
             },
             _ => Ok(()),
         }
+    }
+}
+
+impl<S: Sink<Error = Infallible>> Reader<'_, '_, &[u8], S> {
+    fn lone_item(&mut self) -> Result<Result<Item, NoMap>, NoItem> {
+        if !self.source.begin()?
+            || !matches!(self.source.next()?, Event::SequenceStart)
+            || self.source.notation() != Notation::Block
+        {
+            return Err(NoItem::NotAlone);
+        }
+        let fields = match self.source.next()? {
+            Event::SequenceEnd => return Err(NoItem::NotAlone),
+            first => self.version(&first)?,
+        };
+        if !matches!(self.source.next()?, Event::SequenceEnd) {
+            return Err(NoItem::NotAlone);
+        }
+        self.source.end()?;
+        // The list is none of its own.
+        let nodes = self.source.nodes() - 1;
+        let created_line = self.created_line.map(|line| line - 1);
+        Ok(match fields {
+            Ok(fields) => Ok(Item {
+                fields,
+                nodes,
+                created_line,
+            }),
+            Err(reason) => Err(NoMap { reason, nodes }),
+        })
     }
 }
