@@ -232,16 +232,19 @@ impl Maker<'_> {
     }
 
     fn value(&mut self, column: usize, level: usize) {
-        let deepest = if self.is_odd() { 40 } else { 3 };
+        const DEEPEST: usize = 3;
+        if level == 0 && self.random.below(300) == 0 {
+            return self.nested(column);
+        }
         match self.random.below(10) {
-            0 if level < deepest => {
+            0 if level < DEEPEST => {
                 self.text.push('\n');
                 let shift = self.pick(&[2], &[0, 1, 3, 4]);
                 let indent = self.shifted(column + shift);
                 self.spaces(indent);
                 self.map(column + shift, level + 1);
             }
-            1 | 2 if level < deepest => {
+            1 | 2 if level < DEEPEST => {
                 self.text.push('\n');
                 let shift = self.pick(&[0, 0, 2], &[1, 3]);
                 self.list(column + shift, level + 1);
@@ -271,6 +274,22 @@ impl Maker<'_> {
                 self.scalar(column);
             }
         }
+    }
+
+    /// About as many levels as may be.
+    fn nested(&mut self, column: usize) {
+        let mut column = column;
+        for _ in 0..20 + self.random.below(15) {
+            column += 1;
+            self.text.push('\n');
+            self.spaces(column);
+            if self.random.below(6) == 0 {
+                self.text.push_str("- ");
+                column += 2;
+            }
+            self.text.push_str("a:");
+        }
+        self.text.push_str(" b\n");
     }
 
     fn list(&mut self, column: usize, level: usize) {
