@@ -8,7 +8,9 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use portolan::filter::{Filter, FilterError, Limits, Rule, on_large_stack};
-use portolan::source::index::{Chart, DecodeLimits, Maintainer, Summary, chart, decode, metadata, newest_first};
+use portolan::source::index::{
+    Chart, DecodeLimits, Maintainer, Summary, chart, decode, metadata, newest_first, version_by_both_ways,
+};
 use portolan::source::{archive, credentials, oci};
 use serde_json::{Value, json};
 
@@ -18,9 +20,10 @@ pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
 #[allow(dead_code, reason = "the targets under libFuzzer call their bodies by name")]
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
     ("index_yaml", index),
     ("index_json", index_json),
+    ("subset", subset),
     ("chart_archive", chart_archive),
     ("chart_yaml", chart_yaml),
     ("oci_manifest", oci_manifest),
@@ -133,6 +136,16 @@ pub fn index_json(bytes: &[u8]) {
     if let [Some((from_json, json)), Some((from_yaml, yaml))] = both {
         assert_eq!(from_json, from_yaml);
         assert_eq!((json.digest, json.skipped.count), (yaml.digest, yaml.skipped.count));
+    }
+}
+
+/// One version of a chart, as it stands in an index: what is read by lines means the same to the parser. Once more behind
+/// a key, which makes more of it a version.
+pub fn subset(bytes: &[u8]) {
+    for slice in [bytes, &[b"  - name: a\n    home: ", bytes].concat()] {
+        if let Some([by_lines, by_parser]) = version_by_both_ways(slice, &decode_limits()) {
+            assert_eq!(by_lines, by_parser);
+        }
     }
 }
 

@@ -253,6 +253,22 @@ fn passes<'a, R: Read + Seek, S: Sink>(
     Ok(())
 }
 
+/// Reads one version of a chart, as it stands in the list of its chart, by the parser and by the faster way for Helm's own
+/// style, and shows what each makes of it: for the fuzz target, which wants them to be equal. None: the faster way leaves
+/// it to the parser.
+#[doc(hidden)]
+#[must_use]
+pub fn version_by_both_ways(slice: &[u8], limits: &DecodeLimits) -> Option<[String; 2]> {
+    let column = slice.iter().take_while(|byte| **byte == b' ').count();
+    let by_lines = yaml::subset::read(slice, column, limits)?;
+    let by_parser = match yaml::item(slice, limits) {
+        Ok(item) => format!("{item:?}"),
+        Err(yaml::NoItem::Refused(error)) => error.to_string(),
+        Err(other) => format!("{other:?}"),
+    };
+    Some([format!("{:?}", Ok::<_, yaml::NoMap>(by_lines)), by_parser])
+}
+
 /// Of two refusals of what begins like JSON, the one that got further is about what its publisher meant to write.
 fn further<E>(message: String, position: Position, yaml_error: DecodeError<E>) -> DecodeError<E> {
     match yaml_error {

@@ -91,7 +91,7 @@ pub(super) const fn takes_over(merged: bool) -> bool {
 }
 
 /// The fields that one chart version has.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Fields([Option<Node>; Field::COUNT]);
 
 impl Fields {
@@ -100,6 +100,10 @@ impl Fields {
         if slot.is_none() || takes_over(merged) {
             *slot = Some(node);
         }
+    }
+
+    pub(super) const fn has(&self, field: Field) -> bool {
+        self.0[field as usize].is_some()
     }
 
     pub(super) fn take(&mut self, field: Field) -> Option<Node> {

@@ -28,7 +28,7 @@ pub use self::digest::{Digest, Secret};
 use self::slices::{NoSlice, Slices};
 use super::collect::Collector;
 use super::error::{DecodeError, Position};
-use super::yaml;
+use super::yaml::{self, Item, subset};
 use super::{DecodeLimits, Sink, Skipped, Start, Summary};
 
 /// What one chart adds to the [`Summary`] of its index.
@@ -287,14 +287,28 @@ impl<R: Read + Seek, S: ChangeSink> Changes<'_, '_, R, S> {
         slices.begin()?;
         let (mut nodes, mut times_are_confirmed) = (0, true);
         while let Some(slice) = slices.next()? {
-            let read = yaml::slice(slice, column, self.limits).map_err(|_| Stop::Whole)?;
-            // What aliases stand for is bounded for all of them together.
-            if read.has_anchors {
-                return Err(Stop::Whole);
-            }
-            nodes += read.nodes;
-            times_are_confirmed &= has_only_this_time(slice, column + 2, read.created_line);
-            self.collector.version(read.fields, SOMEWHERE)?;
+            let read = match subset::read(slice, column, self.limits) {
+                Some(item) => Ok(item),
+                // Anchors too: what aliases stand for is bounded for all of them together.
+                None => yaml::item(slice, self.limits).map_err(|_| Stop::Whole)?,
+            };
+            let fields = match read {
+                Ok(Item {
+                    fields,
+                    nodes: of_version,
+                    created_line,
+                }) => {
+                    nodes += of_version;
+                    times_are_confirmed &= has_only_this_time(slice, column + 2, created_line);
+                    Ok(fields)
+                }
+                Err(no_map) => {
+                    nodes += no_map.nodes;
+                    times_are_confirmed &= has_only_this_time(slice, column + 2, None);
+                    Err(no_map.reason)
+                }
+            };
+            self.collector.version(fields, SOMEWHERE)?;
         }
         Ok((nodes, times_are_confirmed))
     }

@@ -6,6 +6,8 @@ mod fuzz;
 mod metadata;
 mod real;
 mod rules;
+mod slices;
+mod subset;
 
 #[path = "../../../../tests/support/index_generator.rs"]
 pub(super) mod generator;

@@ -59,7 +59,7 @@ fn grafana_becomes_what_kubeapps_made_of_it() {
 }
 
 /// All files below `folder` with this ending, in order.
-fn files_below(folder: &Path, extension: &str) -> Vec<PathBuf> {
+pub(super) fn files_below(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

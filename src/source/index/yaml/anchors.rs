@@ -55,6 +55,11 @@ impl Anchors {
         }
     }
 
+    /// Whether there has been any.
+    pub(super) const fn has_any(&self) -> bool {
+        self.kept_bytes > 0
+    }
+
     /// What an alias stands for. None: the node that holds it, which has no end.
     pub(super) fn get(&self, id: usize) -> Option<&Anchored> {
         self.kept.get(&id)

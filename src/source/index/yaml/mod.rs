@@ -2,16 +2,18 @@
 
 mod anchors;
 mod source;
+pub(super) mod subset;
 
+use std::convert::Infallible;
 use std::io::Read;
 
-use source::{Event, Source};
+use source::{Event, Notation, Source};
 
 use super::collect::Collector;
 use super::error::{DecodeError, Refused};
-use super::limits::DecodeLimits;
-use super::node::{self, Field, Fields, Node, Scalar};
-use super::{Chart, Entries, Shape, Sink, created};
+use super::limits::{DecodeLimits, LEVELS_ABOVE};
+use super::node::{self, Field, Fields, Node};
+use super::{Chart, Entries, Shape, Sink};
 
 /// Reads one document from here to its end.
 pub(super) fn read<R: Read, S: Sink>(
@@ -57,65 +59,61 @@ pub(super) fn entry(bytes: &[u8], limits: &DecodeLimits) -> Outcome<Result<Field
     Ok(fields)
 }
 
-/// A chart version that was read from its own lines.
-pub(super) struct Slice {
-    /// Its fields, or why there are none.
-    pub(super) fields: Result<Fields, &'static str>,
-    /// How many nodes it is made of, its own one included.
+/// One version of a chart as it is cut out of an index.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Item {
+    pub(super) fields: Fields,
+    /// Scalars, lists and maps, the item itself included: what it counts for [`DecodeLimits::nodes`].
     pub(super) nodes: u64,
-    /// Its line, counted from 0, on which its own key `created` stands with a time behind it, and nothing else.
+    /// The line of the slice, from 0, on which the item's key `created` stands in block style with the whole of its value, a
+    /// text with neither anchor nor tag. None: there is no such key, or two.
     pub(super) created_line: Option<usize>,
-    /// It holds an anchor or an alias.
-    pub(super) has_anchors: bool,
 }
 
-/// Reads the lines of one chart version, the first of which has `column` spaces and a dash in front. They have to be a list of
-/// exactly one item by themselves.
-pub(super) fn slice(bytes: &[u8], _column: usize, limits: &DecodeLimits) -> Outcome<Slice, Vec<Chart>> {
+/// An item that is no map, so that it can't be used.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct NoMap {
+    /// As a sentence about it.
+    pub(super) reason: &'static str,
+    /// As in [`Item`].
+    pub(super) nodes: u64,
+}
+
+/// Why a slice is not read as the one item that it should hold.
+#[derive(Debug)]
+pub(super) enum NoItem {
+    /// It has anchors or aliases, which may reach over its ends, and have limits of their own in the whole index.
+    Anchored,
+    /// It is no list in block style, or has none or more than one item.
+    NotAlone,
+    /// What the parser or a limit says of it, with positions in the slice.
+    Refused(DecodeError<Infallible>),
+}
+
+impl<E: Into<DecodeError<Infallible>>> From<E> for NoItem {
+    fn from(refused: E) -> Self {
+        Self::Refused(refused.into())
+    }
+}
+
+/// Reads a slice of an index that should be a list of one item, as if it stood in its chart. The inner error says why that
+/// one can't be used.
+pub(super) fn item(slice: &[u8], limits: &DecodeLimits) -> Result<Result<Item, NoMap>, NoItem> {
+    // The list and the item itself are on the levels above what is in a version.
+    const LEVELS_OF_SLICE: usize = 2;
     let mut charts: Vec<Chart> = Vec::new();
     let mut reader = Reader {
-        source: Source::new(bytes, limits),
+        source: Source::below(LEVELS_ABOVE - LEVELS_OF_SLICE, slice, limits),
         collector: &mut Collector::new(limits, &mut charts),
         limits: *limits,
         left: 0,
         created_line: None,
     };
-    // Where it stands it is below the index and its entries.
-    reader.source.begin_below(2);
-    if !reader.source.begin()? || !matches!(reader.source.next()?, Event::SequenceStart) {
-        return Err(reader.source.invalid("a version is no item of a list").into());
+    let item = reader.lone_item();
+    if reader.source.is_anchored() {
+        return Err(NoItem::Anchored);
     }
-    let fields = match reader.source.next()? {
-        Event::MappingStart => Ok(reader.fields()?),
-        Event::SequenceStart => {
-            reader.source.skip_rest()?;
-            Err(A_LIST)
-        }
-        Event::Scalar(scalar) => Err(scalar_is_no_map(&scalar)),
-        _ => return Err(reader.source.invalid("a version is no item of a list").into()),
-    };
-    if !matches!(reader.source.next()?, Event::SequenceEnd) {
-        return Err(reader.source.invalid("two versions stand where one should").into());
-    }
-    reader.source.end()?;
-    Ok(Slice {
-        fields,
-        // The list is one.
-        nodes: reader.source.nodes().saturating_sub(1),
-        created_line: reader.created_line,
-        has_anchors: reader.source.has_anchors(),
-    })
-}
-
-const A_LIST: &str = "it is a list where a map is wanted";
-
-/// Why a version that is a scalar is none.
-fn scalar_is_no_map(scalar: &Scalar) -> &'static str {
-    if scalar.is_null() {
-        "it is null"
-    } else {
-        "it is a text where a map is wanted"
-    }
+    item
 }
 
 /// The keys of a text that is one map by itself, in order, each with whether its value is null. Nothing where it is anything else,
@@ -143,7 +141,7 @@ pub(super) fn keys(text: &[u8], limits: &DecodeLimits) -> Option<Vec<(String, bo
         }
     }
     source.end().ok()?;
-    (!source.has_anchors()).then_some(keys)
+    (!source.is_anchored()).then_some(keys)
 }
 
 struct Reader<'c, 'a, R: Read, S: Sink> {
@@ -152,7 +150,7 @@ struct Reader<'c, 'a, R: Read, S: Sink> {
     limits: DecodeLimits,
     /// Bytes that the version at hand may still take.
     left: u64,
-    /// See [`Slice::created_line`], of the last version.
+    /// Of the version at hand, as in [`Item`], but from 1.
     created_line: Option<usize>,
 }
 
@@ -243,31 +241,41 @@ impl<R: Read, S: Sink> Reader<'_, '_, R, S> {
             let position = self.source.position();
             match self.source.next()? {
                 Event::SequenceEnd => return Ok(()),
-                Event::MappingStart => {
-                    let fields = self.fields()?;
-                    self.collector.version(Ok(fields), position)?;
+                first => {
+                    let fields = self.version(&first)?;
+                    self.collector.version(fields, position)?;
                 }
-                Event::SequenceStart => {
-                    self.source.skip_rest()?;
-                    self.collector.version(Err(A_LIST), position)?;
-                }
-                Event::Scalar(scalar) => self.collector.version(Err(scalar_is_no_map(&scalar)), position)?,
-                Event::MappingEnd | Event::Alias(_) => {}
             }
         }
     }
 
+    /// The version that begins with this event; the inner error says why it can't be used.
+    fn version(&mut self, first: &Event) -> Outcome<Result<Fields, &'static str>, S> {
+        Ok(match first {
+            Event::MappingStart => Ok(self.fields()?),
+            Event::Scalar(scalar) if scalar.is_null() => Err("it is null"),
+            Event::Scalar(_) => Err("it is a text where a map is wanted"),
+            _ => {
+                self.source.skip_rest()?;
+                Err("it is a list where a map is wanted")
+            }
+        })
+    }
+
     fn fields(&mut self) -> Outcome<Fields, S> {
         self.left = self.limits.chart_bytes;
+        self.created_line = None;
+        let in_block = self.source.notation() == Notation::Block;
         let mut fields = Fields::default();
         self.mapping(false, &mut |reader, key, merged| {
+            let key_notation = reader.source.notation();
             match Field::of(key) {
                 None => reader.source.skip()?,
                 Some(field) => {
-                    let line = reader.source.position().line;
                     let node = reader.node()?;
                     if field == Field::Created && !merged {
-                        reader.created_line = reader.is_time_in(line, &node).then(|| line - 1);
+                        let is_first = in_block && !fields.has(field);
+                        reader.created_line = reader.source.notation().line_of_pair(key_notation).filter(|_| is_first);
                     }
                     fields.put(field, node, merged);
                 }
@@ -275,12 +283,6 @@ impl<R: Read, S: Sink> Reader<'_, '_, R, S> {
             Ok(())
         })?;
         Ok(fields)
-    }
-
-    /// Whether the node that was read last is a time in this line. What would reach into the next line is none by its form.
-    fn is_time_in(&self, line: usize, node: &Node) -> bool {
-        self.source.position().line == line
-            && matches!(node, Node::Scalar(scalar) if created::is_time(scalar.text.as_bytes()))
     }
 
     fn node(&mut self) -> Outcome<Node, S> {
@@ -362,5 +364,35 @@ impl<R: Read, S: Sink> Reader<'_, '_, R, S> {
             },
             _ => Ok(()),
         }
+    }
+}
+
+impl<S: Sink<Error = Infallible>> Reader<'_, '_, &[u8], S> {
+    fn lone_item(&mut self) -> Result<Result<Item, NoMap>, NoItem> {
+        if !self.source.begin()?
+            || !matches!(self.source.next()?, Event::SequenceStart)
+            || self.source.notation() != Notation::Block
+        {
+            return Err(NoItem::NotAlone);
+        }
+        let fields = match self.source.next()? {
+            Event::SequenceEnd => return Err(NoItem::NotAlone),
+            first => self.version(&first)?,
+        };
+        if !matches!(self.source.next()?, Event::SequenceEnd) {
+            return Err(NoItem::NotAlone);
+        }
+        self.source.end()?;
+        // The list is none of its own.
+        let nodes = self.source.nodes() - 1;
+        let created_line = self.created_line.map(|line| line - 1);
+        Ok(match fields {
+            Ok(fields) => Ok(Item {
+                fields,
+                nodes,
+                created_line,
+            }),
+            Err(reason) => Err(NoMap { reason, nodes }),
+        })
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::io::Read;
 use std::rc::Rc;
 
-use granit_parser::{BufferedInput, Event as Parsed, Parser, ScalarStyle, ScanError, Span, Tag};
+use granit_parser::{BufferedInput, Event as Parsed, Parser, ScalarStyle, ScanError, Span, StructureStyle, Tag};
 
 use super::anchors::{Anchors, Size};
 use crate::source::index::error::{Position, Refused};
@@ -33,6 +33,48 @@ impl Event {
     }
 }
 
+/// How an event is written, as far as it matters to those who look for it in the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Notation {
+    /// A scalar that is all on this line, with neither anchor nor tag.
+    Line {
+        line: usize,
+        plain: bool,
+    },
+    /// The start of a list or map in block style.
+    Block,
+    Other,
+}
+
+impl Notation {
+    fn of(event: &Parsed<'_>, span: &Span) -> Self {
+        match event {
+            Parsed::Scalar(_, style, 0, None)
+                if !matches!(style, ScalarStyle::Literal | ScalarStyle::Folded)
+                    && span.start.line() == span.end.line()
+                    && span.start.col() < span.end.col() =>
+            {
+                Self::Line {
+                    line: span.start.line(),
+                    plain: *style == ScalarStyle::Plain,
+                }
+            }
+            Parsed::SequenceStart(StructureStyle::Block, ..) | Parsed::MappingStart(StructureStyle::Block, ..) => {
+                Self::Block
+            }
+            _ => Self::Other,
+        }
+    }
+
+    /// The line that this value has to itself with its key, a plain word.
+    pub(super) fn line_of_pair(self, key: Self) -> Option<usize> {
+        match (key, self) {
+            (Self::Line { line, plain: true }, Self::Line { line: its, .. }) if line == its => Some(line),
+            _ => None,
+        }
+    }
+}
+
 pub(super) struct Source<R: Read> {
     parser: Parser<'static, BufferedInput<Characters<R>>>,
     meter: Rc<Meter>,
@@ -41,9 +83,9 @@ pub(super) struct Source<R: Read> {
     /// Aliases that are being read, innermost last.
     replays: Vec<Replay>,
     position: Position,
+    notation: Notation,
     depth: usize,
     nodes: u64,
-    has_anchors: bool,
 }
 
 struct Replay {
@@ -53,6 +95,11 @@ struct Replay {
 
 impl<R: Read> Source<R> {
     pub(super) fn new(input: R, limits: &DecodeLimits) -> Self {
+        Self::below(0, input, limits)
+    }
+
+    /// Of a text that stands so many levels deep in the document that the limits are for.
+    pub(super) fn below(levels: usize, input: R, limits: &DecodeLimits) -> Self {
         // Only guards the parser's own stack and state; the limit that counts is looked at below and names itself.
         const NESTING: usize = 128;
         let meter = Rc::new(Meter::default());
@@ -71,9 +118,9 @@ impl<R: Read> Source<R> {
             anchors: Anchors::new(limits),
             replays: Vec::new(),
             position: Position { line: 1, column: 1 },
-            depth: 0,
+            notation: Notation::Other,
+            depth: levels,
             nodes: 0,
-            has_anchors: false,
         }
     }
 
@@ -82,19 +129,19 @@ impl<R: Read> Source<R> {
         self.position
     }
 
-    /// Whether there has been an anchor or an alias: then its parts may say something else by themselves.
-    pub(super) const fn has_anchors(&self) -> bool {
-        self.has_anchors
+    /// How the last event is written; of one that comes by an alias nothing is told.
+    pub(super) const fn notation(&self) -> Notation {
+        self.notation
     }
 
-    /// What is read stands so many levels deep in the whole.
-    pub(super) const fn begin_below(&mut self, levels: usize) {
-        self.depth = levels;
-    }
-
-    /// Scalars, lists and maps so far.
+    /// Scalars, lists, maps and aliases so far.
     pub(super) const fn nodes(&self) -> u64 {
         self.nodes
+    }
+
+    /// Whether there was an anchor so far; no alias is without one.
+    pub(super) const fn is_anchored(&self) -> bool {
+        self.anchors.has_any()
     }
 
     /// Begins the one document. False: there is none.
@@ -175,7 +222,6 @@ impl<R: Read> Source<R> {
             Parsed::Alias(id) => (Event::Alias(id), 0),
             _ => return Err(self.invalid("the index ends too early")),
         };
-        self.has_anchors |= anchor != 0 || matches!(event, Event::Alias(_));
         self.count(&event, anchor)?;
         Ok(event)
     }
@@ -252,6 +298,7 @@ impl<R: Read> Source<R> {
         match next {
             Some(Ok((event, span))) => {
                 self.position = position(&span.start);
+                self.notation = Notation::of(&event, &span);
                 self.meter.reset();
                 Ok(event)
             }
