@@ -20,6 +20,20 @@ pub(super) fn read<R: Read, S: Sink>(
     input: &mut R,
     collector: &mut Collector<'_, S>,
 ) -> Result<Shape, DecodeError<S::Error>> {
+    walked(input, collector, |walk, deserializer| {
+        Document(walk).deserialize(deserializer)
+    })
+}
+
+/// The parser over what is read, which is counted on the way.
+type Parser<'r, R> = serde_json::Deserializer<serde_json::de::IoRead<BufReader<Metered<&'r mut R>>>>;
+
+/// Walks over one value, behind which nothing may follow.
+fn walked<'a, 'r, R: Read, S: Sink>(
+    input: &'r mut R,
+    collector: &mut Collector<'a, S>,
+    walk_over: impl FnOnce(&mut Walk<'_, 'a, S>, &mut Parser<'r, R>) -> Result<(), serde_json::Error>,
+) -> Result<Shape, DecodeError<S::Error>> {
     let meter = Rc::new(Meter::default());
     let limit = collector.limits().unbroken_bytes();
     let metered = BufReader::with_capacity(64 * 1024, Metered::new(input, limit, Rc::clone(&meter)));
@@ -30,9 +44,7 @@ pub(super) fn read<R: Read, S: Sink>(
         shape: Shape::default(),
         stop: None,
     };
-    let result = Document(&mut walk)
-        .deserialize(&mut deserializer)
-        .and_then(|()| deserializer.end());
+    let result = walk_over(&mut walk, &mut deserializer).and_then(|()| deserializer.end());
     let Walk { shape, stop, .. } = walk;
     match (stop, meter.take_fault(), result) {
         (Some(DecodeError::TooComplex { limit, .. }), _, Err(error)) => Err(DecodeError::TooComplex {
@@ -46,6 +58,17 @@ pub(super) fn read<R: Read, S: Sink>(
         (None, None, Err(error)) => Err(Refused::invalid(&message(&error), position(&error)).in_json()),
         (None, None, Ok(())) => Ok(shape),
     }
+}
+
+/// Reads the versions of a chart, a list that stands by itself.
+pub(super) fn versions<R: Read, S: Sink>(
+    input: &mut R,
+    collector: &mut Collector<'_, S>,
+) -> Result<(), DecodeError<S::Error>> {
+    walked(input, collector, |walk, deserializer| {
+        Versions(walk).deserialize(deserializer)
+    })
+    .map(|_| ())
 }
 
 /// What all visitors work on.

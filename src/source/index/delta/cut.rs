@@ -22,6 +22,7 @@ use std::ops::Range;
 use memchr::memchr_iter;
 
 use super::digest::{Digest, Digester};
+use super::frame::{is_foot, is_head};
 use super::lines::{chart_key, created, indent, is_blank, is_deeper, is_item};
 use super::{Known, Rules};
 use crate::source::index::DecodeLimits;
@@ -31,8 +32,8 @@ const BUFFER: usize = 256 * 1024;
 /// Bytes of all that stands before the first chart, and of what follows the last.
 const FRAME_BYTES: usize = 64 * 1024;
 /// Charts, and bytes of their keys: what a sync holds of each is in memory.
-const CHARTS: usize = 20_000;
-const KEYS_BYTES: usize = 1024 * 1024;
+pub(super) const CHARTS: usize = 20_000;
+pub(super) const KEYS_BYTES: usize = 1024 * 1024;
 /// Columns in front of a chart's key. Helm writes two.
 const MAX_COLUMN: usize = 16;
 
@@ -42,6 +43,14 @@ pub(super) struct Cuts {
     pub(super) head: Vec<u8>,
     pub(super) charts: Vec<Cut>,
     pub(super) foot: Vec<u8>,
+}
+
+impl Cuts {
+    /// The charts, where what stands around them is what it looks like.
+    pub(super) fn framed(self, limits: &DecodeLimits, rules: Rules) -> Result<Vec<Cut>, NotCut> {
+        let is_framed = !rules.frame || (is_head(&self.head, limits) && is_foot(&self.foot, limits));
+        is_framed.then_some(self.charts).ok_or(NotCut::Style)
+    }
 }
 
 /// One chart of it.

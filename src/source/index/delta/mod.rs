@@ -11,6 +11,7 @@
 mod cut;
 mod digest;
 mod frame;
+mod json;
 mod lines;
 mod slices;
 #[cfg(test)]
@@ -22,7 +23,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use self::cut::{Cut, Cuts, NotCut, cut};
+use self::cut::{Cut, NotCut, cut};
 use self::digest::Digester;
 pub use self::digest::{Digest, Secret};
 use self::slices::{NoSlice, Slices};
@@ -204,20 +205,24 @@ fn changes<R: Read + Seek, S: ChangeSink>(
     rules: Rules,
     collector: &mut Collector<'_, S>,
 ) -> Result<(), Stop<S::Error>> {
-    let offset = Start::of(input)?.offset;
+    let Start { offset, first } = Start::of(input)?;
     input.seek(SeekFrom::Start(offset))?;
-    let Cuts { head, charts, foot } = match cut(input, offset, limits, known, rules) {
-        Ok(cuts) => cuts,
+    let is_json = first[0] == Some(b'{');
+    let cut = if is_json {
+        json::cut(input, offset, limits, known)
+    } else {
+        cut(input, offset, limits, known, rules).and_then(|cuts| cuts.framed(limits, rules))
+    };
+    let charts = match cut {
+        Ok(charts) => charts,
         Err(NotCut::Style) => return Err(Stop::Whole),
         Err(NotCut::Read(error)) => return Err(error.into()),
     };
-    if rules.frame && !(frame::is_head(&head, limits) && frame::is_foot(&foot, limits)) {
-        return Err(Stop::Whole);
-    }
     let mut changes = Changes {
         input,
         limits,
         known,
+        is_json,
         rules,
         collector,
         buffer: Vec::new(),
@@ -233,6 +238,7 @@ struct Changes<'c, 'a, R, S: Sink> {
     input: &'c mut R,
     limits: &'c DecodeLimits,
     known: &'c Known,
+    is_json: bool,
     rules: Rules,
     collector: &'c mut Collector<'a, S>,
     buffer: Vec<u8>,
@@ -251,6 +257,7 @@ impl<R: Read + Seek, S: ChangeSink> Changes<'_, '_, R, S> {
         }
         self.collector.begin_chart(&cut.key, false, SOMEWHERE)?;
         let (nodes, times_are_confirmed) = match cut.items {
+            None if self.is_json => self.json_versions(&cut.text)?,
             Some(column) => self.versions(&cut.text, column)?,
             None => (0, true),
         };
@@ -311,6 +318,14 @@ impl<R: Read + Seek, S: ChangeSink> Changes<'_, '_, R, S> {
             self.collector.version(fields, SOMEWHERE)?;
         }
         Ok((nodes, times_are_confirmed))
+    }
+
+    /// The same in JSON, where keys are what they look like.
+    fn json_versions(&mut self, text: &Range<u64>) -> Result<(u64, bool), Stop<S::Error>> {
+        self.input.seek(SeekFrom::Start(text.start))?;
+        let mut input = (&mut *self.input).take(text.end - text.start);
+        super::json::versions(&mut input, self.collector)?;
+        Ok((0, true))
     }
 
     /// The digest of a chart's text, with its times or without.

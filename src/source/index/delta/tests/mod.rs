@@ -1,6 +1,7 @@
 //! What the delta gives is what the whole gives.
 
 mod hostile;
+mod json;
 mod real;
 mod small;
 

@@ -1,0 +1,152 @@
+//! The same in JSON.
+
+use rstest::rstest;
+
+use super::*;
+use generator::Random;
+
+const INDEX: &str = r#"{"apiVersion":"v1","entries":{
+"alloy":[{"name":"alloy","version":"1.0.0","created":"2020-01-01T00:00:00Z","urls":["a\"]}.tgz"]},{"name":"alloy","version":"0.9.0"}],
+"loki": [ {"name":"loki","version":"3.0.0","created": "2020-01-01T00:00:00Z","deprecated":true} ],
+"tempo":[{"name":"tempo","version":"2.0.0","home":"2020-01-01T00:00:00Z","annotations":{"created":"2020-01-01T00:00:00Z","category":"x"}}]
+},"generated":"2020-01-01T00:00:00Z","serverInfo":{"a":{"b":{"created":"2020-01-01T00:00:00Z"}}}}
+"#;
+
+#[test]
+fn times_order_and_what_stands_around_are_no_change() {
+    let later = INDEX
+        .replace("\"created\":\"2020-01-01", "\"created\":\"2026-11-21")
+        .replace(
+            "\"created\": \"2020-01-01T00:00:00Z",
+            "\"created\": \"2026-11-21T00:00:00.5+01:00",
+        )
+        .replace("\"generated\":\"2020", "\"generated\":\"2026");
+    // An annotation of that name is no time of a version.
+    assert_eq!(read_after(INDEX, &later), ["tempo"]);
+    let later = later.replace(
+        "\"annotations\":{\"created\":\"2026-11-21",
+        "\"annotations\":{\"created\":\"2020-01-01",
+    );
+    assert_eq!(read_after(INDEX, &later), Vec::<String>::new());
+}
+
+#[rstest]
+#[case::a_version("\"1.0.0\"", "\"1.0.1\"", "alloy")]
+#[case::a_space("\"0.9.0\"}", "\"0.9.0\" }", "alloy")]
+#[case::an_escape("\"name\":\"tempo\"", "\"name\":\"t\\u0065mpo\"", "tempo")]
+#[case::what_is_no_time("\"created\": \"2020-01-01T00:00:00Z\"", "\"created\": \"then\"", "loki")]
+fn one_changed_chart_is_read(#[case] from: &str, #[case] to: &str, #[case] key: &str) {
+    let later = INDEX.replacen(from, to, 1);
+    assert_ne!(later, INDEX);
+    assert_eq!(read_after(INDEX, &later), [key]);
+}
+
+#[rstest]
+#[case::a_chart_twice("\"tempo\":[", "\"alloy\":[")]
+#[case::an_escaped_key("\"tempo\":[", "\"t\\u0065mpo\":[")]
+#[case::no_list("\"tempo\":[", "\"x\":{\"a\":1},\"tempo\":[")]
+#[case::null("\"tempo\":[", "\"x\":null,\"tempo\":[")]
+#[case::entries_twice("\"generated\"", "\"entries\":{\"z\":[]},\"generated\"")]
+#[case::entries_of_no_charts("\"generated\"", "\"entries\":null,\"generated\"")]
+#[case::a_comma_too_many("],\n\"tempo\"", "],,\n\"tempo\"")]
+#[case::no_colon("\"tempo\":[", "\"tempo\" [")]
+#[case::the_wrong_bracket("0.9.0\"}]", "0.9.0\"]}")]
+#[case::no_end("}}}}", "}}}")]
+#[case::more_behind_it("}}}}\n", "}}}} {}")]
+fn what_is_in_doubt_is_decoded_as_a_whole(#[case] from: &str, #[case] to: &str) {
+    let later = INDEX.replacen(from, to, 1);
+    assert_ne!(later, INDEX);
+    let memory = follow(&Memory::empty(), INDEX).memory;
+    if let Some(delta) = compare(
+        &memory,
+        later.as_bytes(),
+        &DecodeLimits::default(),
+        Rules::ALL,
+        usize::MAX,
+    )
+    .unwrap()
+    {
+        assert!(delta.memory.known.charts.is_empty(), "it was cut");
+    }
+}
+
+#[test]
+fn it_does_not_matter_how_the_bytes_come() {
+    let memory = follow(&Memory::empty(), INDEX).memory;
+    assert_eq!(memory.charts.len(), 3);
+    for at_once in [1, 2, 3, 7, 64] {
+        let delta = compare(&memory, INDEX.as_bytes(), &DecodeLimits::default(), Rules::ALL, at_once);
+        assert!(delta.unwrap().unwrap().read.is_empty());
+        let delta = compare(
+            &Memory::empty(),
+            INDEX.as_bytes(),
+            &DecodeLimits::default(),
+            Rules::ALL,
+            at_once,
+        );
+        assert_eq!(delta.unwrap().unwrap().memory.known.charts, memory.known.charts);
+    }
+}
+
+#[test]
+fn an_index_that_turns_from_yaml_to_json_and_back_is_read_anew() {
+    let yaml = generator::generate(3, 4, 3);
+    let json = serde_json::to_string(&serde_yaml::from_str::<serde_json::Value>(&yaml).unwrap()).unwrap();
+    let memory = follow(&Memory::empty(), &yaml).memory;
+    let delta = follow(&memory, &json);
+    assert_eq!(delta.read.len(), 4);
+    assert_eq!(follow(&delta.memory, &yaml).read.len(), 4);
+}
+
+#[test]
+fn mutated_indexes_give_what_the_whole_gives() {
+    const PIECES: [&str; 22] = [
+        "\"",
+        "{",
+        "}",
+        "[",
+        "]",
+        ",",
+        ":",
+        "\\",
+        "\\\"",
+        "0",
+        "null",
+        " ",
+        "\n",
+        "\"created\":\"2020-01-01T00:00:00Z\",",
+        "\"entries\":{",
+        "\"name\":\"a\",",
+        "\"version\":1,",
+        "\u{0}",
+        "é",
+        "\\ud800",
+        "[{},",
+        "\"x\":[],",
+    ];
+    let mut random = Random(8);
+    let (mut accepted, mut known) = (0, 0);
+    for seed in 0..400 {
+        let yaml = generator::generate(seed % 20, 2, 2);
+        let sound = serde_json::to_string(&serde_yaml::from_str::<serde_json::Value>(&yaml).unwrap()).unwrap();
+        let mut memory = follow(&Memory::empty(), &sound).memory;
+        let mut bytes = sound.clone().into_bytes();
+        for _ in 0..5 {
+            let start = random.below(bytes.len() + 1);
+            let end = (start + random.below(4)).min(bytes.len());
+            let piece = if random.below(3) > 0 { random.pick(&PIECES) } else { "" };
+            bytes.splice(start..end, piece.bytes());
+            let at_once = random.pick(&[1, 50, usize::MAX]);
+            match compare(&memory, &bytes, &DecodeLimits::default(), Rules::ALL, at_once) {
+                Ok(Some(delta)) => {
+                    accepted += 1;
+                    known += delta.memory.charts.len() - delta.read.len();
+                    memory = delta.memory;
+                }
+                Ok(None) => bytes = sound.clone().into_bytes(),
+                Err(difference) => panic!("{difference}\n{}", String::from_utf8_lossy(&bytes)),
+            }
+        }
+    }
+    assert!(accepted > 200 && known > 100, "{accepted} {known}");
+}
