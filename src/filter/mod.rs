@@ -149,6 +149,16 @@ impl Filter {
         })
     }
 
+    /// The same rule, with all its time.
+    #[must_use]
+    pub fn anew(&self) -> Self {
+        Self {
+            compiled: Arc::clone(&self.compiled),
+            limits: self.limits,
+            taken: Arc::default(),
+        }
+    }
+
     /// Whether the rule keeps a chart, given its JSON as it is stored.
     ///
     /// Meant to be called for all charts of a sync within one [`on_large_stack`]; elsewhere it starts a thread for each.

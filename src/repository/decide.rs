@@ -85,7 +85,8 @@ pub fn wanted_since(
     now: Timestamp,
 ) -> Timestamp {
     let since = match (mode, record) {
-        (_, None) => created,
+        // One that has been asked for means now, however old the object is.
+        (_, None) if !is_requested(declaration, &Handled::default()) => created,
         (Mode::Conditional, Some(record)) if record.state.ready == Some(true) => {
             let last = record.last_attempt.filter(|last| *last <= now);
             last.and_then(|last| declaration.cron.next_after(last))

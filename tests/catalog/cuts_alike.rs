@@ -127,7 +127,7 @@ impl Twins<'_> {
                 NAMES[*name]
             ),
             Change::Written(name) => format!(
-                "UPDATE charts SET info = {theirs} WHERE chart_id = 'stable/{}'; UPDATE repos SET last_update = 'theirs'",
+                "UPDATE charts SET info = {theirs} WHERE chart_id = 'stable/{}'; UPDATE repos SET last_update = last_update || '+'",
                 NAMES[*name]
             ),
             Change::Recreated => return self.fixture.catalog.recreate().await.unwrap(),

@@ -5,9 +5,9 @@ use std::io::{Read, Seek};
 
 use super::memory::Memory;
 use super::selection::{Selected, Selection, SelectionError};
-use super::verify::whole;
+use super::verify::{Whole, whole};
 use super::{Decoded, Found, Run, Stays, spool_failed};
-use crate::catalog::{Baseline, OciGone, Refused};
+use crate::catalog::{Baseline, NewCuts, OciGone, Refused};
 use crate::filter::{self, Filter, FilterError};
 use crate::repository::decide::is_lost;
 use crate::repository::execute::{AttemptError, Failed};
@@ -16,53 +16,87 @@ use crate::source::fetch::{Body, Validators};
 use crate::source::index::{self, DecodeError, DecodeLimits, Summary};
 
 impl Run<'_> {
-    /// Decodes off the threads that serve everybody else: an index may take a second, and a filter longer.
+    /// Decodes what has changed in an index, and judges whether it is believed.
     pub(super) async fn decode(&self, body: Body, filter: Option<Filter>) -> Result<Found, AttemptError> {
-        let mut memory = self.memory().await?;
-        let fates = memory.as_mut().map(|memory| std::mem::take(&mut memory.fates));
-        let mut selection = self.selection(filter.clone()).with_fates(fates.unwrap_or_default());
+        let memory = self.memory().await?;
+        let (sha256, validators) = (body.sha256.clone(), body.validators.clone());
+        // What a defect makes of the parts of an index need not be what it makes of the whole.
+        let tries = if memory.is_some() {
+            vec![memory, None]
+        } else {
+            vec![None]
+        };
+        for memory in tries {
+            let decoded = self.decode_knowing(memory, body.clone(), filter.as_ref().map(Filter::anew));
+            if let Ok(found) = decoded.await? {
+                return Ok(found);
+            }
+            tracing::error!(repository = %self.attempt.declaration.name, sha256, "the decoder has panicked over an index");
+        }
+        // The same bytes would do it again, so this is as good as a refusal by the rules.
+        let message = "the index can't be decoded because of a defect in Portolan; please report it, with the index";
+        let refused = self.refuse(validators, sha256, "DecoderFailed", message.to_owned());
+        Ok(Found::Refused(refused))
+    }
+
+    /// Decodes off the threads that serve everybody else: an index may take a second, and a filter longer.
+    async fn decode_knowing(
+        &self,
+        memory: Option<Memory>,
+        body: Body,
+        filter: Option<Filter>,
+    ) -> Result<Result<Found, Panicked>, AttemptError> {
+        let (sha256, validators) = (body.sha256.clone(), body.validators.clone());
+        let selection = self.selection(filter.clone());
         let verifying = self
             .tools
             .verify_delta
-            .then(|| self.selection(filter).with_fingerprints());
-        if verifying.is_some() {
-            selection = selection.with_fingerprints();
-        }
-        let (sha256, validators) = (body.sha256.clone(), body.validators.clone());
+            .then(|| self.selection(filter.as_ref().map(Filter::anew)));
         let limits = self.tools.decode_limits;
-        let task = filter::on_large_stack(move || {
-            let mut input = body.into_reader();
-            let result = decode(&mut input, &limits, memory.as_mut(), &mut selection);
-            let selected = selection.finish();
-            let is_delta = result.is_ok() && !selected.unchanged.is_empty();
-            let whole = verifying
-                .filter(|_| is_delta)
-                .map(|selection| whole(input, &limits, selection));
-            (result, selected, whole, memory)
-        });
-        let (mut result, mut selected, whole, mut memory) = match task.await {
-            Ok(done) => done,
-            Err(error) if error.is_transient() => return Ok(Found::Failed(no_thread(&error))),
-            // The same bytes would do it again, so this is as good as a refusal by the rules.
-            Err(_) => {
-                tracing::error!(repository = %self.attempt.declaration.name, sha256, "the decoder has panicked over an index");
-                let message =
-                    "the index can't be decoded because of a defect in Portolan; please report it, with the index";
-                let refused = self.refuse(validators, sha256, "DecoderFailed", message.to_owned());
-                return Ok(Found::Refused(refused));
-            }
+        let task = filter::on_large_stack(move || decode(body, &limits, memory, selection, verifying));
+        let outcome = match task.await {
+            Ok(outcome) => outcome,
+            Err(error) if error.is_transient() => return Ok(Ok(Found::Failed(no_thread(&error)))),
+            Err(_) => return Ok(Err(Panicked)),
         };
-        if let (Ok(summary), Some(whole)) = (&result, whole)
-            && let Some(difference) = self.difference(summary, &selected, &whole).await?
+        let Outcome {
+            result,
+            mut selected,
+            memory,
+        } = self.verified(outcome, &sha256).await?;
+        let cuts = memory.map(|memory| memory.to_be_stored(&mut selected));
+        self.found(result, selected, cuts, sha256, validators).map(Ok)
+    }
+
+    /// What counts, where the whole was decoded too.
+    async fn verified(&self, outcome: (Outcome, Option<Whole>), sha256: &str) -> Result<Outcome, AttemptError> {
+        let (outcome, whole) = outcome;
+        if let (Ok(summary), Some(whole)) = (&outcome.result, whole)
+            && let Some(difference) = self.difference(summary, &outcome.selected, &whole).await?
         {
             tracing::error!(
                 repository = %self.attempt.declaration.name, sha256, difference,
                 "the changes of the index are not what the whole gives; the whole counts. Please report this defect, with both indexes"
             );
             self.metrics.delta_mismatch();
-            (result, selected, memory) = (whole.result, whole.selected, None);
+            return Ok(Outcome {
+                result: whole.result,
+                selected: whole.selected,
+                memory: None,
+            });
         }
-        let cuts = memory.and_then(|memory| memory.to_be_stored(&mut selected));
+        Ok(outcome)
+    }
+
+    /// What it means that an index was decoded so.
+    fn found(
+        &self,
+        result: Result<Summary, DecodeError<SelectionError>>,
+        selected: Selected,
+        cuts: Option<NewCuts>,
+        sha256: String,
+        validators: Validators,
+    ) -> Result<Found, AttemptError> {
         let Selected {
             spool,
             filtered_out,
@@ -112,8 +146,14 @@ impl Run<'_> {
         sha256: String,
     ) -> Result<Found, AttemptError> {
         match error {
+            SelectionError::Cancelled => Err(AttemptError::Cancelled),
             // Where nothing is known, as in the second try, nothing is the twin of what is.
-            SelectionError::Cancelled | SelectionError::Twins => Err(AttemptError::Cancelled),
+            SelectionError::Twins => Ok(Found::Failed(Failed {
+                reason: "DecodeInterrupted".to_owned(),
+                message: error.to_string(),
+                transient: true,
+                retry_after: None,
+            })),
             SelectionError::Spool(error) => Ok(Found::Failed(spool_failed(&error))),
             // The same filter over the same charts fails again.
             SelectionError::Filter(error) => Ok(Found::Refused(self.refuse(
@@ -183,16 +223,56 @@ impl Run<'_> {
     }
 }
 
-/// Decodes what has changed; and all of it where charts that are known have come to share an identifier with others.
+/// The decoder has panicked.
+struct Panicked;
+
+/// What came of an index.
+struct Outcome {
+    result: Result<Summary, DecodeError<SelectionError>>,
+    selected: Selected,
+    /// What was known, under which the new is to be remembered.
+    memory: Option<Memory>,
+}
+
+/// Decodes what has changed, and beside that the whole where there is something to be `verified`.
 fn decode(
+    body: Body,
+    limits: &DecodeLimits,
+    mut memory: Option<Memory>,
+    mut selection: Selection,
+    verifying: Option<Selection>,
+) -> (Outcome, Option<Whole>) {
+    let mut input = body.into_reader();
+    if verifying.is_some() {
+        selection = selection.with_fingerprints();
+    }
+    let result = match &mut memory {
+        Some(memory) if memory.is_worth_a_try() => {
+            selection = selection.with_fates(std::mem::take(&mut memory.fates));
+            decode_changes(&mut input, limits, memory, &mut selection)
+        }
+        _ => index::decode(&mut input, limits, &mut selection),
+    };
+    let selected = selection.finish();
+    let is_delta = result.is_ok() && !selected.unchanged.is_empty();
+    let whole = verifying
+        .filter(|_| is_delta)
+        .map(|selection| whole(input, limits, selection.with_fingerprints()));
+    let outcome = Outcome {
+        result,
+        selected,
+        memory,
+    };
+    (outcome, whole)
+}
+
+/// Decodes what has changed; and all of it where charts that are known have come to share an identifier with others.
+fn decode_changes(
     mut input: impl Read + Seek,
     limits: &DecodeLimits,
-    memory: Option<&mut Memory>,
+    memory: &mut Memory,
     selection: &mut Selection,
 ) -> Result<Summary, DecodeError<SelectionError>> {
-    let Some(memory) = memory else {
-        return index::decode(input, limits, selection);
-    };
     let result = index::decode_changes(&mut input, limits, &memory.known, selection);
     if !matches!(result, Err(DecodeError::Sink(SelectionError::Twins))) {
         return result;

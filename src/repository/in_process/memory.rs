@@ -6,19 +6,30 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::Run;
+use super::selection::Selected;
 use crate::catalog::{Cut, Cuts, NewCuts};
 use crate::repository::execute::AttemptError;
 use crate::source::index::{Account, Digest, Known, KnownChart, Remembered, Secret};
 use crate::text::{from_hex, hex};
 
+/// Under this key it is remembered that an index could not be cut, and for how many of its changes. No chart has such a key.
+const WHOLE: &str = "\u{1}whole";
+
+/// After so many changes of an index that could not be cut it is tried again.
+const TRIED_AGAIN_AFTER: u32 = 10;
+
+/// Bytes of what is kept beside a digest. A chart of which more is to be told, since much of it is skipped, is decoded each time.
+const MEMO_BYTES: usize = 1024;
+
 /// What is known, and under what it is to be remembered.
-#[derive(Debug)]
 pub(super) struct Memory {
     pub(super) known: Known,
     /// What became of each known chart, by its key.
     pub(super) fates: HashMap<String, Fate>,
     stamp: String,
     secret: String,
+    /// Changes of the index, in a row, for which it was decoded as a whole.
+    wholes: u32,
 }
 
 /// What became of a chart.
@@ -39,7 +50,12 @@ struct Memo {
 }
 
 impl Memory {
-    fn new(stamp: String, stored: Option<Cuts>, is_believed: bool) -> Result<Self, getrandom::Error> {
+    fn new(
+        stamp: String,
+        stored: Option<Cuts>,
+        is_believed: bool,
+        times_count: bool,
+    ) -> Result<Self, getrandom::Error> {
         let (secret, cuts) = stored.map_or((String::new(), Vec::new()), |stored| (stored.secret, stored.cuts));
         let (bytes, cuts) = match from_hex::<16>(&secret) {
             Some(bytes) => (bytes, cuts),
@@ -48,11 +64,13 @@ impl Memory {
         let mut memory = Self {
             known: Known {
                 secret: Secret::from(bytes),
+                times_count,
                 charts: HashMap::new(),
             },
             fates: HashMap::new(),
             stamp,
             secret: hex(&bytes),
+            wholes: 0,
         };
         for cut in cuts.into_iter().filter(|_| is_believed) {
             memory.add(cut);
@@ -62,6 +80,10 @@ impl Memory {
 
     /// One that can't be read, since somebody has edited it, is as good as none.
     fn add(&mut self, cut: Cut) {
+        if cut.key == WHOLE {
+            self.wholes = cut.memo.parse().unwrap_or_default();
+            return;
+        }
         let (Some(digest), Ok(Memo { masked, account, fate })) =
             (from_hex(&cut.digest), serde_json::from_str(&cut.memo))
         else {
@@ -82,18 +104,30 @@ impl Memory {
         self.fates.clear();
     }
 
-    /// What is to be remembered. Nothing where the index could not be cut.
-    pub(super) fn to_be_stored(&self, selected: &mut super::selection::Selected) -> Option<NewCuts> {
-        let (unchanged, new) = (
-            std::mem::take(&mut selected.unchanged),
-            std::mem::take(&mut selected.remembered),
-        );
-        (!unchanged.is_empty() || !new.is_empty()).then(|| NewCuts {
+    /// Whether the index may be one that can be cut. One that could not be is not tried each time: that would cost twice as much.
+    pub(super) const fn is_worth_a_try(&self) -> bool {
+        self.wholes == 0 || self.wholes >= TRIED_AGAIN_AFTER
+    }
+
+    /// What is to be remembered.
+    pub(super) fn to_be_stored(&self, selected: &mut Selected) -> NewCuts {
+        let unchanged = std::mem::take(&mut selected.unchanged);
+        let mut new = std::mem::take(&mut selected.remembered);
+        if unchanged.is_empty() && new.is_empty() {
+            let wholes = if self.is_worth_a_try() { 1 } else { self.wholes + 1 };
+            new.push(Cut {
+                key: WHOLE.to_owned(),
+                memo: wholes.to_string(),
+                ..Cut::default()
+            });
+        }
+        new.retain(|cut| cut.memo.len() <= MEMO_BYTES);
+        NewCuts {
             stamp: self.stamp.clone(),
             secret: self.secret.clone(),
             unchanged,
             new,
-        })
+        }
     }
 }
 
@@ -125,7 +159,8 @@ impl Run<'_> {
     pub(super) async fn memory(&self) -> Result<Option<Memory>, AttemptError> {
         let stamp = self.stamp();
         let stored = self.tools.catalog.cuts(&self.attempt.declaration.name, &stamp).await?;
-        match Memory::new(stamp, stored, self.last_success().is_some()) {
+        let times_count = self.attempt.declaration.filter.is_some();
+        match Memory::new(stamp, stored, self.last_success().is_some(), times_count) {
             Ok(memory) => Ok(Some(memory)),
             Err(error) => {
                 tracing::warn!(%error, "the system gives no random numbers, so whole indexes are decoded");

@@ -105,14 +105,16 @@ impl Execute for InProcess {
             attempt,
             cancel,
             credentials: String::new(),
+            knows_nothing: false,
         };
         async move {
             // Each on the heap: an attempt is a large state, and polling it goes deep.
             match run(attempt.clone(), cancel.clone()).run().boxed().await {
                 // Somebody else has been at the charts meanwhile.
                 Err(AttemptError::Catalog(catalog::Error::OutdatedCuts { .. })) => {
-                    let mode = Mode::Complete;
-                    run(Attempt { mode, ..attempt }, cancel).run().boxed().await
+                    let mut run = run(attempt, cancel);
+                    run.knows_nothing = true;
+                    run.run().boxed().await
                 }
                 done => done,
             }
@@ -130,6 +132,8 @@ struct Run<'a> {
     cancel: CancellationToken,
     /// The names and versions of the Secrets that were read for this attempt.
     credentials: String,
+    /// What the database remembers of the charts is not believed: they have turned out to be others.
+    knows_nothing: bool,
 }
 
 /// What was found outside, before anything is written.
@@ -292,6 +296,7 @@ impl Run<'_> {
         let key = self.attempt.declaration.change_key.as_str();
         self.attempt.previous.as_ref().filter(|previous| {
             self.attempt.mode == Mode::Conditional
+                && !self.knows_nothing
                 && previous.last_success.is_some()
                 && previous.change_key == key
                 && are_as_left(previous)

@@ -78,6 +78,7 @@ impl Selection {
     /// Begins anew, and knows nothing of any chart.
     pub(super) fn forget(&mut self) {
         self.fates.clear();
+        self.filter = self.filter.as_ref().map(Filter::anew);
         self.last = Fate::default();
         self.selected = Selected::new(&self.spool_dir);
     }

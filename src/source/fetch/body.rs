@@ -30,6 +30,12 @@ pub struct Body {
 }
 
 impl Body {
+    /// Whether the bytes are in memory, and not in a file.
+    #[must_use]
+    pub const fn is_in_memory(&self) -> bool {
+        matches!(self.content, Content::Memory(_))
+    }
+
     /// The bytes, from their beginning. Readers do not disturb each other.
     #[must_use]
     pub fn into_reader(self) -> impl Read + Seek + Send + 'static {

@@ -102,8 +102,8 @@ pub trait Sink {
     /// Ends the decoding with [`DecodeError::Sink`].
     fn chart(&mut self, chart: Chart) -> Result<(), Self::Error>;
 
-    /// All charts so far are void and come again: a key of `entries` stands twice and the last one counts, or what began
-    /// like JSON turned out to be YAML. Happens at most twice for an index.
+    /// All charts so far are void and come again: a key of `entries` stands twice and the last one counts, what began like JSON
+    /// turned out to be YAML, or an index can't be told by its parts. Happens at most three times for an index.
     ///
     /// # Errors
     /// Ends the decoding with [`DecodeError::Sink`].

@@ -32,7 +32,7 @@ const BUFFER: usize = 256 * 1024;
 /// Bytes of all that stands before the first chart, and of what follows the last.
 const FRAME_BYTES: usize = 64 * 1024;
 /// Charts, and bytes of their keys: what a sync holds of each is in memory.
-pub(super) const CHARTS: usize = 20_000;
+pub(super) const CHARTS: usize = 5_000;
 pub(super) const KEYS_BYTES: usize = 1024 * 1024;
 /// Columns in front of a chart's key. Helm writes two.
 const MAX_COLUMN: usize = 16;
@@ -278,7 +278,7 @@ impl<'k> Cutter<'k> {
             start,
             items: None,
             versions: 0,
-            masked: self.known.charts.get(key).is_none_or(|known| known.masked),
+            masked: !self.known.times_count && self.known.charts.get(key).is_none_or(|known| known.masked),
             digester: Digester::new(&self.known.secret),
         });
         Ok(())

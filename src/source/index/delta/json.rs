@@ -151,6 +151,7 @@ impl<'k> Cutter<'k> {
         let is_time_of_version = self.depth == IN_VERSION && self.key.is_followed && self.key.text == "created";
         if let Some(chart) = &mut self.chart
             && is_time_of_version
+            && !self.known.times_count
             && created::is_time(&bytes[text.clone()])
         {
             chart.digester.text(&bytes[*passed..text.start]);
@@ -202,7 +203,7 @@ impl<'k> Cutter<'k> {
                 text: chart.start..end,
                 items: None,
                 digest: chart.digester.finish(),
-                masked: true,
+                masked: !self.known.times_count,
             });
         }
     }

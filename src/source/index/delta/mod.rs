@@ -21,12 +21,13 @@ use std::collections::HashMap;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::ops::Range;
 
+use memchr::memchr;
 use serde::{Deserialize, Serialize};
 
 use self::cut::{Cut, NotCut, cut};
 use self::digest::Digester;
 pub use self::digest::{Digest, Secret};
-use self::slices::{NoSlice, Slices};
+use self::slices::{NoSlice, SLICE_BYTES, Slices};
 use super::collect::Collector;
 use super::error::{DecodeError, Position};
 use super::yaml::{self, Item, subset};
@@ -70,6 +71,8 @@ mod hex {
 pub struct Known {
     /// The key of the digests, those to come too.
     pub secret: Secret,
+    /// Whether the times of versions count: where something else than the row depends on them, such as a filter.
+    pub times_count: bool,
     /// By their keys under `entries`.
     pub charts: HashMap<String, KnownChart>,
 }
@@ -207,6 +210,10 @@ fn changes<R: Read + Seek, S: ChangeSink>(
 ) -> Result<(), Stop<S::Error>> {
     let Start { offset, first } = Start::of(input)?;
     input.seek(SeekFrom::Start(offset))?;
+    // What looks like a page may be YAML all the same, and is refused.
+    if matches!(first[0], None | Some(b'<')) {
+        return Err(Stop::Whole);
+    }
     let is_json = first[0] == Some(b'{');
     let cut = if is_json {
         json::cut(input, offset, limits, known)
@@ -259,12 +266,14 @@ impl<R: Read + Seek, S: ChangeSink> Changes<'_, '_, R, S> {
         let (nodes, times_are_confirmed) = match cut.items {
             None if self.is_json => self.json_versions(&cut.text)?,
             Some(column) => self.versions(&cut.text, column)?,
+            // A key, and blank lines.
+            None if cut.text.end - cut.text.start > SLICE_BYTES as u64 => return Err(Stop::Whole),
             None => (0, true),
         };
         self.count(nodes)?;
         let mut account = self.collector.end_chart()?;
         account.nodes = nodes;
-        let masked = times_are_confirmed || !self.rules.confirmed_times;
+        let masked = (times_are_confirmed || !self.rules.confirmed_times) && !self.known.times_count;
         let digest = match (cut.masked, masked) {
             (true, false) | (false, true) => self.digest(&cut, masked)?,
             _ => cut.digest,
@@ -294,6 +303,10 @@ impl<R: Read + Seek, S: ChangeSink> Changes<'_, '_, R, S> {
         slices.begin()?;
         let (mut nodes, mut times_are_confirmed) = (0, true);
         while let Some(slice) = slices.next()? {
+            // To the parser it ends a line, to the cutter it does not.
+            if memchr(b'\r', slice).is_some() {
+                return Err(Stop::Whole);
+            }
             let read = match subset::read(slice, column, self.limits) {
                 Some(item) => Ok(item),
                 // Anchors too: what aliases stand for is bounded for all of them together.

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use memchr::memmem;
 
 /// Bytes of one version, with the blank lines behind it. The largest known has 20 KB.
-const SLICE_BYTES: usize = 1024 * 1024;
+pub(super) const SLICE_BYTES: usize = 1024 * 1024;
 const READ: usize = 64 * 1024;
 
 /// Reads the versions of a chart one by one from its text.
@@ -31,15 +31,13 @@ impl<'b, R: Read> Slices<'b, R> {
     pub(super) fn new(input: R, column: usize, buffer: &'b mut Vec<u8>) -> Self {
         buffer.clear();
         let border = format!("\n{}-", " ".repeat(column));
-        let mut slices = Self {
+        Self {
             input,
             buffer,
             start: 0,
             border: memmem::Finder::new(border.as_bytes()).into_owned(),
             is_at_end: false,
-        };
-        slices.start = 0;
-        slices
+        }
     }
 
     /// Passes over the line of the key.

@@ -7,7 +7,7 @@ use rstest::rstest;
 use super::*;
 use generator::Random;
 
-const HEADS: [&str; 16] = [
+const HEADS: [&str; 20] = [
     "apiVersion: v1\nentries:\n",
     "apiVersion: v1\nentries:\n",
     "apiVersion: v1\nentries:\n",
@@ -24,9 +24,13 @@ const HEADS: [&str; 16] = [
     "<<: {entries: {}}\nentries:\n",
     "x: &a 1\nentries:\n",
     "\u{feff}entries:\n",
+    "#\r%TAG !! tag:x,2000:\r---\nentries:\n",
+    "\u{feff}\u{feff}%TAG !! tag:x,2000:\n---\nentries:\n",
+    "# x\n\u{feff}%TAG !! tag:x,2000:\n---\nentries:\n",
+    "<x: 1\napiVersion: v1\nentries:\n",
 ];
 
-const FEET: [&str; 18] = [
+const FEET: [&str; 20] = [
     "",
     "",
     "",
@@ -45,6 +49,8 @@ const FEET: [&str; 18] = [
     "x: *a\n",
     "<<: {entries: {}}\n",
     "x: \"\n",
+    "x: 1\r...\n",
+    "x: 1\r---\ny: 2\n",
 ];
 
 const KEYS: [&str; 12] = [
@@ -62,7 +68,7 @@ const KEYS: [&str; 12] = [
     "h: # comment",
 ];
 
-const FIELDS: [&str; 58] = [
+const FIELDS: [&str; 63] = [
     "name: a",
     "name: b",
     "name: c",
@@ -104,6 +110,11 @@ const FIELDS: [&str; 58] = [
     "home: |",
     "home: |+\n\n",
     "home: a\r  - name: e",
+    "home: a\r...",
+    "home: a\r---\r",
+    "home: a\r%x",
+    "deprecated: !!str true",
+    "deprecated: !!bool true",
     "home: a\u{85}  - name: e",
     "home: a\u{2028}  - name: e",
     "home: &x y",
@@ -381,8 +392,14 @@ fn limits_are_the_same_both_ways() {
         let memory = follow(&Memory::empty(), &index).memory;
         for limits in &limits {
             // A memory from under other limits is not to be used; that is for its stamp to tell.
-            compare(&Memory::empty(), index.as_bytes(), limits, Rules::ALL, usize::MAX)
-                .unwrap_or_else(|error| panic!("{limits:?}: {error}"));
+            let compared = |memory: &Memory, index: &str| {
+                compare(memory, index.as_bytes(), limits, Rules::ALL, usize::MAX)
+                    .unwrap_or_else(|error| panic!("{limits:?}: {error}"))
+            };
+            let known = compared(&Memory::empty(), &index).map_or_else(Memory::empty, |delta| delta.memory);
+            compared(&known, &index);
+            compared(&known, &index.replace("created: \"20", "created: \"21"));
+            compared(&known, &generator::generate(seed, 5, 3));
         }
         assert!(follow(&memory, &index).read.is_empty());
     }

@@ -27,6 +27,7 @@ impl Memory {
         Self {
             known: Known {
                 secret: Secret::from(SECRET),
+                times_count: false,
                 charts: HashMap::new(),
             },
             charts: HashMap::new(),

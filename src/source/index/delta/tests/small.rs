@@ -173,3 +173,54 @@ fn an_index_larger_than_what_is_read_at_once_is_cut_alike() {
     let later = index.replacen("  version: ", "  version: 9", 1);
     assert_eq!(follow(&memory, &later).read.len(), 1);
 }
+
+#[test]
+fn times_are_a_change_where_they_count() {
+    let mut memory = Memory::empty();
+    memory.known.times_count = true;
+    let mut memory = follow(&memory, INDEX).memory;
+    memory.known.times_count = true;
+    assert!(memory.known.charts.values().all(|chart| !chart.masked));
+    assert!(follow(&memory, INDEX).read.is_empty());
+    let later = INDEX.replace("\"2019-01-01", "\"2026-11-21");
+    assert_eq!(follow(&memory, &later).read, ["alloy"]);
+}
+
+#[rstest]
+#[case::a_mark_behind_a_carriage_return("    version: 1.0.0\n", "    version: 1.0.0\r...\n")]
+#[case::a_directive_behind_one("apiVersion: v1\n", "#\r%TAG !! tag:x,2000:\r---\napiVersion: v1\n")]
+#[case::what_looks_like_a_page("apiVersion: v1\n", "<x: 1\napiVersion: v1\n")]
+fn what_the_whole_refuses_is_refused(#[case] from: &str, #[case] to: &str) {
+    let later = INDEX.replacen(from, to, 1);
+    assert_ne!(later, INDEX);
+    let memory = follow(&Memory::empty(), INDEX).memory;
+    for memory in [&memory, &Memory::empty()] {
+        compare(
+            memory,
+            later.as_bytes(),
+            &DecodeLimits::default(),
+            Rules::ALL,
+            usize::MAX,
+        )
+        .unwrap();
+    }
+}
+
+#[test]
+fn a_long_nothing_is_refused_as_by_the_whole() {
+    let later = INDEX.replacen(
+        "  loki:\n",
+        &format!("  nothing:\n{}  loki:\n", "\n".repeat(9 * 1024 * 1024)),
+        1,
+    );
+    let memory = follow(&Memory::empty(), INDEX).memory;
+    let delta = compare(
+        &memory,
+        later.as_bytes(),
+        &DecodeLimits::default(),
+        Rules::ALL,
+        usize::MAX,
+    )
+    .unwrap();
+    assert!(delta.is_none());
+}
