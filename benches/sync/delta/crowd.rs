@@ -64,12 +64,11 @@ impl Crowded {
             .saturating_sub(self.idle)
     }
 
-    /// Looks rarely, since each look costs the more the more there is; the meter has to be read while threads come and go.
-    async fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
+    /// Looks rarely, since each look costs the more the more there is.
+    async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         let started = Instant::now();
         while !holds(self) {
             assert!(started.elapsed() < PATIENCE, "{what} within {PATIENCE:?}");
-            self.meter.read();
             tokio::time::sleep(LOOK).await;
         }
     }
