@@ -22,13 +22,18 @@ text{font:13px system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif;fil
 .head{font-size:15px;font-weight:600}
 .soft{fill:#59636e}
 .grid{stroke:#d0d7de;stroke-width:1}
-.c0{--c:#cf222e}.c1{--c:#0969da}.c2{--c:#1a7f37}.c3{--c:#6e7781}
-polyline{fill:none;stroke:var(--c);stroke-width:2.2}
-circle{fill:var(--c)}
-text.name{fill:var(--c);font-weight:600}
+polyline{fill:none;stroke-width:2.2}
+.name{font-weight:600}
+.c0 polyline{stroke:#cf222e}.c0 circle,.c0 text{fill:#cf222e}
+.c1 polyline{stroke:#0969da}.c1 circle,.c1 text{fill:#0969da}
+.c2 polyline{stroke:#1a7f37}.c2 circle,.c2 text{fill:#1a7f37}
+.c3 polyline{stroke:#6e7781}.c3 circle,.c3 text{fill:#6e7781}
 @media(prefers-color-scheme:dark){
 .back{fill:#0d1117;stroke:#3d444d}text{fill:#f0f6fc}.soft{fill:#9198a1}.grid{stroke:#2a313c}
-.c0{--c:#ff7b72}.c1{--c:#58a6ff}.c2{--c:#3fb950}.c3{--c:#9198a1}}
+.c0 polyline{stroke:#ff7b72}.c0 circle,.c0 text{fill:#ff7b72}
+.c1 polyline{stroke:#58a6ff}.c1 circle,.c1 text{fill:#58a6ff}
+.c2 polyline{stroke:#3fb950}.c2 circle,.c2 text{fill:#3fb950}
+.c3 polyline{stroke:#9198a1}.c3 circle,.c3 text{fill:#9198a1}}
 </style>";
 
 /// One panel.
