@@ -76,6 +76,13 @@ impl Delta {
                 mebibytes(series.peak()),
             )?;
         }
+        if let Some(most) = self.baselines.more_files.iter().max() {
+            let most = mebibytes(*most);
+            writeln!(
+                text,
+                "\nOf the memory, up to {most:.1} MiB are pages of the program's own file."
+            )?;
+        }
         Ok(())
     }
 
@@ -209,11 +216,13 @@ impl Delta {
                 .map(|crowd| crowd.peak),
         );
         let peak = most(&mut peaks.map(|peak| peak as f64)) as u64;
-        limits.line(
-            "peak memory above idle, any case: 12 MiB",
-            &format!("{:.1} MiB", mebibytes(peak)),
-            peak <= MEMORY,
-        );
+        if peak > 0 {
+            limits.line(
+                "peak memory above idle, any case: 12 MiB",
+                &format!("{:.1} MiB", mebibytes(peak)),
+                peak <= MEMORY,
+            );
+        }
         if let Some(many) = &self.many {
             limits.line(
                 "1,000 repositories, all unchanged, 304: 0.5 s of CPU a round",
