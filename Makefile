@@ -19,7 +19,7 @@ test: tools ## all tests; sets up what they need the first time (ARGS= goes to t
 	cargo test --locked --doc
 	cargo test --locked --tests -- $(ARGS)
 
-bench: tools ## the figures in the README, on an optimised build (ARGS=--record writes them there)
+bench: tools ## the figures in the README and docs/performance.md, on an optimised build (ARGS=--record writes them there)
 	cargo bench --locked --bench sync -- $(ARGS)
 
 fuzz: ## each fuzz target for FUZZ_TIME seconds; needs cargo-fuzz and a nightly Rust (FUZZ_TARGETS=)

@@ -5,12 +5,13 @@
 //!  archives ─► server on loopback ─┼► portolan run --manifests ─► SQLite, Postgres (big.rs, files.rs, registry.rs)
 //!  tags ─► registry ─► proxy ──────┘
 //!  index, archives ─► parsed whole, unpacked, hashed, each in a process of its own (baseline.rs)
+//!  the index as it goes on, process by process ─► portolan run ─► rows, CPU by size   (delta.rs)
 //!  1,000 AppRepositories ─► API server ─► portolan run ─► SQLite                   (many.rs)
 //!  1,000 Applications, 10,000 components ─► API server ─► portolan run              (apps.rs)
 //! ```
 //!
 //! The tables are printed and left in `target/bench/`. With `--record` they also take the places of the ones in
-//! `docs/performance.md` and `README.md`; with `big`, `files`, `registry`, `many` or `apps` only these parts are run.
+//! `docs/performance.md` and `README.md`; with `big`, `delta`, `files`, `registry`, `many` or `apps` only these parts are run.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,6 +23,7 @@
 mod apps;
 mod baseline;
 mod big;
+mod delta;
 mod files;
 mod index;
 mod many;
@@ -42,7 +44,14 @@ fn main() {
     if let Some(at) = arguments.iter().position(|argument| argument == baseline::ARGUMENT) {
         return baseline::child(&arguments[at + 1..]);
     }
-    let is_all = !["big", "files", "registry", "many", "apps"].into_iter().any(is_given);
+    if let Some(at) = arguments
+        .iter()
+        .position(|argument| argument == delta::baselines::ARGUMENT)
+    {
+        return delta::baselines::child(&arguments[at + 1..]);
+    }
+    let parts = ["big", "delta", "files", "registry", "many", "apps"];
+    let is_all = !parts.into_iter().chain(delta::PARTS).any(is_given);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -52,6 +61,10 @@ fn main() {
         let mut report = Report::default();
         if is_all || is_given("big") {
             big::run(&mut report).await;
+        }
+        let is_whole_delta = is_all || is_given("delta");
+        if is_whole_delta || delta::PARTS.into_iter().any(is_given) {
+            delta::run(&mut report, |part| is_whole_delta || is_given(part)).await;
         }
         if is_all || is_given("files") {
             files::run(&mut report).await;

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 
 use crate::apps::tables::Apps;
+use crate::delta::figures::Delta;
 use crate::files::ARCHIVES;
 use crate::numbers::{a_second, mebibytes, seconds, short, thousands};
 use crate::registry::TAGS;
@@ -24,6 +25,10 @@ const COLD_START: f64 = 60.0;
 const SYNCS: &str = "<!-- figures: written by `make bench ARGS=--record` -->\n";
 /// Those of Applications.
 const APPS: &str = "<!-- figures of Applications: written by `make bench ARGS=\"apps --record\"` -->\n";
+/// Those of a delta sync.
+const DELTA: &str = "<!-- figures of delta syncs: written by `make bench ARGS=\"delta --record\"` -->\n";
+/// Its plot, and how the document shows it.
+const DELTA_PLOT: &str = "performance-delta.svg";
 
 /// What was done.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -124,6 +129,7 @@ pub struct Report {
     pub registry: Option<Table>,
     pub many: Option<Many>,
     pub apps: Option<Apps>,
+    pub delta: Option<Delta>,
 }
 
 /// A table of what figures are held against.
@@ -192,18 +198,37 @@ impl Report {
         let syncs = (!self.is_without_syncs()).then(|| format!("{measured}{}\n{}", self.tables(), self.limits()));
         let apps = self.apps.as_ref();
         let apps_text = apps.map(|apps| format!("{measured}{}\n{}", apps.tables(), apps.limits()));
-        let all: Vec<_> = [&syncs, &apps_text].into_iter().flatten().map(String::as_str).collect();
+        let delta_text = self.delta.as_ref().map(|delta| format!("{measured}{}", delta.text()));
+        let all: Vec<_> = [&syncs, &delta_text, &apps_text]
+            .into_iter()
+            .flatten()
+            .map(String::as_str)
+            .collect();
         let all = all.join("\n");
         println!("\n{all}");
         let folder = project("target/bench");
         fs::create_dir_all(&folder).expect("the target folder can be written");
         fs::write(folder.join("figures.md"), all).expect("the target folder can be written");
+        let plot = self.delta.as_ref().and_then(Delta::plot);
+        if let Some(plot) = &plot {
+            fs::write(folder.join(DELTA_PLOT), plot).expect("the target folder can be written");
+        }
         if !record {
             return;
         }
         if let Some(text) = syncs {
             replace("docs/performance.md", SYNCS, &text);
             replace("README.md", SYNCS, &self.summary());
+        }
+        if let Some(mut text) = delta_text {
+            if let Some(plot) = plot {
+                fs::write(project("docs").join(DELTA_PLOT), plot).expect("it can be written");
+                let _ = write!(
+                    text,
+                    "\n![CPU of a sync by the size of the index and by the size of the change]({DELTA_PLOT})\n"
+                );
+            }
+            replace("docs/performance.md", DELTA, &text);
         }
         if let (Some(apps), Some(text)) = (apps, apps_text) {
             replace("docs/performance.md", APPS, &text);

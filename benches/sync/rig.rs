@@ -1,5 +1,6 @@
 //! A folder of manifests, a database, and the processes that work with them.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::measure::{cpu, cpu_of_postgres, median, peak_memory};
@@ -49,7 +50,8 @@ pub enum Database {
 }
 
 impl Database {
-    fn title(self) -> &'static str {
+    /// Its name in tables.
+    pub fn title(self) -> &'static str {
         match self {
             Self::Sqlite => "SQLite",
             Self::Postgres => "Postgres",
@@ -103,10 +105,26 @@ impl Rig {
 
     /// Declares the repository: the lines below `spec`, each behind two spaces.
     pub fn declare(&self, spec: &str) {
+        self.declare_in("default", "measured", spec);
+    }
+
+    /// Declares one of several repositories.
+    pub fn declare_in(&self, namespace: &str, name: &str, spec: &str) {
         let manifest = format!(
-            "apiVersion: kubeapps.com/v1alpha1\nkind: AppRepository\nmetadata:\n  name: measured\nspec:\n{spec}"
+            "apiVersion: kubeapps.com/v1alpha1\nkind: AppRepository\nmetadata:\n  name: {name}\n  namespace: {namespace}\nspec:\n{spec}"
         );
-        self.folder.write("manifests/measured.yaml", manifest);
+        self.folder
+            .write(&format!("manifests/{namespace}-{name}.yaml"), manifest);
+    }
+
+    /// Where the rows go, as the process is told it.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// A file beside the database.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
     }
 
     /// A process with these flags.
@@ -201,7 +219,8 @@ impl Rig {
         row
     }
 
-    fn postgres_cpu(&self) -> Duration {
+    /// What the database's processes have used so far.
+    pub fn postgres_cpu(&self) -> Duration {
         self.postgres
             .as_ref()
             .map_or(Duration::ZERO, |database| cpu_of_postgres(&database.name))
