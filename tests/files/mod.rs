@@ -13,8 +13,6 @@ mod replay;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{AssertSqlSafe, SqlitePool};
 
 use crate::support::archives::{self, Archive, Chart};
 use crate::support::chart_server::{Page, Seen};
@@ -61,25 +59,6 @@ impl World {
         seen.into_iter()
             .map(|seen| seen.path.trim_start_matches(&format!("/{name}/")).to_owned())
             .collect()
-    }
-
-    async fn pool(&self) -> SqlitePool {
-        let options = SqliteConnectOptions::new().filename(self.database());
-        SqlitePool::connect_with(options.busy_timeout(SOON)).await.unwrap()
-    }
-
-    /// Runs a statement on the database, behind Portolan's back.
-    async fn execute(&self, statement: &str) -> u64 {
-        let pool = self.pool().await;
-        let done = sqlx::query(AssertSqlSafe(statement.to_owned())).execute(&pool).await;
-        done.unwrap().rows_affected()
-    }
-
-    /// One column of texts.
-    async fn texts(&self, statement: &str) -> Vec<String> {
-        let pool = self.pool().await;
-        let texts = sqlx::query_scalar(AssertSqlSafe(statement.to_owned())).fetch_all(&pool);
-        texts.await.unwrap()
     }
 
     /// All rows of files by their ids. Nothing where the tables are not there yet.

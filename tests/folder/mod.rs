@@ -1,6 +1,7 @@
 //! Repositories declared in a folder of manifests, synced into SQLite by the real binary: no cluster anywhere.
 
 mod alike;
+mod delta;
 
 use serde_json::Value;
 

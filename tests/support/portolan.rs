@@ -87,6 +87,11 @@ impl Portolan {
         self.lines.lock().expect("no panic while it is held").clone()
     }
 
+    /// Forgets what it has printed so far: where something was meant to go wrong.
+    pub fn forget_lines(&self) {
+        self.lines.lock().expect("no panic while it is held").clear();
+    }
+
     /// Waits for a line with this text and gives it.
     pub async fn line_with(&self, text: &str, deadline: Duration) -> String {
         eventually(deadline, &format!("a line with {text:?}"), async || {

@@ -6,6 +6,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
+use sqlx::AssertSqlSafe;
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 
 use super::chart_server::ChartServer;
 use super::eventually::eventually;
@@ -99,6 +101,25 @@ impl World {
     /// Asks for a resync by hand.
     pub async fn resync(&self, name: &str) {
         succeeded(command(["resync", name, "--manifests", &self.manifests()])).await;
+    }
+
+    async fn pool(&self) -> SqlitePool {
+        let options = SqliteConnectOptions::new().filename(self.database());
+        SqlitePool::connect_with(options.busy_timeout(SOON)).await.unwrap()
+    }
+
+    /// Runs a statement on the database, behind Portolan's back.
+    pub async fn execute(&self, statement: &str) -> u64 {
+        let pool = self.pool().await;
+        let done = sqlx::query(AssertSqlSafe(statement.to_owned())).execute(&pool).await;
+        done.unwrap().rows_affected()
+    }
+
+    /// One column of texts.
+    pub async fn texts(&self, statement: &str) -> Vec<String> {
+        let pool = self.pool().await;
+        let texts = sqlx::query_scalar(AssertSqlSafe(statement.to_owned())).fetch_all(&pool);
+        texts.await.unwrap()
     }
 
     /// What `portolan status -o json` says of a repository.

@@ -1,0 +1,124 @@
+//! Of a changed index only what has changed is looked at, and what it comes to is held against the whole on request.
+
+use super::*;
+
+/// Versions of two charts.
+fn two(first: &[&str], second: &[&str]) -> String {
+    crate::cluster::index(&[("web", first), ("worker", second)])
+}
+
+impl World {
+    fn serve_two(&self, index: &str) -> String {
+        self.server.serve("/two/index.yaml", Page::new(index.to_owned()));
+        self.server.url("/two")
+    }
+
+    /// Somebody edits a row in place, and leaves no other trace.
+    async fn spoil(&self, chart: &str) {
+        let spoil = format!(
+            "UPDATE charts SET info = json_set(info, '$.description', 'spoiled') WHERE chart_id = 'two/{chart}' RETURNING chart_id"
+        );
+        assert_eq!(self.texts(&spoil).await, [format!("two/{chart}")]);
+    }
+
+    async fn description(&self, chart: &str) -> String {
+        let select = format!("SELECT info ->> 'description' FROM charts WHERE chart_id = 'two/{chart}'");
+        self.texts(&select).await.concat()
+    }
+
+    async fn until_described(&self, chart: &str, text: &str) {
+        eventually(SOON, &format!("{chart} to be {text}"), async || {
+            let description = self.description(chart).await;
+            (description == text).then_some(()).ok_or(description)
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_chart_that_has_not_changed_is_not_looked_at_until_everything_is_compared() {
+    let world = World::new().await;
+    let url = world.serve_two(&two(&["1.0.0"], &["1.0.0"]));
+    world.declare("two", &url, "  interval: \"* * * * * *\"\n");
+    let _portolan = world.run(&["--min-interval=1s", "--verify-delta=false"]).await;
+    world.until_described("worker", "A chart").await;
+    world.spoil("worker").await;
+    world.serve_two(&two(&["1.1.0", "1.0.0"], &["1.0.0"]));
+    eventually(SOON, "the new version", async || {
+        let versions = world
+            .texts("SELECT info ->> '$.chartVersions[0].version' FROM charts WHERE chart_id = 'two/web'")
+            .await;
+        (versions == ["1.1.0"]).then_some(()).ok_or(format!("{versions:?}"))
+    })
+    .await;
+    assert_eq!(world.description("worker").await, "spoiled");
+    // A resync by hand compares all rows.
+    world.resync("two").await;
+    world.until_described("worker", "A chart").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_changes_give_is_held_against_the_whole_on_request_and_the_whole_counts() {
+    let world = World::new().await;
+    let url = world.serve_two(&two(&["1.0.0"], &["1.0.0"]));
+    world.declare("two", &url, "  interval: \"* * * * * *\"\n");
+    let mut portolan = world.run(&["--min-interval=1s", "--verify-delta=false"]).await;
+    world.until_described("worker", "A chart").await;
+    world.spoil("worker").await;
+    portolan.signal("TERM");
+    portolan.exit(SOON).await;
+
+    world.serve_two(&two(&["1.1.0", "1.0.0"], &["1.0.0"]));
+    let portolan = world.run(&["--min-interval=1s", "--verify-delta"]).await;
+    world.until_described("worker", "A chart").await;
+    portolan.line_with("two/worker is another chart", SOON).await;
+    let mismatches = portolan.metrics().await.sum("portolan_delta_mismatches_total", &[]);
+    assert_eq!(mismatches, Some(1.0));
+    portolan.forget_lines();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_filter_that_looks_at_times_is_asked_again_when_times_alone_have_changed() {
+    let world = World::new().await;
+    let url = world.serve_two(&two(&["1.0.0"], &["1.0.0"]));
+    let filter = "  interval: \"* * * * * *\"\n  filterRule:\n    jq: '.chartVersions[0].created < \"2026-06-01\"'\n";
+    world.declare("two", &url, filter);
+    let _portolan = world.run(&["--min-interval=1s"]).await;
+    world.until_described("web", "A chart").await;
+    let index = two(&["1.0.0"], &["1.0.0"]);
+    let (web, worker) = index.split_at(index.find("  worker:").unwrap());
+    world.serve_two(&format!("{}{worker}", web.replace("2026-01-01", "2026-07-01")));
+    eventually(SOON, "the filter to leave it out", async || {
+        let charts = world.texts("SELECT chart_id FROM charts").await;
+        (charts == ["two/worker"]).then_some(()).ok_or(format!("{charts:?}"))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_that_can_not_be_cut_is_followed_all_the_same() {
+    let world = World::new().await;
+    let with_comment = |versions: &[&str]| two(versions, &["1.0.0"]).replace("  worker:", "  # by hand\n  worker:");
+    let url = world.serve_two(&with_comment(&["1.0.0"]));
+    world.declare("two", &url, "  interval: \"* * * * * *\"\n");
+    let _portolan = world.run(&["--min-interval=1s"]).await;
+    for newest in ["1.0.0", "1.1.0", "1.2.0", "1.3.0"] {
+        world.serve_two(&with_comment(&[newest]));
+        eventually(SOON, newest, async || {
+            let versions = world
+                .texts("SELECT info ->> '$.chartVersions[0].version' FROM charts WHERE chart_id = 'two/web'")
+                .await;
+            (versions == [newest]).then_some(()).ok_or(format!("{versions:?}"))
+        })
+        .await;
+    }
+    // It is remembered that it can't be, and becomes one that can.
+    assert_eq!(world.texts("SELECT count(*) || '' FROM portolan_cuts").await, ["1"]);
+    world.serve_two(&two(&["2.0.0"], &["1.0.0"]));
+    world.resync("two").await;
+    eventually(SOON, "its charts to be remembered", async || {
+        let keys = world.texts("SELECT key FROM portolan_cuts ORDER BY key").await;
+        (keys == ["web", "worker"]).then_some(()).ok_or(format!("{keys:?}"))
+    })
+    .await;
+}
