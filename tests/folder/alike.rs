@@ -104,3 +104,30 @@ async fn an_answer_serves_only_who_has_the_same_credentials() {
         assert_eq!(status["charts"], 0, "{status}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn downloads_and_decoding_wait_for_nobody_who_writes_to_sqlite() {
+    /// As many as are synced at a time.
+    const WORKERS: usize = 4;
+    let world = World::new().await;
+    let _portolan = world.run(&[]).await;
+    let pool = world.pool().await;
+    let mut writer = pool.acquire().await.unwrap();
+    sqlx::query("BEGIN IMMEDIATE").execute(&mut *writer).await.unwrap();
+    let names: Vec<String> = (0..WORKERS).map(|number| format!("repository-{number}")).collect();
+    for name in &names {
+        world.declare(name, &world.serve_web(name, &["1.0.0"]), "");
+    }
+    eventually(SOON, "all to be downloaded", async || {
+        let missing: Vec<&String> = names
+            .iter()
+            .filter(|name| world.server.count(&format!("/{name}/index.yaml")) == 0)
+            .collect();
+        missing.is_empty().then_some(()).ok_or(format!("{missing:?}"))
+    })
+    .await;
+    sqlx::query("ROLLBACK").execute(&mut *writer).await.unwrap();
+    for name in &names {
+        world.until_newest(name, "1.0.0").await;
+    }
+}

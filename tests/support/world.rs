@@ -103,7 +103,8 @@ impl World {
         succeeded(command(["resync", name, "--manifests", &self.manifests()])).await;
     }
 
-    async fn pool(&self) -> SqlitePool {
+    /// Connections to the database, behind Portolan's back.
+    pub async fn pool(&self) -> SqlitePool {
         let options = SqliteConnectOptions::new().filename(self.database());
         SqlitePool::connect_with(options.busy_timeout(SOON)).await.unwrap()
     }
