@@ -11,6 +11,9 @@
 //! the next round, as if his turn had come earlier. It serves only who would have sent the very same request: the same URL,
 //! credentials, TLS settings, proxies and limits.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -39,8 +42,43 @@ pub(super) struct Rounds(Arc<Mutex<Inner>>);
 #[derive(Default)]
 struct Inner {
     rounds: HashMap<Asked, Round>,
+    held: HeldBytes,
+}
+
+/// Bytes of the bodies that are held.
+#[derive(Default)]
+struct HeldBytes {
     in_memory: u64,
     in_files: u64,
+}
+
+impl HeldBytes {
+    /// Counts an answer, if there is room for it.
+    fn take(&mut self, result: &Result) -> bool {
+        let (in_memory, in_files) = Self::of(result);
+        let has_room = self.in_memory + in_memory <= HELD_IN_MEMORY && self.in_files + in_files <= HELD_IN_FILES;
+        if has_room {
+            self.in_memory += in_memory;
+            self.in_files += in_files;
+        }
+        has_room
+    }
+
+    fn give_back(&mut self, request: &UnderWay) {
+        if let Answered::Held(result) = &request.answer {
+            let (in_memory, in_files) = Self::of(result);
+            self.in_memory = self.in_memory.saturating_sub(in_memory);
+            self.in_files = self.in_files.saturating_sub(in_files);
+        }
+    }
+
+    fn of(result: &Result) -> (u64, u64) {
+        match &**result {
+            Ok(Fetched::Body(body)) if body.is_in_memory() => (body.bytes, 0),
+            Ok(Fetched::Body(body)) => (0, body.bytes),
+            Ok(Fetched::NotModified) | Err(_) => (0, 0),
+        }
+    }
 }
 
 /// What a request is known by.
@@ -136,10 +174,11 @@ impl Rounds {
 
     fn source(&self, asked: &Asked, wanted: &Wanted<'_>) -> Source {
         let mut inner = self.lock();
-        if inner.rounds.len() >= KNOWN {
-            inner.rounds.retain(|_, round| !round.requests.is_empty());
+        let Inner { rounds, held } = &mut *inner;
+        if rounds.len() >= KNOWN {
+            rounds.retain(|_, round| !round.requests.is_empty());
         }
-        let round = inner.rounds.entry(asked.clone()).or_default();
+        let round = rounds.entry(asked.clone()).or_default();
         if round.askers.len() < 2 {
             round.askers.insert(wanted.asker.clone());
         }
@@ -152,9 +191,11 @@ impl Rounds {
         let fetch = async move { Arc::new(session.get(&url, validators.as_ref(), &limits).await) };
         let fetch = fetch.boxed().shared();
         let begun = Timestamp::now();
-        if round.requests.len() < AT_ONCE
-            && let Some(weak) = fetch.downgrade()
-        {
+        if round.requests.len() >= AT_ONCE {
+            // What is newer serves all that the oldest would.
+            held.give_back(&round.requests.remove(0));
+        }
+        if let Some(weak) = fetch.downgrade() {
             round.requests.push(UnderWay {
                 begun,
                 validators: wanted.validators.clone(),
@@ -166,42 +207,36 @@ impl Rounds {
 
     /// Holds an answer for a while, where others may come for it; who fails later tries for himself.
     fn keep(&self, asked: &Asked, begun: Timestamp, result: &Result) {
-        let (in_memory, in_files) = match &**result {
-            Ok(Fetched::NotModified) => (0, 0),
-            Ok(Fetched::Body(body)) if body.is_in_memory() => (body.bytes, 0),
-            Ok(Fetched::Body(body)) => (0, body.bytes),
-            Err(_) => return self.drop_request(asked, begun),
-        };
+        if result.is_err() {
+            return self.drop_request(asked, begun);
+        }
         let mut inner = self.lock();
-        let has_room = inner.in_memory + in_memory <= HELD_IN_MEMORY && inner.in_files + in_files <= HELD_IN_FILES;
-        let Some(round) = inner.rounds.get_mut(asked) else {
-            return;
-        };
+        let Inner { rounds, held } = &mut *inner;
+        let Some(round) = rounds.get_mut(asked) else { return };
         let is_for_many = round.askers.len() > 1;
         let Some(request) = round.requests.iter_mut().find(|request| request.begun == begun) else {
             return;
         };
-        match request.answer {
-            Answered::NotYet(_) if has_room && is_for_many => request.answer = Answered::Held(Arc::clone(result)),
-            // Who waits for it has it, and it ends with them.
-            Answered::NotYet(_) | Answered::Held(_) => return,
+        // Else who waits for it has it, and it ends with them.
+        if matches!(request.answer, Answered::Held(_)) || !is_for_many || !held.take(result) {
+            return;
         }
-        inner.in_memory += in_memory;
-        inner.in_files += in_files;
+        request.answer = Answered::Held(Arc::clone(result));
         drop(inner);
         let (rounds, asked) = (self.clone(), asked.clone());
         tokio::spawn(async move {
             tokio::time::sleep(HELD).await;
             rounds.drop_request(&asked, begun);
-            let mut inner = rounds.lock();
-            inner.in_memory -= in_memory;
-            inner.in_files -= in_files;
         });
     }
 
     fn drop_request(&self, asked: &Asked, begun: Timestamp) {
-        if let Some(round) = self.lock().rounds.get_mut(asked) {
-            round.requests.retain(|request| request.begun != begun);
+        let mut inner = self.lock();
+        let Inner { rounds, held } = &mut *inner;
+        if let Some(round) = rounds.get_mut(asked)
+            && let Some(at) = round.requests.iter().position(|request| request.begun == begun)
+        {
+            held.give_back(&round.requests.remove(at));
         }
     }
 
@@ -232,225 +267,6 @@ impl UnderWay {
                 fetch.upgrade().map(|fetch| Source::Joined(fetch, self.begun))
             }
             Answered::NotYet(_) => None,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpListener;
-    use tokio::sync::Notify;
-
-    use super::*;
-    use crate::source::fetch::{Access, Settings};
-    use crate::source::secret::Secret;
-
-    const DEADLINE: Duration = Duration::from_secs(30);
-
-    /// A server that counts requests, and answers each as soon as it may.
-    struct Server {
-        url: url::Url,
-        asked: Arc<AtomicUsize>,
-        has_been_asked: Arc<Notify>,
-        may_answer: Arc<tokio::sync::Semaphore>,
-    }
-
-    impl Server {
-        async fn start() -> Self {
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let server = Self {
-                url: format!("http://{}/index.yaml", listener.local_addr().unwrap())
-                    .parse()
-                    .unwrap(),
-                asked: Arc::default(),
-                has_been_asked: Arc::default(),
-                may_answer: Arc::new(tokio::sync::Semaphore::new(0)),
-            };
-            let (asked, told, may) = (
-                Arc::clone(&server.asked),
-                Arc::clone(&server.has_been_asked),
-                Arc::clone(&server.may_answer),
-            );
-            tokio::spawn(async move {
-                loop {
-                    let (mut connection, _) = listener.accept().await.unwrap();
-                    let (asked, told, may) = (Arc::clone(&asked), Arc::clone(&told), Arc::clone(&may));
-                    tokio::spawn(async move {
-                        let mut request = [0; 4096];
-                        // What comes of a connection that the client gives up is nobody's business.
-                        if connection.read(&mut request).await.unwrap_or(0) == 0 {
-                            return;
-                        }
-                        let number = asked.fetch_add(1, Ordering::SeqCst) + 1;
-                        told.notify_one();
-                        may.acquire().await.unwrap().forget();
-                        let body = format!("answer {number}");
-                        let head = format!(
-                            "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
-                            body.len()
-                        );
-                        let _ = connection.write_all((head + &body).as_bytes()).await;
-                    });
-                }
-            });
-            server
-        }
-
-        fn asked(&self) -> usize {
-            self.asked.load(Ordering::SeqCst)
-        }
-
-        async fn until_asked(&self) {
-            tokio::time::timeout(DEADLINE, self.has_been_asked.notified())
-                .await
-                .unwrap();
-        }
-
-        fn answer(&self, times: usize) {
-            self.may_answer.add_permits(times);
-        }
-    }
-
-    /// Asks on a task of its own.
-    fn ask(
-        rounds: &Rounds,
-        session: &Fetcher,
-        server: &Server,
-        asker: &str,
-        since: Timestamp,
-    ) -> tokio::task::JoinHandle<(Option<String>, bool)> {
-        let (rounds, session, url) = (rounds.clone(), session.clone(), server.url.clone());
-        let asker = RepositoryName::new(asker, "same");
-        tokio::spawn(async move {
-            let wanted = Wanted {
-                asker: &asker,
-                session: &session,
-                url: &url,
-                validators: None,
-                limits: Limits::default(),
-                since,
-            };
-            let Answer { result, is_own } = rounds.get(wanted).await;
-            match &*result {
-                Ok(Fetched::Body(body)) => (Some(body.sha256.clone()), is_own),
-                _ => (None, is_own),
-            }
-        })
-    }
-
-    async fn end<T>(task: tokio::task::JoinHandle<T>) -> T {
-        tokio::time::timeout(DEADLINE, task).await.unwrap().unwrap()
-    }
-
-    fn session(access: Access) -> Fetcher {
-        Fetcher::new(Settings::default()).unwrap().with(access).unwrap()
-    }
-
-    #[tokio::test]
-    async fn who_comes_for_the_same_joins_and_who_comes_later_is_served_from_what_is_held() {
-        let (server, rounds, session) = (Server::start().await, Rounds::default(), session(Access::default()));
-        let tick = Timestamp::now();
-        let first = ask(&rounds, &session, &server, "a", tick);
-        server.until_asked().await;
-        let second = ask(&rounds, &session, &server, "b", tick);
-        while rounds.lock().rounds.values().all(|round| round.askers.len() < 2) {
-            tokio::task::yield_now().await;
-        }
-        server.answer(1);
-        let ((first, is_own), (second, joined)) = (end(first).await, end(second).await);
-        assert!(first.is_some() && is_own && !joined);
-        assert_eq!(second, first);
-        let (third, is_own) = end(ask(&rounds, &session, &server, "c", tick)).await;
-        assert_eq!((third, is_own), (first, false));
-        assert_eq!(server.asked(), 1);
-        // What was said before he asked is not what he means.
-        server.answer(1);
-        let (fourth, is_own) = end(ask(&rounds, &session, &server, "d", Timestamp::now())).await;
-        assert!(fourth.is_some() && is_own);
-        assert_eq!(server.asked(), 2);
-    }
-
-    #[tokio::test]
-    async fn for_one_alone_nothing_is_held() {
-        let (server, rounds, session) = (Server::start().await, Rounds::default(), session(Access::default()));
-        let tick = Timestamp::now();
-        server.answer(2);
-        for asked in [1, 2] {
-            let (answer, is_own) = end(ask(&rounds, &session, &server, "a", tick)).await;
-            assert!(answer.is_some() && is_own);
-            assert_eq!(server.asked(), asked);
-        }
-        assert_eq!(rounds.lock().in_memory, 0);
-    }
-
-    #[tokio::test]
-    async fn a_request_ends_with_the_last_who_waits_for_it_and_goes_on_with_any_other() {
-        let (server, rounds, session) = (Server::start().await, Rounds::default(), session(Access::default()));
-        let tick = Timestamp::now();
-        let first = ask(&rounds, &session, &server, "a", tick);
-        server.until_asked().await;
-        first.abort();
-        assert!(first.await.unwrap_err().is_cancelled());
-        // Nothing is left of it to be joined.
-        let second = ask(&rounds, &session, &server, "b", tick);
-        server.until_asked().await;
-        assert_eq!(server.asked(), 2);
-        let third = ask(&rounds, &session, &server, "c", tick);
-        while rounds
-            .lock()
-            .rounds
-            .values()
-            .flat_map(|round| &round.requests)
-            .all(|request| match &request.answer {
-                Answered::NotYet(fetch) => fetch.upgrade().is_none_or(|fetch| fetch.strong_count() != Some(3)),
-                Answered::Held(_) => false,
-            })
-        {
-            tokio::task::yield_now().await;
-        }
-        second.abort();
-        server.answer(2);
-        let (answer, is_own) = end(third).await;
-        assert!(answer.is_some() && !is_own);
-        assert_eq!(server.asked(), 2);
-    }
-
-    #[tokio::test]
-    async fn who_would_have_asked_in_another_way_asks_for_himself() {
-        let (server, rounds) = (Server::start().await, Rounds::default());
-        let tick = Timestamp::now();
-        let with = |header: &str| Access {
-            authorization: Some(Secret::new(header.to_owned())),
-            scope: Some(server.url.clone()),
-            ..Access::default()
-        };
-        let ways = [
-            Access::default(),
-            with("Basic YQ=="),
-            with("Basic Yg=="),
-            Access {
-                pass_credentials: true,
-                ..with("Basic YQ==")
-            },
-            Access {
-                insecure: true,
-                ..Access::default()
-            },
-        ];
-        server.answer(2 * ways.len());
-        for (number, access) in ways.into_iter().enumerate() {
-            let session = session(access);
-            for asker in ["a", "b"] {
-                // The answer of the first is not held, since he was alone; that of the second is.
-                let (answer, is_own) = end(ask(&rounds, &session, &server, asker, tick)).await;
-                assert!(answer.is_some() && is_own, "{number} {asker}");
-            }
-            let (_, is_own) = end(ask(&rounds, &session, &server, "c", tick)).await;
-            assert!(!is_own);
-            assert_eq!(server.asked(), 2 * (number + 1));
         }
     }
 }
