@@ -38,7 +38,8 @@ pub async fn run(report: &mut Report) {
     let folder = ScratchFolder::new("bench");
     let database = format!("sqlite://{}", folder.join("portolan.db").display());
     let mut run = command(["run", "--watch-namespace", &namespace, "--database-url", &database]);
-    run.arg("--chart-files=none")
+    run.env("PORTOLAN_VERIFY_DELTA", "false")
+        .arg("--chart-files=none")
         .arg("--kubeconfig")
         .arg(control_plane.kubeconfig());
     let before = api_requests(&client).await;

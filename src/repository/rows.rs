@@ -83,6 +83,8 @@ pub fn row(declaration: &Declaration, chart: Chart, path: Option<&str>) -> Chart
 /// here, in memory while they are few and in an unlinked temporary file when they are many.
 pub struct Spool {
     file: SpooledTempFile,
+    /// The row that is being added.
+    line: Vec<u8>,
     seen: HashMap<String, Place>,
     versions: u64,
 }
@@ -105,6 +107,7 @@ impl Spool {
         };
         Self {
             file,
+            line: Vec::new(),
             seen: HashMap::new(),
             versions: 0,
         }
@@ -121,8 +124,11 @@ impl Spool {
             None => self.seen.insert(row.chart_id.clone(), Place::Here),
         };
         self.versions += row.info.chart_versions.len() as u64;
-        serde_json::to_writer(&mut self.file, &row.info)?;
-        self.file.write_all(b"\n")?;
+        // Whole lines: a file of its own would be written to for each text of a row.
+        self.line.clear();
+        serde_json::to_writer(&mut self.line, &row.info)?;
+        self.line.push(b'\n');
+        self.file.write_all(&self.line)?;
         Ok(Pushed::Added)
     }
 

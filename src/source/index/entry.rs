@@ -124,7 +124,9 @@ fn scalar_text(node: Node, name: &str) -> Result<String, String> {
 
 /// Postgres refuses NUL in a jsonb value, and nothing shows it.
 fn without_nul(mut text: String) -> String {
-    text.retain(|character| character != '\0');
+    if text.contains('\0') {
+        text.retain(|character| character != '\0');
+    }
     text
 }
 
