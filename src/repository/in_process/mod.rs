@@ -111,7 +111,7 @@ impl Execute for InProcess {
             // Each on the heap: an attempt is a large state, and polling it goes deep.
             match run(attempt.clone(), cancel.clone()).run().boxed().await {
                 // Somebody else has been at the charts meanwhile.
-                Err(AttemptError::Catalog(catalog::Error::OutdatedCuts { .. })) => {
+                Err(AttemptError::Catalog(catalog::Error::OutdatedCuts)) => {
                     let mut run = run(attempt, cancel);
                     run.knows_nothing = true;
                     run.run().boxed().await
