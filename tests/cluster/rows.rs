@@ -110,7 +110,9 @@ impl Rows {
 
     /// Asserts that nothing is left of any repository: neither charts nor what is remembered.
     pub async fn assert_empty(&self) {
-        for table in ["charts", "repos", "portolan_repositories"] {
+        let charts = self.pairs("SELECT repo_namespace, chart_id FROM charts").await.unwrap();
+        assert!(charts.is_empty(), "charts are left: {charts:?}");
+        for table in ["repos", "portolan_repositories"] {
             assert_eq!(
                 self.count(&format!("SELECT count(*) FROM {table}")).await,
                 0,
