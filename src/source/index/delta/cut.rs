@@ -19,7 +19,7 @@ use std::collections::HashSet;
 use std::io::{self, Read};
 use std::ops::Range;
 
-use memchr::memchr_iter;
+use memchr::{memchr_iter, memrchr};
 
 use super::digest::{Digest, Digester};
 use super::frame::{is_foot, is_head};
@@ -83,6 +83,26 @@ pub(super) fn cut(
     rules: Rules,
 ) -> Result<Cuts, NotCut> {
     let mut cutter = Cutter::new(limits, known, rules);
+    let end = feed(input, offset, |bytes, base, is_last| {
+        let whole = if is_last {
+            bytes.len()
+        } else {
+            memrchr(b'\n', bytes).map_or(0, |end| end + 1)
+        };
+        cutter.take(&bytes[..whole], base)?;
+        Ok(whole)
+    })?;
+    cutter.finish(end)
+}
+
+/// Reads to the end, and hands on what is there and where it begins, at last with `true`. Gives where the end is.
+///
+/// What is not taken comes again with what follows it; more of it than the buffer holds is in no style that is cut.
+pub(super) fn feed(
+    input: &mut impl Read,
+    offset: u64,
+    mut take: impl FnMut(&[u8], u64, bool) -> Result<usize, NotCut>,
+) -> Result<u64, NotCut> {
     let mut buffer = vec![0; BUFFER];
     let (mut filled, mut base) = (0, offset);
     loop {
@@ -92,18 +112,13 @@ pub(super) fn cut(
             Err(error) => return Err(NotCut::Read(error)),
         };
         filled += count;
-        let whole = if count == 0 {
-            filled
-        } else {
-            memchr::memrchr(b'\n', &buffer[..filled]).map_or(0, |end| end + 1)
-        };
-        cutter.take(&buffer[..whole], base)?;
+        let taken = take(&buffer[..filled], base, count == 0)?;
+        base += taken as u64;
         if count == 0 {
-            return cutter.finish(base + whole as u64);
+            return Ok(base);
         }
-        buffer.copy_within(whole..filled, 0);
-        filled -= whole;
-        base += whole as u64;
+        buffer.copy_within(taken..filled, 0);
+        filled -= taken;
         if filled == buffer.len() {
             return Err(NotCut::Style);
         }

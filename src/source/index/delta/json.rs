@@ -9,18 +9,16 @@
 //! not found to be so is read as a whole.
 
 use std::collections::HashSet;
-use std::io::{self, Read};
+use std::io::Read;
 
 use memchr::memchr2;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 
 use super::Known;
-use super::cut::{CHARTS, Cut, KEYS_BYTES, NotCut};
+use super::cut::{CHARTS, Cut, KEYS_BYTES, NotCut, feed};
 use super::digest::Digester;
 use crate::source::index::{DecodeLimits, created};
 
-/// What is read at once. A longer text is not cut.
-const BUFFER: usize = 256 * 1024;
 /// Bytes of all that is no chart.
 const FRAME_BYTES: usize = 4 * 1024 * 1024;
 
@@ -37,31 +35,14 @@ pub(super) fn cut(
     known: &Known,
 ) -> Result<Vec<Cut>, NotCut> {
     let mut cutter = Cutter::new(limits, known);
-    let mut buffer = vec![0; BUFFER];
-    let (mut filled, mut base) = (0, offset);
-    loop {
-        let count = match input.read(&mut buffer[filled..]) {
-            Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(NotCut::Read(error)),
-        };
-        if count == 0 {
+    feed(input, offset, |bytes, base, is_last| {
+        if is_last && !bytes.is_empty() {
             // A text that does not end is no JSON.
-            return if filled == 0 {
-                cutter.finish()
-            } else {
-                Err(NotCut::Style)
-            };
-        }
-        filled += count;
-        let taken = cutter.take(&buffer[..filled], base)?;
-        buffer.copy_within(taken..filled, 0);
-        filled -= taken;
-        base += taken as u64;
-        if filled == buffer.len() {
             return Err(NotCut::Style);
         }
-    }
+        cutter.take(bytes, base)
+    })?;
+    cutter.finish()
 }
 
 struct Cutter<'k> {
