@@ -144,32 +144,28 @@ impl Rounds {
             by: wanted.session.requester(),
             limits: wanted.limits,
         };
-        let (fetch, begun) = match self.source(&asked, &wanted) {
-            Source::Held(result) => return Answer { result, is_own: false },
-            Source::Own(fetch, begun) => {
-                let result = fetch.await;
-                self.keep(&asked, begun, &result);
-                return Answer { result, is_own: true };
-            }
-            Source::Joined(fetch, begun) => (fetch, begun),
-        };
-        let result = fetch.await;
-        self.keep(&asked, begun, &result);
-        let is_out_of_time = matches!(&*result, Err(FetchError::Timeout { .. } | FetchError::Stalled { .. }));
-        if !is_out_of_time {
-            return Answer { result, is_own: false };
+        let answer = self.answer(&asked, &wanted).await;
+        let is_out_of_time = matches!(
+            &*answer.result,
+            Err(FetchError::Timeout { .. } | FetchError::Stalled { .. })
+        );
+        if answer.is_own || !is_out_of_time {
+            return answer;
         }
         // Its time was another's, of which little may have been left.
         wanted.since = Timestamp::now();
-        let result = match self.source(&asked, &wanted) {
-            Source::Held(result) => result,
-            Source::Own(fetch, begun) | Source::Joined(fetch, begun) => {
-                let result = fetch.await;
-                self.keep(&asked, begun, &result);
-                result
-            }
+        self.answer(&asked, &wanted).await
+    }
+
+    async fn answer(&self, asked: &Asked, wanted: &Wanted<'_>) -> Answer {
+        let (fetch, begun, is_own) = match self.source(asked, wanted) {
+            Source::Held(result) => return Answer { result, is_own: false },
+            Source::Own(fetch, begun) => (fetch, begun, true),
+            Source::Joined(fetch, begun) => (fetch, begun, false),
         };
-        Answer { result, is_own: true }
+        let result = fetch.await;
+        self.keep(asked, begun, &result);
+        Answer { result, is_own }
     }
 
     fn source(&self, asked: &Asked, wanted: &Wanted<'_>) -> Source {

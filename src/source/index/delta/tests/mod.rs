@@ -199,3 +199,13 @@ fn read_after(before: &str, after: &str) -> Vec<String> {
     assert!(!memory.charts.is_empty(), "it was not cut");
     follow(&memory, after).read
 }
+
+/// Fails where an index is cut that has to be decoded as a whole. The one before it can be cut.
+fn assert_not_cut(before: &str, after: &str) {
+    assert_ne!(after, before);
+    let memory = follow(&Memory::empty(), before).memory;
+    let limits = DecodeLimits::default();
+    if let Some(delta) = compare(&memory, after.as_bytes(), &limits, Rules::ALL, usize::MAX).unwrap() {
+        assert!(delta.memory.known.charts.is_empty(), "it was cut");
+    }
+}
