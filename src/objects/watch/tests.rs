@@ -261,16 +261,19 @@ async fn a_watch_that_fails_for_long_is_told_and_its_objects_stay() {
 
 #[tokio::test(start_paused = true)]
 async fn a_list_that_is_never_answered_is_given_up_and_begun_anew() {
-    let watch = scripted(vec![vec![Ok(Event::Init)], list(&["a"])]);
+    // Two in a row, since the wait between them may be over before anybody looks.
+    let unanswered = || vec![Ok(Event::Init)];
+    let watch = scripted(vec![unanswered(), unanswered(), list(&["a"])]);
     after(29).await;
     assert!(!watch.store.is_settled());
-    after(2).await;
+    after(10).await;
     assert_eq!(
         watch.store.trouble().failed.unwrap(),
         "can't list pods: no answer within 30 s"
     );
-    after(10).await;
+    after(40).await;
     assert!(watch.store.is_complete());
+    assert_eq!(watch.begun().len(), 3);
 }
 
 #[tokio::test(start_paused = true)]
