@@ -124,7 +124,7 @@ impl Pools {
                 Engine::Sqlite(write.begin_with("BEGIN IMMEDIATE").await?)
             }
             Self::Sqlite(_) => return Err(Error::ReadOnly),
-            Self::Postgres(pool) => Engine::Postgres(pool.begin().await?),
+            Self::Postgres(pool) => Engine::Postgres(begin_to_the_end(pool.clone()).await?),
         })
     }
 
@@ -146,6 +146,20 @@ impl Transaction {
     pub(super) async fn commit(self) -> Result<(), Error> {
         on_engine!(self, tx => tx.commit().await?);
         Ok(())
+    }
+}
+
+/// Begins a transaction that ends although the caller may be given up while it begins: the driver forgets one whose beginning it was
+/// not let to wait for, and the next user of the connection would be within it (<https://github.com/transact-rs/sqlx/issues/4385>).
+/// So the beginning has a task of its own, and a transaction that nobody takes is rolled back.
+async fn begin_to_the_end(pool: PgPool) -> Result<sqlx::Transaction<'static, Postgres>, sqlx::Error> {
+    match tokio::spawn(async move { pool.begin().await }).await {
+        Ok(begun) => begun,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // Nobody but the end of the process gives the task up.
+            Err(_) => Err(sqlx::Error::PoolClosed),
+        },
     }
 }
 

@@ -1,6 +1,7 @@
 //! The catalogue against real databases: each test over SQLite and over Postgres, unless it is about one of them.
 
 mod batches;
+mod cancelled;
 mod commit;
 mod connection;
 mod cuts;
@@ -45,7 +46,7 @@ pub struct Fixture {
     pub url: String,
     pub tables: Tables,
     _folder: TempDir,
-    _database: Option<TestDatabase>,
+    pub database: Option<TestDatabase>,
 }
 
 impl Fixture {
@@ -78,7 +79,7 @@ impl Fixture {
             url,
             tables,
             _folder: folder,
-            _database: database,
+            database,
         }
     }
 
