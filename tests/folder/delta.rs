@@ -95,30 +95,72 @@ async fn a_filter_that_looks_at_times_is_asked_again_when_times_alone_have_chang
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_index_that_can_not_be_cut_is_followed_all_the_same() {
-    let world = World::new().await;
-    let with_comment = |versions: &[&str]| two(versions, &["1.0.0"]).replace("  worker:", "  # by hand\n  worker:");
-    let url = world.serve_two(&with_comment(&["1.0.0"]));
-    world.declare("two", &url, "  interval: \"* * * * * *\"\n");
-    let _portolan = world.run(&["--min-interval=1s"]).await;
-    for newest in ["1.0.0", "1.1.0", "1.2.0", "1.3.0"] {
-        world.serve_two(&with_comment(&[newest]));
-        eventually(SOON, newest, async || {
-            let versions = world
-                .texts("SELECT info ->> '$.chartVersions[0].version' FROM charts WHERE chart_id = 'two/web'")
-                .await;
-            (versions == [newest]).then_some(()).ok_or(format!("{versions:?}"))
+/// The same charts in a style that can't be cut.
+fn uncuttable(first: &[&str], second: &[&str]) -> String {
+    two(first, second).replace("  worker:", "  # by hand\n  worker:")
+}
+
+impl World {
+    /// Waits until this is remembered.
+    async fn until_remembered(&self, wanted: &[&str]) {
+        eventually(SOON, "what is remembered", async || {
+            let keys = self.texts("SELECT key FROM portolan_cuts ORDER BY key").await;
+            (keys == wanted).then_some(()).ok_or(format!("{keys:?}"))
         })
         .await;
     }
+}
+
+const CUT: [&str; 2] = ["web", "worker"];
+const NOT_CUT: [&str; 3] = ["\u{1}row two/web", "\u{1}row two/worker", "\u{1}whole"];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_that_can_not_be_cut_is_followed_all_the_same() {
+    let world = World::new().await;
+    let url = world.serve_two(&uncuttable(&["1.0.0"], &["1.0.0"]));
+    world.declare("two", &url, "  interval: \"* * * * * *\"\n");
+    let _portolan = world.run(&["--min-interval=1s"]).await;
+    for newest in ["1.0.0", "1.1.0", "1.2.0", "1.3.0"] {
+        world.serve_two(&uncuttable(&[newest], &["1.0.0"]));
+        world.until_newest("two", newest).await;
+    }
     // It is remembered that it can't be, and becomes one that can.
-    assert_eq!(world.texts("SELECT count(*) || '' FROM portolan_cuts").await, ["1"]);
+    world.until_remembered(&NOT_CUT).await;
     world.serve_two(&two(&["2.0.0"], &["1.0.0"]));
     world.resync("two").await;
-    eventually(SOON, "its charts to be remembered", async || {
-        let keys = world.texts("SELECT key FROM portolan_cuts ORDER BY key").await;
-        (keys == ["web", "worker"]).then_some(()).ok_or(format!("{keys:?}"))
-    })
-    .await;
+    world.until_remembered(&CUT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_of_an_index_that_can_not_be_cut_are_not_read_where_its_charts_are_what_they_were() {
+    let world = World::new().await;
+    let url = world.serve_two(&uncuttable(&["1.0.0"], &["1.0.0"]));
+    world.declare("two", &url, "  interval: \"* * * * * *\"\n");
+    let _portolan = world.run(&["--min-interval=1s", "--verify-delta=false"]).await;
+    world.until_described("worker", "A chart").await;
+    world.spoil("worker").await;
+    world.serve_two(&uncuttable(&["1.1.0", "1.0.0"], &["1.0.0"]));
+    world.until_newest("two", "1.1.0").await;
+    assert_eq!(world.description("worker").await, "spoiled");
+    world.serve_two(&uncuttable(&["1.1.0"], &["1.0.0", "0.9.0"]));
+    world.until_described("worker", "A chart").await;
+    // One that leaves the index goes, and comes back.
+    world.serve_two(&crate::cluster::index(&[("web", &["1.2.0"])]).replace("  web:", "  # by hand\n  web:"));
+    world.until_newest("two", "1.2.0").await;
+    assert_eq!(world.texts("SELECT chart_id FROM charts").await, ["two/web"]);
+    world.serve_two(&uncuttable(&["1.3.0"], &["1.0.0"]));
+    world.until_described("worker", "A chart").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn that_an_index_can_not_be_cut_in_yaml_says_nothing_of_it_in_json() {
+    let world = World::new().await;
+    let url = world.serve_two(&uncuttable(&["1.0.0"], &["1.0.0"]));
+    world.declare("two", &url, "  interval: \"* * * * * *\"\n");
+    let _portolan = world.run(&["--min-interval=1s"]).await;
+    world.until_remembered(&NOT_CUT).await;
+    let json: serde_json::Value = serde_yaml::from_str(&two(&["1.1.0"], &["1.0.0"])).unwrap();
+    world.serve_two(&json.to_string());
+    world.until_newest("two", "1.1.0").await;
+    world.until_remembered(&CUT).await;
 }

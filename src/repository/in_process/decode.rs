@@ -13,11 +13,16 @@ use crate::repository::decide::is_lost;
 use crate::repository::execute::{AttemptError, Failed};
 use crate::repository::{SHRINK_REFUSED, guard};
 use crate::source::fetch::{Body, Validators};
-use crate::source::index::{self, DecodeError, DecodeLimits, Summary};
+use crate::source::index::{self, DecodeError, DecodeLimits, SharedCuts, Summary};
 
 impl Run<'_> {
     /// Decodes what has changed in an index, and judges whether it is believed.
-    pub(super) async fn decode(&self, body: Body, filter: Option<Filter>) -> Result<Found, AttemptError> {
+    pub(super) async fn decode(
+        &self,
+        body: Body,
+        cuts: &SharedCuts,
+        filter: Option<Filter>,
+    ) -> Result<Found, AttemptError> {
         let memory = self.memory().await?;
         let (sha256, validators) = (body.sha256.clone(), body.validators.clone());
         // What a defect makes of the parts of an index need not be what it makes of the whole.
@@ -27,7 +32,7 @@ impl Run<'_> {
             vec![None]
         };
         for memory in tries {
-            let decoded = self.decode_knowing(memory, body.clone(), filter.as_ref().map(Filter::anew));
+            let decoded = self.decode_knowing(memory, body.clone(), cuts.clone(), filter.as_ref().map(Filter::anew));
             if let Ok(found) = decoded.await? {
                 return Ok(found);
             }
@@ -44,6 +49,7 @@ impl Run<'_> {
         &self,
         memory: Option<Memory>,
         body: Body,
+        shared: SharedCuts,
         filter: Option<Filter>,
     ) -> Result<Result<Found, Panicked>, AttemptError> {
         let (sha256, validators) = (body.sha256.clone(), body.validators.clone());
@@ -53,7 +59,7 @@ impl Run<'_> {
             .verify_delta
             .then(|| self.selection(filter.as_ref().map(Filter::anew)));
         let limits = self.tools.decode_limits;
-        let task = filter::on_large_stack(move || decode(body, &limits, memory, selection, verifying));
+        let task = filter::on_large_stack(move || decode(body, &shared, &limits, memory, selection, verifying));
         let outcome = match task.await {
             Ok(outcome) => outcome,
             Err(error) if error.is_transient() => return Ok(Ok(Found::Failed(no_thread(&error)))),
@@ -63,8 +69,9 @@ impl Run<'_> {
             result,
             mut selected,
             memory,
+            is_json,
         } = self.verified(outcome, &sha256).await?;
-        let cuts = memory.map(|memory| memory.to_be_stored(&mut selected));
+        let cuts = memory.map(|memory| memory.to_be_stored(&mut selected, is_json));
         self.found(result, selected, cuts, sha256, validators).map(Ok)
     }
 
@@ -83,6 +90,7 @@ impl Run<'_> {
                 result: whole.result,
                 selected: whole.selected,
                 memory: None,
+                is_json: outcome.is_json,
             });
         }
         Ok(outcome)
@@ -232,26 +240,36 @@ struct Outcome {
     selected: Selected,
     /// What was known, under which the new is to be remembered.
     memory: Option<Memory>,
+    is_json: bool,
 }
 
 /// Decodes what has changed, and beside that the whole where there is something to be `verified`.
 fn decode(
     body: Body,
+    shared: &SharedCuts,
     limits: &DecodeLimits,
     mut memory: Option<Memory>,
     mut selection: Selection,
     verifying: Option<Selection>,
 ) -> (Outcome, Option<Whole>) {
     let mut input = body.into_reader();
+    // What can't be read is told by whoever decodes it.
+    let is_json = index::is_json(&mut input).unwrap_or_default();
     if verifying.is_some() {
         selection = selection.with_fingerprints();
     }
     let result = match &mut memory {
-        Some(memory) if memory.is_worth_a_try() => {
-            selection = selection.with_fates(std::mem::take(&mut memory.fates));
-            decode_changes(&mut input, limits, memory, &mut selection)
+        Some(memory) if memory.is_worth_a_try(is_json) => {
+            selection = selection
+                .with_fates(std::mem::take(&mut memory.fates))
+                .with_rows(std::mem::take(&mut memory.rows));
+            decode_changes(&mut input, shared, limits, memory, &mut selection)
         }
-        _ => index::decode(&mut input, limits, &mut selection),
+        Some(memory) => {
+            selection = selection.of_a_whole().with_rows(std::mem::take(&mut memory.rows));
+            index::decode(&mut input, limits, &mut selection)
+        }
+        None => index::decode(&mut input, limits, &mut selection),
     };
     let selected = selection.finish();
     let is_delta = result.is_ok() && !selected.unchanged.is_empty();
@@ -262,6 +280,7 @@ fn decode(
         result,
         selected,
         memory,
+        is_json,
     };
     (outcome, whole)
 }
@@ -269,17 +288,18 @@ fn decode(
 /// Decodes what has changed; and all of it where charts that are known have come to share an identifier with others.
 fn decode_changes(
     mut input: impl Read + Seek,
+    shared: &SharedCuts,
     limits: &DecodeLimits,
     memory: &mut Memory,
     selection: &mut Selection,
 ) -> Result<Summary, DecodeError<SelectionError>> {
-    let result = index::decode_changes(&mut input, limits, &memory.known, selection);
+    let result = index::decode_changes(&mut input, limits, &memory.known, shared, selection);
     if !matches!(result, Err(DecodeError::Sink(SelectionError::Twins))) {
         return result;
     }
     memory.forget();
     selection.forget();
-    index::decode_changes(&mut input, limits, &memory.known, selection)
+    index::decode_changes(&mut input, limits, &memory.known, shared, selection)
 }
 
 /// The machine is short of threads, which passes.

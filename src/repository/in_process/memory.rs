@@ -1,6 +1,7 @@
 //! What an attempt knows of an index before it has read it: which texts of charts have been decoded before, and what came of them.
 
 use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -12,8 +13,12 @@ use crate::repository::execute::AttemptError;
 use crate::source::index::{Account, Digest, Known, KnownChart, Remembered, Secret};
 use crate::text::{from_hex, hex};
 
-/// Under this key it is remembered that an index could not be cut, and for how many of its changes. No chart has such a key.
+/// Under this key it is remembered that an index could not be cut. No chart has such a key.
 const WHOLE: &str = "\u{1}whole";
+
+/// Before the identifier of a chart of such an index. What is remembered of it is the fingerprint of its row: it has to be decoded
+/// each time, but not to be compared with what is stored.
+const ROW: &str = "\u{1}row ";
 
 /// After so many changes of an index that could not be cut it is tried again.
 const TRIED_AGAIN_AFTER: u32 = 10;
@@ -26,10 +31,19 @@ pub(super) struct Memory {
     pub(super) known: Known,
     /// What became of each known chart, by its key.
     pub(super) fates: HashMap<String, Fate>,
+    /// Of each chart of an index that can't be cut the fingerprint of its row in hex, by its identifier.
+    pub(super) rows: HashMap<String, String>,
     stamp: String,
     secret: String,
-    /// Changes of the index, in a row, for which it was decoded as a whole.
-    wholes: u32,
+    wholes: Wholes,
+}
+
+/// Changes of an index in a row for which it was decoded as a whole, since it could not be cut.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Wholes {
+    changes: u32,
+    /// Whether it was written in JSON. In the other notation it may be one that can be cut.
+    is_json: bool,
 }
 
 /// What became of a chart.
@@ -49,18 +63,37 @@ struct Memo {
     fate: Fate,
 }
 
+/// The key of the digests of repositories of which nothing is remembered yet: that of whoever was seen first, so that those which
+/// are the same come to the same digests and share them. A handle, cheap to clone.
+#[derive(Clone, Default)]
+pub(super) struct DigestKey(Arc<Mutex<Option<[u8; 16]>>>);
+
+impl DigestKey {
+    /// The key of one that has the `stored` one, if it has.
+    fn of(&self, stored: Option<[u8; 16]>) -> Result<[u8; 16], getrandom::Error> {
+        // The key is whole or not there, so a panic elsewhere leaves nothing to mend.
+        let mut common = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = match stored.or(*common) {
+            Some(key) => key,
+            None => new_secret()?,
+        };
+        common.get_or_insert(key);
+        Ok(key)
+    }
+}
+
 impl Memory {
     fn new(
         stamp: String,
         stored: Option<Cuts>,
         is_believed: bool,
         times_count: bool,
+        key: &DigestKey,
     ) -> Result<Self, getrandom::Error> {
         let (secret, cuts) = stored.map_or((String::new(), Vec::new()), |stored| (stored.secret, stored.cuts));
-        let (bytes, cuts) = match from_hex::<16>(&secret) {
-            Some(bytes) => (bytes, cuts),
-            None => (new_secret()?, Vec::new()),
-        };
+        let stored = from_hex::<16>(&secret);
+        let cuts = if stored.is_some() { cuts } else { Vec::new() };
+        let bytes = key.of(stored)?;
         let mut memory = Self {
             known: Known {
                 secret: Secret::from(bytes),
@@ -68,9 +101,10 @@ impl Memory {
                 charts: HashMap::new(),
             },
             fates: HashMap::new(),
+            rows: HashMap::new(),
             stamp,
             secret: hex(&bytes),
-            wholes: 0,
+            wholes: Wholes::default(),
         };
         for cut in cuts.into_iter().filter(|_| is_believed) {
             memory.add(cut);
@@ -81,7 +115,11 @@ impl Memory {
     /// One that can't be read, since somebody has edited it, is as good as none.
     fn add(&mut self, cut: Cut) {
         if cut.key == WHOLE {
-            self.wholes = cut.memo.parse().unwrap_or_default();
+            self.wholes = serde_json::from_str(&cut.memo).unwrap_or_default();
+            return;
+        }
+        if let Some(chart_id) = cut.key.strip_prefix(ROW) {
+            self.rows.insert(chart_id.to_owned(), cut.digest);
             return;
         }
         let (Some(digest), Ok(Memo { masked, account, fate })) =
@@ -104,20 +142,26 @@ impl Memory {
         self.fates.clear();
     }
 
-    /// Whether the index may be one that can be cut. One that could not be is not tried each time: that would cost twice as much.
-    pub(super) const fn is_worth_a_try(&self) -> bool {
-        self.wholes == 0 || self.wholes >= TRIED_AGAIN_AFTER
+    /// Whether an index of this notation may be one that can be cut. One that could not be is not tried each time: that would cost
+    /// twice as much.
+    pub(super) const fn is_worth_a_try(&self, is_json: bool) -> bool {
+        self.wholes.changes == 0 || self.wholes.changes >= TRIED_AGAIN_AFTER || self.wholes.is_json != is_json
     }
 
     /// What is to be remembered.
-    pub(super) fn to_be_stored(&self, selected: &mut Selected) -> NewCuts {
+    pub(super) fn to_be_stored(&self, selected: &mut Selected, is_json: bool) -> NewCuts {
         let unchanged = std::mem::take(&mut selected.unchanged);
         let mut new = std::mem::take(&mut selected.remembered);
-        if unchanged.is_empty() && new.is_empty() {
-            let wholes = if self.is_worth_a_try() { 1 } else { self.wholes + 1 };
+        if selected.is_whole {
+            let changes = if self.is_worth_a_try(is_json) {
+                1
+            } else {
+                self.wholes.changes + 1
+            };
             new.push(Cut {
                 key: WHOLE.to_owned(),
-                memo: wholes.to_string(),
+                // Numbers and names, for which JSON can't fail.
+                memo: serde_json::to_string(&Wholes { changes, is_json }).unwrap_or_default(),
                 ..Cut::default()
             });
         }
@@ -148,6 +192,21 @@ pub(super) fn cut(Remembered { key, chart }: Remembered, fate: Fate) -> Cut {
     }
 }
 
+/// Under what it is remembered how the row of a chart is, where the index can't be cut.
+pub(super) fn row_key(chart_id: &str) -> String {
+    format!("{ROW}{chart_id}")
+}
+
+/// The same, with its fingerprint.
+pub(super) fn row_cut(chart_id: String, fingerprint: String) -> Cut {
+    Cut {
+        key: row_key(&chart_id),
+        digest: fingerprint,
+        memo: String::new(),
+        chart_id: Some(chart_id),
+    }
+}
+
 fn new_secret() -> Result<[u8; 16], getrandom::Error> {
     let mut secret = [0; 16];
     getrandom::fill(&mut secret)?;
@@ -160,7 +219,13 @@ impl Run<'_> {
         let stamp = self.stamp();
         let stored = self.tools.catalog.cuts(&self.attempt.declaration.name, &stamp).await?;
         let times_count = self.attempt.declaration.filter.is_some();
-        match Memory::new(stamp, stored, self.last_success().is_some(), times_count) {
+        match Memory::new(
+            stamp,
+            stored,
+            self.last_success().is_some(),
+            times_count,
+            self.digest_key,
+        ) {
             Ok(memory) => Ok(Some(memory)),
             Err(error) => {
                 tracing::warn!(%error, "the system gives no random numbers, so whole indexes are decoded");

@@ -34,7 +34,8 @@ use super::rows::Spool;
 use crate::catalog::{self, Catalog, Held, NewCuts, OciGone, Record, Refused, RepositoryName};
 use crate::filter::{self, Filter};
 use crate::source::fetch::{self, FetchError, Fetched, Fetcher, Validators};
-use crate::source::index::{DecodeLimits, Summary};
+use crate::source::index::{DecodeLimits, SharedCuts, Summary};
+use memory::DigestKey;
 use rounds::{Answer, Rounds, Wanted};
 
 /// What attempts may use.
@@ -72,6 +73,7 @@ pub struct InProcess {
     tools: Tools,
     metrics: Metrics,
     rounds: Rounds,
+    digest_key: DigestKey,
 }
 
 impl InProcess {
@@ -82,6 +84,7 @@ impl InProcess {
             tools,
             metrics,
             rounds: Rounds::default(),
+            digest_key: DigestKey::default(),
         }
     }
 }
@@ -102,6 +105,7 @@ impl Execute for InProcess {
             tools: &self.tools,
             metrics: &self.metrics,
             rounds: &self.rounds,
+            digest_key: &self.digest_key,
             attempt,
             cancel,
             credentials: String::new(),
@@ -128,6 +132,7 @@ struct Run<'a> {
     tools: &'a Tools,
     metrics: &'a Metrics,
     rounds: &'a Rounds,
+    digest_key: &'a DigestKey,
     attempt: Attempt,
     cancel: CancellationToken,
     /// The names and versions of the Secrets that were read for this attempt.
@@ -257,7 +262,7 @@ impl Run<'_> {
 
     async fn look_at_index(&self, session: &Fetcher, filter: Option<Filter>) -> Result<Found, AttemptError> {
         let refused = self.refused();
-        let (fetched, is_own) = match self.fetch(session, refused.as_ref()).await {
+        let (fetched, cuts, is_own) = match self.fetch(session, refused.as_ref()).await {
             Ok(fetched) => fetched,
             Err(found) => return Ok(found),
         };
@@ -281,7 +286,7 @@ impl Run<'_> {
         if self.is_same_as_last(&body.sha256) {
             return Ok(Found::Unchanged(Some(body.validators)));
         }
-        self.decode(body, filter).await
+        self.decode(body, &cuts, filter).await
     }
 
     /// What is remembered as refused, where that is believed: the same body would be refused again.
@@ -308,14 +313,15 @@ impl Run<'_> {
             .is_some_and(|previous| previous.index_digest == digest)
     }
 
-    /// What stands at the URL, and whether it was fetched for this attempt alone or first.
-    async fn fetch(&self, session: &Fetcher, refused: Option<&Refused>) -> Result<(Fetched, bool), Found> {
+    /// What stands at the URL, what others that have got the same make of it too, and whether it was fetched for this attempt alone
+    /// or first.
+    async fn fetch(&self, session: &Fetcher, refused: Option<&Refused>) -> Result<(Fetched, SharedCuts, bool), Found> {
         let declaration = &self.attempt.declaration;
         let limits = limits(declaration, &self.tools.fetch_limits);
         let location = locate(&declaration.url, declaration.manifest.as_deref(), &self.tools.files);
         match location.map_err(Found::Failed)? {
             Location::File(path) => match fetch::read_file(&path, self.tools.spool_dir.as_deref(), &limits).await {
-                Ok(body) => Ok((Fetched::Body(body), true)),
+                Ok(body) => Ok((Fetched::Body(body), SharedCuts::default(), true)),
                 Err(error) => Err(self.not_fetched(&error)),
             },
             Location::Web(url) => {
@@ -336,8 +342,8 @@ impl Run<'_> {
                     since: self.attempt.wanted_since,
                 };
                 let Answer { result, is_own } = self.rounds.get(wanted).await;
-                match &*result {
-                    Ok(fetched) => Ok((fetched.clone(), is_own)),
+                match &result.fetched {
+                    Ok(fetched) => Ok((fetched.clone(), result.cuts.clone(), is_own)),
                     Err(error) => Err(self.not_fetched(error)),
                 }
             }

@@ -24,6 +24,7 @@ use jiff::Timestamp;
 
 use crate::catalog::RepositoryName;
 use crate::source::fetch::{FetchError, Fetched, Fetcher, Limits, Requester, Validators};
+use crate::source::index::SharedCuts;
 
 /// How long an answer is held for others: repositories of one schedule come within a minute of each other.
 const HELD: Duration = Duration::from_secs(90);
@@ -73,7 +74,7 @@ impl HeldBytes {
     }
 
     fn of(result: &Result) -> (u64, u64) {
-        match &**result {
+        match &result.fetched {
             Ok(Fetched::Body(body)) if body.is_in_memory() => (body.bytes, 0),
             Ok(Fetched::Body(body)) => (0, body.bytes),
             Ok(Fetched::NotModified) | Err(_) => (0, 0),
@@ -96,7 +97,15 @@ struct Round {
     requests: Vec<UnderWay>,
 }
 
-type Result = Arc<std::result::Result<Fetched, FetchError>>;
+type Result = Arc<Shareable>;
+
+/// What came of a request, for all who share it.
+pub(super) struct Shareable {
+    pub(super) fetched: std::result::Result<Fetched, FetchError>,
+    /// Of the body.
+    pub(super) cuts: SharedCuts,
+}
+
 type Fetch = BoxFuture<'static, Result>;
 
 /// A request that was sent.
@@ -146,7 +155,7 @@ impl Rounds {
         };
         let answer = self.answer(&asked, &wanted).await;
         let is_out_of_time = matches!(
-            &*answer.result,
+            answer.result.fetched,
             Err(FetchError::Timeout { .. } | FetchError::Stalled { .. })
         );
         if answer.is_own || !is_out_of_time {
@@ -184,7 +193,12 @@ impl Rounds {
         }
         let (session, url) = (wanted.session.clone(), wanted.url.clone());
         let (validators, limits) = (wanted.validators.clone(), wanted.limits);
-        let fetch = async move { Arc::new(session.get(&url, validators.as_ref(), &limits).await) };
+        let fetch = async move {
+            Arc::new(Shareable {
+                fetched: session.get(&url, validators.as_ref(), &limits).await,
+                cuts: SharedCuts::default(),
+            })
+        };
         let fetch = fetch.boxed().shared();
         let begun = Timestamp::now();
         if round.requests.len() >= AT_ONCE {
@@ -203,7 +217,7 @@ impl Rounds {
 
     /// Holds an answer for a while, where others may come for it; who fails later tries for himself.
     fn keep(&self, asked: &Asked, begun: Timestamp, result: &Result) {
-        if result.is_err() {
+        if result.fetched.is_err() {
             return self.drop_request(asked, begun);
         }
         let mut inner = self.lock();
@@ -256,7 +270,7 @@ impl UnderWay {
         }
         match &self.answer {
             Answered::Held(result) => {
-                let serves = matches!(&**result, Ok(Fetched::Body(_))) || self.validators == wanted.validators;
+                let serves = matches!(result.fetched, Ok(Fetched::Body(_))) || self.validators == wanted.validators;
                 serves.then(|| Source::Held(Arc::clone(result)))
             }
             Answered::NotYet(fetch) if self.validators == wanted.validators => {

@@ -35,7 +35,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::text::{printable, truncate};
 use collect::Collector;
-pub use delta::{Account, ChangeSink, Digest, Known, KnownChart, Remembered, Secret, decode_changes};
+pub use delta::{Account, ChangeSink, Digest, Known, KnownChart, Remembered, Secret, SharedCuts, decode_changes};
 pub use error::{DecodeError, Position};
 pub use limits::DecodeLimits;
 pub use metadata::{Metadata, Versions, chart, metadata, newest_first};
@@ -277,6 +277,14 @@ fn further<E>(message: String, position: Position, yaml_error: DecodeError<E>) -
         }
         other => other,
     }
+}
+
+/// Whether an index is written in JSON, by its first byte: it may turn out to be YAML all the same.
+///
+/// # Errors
+/// The input can't be read.
+pub fn is_json(mut input: impl Read + Seek) -> std::io::Result<bool> {
+    Ok(Start::of(&mut input)?.first[0] == Some(b'{'))
 }
 
 /// How an index begins.

@@ -94,7 +94,7 @@ fn ask(
             since,
         };
         let Answer { result, is_own } = rounds.get(wanted).await;
-        match &*result {
+        match &result.fetched {
             Ok(Fetched::Body(body)) => (Some(body.sha256.clone()), is_own),
             _ => (None, is_own),
         }

@@ -13,6 +13,7 @@ mod digest;
 mod frame;
 mod json;
 mod lines;
+mod shared;
 mod slices;
 #[cfg(test)]
 mod tests;
@@ -27,6 +28,7 @@ use serde::{Deserialize, Serialize};
 use self::cut::{Cut, NotCut, cut};
 use self::digest::Digester;
 pub use self::digest::{Digest, Secret};
+pub use self::shared::SharedCuts;
 use self::slices::{NoSlice, SLICE_BYTES, Slices};
 use super::collect::Collector;
 use super::error::{DecodeError, Position};
@@ -115,8 +117,8 @@ pub trait ChangeSink: Sink {
     fn remember(&mut self, chart: Remembered) -> Result<(), Self::Error>;
 }
 
-/// Reads an index as [`decode`](super::decode) does, but of charts that are known only their text. Blocks while it reads and
-/// computes, so it belongs on a thread that may.
+/// Reads an index as [`decode`](super::decode) does, but of charts that are known only their text, and not even that where it was
+/// `cut` before. Blocks while it reads and computes, so it belongs on a thread that may.
 ///
 /// # Errors
 /// As of [`decode`](super::decode).
@@ -124,9 +126,10 @@ pub fn decode_changes<R: Read + Seek, S: ChangeSink>(
     input: R,
     limits: &DecodeLimits,
     known: &Known,
+    cut: &SharedCuts,
     sink: &mut S,
 ) -> Result<Summary, DecodeError<S::Error>> {
-    decode_by(input, limits, known, Rules::ALL, sink)
+    decode_by(input, limits, known, Rules::ALL, cut, sink)
 }
 
 /// The rules that make it safe. All hold always, but in the tests that see each of them needed.
@@ -187,10 +190,11 @@ fn decode_by<R: Read + Seek, S: ChangeSink>(
     limits: &DecodeLimits,
     known: &Known,
     rules: Rules,
+    shared: &SharedCuts,
     sink: &mut S,
 ) -> Result<Summary, DecodeError<S::Error>> {
     let mut collector = Collector::new(limits, sink);
-    match changes(&mut input, limits, known, rules, &mut collector) {
+    match changes(&mut input, limits, known, rules, shared, &mut collector) {
         Ok(()) => Ok(collector.finish()),
         Err(Stop::Error(error)) => Err(error),
         Err(Stop::Whole) => {
@@ -206,6 +210,7 @@ fn changes<R: Read + Seek, S: ChangeSink>(
     limits: &DecodeLimits,
     known: &Known,
     rules: Rules,
+    shared: &SharedCuts,
     collector: &mut Collector<'_, S>,
 ) -> Result<(), Stop<S::Error>> {
     let Start { offset, first } = Start::of(input)?;
@@ -215,12 +220,14 @@ fn changes<R: Read + Seek, S: ChangeSink>(
         return Err(Stop::Whole);
     }
     let is_json = first[0] == Some(b'{');
-    let cut = if is_json {
-        json::cut(input, offset, limits, known)
-    } else {
-        cut(input, offset, limits, known, rules).and_then(|cuts| cuts.framed(limits, rules))
-    };
-    let charts = match cut {
+    let cuts = shared.get(known, limits, || {
+        if is_json {
+            json::cut(input, offset, limits, known)
+        } else {
+            cut(input, offset, limits, known, rules)?.framed(limits, rules)
+        }
+    });
+    let charts = match cuts {
         Ok(charts) => charts,
         Err(NotCut::Style) => return Err(Stop::Whole),
         Err(NotCut::Read(error)) => return Err(error.into()),
@@ -235,7 +242,7 @@ fn changes<R: Read + Seek, S: ChangeSink>(
         buffer: Vec::new(),
         nodes: 0,
     };
-    for cut in charts {
+    for cut in &*charts {
         changes.chart(cut)?;
     }
     Ok(())
@@ -256,7 +263,7 @@ struct Changes<'c, 'a, R, S: Sink> {
 const SOMEWHERE: Position = Position { line: 1, column: 1 };
 
 impl<R: Read + Seek, S: ChangeSink> Changes<'_, '_, R, S> {
-    fn chart(&mut self, cut: Cut) -> Result<(), Stop<S::Error>> {
+    fn chart(&mut self, cut: &Cut) -> Result<(), Stop<S::Error>> {
         let known = self.known.charts.get(&cut.key);
         if let Some(known) = known.filter(|known| known.digest == cut.digest && known.masked == cut.masked) {
             self.count(known.account.nodes)?;
@@ -275,7 +282,7 @@ impl<R: Read + Seek, S: ChangeSink> Changes<'_, '_, R, S> {
         account.nodes = nodes;
         let masked = (times_are_confirmed || !self.rules.confirmed_times) && !self.known.times_count;
         let digest = match (cut.masked, masked) {
-            (true, false) | (false, true) => self.digest(&cut, masked)?,
+            (true, false) | (false, true) => self.digest(cut, masked)?,
             _ => cut.digest,
         };
         let chart = KnownChart {
@@ -283,7 +290,8 @@ impl<R: Read + Seek, S: ChangeSink> Changes<'_, '_, R, S> {
             masked,
             account,
         };
-        Ok(self.collector.remember(Remembered { key: cut.key, chart })?)
+        let key = cut.key.clone();
+        Ok(self.collector.remember(Remembered { key, chart })?)
     }
 
     /// The key and the list of a chart are nodes too. The limit is kept well clear of, so that it need not be counted to one.

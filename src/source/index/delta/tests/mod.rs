@@ -123,7 +123,7 @@ fn delta(
         last: None,
     };
     let input = Trickle(Cursor::new(index), at_once);
-    let summary = decode_by(input, limits, &before.known, rules, &mut sought)?;
+    let summary = decode_by(input, limits, &before.known, rules, &SharedCuts::default(), &mut sought)?;
     let Sought {
         after, charts, read, ..
     } = sought;

@@ -1,0 +1,140 @@
+//! The cuts of one body, made once for all repositories that have got it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::cut::{Cut, NotCut};
+use super::digest::Secret;
+use super::{DecodeLimits, Known};
+
+/// The cuts of a body that several repositories share. A handle, cheap to clone; it goes with the body, since it holds nothing of
+/// which body it is of. A repository that knows other things of the body makes its own cuts, which take the place of those before.
+#[derive(Clone, Default)]
+pub struct SharedCuts(Arc<Mutex<Option<Made>>>);
+
+struct Made {
+    by: By,
+    /// Nothing, where the body is in no style that is cut.
+    cuts: Option<Arc<[Cut]>>,
+}
+
+/// All that cuts depend on beside the body.
+#[derive(PartialEq, Eq)]
+struct By {
+    secret: Secret,
+    times_count: bool,
+    /// The keys of charts whose times are not left out, in order.
+    unmasked: Vec<String>,
+    limits: DecodeLimits,
+}
+
+impl By {
+    fn of(known: &Known, limits: &DecodeLimits) -> Self {
+        let unmasked = known.charts.iter().filter(|(_, chart)| !chart.masked);
+        let mut unmasked: Vec<String> = unmasked.map(|(key, _)| key.clone()).collect();
+        unmasked.sort_unstable();
+        Self {
+            secret: known.secret,
+            times_count: known.times_count,
+            unmasked,
+            limits: *limits,
+        }
+    }
+}
+
+impl SharedCuts {
+    /// The cuts, by `cut` where they have not been made. Who asks while they are being made waits for them.
+    pub(super) fn get(
+        &self,
+        known: &Known,
+        limits: &DecodeLimits,
+        cut: impl FnOnce() -> Result<Vec<Cut>, NotCut>,
+    ) -> Result<Arc<[Cut]>, NotCut> {
+        let by = By::of(known, limits);
+        // What is made is put in at once, so a panic leaves it as it was.
+        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(made) = made.as_ref().filter(|made| made.by == by) {
+            return made.cuts.clone().ok_or(NotCut::Style);
+        }
+        let cuts = match cut() {
+            Ok(cuts) => Some(Arc::from(cuts)),
+            Err(NotCut::Style) => None,
+            Err(error @ NotCut::Read(_)) => return Err(error),
+        };
+        *made = Some(Made { by, cuts: cuts.clone() });
+        cuts.ok_or(NotCut::Style)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::collections::HashMap;
+
+    use super::*;
+    use crate::source::index::{Account, Digest, KnownChart};
+
+    fn known(secret: u8) -> Known {
+        Known {
+            secret: Secret::from([secret; 16]),
+            times_count: false,
+            charts: HashMap::new(),
+        }
+    }
+
+    fn chart(masked: bool) -> KnownChart {
+        KnownChart {
+            digest: Digest([0; 16]),
+            masked,
+            account: Account::default(),
+        }
+    }
+
+    #[test]
+    fn cuts_are_made_once_for_all_who_know_the_same_and_anew_for_others() {
+        let (shared, made) = (SharedCuts::default(), Cell::new(0));
+        let ask = |known: &Known, limits: &DecodeLimits| {
+            let cuts = shared.get(known, limits, || {
+                made.set(made.get() + 1);
+                Ok(Vec::new())
+            });
+            assert_eq!(cuts.unwrap().len(), 0);
+            made.get()
+        };
+        let limits = DecodeLimits::default();
+        assert_eq!(ask(&known(1), &limits), 1);
+        assert_eq!(ask(&known(1), &limits), 1);
+        let mut one_more = known(1);
+        one_more.charts.insert("a".to_owned(), chart(true));
+        assert_eq!(
+            ask(&one_more, &limits),
+            1,
+            "its times are left out as those of a new one are"
+        );
+
+        let mut with_times = known(1);
+        with_times.charts.insert("a".to_owned(), chart(false));
+        assert_eq!(ask(&with_times, &limits), 2);
+        assert_eq!(ask(&with_times, &limits), 2);
+        let times_count = Known {
+            times_count: true,
+            ..known(1)
+        };
+        assert_eq!(ask(&times_count, &limits), 3);
+        assert_eq!(ask(&known(2), &limits), 4);
+        let lower = DecodeLimits { charts: 1, ..limits };
+        assert_eq!(ask(&known(2), &lower), 5);
+    }
+
+    #[test]
+    fn what_could_not_be_read_is_read_again_and_what_is_in_no_style_that_is_cut_is_not() {
+        let (shared, limits) = (SharedCuts::default(), DecodeLimits::default());
+        let broken = || Err(NotCut::Read(std::io::Error::other("broken")));
+        assert!(matches!(shared.get(&known(1), &limits, broken), Err(NotCut::Read(_))));
+        let in_no_style = || Err(NotCut::Style);
+        assert!(matches!(
+            shared.get(&known(1), &limits, in_no_style),
+            Err(NotCut::Style)
+        ));
+        assert!(matches!(shared.get(&known(1), &limits, broken), Err(NotCut::Style)));
+    }
+}
