@@ -8,8 +8,10 @@ use super::{
     engine::{Engine, Transaction, on_engine},
 };
 
-/// What a batch holds before it is written: the memory that a sync takes is this much, or one chart where that is larger.
-const MAX_BYTES: usize = 1 << 20;
+/// What a batch holds before it is written, or one chart where that is larger. The memory that a sync takes is some times this much:
+/// SQLite makes four copies of what it is given as JSON, and has no round trips that larger batches would save.
+const MAX_BYTES_SQLITE: usize = 1 << 18;
+const MAX_BYTES_POSTGRES: usize = 1 << 20;
 
 const MAX_ROWS: usize = 256;
 
@@ -84,8 +86,12 @@ impl Batch {
         Ok(())
     }
 
-    pub(super) fn is_full(&self) -> bool {
-        self.bytes >= MAX_BYTES || self.inserts.len() + self.updates.len() >= MAX_ROWS
+    pub(super) const fn is_full(&self, tx: &Transaction) -> bool {
+        let max_bytes = match tx {
+            Engine::Sqlite(_) => MAX_BYTES_SQLITE,
+            Engine::Postgres(_) => MAX_BYTES_POSTGRES,
+        };
+        self.bytes >= max_bytes || self.inserts.len() + self.updates.len() >= MAX_ROWS
     }
 
     /// Writes what there is, counts it in `committed`, and leaves the batch empty.

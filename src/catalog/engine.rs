@@ -114,6 +114,14 @@ impl Pools {
         }
     }
 
+    /// What single writing statements run on.
+    pub(super) fn writer(&self) -> Result<Engine<&SqlitePool, &PgPool>, Error> {
+        Ok(match self {
+            Self::Sqlite(pools) => Engine::Sqlite(pools.write.as_ref().ok_or(Error::ReadOnly)?),
+            Self::Postgres(pool) => Engine::Postgres(pool),
+        })
+    }
+
     /// Begins a transaction that writes.
     ///
     /// On SQLite it takes the write lock at once: one that began by reading may find at its first write that what it has read
@@ -167,6 +175,8 @@ fn sqlite_pool(connections: u32) -> SqlitePoolOptions {
     SqlitePoolOptions::new()
         .max_connections(connections)
         .acquire_timeout(SQLITE_ACQUIRE)
+        // A file does not hang up, and asking whether it has would cost as much as most statements.
+        .test_before_acquire(false)
         // A local file needs no renewed connections.
         .idle_timeout(None)
         .max_lifetime(None)

@@ -69,7 +69,7 @@ async fn drop_all(tx: &mut Transaction, name: &RepositoryName, now: Timestamp) -
         } else if info.chart_versions.len() < before {
             batch.push(ChartRow { chart_id, info }, Change::update(id))?;
         }
-        if batch.is_full() {
+        if batch.is_full(tx) {
             batch.write(tx, name, &mut written).await?;
         }
     }

@@ -242,6 +242,12 @@ impl Catalog {
     ) -> Result<(), Error> {
         self.must_be_writable()?;
         self.call("writing a repository", SHORT_DEADLINE, async {
+            if let (Some(uid), Some(revision), None) = (expected_uid, record.revision, history) {
+                let is_written = record::update(&self.0.pools, record, uid, revision).await?;
+                return is_written.then_some(()).ok_or_else(|| Error::Superseded {
+                    repository: record.name.clone(),
+                });
+            }
             let mut tx = self.0.pools.begin().await?;
             record::lock_and_identify(&mut tx, record, expected_uid).await?;
             record::save(&mut tx, record).await?;

@@ -7,7 +7,7 @@ use sqlx::FromRow;
 
 use super::{
     Error, RepositoryName,
-    engine::{Engine, Transaction, on_engine},
+    engine::{Engine, Pools, Transaction, on_engine},
 };
 
 /// All that decisions about a repository rest on. The database decides; the status of the object only shows.
@@ -347,34 +347,38 @@ pub(super) async fn lock_if_of(tx: &mut Transaction, name: &RepositoryName, uid:
     Ok(stored.is_some_and(|(stored, _)| stored == uid))
 }
 
-/// All but what tells whether Kubeapps' row is as we wrote it, which only a commit of charts may change.
-const UPSERT: &str = "INSERT INTO portolan_repositories (namespace, name, uid, origin, url, kind, change_key, etag, last_modified,
+/// All but what tells whether Kubeapps' row is as we wrote it, which only a commit of charts may change. The parameters are those of
+/// [`bound!`].
+macro_rules! set {
+    () => {
+        "uid = $3, origin = $4, url = $5, kind = $6, change_key = $7, etag = $8, last_modified = $9, index_digest = $10,
+        baseline_names = $11, baseline_versions = $12, refused_etag = $13, refused_last_modified = $14,
+        refused_digest = $15, refused_reason = $16, refused_message = $17, handled_resync_requests = $18,
+        handled_requested_at = $19, handled_flux_requested_at = $20, last_attempt = $21, last_success = $22, ready = $23,
+        reason = $24, message = $25, failures = $26, last_sync = $27, spec_hash = $28, generation = $29, stalled = $30,
+        refused_confirm = $31, handled_last = $32, refused_given = $33, schedule = $34, credentials = $35,
+        revision = portolan_repositories.revision + 1"
+    };
+}
+
+const UPSERT: &str = concat!(
+    "INSERT INTO portolan_repositories (namespace, name, uid, origin, url, kind, change_key, etag, last_modified,
         index_digest, baseline_names, baseline_versions, refused_etag, refused_last_modified, refused_digest, refused_reason,
         refused_message, handled_resync_requests, handled_requested_at, handled_flux_requested_at, last_attempt, last_success,
         ready, reason, message, failures, last_sync, spec_hash, generation, stalled, refused_confirm, handled_last,
         refused_given, schedule, credentials, revision)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25,
         $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, 1)
-    ON CONFLICT (namespace, name) DO UPDATE SET uid = excluded.uid, origin = excluded.origin, url = excluded.url,
-        kind = excluded.kind, change_key = excluded.change_key, etag = excluded.etag, last_modified = excluded.last_modified,
-        index_digest = excluded.index_digest, baseline_names = excluded.baseline_names,
-        baseline_versions = excluded.baseline_versions, refused_etag = excluded.refused_etag,
-        refused_last_modified = excluded.refused_last_modified, refused_digest = excluded.refused_digest,
-        refused_reason = excluded.refused_reason, refused_message = excluded.refused_message,
-        handled_resync_requests = excluded.handled_resync_requests, handled_requested_at = excluded.handled_requested_at,
-        handled_flux_requested_at = excluded.handled_flux_requested_at, last_attempt = excluded.last_attempt,
-        last_success = excluded.last_success, ready = excluded.ready, reason = excluded.reason, message = excluded.message,
-        failures = excluded.failures, last_sync = excluded.last_sync, spec_hash = excluded.spec_hash,
-        generation = excluded.generation, stalled = excluded.stalled, refused_confirm = excluded.refused_confirm,
-        handled_last = excluded.handled_last, refused_given = excluded.refused_given, schedule = excluded.schedule,
-        credentials = excluded.credentials, revision = portolan_repositories.revision + 1";
+    ON CONFLICT (namespace, name) DO UPDATE SET ",
+    set!()
+);
 
-/// Writes the record.
-pub(super) async fn save(tx: &mut Transaction, record: &Record) -> Result<(), Error> {
-    let refused = record.refused.as_ref();
-    let last_sync = record.last_sync.as_ref().map(ToString::to_string);
-    on_engine!(tx, tx => {
-        sqlx::query(UPSERT)
+/// Binds a record to `$1` up to `$35`.
+macro_rules! bound {
+    ($query:expr, $record:expr) => {{
+        let record: &Record = $record;
+        let refused = record.refused.as_ref();
+        $query
             .bind(&record.name.namespace)
             .bind(&record.name.name)
             .bind(storable(&record.uid))
@@ -401,7 +405,7 @@ pub(super) async fn save(tx: &mut Transaction, record: &Record) -> Result<(), Er
             .bind(storable(&record.state.reason))
             .bind(storable(&record.state.message))
             .bind(i64::from(record.state.failures))
-            .bind(last_sync)
+            .bind(record.last_sync.as_ref().map(ToString::to_string))
             .bind(maybe(record.spec_hash.as_ref()))
             .bind(record.generation)
             .bind(record.state.stalled)
@@ -410,8 +414,42 @@ pub(super) async fn save(tx: &mut Transaction, record: &Record) -> Result<(), Er
             .bind(refused.map(|refused| storable(&refused.given)))
             .bind(maybe(record.schedule.as_ref()))
             .bind(storable(&record.credentials))
-            .execute(&mut **tx)
-            .await?;
+    }};
+}
+
+/// Writes the record.
+pub(super) async fn save(tx: &mut Transaction, record: &Record) -> Result<(), Error> {
+    on_engine!(tx, tx => {
+        bound!(sqlx::query(UPSERT), record).execute(&mut **tx).await?;
     });
     Ok(())
+}
+
+/// Writes the record by one statement, if the stored one is of this UID and has this revision; says whether it is.
+///
+/// Another process may be about to write it in a transaction that began with the same revision: the lock lets that end first.
+pub(super) async fn update(pools: &Pools, record: &Record, uid: &str, revision: i64) -> Result<bool, Error> {
+    const SQLITE: &str = concat!(
+        "UPDATE portolan_repositories SET ",
+        set!(),
+        " WHERE namespace = $1 AND name = $2 AND uid = $36 AND revision = $37"
+    );
+    const POSTGRES: &str = concat!(
+        "UPDATE portolan_repositories SET ",
+        set!(),
+        " FROM (SELECT 1 FROM pg_advisory_xact_lock($38)) AS locked
+        WHERE namespace = $1 AND name = $2 AND uid = $36 AND revision = $37"
+    );
+    let written = match pools.writer()? {
+        Engine::Sqlite(pool) => {
+            let query = bound!(sqlx::query(SQLITE), record).bind(uid).bind(revision);
+            query.execute(pool).await?.rows_affected()
+        }
+        Engine::Postgres(pool) => {
+            let query = bound!(sqlx::query(POSTGRES), record).bind(uid).bind(revision);
+            let query = query.bind(record.name.advisory_key());
+            query.execute(pool).await?.rows_affected()
+        }
+    };
+    Ok(written > 0)
 }

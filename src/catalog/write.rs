@@ -58,7 +58,7 @@ pub(super) async fn charts(
             }
         };
         batch.push(row, change)?;
-        if batch.is_full() {
+        if batch.is_full(tx) {
             batch.write(tx, name, committed).await?;
         }
     }
@@ -77,7 +77,7 @@ pub(super) async fn charts(
         } else if let Some(mut info) = stored::info(tx, stored.id).await? {
             info.chart_versions.retain(|version| kept.contains(&version.version));
             batch.push(ChartRow { chart_id, info }, Change::update(stored.id))?;
-            if batch.is_full() {
+            if batch.is_full(tx) {
                 batch.write(tx, name, committed).await?;
             }
         }
