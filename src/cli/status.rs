@@ -188,7 +188,7 @@ impl View {
 fn next_sync(record: &Record, now: Timestamp) -> Option<Timestamp> {
     let cron = schedule::parse(record.schedule.as_deref()?).ok()?;
     let tick = cron.next_after(now)?;
-    let jitter = SignedDuration::try_from(schedule::jitter(&record.uid, cron.gap_after(now))).ok()?;
+    let jitter = SignedDuration::try_from(schedule::jitter(&record.uid, cron.shortest_gap())).ok()?;
     tick.checked_add(jitter).ok()
 }
 

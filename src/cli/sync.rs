@@ -28,7 +28,7 @@ use crate::{
         metrics::Metrics,
         origin::ONE_SHOT,
     },
-    schedule,
+    schedule::Intervals,
     text::printable,
 };
 
@@ -158,8 +158,10 @@ impl Sync {
             name: self.name.clone(),
         };
         let record = catalog.record(&name).await.map_err(|error| failed(&error))?;
+        let intervals = Intervals::default();
         let defaults = Defaults {
-            crontab: schedule::parse(CRONTAB).map_err(|error| failed(&error))?,
+            crontab: intervals.parse(CRONTAB).map_err(|error| failed(&error))?,
+            intervals,
             min_interval: Duration::ZERO,
             index_max_bytes: fetching::limits(&self.fetch).max_bytes,
         };
@@ -330,8 +332,10 @@ mod tests {
             spec_hash: Some("hash".to_owned()),
             ..Record::default()
         };
+        let intervals = Intervals::default();
         let defaults = Defaults {
-            crontab: schedule::parse(CRONTAB).unwrap(),
+            crontab: intervals.parse(CRONTAB).unwrap(),
+            intervals,
             min_interval: Duration::ZERO,
             index_max_bytes: 1,
         };

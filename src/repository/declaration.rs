@@ -1,6 +1,7 @@
 //! What an AppRepository declares, read once and judged once: the form that decisions and syncs work on.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::ResourceExt;
@@ -10,7 +11,7 @@ use crate::api::{self, AppRepository, SecretKeyRef};
 use crate::catalog::RepositoryName;
 use crate::filter::Rule;
 use crate::informer::manifests::MANIFEST_ANNOTATION;
-use crate::schedule::{self, Cron, IntervalError};
+use crate::schedule::{Cron, IntervalError, Intervals};
 use crate::source::fetch::Proxies;
 use crate::text::hex;
 
@@ -30,7 +31,9 @@ pub const ARCHIVE_MAX_BYTES: &str = "portolan.dev/archive-max-bytes";
 #[derive(Clone, Debug)]
 pub struct Defaults {
     /// When to sync what declares no interval, or none that can be used.
-    pub crontab: Cron,
+    pub crontab: Arc<Cron>,
+    /// Reads those that are declared.
+    pub intervals: Intervals,
     /// The shortest gap between two ticks that an interval may ask for.
     pub min_interval: Duration,
     /// The most bytes that an index may have.
@@ -41,8 +44,10 @@ pub struct Defaults {
 impl Defaults {
     /// What the command line gives.
     pub(super) fn usual() -> Self {
+        let intervals = Intervals::default();
         Self {
-            crontab: schedule::parse("*/10 * * * *").unwrap(),
+            crontab: intervals.parse("*/10 * * * *").unwrap(),
+            intervals,
             min_interval: Duration::from_secs(60),
             index_max_bytes: 100 << 20,
         }
@@ -146,7 +151,7 @@ pub struct Declaration {
     /// The digest of a shrunken index that the user has confirmed.
     pub allow_shrink: Option<String>,
     /// When to sync.
-    pub cron: Cron,
+    pub cron: Arc<Cron>,
     /// The same to be shown; nothing for a one-shot sync, which nobody repeats.
     pub schedule: Option<String>,
     /// Why the declared interval is not used.
@@ -341,7 +346,7 @@ fn parts(rule: &Rule) -> (&str, &std::collections::BTreeMap<String, String>) {
 }
 
 /// The declared interval where it can be used, else the default and why.
-fn choose_interval(text: &str, defaults: &Defaults) -> (Cron, Option<String>) {
+fn choose_interval(text: &str, defaults: &Defaults) -> (Arc<Cron>, Option<String>) {
     let text = text.trim();
     if text.is_empty() {
         return (defaults.crontab.clone(), None);
@@ -352,7 +357,7 @@ fn choose_interval(text: &str, defaults: &Defaults) -> (Cron, Option<String>) {
             Some(format!("spec.interval can't be used: {error}")),
         )
     };
-    match schedule::parse(text) {
+    match defaults.intervals.parse(text) {
         Ok(cron) => match cron.below_minimum(defaults.min_interval) {
             None => (cron, None),
             Some(error) => unusable(&error),

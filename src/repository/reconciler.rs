@@ -213,8 +213,8 @@ impl Reconciler {
     /// Brings keys back at the declared times.
     fn keep_schedule(&self, name: &ObjectName, declaration: &Declaration) {
         let Some(schedule) = &self.schedule else { return };
-        let gap = declaration.cron.gap_after(Timestamp::now());
-        schedule.set(name.clone(), &declaration.cron, schedule::jitter(&declaration.uid, gap));
+        let jitter = schedule::jitter(&declaration.uid, declaration.cron.shortest_gap());
+        schedule.set(name, &declaration.cron, jitter);
     }
 
     /// What the database remembers of this very object, and the UID that it holds.

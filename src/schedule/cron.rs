@@ -285,17 +285,6 @@ impl Cron {
         Timestamp::from_second(tick.timestamp()).ok()
     }
 
-    /// The time between the first and the second tick after `time`; [`Duration::MAX`] where there are no two.
-    #[must_use]
-    pub fn gap_after(&self, time: Timestamp) -> Duration {
-        let ticks = self
-            .next_after(time)
-            .and_then(|first| Some((first, self.next_after(first)?)));
-        ticks.map_or(Duration::MAX, |(first, second)| {
-            second.duration_since(first).unsigned_abs()
-        })
-    }
-
     /// The shortest time between any two ticks.
     #[must_use]
     pub fn shortest_gap(&self) -> Duration {

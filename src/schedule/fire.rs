@@ -82,6 +82,17 @@ impl<K: Clone + Eq + Hash> Wanted<K> {
         }
     }
 
+    /// Whether `key` is fired just so.
+    fn is(&self, key: &K, cron: &Cron, jitter: Duration) -> bool {
+        let jitter_of = |expression: &String| self.keys.get(expression).and_then(|keys| keys.get(key));
+        self.has(key, cron) && cron.expressions().iter().all(|of| jitter_of(of) == Some(&jitter))
+    }
+
+    fn has(&self, key: &K, cron: &Cron) -> bool {
+        let expressions = self.expressions.get(key);
+        expressions.is_some_and(|expressions| expressions == cron.expressions())
+    }
+
     fn set(&mut self, key: &K, cron: &Cron, jitter: Duration) {
         self.remove(key);
         for expression in cron.expressions() {
@@ -117,14 +128,14 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static> Schedule<K> {
     }
 
     /// Fires `key` by `cron` from now on, and not as before.
-    pub fn set(&self, key: K, cron: &Cron, jitter: Duration) {
+    pub fn set(&self, key: &K, cron: &Cron, jitter: Duration) {
         self.change(|wanted| {
-            let same = wanted
-                .expressions
-                .get(&key)
-                .is_some_and(|expressions| expressions == cron.expressions());
-            wanted.set(&key, cron, jitter);
-            !same
+            if wanted.is(key, cron, jitter) {
+                return false;
+            }
+            let has_same_jobs = wanted.has(key, cron);
+            wanted.set(key, cron, jitter);
+            !has_same_jobs
         });
     }
 
@@ -267,7 +278,7 @@ mod tests {
     #[tokio::test]
     async fn a_key_is_fired_when_its_cron_is_due_with_its_jitter() {
         let (schedule, mut ticks) = schedule().await;
-        schedule.set(7, &parse("* * * * * *").unwrap(), Duration::from_millis(5));
+        schedule.set(&7, &parse("* * * * * *").unwrap(), Duration::from_millis(5));
         let fired = timeout(Duration::from_secs(3), ticks.recv()).await.unwrap();
         assert_eq!(fired, Some((7, Duration::from_millis(5))));
     }
@@ -276,7 +287,7 @@ mod tests {
     async fn keys_with_one_expression_share_a_job_and_all_are_fired() {
         let (schedule, mut ticks) = schedule().await;
         for key in 0..2_000 {
-            schedule.set(key, &parse("* * * * * *").unwrap(), Duration::ZERO);
+            schedule.set(&key, &parse("* * * * * *").unwrap(), Duration::ZERO);
         }
         let mut seen = HashSet::new();
         until(async || {
@@ -292,7 +303,7 @@ mod tests {
         // Distinct expressions that are all due every second: 600 jobs, more than the scheduler's own channel holds.
         for key in 0..600_u32 {
             let seconds = format!("0-59,{},{}", key % 60, key / 60);
-            schedule.set(key, &parse(&format!("{seconds} * * * * *")).unwrap(), Duration::ZERO);
+            schedule.set(&key, &parse(&format!("{seconds} * * * * *")).unwrap(), Duration::ZERO);
         }
         let mut seen = HashSet::new();
         until(async || {
@@ -305,12 +316,12 @@ mod tests {
     #[tokio::test]
     async fn a_key_that_is_removed_or_set_anew_is_not_fired_as_before() {
         let (schedule, mut ticks) = schedule().await;
-        schedule.set(1, &parse("* * * * * *").unwrap(), Duration::ZERO);
-        schedule.set(2, &parse("* * * * * *").unwrap(), Duration::ZERO);
-        schedule.set(3, &parse("* * * * * *").unwrap(), Duration::ZERO);
+        schedule.set(&1, &parse("* * * * * *").unwrap(), Duration::ZERO);
+        schedule.set(&2, &parse("* * * * * *").unwrap(), Duration::ZERO);
+        schedule.set(&3, &parse("* * * * * *").unwrap(), Duration::ZERO);
         until(async || ticks.recv().await.is_some_and(|(key, _)| key == 1)).await;
         schedule.remove(&1);
-        schedule.set(2, &parse("@yearly").unwrap(), Duration::ZERO);
+        schedule.set(&2, &parse("@yearly").unwrap(), Duration::ZERO);
         assert_eq!(schedule.len(), 2);
         // What was on its way when the key was removed may still come; the tick after the next has none of it.
         for tick in 0..3 {
@@ -357,7 +368,7 @@ mod tests {
     #[tokio::test]
     async fn firing_ends_with_the_last_handle() {
         let (schedule, _ticks) = schedule().await;
-        schedule.set(1, &parse("* * * * * *").unwrap(), Duration::ZERO);
+        schedule.set(&1, &parse("* * * * * *").unwrap(), Duration::ZERO);
         let wanted = Arc::clone(&schedule.wanted);
         let other = schedule.clone();
         drop(schedule);

@@ -15,6 +15,7 @@ mod cron;
 mod field;
 mod fire;
 mod go_duration;
+mod intervals;
 
 use std::time::Duration;
 
@@ -22,12 +23,13 @@ use sha2::{Digest, Sha256};
 
 pub use cron::{Cron, IntervalError, parse};
 pub use fire::{Schedule, StartError};
+pub use intervals::Intervals;
 
 /// No tick is put off by more than this.
 const MAX_JITTER: Duration = Duration::from_secs(60);
 
 /// How long after a tick the object with this UID has its turn: always the same for one UID, spread evenly over all of
-/// them, below a tenth of `gap`, the time to the next tick, and below a minute.
+/// them, below a tenth of `gap`, the shortest time between two ticks, and below a minute.
 #[must_use]
 pub fn jitter(uid: &str, gap: Duration) -> Duration {
     let limit = u64::try_from((gap / 10).min(MAX_JITTER).as_millis()).unwrap_or(u64::MAX);

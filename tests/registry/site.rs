@@ -14,7 +14,7 @@ use portolan::repository::execute::{Attempt, Execute, Finished, Verdict};
 use portolan::repository::in_process::{InProcess, Tools};
 use portolan::repository::locate::FileAccess;
 use portolan::repository::metrics::Metrics;
-use portolan::schedule;
+use portolan::schedule::Intervals;
 use portolan::source::fetch::{Fetcher, Limits, Settings};
 use portolan::source::index::DecodeLimits;
 use serde_json::{Value, json};
@@ -68,8 +68,10 @@ pub fn executor(tools: &Tools) -> InProcess {
 
 /// These repositories of the registry.
 fn declared(server: &ChartServer, repositories: &[&str]) -> Declaration {
+    let intervals = Intervals::default();
     let defaults = Defaults {
-        crontab: schedule::parse("*/10 * * * *").unwrap(),
+        crontab: intervals.parse("*/10 * * * *").unwrap(),
+        intervals,
         min_interval: Duration::from_secs(60),
         index_max_bytes: 1 << 20,
     };

@@ -56,7 +56,7 @@ use crate::{
         secrets::{SecretSettings, repositories_of},
         trigger::{Trigger, key},
     },
-    schedule::{self, Schedule},
+    schedule::{Intervals, Schedule},
 };
 
 /// The label of the metrics of queue and pool.
@@ -287,10 +287,13 @@ impl Assembly {
 }
 
 fn defaults(run: &Run) -> Result<Defaults, Failure> {
-    let crontab =
-        schedule::parse(&run.crontab).map_err(|error| Failure::usage(format!("--crontab can't be used: {error}")))?;
+    let intervals = Intervals::default();
+    let crontab = intervals
+        .parse(&run.crontab)
+        .map_err(|error| Failure::usage(format!("--crontab can't be used: {error}")))?;
     Ok(Defaults {
         crontab,
+        intervals,
         min_interval: run.min_interval,
         index_max_bytes: run.fetch.index_max_bytes,
     })
