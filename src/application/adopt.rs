@@ -124,7 +124,9 @@ impl Plan {
             } else {
                 is_owned.then(|| Change::Remove(declared.uid.clone()))
             };
-            if let Some(change) = change.filter(|change| owners::changed(&object.owner_references, change).is_some()) {
+            if let Some(change) =
+                change.filter(|change| owners::changed(&object.owner_references.to_vec(), change).is_some())
+            {
                 self.changes.push(Planned {
                     kind: kind.clone(),
                     target: target(&view.resource, object),

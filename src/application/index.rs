@@ -96,7 +96,7 @@ pub(super) fn is_component<K>(declared: &Declared, kind: &GroupKind, object: &Ob
 
 /// Whether the Application stands among the owners of the object.
 pub(super) fn is_owned<K>(declared: &Declared, object: &Object<K>) -> bool {
-    object.owner_references.iter().any(|owner| owner.uid == declared.uid)
+    object.owner_references.has(&declared.uid)
 }
 
 impl Tables {

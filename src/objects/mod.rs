@@ -14,6 +14,7 @@ mod discovery;
 mod needs;
 mod object;
 pub mod owners;
+mod packed;
 mod plan;
 mod running;
 mod store;
@@ -24,6 +25,7 @@ use std::fmt;
 
 pub use discovery::Resource;
 pub use object::{Keep, Labels, Object, Reads};
+pub use packed::OwnerReferences;
 pub use watch::{Events, Scope, events};
 pub use watches::{Look, Settings, Told, View, Watches};
 

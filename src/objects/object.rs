@@ -12,6 +12,8 @@ use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use super::packed::OwnerReferences;
+
 /// How much of an object has to be fetched and read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reads {
@@ -47,7 +49,7 @@ pub struct Object<K> {
     /// Its labels.
     pub labels: Labels,
     /// Its owners.
-    pub owner_references: Box<[OwnerReference]>,
+    pub owner_references: OwnerReferences,
     /// Whether it is being deleted.
     pub is_being_deleted: bool,
     /// What is kept of the rest.
@@ -283,7 +285,7 @@ mod tests {
         let object = Object::new(decoded.meta, decoded.kept);
         assert_eq!((&*object.name, object.namespace.as_deref()), ("web", Some("shop")));
         assert_eq!((object.labels.get("a"), object.labels.get("c")), (Some("1"), None));
-        assert_eq!(object.owner_references[0].uid, "u-2");
+        assert!(object.owner_references.has("u-2"));
         let spec = r#"{"replicas":2,"template":{}}"#.to_owned();
         assert_eq!(object.kept, Raw(3, Some(spec), None));
     }

@@ -21,7 +21,7 @@ fn owner(name: &str) -> OwnerReference {
 }
 
 fn owned(mut object: Object<Judgement>, owners: &[&str]) -> Object<Judgement> {
-    object.owner_references = owners.iter().map(|name| owner(name)).collect();
+    object.owner_references = owners.iter().map(|name| owner(name)).collect::<Vec<_>>().into();
     object
 }
 
