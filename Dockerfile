@@ -32,6 +32,10 @@ RUN mkdir /names \
 FROM gcr.io/distroless/cc-debian12:nonroot
 COPY --from=build /src/target/release/portolan /usr/local/bin/portolan
 COPY --from=build /names/ /
+# What syncs have taken goes back to the system: by itself glibc keeps a heap for each thread, and what is freed within it.
+ENV MALLOC_ARENA_MAX=1
+ENV MALLOC_TRIM_THRESHOLD_=1048576
+ENV MALLOC_MMAP_THRESHOLD_=1048576
 # By number, so that a kubelet can see that it is not root.
 USER 65532:65532
 WORKDIR /var/lib/portolan

@@ -11,7 +11,7 @@ use crate::catalog::{ChartInfo, ChartRow, ChartVersion, Maintainer, RepoRef};
 use crate::source::index::Chart;
 
 /// Rows up to this many bytes of JSON wait in memory, more in an unlinked temporary file.
-const IN_MEMORY: usize = 1024 * 1024;
+const IN_MEMORY: usize = 256 * 1024;
 
 /// The name of a chart as Kubeapps keeps it: escaped as a path segment and unescaped again, but for the slash. So
 /// `project/chart` becomes `project%2Fchart`, and the identifier of a chart has exactly one slash.

@@ -17,7 +17,10 @@ use super::process::Process;
 /// Where the binary is.
 pub const BINARY: &str = env!("CARGO_BIN_EXE_portolan");
 
-/// A `portolan` command with none of the settings of whoever runs the tests.
+/// Where it is told how the binary is run.
+const IMAGE: &str = include_str!("../../Dockerfile");
+
+/// A `portolan` command in the environment of the container image, with none of the settings of whoever runs the tests.
 pub fn command<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
     command_as(Path::new(BINARY), arguments)
 }
@@ -38,10 +41,16 @@ pub fn command_as<S: AsRef<OsStr>>(program: &Path, arguments: impl IntoIterator<
             command.env_remove(name);
         }
     }
+    command.envs(image_environment());
     // Most tests are about charts whose archives nobody has. Those that are about files say so by the flag, which stands above.
     command.env("PORTOLAN_CHART_FILES", "none");
     command.env("PORTOLAN_VERIFY_DELTA", "true");
     command
+}
+
+fn image_environment() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let set = IMAGE.lines().filter_map(|line| line.strip_prefix("ENV "));
+    set.map(|set| set.split_once('=').expect("one setting a line"))
 }
 
 /// Runs a command to its end without blocking the servers that the test runs.

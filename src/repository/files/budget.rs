@@ -23,7 +23,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 /// what four workers have under way. An icon of 2048 × 2048 pixels may take more (12 bytes a pixel): it waits until it is alone, which
 /// costs less than a budget that others would then fill.
 ///
-/// Not in it are the downloads before they are read, which keep at most 1 MiB each in memory, and are no more than four for each
+/// Not in it are the downloads before they are read, which keep at most 256 KiB each in memory, and are no more than four for each
 /// worker: they wait for their hosts, and whoever waits for a host must not keep the memory of others.
 const TOTAL: u64 = 32 * MIB;
 

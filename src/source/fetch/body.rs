@@ -14,7 +14,7 @@ use super::{Limits, Validators};
 use crate::text::{printable, truncate};
 
 /// Bytes that are kept in memory; a larger body goes into an unlinked temporary file.
-const IN_MEMORY: usize = 1024 * 1024;
+const IN_MEMORY: usize = 256 * 1024;
 
 /// A whole body. Clones share its bytes. Its temporary file, if it has one, is gone when the last of them and of their readers is
 /// dropped, and when the process ends.

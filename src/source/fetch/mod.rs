@@ -83,7 +83,7 @@ impl Default for Limits {
 pub struct Settings {
     /// Sent with every request.
     pub user_agent: String,
-    /// Where bodies of more than 1 MiB are kept; the system's temporary directory if there is none.
+    /// Where bodies of more than 256 KiB are kept; the system's temporary directory if there is none.
     pub spool_dir: Option<PathBuf>,
     /// Requests to one host in a second.
     pub requests_per_second: NonZeroU32,
