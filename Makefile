@@ -17,7 +17,7 @@ run: ## Portolan over the repositories declared in examples/, with no cluster (M
 
 test: tools ## all tests; sets up what they need the first time (ARGS= goes to the test binary)
 	cargo test --locked --doc
-	cargo test --locked --tests -- $(ARGS)
+	cargo test --locked --tests --no-fail-fast -- $(ARGS)
 
 bench: tools ## the figures in the README and docs/performance.md, on an optimised build (ARGS=--record writes them there)
 	cargo bench --locked --bench sync -- $(ARGS)

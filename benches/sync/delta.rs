@@ -50,7 +50,8 @@ pub async fn run(report: &mut Report, is_wanted: impl Fn(&str) -> bool) {
         delta.by_change = sizes::by_change(&index).await;
     }
     if is_wanted("delta-many") {
-        delta.many = Some(crowd::many().await);
+        delta.many = Some(crowd::many(crowd::MANY).await);
+        delta.most = Some(crowd::many(crowd::MOST).await);
         delta.namespaces = Some(crowd::namespaces(&index).await);
     }
     report.delta = Some(delta);

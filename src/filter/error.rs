@@ -32,6 +32,9 @@ pub enum FilterError {
     /// There is no thread to run it on.
     #[error("no thread could be started to run spec.filterRule on: {0}")]
     Thread(#[source] io::Error),
+    /// Its thread has panicked, and would again.
+    #[error("it can't be done because of a defect in Portolan; please report it")]
+    Panicked,
 }
 
 impl FilterError {
@@ -43,6 +46,7 @@ impl FilterError {
             Self::Failed { .. } => "FilterFailed",
             Self::TooCostly { .. } => "FilterTooCostly",
             Self::Thread(_) => "NoThread",
+            Self::Panicked => "Defect",
         }
     }
 

@@ -27,7 +27,7 @@ fn builder() -> Builder {
 /// time of the [`Limits`](super::Limits) where `work` is a filter.
 ///
 /// # Errors
-/// [`FilterError::Thread`] when no thread can be started, or when `work` panics.
+/// [`FilterError::Thread`] when no thread can be started, [`FilterError::Panicked`] when `work` panics.
 pub fn on_large_stack<T, W>(work: W) -> impl Future<Output = Result<T, FilterError>> + Send + use<T, W>
 where
     T: Send + 'static,
@@ -43,7 +43,8 @@ where
         started.map_err(FilterError::Thread)?;
         receiver
             .await
-            .map_err(|_| FilterError::Thread(std::io::Error::other("it panicked")))
+            // Nothing came of it, and it has ended.
+            .map_err(|_| FilterError::Panicked)
     }
 }
 
@@ -58,6 +59,6 @@ pub(super) fn ensure_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Re
             work()
         });
         let joined = started.map_err(FilterError::Thread)?.join();
-        joined.map_err(|_| FilterError::Thread(std::io::Error::other("it panicked")))
+        joined.map_err(|_| FilterError::Panicked)
     })
 }

@@ -16,6 +16,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
+use kube::api::ObjectMeta;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -167,6 +168,10 @@ impl Reconciler {
 
     async fn declared(&self, name: &ObjectName, object: &AppRepository, forced: bool) -> Result<Outcome, Failure> {
         self.removals.withdraw(name);
+        if !self.is_still(name, &object.metadata) {
+            // It has gone since it was looked up, and what was just taken back may be the approval to remove its charts.
+            self.listed.notify_one();
+        }
         self.told.forget(name);
         let declaration = Declaration::of(object, &self.defaults, self.origin.is_folder());
         match self.origin.add_finalizer(&object.metadata).await {
@@ -210,6 +215,14 @@ impl Reconciler {
         }
     }
 
+    /// Whether this very object is declared still.
+    fn is_still(&self, name: &ObjectName, meta: &ObjectMeta) -> bool {
+        self.store.get(name).is_some_and(|seen| {
+            let now = seen.meta();
+            now.uid == meta.uid && now.deletion_timestamp.is_none()
+        })
+    }
+
     /// Brings keys back at the declared times.
     fn keep_schedule(&self, name: &ObjectName, declaration: &Declaration) {
         let Some(schedule) = &self.schedule else { return };
@@ -247,6 +260,10 @@ impl Reconciler {
             }
         }
         let running = self.activity.begin(name);
+        // What has become of the object before this moment has given up nothing; its key is in the queue again.
+        if !self.is_still(name, &object.metadata) {
+            return Ok(Outcome::Done);
+        }
         let timer = self.metrics.start();
         let finished = self.executor.attempt(attempt, running.token().clone()).await;
         drop(running);
@@ -361,6 +378,10 @@ impl Reconciler {
             return Ok(());
         }
         let name = ObjectName::from(&declaration.name);
+        if !self.is_still(&name, &object.metadata) {
+            // There is nobody to tell, or somebody else.
+            return Ok(());
+        }
         let facts = Facts {
             generation: declaration.generation,
             suspended: declaration.suspended,

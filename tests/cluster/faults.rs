@@ -369,3 +369,31 @@ async fn a_missing_definition_is_waited_for_a_killed_api_server_is_outlived_and_
     undecodable_objects_stall_no_others(&world, &postgres, &portolan).await;
     portolan.ready(SOON).await;
 }
+
+/// What becomes of an object while a sync is still being prepared can't give it up: there is none yet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_that_is_replaced_while_its_first_sync_is_announced_is_not_synced() {
+    let through = Through::new().await;
+    let (world, rows) = (&through.world, &through.postgres.rows);
+    through.proxy.spoil(1, ApiFault::Stalled, is_status_patch);
+    through.declare("stable", "1.0.0").await;
+    eventually(SOON, "the sync to be announced", async || {
+        (through.count(is_status_patch) > 0).then_some(())
+    })
+    .await;
+    world.delete_without_finalizer("stable").await;
+    let url = world.serve("other", index(&[("job", &["2.0.0"])]));
+    world.declare("stable", &url).await;
+
+    rows.until_charts_within(RECOVERY, &["stable/job 2.0.0"]).await;
+    let object = world.until_ready("stable").await;
+    assert_eq!(finalizers(&object), [api::FINALIZER]);
+    assert_eq!(
+        world.server.seen("/stable/index.yaml").len(),
+        0,
+        "the one that is gone was synced"
+    );
+    world.delete("stable").await;
+    world.gone("stable").await;
+    rows.assert_empty().await;
+}

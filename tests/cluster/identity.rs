@@ -106,8 +106,12 @@ async fn objects_that_are_replaced_again_and_again_end_with_the_charts_of_the_la
         world.delete("stable").await;
         world.gone("stable").await;
     }
-    world.declare("stable", &urls[0]).await;
-    world.until_ready("stable").await;
+    let last = world.declare("stable", &urls[0]).await;
+    let object = world.until_ready("stable").await;
+    assert_eq!(
+        (object.metadata.uid.as_ref(), finalizers(&object)),
+        (last.metadata.uid.as_ref(), vec![FINALIZER])
+    );
     postgres.rows.until_charts(&["stable/odd 1.0.0"]).await;
     world.delete("stable").await;
     world.gone("stable").await;

@@ -11,7 +11,9 @@ use crate::support::chart_server::{ChartServer, Page};
 use crate::support::index_generator;
 use crate::support::portolan::Portolan;
 
-const MANY: usize = 1000;
+/// How many different ones, and when they are synced.
+pub const MANY: (usize, &str) = (1000, EVERY_TEN_SECONDS);
+pub const MOST: (usize, &str) = (5000, EVERY_THIRTY_SECONDS);
 /// Of 100 KB each; contents are shared by some, addresses by none.
 const CONTENTS: usize = 10;
 const NAMESPACES: usize = 200;
@@ -19,6 +21,7 @@ const NAMESPACES: usize = 200;
 const ROUNDS: usize = 3;
 const EVERY_TEN_SECONDS: &str = "  interval: \"*/10 * * * * *\"\n";
 const EVERY_TWENTY_SECONDS: &str = "  interval: \"*/20 * * * * *\"\n";
+const EVERY_THIRTY_SECONDS: &str = "  interval: \"*/30 * * * * *\"\n";
 /// Some of it is slow where each repository is decoded by itself.
 const PATIENCE: Duration = Duration::from_secs(1200);
 const LOOK: Duration = Duration::from_millis(200);
@@ -39,7 +42,6 @@ impl Crowded {
         let portolan = rig.start(&["--chart-files=none", UNLIMITED[0], UNLIMITED[1]]);
         portolan.ready(PATIENCE).await;
         tokio::time::sleep(LOOK).await;
-        reset_peak_memory(portolan.id());
         Self {
             server: ChartServer::start().await,
             rig,
@@ -58,8 +60,16 @@ impl Crowded {
         self.server.all_seen().len()
     }
 
-    fn peak(&self) -> u64 {
-        peak_memory(self.portolan.id())
+    /// The most since [`Crowded::rest`], above what it was then.
+    fn peak(&self, at_rest: u64) -> u64 {
+        let peak = peak_memory(self.portolan.id()).expect("it runs");
+        peak.saturating_sub(self.idle).saturating_sub(at_rest)
+    }
+
+    /// What it takes now, above what it took without any repository.
+    fn rest(&self) -> u64 {
+        reset_peak_memory(self.portolan.id());
+        resident_memory(self.portolan.id())
             .expect("it runs")
             .saturating_sub(self.idle)
     }
@@ -74,13 +84,13 @@ impl Crowded {
     }
 }
 
-/// A thousand repositories, all unchanged.
-pub async fn many() -> Crowd {
+/// Many repositories, all unchanged.
+pub async fn many((count, interval): (usize, &str)) -> Crowd {
     let mut crowded = Crowded::start().await;
     let contents: Vec<Page> = (0..CONTENTS)
         .map(|seed| Page::new(index_generator::generate(seed as u64, 8, 11)))
         .collect();
-    for number in 0..MANY {
+    for number in 0..count {
         let path = format!("/{number}");
         crowded
             .server
@@ -89,18 +99,18 @@ pub async fn many() -> Crowd {
         crowded.rig.declare_in(
             &format!("team-{}", number % 20),
             &format!("repository-{number}"),
-            &format!("  type: helm\n  url: {url}\n{EVERY_TEN_SECONDS}"),
+            &format!("  type: helm\n  url: {url}\n{interval}"),
         );
     }
     crowded
-        .until("all are synced", |crowded| crowded.written() >= MANY)
+        .until("all are synced", |crowded| crowded.written() >= count)
         .await;
-    let settled = crowded.requests() + 2 * MANY;
+    let settled = crowded.requests() + 2 * count;
     crowded
         .until("they are synced again", |crowded| crowded.requests() >= settled)
         .await;
-    let (before, cpu) = (crowded.requests(), crowded.meter.read());
-    let wanted = before + ROUNDS * MANY;
+    let (before, cpu, at_rest) = (crowded.requests(), crowded.meter.read(), crowded.rest());
+    let wanted = before + ROUNDS * count;
     crowded
         .until("rounds go on", |crowded| crowded.requests() >= wanted)
         .await;
@@ -109,17 +119,18 @@ pub async fn many() -> Crowd {
     let bodies = measured
         .iter()
         .filter(|seen| seen.status.is_none_or(|status| status != 304));
-    let rounds = measured.len() as f64 / MANY as f64;
+    let rounds = measured.len() as f64 / count as f64;
     let crowd = Crowd {
-        repositories: MANY,
+        repositories: count,
         cpu: cpu.as_secs_f64() / rounds,
         alone: None,
         bodies: bodies.count(),
-        requests: MANY,
+        requests: count,
         rows: 0,
-        peak: crowded.peak(),
+        at_rest,
+        peak: crowded.peak(at_rest),
     };
-    println!("{MANY} repositories unchanged: {:.3} s of CPU a round", crowd.cpu);
+    println!("{count} repositories unchanged: {:.3} s of CPU a round", crowd.cpu);
     end(crowded.portolan).await;
     crowd
 }
@@ -136,6 +147,7 @@ pub async fn namespaces(index: &Index) -> Crowd {
         bodies: 0,
         requests: 0,
         rows: 0,
+        at_rest: 0,
         peak: 0,
     };
     let mut declared = 0;
@@ -161,7 +173,7 @@ pub async fn namespaces(index: &Index) -> Crowd {
         tokio::time::sleep(Duration::from_secs(5)).await;
 
         let (rows, before) = (Rows::now(&crowded.rig, Database::Sqlite).await, crowded.requests());
-        reset_peak_memory(crowded.portolan.id());
+        crowd.at_rest = crowded.rest();
         let (written, cpu) = (crowded.written() + count, crowded.meter.read());
         crowded.server.serve(PATH, Page::new(index.with_one_more(number)));
         crowded
@@ -176,7 +188,7 @@ pub async fn namespaces(index: &Index) -> Crowd {
         crowd.requests = seen.len() - before;
         crowd.bodies = seen[before..].iter().filter(|seen| has_body(seen.status)).count();
         crowd.rows = Rows::now(&crowded.rig, Database::Sqlite).await.since(&rows);
-        crowd.peak = crowded.peak();
+        crowd.peak = crowded.peak(crowd.at_rest);
     }
     end(crowded.portolan).await;
     crowd

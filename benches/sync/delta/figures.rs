@@ -116,7 +116,9 @@ pub struct Crowd {
     pub bodies: usize,
     pub requests: usize,
     pub rows: usize,
-    /// Bytes above idle.
+    /// Bytes that the process takes at rest with all of them, above what it takes without any.
+    pub at_rest: u64,
+    /// Bytes above that.
     pub peak: u64,
 }
 
@@ -142,8 +144,9 @@ pub struct Delta {
     pub cases: Vec<Series>,
     /// Peaks above idle of what nobody should send, in bytes.
     pub hostile: Vec<(&'static str, u64)>,
-    /// Many different ones, all unchanged.
+    /// Many different ones, all unchanged; and five times as many.
     pub many: Option<Crowd>,
+    pub most: Option<Crowd>,
     /// The same one in many namespaces.
     pub namespaces: Option<Crowd>,
     /// CPU by the size of the index, in MB.

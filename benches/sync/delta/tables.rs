@@ -128,6 +128,7 @@ impl Delta {
     fn write_crowds(&self, text: &mut String) -> std::fmt::Result {
         let crowds = [
             ("repositories of 100 KB each, all unchanged, 304", &self.many),
+            ("repositories of 100 KB each, all unchanged, 304", &self.most),
             ("namespaces with the same repository, one new version", &self.namespaces),
         ];
         let measured: Vec<_> = crowds
@@ -139,19 +140,20 @@ impl Delta {
         }
         writeln!(
             text,
-            "\n| a round of | CPU s | CPU s of one alone | requests | answers with a body | chart rows written | peak above idle MiB |\n\
-             |---|---:|---:|---:|---:|---:|---:|"
+            "\n| a round of | CPU s | CPU s of one alone | requests | answers with a body | chart rows written | at rest MiB | peak above that MiB |\n\
+             |---|---:|---:|---:|---:|---:|---:|---:|"
         )?;
         for (name, crowd) in measured {
             writeln!(
                 text,
-                "| {} {name} | {} | {} | {} | {} | {} | {:.1} |",
+                "| {} {name} | {} | {} | {} | {} | {} | {:.1} | {:.1} |",
                 thousands(crowd.repositories),
                 seconds(crowd.cpu),
                 crowd.alone.map_or_else(String::new, seconds),
                 thousands(crowd.requests),
                 thousands(crowd.bodies),
                 thousands(crowd.rows),
+                mebibytes(crowd.at_rest),
                 mebibytes(crowd.peak),
             )?;
         }
@@ -210,7 +212,7 @@ impl Delta {
         let peaks = self.cases.iter().map(Series::peak);
         let peaks = peaks.chain(self.hostile.iter().map(|(_, peak)| *peak));
         let peaks = peaks.chain(
-            [&self.many, &self.namespaces]
+            [&self.many, &self.most, &self.namespaces]
                 .into_iter()
                 .flatten()
                 .map(|crowd| crowd.peak),

@@ -91,7 +91,8 @@ impl Memory {
         key: &DigestKey,
     ) -> Result<Self, getrandom::Error> {
         let (secret, cuts) = stored.map_or((String::new(), Vec::new()), |stored| (stored.secret, stored.cuts));
-        let stored = from_hex::<16>(&secret);
+        // Where nothing is believed nothing is lost by another key, and those that are the same come to have one.
+        let stored = from_hex::<16>(&secret).filter(|_| is_believed);
         let cuts = if stored.is_some() { cuts } else { Vec::new() };
         let bytes = key.of(stored)?;
         let mut memory = Self {

@@ -107,8 +107,6 @@ impl Cluster {
         let patch = json!({
             "apiVersion": AppRepository::api_version(&()),
             "kind": AppRepository::kind(&()),
-            // An object of the same name that was made meanwhile has another UID, and the patch is refused.
-            "metadata": { "uid": meta.uid },
             "status": status,
         });
         let parameters = PatchParams::apply(FIELD_MANAGER).force();
@@ -116,6 +114,9 @@ impl Cluster {
         let patch = Patch::Apply(patch);
         // Of the answer nothing is of interest; and an object that can't be decoded has to be told so too.
         match within(self.api(meta).patch_status(name, &parameters, &patch)).await {
+            // The API server passes over the UID in a patch of the status, so it may have gone to an object of the same name that was
+            // made meanwhile; whose own sync puts it right.
+            Ok(written) if written.metadata.uid != meta.uid => Err(OriginError::Gone),
             Ok(_) => Ok(()),
             Err(error) => {
                 if matches!(error, OriginError::Gone) {

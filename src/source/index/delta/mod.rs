@@ -101,7 +101,8 @@ pub struct Remembered {
 
 /// Takes the charts of an index, and what is remembered of them, in the order of the index.
 ///
-/// After [`start_over`](Sink::start_over) nothing counts that it has got so far, known charts and what was to be remembered
+/// [`start_over`](Sink::start_over) tells that the index can't be told by its parts, also where nothing was told of it yet. After it
+/// nothing counts that it has got so far, known charts and what was to be remembered
 /// included; then no chart is known, and nothing is to be remembered.
 pub trait ChangeSink: Sink {
     /// The chart under this key is as it is remembered.
@@ -198,8 +199,9 @@ fn decode_by<R: Read + Seek, S: ChangeSink>(
         Ok(()) => Ok(collector.finish()),
         Err(Stop::Error(error)) => Err(error),
         Err(Stop::Whole) => {
-            collector.start_over()?;
             drop(collector);
+            // Whether it has got anything or not: it has to know that all comes.
+            sink.start_over().map_err(DecodeError::Sink)?;
             super::decode(input, limits, sink)
         }
     }

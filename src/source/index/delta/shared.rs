@@ -6,6 +6,9 @@ use super::cut::{Cut, NotCut};
 use super::digest::Secret;
 use super::{DecodeLimits, Known};
 
+/// The part of a body that its cuts may take, else they are made by each for himself. Those of real indexes take a fiftieth and less.
+const OF_THE_BODY: u64 = 16;
+
 /// The cuts of a body that several repositories share. A handle, cheap to clone; it goes with the body, since it holds nothing of
 /// which body it is of. A repository that knows other things of the body makes its own cuts, which take the place of those before.
 #[derive(Clone, Default)]
@@ -29,7 +32,11 @@ struct By {
 
 impl By {
     fn of(known: &Known, limits: &DecodeLimits) -> Self {
-        let unmasked = known.charts.iter().filter(|(_, chart)| !chart.masked);
+        // Where times count they are left out of none, known or not.
+        let unmasked = known
+            .charts
+            .iter()
+            .filter(|(_, chart)| !chart.masked && !known.times_count);
         let mut unmasked: Vec<String> = unmasked.map(|(key, _)| key.clone()).collect();
         unmasked.sort_unstable();
         Self {
@@ -42,7 +49,8 @@ impl By {
 }
 
 impl SharedCuts {
-    /// The cuts, by `cut` where they have not been made. Who asks while they are being made waits for them.
+    /// The cuts, by `cut` where they have not been made. Who asks while they are being made waits for them, on a thread that may, and
+    /// for no longer than one cutting takes.
     pub(super) fn get(
         &self,
         known: &Known,
@@ -60,9 +68,19 @@ impl SharedCuts {
             Err(NotCut::Style) => None,
             Err(error @ NotCut::Read(_)) => return Err(error),
         };
-        *made = Some(Made { by, cuts: cuts.clone() });
+        if cuts.as_deref().is_none_or(are_small) {
+            *made = Some(Made { by, cuts: cuts.clone() });
+        }
         cuts.ok_or(NotCut::Style)
     }
+}
+
+/// Whether they take so little beside their body that they may be held with it: of a body that is nothing but keys they are larger
+/// than it is.
+fn are_small(cuts: &[Cut]) -> bool {
+    let bytes: usize = cuts.iter().map(|cut| size_of::<Cut>() + cut.key.len()).sum();
+    let body = cuts.last().map_or(0, |last| last.text.end);
+    bytes as u64 <= body / OF_THE_BODY
 }
 
 #[cfg(test)]
@@ -81,6 +99,23 @@ mod tests {
         }
     }
 
+    /// Charts of so many bytes each.
+    fn cuts_of(bytes: &[u64]) -> Vec<Cut> {
+        let mut end = 0;
+        let cut = |bytes: &u64| {
+            let start = end;
+            end += bytes;
+            Cut {
+                key: "chart".to_owned(),
+                text: start..end,
+                items: None,
+                digest: Digest([0; 16]),
+                masked: true,
+            }
+        };
+        bytes.iter().map(cut).collect()
+    }
+
     fn chart(masked: bool) -> KnownChart {
         KnownChart {
             digest: Digest([0; 16]),
@@ -95,9 +130,9 @@ mod tests {
         let ask = |known: &Known, limits: &DecodeLimits| {
             let cuts = shared.get(known, limits, || {
                 made.set(made.get() + 1);
-                Ok(Vec::new())
+                Ok(cuts_of(&[100_000]))
             });
-            assert_eq!(cuts.unwrap().len(), 0);
+            assert_eq!(cuts.unwrap().len(), 1);
             made.get()
         };
         let limits = DecodeLimits::default();
@@ -115,14 +150,27 @@ mod tests {
         with_times.charts.insert("a".to_owned(), chart(false));
         assert_eq!(ask(&with_times, &limits), 2);
         assert_eq!(ask(&with_times, &limits), 2);
-        let times_count = Known {
+        let mut times_count = Known {
             times_count: true,
             ..known(1)
         };
         assert_eq!(ask(&times_count, &limits), 3);
+        times_count.charts.insert("a".to_owned(), chart(false));
+        assert_eq!(ask(&times_count, &limits), 3, "they are left out of none in either");
         assert_eq!(ask(&known(2), &limits), 4);
         let lower = DecodeLimits { charts: 1, ..limits };
         assert_eq!(ask(&known(2), &lower), 5);
+    }
+
+    #[test]
+    fn cuts_that_are_large_for_their_body_are_not_held() {
+        let (shared, limits) = (SharedCuts::default(), DecodeLimits::default());
+        for made in 1..3 {
+            let of_keys_alone = [10; 100];
+            let cuts = shared.get(&known(1), &limits, || Ok(cuts_of(&of_keys_alone)));
+            assert_eq!(cuts.unwrap().len(), 100, "{made}");
+            assert!(shared.0.lock().unwrap().is_none());
+        }
     }
 
     #[test]

@@ -55,6 +55,18 @@ struct Sought<'m> {
     last: Option<Chart>,
 }
 
+impl<'b> Sought<'b> {
+    fn after(before: &'b Memory) -> Self {
+        Self {
+            before,
+            after: Memory::empty(),
+            charts: Vec::new(),
+            read: Vec::new(),
+            last: None,
+        }
+    }
+}
+
 impl Sink for Sought<'_> {
     type Error = Infallible;
 
@@ -115,15 +127,16 @@ fn delta(
     rules: Rules,
     at_once: usize,
 ) -> Result<Delta, DecodeError<Infallible>> {
-    let mut sought = Sought {
-        before,
-        after: Memory::empty(),
-        charts: Vec::new(),
-        read: Vec::new(),
-        last: None,
-    };
+    let shared = SharedCuts::default();
+    if at_once == usize::MAX {
+        // Somebody who knew nothing was here first, and what he made of it is shared.
+        let nothing = Memory::empty();
+        let mut other = Sought::after(&nothing);
+        decode_by(Cursor::new(index), limits, &nothing.known, rules, &shared, &mut other)?;
+    }
+    let mut sought = Sought::after(before);
     let input = Trickle(Cursor::new(index), at_once);
-    let summary = decode_by(input, limits, &before.known, rules, &SharedCuts::default(), &mut sought)?;
+    let summary = decode_by(input, limits, &before.known, rules, &shared, &mut sought)?;
     let Sought {
         after, charts, read, ..
     } = sought;
