@@ -2,14 +2,16 @@
 //!
 //! `make fuzz` runs them under libFuzzer (the package in `fuzz/`), and `make test` over the seeds and their mutations.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
 use std::io::{Cursor, Read};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use portolan::filter::{Filter, FilterError, Limits, Rule, on_large_stack};
 use portolan::source::index::{
-    Chart, DecodeLimits, Maintainer, Summary, chart, decode, metadata, newest_first, version_by_both_ways,
+    Account, ChangeSink, Chart, DecodeLimits, Known, Maintainer, Remembered, Secret, SharedCuts, Sink, Summary, chart,
+    decode, decode_changes, metadata, newest_first, version_by_both_ways,
 };
 use portolan::source::{archive, credentials, oci};
 use serde_json::{Value, json};
@@ -20,9 +22,10 @@ pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
 #[allow(dead_code, reason = "the targets under libFuzzer call their bodies by name")]
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 11] = [
     ("index_yaml", index),
     ("index_json", index_json),
+    ("delta", delta),
     ("subset", subset),
     ("chart_archive", chart_archive),
     ("chart_yaml", chart_yaml),
@@ -116,6 +119,106 @@ fn written(charts: &[Chart]) -> String {
     });
     let entries: serde_json::Map<String, Value> = entries.collect();
     json!({ "apiVersion": "v1", "entries": entries }).to_string()
+}
+
+/// An index, and the one that takes its place, behind a NUL; without one it stays as it is. What only the changes give is what the
+/// whole gives, there and back again.
+pub fn delta(bytes: &[u8]) {
+    let mut indexes = bytes.splitn(2, |byte| *byte == 0);
+    let first = indexes.next().unwrap_or_default();
+    let second = indexes.next().unwrap_or(first);
+    let mut followed = Followed::new();
+    for index in [first, second, first] {
+        followed.follow(index);
+    }
+}
+
+/// What is known of an index, and what stands in the catalogue.
+struct Followed {
+    known: Known,
+    charts: HashMap<String, Option<Chart>>,
+}
+
+/// What comes of the next one. Times count for charts that were read.
+struct Next<'f> {
+    before: &'f Followed,
+    after: Followed,
+    last: Option<Chart>,
+    charts: Vec<(Chart, bool)>,
+}
+
+impl Followed {
+    fn new() -> Self {
+        Self {
+            known: Known {
+                secret: Secret::from(*b"known to nobody!"),
+                times_count: false,
+                charts: HashMap::new(),
+            },
+            charts: HashMap::new(),
+        }
+    }
+
+    fn follow(&mut self, index: &[u8]) {
+        let limits = decode_limits();
+        let mut whole = Vec::new();
+        let expected = decode(Cursor::new(index), &limits, &mut whole).map_err(|error| error.to_string());
+        let mut next = Next {
+            before: self,
+            after: Self::new(),
+            last: None,
+            charts: Vec::new(),
+        };
+        let (input, cuts) = (Cursor::new(index), SharedCuts::default());
+        let given = decode_changes(input, &limits, &self.known, &cuts, &mut next).map_err(|error| error.to_string());
+        assert_eq!(given, expected);
+        if given.is_ok() {
+            assert_eq!(next.charts.len(), whole.len());
+            for ((chart, is_read), whole) in next.charts.into_iter().zip(whole) {
+                let times = |chart: Chart| if is_read { chart } else { without_times(chart) };
+                assert_eq!(times(chart), times(whole));
+            }
+            *self = next.after;
+        }
+    }
+}
+
+fn without_times(mut chart: Chart) -> Chart {
+    chart.versions.iter_mut().for_each(|version| version.created.clear());
+    chart
+}
+
+impl Sink for Next<'_> {
+    type Error = Infallible;
+
+    fn chart(&mut self, chart: Chart) -> Result<(), Infallible> {
+        self.last = Some(chart.clone());
+        self.charts.push((chart, true));
+        Ok(())
+    }
+
+    fn start_over(&mut self) -> Result<(), Infallible> {
+        (self.after, self.last) = (Followed::new(), None);
+        self.charts.clear();
+        Ok(())
+    }
+}
+
+impl ChangeSink for Next<'_> {
+    fn unchanged(&mut self, key: &str, account: &Account) -> Result<(), Infallible> {
+        let (chart, known) = (&self.before.charts[key], &self.before.known.charts[key]);
+        assert_eq!(*account, known.account);
+        self.charts.extend(chart.clone().map(|chart| (chart, false)));
+        self.after.charts.insert(key.to_owned(), chart.clone());
+        self.after.known.charts.insert(key.to_owned(), known.clone());
+        Ok(())
+    }
+
+    fn remember(&mut self, Remembered { key, chart }: Remembered) -> Result<(), Infallible> {
+        self.after.charts.insert(key.clone(), self.last.take());
+        self.after.known.charts.insert(key, chart);
+        Ok(())
+    }
 }
 
 /// An index in JSON: what begins otherwise is made to begin as one.

@@ -50,7 +50,10 @@ pub fn command_as<S: AsRef<OsStr>>(program: &Path, arguments: impl IntoIterator<
 
 fn image_environment() -> impl Iterator<Item = (&'static str, &'static str)> {
     let set = IMAGE.lines().filter_map(|line| line.strip_prefix("ENV "));
-    set.map(|set| set.split_once('=').expect("one setting a line"))
+    set.map(|set| {
+        assert!(!set.contains(' '), "one setting a line, and no quotes: {set}");
+        set.split_once('=').expect("a name and a value")
+    })
 }
 
 /// Runs a command to its end without blocking the servers that the test runs.
