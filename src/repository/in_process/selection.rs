@@ -119,7 +119,11 @@ impl Selection {
             return self.take_of_a_whole(row);
         }
         match self.selected.spool.push(&row).map_err(SelectionError::Spool)? {
-            Pushed::Added => self.note_fingerprint(row),
+            Pushed::Added if self.takes_fingerprints => {
+                let fingerprint = row.info.fingerprint();
+                self.selected.fingerprints.insert(row.chart_id, fingerprint);
+            }
+            Pushed::Added => {}
             Pushed::Duplicate => self.selected.twins.push(row.info.name),
             Pushed::DuplicateOfHeld => return Err(SelectionError::Twins),
         }
@@ -128,8 +132,9 @@ impl Selection {
 
     /// Takes a chart of an index of which all charts come, in their order: of two with one identifier the first counts.
     fn take_of_a_whole(&mut self, row: ChartRow) -> Result<(), SelectionError> {
-        let fingerprint = row.info.fingerprint().to_string();
-        let is_known = self.rows.get(&row.chart_id) == Some(&fingerprint);
+        let fingerprint = row.info.fingerprint();
+        let in_hex = fingerprint.to_string();
+        let is_known = self.rows.get(&row.chart_id) == Some(&in_hex);
         let selected = &mut self.selected;
         let pushed = if is_known {
             let versions = row.info.chart_versions.len() as u64;
@@ -143,21 +148,14 @@ impl Selection {
                 chart_id: Some(row.chart_id),
             }),
             Pushed::Added => {
-                selected
-                    .remembered
-                    .push(memory::row_cut(row.chart_id.clone(), fingerprint));
-                self.note_fingerprint(row);
+                if self.takes_fingerprints {
+                    selected.fingerprints.insert(row.chart_id.clone(), fingerprint);
+                }
+                selected.remembered.push(memory::row_cut(row.chart_id, in_hex));
             }
             Pushed::Duplicate | Pushed::DuplicateOfHeld => selected.twins.push(row.info.name),
         }
         Ok(())
-    }
-
-    fn note_fingerprint(&mut self, row: ChartRow) {
-        if self.takes_fingerprints {
-            let fingerprint = row.info.fingerprint();
-            self.selected.fingerprints.insert(row.chart_id, fingerprint);
-        }
     }
 
     pub(super) fn finish(mut self) -> Selected {
