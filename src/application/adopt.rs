@@ -28,6 +28,8 @@ pub struct Plan {
     pub problems: Vec<Problem>,
     /// The kinds of which something is owned now.
     pub owned_kinds: BTreeSet<GroupKind>,
+    /// The UIDs of what is owned now.
+    pub owned: Vec<Box<str>>,
     /// The kinds of which nothing is owned for certain.
     pub clean_kinds: BTreeSet<GroupKind>,
 }
@@ -104,6 +106,7 @@ impl Plan {
             let is_owned = is_owned(declared, object);
             if is_owned {
                 self.owned_kinds.insert(kind.clone());
+                self.owned.push(object.uid.clone());
                 is_clean = false;
             }
             // What is being deleted needs nothing any more.

@@ -124,8 +124,8 @@ impl Assessment {
             self.components.push(ComponentStatus {
                 link: None,
                 name: Some(object.name.to_string()),
-                kind: Some(kind.kind.clone()),
-                group: Some(kind.group.clone()).filter(|group| !group.is_empty()),
+                kind: Some(kind.kind.to_string()),
+                group: Some(kind.group.to_string()).filter(|group| !group.is_empty()),
                 status: Some(judgement.state.to_string()),
             });
         }

@@ -1,6 +1,7 @@
 //! Which owners were changed of late: the store shows a write only after a while, and what it shows meanwhile is not done again.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,23 +14,29 @@ use crate::objects::GroupKind;
 pub(super) const SHOWN_WITHIN: Duration = Duration::from_secs(30);
 
 /// What was changed of late: the store may not show it yet, and where a kind is only listed now and then it will not for long.
+///
+/// Ten thousand objects may be adopted before the first of these notes can go, so texts are kept as hashes of 64 bits, whose key
+/// nobody knows: two that are alike in one Application are not to be expected.
 #[derive(Default)]
-pub struct Changed(Mutex<HashMap<ObjectName, Lately>>);
+pub struct Changed {
+    by_name: Mutex<HashMap<ObjectName, Lately>>,
+    hash: RandomState,
+}
 
 /// What was changed for one Application.
 #[derive(Default)]
 struct Lately {
     /// The UID of the Application: another of the same name has changed nothing yet.
     owner: String,
-    /// By the UIDs of the objects.
-    done: HashMap<String, Done>,
+    /// By the hashes of the objects' UIDs.
+    done: HashMap<u64, Done>,
 }
 
 struct Done {
     /// The kind of the object, which it shares with the others of its kind.
     kind: Arc<GroupKind>,
-    /// The version of the object that the store showed then.
-    version: String,
+    /// Hash of the version of the object that the store showed then.
+    version: u64,
     /// Whether the Application became an owner, or ceased to be one.
     is_set: bool,
     at: Instant,
@@ -43,11 +50,11 @@ impl Changed {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ObjectName, Lately>> {
         // The map is whole between any two statements, so a panic elsewhere leaves nothing to mend.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What of the plan was not done yet to the objects as they are shown. What was done is remembered no longer than for `at_most`,
-    /// and only while it is shown as it was; but that something was adopted as long as the store may be behind.
+    /// and only while it is shown as it was; but that something was adopted until it is shown, as long as the store may be behind.
     pub(super) fn rest<'a>(&self, declared: &Declared, plan: &'a Plan, at_most: Duration) -> Vec<&'a Planned> {
         let mut all = self.lock();
         let before = all.remove(&declared.name).filter(|lately| lately.owner == declared.uid);
@@ -55,13 +62,15 @@ impl Changed {
             return plan.changes.iter().collect();
         };
         let (done, rest): (Vec<_>, Vec<_>) = plan.changes.iter().partition(|planned| {
-            let done = lately.done.get(&planned.target.uid);
-            done.is_some_and(|done| done.is(planned) && done.at.elapsed() < at_most)
+            let done = lately.done.get(&self.hash(&planned.target.uid));
+            let version = self.hash(&planned.target.version);
+            done.is_some_and(|done| done.is(version, planned.is_set()) && done.at.elapsed() < at_most)
         });
-        let held: HashSet<_> = done.iter().map(|planned| planned.target.uid.as_str()).collect();
+        let held: HashSet<_> = done.iter().map(|planned| self.hash(&planned.target.uid)).collect();
+        let shown: HashSet<_> = plan.owned.iter().map(|uid| self.hash(uid)).collect();
         lately
             .done
-            .retain(|uid, done| held.contains(uid.as_str()) || done.is_late_adoption());
+            .retain(|uid, done| held.contains(uid) || (done.is_late_adoption() && !shown.contains(uid)));
         if !lately.done.is_empty() {
             all.insert(declared.name.clone(), lately);
         }
@@ -90,18 +99,22 @@ impl Changed {
         let known = lately.done.values().find(|done| *done.kind == planned.kind);
         let done = Done {
             kind: known.map_or_else(|| Arc::new(planned.kind.clone()), |done| Arc::clone(&done.kind)),
-            version: planned.target.version.clone(),
+            version: self.hash(&planned.target.version),
             is_set: planned.is_set(),
             at: Instant::now(),
         };
-        lately.done.insert(planned.target.uid.clone(), done);
+        lately.done.insert(self.hash(&planned.target.uid), done);
+    }
+
+    fn hash(&self, text: &str) -> u64 {
+        self.hash.hash_one(text)
     }
 }
 
 impl Done {
-    /// Whether just this was done to the object as it is shown.
-    fn is(&self, planned: &Planned) -> bool {
-        self.version == planned.target.version && self.is_set == planned.is_set()
+    /// Whether just this was done to an object that is shown in this version.
+    fn is(&self, version: u64, is_set: bool) -> bool {
+        self.version == version && self.is_set == is_set
     }
 
     /// Whether it is an adoption that the store may not show yet.
@@ -209,10 +222,20 @@ mod tests {
     }
 
     #[test]
-    fn an_adoption_is_remembered_for_a_while_although_the_store_shows_it() {
+    fn an_adoption_is_remembered_until_the_store_shows_it() {
         let (declared, changed) = adopted();
-        assert_eq!(count(&changed, &declared, &planned(&declared, "2", Some("u"))), 0);
+        // Its labels were taken off: nothing is to be done, and nothing is owned as far as is shown.
+        let mut otherwise = planned(&declared, "1", None);
+        otherwise.changes.clear();
+        assert_eq!(count(&changed, &declared, &otherwise), 0);
         assert_eq!(changed.just_adopted(&declared).len(), 1);
+        assert_eq!(count(&changed, &declared, &planned(&declared, "2", Some("u"))), 0);
+        assert!(changed.lock().is_empty(), "ten thousand notes would be some megabytes");
+    }
+
+    #[test]
+    fn of_an_application_that_is_gone_nothing_is_remembered() {
+        let (declared, changed) = adopted();
         changed.forget(&declared.name);
         assert!(changed.just_adopted(&declared).is_empty());
     }

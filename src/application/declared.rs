@@ -33,8 +33,8 @@ pub struct Declared {
     pub adopts: bool,
     /// The generation of its spec.
     pub generation: Option<i64>,
-    /// The kinds of which it owns something, by its own record.
-    pub recorded: BTreeSet<GroupKind>,
+    /// The kinds of which it owns something, by its own record: in order, each once.
+    pub recorded: Box<[GroupKind]>,
 }
 
 impl Declared {
@@ -102,20 +102,21 @@ impl Declared {
 }
 
 /// The kinds in the record.
-fn recorded(application: &Application) -> BTreeSet<GroupKind> {
+fn recorded(application: &Application) -> Box<[GroupKind]> {
     let annotations = application.metadata.annotations.as_ref();
     let record = annotations.and_then(|annotations| annotations.get(OWNED_KINDS));
     let kinds = record
         .into_iter()
         .flat_map(|record| record.split(','))
         .filter(|kind| !kind.is_empty());
-    kinds
+    let kinds: BTreeSet<_> = kinds
         .take(MAX_KINDS)
         .map(|kind| {
             let (kind, group) = kind.split_once('.').unwrap_or((kind, ""));
             GroupKind::new(group, kind)
         })
-        .collect()
+        .collect();
+    kinds.into_iter().collect()
 }
 
 /// The group of what users write as one, which may be a version or end in one (application.md A2.2): `v1` and `/v1` are the core,

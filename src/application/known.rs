@@ -53,7 +53,7 @@ impl From<Application> for Known {
 #[derive(Clone, Debug)]
 pub struct Said {
     /// The conditions, of which those of others stay, and ours as long as they say the same.
-    pub conditions: Vec<ApplicationCondition>,
+    pub conditions: Arc<[ApplicationCondition]>,
     /// SHA-256 of the whole as it is written.
     digest: [u8; 32],
 }
@@ -65,7 +65,7 @@ impl Said {
         // Nothing in a status can fail to be written as JSON.
         let text = serde_json::to_vec(status).unwrap_or_default();
         Self {
-            conditions: status.conditions.clone(),
+            conditions: status.conditions.as_slice().into(),
             digest: Sha256::digest(text).into(),
         }
     }

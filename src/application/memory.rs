@@ -37,14 +37,21 @@ impl Memory {
         }
     }
 
-    /// Whether this status was written last.
+    /// Whether this status was written last. If so it is shared with what the store shows, and held once.
     #[must_use]
     pub fn holds(&self, name: &ObjectName, application: &Known) -> bool {
-        let memory = self.lock();
+        let mut memory = self.lock();
         let written = memory
-            .get(name)
+            .get_mut(name)
             .filter(|written| written.uid == application.metadata.uid);
-        written.is_some_and(|written| application.said.as_ref() == Some(&written.said))
+        let Some((written, said)) = written.zip(application.said.as_ref()) else {
+            return false;
+        };
+        let holds = written.said == *said;
+        if holds {
+            written.said = said.clone();
+        }
+        holds
     }
 
     /// The newest version of an Application that is known.

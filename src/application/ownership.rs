@@ -23,8 +23,9 @@ use super::metrics::Metrics;
 use super::report::{self, WriteError};
 use crate::objects::owners::{self, ChangeError};
 
-/// Owners that are changed at once. Before each such lot the Application is read again.
-const AT_ONCE: usize = 8;
+/// Owners that are changed at once. Before each such lot the Application is read again, so none of it may wait for another. Each
+/// takes a connection of its own, of some 50 KB.
+const AT_ONCE: usize = 4;
 /// Owners that are written in one reconcile; the next goes on at once.
 const WRITES: usize = 64;
 /// After so many refusals the other objects of a kind are not tried any more: it is the kind that may not be changed.
@@ -75,7 +76,7 @@ impl Ownership {
         if !just_adopted.is_subset(&plan.owned_kinds) {
             owned.again = Some(SHOWN_WITHIN);
         }
-        if record != declared.recorded {
+        if !record.iter().eq(&declared.recorded) {
             match report::write_record(&self.client, self.manager, declared, &record).await {
                 Ok(version) => owned.version = version,
                 Err(WriteError::Gone | WriteError::Conflict(_)) => {

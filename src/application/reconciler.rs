@@ -169,7 +169,7 @@ impl Reconciler {
         assessment: &Assessment,
     ) -> Result<Told, Failure> {
         let before = self.memory.said_of(name, application);
-        let conditions = before.as_ref().map_or(&[][..], |before| &before.conditions);
+        let conditions = before.as_ref().map_or(&[][..], |before| &*before.conditions);
         let now = Timestamp::now();
         // As the API server stores it.
         let now = now.round(Unit::Second).unwrap_or(now);

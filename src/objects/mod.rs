@@ -22,6 +22,7 @@ mod watch;
 mod watches;
 
 use std::fmt;
+use std::sync::Arc;
 
 pub use discovery::Resource;
 pub use object::{Keep, Labels, Object, Reads};
@@ -29,19 +30,20 @@ pub use packed::OwnerReferences;
 pub use watch::{Events, Scope, events};
 pub use watches::{Look, Settings, Told, View, Watches};
 
-/// A kind of objects in any of its versions, as `metav1.GroupKind`.
+/// A kind of objects in any of its versions, as `metav1.GroupKind`. Clones share its texts: each Application's kinds are held in
+/// several places.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupKind {
     /// The API group; empty for the core.
-    pub group: String,
+    pub group: Arc<str>,
     /// The kind, such as `Deployment`.
-    pub kind: String,
+    pub kind: Arc<str>,
 }
 
 impl GroupKind {
     /// The kind of this name in this group.
     #[must_use]
-    pub fn new(group: impl Into<String>, kind: impl Into<String>) -> Self {
+    pub fn new(group: impl Into<Arc<str>>, kind: impl Into<Arc<str>>) -> Self {
         Self {
             group: group.into(),
             kind: kind.into(),
@@ -51,7 +53,7 @@ impl GroupKind {
 
 impl fmt::Display for GroupKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.group.as_str() {
+        match &*self.group {
             "" => f.write_str(&self.kind),
             group => write!(f, "{}.{group}", self.kind),
         }

@@ -6,7 +6,7 @@ use super::GroupKind;
 
 /// Who needs what.
 pub(super) struct Needs<U> {
-    by_user: BTreeMap<U, (String, BTreeSet<GroupKind>)>,
+    by_user: BTreeMap<U, (String, Box<[GroupKind]>)>,
     /// The number of users of each kind in each namespace.
     by_kind: BTreeMap<GroupKind, BTreeMap<String, usize>>,
 }
@@ -26,7 +26,7 @@ impl<U: Ord> Needs<U> {
         if self
             .by_user
             .get(&user)
-            .is_some_and(|(old, had)| old == namespace && *had == kinds)
+            .is_some_and(|(old, had)| old == namespace && had.iter().eq(&kinds))
         {
             return false;
         }
@@ -34,6 +34,7 @@ impl<U: Ord> Needs<U> {
             let namespaces = self.by_kind.entry(kind.clone()).or_default();
             *namespaces.entry(namespace.to_owned()).or_default() += 1;
         }
+        let kinds = kinds.into_iter().collect();
         if let Some((namespace, kinds)) = self.by_user.insert(user, (namespace.to_owned(), kinds)) {
             self.give_back(&namespace, &kinds);
         }
@@ -49,7 +50,7 @@ impl<U: Ord> Needs<U> {
         true
     }
 
-    fn give_back(&mut self, namespace: &str, kinds: &BTreeSet<GroupKind>) {
+    fn give_back(&mut self, namespace: &str, kinds: &[GroupKind]) {
         for kind in kinds {
             let Some(namespaces) = self.by_kind.get_mut(kind) else {
                 continue;

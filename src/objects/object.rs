@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::{self, Debug};
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
@@ -39,7 +40,7 @@ pub trait Keep: Clone + Debug + Send + Sync + 'static {
 #[derive(Clone, Debug)]
 pub struct Object<K> {
     /// Its namespace; none, where its kind has none.
-    pub namespace: Option<Box<str>>,
+    pub namespace: Option<Arc<str>>,
     /// Its name.
     pub name: Box<str>,
     /// Its UID: another object of the same name has another.
@@ -67,9 +68,9 @@ impl<K: PartialEq> PartialEq for Object<K> {
     }
 }
 
-/// Labels in little room: there are several for each object, and few of them are ever looked at.
+/// Labels in little room: there are several for each object, and few of them are ever looked at. Clones share them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Labels(Box<str>);
+pub struct Labels(Arc<str>);
 
 /// What stands behind each key and each value. The API server lets it be in none of them.
 const END: char = '\0';
@@ -106,6 +107,20 @@ impl<S: AsRef<str> + Ord> FromIterator<(S, S)> for Labels {
 }
 
 impl<K> Object<K> {
+    /// Shares what it has in common with another one: objects that stand side by side are often parts of one thing, with the same
+    /// labels and the same owner.
+    pub(super) fn share(&mut self, other: &Self) {
+        if self.namespace == other.namespace {
+            self.namespace = other.namespace.clone();
+        }
+        if self.labels == other.labels {
+            self.labels = other.labels.clone();
+        }
+        if self.owner_references == other.owner_references {
+            self.owner_references = other.owner_references.clone();
+        }
+    }
+
     /// The object that these metadata and `kept` make.
     #[must_use]
     pub fn new(meta: ObjectMeta, kept: K) -> Self {

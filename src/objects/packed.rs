@@ -1,13 +1,14 @@
 //! Owner references in little room: each component of an adopting Application has one, and they are read rarely.
 
 use std::fmt;
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 /// The owners of an object, as they are written: for each its version, kind, name and UID, a length in front of each, and a byte
-/// that says what it says of controller and blockOwnerDeletion.
+/// that says what it says of controller and blockOwnerDeletion. Clones share them.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct OwnerReferences(Box<[u8]>);
+pub struct OwnerReferences(Option<Arc<[u8]>>);
 
 /// Texts of an owner.
 const TEXTS: usize = 4;
@@ -26,8 +27,15 @@ impl OwnerReferences {
         self.iter().any(|owner| owner.texts[UID] == uid.as_bytes())
     }
 
+    /// Whether it is the very same text as the other's.
+    #[cfg(test)]
+    pub(super) fn is_one_with(&self, other: &Self) -> bool {
+        let text = |owners: &Self| owners.0.as_ref().map(Arc::as_ptr);
+        text(self) == text(other)
+    }
+
     fn iter(&self) -> impl Iterator<Item = Packed<'_>> {
-        let mut rest = &*self.0;
+        let mut rest = self.0.as_deref().unwrap_or_default();
         std::iter::from_fn(move || Packed::take(&mut rest))
     }
 }
@@ -42,7 +50,7 @@ impl From<Vec<OwnerReference>> for OwnerReferences {
             }
             packed.push(3 * digit(owner.controller) + digit(owner.block_owner_deletion));
         }
-        Self(packed.into())
+        Self((!packed.is_empty()).then(|| packed.into()))
     }
 }
 

@@ -152,24 +152,30 @@ impl<K> Store<K> {
 }
 
 impl<K: PartialEq> State<K> {
-    fn put(&mut self, object: Object<K>) -> Option<Change<K>> {
+    fn put(&mut self, mut object: Object<K>) -> Option<Change<K>> {
+        // The namespace is copied once, not for each of its objects.
+        if !self.objects.contains_key(namespace(&object)) {
+            self.objects.insert(namespace(&object).into(), Vec::new());
+        }
+        let objects = self.objects.get_mut(namespace(&object))?;
+        let found = place(objects, &object.name);
+        let (Ok(at) | Err(at)) = found;
+        // The one in front; what it was itself, or the one behind.
+        for beside in [at.wrapping_sub(1), at] {
+            if let Some(beside) = objects.get(beside) {
+                object.share(&beside.object);
+            }
+        }
+        let new_object = Arc::new(object);
         let new = Stored {
-            object: Arc::new(object),
+            object: Arc::clone(&new_object),
             list: self.lists,
         };
-        let object = &new.object;
-        // The namespace is copied once, not for each of its objects.
-        if !self.objects.contains_key(namespace(object)) {
-            self.objects.insert(namespace(object).into(), Vec::new());
-        }
-        let objects = self.objects.get_mut(namespace(object))?;
-        let new_object = Arc::clone(object);
-        let old = match place(objects, &new_object.name) {
-            Ok(at) => Some(std::mem::replace(&mut objects[at], new).object),
-            Err(at) => {
-                objects.insert(at, new);
-                None
-            }
+        let old = if found.is_ok() {
+            Some(std::mem::replace(&mut objects[at], new).object)
+        } else {
+            objects.insert(at, new);
+            None
         };
         let is_news = old.as_ref().is_none_or(|old| **old != *new_object);
         is_news.then_some(Change::Object {
@@ -265,6 +271,37 @@ mod tests {
         let names: Vec<_> = store.objects("shop").iter().map(|o| o.name.to_string()).collect();
         assert_eq!(names, ["a", "b"]);
         assert_eq!((store.len(), store.objects("other").len()), (2, 0));
+    }
+
+    #[test]
+    fn what_is_alike_of_objects_side_by_side_is_held_once() {
+        let labelled = |name: &str, app: &str, owner: &str| {
+            let meta = serde_json::json!({
+                "name": name, "namespace": "shop", "labels": { "app": app },
+                "ownerReferences": [{ "apiVersion": "v1", "kind": "X", "name": owner, "uid": owner }],
+            });
+            Object::new(serde_json::from_value(meta).unwrap(), 1)
+        };
+        let store = Store::default();
+        let objects = vec![
+            labelled("c", "x", "u"),
+            labelled("a", "x", "u"),
+            labelled("b", "y", "u"),
+            labelled("b", "x", "v"),
+        ];
+        told(&store, list(objects));
+        let seen = store.objects("shop");
+        let text = |at: usize| seen[at].labels.get("app").map(str::as_ptr);
+        assert_eq!((text(0), text(1)), (text(2), text(2)), "the same text");
+        let namespace = |at: usize| seen[at].namespace.as_deref().map(str::as_ptr);
+        assert_eq!((namespace(0), namespace(1)), (namespace(2), namespace(2)));
+        let owners: Vec<_> = seen.iter().map(|object| object.owner_references.has("u")).collect();
+        assert_eq!(owners, [true, false, true], "what is otherwise stays so");
+        told(&store, vec![Event::Apply(labelled("b", "x", "u"))]);
+        let seen = store.objects("shop");
+        for other in &seen[1..] {
+            assert!(seen[0].owner_references.is_one_with(&other.owner_references));
+        }
     }
 
     #[test]

@@ -111,7 +111,7 @@ impl Metrics {
             queue_duration: self.queue_duration.get_or_create_owned(&labels),
             work_duration: self.work_duration.get_or_create_owned(&labels),
         };
-        for priority in [Priority::USER, Priority::LOW] {
+        for priority in [Priority::USER, Priority::MISSED, Priority::LOW] {
             metrics.depth_at(priority);
         }
         metrics

@@ -65,8 +65,10 @@ pub struct Priority(pub i32);
 impl Priority {
     /// What a user has just changed.
     pub const USER: Self = Self(0);
-    /// The initial list, resyncs by the clock and garbage collection: a restart with ten thousand repositories must not delay
-    /// the one that a user has just changed. The number is controller-runtime's.
+    /// After a start: what was changed while nobody was looking, and what nobody has looked at yet.
+    pub const MISSED: Self = Self(-50);
+    /// The rest of the initial list, resyncs by the clock and garbage collection: a restart with ten thousand repositories must
+    /// not delay the one that a user has just changed. The number is controller-runtime's.
     pub const LOW: Self = Self(-100);
 }
 

@@ -53,10 +53,9 @@ impl Trigger {
     fn applied(&self, name: &ObjectName, old: Option<&Seen<AppRepository>>, new: &Seen<AppRepository>, initial: bool) {
         self.removals.withdraw(name);
         match old {
-            // The list at start is no user's event: it must not delay the one that a user has just changed.
             None => self
                 .queue
-                .add(key(name), if initial { Priority::LOW } else { Priority::USER }),
+                .add(key(name), if initial { at_start(new) } else { Priority::USER }),
             Some(old) => {
                 if is_another(old.meta(), new.meta()) {
                     self.activity.cancel(name);
@@ -66,6 +65,19 @@ impl Trigger {
                 }
             }
         }
+    }
+}
+
+/// The list at start is no user's event: it must not delay the one that a user has just changed. Of what is in it, that comes
+/// first which nobody has looked at since its last change.
+fn at_start(seen: &Seen<AppRepository>) -> Priority {
+    let looked_at = seen.object().map(|object| {
+        let observed = object.status.as_ref().and_then(|status| status.observed_generation);
+        observed == object.metadata.generation
+    });
+    match looked_at {
+        Some(false) => Priority::MISSED,
+        Some(true) | None => Priority::LOW,
     }
 }
 
@@ -113,4 +125,63 @@ fn facts(meta: &ObjectMeta) -> Facts<'_> {
         meta.deletion_timestamp.is_some(),
         meta.annotations.as_ref(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::DeserializeGuard;
+    use prometheus_client::registry::Registry;
+    use serde_json::json;
+
+    use super::*;
+    use crate::queue::{Metrics, Settings};
+
+    fn seen(name: &str, generation: Option<i64>, observed: Option<i64>) -> Change<AppRepository> {
+        let object = json!({
+            "apiVersion": "kubeapps.com/v1alpha1", "kind": "AppRepository",
+            "metadata": { "name": name, "namespace": "team", "uid": name, "generation": generation },
+            "spec": { "type": if name == "odd" { json!(7) } else { json!("helm") }, "url": "https://charts.example.com" },
+            "status": observed.map(|observed| json!({ "observedGeneration": observed })),
+        });
+        let object: DeserializeGuard<AppRepository> = serde_json::from_value(object).unwrap();
+        assert_eq!(object.0.is_ok(), name != "odd");
+        Change::Applied {
+            name: ObjectName {
+                namespace: "team".to_owned(),
+                name: name.to_owned(),
+            },
+            old: None,
+            new: object.into(),
+            initial: !name.starts_with("just"),
+        }
+    }
+
+    #[tokio::test]
+    async fn at_a_start_what_was_changed_meanwhile_comes_before_what_only_has_its_turn() {
+        let queue = Queue::new(Settings::new("test"), &Metrics::register(&mut Registry::default()));
+        let trigger = Trigger {
+            queue: queue.clone(),
+            activity: Activity::default(),
+            removals: Removals::default(),
+            listed: Arc::default(),
+            gone: Box::new(|_| ()),
+        };
+        let list = [
+            ("a", Some(1), Some(1)),
+            ("changed", Some(2), Some(1)),
+            ("odd", Some(2), Some(1)),
+            ("b", Some(3), Some(3)),
+            ("in-a-folder", None, None),
+            ("made", Some(1), None),
+        ];
+        for (name, generation, observed) in list {
+            trigger.on_change(seen(name, generation, observed));
+        }
+        trigger.on_change(seen("just-made", Some(1), None));
+        let mut order = Vec::new();
+        while order.len() <= list.len() {
+            order.push(queue.get().await.unwrap().key().name.clone());
+        }
+        assert_eq!(order, ["just-made", "changed", "made", "a", "odd", "b", "in-a-folder"]);
+    }
 }

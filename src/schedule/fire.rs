@@ -17,16 +17,23 @@ use std::{
     time::Duration,
 };
 
+use jiff::Timestamp;
 use tokio::{
-    sync::mpsc::{self, error::TrySendError},
+    sync::{
+        broadcast,
+        mpsc::{self, error::TrySendError},
+    },
     time::{sleep, timeout},
 };
 use tokio_cron_scheduler::{Job, JobScheduler, JobSchedulerError};
 
 use super::Cron;
 
-/// More than the expressions that users think of, so that no tick is lost when all are due at once.
-const CHANNEL_SIZE: usize = 4096;
+/// Ticks on their way: more than the expressions that users think of, so that none is lost when all are due at once.
+const TICKS: usize = 4096;
+/// Jobs on their way to be added or removed. They are large, their room is taken from the start, and what reads them ends for good
+/// where there are too many; but they are few, since each is waited for.
+const CHANGES: usize = 512;
 
 /// The scheduler answers from memory: what takes longer than this is as good as failed, and is tried again.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -112,8 +119,7 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static> Schedule<K> {
     /// # Errors
     /// If the scheduler can't be started.
     pub async fn start(handler: impl Fn(&K, Duration) + Send + Sync + 'static) -> Result<Self, StartError> {
-        let scheduler = JobScheduler::new_with_channel_size(CHANNEL_SIZE).await?;
-        scheduler.start().await?;
+        let scheduler = scheduler().await?;
         let wanted = Arc::<Mutex<Wanted<_>>>::default();
         // One message is enough to say that something has changed.
         let (wake, woken) = mpsc::channel(1);
@@ -129,6 +135,10 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static> Schedule<K> {
 
     /// Fires `key` by `cron` from now on, and not as before.
     pub fn set(&self, key: &K, cron: &Cron, jitter: Duration) {
+        if cron.next_after(Timestamp::now()).is_none() {
+            // Its years are over. The scheduler removes such jobs by itself, all in one burst that it may not survive.
+            return self.remove(key);
+        }
         self.change(|wanted| {
             if wanted.is(key, cron, jitter) {
                 return false;
@@ -167,6 +177,17 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static> Schedule<K> {
             tracing::error!("the schedule has ended: nothing is fired any more");
         }
     }
+}
+
+/// A scheduler that runs. It would make all its channels of one size, three megabytes of them.
+async fn scheduler() -> Result<JobScheduler, JobSchedulerError> {
+    let mut scheduler = JobScheduler::new_with_channel_size(CHANGES).await?;
+    // Before the start nobody else has it, and nobody listens to ticks.
+    let context = Arc::get_mut(&mut scheduler.context).ok_or(JobSchedulerError::CantInit)?;
+    context.job_activation_tx = broadcast::Sender::new(TICKS);
+    context.notify_tx = broadcast::Sender::new(TICKS);
+    scheduler.start().await?;
+    Ok(scheduler)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -300,17 +321,35 @@ mod tests {
     #[tokio::test]
     async fn expressions_that_are_due_at_once_lose_no_tick() {
         let (schedule, mut ticks) = schedule().await;
-        // Distinct expressions that are all due every second: 600 jobs, more than the scheduler's own channel holds.
-        for key in 0..600_u32 {
+        // Distinct expressions that are all due every second: 2,000 jobs, more than the scheduler's own channel holds.
+        const JOBS: u32 = 2_000;
+        for key in 0..JOBS {
             let seconds = format!("0-59,{},{}", key % 60, key / 60);
             schedule.set(&key, &parse(&format!("{seconds} * * * * *")).unwrap(), Duration::ZERO);
         }
         let mut seen = HashSet::new();
         until(async || {
             seen.extend(ticks.recv().await.map(|(key, _)| key));
-            seen.len() == 600
+            seen.len() == JOBS as usize
         })
         .await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn expressions_whose_years_are_over_are_in_no_others_way() {
+        let (schedule, mut ticks) = schedule().await;
+        for key in 0..2_000_u32 {
+            let over = format!("{} {} 1 1 * 2020", key % 60, key / 60 % 24);
+            schedule.set(&key, &parse(&over).unwrap(), Duration::ZERO);
+        }
+        assert!(schedule.is_empty(), "nothing of them is left to be fired");
+        let every_second = parse("* * * * * *").unwrap();
+        schedule.set(&1, &every_second, Duration::ZERO);
+        until(async || ticks.recv().await.is_some_and(|(key, _)| key == 1)).await;
+        schedule.set(&1, &parse("0 0 1 1 * 2020").unwrap(), Duration::ZERO);
+        assert!(schedule.is_empty());
+        schedule.set(&2, &every_second, Duration::ZERO);
+        until(async || ticks.recv().await.is_some_and(|(key, _)| key == 2)).await;
     }
 
     #[tokio::test]
@@ -336,8 +375,7 @@ mod tests {
 
     #[tokio::test]
     async fn jobs_come_and_go_with_the_keys_that_need_them() {
-        let scheduler = JobScheduler::new().await.unwrap();
-        scheduler.start().await.unwrap();
+        let scheduler = scheduler().await.unwrap();
         let wanted = Arc::<Mutex<Wanted<_>>>::default();
         let handler: Handler<u32> = Arc::new(|_, _| ());
         let mut jobs = Jobs {

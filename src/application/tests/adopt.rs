@@ -197,7 +197,7 @@ fn kinds(names: &[&str]) -> BTreeSet<GroupKind> {
 /// An Application of Pods whose record holds these kinds.
 fn recorded(names: &[&str]) -> Declared {
     Declared {
-        recorded: kinds(names),
+        recorded: kinds(names).into_iter().collect(),
         ..adopting()
     }
 }
@@ -257,7 +257,7 @@ fn what_is_owned_of_a_kind_that_is_not_declared_any_more_is_let_go_and_nothing_o
 fn with_a_selector_that_cannot_be_used_the_record_stays() {
     let selector = json!({ "matchExpressions": [{ "key": "app", "operator": "Like" }] });
     let declared = Declared {
-        recorded: kinds(&["Service"]),
+        recorded: kinds(&["Service"]).into_iter().collect(),
         ..declared(json!({ "selector": selector }))
     };
     assert_eq!(

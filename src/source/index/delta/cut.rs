@@ -187,6 +187,7 @@ impl<'k> Cutter<'k> {
         for end in ends.chain(unfinished) {
             let line = &lines[start..end];
             match self.state {
+                State::Charts if self.is_plain(line) => {}
                 State::Head => {
                     extend(&mut self.cuts.head, line)?;
                     digested = end;
@@ -216,6 +217,16 @@ impl<'k> Cutter<'k> {
             chart.digester.text(&lines[digested..]);
         }
         Ok(())
+    }
+
+    /// Whether this line of a version is none that anything has to be done for. Of most lines it is; the others may be it too.
+    fn is_plain(&self, line: &[u8]) -> bool {
+        let items = self.chart.as_ref().and_then(|chart| chart.items);
+        items.is_some_and(|items| {
+            // Deeper than the versions, which are no less deep than their chart unless a test has columns not count; and not where
+            // a time may stand.
+            items >= self.column && is_deeper(line, items) && line.get(items + 2) != Some(&b'c')
+        })
     }
 
     fn classify<'l>(&mut self, line: &'l [u8]) -> Result<Line<'l>, NotCut> {

@@ -49,7 +49,6 @@ struct Cutter<'k> {
     known: &'k Known,
     charts_limit: usize,
     depth: usize,
-    /// The last text, where it may be a key; and whether a colon has followed it.
     key: Key,
     is_in_entries: bool,
     chart: Option<Open>,
@@ -59,10 +58,23 @@ struct Cutter<'k> {
     frame: Vec<u8>,
 }
 
+/// The last text, where it may be a key.
 #[derive(Default)]
 struct Key {
+    /// Of the index and its entries. Of versions, which have most of all keys, none is copied.
     text: String,
+    /// Whether it is the key of a version's time.
+    is_created: bool,
+    /// Whether a colon has followed it.
     is_followed: bool,
+}
+
+impl Key {
+    fn clear(&mut self) {
+        self.text.clear();
+        self.is_created = false;
+        self.is_followed = false;
+    }
 }
 
 struct Open {
@@ -105,11 +117,11 @@ impl<'k> Cutter<'k> {
                     }
                     self.is_in_entries |= self.depth == IN_INDEX && self.key.is_followed && self.key.text == "entries";
                     self.depth += 1;
-                    self.key = Key::default();
+                    self.key.clear();
                 }
                 b'}' | b']' => {
                     self.depth = self.depth.checked_sub(1).ok_or(NotCut::Style)?;
-                    self.key = Key::default();
+                    self.key.clear();
                     if self.depth == IN_ENTRIES && self.chart.is_some() {
                         self.pass(&bytes[passed..=at])?;
                         passed = at + 1;
@@ -118,7 +130,7 @@ impl<'k> Cutter<'k> {
                     self.is_in_entries &= self.depth > IN_INDEX;
                 }
                 b':' => self.key.is_followed = true,
-                b',' => self.key = Key::default(),
+                b',' => self.key.clear(),
                 _ => {}
             }
             at += 1;
@@ -129,9 +141,9 @@ impl<'k> Cutter<'k> {
 
     /// A text between quotes: a key, or a value.
     fn text(&mut self, bytes: &[u8], text: std::ops::Range<usize>, passed: &mut usize) -> Result<(), NotCut> {
-        let is_time_of_version = self.depth == IN_VERSION && self.key.is_followed && self.key.text == "created";
         if let Some(chart) = &mut self.chart
-            && is_time_of_version
+            && self.key.is_created
+            && self.key.is_followed
             && !self.known.times_count
             && created::is_time(&bytes[text.clone()])
         {
@@ -139,14 +151,21 @@ impl<'k> Cutter<'k> {
             chart.digester.mask();
             *passed = text.end;
         }
-        if !self.key.is_followed && matches!(self.depth, IN_INDEX | IN_ENTRIES | IN_VERSION) {
-            let key = std::str::from_utf8(&bytes[text]).map_err(|_| NotCut::Style)?;
-            // What it stands for would have to be found out.
-            if key.contains('\\') && self.depth != IN_VERSION {
-                return Err(NotCut::Style);
+        if self.key.is_followed {
+            return Ok(());
+        }
+        match self.depth {
+            IN_VERSION => self.key.is_created = &bytes[text] == b"created",
+            IN_INDEX | IN_ENTRIES => {
+                let key = std::str::from_utf8(&bytes[text]).map_err(|_| NotCut::Style)?;
+                // What it stands for would have to be found out.
+                if key.contains('\\') {
+                    return Err(NotCut::Style);
+                }
+                self.key.text.clear();
+                self.key.text.push_str(key);
             }
-            self.key.text.clear();
-            self.key.text.push_str(key);
+            _ => {}
         }
         Ok(())
     }
@@ -202,12 +221,27 @@ impl<'k> Cutter<'k> {
 fn end_of_text(bytes: &[u8], start: usize) -> Option<usize> {
     let mut at = start;
     loop {
-        at += memchr2(b'"', b'\\', bytes.get(at..)?)?;
+        let rest = bytes.get(at..)?;
+        at += match quote_or_escape(rest.first_chunk()) {
+            Some(near) => near,
+            None => memchr2(b'"', b'\\', rest)?,
+        };
         if bytes[at] == b'"' {
             return Some(at);
         }
         at += 2;
     }
+}
+
+/// The first quote or backslash among these bytes. Most texts are short, and to begin a search takes longer than to look at them.
+fn quote_or_escape(bytes: Option<&[u8; 16]>) -> Option<usize> {
+    const ONES: u128 = u128::from_ne_bytes([1; 16]);
+    const HIGH: u128 = ONES << 7;
+    let word = u128::from_le_bytes(*bytes?);
+    // The highest bit of each byte that is nothing, and perhaps of some behind the first of them.
+    let nothing = |word: u128| word.wrapping_sub(ONES) & !word & HIGH;
+    let found = nothing(word ^ (ONES * 0x22)) | nothing(word ^ (ONES * 0x5c));
+    (found != 0).then_some(found.trailing_zeros() as usize / 8)
 }
 
 /// Whether this is an index whose only `entries` are these keys, each with a 0 in the place of its chart.
@@ -237,7 +271,11 @@ fn is_frame(text: &[u8], keys: &[&str]) -> bool {
         }
     }
 
-    let mut deserializer = serde_json::Deserializer::from_slice(text);
+    // What is passed over would not be looked at for this.
+    let Ok(text) = std::str::from_utf8(text) else {
+        return false;
+    };
+    let mut deserializer = serde_json::Deserializer::from_str(text);
     let is_frame = serde::Deserializer::deserialize_map(&mut deserializer, Frame(keys));
     is_frame.is_ok_and(|is_frame| is_frame) && deserializer.end().is_ok()
 }
@@ -269,5 +307,50 @@ impl<'de> serde::Deserialize<'de> for Entries {
         }
 
         deserializer.deserialize_map(Keys).map(Entries)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where the text ends by looking at each byte.
+    fn plainly(bytes: &[u8], start: usize) -> Option<usize> {
+        let mut is_escaped = false;
+        let mut rest = bytes.iter().enumerate().skip(start);
+        let end = rest.find(|(_, byte)| {
+            let is_end = **byte == b'"' && !is_escaped;
+            is_escaped = **byte == b'\\' && !is_escaped;
+            is_end
+        });
+        end.map(|(at, _)| at)
+    }
+
+    #[test]
+    fn a_text_ends_at_its_quote_wherever_that_stands() {
+        let odd = [b'"', b'\\', b'a', 0x23, 0x21, 0x5d, 0x5b, 0xa2, 0xdc, 0, 0x80, 0xff];
+        for length in 0..40 {
+            for at in 0..length {
+                for (first, second) in odd
+                    .iter()
+                    .flat_map(|first| odd.iter().map(move |second| (*first, *second)))
+                {
+                    let mut bytes = vec![b'x'; length];
+                    bytes[at] = first;
+                    if let Some(next) = bytes.get_mut(at + 1) {
+                        *next = second;
+                    }
+                    for ends in [false, true] {
+                        if ends {
+                            bytes.push(b'"');
+                        }
+                        for start in 0..bytes.len().min(3) {
+                            let found = end_of_text(&bytes, start);
+                            assert_eq!(found, plainly(&bytes, start), "{bytes:?} from {start}");
+                        }
+                    }
+                }
+            }
+        }
     }
 }

@@ -19,8 +19,17 @@ pub(super) fn is_blank(line: &[u8]) -> bool {
 
 /// Whether the line has more than so many spaces in front.
 pub(super) fn is_deeper(line: &[u8], column: usize) -> bool {
-    line.get(..=column)
-        .is_some_and(|front| front.iter().all(|byte| *byte == b' '))
+    const AT_ONCE: usize = 16;
+    match line.first_chunk::<AT_ONCE>() {
+        // Asked of every line of an index.
+        Some(front) if column < AT_ONCE => {
+            let others = u128::from_le_bytes(*front) ^ u128::from_le_bytes([b' '; AT_ONCE]);
+            others.trailing_zeros() as usize / 8 > column
+        }
+        _ => line
+            .get(..=column)
+            .is_some_and(|front| front.iter().all(|byte| *byte == b' ')),
+    }
 }
 
 /// Whether an item of a list begins at this column, in front of which are spaces.
@@ -101,6 +110,22 @@ mod tests {
     #[case("    created: 2020-01-01T00:00:00é\n", None)]
     fn a_time_is_found_by_its_exact_form(#[case] line: &str, #[case] time: Option<&str>) {
         assert_eq!(created(line.as_bytes(), 4).map(|place| &line[place]), time);
+    }
+
+    #[test]
+    fn a_line_is_deeper_that_has_more_spaces_in_front() {
+        for spaces in 0..40 {
+            for rest in ["", "\n", "a\n", "- a: b # much of it is left\n", "\t\n", "!\n", "\0\n"] {
+                let line = " ".repeat(spaces) + rest;
+                for column in 0..40 {
+                    assert_eq!(
+                        is_deeper(line.as_bytes(), column),
+                        spaces > column,
+                        "{line:?}, {column}"
+                    );
+                }
+            }
+        }
     }
 
     #[rstest]

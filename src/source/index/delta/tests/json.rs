@@ -58,6 +58,38 @@ fn what_is_in_doubt_is_decoded_as_a_whole(#[case] from: &str, #[case] to: &str) 
     assert_not_cut(INDEX, &later);
 }
 
+#[rstest]
+#[case::in_a_key_deep_down(b"{\"a\":{\"b\":{\"\xff\":1}}}")]
+#[case::in_a_list_deep_down(b"[[[\"\xff\"]]]")]
+#[case::in_a_value(b"\"\xff\"")]
+fn what_is_no_utf_8_around_the_charts_is_refused_as_the_whole_does(#[case] value: &[u8]) {
+    let memory = follow(&Memory::empty(), INDEX).memory;
+    let (start, end) = INDEX.split_once("\"v1\"").unwrap();
+    let index = [start.as_bytes(), value, end.as_bytes()].concat();
+    for memory in [&Memory::empty(), &memory] {
+        let delta = compare(memory, &index, &DecodeLimits::default(), Rules::ALL, usize::MAX);
+        assert!(delta.unwrap().is_none(), "both refuse it");
+    }
+}
+
+#[test]
+fn a_time_is_left_out_wherever_the_end_of_what_is_read_at_once_falls() {
+    let with = |padding: usize, time: &str| {
+        let padding = "x".repeat(padding);
+        let version = r#""name":"a","version":"1.0.0""#;
+        format!(
+            r#"{{"apiVersion":"v1","entries":{{"a":[{{{version},"description":"{padding}","created":"{time}","home":"h"}}]}}}}"#
+        )
+    };
+    let at = with(0, "").find("\"created").unwrap();
+    for before in 0..40 {
+        let padding = 256 * 1024 - at - before;
+        let memory = follow(&Memory::empty(), &with(padding, "2020-01-01T00:00:00Z")).memory;
+        let delta = follow(&memory, &with(padding, "2026-11-21T00:00:00Z"));
+        assert_eq!(delta.read, Vec::<String>::new(), "{before}");
+    }
+}
+
 #[test]
 fn it_does_not_matter_how_the_bytes_come() {
     let memory = follow(&Memory::empty(), INDEX).memory;
@@ -88,29 +120,32 @@ fn an_index_that_turns_from_yaml_to_json_and_back_is_read_anew() {
 
 #[test]
 fn mutated_indexes_give_what_the_whole_gives() {
-    const PIECES: [&str; 22] = [
-        "\"",
-        "{",
-        "}",
-        "[",
-        "]",
-        ",",
-        ":",
-        "\\",
-        "\\\"",
-        "0",
-        "null",
-        " ",
-        "\n",
-        "\"created\":\"2020-01-01T00:00:00Z\",",
-        "\"entries\":{",
-        "\"name\":\"a\",",
-        "\"version\":1,",
-        "\u{0}",
-        "é",
-        "\\ud800",
-        "[{},",
-        "\"x\":[],",
+    const PIECES: [&[u8]; 25] = [
+        b"\"",
+        b"{",
+        b"}",
+        b"[",
+        b"]",
+        b",",
+        b":",
+        b"\\",
+        b"\\\"",
+        b"0",
+        b"null",
+        b" ",
+        b"\n",
+        b"\"created\":\"2020-01-01T00:00:00Z\",",
+        b"\"entries\":{",
+        b"\"name\":\"a\",",
+        b"\"version\":1,",
+        b"\0",
+        "é".as_bytes(),
+        b"\\ud800",
+        b"[{},",
+        b"\"x\":[],",
+        b"\xff",
+        b"\"y\":[[[\"",
+        b"\"]]],",
     ];
     let mut random = Random(8);
     let (mut accepted, mut known) = (0, 0);
@@ -122,8 +157,8 @@ fn mutated_indexes_give_what_the_whole_gives() {
         for _ in 0..5 {
             let start = random.below(bytes.len() + 1);
             let end = (start + random.below(4)).min(bytes.len());
-            let piece = if random.below(3) > 0 { random.pick(&PIECES) } else { "" };
-            bytes.splice(start..end, piece.bytes());
+            let piece = if random.below(3) > 0 { random.pick(&PIECES) } else { b"" };
+            bytes.splice(start..end, piece.iter().copied());
             let at_once = random.pick(&[1, 50, usize::MAX]);
             match compare(&memory, &bytes, &DecodeLimits::default(), Rules::ALL, at_once) {
                 Ok(Some(delta)) => {
