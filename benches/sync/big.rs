@@ -23,12 +23,7 @@ const FILTER: &str = "  filterRule:\n    jq: .name | test($var0)\n    variables:
 /// Measures all of it on both databases.
 pub async fn run(report: &mut Report) {
     let index = Index::standard();
-    let described = format!(
-        "{}, {:.1} MB, {} versions",
-        index.origin,
-        index.text.len() as f64 / 1e6,
-        thousands(index.versions())
-    );
+    let described = index.described();
     println!("{described}");
     let mut table = Table::default();
     for database in [Database::Sqlite, Database::Postgres] {

@@ -18,7 +18,6 @@ use figures::Delta;
 use station::Station;
 
 use crate::index::Index;
-use crate::numbers::thousands;
 use crate::report::Report;
 use crate::rig::{Database, end};
 use crate::support::chart_server::Page;
@@ -30,12 +29,7 @@ pub const PARTS: [&str; 4] = ["delta-cases", "delta-memory", "delta-many", "delt
 pub async fn run(report: &mut Report, is_wanted: impl Fn(&str) -> bool) {
     let index = Index::standard();
     let mut delta = Delta {
-        about: format!(
-            "{}, {:.1} MB, {} versions",
-            index.origin,
-            index.text.len() as f64 / 1e6,
-            thousands(index.versions())
-        ),
+        about: index.described(),
         ..Delta::default()
     };
     println!("delta sync: {}", delta.about);

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use crate::numbers::thousands;
 use crate::support::{corpus, index_generator};
 
 /// An index, and what it is made from.
@@ -28,8 +29,15 @@ impl Index {
         }
     }
 
+    /// What it is, how large, and how many versions it has.
+    pub fn described(&self) -> String {
+        let megabytes = self.text.len() as f64 / 1e6;
+        let versions = thousands(self.versions());
+        format!("{}, {megabytes:.1} MB, {versions} versions", self.origin)
+    }
+
     /// Chart versions in it.
-    pub fn versions(&self) -> usize {
+    fn versions(&self) -> usize {
         self.text
             .lines()
             .filter(|line| line.starts_with("    version: "))

@@ -6,12 +6,13 @@
 //!  tags ─► registry ─► proxy ──────┘
 //!  index, archives ─► parsed whole, unpacked, hashed, each in a process of its own (baseline.rs)
 //!  the index as it goes on, process by process ─► portolan run ─► rows, CPU by size   (delta.rs)
+//!  index ─► portolan sync, counted by valgrind                                     (instructions.rs)
 //!  1,000 AppRepositories ─► API server ─► portolan run ─► SQLite                   (many.rs)
 //!  1,000 Applications, 10,000 components ─► API server ─► portolan run              (apps.rs)
 //! ```
 //!
 //! The tables are printed and left in `target/bench/`. With `--record` they also take the places of the ones in
-//! `docs/performance.md` and `README.md`; with `big`, `delta`, `files`, `registry`, `many` or `apps` only these parts are run.
+//! `docs/performance.md` and `README.md`; with `big`, `delta`, `instructions`, `files`, `registry`, `many` or `apps` only these parts are run.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,6 +27,7 @@ mod big;
 mod delta;
 mod files;
 mod index;
+mod instructions;
 mod many;
 mod measure;
 mod numbers;
@@ -50,7 +52,7 @@ fn main() {
     {
         return delta::baselines::child(&arguments[at + 1..]);
     }
-    let parts = ["big", "delta", "files", "registry", "many", "apps"];
+    let parts = ["big", "delta", "instructions", "files", "registry", "many", "apps"];
     let is_all = !parts.into_iter().chain(delta::PARTS).any(is_given);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -65,6 +67,9 @@ fn main() {
         let is_whole_delta = is_all || is_given("delta");
         if is_whole_delta || delta::PARTS.into_iter().any(is_given) {
             delta::run(&mut report, |part| is_whole_delta || is_given(part)).await;
+        }
+        if is_all || is_given("instructions") {
+            instructions::run(&mut report).await;
         }
         if is_all || is_given("files") {
             files::run(&mut report).await;

@@ -6,6 +6,7 @@ use std::fs;
 use crate::apps::tables::Apps;
 use crate::delta::figures::Delta;
 use crate::files::ARCHIVES;
+use crate::instructions::Instructions;
 use crate::numbers::{a_second, mebibytes, seconds, short, thousands};
 use crate::registry::TAGS;
 use crate::support::project;
@@ -27,7 +28,9 @@ const SYNCS: &str = "<!-- figures: written by `make bench ARGS=--record` -->\n";
 const APPS: &str = "<!-- figures of Applications: written by `make bench ARGS=\"apps --record\"` -->\n";
 /// Those of a delta sync.
 const DELTA: &str = "<!-- figures of delta syncs: written by `make bench ARGS=\"delta --record\"` -->\n";
-/// Its plot, and how the document shows it.
+/// Those of instructions.
+const INSTRUCTIONS: &str = "<!-- figures of instructions: written by `make bench ARGS=\"instructions --record\"` -->\n";
+/// The plot of delta syncs, and how the document shows it.
 const DELTA_PLOT: &str = "performance-delta.svg";
 
 /// What was done.
@@ -130,6 +133,7 @@ pub struct Report {
     pub many: Option<Many>,
     pub apps: Option<Apps>,
     pub delta: Option<Delta>,
+    pub instructions: Option<Instructions>,
 }
 
 /// A table of what figures are held against.
@@ -199,7 +203,9 @@ impl Report {
         let apps = self.apps.as_ref();
         let apps_text = apps.map(|apps| format!("{measured}{}\n{}", apps.tables(), apps.limits()));
         let delta_text = self.delta.as_ref().map(|delta| format!("{measured}{}", delta.text()));
-        let all: Vec<_> = [&syncs, &delta_text, &apps_text]
+        let instructions = self.instructions.as_ref();
+        let instructions = instructions.map(|instructions| format!("{measured}{}", instructions.text()));
+        let all: Vec<_> = [&syncs, &delta_text, &instructions, &apps_text]
             .into_iter()
             .flatten()
             .map(String::as_str)
@@ -229,6 +235,9 @@ impl Report {
                 );
             }
             replace("docs/performance.md", DELTA, &text);
+        }
+        if let Some(text) = instructions {
+            replace("docs/performance.md", INSTRUCTIONS, &text);
         }
         if let (Some(apps), Some(text)) = (apps, apps_text) {
             replace("docs/performance.md", APPS, &text);
