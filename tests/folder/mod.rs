@@ -2,6 +2,7 @@
 
 mod alike;
 mod delta;
+mod sifting;
 
 use serde_json::Value;
 

@@ -97,7 +97,7 @@ impl Run<'_> {
     }
 
     /// What it means that an index was decoded so.
-    fn found(
+    pub(super) fn found(
         &self,
         result: Result<Summary, DecodeError<SelectionError>>,
         selected: Selected,

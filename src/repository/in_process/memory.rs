@@ -28,7 +28,7 @@ const MEMO_BYTES: usize = 1024;
 
 /// What is known, and under what it is to be remembered.
 pub(super) struct Memory {
-    pub(super) known: Known,
+    pub(super) known: Arc<Known>,
     /// What became of each known chart, by its key.
     pub(super) fates: HashMap<String, Fate>,
     /// Of each chart of an index that can't be cut the fingerprint of its row in hex, by its identifier.
@@ -95,12 +95,13 @@ impl Memory {
         let stored = from_hex::<16>(&secret).filter(|_| is_believed);
         let cuts = if stored.is_some() { cuts } else { Vec::new() };
         let bytes = key.of(stored)?;
+        let known = Known {
+            secret: Secret::from(bytes),
+            times_count,
+            charts: HashMap::new(),
+        };
         let mut memory = Self {
-            known: Known {
-                secret: Secret::from(bytes),
-                times_count,
-                charts: HashMap::new(),
-            },
+            known: Arc::new(known),
             fates: HashMap::new(),
             rows: HashMap::new(),
             stamp,
@@ -134,12 +135,12 @@ impl Memory {
             account,
         };
         self.fates.insert(cut.key.clone(), fate);
-        self.known.charts.insert(cut.key, chart);
+        Arc::make_mut(&mut self.known).charts.insert(cut.key, chart);
     }
 
     /// Knows nothing any more, but how to remember.
     pub(super) fn forget(&mut self) {
-        self.known.charts.clear();
+        Arc::make_mut(&mut self.known).charts.clear();
         self.fates.clear();
     }
 
@@ -147,6 +148,11 @@ impl Memory {
     /// twice as much.
     pub(super) const fn is_worth_a_try(&self, is_json: bool) -> bool {
         self.wholes.changes == 0 || self.wholes.changes >= TRIED_AGAIN_AFTER || self.wholes.is_json != is_json
+    }
+
+    /// The same of both notations.
+    pub(super) const fn cuts_every_notation(&self) -> bool {
+        self.is_worth_a_try(true) && self.is_worth_a_try(false)
     }
 
     /// What is to be remembered.
@@ -217,20 +223,23 @@ fn new_secret() -> Result<[u8; 16], getrandom::Error> {
 impl Run<'_> {
     /// What is known of the index. Nothing, and nothing is to be remembered, where the system gives no random numbers.
     pub(super) async fn memory(&self) -> Result<Option<Memory>, AttemptError> {
+        self.remembered().await
+    }
+
+    /// The same, for who goes on without this attempt.
+    pub(super) fn remembered(&self) -> impl Future<Output = Result<Option<Memory>, AttemptError>> + Send + use<> {
         let stamp = self.stamp();
-        let stored = self.tools.catalog.cuts(&self.attempt.declaration.name, &stamp).await?;
+        let (catalog, name) = (self.tools.catalog.clone(), self.attempt.declaration.name.clone());
         let times_count = self.attempt.declaration.filter.is_some();
-        match Memory::new(
-            stamp,
-            stored,
-            self.last_success().is_some(),
-            times_count,
-            self.digest_key,
-        ) {
-            Ok(memory) => Ok(Some(memory)),
-            Err(error) => {
-                tracing::warn!(%error, "the system gives no random numbers, so whole indexes are decoded");
-                Ok(None)
+        let (is_believed, key) = (self.last_success().is_some(), self.digest_key.clone());
+        async move {
+            let stored = catalog.cuts(&name, &stamp).await?;
+            match Memory::new(stamp, stored, is_believed, times_count, &key) {
+                Ok(memory) => Ok(Some(memory)),
+                Err(error) => {
+                    tracing::warn!(%error, "the system gives no random numbers, so whole indexes are decoded");
+                    Ok(None)
+                }
             }
         }
     }

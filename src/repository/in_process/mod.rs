@@ -12,6 +12,7 @@ mod memory;
 mod registry;
 mod rounds;
 mod selection;
+mod sifting;
 mod verify;
 mod write;
 
@@ -22,6 +23,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use super::access::Keys;
@@ -33,10 +35,11 @@ use super::metrics::Metrics;
 use super::rows::Spool;
 use crate::catalog::{self, Catalog, Held, NewCuts, OciGone, Record, Refused, RepositoryName};
 use crate::filter::{self, Filter};
-use crate::source::fetch::{self, FetchError, Fetched, Fetcher, Validators};
+use crate::source::fetch::{self, Body, FetchError, Fetched, Fetcher, Tapping, Validators};
 use crate::source::index::{DecodeLimits, SharedCuts, Summary};
 use memory::DigestKey;
 use rounds::{Answer, Rounds, Wanted};
+use sifting::Sifting;
 
 /// What attempts may use.
 #[derive(Clone)]
@@ -261,32 +264,55 @@ impl Run<'_> {
     }
 
     async fn look_at_index(&self, session: &Fetcher, filter: Option<Filter>) -> Result<Found, AttemptError> {
-        let refused = self.refused();
-        let (fetched, cuts, is_own) = match self.fetch(session, refused.as_ref()).await {
-            Ok(fetched) => fetched,
+        let sifting = Sifting::default();
+        let (mut body, mut cuts) = match self.body(session, self.tapping(&sifting), false).await {
+            Ok(got) => got,
             Err(found) => return Ok(found),
         };
+        if body.is_tapped() {
+            let sifted = self.decode_sifted(&body, &sifting, filter.as_ref().map(Filter::anew));
+            if let Some(found) = sifted.await? {
+                return Ok(found);
+            }
+            // It can't be told by its parts, of which nothing but the changed ones are there.
+            (body, cuts) = match self.body(session, None, true).await {
+                Ok(got) => got,
+                Err(found) => return Ok(found),
+            };
+        }
+        self.decode(body, &cuts, filter).await
+    }
+
+    /// A body that is another than the last, and what others make of it too. Otherwise what there is to say without decoding any.
+    async fn body(
+        &self,
+        session: &Fetcher,
+        tapping: Option<Tapping>,
+        is_again: bool,
+    ) -> Result<(Body, SharedCuts), Found> {
+        let refused = self.refused();
+        let (fetched, cuts, is_own) = self.fetch(session, refused.as_ref(), tapping, is_again).await?;
         let body = match (fetched, refused) {
             (Fetched::NotModified, refused) => {
                 if is_own {
                     self.metrics.not_modified();
                 }
-                return Ok(refused.map_or(Found::Unchanged(None), Found::StillRefused));
+                return Err(refused.map_or(Found::Unchanged(None), Found::StillRefused));
             }
             (Fetched::Body(body), refused) => {
                 if is_own {
                     self.metrics.index_bytes(body.bytes);
                 }
                 if let Some(refused) = refused.filter(|refused| refused.digest == body.sha256) {
-                    return Ok(Found::StillRefused(with_validators(refused, &body.validators)));
+                    return Err(Found::StillRefused(with_validators(refused, &body.validators)));
                 }
                 body
             }
         };
         if self.is_same_as_last(&body.sha256) {
-            return Ok(Found::Unchanged(Some(body.validators)));
+            return Err(Found::Unchanged(Some(body.validators)));
         }
-        self.decode(body, &cuts, filter).await
+        Ok((body, cuts))
     }
 
     /// What is remembered as refused, where that is believed: the same body would be refused again.
@@ -315,7 +341,13 @@ impl Run<'_> {
 
     /// What stands at the URL, what others that have got the same make of it too, and whether it was fetched for this attempt alone
     /// or first.
-    async fn fetch(&self, session: &Fetcher, refused: Option<&Refused>) -> Result<(Fetched, SharedCuts, bool), Found> {
+    async fn fetch(
+        &self,
+        session: &Fetcher,
+        refused: Option<&Refused>,
+        tapping: Option<Tapping>,
+        is_again: bool,
+    ) -> Result<(Fetched, SharedCuts, bool), Found> {
         let declaration = &self.attempt.declaration;
         let limits = limits(declaration, &self.tools.fetch_limits);
         let location = locate(&declaration.url, declaration.manifest.as_deref(), &self.tools.files);
@@ -326,6 +358,8 @@ impl Run<'_> {
             },
             Location::Web(url) => {
                 let validators = match (refused, self.last_success()) {
+                    // The server would say that it has sent it just now.
+                    _ if is_again => None,
                     (Some(refused), _) => Some((&refused.etag, &refused.last_modified)),
                     (None, Some(last)) => Some((&last.etag, &last.last_modified)),
                     (None, None) => None,
@@ -339,7 +373,12 @@ impl Run<'_> {
                         last_modified: last_modified.clone(),
                     }),
                     limits,
-                    since: self.attempt.wanted_since,
+                    since: if is_again {
+                        Timestamp::now()
+                    } else {
+                        self.attempt.wanted_since
+                    },
+                    tapping,
                 };
                 let Answer { result, is_own } = self.rounds.get(wanted).await;
                 match &result.fetched {

@@ -23,7 +23,7 @@ use futures::future::{BoxFuture, Shared, WeakShared};
 use jiff::Timestamp;
 
 use crate::catalog::RepositoryName;
-use crate::source::fetch::{FetchError, Fetched, Fetcher, Limits, Requester, Validators};
+use crate::source::fetch::{FetchError, Fetched, Fetcher, Limits, Requester, Tapping, Validators};
 use crate::source::index::SharedCuts;
 
 /// How long an answer is held for others: repositories of one schedule come within a minute of each other.
@@ -82,6 +82,11 @@ impl HeldBytes {
     }
 }
 
+/// Whether the bytes of the answer have gone to who has asked for it.
+fn is_tapped(result: &Result) -> bool {
+    matches!(&result.fetched, Ok(Fetched::Body(body)) if body.is_tapped())
+}
+
 /// What a request is known by.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Asked {
@@ -130,6 +135,8 @@ pub(super) struct Wanted<'w> {
     pub(super) limits: Limits,
     /// What the server said before is too old.
     pub(super) since: Timestamp,
+    /// What a body may go to that nobody else wants.
+    pub(super) tapping: Option<Tapping>,
 }
 
 /// An answer, and whether it was fetched for this asker.
@@ -153,20 +160,23 @@ impl Rounds {
             by: wanted.session.requester(),
             limits: wanted.limits,
         };
-        let answer = self.answer(&asked, &wanted).await;
-        let is_out_of_time = matches!(
-            answer.result.fetched,
-            Err(FetchError::Timeout { .. } | FetchError::Stalled { .. })
-        );
-        if answer.is_own || !is_out_of_time {
+        let answer = self.answer(&asked, &mut wanted).await;
+        let is_of_use = match &answer.result.fetched {
+            // Its time was another's, of which little may have been left.
+            Err(error) => !matches!(error, FetchError::Timeout { .. } | FetchError::Stalled { .. }),
+            // Its bytes have gone to another.
+            Ok(Fetched::Body(_)) => !is_tapped(&answer.result),
+            Ok(Fetched::NotModified) => true,
+        };
+        if answer.is_own || is_of_use {
             return answer;
         }
-        // Its time was another's, of which little may have been left.
         wanted.since = Timestamp::now();
-        self.answer(&asked, &wanted).await
+        wanted.tapping = None;
+        self.answer(&asked, &mut wanted).await
     }
 
-    async fn answer(&self, asked: &Asked, wanted: &Wanted<'_>) -> Answer {
+    async fn answer(&self, asked: &Asked, wanted: &mut Wanted<'_>) -> Answer {
         let (fetch, begun, is_own) = match self.source(asked, wanted) {
             Source::Held(result) => return Answer { result, is_own: false },
             Source::Own(fetch, begun) => (fetch, begun, true),
@@ -177,7 +187,7 @@ impl Rounds {
         Answer { result, is_own }
     }
 
-    fn source(&self, asked: &Asked, wanted: &Wanted<'_>) -> Source {
+    fn source(&self, asked: &Asked, wanted: &mut Wanted<'_>) -> Source {
         let mut inner = self.lock();
         let Inner { rounds, held } = &mut *inner;
         if rounds.len() >= KNOWN {
@@ -193,9 +203,10 @@ impl Rounds {
         }
         let (session, url) = (wanted.session.clone(), wanted.url.clone());
         let (validators, limits) = (wanted.validators.clone(), wanted.limits);
+        let tapping = wanted.tapping.take().filter(|_| round.askers.len() < 2);
         let fetch = async move {
             Arc::new(Shareable {
-                fetched: session.get(&url, validators.as_ref(), &limits).await,
+                fetched: session.get_tapped(&url, validators.as_ref(), &limits, tapping).await,
                 cuts: SharedCuts::default(),
             })
         };
@@ -217,7 +228,7 @@ impl Rounds {
 
     /// Holds an answer for a while, where others may come for it; who fails later tries for himself.
     fn keep(&self, asked: &Asked, begun: Timestamp, result: &Result) {
-        if result.fetched.is_err() {
+        if result.fetched.is_err() || is_tapped(result) {
             return self.drop_request(asked, begun);
         }
         let mut inner = self.lock();

@@ -39,7 +39,7 @@ use ::url::Url;
 use access::Identity;
 pub use access::{Access, Requester};
 use address::Policy;
-pub use body::{Body, read_file};
+pub use body::{Body, Tap, Tapping, read_file};
 use clients::Clients;
 pub use error::FetchError;
 use host::{HostLimits, Hosts};
@@ -246,7 +246,34 @@ impl Fetcher {
             validators: validators.cloned(),
             ..Request::new(url.clone())
         };
-        let answer = self.send(&request, limits).await?;
+        self.get_by(&request, limits, None).await
+    }
+
+    /// The same, where a new body may go to a tap. What it was given counts only once the whole has come.
+    ///
+    /// # Errors
+    /// As of [`Fetcher::get`]; [`FetchError::Spool`] when the tap fails.
+    pub async fn get_tapped(
+        &self,
+        url: &Url,
+        validators: Option<&Validators>,
+        limits: &Limits,
+        tapping: Option<Tapping>,
+    ) -> Result<Fetched, FetchError> {
+        let request = Request {
+            validators: validators.cloned(),
+            ..Request::new(url.clone())
+        };
+        self.get_by(&request, limits, tapping).await
+    }
+
+    async fn get_by(
+        &self,
+        request: &Request,
+        limits: &Limits,
+        tapping: Option<Tapping>,
+    ) -> Result<Fetched, FetchError> {
+        let answer = self.send_by(request, limits, tapping).await?;
         Ok(match answer.status {
             StatusCode::NOT_MODIFIED => Fetched::NotModified,
             _ => Fetched::Body(answer.body),
@@ -259,11 +286,20 @@ impl Fetcher {
     /// [`FetchError`], as of [`Fetcher::get`]; any answer but 200, and 304 where that was asked for, is
     /// [`FetchError::Status`].
     pub async fn send(&self, request: &Request, limits: &Limits) -> Result<Answer, FetchError> {
+        self.send_by(request, limits, None).await
+    }
+
+    async fn send_by(
+        &self,
+        request: &Request,
+        limits: &Limits,
+        tapping: Option<Tapping>,
+    ) -> Result<Answer, FetchError> {
         let timeout = |_| FetchError::Timeout {
             url: public_url(&request.url),
             limit: limits.total,
         };
-        let following = self.0.follow(request, limits);
+        let following = self.0.follow(request, limits, tapping);
         tokio::time::timeout(limits.total, following).await.map_err(timeout)?
     }
 }

@@ -92,6 +92,7 @@ fn ask(
             validators: None,
             limits: Limits::default(),
             since,
+            tapping: None,
         };
         let Answer { result, is_own } = rounds.get(wanted).await;
         match &result.fetched {

@@ -17,7 +17,7 @@
 
 use std::collections::HashSet;
 use std::io::{self, Read};
-use std::ops::Range;
+use std::ops::{Deref, Range};
 
 use memchr::{memchr_iter, memrchr};
 
@@ -28,7 +28,7 @@ use super::{Known, Rules};
 use crate::source::index::DecodeLimits;
 
 /// What is read at once. A longer line is not cut.
-const BUFFER: usize = 256 * 1024;
+pub(super) const BUFFER: usize = 256 * 1024;
 /// Bytes of all that stands before the first chart, and of what follows the last.
 const FRAME_BYTES: usize = 64 * 1024;
 /// Charts, and bytes of their keys: what a sync holds of each is in memory.
@@ -125,8 +125,8 @@ pub(super) fn feed(
     }
 }
 
-struct Cutter<'k> {
-    known: &'k Known,
+pub(super) struct Cutter<K> {
+    known: K,
     rules: Rules,
     versions_limit: u64,
     charts_limit: usize,
@@ -163,8 +163,8 @@ enum Line<'l> {
     Foot,
 }
 
-impl<'k> Cutter<'k> {
-    fn new(limits: &DecodeLimits, known: &'k Known, rules: Rules) -> Self {
+impl<K: Deref<Target = Known>> Cutter<K> {
+    pub(super) fn new(limits: &DecodeLimits, known: K, rules: Rules) -> Self {
         Self {
             known,
             rules,
@@ -179,8 +179,18 @@ impl<'k> Cutter<'k> {
         }
     }
 
+    /// The charts that are over.
+    pub(super) fn charts(&self) -> &[Cut] {
+        &self.cuts.charts
+    }
+
+    /// Where the chart begins that is not over.
+    pub(super) fn open(&self) -> Option<u64> {
+        self.chart.as_ref().map(|chart| chart.start)
+    }
+
     /// Takes whole lines, which begin at `base`.
-    fn take(&mut self, lines: &[u8], base: u64) -> Result<(), NotCut> {
+    pub(super) fn take(&mut self, lines: &[u8], base: u64) -> Result<(), NotCut> {
         let ends = memchr_iter(b'\n', lines).map(|end| end + 1);
         let unfinished = (lines.last().is_some_and(|last| *last != b'\n')).then_some(lines.len());
         let (mut start, mut digested) = (0, 0);
@@ -323,7 +333,8 @@ impl<'k> Cutter<'k> {
         }
     }
 
-    fn finish(mut self, end: u64) -> Result<Cuts, NotCut> {
+    /// All of it, which ends here.
+    pub(super) fn finish(mut self, end: u64) -> Result<Cuts, NotCut> {
         self.end_chart(&[], end);
         if self.cuts.charts.is_empty() {
             return Err(NotCut::Style);

@@ -10,6 +10,7 @@
 
 use std::collections::HashSet;
 use std::io::Read;
+use std::ops::Deref;
 
 use memchr::memchr2;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
@@ -45,8 +46,8 @@ pub(super) fn cut(
     cutter.finish()
 }
 
-struct Cutter<'k> {
-    known: &'k Known,
+pub(super) struct Cutter<K> {
+    known: K,
     charts_limit: usize,
     depth: usize,
     key: Key,
@@ -83,8 +84,8 @@ struct Open {
     digester: Digester,
 }
 
-impl<'k> Cutter<'k> {
-    fn new(limits: &DecodeLimits, known: &'k Known) -> Self {
+impl<K: Deref<Target = Known>> Cutter<K> {
+    pub(super) fn new(limits: &DecodeLimits, known: K) -> Self {
         Self {
             known,
             charts_limit: usize::try_from(limits.charts).map_or(CHARTS, |limit| limit.min(CHARTS)),
@@ -99,8 +100,18 @@ impl<'k> Cutter<'k> {
         }
     }
 
+    /// The charts that are over.
+    pub(super) fn charts(&self) -> &[Cut] {
+        &self.charts
+    }
+
+    /// Where the chart begins that is not over.
+    pub(super) fn open(&self) -> Option<u64> {
+        self.chart.as_ref().map(|chart| chart.start)
+    }
+
     /// Takes as much as there is of whole tokens; gives how many bytes they have.
-    fn take(&mut self, bytes: &[u8], base: u64) -> Result<usize, NotCut> {
+    pub(super) fn take(&mut self, bytes: &[u8], base: u64) -> Result<usize, NotCut> {
         let (mut at, mut passed) = (0, 0);
         while let Some(byte) = bytes.get(at) {
             match byte {
@@ -208,7 +219,8 @@ impl<'k> Cutter<'k> {
         }
     }
 
-    fn finish(self) -> Result<Vec<Cut>, NotCut> {
+    /// All of it.
+    pub(super) fn finish(self) -> Result<Vec<Cut>, NotCut> {
         let keys: Vec<&str> = self.charts.iter().map(|chart| chart.key.as_str()).collect();
         if keys.is_empty() || !is_frame(&self.frame, &keys) {
             return Err(NotCut::Style);

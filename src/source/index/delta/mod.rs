@@ -14,6 +14,7 @@ mod frame;
 mod json;
 mod lines;
 mod shared;
+mod sieve;
 mod slices;
 #[cfg(test)]
 mod tests;
@@ -29,6 +30,7 @@ use self::cut::{Cut, NotCut, cut};
 use self::digest::Digester;
 pub use self::digest::{Digest, Secret};
 pub use self::shared::SharedCuts;
+pub use self::sieve::{Sieve, Sifted};
 use self::slices::{NoSlice, SLICE_BYTES, Slices};
 use super::collect::Collector;
 use super::error::{DecodeError, Position};
@@ -90,6 +92,14 @@ pub struct KnownChart {
     pub account: Account,
 }
 
+impl Known {
+    /// Whether the chart is as it is remembered.
+    fn has(&self, cut: &Cut) -> bool {
+        let known = self.charts.get(&cut.key);
+        known.is_some_and(|known| known.digest == cut.digest && known.masked == cut.masked)
+    }
+}
+
 /// A chart as it is to be remembered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remembered {
@@ -131,6 +141,37 @@ pub fn decode_changes<R: Read + Seek, S: ChangeSink>(
     sink: &mut S,
 ) -> Result<Summary, DecodeError<S::Error>> {
     decode_by(input, limits, known, Rules::ALL, cut, sink)
+}
+
+/// The same of an index that was cut while it came, which has to be the one of which this is known. Nothing: the whole is needed, and
+/// nothing counts that the sink has got.
+///
+/// # Errors
+/// [`DecodeError::Sink`], and [`DecodeError::Read`] where the kept text can't be read.
+pub fn decode_sifted<S: ChangeSink>(
+    sifted: &mut Sifted,
+    limits: &DecodeLimits,
+    known: &Known,
+    sink: &mut S,
+) -> Result<Option<Summary>, DecodeError<S::Error>> {
+    decode_sifted_by(sifted, limits, known, Rules::ALL, sink)
+}
+
+fn decode_sifted_by<S: ChangeSink>(
+    sifted: &mut Sifted,
+    limits: &DecodeLimits,
+    known: &Known,
+    rules: Rules,
+    sink: &mut S,
+) -> Result<Option<Summary>, DecodeError<S::Error>> {
+    let Sifted { cuts, is_json, texts } = sifted;
+    let mut collector = Collector::new(limits, sink);
+    let mut changes = Changes::new(texts, limits, known, *is_json, rules, &mut collector);
+    match cuts.iter().try_for_each(|cut| changes.chart(cut)) {
+        Ok(()) => Ok(Some(collector.finish())),
+        Err(Stop::Whole) => Ok(None),
+        Err(Stop::Error(error)) => Err(error),
+    }
 }
 
 /// The rules that make it safe. All hold always, but in the tests that see each of them needed.
@@ -234,20 +275,8 @@ fn changes<R: Read + Seek, S: ChangeSink>(
         Err(NotCut::Style) => return Err(Stop::Whole),
         Err(NotCut::Read(error)) => return Err(error.into()),
     };
-    let mut changes = Changes {
-        input,
-        limits,
-        known,
-        is_json,
-        rules,
-        collector,
-        buffer: Vec::new(),
-        nodes: 0,
-    };
-    for cut in &*charts {
-        changes.chart(cut)?;
-    }
-    Ok(())
+    let mut changes = Changes::new(input, limits, known, is_json, rules, collector);
+    charts.iter().try_for_each(|cut| changes.chart(cut))
 }
 
 struct Changes<'c, 'a, R, S: Sink> {
@@ -264,10 +293,29 @@ struct Changes<'c, 'a, R, S: Sink> {
 /// The whole tells it better.
 const SOMEWHERE: Position = Position { line: 1, column: 1 };
 
-impl<R: Read + Seek, S: ChangeSink> Changes<'_, '_, R, S> {
+impl<'c, 'a, R: Read + Seek, S: ChangeSink> Changes<'c, 'a, R, S> {
+    fn new(
+        input: &'c mut R,
+        limits: &'c DecodeLimits,
+        known: &'c Known,
+        is_json: bool,
+        rules: Rules,
+        collector: &'c mut Collector<'a, S>,
+    ) -> Self {
+        Self {
+            input,
+            limits,
+            known,
+            is_json,
+            rules,
+            collector,
+            buffer: Vec::new(),
+            nodes: 0,
+        }
+    }
+
     fn chart(&mut self, cut: &Cut) -> Result<(), Stop<S::Error>> {
-        let known = self.known.charts.get(&cut.key);
-        if let Some(known) = known.filter(|known| known.digest == cut.digest && known.masked == cut.masked) {
+        if let Some(known) = self.known.charts.get(&cut.key).filter(|_| self.known.has(cut)) {
             self.count(known.account.nodes)?;
             return Ok(self.collector.add_known(&cut.key, &known.account)?);
         }

@@ -3,6 +3,7 @@
 mod hostile;
 mod json;
 mod real;
+mod sieve;
 mod small;
 
 use std::collections::HashMap;
@@ -140,12 +141,50 @@ fn delta(
     let Sought {
         after, charts, read, ..
     } = sought;
-    Ok(Delta {
+    let delta = Delta {
         charts,
         summary,
         read,
         memory: after,
-    })
+    };
+    assert_sifted_alike(before, index, limits, rules, at_once, &delta);
+    Ok(delta)
+}
+
+/// Where the index can be cut while it comes, in pieces of so many bytes, the same comes of it.
+fn assert_sifted_alike(
+    before: &Memory,
+    index: &[u8],
+    limits: &DecodeLimits,
+    rules: Rules,
+    at_once: usize,
+    delta: &Delta,
+) {
+    let known = std::sync::Arc::new(before.known.clone());
+    let mut sieve = Sieve::by(rules, known, limits, None);
+    for piece in index.chunks(at_once.min(100_000)) {
+        sieve.take(piece).unwrap();
+    }
+    let Some(mut sifted) = sieve.finish().unwrap() else {
+        let shown = String::from_utf8_lossy(index);
+        assert!(
+            delta.memory.known.charts.is_empty(),
+            "it is cut when it is there: {shown:?}, {at_once}"
+        );
+        return;
+    };
+    let mut sought = Sought::after(before);
+    match decode_sifted_by(&mut sifted, limits, &before.known, rules, &mut sought).unwrap() {
+        None => assert!(
+            delta.memory.known.charts.is_empty(),
+            "it is told by its parts when it is there"
+        ),
+        Some(summary) => {
+            assert_eq!(summary, delta.summary);
+            assert_eq!((&sought.charts, &sought.read), (&delta.charts, &delta.read));
+            assert_eq!(sought.after.known.charts, delta.memory.known.charts);
+        }
+    }
 }
 
 fn without_times(mut chart: Chart) -> Chart {

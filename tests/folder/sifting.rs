@@ -1,0 +1,120 @@
+//! What is known of an index is let go while it comes; where the whole is needed all the same it is fetched once more.
+
+use super::*;
+use crate::support::portolan::Portolan;
+
+const FLAGS: [&str; 2] = ["--min-interval=1s", "--verify-delta=false"];
+const PATH: &str = "/web/index.yaml";
+
+impl World {
+    /// How many whole answers there were.
+    fn bodies(&self) -> usize {
+        let seen = self.server.seen(PATH);
+        seen.iter()
+            .filter(|seen| seen.status.is_some_and(|status| status == 200))
+            .count()
+    }
+
+    fn publish(&self, page: Page) {
+        self.server.serve(PATH, page);
+    }
+
+    /// A repository that is synced every second, in an index that can be cut.
+    async fn followed(&self) -> Portolan {
+        self.publish(Page::new(web(&["1.0.0"])));
+        self.declare("web", &self.server.url("/web"), "  interval: \"* * * * * *\"\n");
+        let portolan = self.run(&FLAGS).await;
+        self.until_newest("web", "1.0.0").await;
+        portolan
+    }
+
+    /// Waits for so many more requests.
+    async fn until_asked(&self, times: usize) {
+        let before = self.server.count(PATH);
+        eventually(SOON, "requests", async || {
+            (self.server.count(PATH) >= before + times).then_some(())
+        })
+        .await;
+    }
+}
+
+/// Versions of a chart, beside one that stays as it is.
+fn web(versions: &[&str]) -> String {
+    crate::cluster::index(&[("stays", &["1.0.0"]), ("web", versions)])
+}
+
+/// The same in a style that can't be cut.
+fn uncuttable(versions: &[&str]) -> String {
+    web(versions).replace("  web:", "  # by hand\n  web:")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_that_can_not_be_told_by_its_parts_any_more_is_fetched_twice_and_then_once_again() {
+    let world = World::new().await;
+    let _portolan = world.followed().await;
+    assert_eq!(world.bodies(), 1);
+    world.publish(Page::new(web(&["1.1.0", "1.0.0"])));
+    world.until_newest("web", "1.1.0").await;
+    assert_eq!(world.bodies(), 2, "what has changed was there");
+    world.publish(Page::new(uncuttable(&["1.2.0"])));
+    world.until_newest("web", "1.2.0").await;
+    assert_eq!(world.bodies(), 4, "once by parts, and once as a whole");
+    world.publish(Page::new(uncuttable(&["1.3.0"])));
+    world.until_newest("web", "1.3.0").await;
+    assert_eq!(world.bodies(), 5, "it is remembered that it can't be");
+    world.until_asked(2).await;
+    assert_eq!(world.bodies(), 5);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_bytes_without_validators_are_no_change() {
+    let world = World::new().await;
+    let portolan = world.followed().await;
+    world.publish(Page::new(web(&["1.1.0"])).without_etag());
+    world.until_newest("web", "1.1.0").await;
+    let written = |metrics: &portolan::Metrics| metrics.sum("portolan_syncs_total", &[("result", "success")]);
+    let before = written(&portolan.metrics().await);
+    assert!(before.is_some());
+    world.until_asked(3).await;
+    assert_eq!(written(&portolan.metrics().await), before);
+    // With validators, and no change all the same.
+    world.publish(Page::new(web(&["1.1.0"])));
+    world.until_asked(2).await;
+    world.publish(Page::new(web(&["1.1.0"])).without_etag());
+    world.until_asked(2).await;
+    assert_eq!(written(&portolan.metrics().await), before);
+    let json: serde_json::Value = serde_yaml::from_str(&web(&["1.2.0"])).unwrap();
+    world.publish(Page::new(json.to_string()).without_etag());
+    world.until_newest("web", "1.2.0").await;
+    world.publish(Page::new(json.to_string().replace("1.2.0", "1.3.0")).without_etag());
+    world.until_newest("web", "1.3.0").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_that_breaks_off_changes_nothing() {
+    let world = World::new().await;
+    let portolan = world.followed().await;
+    let next = web(&["1.1.0"]);
+    world.server.break_times(PATH, Fault::CutAfter(next.len() / 2), 1);
+    world.publish(Page::new(next));
+    portolan.line_with("SyncFailed", SOON).await;
+    let charts = world.texts("SELECT chart_id FROM charts ORDER BY chart_id").await;
+    assert_eq!(charts, ["web/stays", "web/web"]);
+    world.until_newest("web", "1.1.0").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_that_are_the_same_both_get_what_is_new() {
+    let world = World::new().await;
+    world.publish(Page::new(web(&["1.0.0"])));
+    for name in ["first", "second"] {
+        world.declare(name, &world.server.url("/web"), "  interval: \"* * * * * *\"\n");
+    }
+    let _portolan = world.run(&FLAGS).await;
+    for newest in ["1.0.0", "1.1.0", "1.2.0", "1.3.0"] {
+        world.publish(Page::new(web(&[newest])));
+        for name in ["first", "second"] {
+            world.until_newest(name, newest).await;
+        }
+    }
+}
