@@ -77,11 +77,11 @@ async fn the_same_bytes_without_validators_are_no_change() {
     assert!(before.is_some());
     world.until_asked(3).await;
     assert_eq!(written(&portolan.metrics().await), before);
-    // With validators, and no change all the same.
-    world.publish(Page::new(web(&["1.1.0"])));
-    world.until_asked(2).await;
-    world.publish(Page::new(web(&["1.1.0"])).without_etag());
-    world.until_asked(2).await;
+    // With validators, which change although nothing else does.
+    for etag in ["\"one\"", "\"other\""] {
+        world.publish(Page::new(web(&["1.1.0"])).etag(etag));
+        world.until_asked(3).await;
+    }
     assert_eq!(written(&portolan.metrics().await), before);
     let json: serde_json::Value = serde_yaml::from_str(&web(&["1.2.0"])).unwrap();
     world.publish(Page::new(json.to_string()).without_etag());
@@ -100,6 +100,23 @@ async fn a_body_that_breaks_off_changes_nothing() {
     portolan.line_with("SyncFailed", SOON).await;
     let charts = world.texts("SELECT chart_id FROM charts ORDER BY chart_id").await;
     assert_eq!(charts, ["web/stays", "web/web"]);
+    world.until_newest("web", "1.1.0").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_in_the_place_of_an_index_is_fetched_twice_but_once() {
+    let world = World::new().await;
+    let _portolan = world.followed().await;
+    for (number, bodies) in [(1, 3), (2, 4)] {
+        world.publish(Page::new(format!("<html>come back at {number}</html>")));
+        eventually(SOON, "the page to be fetched", async || {
+            (world.bodies() >= bodies).then_some(())
+        })
+        .await;
+        world.until_asked(2).await;
+        assert_eq!(world.bodies(), bodies, "page {number}");
+    }
+    world.publish(Page::new(web(&["1.1.0"])));
     world.until_newest("web", "1.1.0").await;
 }
 

@@ -150,9 +150,9 @@ impl Memory {
         self.wholes.changes == 0 || self.wholes.changes >= TRIED_AGAIN_AFTER || self.wholes.is_json != is_json
     }
 
-    /// The same of both notations.
-    pub(super) const fn cuts_every_notation(&self) -> bool {
-        self.is_worth_a_try(true) && self.is_worth_a_try(false)
+    /// Whether anything is known of an index that could be cut, whatever its notation.
+    pub(super) fn is_of_cuts(&self) -> bool {
+        !self.known.charts.is_empty() && self.is_worth_a_try(true) && self.is_worth_a_try(false)
     }
 
     /// What is to be remembered.
@@ -222,12 +222,7 @@ fn new_secret() -> Result<[u8; 16], getrandom::Error> {
 
 impl Run<'_> {
     /// What is known of the index. Nothing, and nothing is to be remembered, where the system gives no random numbers.
-    pub(super) async fn memory(&self) -> Result<Option<Memory>, AttemptError> {
-        self.remembered().await
-    }
-
-    /// The same, for who goes on without this attempt.
-    pub(super) fn remembered(&self) -> impl Future<Output = Result<Option<Memory>, AttemptError>> + Send + use<> {
+    pub(super) fn memory(&self) -> impl Future<Output = Result<Option<Memory>, AttemptError>> + Send + use<> {
         let stamp = self.stamp();
         let (catalog, name) = (self.tools.catalog.clone(), self.attempt.declaration.name.clone());
         let times_count = self.attempt.declaration.filter.is_some();

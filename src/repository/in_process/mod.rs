@@ -39,7 +39,7 @@ use crate::source::fetch::{self, Body, FetchError, Fetched, Fetcher, Tapping, Va
 use crate::source::index::{DecodeLimits, SharedCuts, Summary};
 use memory::DigestKey;
 use rounds::{Answer, Rounds, Wanted};
-use sifting::Sifting;
+use sifting::{Sifting, Wholes};
 
 /// What attempts may use.
 #[derive(Clone)]
@@ -77,6 +77,7 @@ pub struct InProcess {
     metrics: Metrics,
     rounds: Rounds,
     digest_key: DigestKey,
+    wholes: Wholes,
 }
 
 impl InProcess {
@@ -88,6 +89,7 @@ impl InProcess {
             metrics,
             rounds: Rounds::default(),
             digest_key: DigestKey::default(),
+            wholes: Wholes::default(),
         }
     }
 }
@@ -109,6 +111,7 @@ impl Execute for InProcess {
             metrics: &self.metrics,
             rounds: &self.rounds,
             digest_key: &self.digest_key,
+            wholes: &self.wholes,
             attempt,
             cancel,
             credentials: String::new(),
@@ -136,6 +139,7 @@ struct Run<'a> {
     metrics: &'a Metrics,
     rounds: &'a Rounds,
     digest_key: &'a DigestKey,
+    wholes: &'a Wholes,
     attempt: Attempt,
     cancel: CancellationToken,
     /// The names and versions of the Secrets that were read for this attempt.

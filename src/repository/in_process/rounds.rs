@@ -117,6 +117,8 @@ type Fetch = BoxFuture<'static, Result>;
 struct UnderWay {
     begun: Timestamp,
     validators: Option<Validators>,
+    /// Its bytes may go to who has asked for it, and then are of no use to others.
+    may_be_tapped: bool,
     answer: Answered,
 }
 
@@ -161,18 +163,15 @@ impl Rounds {
             limits: wanted.limits,
         };
         let answer = self.answer(&asked, &mut wanted).await;
-        let is_of_use = match &answer.result.fetched {
-            // Its time was another's, of which little may have been left.
-            Err(error) => !matches!(error, FetchError::Timeout { .. } | FetchError::Stalled { .. }),
-            // Its bytes have gone to another.
-            Ok(Fetched::Body(_)) => !is_tapped(&answer.result),
-            Ok(Fetched::NotModified) => true,
-        };
-        if answer.is_own || is_of_use {
+        let is_out_of_time = matches!(
+            answer.result.fetched,
+            Err(FetchError::Timeout { .. } | FetchError::Stalled { .. })
+        );
+        if answer.is_own || !is_out_of_time {
             return answer;
         }
+        // Its time was another's, of which little may have been left.
         wanted.since = Timestamp::now();
-        wanted.tapping = None;
         self.answer(&asked, &mut wanted).await
     }
 
@@ -204,6 +203,7 @@ impl Rounds {
         let (session, url) = (wanted.session.clone(), wanted.url.clone());
         let (validators, limits) = (wanted.validators.clone(), wanted.limits);
         let tapping = wanted.tapping.take().filter(|_| round.askers.len() < 2);
+        let may_be_tapped = tapping.is_some();
         let fetch = async move {
             Arc::new(Shareable {
                 fetched: session.get_tapped(&url, validators.as_ref(), &limits, tapping).await,
@@ -220,6 +220,7 @@ impl Rounds {
             round.requests.push(UnderWay {
                 begun,
                 validators: wanted.validators.clone(),
+                may_be_tapped,
                 answer: Answered::NotYet(weak),
             });
         }
@@ -284,7 +285,7 @@ impl UnderWay {
                 let serves = matches!(result.fetched, Ok(Fetched::Body(_))) || self.validators == wanted.validators;
                 serves.then(|| Source::Held(Arc::clone(result)))
             }
-            Answered::NotYet(fetch) if self.validators == wanted.validators => {
+            Answered::NotYet(fetch) if self.validators == wanted.validators && !self.may_be_tapped => {
                 fetch.upgrade().map(|fetch| Source::Joined(fetch, self.begun))
             }
             Answered::NotYet(_) => None,

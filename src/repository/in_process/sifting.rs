@@ -5,22 +5,56 @@
 //!                                                               ├─ told by its parts ─► what has changed is decoded
 //!                                                               └─ otherwise ─► fetched once more, as a whole
 //! ```
-//! So it is where the server says by itself that nothing has changed: then a body is another than the last. Of a server that does not,
-//! most bodies are the last one again, and to hash them is cheaper than to cut them too. What is remembered is read only when a body
-//! comes: an answer of 304 needs none of it. Whoever has to share a body with others gets it whole.
+//! So it is where the server has said before that nothing has changed: then a body is most likely another than the last. Of a server
+//! that never does, most bodies are the last one again, and to hash them is cheaper than to cut them too. What is remembered is read
+//! only when a body comes: an answer of 304 needs none of it. Whoever has to share a body with others gets it whole, and so does,
+//! until the process ends, whoever had to fetch one twice.
 
+use std::collections::HashSet;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures::FutureExt;
 
 use super::memory::Memory;
 use super::selection::{Selected, SelectionError};
 use super::{Found, Run};
+use crate::catalog::RepositoryName;
 use crate::filter::{self, Filter};
 use crate::repository::execute::AttemptError;
 use crate::source::fetch::{Body, Tap, Tapping};
 use crate::source::index::{self, DecodeError, Sieve, Summary};
+
+/// How long the database may take while a server waits for its body to be read.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Repositories that are remembered to need whole bodies. They would be other names each time: then all are forgotten.
+const KNOWN: usize = 20_000;
+
+/// The repositories that had to fetch a body twice. A handle: clones are the same.
+#[derive(Clone, Default)]
+pub(super) struct Wholes(Arc<Mutex<HashSet<RepositoryName>>>);
+
+impl Wholes {
+    fn has(&self, name: &RepositoryName) -> bool {
+        self.lock().contains(name)
+    }
+
+    fn add(&self, name: &RepositoryName) {
+        let mut wholes = self.lock();
+        if wholes.len() >= KNOWN {
+            wholes.clear();
+        }
+        wholes.insert(name.clone());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashSet<RepositoryName>> {
+        // The set is whole between any two statements, so a panic elsewhere leaves nothing to mend.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// What a body has come to so far, if it came to a sieve. A handle: clones are the same.
 #[derive(Clone, Default)]
@@ -33,8 +67,7 @@ struct Sifter {
 
 /// What came of an index that was cut while it came.
 struct Outcome {
-    /// Nothing: the whole is needed.
-    result: Option<Result<Summary, DecodeError<SelectionError>>>,
+    result: Result<Summary, DecodeError<SelectionError>>,
     selected: Selected,
     memory: Memory,
     is_json: bool,
@@ -44,9 +77,17 @@ impl Sifting {
     fn tap(&self, memory: Memory, sieve: Sieve) -> Tap {
         *self.lock() = Some(Sifter { memory, sieve });
         let sifting = self.clone();
-        Box::new(move |bytes| match &mut *sifting.lock() {
-            Some(sifter) => sifter.sieve.take(bytes),
-            None => Err(io::Error::other("the body was taken before it was there")),
+        Box::new(move |bytes| {
+            let mut sifter = sifting.lock();
+            let Some(Sifter { sieve, .. }) = &mut *sifter else {
+                return Ok(());
+            };
+            // What a defect makes of the parts need not be what it makes of the whole.
+            let taken = catch_unwind(AssertUnwindSafe(|| sieve.take(bytes)));
+            taken.unwrap_or_else(|_| {
+                *sifter = None;
+                Ok(())
+            })
         })
     }
 
@@ -54,8 +95,8 @@ impl Sifting {
         self.lock().take()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Sifter>> {
-        // Who panics over a body takes the attempt with him.
+    fn lock(&self) -> MutexGuard<'_, Option<Sifter>> {
+        // A panic while it is held is caught, and takes what it holds away.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -66,15 +107,16 @@ impl Run<'_> {
     pub(super) fn tapping(&self, sifting: &Sifting) -> Option<Tapping> {
         let last = self.last_success()?;
         let is_told = last.etag.is_some() || last.last_modified.is_some();
-        if self.tools.verify_delta || !is_told {
+        let name = &self.attempt.declaration.name;
+        if !is_told || last.refused.is_some() || self.tools.verify_delta || self.wholes.has(name) {
             return None;
         }
-        let (memory, sifting) = (self.remembered(), sifting.clone());
+        let (memory, sifting) = (self.memory(), sifting.clone());
         let (limits, spool_dir) = (self.tools.decode_limits, self.tools.spool_dir.clone());
         let tap = async move {
             // What is the matter is found out again by who decodes the whole.
-            let memory = memory.await.ok().flatten()?;
-            if memory.known.charts.is_empty() || !memory.cuts_every_notation() {
+            let memory = tokio::time::timeout(PATIENCE, memory).await.ok()?.ok()??;
+            if !memory.is_of_cuts() {
                 return None;
             }
             let sieve = Sieve::new(Arc::clone(&memory.known), &limits, spool_dir.as_deref());
@@ -90,45 +132,53 @@ impl Run<'_> {
         sifting: &Sifting,
         filter: Option<Filter>,
     ) -> Result<Option<Found>, AttemptError> {
-        let Some(sifter) = sifting.take() else { return Ok(None) };
-        let selection = self.selection(filter);
-        let limits = self.tools.decode_limits;
-        let task = filter::on_large_stack(move || {
-            let Sifter { mut memory, sieve } = sifter;
-            let mut sifted = sieve.finish()?;
-            let mut selection = selection
-                .with_fates(std::mem::take(&mut memory.fates))
-                .with_rows(std::mem::take(&mut memory.rows));
-            let (result, is_json) = match &mut sifted {
-                Some(sifted) => {
-                    let result = index::decode_sifted(sifted, &limits, &memory.known, &mut selection);
-                    (result.transpose(), sifted.is_json)
-                }
-                None => (None, false),
-            };
-            Ok::<_, io::Error>(Outcome {
-                result,
-                selected: selection.finish(),
-                memory,
-                is_json,
-            })
-        });
-        // Whatever has gone wrong, the whole is tried after it, and tells what it is.
-        let Ok(Ok(outcome)) = task.await else { return Ok(None) };
+        let Some(outcome) = self.sifted(sifting, filter).await else {
+            let name = &self.attempt.declaration.name;
+            tracing::info!(repository = %name, "the index can't be told by its parts, and is fetched once more as a whole");
+            self.wholes.add(name);
+            return Ok(None);
+        };
         let Outcome {
-            result: Some(result),
+            result,
             mut selected,
             memory,
             is_json,
-        } = outcome
-        else {
-            return Ok(None);
-        };
-        if matches!(result, Err(DecodeError::Sink(SelectionError::Twins))) {
-            return Ok(None);
-        }
+        } = outcome;
         let cuts = memory.to_be_stored(&mut selected, is_json);
         let (sha256, validators) = (body.sha256.clone(), body.validators.clone());
         self.found(result, selected, Some(cuts), sha256, validators).map(Some)
     }
+    /// Finishes the sieve and decodes what it has kept. None: that does not tell the index, for whatever reason. The whole does.
+    async fn sifted(&self, sifting: &Sifting, filter: Option<Filter>) -> Option<Outcome> {
+        let Sifter { mut memory, sieve } = sifting.take()?;
+        let selection = self.selection(filter);
+        let limits = self.tools.decode_limits;
+        let task = filter::on_large_stack(move || {
+            let mut sifted = sieve.finish().inspect_err(unreadable).ok()??;
+            let mut selection = selection
+                .with_fates(std::mem::take(&mut memory.fates))
+                .with_rows(std::mem::take(&mut memory.rows));
+            let result = index::decode_sifted(&mut sifted, &limits, &memory.known, &mut selection);
+            let result = match result.transpose()? {
+                Err(DecodeError::Sink(SelectionError::Twins)) => return None,
+                Err(DecodeError::Read(error)) => {
+                    unreadable(&error);
+                    return None;
+                }
+                result => result,
+            };
+            Some(Outcome {
+                result,
+                selected: selection.finish(),
+                memory,
+                is_json: sifted.is_json,
+            })
+        });
+        // A panic has been told where it was.
+        task.await.ok().flatten()
+    }
+}
+
+fn unreadable(error: &io::Error) {
+    tracing::warn!(%error, "what was kept of an index can't be read back from its temporary file");
 }

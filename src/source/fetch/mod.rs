@@ -242,11 +242,7 @@ impl Fetcher {
         validators: Option<&Validators>,
         limits: &Limits,
     ) -> Result<Fetched, FetchError> {
-        let request = Request {
-            validators: validators.cloned(),
-            ..Request::new(url.clone())
-        };
-        self.get_by(&request, limits, None).await
+        self.get_tapped(url, validators, limits, None).await
     }
 
     /// The same, where a new body may go to a tap. What it was given counts only once the whole has come.
@@ -264,16 +260,7 @@ impl Fetcher {
             validators: validators.cloned(),
             ..Request::new(url.clone())
         };
-        self.get_by(&request, limits, tapping).await
-    }
-
-    async fn get_by(
-        &self,
-        request: &Request,
-        limits: &Limits,
-        tapping: Option<Tapping>,
-    ) -> Result<Fetched, FetchError> {
-        let answer = self.send_by(request, limits, tapping).await?;
+        let answer = self.send_by(&request, limits, tapping).await?;
         Ok(match answer.status {
             StatusCode::NOT_MODIFIED => Fetched::NotModified,
             _ => Fetched::Body(answer.body),

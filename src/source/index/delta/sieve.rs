@@ -6,7 +6,8 @@
 //!       └─ in another style: the whole is needed, of which nothing is there
 //! ```
 //! A text is kept while its chart is open, since its digest is known only at its end; what comes after a known one takes its place.
-//! So what is kept is what has changed and one chart, in memory up to 256 KiB and in a file without a name beyond that.
+//! So what is kept is what has changed and one chart, in memory up to 256 KiB and in a file without a name beyond that; beside it the
+//! line or text that is not over, and what stands around the charts.
 
 use std::io::{self, Cursor, Read, Seek, SeekFrom, Write as _};
 use std::ops::Range;
@@ -35,6 +36,8 @@ pub struct Sieve {
     cutter: Cutter,
     /// What was not cut alone.
     pending: Vec<u8>,
+    /// How much of that there was when it was tried last.
+    tried: usize,
     /// Where that begins.
     base: u64,
     kept: Kept,
@@ -71,6 +74,7 @@ impl Sieve {
             rules,
             cutter: Cutter::Start,
             pending: Vec::new(),
+            tried: 0,
             base: 0,
             kept: Kept::new(spool_dir),
         }
@@ -85,20 +89,27 @@ impl Sieve {
             if self.pending.is_empty() {
                 let taken = self.cut(bytes)?;
                 self.pending.extend_from_slice(&bytes[taken..]);
+                self.tried = self.pending.len();
                 break;
             }
-            // Of what comes only so much is copied as it takes to get on.
+            // No more of what comes is copied than it takes to get on; and what was tried is not tried again for a few bytes more.
+            let wanted = self.tried + STEP.max(self.tried / 4);
+            let (step, rest) = bytes.split_at(bytes.len().min(wanted.saturating_sub(self.pending.len())));
+            self.pending.extend_from_slice(step);
+            if self.pending.len() < wanted {
+                break;
+            }
             let mut pending = std::mem::take(&mut self.pending);
-            let before = pending.len();
-            let (step, rest) = bytes.split_at(bytes.len().min(STEP.max(before / 4)));
-            pending.extend_from_slice(step);
+            let before = pending.len() - step.len();
             let taken = self.cut(&pending)?;
             if taken >= before {
                 bytes = &bytes[taken - before..];
             } else {
+                // The byte order mark alone, or nothing.
                 pending.drain(..taken);
                 (self.pending, bytes) = (pending, rest);
             }
+            self.tried = self.pending.len();
         }
         if self.pending.len() > BUFFER {
             self.cutter = Cutter::Style;
@@ -114,7 +125,9 @@ impl Sieve {
     /// # Errors
     /// What is to be kept can't be.
     pub fn finish(mut self) -> io::Result<Option<Sifted>> {
-        let rest = std::mem::take(&mut self.pending);
+        let mut rest = std::mem::take(&mut self.pending);
+        let taken = self.cut(&rest)?;
+        rest.drain(..taken);
         let (is_json, cuts) = match self.cutter {
             Cutter::Yaml(mut cutter) => {
                 if cutter.take(&rest, self.base).is_err() {
