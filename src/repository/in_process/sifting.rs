@@ -148,6 +148,7 @@ impl Run<'_> {
         let (sha256, validators) = (body.sha256.clone(), body.validators.clone());
         self.found(result, selected, Some(cuts), sha256, validators).map(Some)
     }
+
     /// Finishes the sieve and decodes what it has kept. None: that does not tell the index, for whatever reason. The whole does.
     async fn sifted(&self, sifting: &Sifting, filter: Option<Filter>) -> Option<Outcome> {
         let Sifter { mut memory, sieve } = sifting.take()?;
