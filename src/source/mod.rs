@@ -11,6 +11,7 @@ pub mod icon;
 pub mod index;
 pub mod oci;
 pub mod secret;
+mod spool;
 
 /// Makes ring the process's crypto provider. Called first in `main` and in each test that makes a TLS client; calling it again does nothing.
 pub fn install_crypto_provider() {

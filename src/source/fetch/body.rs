@@ -12,10 +12,8 @@ use tempfile::{SpooledData, SpooledTempFile};
 
 use super::error::FetchError;
 use super::{Limits, Validators};
+use crate::source::spool::spool;
 use crate::text::{printable, truncate};
-
-/// Bytes that are kept in memory; a larger body goes into an unlinked temporary file.
-const IN_MEMORY: usize = 256 * 1024;
 
 /// A whole body. Clones share its bytes. Its temporary file, if it has one, is gone when the last of them and of their readers is
 /// dropped, and when the process ends.
@@ -126,11 +124,7 @@ pub(super) struct Spool {
 
 impl Spool {
     pub(super) fn new(directory: Option<&Path>, limit: u64) -> Self {
-        let file = match directory {
-            Some(directory) => SpooledTempFile::new_in(IN_MEMORY, directory),
-            None => SpooledTempFile::new(IN_MEMORY),
-        };
-        Self::into(Into::Spool(file), limit)
+        Self::into(Into::Spool(spool(directory)), limit)
     }
 
     /// One that passes all on.

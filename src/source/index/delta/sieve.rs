@@ -20,9 +20,8 @@ use tempfile::SpooledTempFile;
 use super::cut::{self, BUFFER, Cut, NotCut};
 use super::{Known, Rules, json};
 use crate::source::index::{DecodeLimits, Start};
+use crate::source::spool::spool;
 
-/// Bytes of text that are kept in memory.
-const IN_MEMORY: usize = 256 * 1024;
 /// Bytes that are added to what could not be cut alone.
 const STEP: usize = 1024;
 /// Bytes that may stand before the index, which are all white.
@@ -230,12 +229,8 @@ struct Kept {
 
 impl Kept {
     fn new(spool_dir: Option<&Path>) -> Self {
-        let file = match spool_dir {
-            Some(folder) => SpooledTempFile::new_in(IN_MEMORY, folder),
-            None => SpooledTempFile::new(IN_MEMORY),
-        };
         Self {
-            file,
+            file: spool(spool_dir),
             end: 0,
             parts: Vec::new(),
             seen: 0,
