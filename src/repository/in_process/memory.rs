@@ -66,11 +66,11 @@ struct Memo {
 /// The key of the digests of repositories of which nothing is remembered yet: that of whoever was seen first, so that those which
 /// are the same come to the same digests and share them. A handle, cheap to clone.
 #[derive(Clone, Default)]
-pub(super) struct DigestKey(Arc<Mutex<Option<[u8; 16]>>>);
+pub(super) struct DigestKey(Arc<Mutex<Option<[u8; Secret::BYTES]>>>);
 
 impl DigestKey {
     /// The key of one that has the `stored` one, if it has.
-    fn of(&self, stored: Option<[u8; 16]>) -> Result<[u8; 16], getrandom::Error> {
+    fn of(&self, stored: Option<[u8; Secret::BYTES]>) -> Result<[u8; Secret::BYTES], getrandom::Error> {
         // The key is whole or not there, so a panic elsewhere leaves nothing to mend.
         let mut common = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = match stored.or(*common) {
@@ -92,7 +92,7 @@ impl Memory {
     ) -> Result<Self, getrandom::Error> {
         let (secret, cuts) = stored.map_or((String::new(), Vec::new()), |stored| (stored.secret, stored.cuts));
         // Where nothing is believed nothing is lost by another key, and those that are the same come to have one.
-        let stored = from_hex::<16>(&secret).filter(|_| is_believed);
+        let stored = from_hex(&secret).filter(|_| is_believed);
         let cuts = if stored.is_some() { cuts } else { Vec::new() };
         let bytes = key.of(stored)?;
         let known = Known {
@@ -214,8 +214,8 @@ pub(super) fn row_cut(chart_id: String, fingerprint: String) -> Cut {
     }
 }
 
-fn new_secret() -> Result<[u8; 16], getrandom::Error> {
-    let mut secret = [0; 16];
+fn new_secret() -> Result<[u8; Secret::BYTES], getrandom::Error> {
+    let mut secret = [0; Secret::BYTES];
     getrandom::fill(&mut secret)?;
     Ok(secret)
 }

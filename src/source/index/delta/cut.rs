@@ -19,9 +19,10 @@ use std::collections::HashSet;
 use std::io::{self, Read};
 use std::ops::{Deref, Range};
 
-use memchr::{memchr_iter, memrchr};
+use memchr::memrchr;
 
 use super::digest::{Digest, Digester};
+use super::ends::LineEnds;
 use super::frame::{is_foot, is_head};
 use super::lines::{chart_key, created, indent, is_blank, is_deeper, is_item};
 use super::{Known, Rules};
@@ -191,7 +192,7 @@ impl<K: Deref<Target = Known>> Cutter<K> {
 
     /// Takes whole lines, which begin at `base`.
     pub(super) fn take(&mut self, lines: &[u8], base: u64) -> Result<(), NotCut> {
-        let ends = memchr_iter(b'\n', lines).map(|end| end + 1);
+        let ends = LineEnds::of(lines);
         let unfinished = (lines.last().is_some_and(|last| *last != b'\n')).then_some(lines.len());
         let (mut start, mut digested) = (0, 0);
         for end in ends.chain(unfinished) {

@@ -1,15 +1,18 @@
 //! A chart's text in 128 bits.
 //!
-//! SipHash-1-3 with a key that publishers do not know: whoever writes an index never sees a digest, so he can't look for a text
+//! HighwayHash with a key that publishers do not know: whoever writes an index never sees a digest, so he can't look for a text
 //! that has the digest of another one, and only ever deceives about a chart of his own.
 
-use std::hash::Hasher as _;
-
-use siphasher::sip128::{Hasher128 as _, SipHasher13};
+use highway::{HighwayHash as _, HighwayHasher, Key};
 
 /// The key of a repository's digests.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Secret([u8; 16]);
+pub struct Secret([u64; 4]);
+
+impl Secret {
+    /// How many bytes it is made of.
+    pub const BYTES: usize = 32;
+}
 
 impl std::fmt::Debug for Secret {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -17,9 +20,13 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-impl From<[u8; 16]> for Secret {
-    fn from(bytes: [u8; 16]) -> Self {
-        Self(bytes)
+impl From<[u8; Self::BYTES]> for Secret {
+    fn from(bytes: [u8; Self::BYTES]) -> Self {
+        let mut words = [0; 4];
+        for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        Self(words)
     }
 }
 
@@ -29,32 +36,36 @@ pub struct Digest(pub [u8; 16]);
 
 /// Digests a text piece by piece.
 pub(super) struct Digester {
-    hash: SipHasher13,
+    hash: HighwayHasher,
     masks: u64,
 }
 
 impl Digester {
     pub(super) fn new(secret: &Secret) -> Self {
         Self {
-            hash: SipHasher13::new_with_key(&secret.0),
+            hash: HighwayHasher::new(Key(secret.0)),
             masks: 0,
         }
     }
 
     pub(super) fn text(&mut self, piece: &[u8]) {
-        self.hash.write(piece);
+        self.hash.append(piece);
     }
 
     /// Stands for a text that does not count. What was digested once is UTF-8, where this byte does not occur, and the number of
     /// masks is part of the digest: so no text that holds such bytes itself has the digest of one with masks.
     pub(super) fn mask(&mut self) {
-        self.hash.write(&[0xff]);
+        self.hash.append(&[0xff]);
         self.masks += 1;
     }
 
     pub(super) fn finish(mut self) -> Digest {
-        self.hash.write(&self.masks.to_le_bytes());
-        Digest(self.hash.finish128().as_bytes())
+        self.hash.append(&self.masks.to_le_bytes());
+        let mut digest = [0; 16];
+        for (bytes, half) in digest.as_chunks_mut().0.iter_mut().zip(self.hash.finalize128()) {
+            *bytes = half.to_le_bytes();
+        }
+        Digest(digest)
     }
 }
 
@@ -62,7 +73,7 @@ impl Digester {
 mod tests {
     use super::*;
 
-    const SECRET: Secret = Secret([7; 16]);
+    const SECRET: Secret = Secret([7; 4]);
 
     fn digest(pieces: &[Option<&[u8]>]) -> Digest {
         let mut digester = Digester::new(&SECRET);
@@ -85,13 +96,22 @@ mod tests {
     }
 
     #[test]
+    fn every_byte_of_a_secret_is_part_of_it() {
+        for at in 0..Secret::BYTES {
+            let mut bytes = [0; Secret::BYTES];
+            bytes[at] = 1;
+            assert_ne!(Secret::from(bytes), Secret::from([0; Secret::BYTES]), "{at}");
+        }
+    }
+
+    #[test]
     fn a_text_that_looks_like_a_mask_is_none() {
         assert_ne!(digest(&[Some(b"a"), None, Some(b"b")]), digest(&[Some(b"a\xffb")]));
     }
 
     #[test]
     fn another_secret_gives_other_digests() {
-        let mut other = Digester::new(&Secret([8; 16]));
+        let mut other = Digester::new(&Secret([7, 7, 7, 8]));
         other.text(b"a");
         assert_ne!(other.finish(), digest(&[Some(b"a")]));
     }

@@ -14,6 +14,7 @@ use std::ops::Deref;
 
 use memchr::memchr2;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
+use wide::u8x16;
 
 use super::Known;
 use super::cut::{CHARTS, Cut, KEYS_BYTES, NotCut, feed};
@@ -119,6 +120,18 @@ impl<K: Deref<Target = Known>> Cutter<K> {
                     let Some(end) = end_of_text(bytes, at + 1) else { break };
                     self.text(bytes, at + 1..end, &mut passed)?;
                     at = end;
+                    // What mostly comes next, at one look.
+                    at += match bytes.get(end + 1..end + 3) {
+                        Some(b":\"") => {
+                            self.key.is_followed = true;
+                            1
+                        }
+                        Some(b",\"") => {
+                            self.key.clear();
+                            1
+                        }
+                        _ => 0,
+                    };
                 }
                 b'{' | b'[' => {
                     if self.depth == IN_ENTRIES && self.is_in_entries && self.chart.is_none() {
@@ -233,11 +246,7 @@ impl<K: Deref<Target = Known>> Cutter<K> {
 fn end_of_text(bytes: &[u8], start: usize) -> Option<usize> {
     let mut at = start;
     loop {
-        let rest = bytes.get(at..)?;
-        at += match quote_or_escape(rest.first_chunk()) {
-            Some(near) => near,
-            None => memchr2(b'"', b'\\', rest)?,
-        };
+        at += quote_or_escape(bytes.get(at..)?)?;
         if bytes[at] == b'"' {
             return Some(at);
         }
@@ -245,15 +254,19 @@ fn end_of_text(bytes: &[u8], start: usize) -> Option<usize> {
     }
 }
 
-/// The first quote or backslash among these bytes. Most texts are short, and to begin a search takes longer than to look at them.
-fn quote_or_escape(bytes: Option<&[u8; 16]>) -> Option<usize> {
-    const ONES: u128 = u128::from_ne_bytes([1; 16]);
-    const HIGH: u128 = ONES << 7;
-    let word = u128::from_le_bytes(*bytes?);
-    // The highest bit of each byte that is nothing, and perhaps of some behind the first of them.
-    let nothing = |word: u128| word.wrapping_sub(ONES) & !word & HIGH;
-    let found = nothing(word ^ (ONES * 0x22)) | nothing(word ^ (ONES * 0x5c));
-    (found != 0).then_some(found.trailing_zeros() as usize / 8)
+/// The first quote or backslash. Most texts are short, and to begin a search takes longer than to look at them.
+fn quote_or_escape(bytes: &[u8]) -> Option<usize> {
+    let (blocks, rest) = bytes.as_chunks();
+    for (number, block) in blocks.iter().enumerate() {
+        let lanes = u8x16::from(*block);
+        let found = lanes.simd_eq(u8x16::splat(b'"')) | lanes.simd_eq(u8x16::splat(b'\\'));
+        let found = found.to_bitmask();
+        if found != 0 {
+            return Some(number * block.len() + found.trailing_zeros() as usize);
+        }
+    }
+    let in_rest = memchr2(b'"', b'\\', rest)?;
+    Some(bytes.len() - rest.len() + in_rest)
 }
 
 /// Whether this is an index whose only `entries` are these keys, each with a 0 in the place of its chart.

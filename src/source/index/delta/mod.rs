@@ -10,6 +10,7 @@
 
 mod cut;
 mod digest;
+mod ends;
 mod frame;
 mod json;
 mod lines;

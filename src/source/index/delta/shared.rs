@@ -93,7 +93,7 @@ mod tests {
 
     fn known(secret: u8) -> Known {
         Known {
-            secret: Secret::from([secret; 16]),
+            secret: Secret::from([secret; Secret::BYTES]),
             times_count: false,
             charts: HashMap::new(),
         }

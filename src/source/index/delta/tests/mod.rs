@@ -14,7 +14,7 @@ use super::*;
 use crate::source::index::tests::generator;
 use crate::source::index::{Chart, decode};
 
-const SECRET: [u8; 16] = *b"known to nobody!";
+const SECRET: [u8; Secret::BYTES] = *b"known to nobody, which is a key!";
 
 /// What is remembered of an index, and, as the catalogue would have it, the charts that came of it.
 #[derive(Clone)]
