@@ -1,6 +1,9 @@
 //! What is known of an index is let go while it comes; where the whole is needed all the same it is fetched once more.
 
+use axum::http::{StatusCode, header};
+
 use super::*;
+use crate::support::chart_server::Seen;
 use crate::support::portolan::Portolan;
 
 const FLAGS: [&str; 2] = ["--min-interval=1s", "--verify-delta=false"];
@@ -36,6 +39,12 @@ impl World {
         })
         .await;
     }
+}
+
+/// Another index than before, whatever the server was asked.
+fn answer(index: String, etag: &str) -> Fault {
+    let headers = vec![(header::ETAG, format!("\"{etag}\""))];
+    Fault::Answer(StatusCode::OK, headers, index.into())
 }
 
 /// Versions of a chart, beside one that stays as it is.
@@ -134,4 +143,117 @@ async fn two_that_are_the_same_both_get_what_is_new() {
             world.until_newest(name, newest).await;
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_fetched_once_more_counts_and_not_what_came_before_it() {
+    let world = World::new().await;
+    let _portolan = world.followed().await;
+    let turns = vec![
+        answer(uncuttable(&["1.1.0"]), "parts"),
+        answer(web(&["1.2.0"]), "whole"),
+        Fault::status(304),
+    ];
+    world.server.break_in_turn(PATH, turns);
+    world.until_newest("web", "1.2.0").await;
+    world.until_asked(2).await;
+    assert_eq!(world.bodies(), 3);
+    let seen = world.server.seen(PATH);
+    let asked_for = |etag: &str| {
+        let value = |seen: &Seen| {
+            seen.headers
+                .get(header::IF_NONE_MATCH)?
+                .to_str()
+                .ok()
+                .map(str::to_owned)
+        };
+        seen.iter()
+            .filter_map(value)
+            .filter(|value| value.contains(etag))
+            .count()
+    };
+    assert_eq!(asked_for("parts"), 0, "of that nothing was taken over");
+    assert!(asked_for("whole") > 0);
+    world.server.repair(PATH);
+    world.publish(Page::new(web(&["1.3.0"])));
+    world.until_newest("web", "1.3.0").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_fetched_once_more_may_be_what_is_there_already() {
+    let world = World::new().await;
+    let portolan = world.followed().await;
+    // Behind the first turn the server has the page that it had before.
+    world
+        .server
+        .break_times(PATH, answer(uncuttable(&["1.1.0"]), "parts"), 1);
+    eventually(SOON, "both bodies", async || (world.bodies() >= 3).then_some(())).await;
+    world.until_asked(2).await;
+    assert_eq!(world.bodies(), 3);
+    let written = portolan
+        .metrics()
+        .await
+        .sum("portolan_syncs_total", &[("result", "success")]);
+    assert_eq!(written, Some(1.0), "the first sync, and none since");
+    world.publish(Page::new(web(&["1.2.0"])));
+    world.until_newest("web", "1.2.0").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_can_not_be_fetched_once_more_is_a_failure_that_changes_nothing() {
+    let world = World::new().await;
+    let portolan = world.followed().await;
+    let turns = vec![answer(uncuttable(&["1.1.0"]), "parts"), Fault::status(500)];
+    world.server.break_in_turn(PATH, turns);
+    portolan.line_with("SyncFailed", SOON).await;
+    let charts = world.texts("SELECT chart_id FROM charts ORDER BY chart_id").await;
+    assert_eq!(charts, ["web/stays", "web/web"]);
+    world.until_newest("web", "1.0.0").await;
+    world.server.repair(PATH);
+    world.publish(Page::new(uncuttable(&["1.2.0"])));
+    world.until_newest("web", "1.2.0").await;
+    assert_eq!(world.bodies(), 3, "that it has to be whole is remembered");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_chart_under_the_name_of_one_that_is_known_is_told_by_the_whole() {
+    let world = World::new().await;
+    let portolan = world.followed().await;
+    world.publish(Page::new(web(&["1.1.0"]).replace("name: web", "name: stays")));
+    eventually(SOON, "both bodies", async || (world.bodies() >= 3).then_some(())).await;
+    portolan.line_with("stays", SOON).await;
+    eventually(SOON, "one chart of the name", async || {
+        let charts = world.texts("SELECT chart_id FROM charts ORDER BY chart_id").await;
+        (charts == ["web/stays"]).then_some(())
+    })
+    .await;
+    assert_eq!(world.bodies(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_that_has_shrunk_is_refused_by_its_parts() {
+    let world = World::new().await;
+    let names: Vec<String> = (0..12).map(|number| format!("chart-{number}")).collect();
+    let index = |count: usize| {
+        let charts: Vec<(&str, &[&str])> = names[..count]
+            .iter()
+            .map(|name| (name.as_str(), &["1.0.0"][..]))
+            .collect();
+        crate::cluster::index(&charts)
+    };
+    world.publish(Page::new(index(12)));
+    world.declare("web", &world.server.url("/web"), "  interval: \"* * * * * *\"\n");
+    let portolan = world.run(&FLAGS).await;
+    portolan.line_with("SyncSucceeded", SOON).await;
+    world.publish(Page::new(index(2)));
+    portolan.line_with("ShrinkRefused", SOON).await;
+    world.until_asked(2).await;
+    assert_eq!(world.bodies(), 2, "its parts were enough, and it is known by its ETag");
+    assert_eq!(world.texts("SELECT chart_id FROM charts").await.len(), 12);
+    world.publish(Page::new(index(11)));
+    eventually(SOON, "the next", async || {
+        let charts = world.texts("SELECT chart_id FROM charts").await;
+        (charts.len() == 11).then_some(())
+    })
+    .await;
 }

@@ -12,7 +12,7 @@ use crate::rig::{Database, end};
 use crate::support::chart_server::Page;
 
 /// Measurements of which a figure is the middle one.
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 9;
 /// Syncs over which those with a 304 are averaged.
 const NOT_MODIFIED: usize = 12;
 /// Syncs over which those without an ETag are averaged, in each round.

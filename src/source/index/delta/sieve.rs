@@ -301,6 +301,11 @@ impl Texts {
     pub(super) fn kept(&self) -> u64 {
         self.parts.iter().map(|(text, _)| text.end - text.start).sum()
     }
+
+    #[cfg(test)]
+    pub(super) fn is_in_a_file(&self) -> bool {
+        self.file.is_rolled()
+    }
 }
 
 impl Read for Texts {

@@ -39,6 +39,83 @@ fn of_what_is_known_nothing_is_kept_and_of_the_rest_the_text(#[case] index: Stri
     }
 }
 
+/// An index, and one in which every second chart is another.
+fn half_of_it_changed(charts: usize, versions: usize) -> (String, String) {
+    let index = generator::generate(5, charts, versions);
+    let memory = follow(&Memory::empty(), &index).memory;
+    let mut cuts = sifted(&memory, &index, usize::MAX).unwrap().cuts;
+    let mut changed = index.clone();
+    cuts.retain(|cut| cut.items.is_some());
+    for cut in cuts.iter().step_by(2).rev() {
+        let text = usize::try_from(cut.text.start).unwrap()..usize::try_from(cut.text.end).unwrap();
+        let other = index[text.clone()].replace("https://", "https://elsewhere.");
+        changed.replace_range(text, &other);
+    }
+    (index, changed)
+}
+
+#[test]
+fn much_that_has_changed_is_read_back_from_a_file() {
+    let (index, changed) = half_of_it_changed(60, 60);
+    let memory = follow(&Memory::empty(), &index).memory;
+    let mut sifted = sifted(&memory, &changed, 10_000).unwrap();
+    assert!(sifted.texts.kept() > 1024 * 1024, "{}", sifted.texts.kept());
+    assert!(sifted.texts.is_in_a_file());
+    let others: Vec<&Cut> = sifted.cuts.iter().filter(|cut| !memory.known.has(cut)).collect();
+    assert!(others.len() > 20 && others.len() < 40, "{}", others.len());
+    for cut in others {
+        let mut kept = Vec::new();
+        sifted.texts.seek(SeekFrom::Start(cut.text.start)).unwrap();
+        (&mut sifted.texts)
+            .take(cut.text.end - cut.text.start)
+            .read_to_end(&mut kept)
+            .unwrap();
+        let text = usize::try_from(cut.text.start).unwrap()..usize::try_from(cut.text.end).unwrap();
+        assert!(String::from_utf8(kept).unwrap() == changed[text], "{}", cut.key);
+    }
+    follow(&memory, &changed);
+}
+
+#[test]
+fn what_has_changed_but_can_not_be_kept_is_an_error() {
+    let (index, changed) = half_of_it_changed(60, 60);
+    let memory = follow(&Memory::empty(), &index).memory;
+    let nowhere = std::env::temp_dir().join("portolan-tests-no-such-folder");
+    let take = |index: &str| {
+        let known = Arc::new(memory.known.clone());
+        let mut sieve = Sieve::new(known, &DecodeLimits::default(), Some(&nowhere));
+        let mut pieces = index.as_bytes().chunks(10_000);
+        pieces
+            .try_for_each(|piece| sieve.take(piece))
+            .and_then(|()| sieve.finish())
+    };
+    assert!(
+        take(&index).unwrap().is_some(),
+        "of what is known nothing is to be kept"
+    );
+    assert_eq!(take(&changed).map(|_| ()).unwrap_err().kind(), io::ErrorKind::NotFound);
+}
+
+#[rstest::rstest]
+#[case::yaml(generator::generate(5, 3, 3))]
+#[case::json(json(&generator::generate(5, 3, 3)))]
+fn it_may_come_byte_by_byte_with_a_byte_order_mark_and_blanks(#[case] index: String) {
+    let memory = follow(&Memory::empty(), &index).memory;
+    let keys = |index: &str, at_once| {
+        let sifted = sifted(&memory, index, at_once).unwrap();
+        let keys = sifted.cuts.iter().map(|cut| (cut.key.clone(), memory.known.has(cut)));
+        keys.collect::<Vec<_>>()
+    };
+    let expected = keys(&index, usize::MAX);
+    assert!(expected.iter().all(|(_, is_known)| *is_known));
+    for front in ["\u{feff}", "\n", "\u{feff}\n"] {
+        let index = format!("{front}{index}");
+        for at_once in [1, 2, 3, 4, 7, usize::MAX] {
+            assert_eq!(keys(&index, at_once), expected, "{front:?}, {at_once}");
+        }
+    }
+}
+
 #[rstest::rstest]
 #[case::nothing("")]
 #[case::one_byte("a")]
