@@ -41,6 +41,13 @@ impl World {
     }
 }
 
+/// How many indexes were cut while they came, with this result.
+async fn streamed(portolan: &Portolan, result: &str) -> f64 {
+    let metrics = portolan.metrics().await;
+    let count = metrics.sum("portolan_streamed_indexes_total", &[("result", result)]);
+    count.unwrap_or_default()
+}
+
 /// Another index than before, whatever the server was asked.
 fn answer(index: String, etag: &str) -> Fault {
     let headers = vec![(header::ETAG, format!("\"{etag}\""))];
@@ -52,6 +59,12 @@ fn web(versions: &[&str]) -> String {
     crate::cluster::index(&[("stays", &["1.0.0"]), ("web", versions)])
 }
 
+/// The same in JSON.
+fn json(versions: &[&str]) -> String {
+    let index: serde_json::Value = serde_yaml::from_str(&web(versions)).unwrap();
+    index.to_string()
+}
+
 /// The same in a style that can't be cut.
 fn uncuttable(versions: &[&str]) -> String {
     web(versions).replace("  web:", "  # by hand\n  web:")
@@ -60,19 +73,28 @@ fn uncuttable(versions: &[&str]) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_index_that_can_not_be_told_by_its_parts_any_more_is_fetched_twice_and_then_once_again() {
     let world = World::new().await;
-    let _portolan = world.followed().await;
+    let portolan = world.followed().await;
     assert_eq!(world.bodies(), 1);
     world.publish(Page::new(web(&["1.1.0", "1.0.0"])));
     world.until_newest("web", "1.1.0").await;
     assert_eq!(world.bodies(), 2, "what has changed was there");
+    assert_eq!(streamed(&portolan, "told").await, 1.0);
     world.publish(Page::new(uncuttable(&["1.2.0"])));
     world.until_newest("web", "1.2.0").await;
     assert_eq!(world.bodies(), 4, "once by parts, and once as a whole");
+    assert_eq!(streamed(&portolan, "fetched_again").await, 1.0);
     world.publish(Page::new(uncuttable(&["1.3.0"])));
     world.until_newest("web", "1.3.0").await;
     assert_eq!(world.bodies(), 5, "it is remembered that it can't be");
     world.until_asked(2).await;
     assert_eq!(world.bodies(), 5);
+    // One that can be told by its parts again, which is tried at once of another notation; and the next while it comes.
+    for version in ["1.4.0", "1.5.0"] {
+        world.publish(Page::new(json(&[version])));
+        world.until_newest("web", version).await;
+    }
+    assert_eq!(world.bodies(), 7);
+    assert_eq!(streamed(&portolan, "told").await, 2.0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -82,6 +104,7 @@ async fn the_same_bytes_without_validators_are_no_change() {
     world.publish(Page::new(web(&["1.1.0"])).without_etag());
     world.until_newest("web", "1.1.0").await;
     let written = |metrics: &portolan::Metrics| metrics.sum("portolan_syncs_total", &[("result", "success")]);
+    world.until_asked(1).await;
     let before = written(&portolan.metrics().await);
     assert!(before.is_some());
     world.until_asked(3).await;
@@ -92,11 +115,10 @@ async fn the_same_bytes_without_validators_are_no_change() {
         world.until_asked(3).await;
     }
     assert_eq!(written(&portolan.metrics().await), before);
-    let json: serde_json::Value = serde_yaml::from_str(&web(&["1.2.0"])).unwrap();
-    world.publish(Page::new(json.to_string()).without_etag());
-    world.until_newest("web", "1.2.0").await;
-    world.publish(Page::new(json.to_string().replace("1.2.0", "1.3.0")).without_etag());
-    world.until_newest("web", "1.3.0").await;
+    for version in ["1.2.0", "1.3.0"] {
+        world.publish(Page::new(json(&[version])).without_etag());
+        world.until_newest("web", version).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -104,11 +126,13 @@ async fn a_body_that_breaks_off_changes_nothing() {
     let world = World::new().await;
     let portolan = world.followed().await;
     let next = web(&["1.1.0"]);
-    world.server.break_times(PATH, Fault::CutAfter(next.len() / 2), 1);
+    world.server.break_path(PATH, Fault::CutAfter(next.len() / 2));
     world.publish(Page::new(next));
     portolan.line_with("SyncFailed", SOON).await;
     let charts = world.texts("SELECT chart_id FROM charts ORDER BY chart_id").await;
     assert_eq!(charts, ["web/stays", "web/web"]);
+    world.until_newest("web", "1.0.0").await;
+    world.server.repair(PATH);
     world.until_newest("web", "1.1.0").await;
 }
 
@@ -136,13 +160,14 @@ async fn two_that_are_the_same_both_get_what_is_new() {
     for name in ["first", "second"] {
         world.declare(name, &world.server.url("/web"), "  interval: \"* * * * * *\"\n");
     }
-    let _portolan = world.run(&FLAGS).await;
+    let portolan = world.run(&FLAGS).await;
     for newest in ["1.0.0", "1.1.0", "1.2.0", "1.3.0"] {
         world.publish(Page::new(web(&[newest])));
         for name in ["first", "second"] {
             world.until_newest(name, newest).await;
         }
     }
+    assert_eq!(streamed(&portolan, "told").await, 0.0, "what is for both is kept whole");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -221,7 +246,9 @@ async fn a_chart_under_the_name_of_one_that_is_known_is_told_by_the_whole() {
     let portolan = world.followed().await;
     world.publish(Page::new(web(&["1.1.0"]).replace("name: web", "name: stays")));
     eventually(SOON, "both bodies", async || (world.bodies() >= 3).then_some(())).await;
-    portolan.line_with("stays", SOON).await;
+    portolan
+        .line_with("another chart of the index has the same name", SOON)
+        .await;
     eventually(SOON, "one chart of the name", async || {
         let charts = world.texts("SELECT chart_id FROM charts ORDER BY chart_id").await;
         (charts == ["web/stays"]).then_some(())
@@ -249,6 +276,7 @@ async fn an_index_that_has_shrunk_is_refused_by_its_parts() {
     portolan.line_with("ShrinkRefused", SOON).await;
     world.until_asked(2).await;
     assert_eq!(world.bodies(), 2, "its parts were enough, and it is known by its ETag");
+    assert_eq!(streamed(&portolan, "told").await, 1.0);
     assert_eq!(world.texts("SELECT chart_id FROM charts").await.len(), 12);
     world.publish(Page::new(index(11)));
     eventually(SOON, "the next", async || {

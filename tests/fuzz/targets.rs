@@ -191,7 +191,7 @@ impl Followed {
     /// What is cut while it comes gives the same, or has to be read as a whole.
     fn sift(&self, index: &[u8], by_delta: &Next<'_>, expected: &Result<Summary, String>) {
         let limits = decode_limits();
-        let mut sieve = Sieve::new(Arc::new(self.known.clone()), &limits, None);
+        let mut sieve = Sieve::new(Arc::new(self.known.clone()), &limits, None).in_steps_of(1 + index.len() % 7);
         for piece in index.chunks(1 + index.len() % 61) {
             sieve.take(piece).unwrap();
         }

@@ -1,4 +1,4 @@
-//! An index of which most is known is cut while it comes: nothing of what has not changed is kept, not even for a moment.
+//! An index of which most is known is cut while it comes: nothing of what has not changed is kept once its chart is over.
 //!
 //! ```text
 //!  200 ─► memory of the last sync ─► sieve ◄─ bytes ─► SHA-256 ─┬─ as the last time ─► unchanged
@@ -7,28 +7,28 @@
 //! ```
 //! So it is where the server has said before that nothing has changed: then a body is most likely another than the last. Of a server
 //! that never does, most bodies are the last one again, and to hash them is cheaper than to cut them too. What is remembered is read
-//! only when a body comes: an answer of 304 needs none of it. Whoever has to share a body with others gets it whole, and so does,
-//! until the process ends, whoever had to fetch one twice.
+//! only when a body comes: an answer of 304 needs none of it. Whoever has to share a body with others gets it whole, and so does
+//! whoever had to fetch one twice, until a whole one is told by its parts.
 
 use std::collections::HashSet;
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
 
+use super::decode::no_thread;
 use super::memory::Memory;
 use super::selection::{Selected, SelectionError};
-use super::{Found, Run};
+use super::{Found, Run, spool_failed};
 use crate::catalog::RepositoryName;
 use crate::filter::{self, Filter};
-use crate::repository::execute::AttemptError;
+use crate::repository::execute::{AttemptError, Failed};
 use crate::source::fetch::{Body, Tap, Tapping};
 use crate::source::index::{self, DecodeError, Sieve, Summary};
 
 /// How long the database may take while a server waits for its body to be read.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Repositories that are remembered to need whole bodies. They would be other names each time: then all are forgotten.
 const KNOWN: usize = 20_000;
@@ -48,6 +48,10 @@ impl Wholes {
             wholes.clear();
         }
         wholes.insert(name.clone());
+    }
+
+    pub(super) fn remove(&self, name: &RepositoryName) {
+        self.lock().remove(name);
     }
 
     fn lock(&self) -> MutexGuard<'_, HashSet<RepositoryName>> {
@@ -83,11 +87,12 @@ impl Sifting {
                 return Ok(());
             };
             // What a defect makes of the parts need not be what it makes of the whole.
-            let taken = catch_unwind(AssertUnwindSafe(|| sieve.take(bytes)));
-            taken.unwrap_or_else(|_| {
+            let taken = catch_unwind(AssertUnwindSafe(|| sieve.take(bytes).map(|()| sieve.is_in_vain())));
+            let is_in_vain = taken.unwrap_or(Ok(true))?;
+            if is_in_vain {
                 *sifter = None;
-                Ok(())
-            })
+            }
+            Ok(())
         })
     }
 
@@ -132,7 +137,12 @@ impl Run<'_> {
         sifting: &Sifting,
         filter: Option<Filter>,
     ) -> Result<Option<Found>, AttemptError> {
-        let Some(outcome) = self.sifted(sifting, filter).await else {
+        let outcome = match self.sifted(sifting, filter).await {
+            Ok(outcome) => outcome,
+            Err(failed) => return Ok(Some(Found::Failed(failed))),
+        };
+        self.metrics.streamed(outcome.is_some());
+        let Some(outcome) = outcome else {
             let name = &self.attempt.declaration.name;
             tracing::info!(repository = %name, "the index can't be told by its parts, and is fetched once more as a whole");
             self.wholes.add(name);
@@ -149,37 +159,37 @@ impl Run<'_> {
         self.found(result, selected, Some(cuts), sha256, validators).map(Some)
     }
 
-    /// Finishes the sieve and decodes what it has kept. None: that does not tell the index, for whatever reason. The whole does.
-    async fn sifted(&self, sifting: &Sifting, filter: Option<Filter>) -> Option<Outcome> {
-        let Sifter { mut memory, sieve } = sifting.take()?;
+    /// Finishes the sieve and decodes what it has kept. None: that does not tell the index; the whole does.
+    async fn sifted(&self, sifting: &Sifting, filter: Option<Filter>) -> Result<Option<Outcome>, Failed> {
+        let Some(Sifter { mut memory, sieve }) = sifting.take() else {
+            return Ok(None);
+        };
         let selection = self.selection(filter);
         let limits = self.tools.decode_limits;
         let task = filter::on_large_stack(move || {
-            let mut sifted = sieve.finish().inspect_err(unreadable).ok()??;
+            let Some(mut sifted) = sieve.finish()? else {
+                return Ok(None);
+            };
             let mut selection = selection
                 .with_fates(std::mem::take(&mut memory.fates))
                 .with_rows(std::mem::take(&mut memory.rows));
-            let result = index::decode_sifted(&mut sifted, &limits, &memory.known, &mut selection);
-            let result = match result.transpose()? {
-                Err(DecodeError::Sink(SelectionError::Twins)) => return None,
-                Err(DecodeError::Read(error)) => {
-                    unreadable(&error);
-                    return None;
-                }
-                result => result,
+            let result = match index::decode_sifted(&mut sifted, &limits, &memory.known, &mut selection).transpose() {
+                None | Some(Err(DecodeError::Sink(SelectionError::Twins))) => return Ok(None),
+                Some(Err(DecodeError::Read(error))) => return Err(error),
+                Some(result) => result,
             };
-            Some(Outcome {
+            Ok(Some(Outcome {
                 result,
                 selected: selection.finish(),
                 memory,
                 is_json: sifted.is_json,
-            })
+            }))
         });
-        // A panic has been told where it was.
-        task.await.ok().flatten()
+        match task.await {
+            Ok(outcome) => outcome.map_err(|error| spool_failed(&error)),
+            Err(error) if error.is_transient() => Err(no_thread(&error)),
+            // A panic, which has been told where it was. What a defect makes of the parts need not be what it makes of the whole.
+            Err(_) => Ok(None),
+        }
     }
-}
-
-fn unreadable(error: &io::Error) {
-    tracing::warn!(%error, "what was kept of an index can't be read back from its temporary file");
 }

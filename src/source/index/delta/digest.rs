@@ -71,6 +71,8 @@ impl Digester {
 
 #[cfg(test)]
 mod tests {
+    use highway::PortableHash;
+
     use super::*;
 
     const SECRET: Secret = Secret([7; 4]);
@@ -101,6 +103,26 @@ mod tests {
             let mut bytes = [0; Secret::BYTES];
             bytes[at] = 1;
             assert_ne!(Secret::from(bytes), Secret::from([0; Secret::BYTES]), "{at}");
+        }
+    }
+
+    #[test]
+    fn a_digest_is_the_same_on_every_processor() {
+        let text: Vec<u8> = (0..=255).cycle().take(1000).collect();
+        for length in (0..200).chain([999, 1000]) {
+            let mut portable = PortableHash::new(Key(SECRET.0));
+            portable.append(&text[..length]);
+            portable.append(&0u64.to_le_bytes());
+            let [low, high] = portable.finalize128();
+            for piece in [1, 3, 31, 32, 33, 64, 1000] {
+                let pieces: Vec<Option<&[u8]>> = text[..length].chunks(piece).map(Some).collect();
+                let Digest(found) = digest(&pieces);
+                assert_eq!(
+                    found,
+                    (u128::from(high) << 64 | u128::from(low)).to_le_bytes(),
+                    "{length} by {piece}"
+                );
+            }
         }
     }
 

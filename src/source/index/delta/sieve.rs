@@ -23,7 +23,7 @@ use crate::source::index::{DecodeLimits, Start};
 use crate::source::spool::spool;
 
 /// Bytes that are added to what could not be cut alone.
-const STEP: usize = 1024;
+pub(super) const STEP: usize = 1024;
 /// Bytes that may stand before the index, which are all white.
 const BLANK: usize = 4096;
 
@@ -37,6 +37,8 @@ pub struct Sieve {
     pending: Vec<u8>,
     /// How much of that there was when it was tried last.
     tried: usize,
+    /// How many bytes are added before it is tried again, at least.
+    step: usize,
     /// Where that begins.
     base: u64,
     kept: Kept,
@@ -74,9 +76,24 @@ impl Sieve {
             cutter: Cutter::Start,
             pending: Vec::new(),
             tried: 0,
+            step: STEP,
             base: 0,
             kept: Kept::new(spool_dir),
         }
+    }
+
+    /// Tries again after so many bytes more what could not be cut alone, which fewer bytes make dearer: for tests, that see it cut
+    /// everywhere.
+    #[must_use]
+    pub const fn in_steps_of(mut self, bytes: usize) -> Self {
+        self.step = bytes;
+        self
+    }
+
+    /// Whether the index is in another style, so that nothing comes of it and it may be dropped.
+    #[must_use]
+    pub const fn is_in_vain(&self) -> bool {
+        matches!(self.cutter, Cutter::Style)
     }
 
     /// Takes the bytes that come next.
@@ -92,7 +109,7 @@ impl Sieve {
                 break;
             }
             // No more of what comes is copied than it takes to get on; and what was tried is not tried again for a few bytes more.
-            let wanted = self.tried + STEP.max(self.tried / 4);
+            let wanted = (self.tried + self.step.max(self.tried / 4)).min(BUFFER + 1);
             let (step, rest) = bytes.split_at(bytes.len().min(wanted.saturating_sub(self.pending.len())));
             self.pending.extend_from_slice(step);
             if self.pending.len() < wanted {
@@ -104,7 +121,7 @@ impl Sieve {
             if taken >= before {
                 bytes = &bytes[taken - before..];
             } else {
-                // The byte order mark alone, or nothing.
+                // The byte order mark, blank lines in front, or nothing.
                 pending.drain(..taken);
                 (self.pending, bytes) = (pending, rest);
             }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::*;
 
 fn sifted(memory: &Memory, index: &str, at_once: usize) -> Option<Sifted> {
-    let mut sieve = Sieve::new(Arc::new(memory.known.clone()), &DecodeLimits::default(), None);
+    let mut sieve =
+        Sieve::new(Arc::new(memory.known.clone()), &DecodeLimits::default(), None).in_steps_of(at_once.min(STEP));
     for piece in index.as_bytes().chunks(at_once) {
         sieve.take(piece).unwrap();
     }
