@@ -204,10 +204,15 @@ impl Rounds {
         let (validators, limits) = (wanted.validators.clone(), wanted.limits);
         let tapping = wanted.tapping.take().filter(|_| round.askers.len() < 2);
         let may_be_tapped = tapping.is_some();
+        let is_for_many = round.askers.len() > 1;
         let fetch = async move {
             Arc::new(Shareable {
                 fetched: session.get_tapped(&url, validators.as_ref(), &limits, tapping).await,
-                cuts: SharedCuts::default(),
+                cuts: if is_for_many {
+                    SharedCuts::for_many()
+                } else {
+                    SharedCuts::default()
+                },
             })
         };
         let fetch = fetch.boxed().shared();

@@ -9,7 +9,7 @@
 //!               resolver: addresses? ◄─ request ─┬─ 3xx ─► next hop, from the beginning
 //!                                                ├─ 304 ─► NotModified
 //!                                                ├─ 429, 503 + Retry-After ─► the host goes on hold
-//!                                                └─ 200 ─► chunks ─► cap, gunzip, cap, SHA-256, spool ─► Body
+//!                                                └─ 200 ─► chunks ─► cap, gunzip, cap, SHA-256, spool or tap ─► Body
 //! ```
 
 mod access;

@@ -8,7 +8,7 @@ use super::chart::{self, Gathered};
 use super::delta::{Account, ChangeSink, Remembered};
 use super::error::{DecodeError, Position};
 use super::node::{Fields, takes_over};
-use super::{DecodeLimits, Sink, Skipped, Summary, entry};
+use super::{Chart, DecodeLimits, Sink, Skipped, Summary, entry};
 use crate::text::printable;
 
 /// Enough of a SHA-256 to tell keys apart, so that a hundred thousand long ones cost little.
@@ -222,6 +222,17 @@ impl<'a, S: Sink> Collector<'a, S> {
         self.add(account);
         self.handed_out = true;
         self.sink.unchanged(key, account).map_err(DecodeError::Sink)
+    }
+
+    /// A chart that was parsed by itself. Nothing: none came of it.
+    pub(super) fn add_parsed(&mut self, chart: Option<Chart>, account: &Account) -> Result<(), DecodeError<S::Error>> {
+        self.seen += 1;
+        self.add(account);
+        if let Some(chart) = chart {
+            self.handed_out = true;
+            self.sink.chart(chart).map_err(DecodeError::Sink)?;
+        }
+        Ok(())
     }
 
     /// Tells the sink what to remember of the chart that has just ended.

@@ -8,6 +8,7 @@
 //! Whatever comes out is what [`decode`](super::decode) makes of the same bytes, but for the time `created` of versions in charts
 //! that are known. Wherever that might be otherwise, the whole decides: nothing is refused or skipped here that it would take.
 
+mod changes;
 mod cut;
 mod digest;
 mod ends;
@@ -21,21 +22,20 @@ mod slices;
 mod tests;
 
 use std::collections::HashMap;
-use std::io::{BufReader, Read, Seek, SeekFrom};
-use std::ops::Range;
+use std::io::{Read, Seek, SeekFrom};
+use std::sync::Arc;
 
-use memchr::memchr;
 use serde::{Deserialize, Serialize};
 
+use self::changes::{Changes, Parser};
 use self::cut::{Cut, NotCut, cut};
-use self::digest::Digester;
 pub use self::digest::{Digest, Secret};
+use self::shared::OfBody;
 pub use self::shared::SharedCuts;
 pub use self::sieve::{Sieve, Sifted};
-use self::slices::{NoSlice, SLICE_BYTES, Slices};
+use self::slices::NoSlice;
 use super::collect::Collector;
-use super::error::{DecodeError, Position};
-use super::yaml::{self, Item, subset};
+use super::error::DecodeError;
 use super::{DecodeLimits, Sink, Skipped, Start, Summary};
 
 /// What one chart adds to the [`Summary`] of its index.
@@ -167,8 +167,9 @@ fn decode_sifted_by<S: ChangeSink>(
 ) -> Result<Option<Summary>, DecodeError<S::Error>> {
     let Sifted { cuts, is_json, texts } = sifted;
     let mut collector = Collector::new(limits, sink);
-    let mut changes = Changes::new(texts, limits, known, *is_json, rules, &mut collector);
-    match cuts.iter().try_for_each(|cut| changes.chart(cut)) {
+    let mut parser = Parser::new(texts, limits, known, *is_json, rules);
+    let changes = Changes::new(known, limits, &mut collector);
+    match changes.take(cuts, |cut| parser.chart(cut).map(Arc::new)) {
         Ok(()) => Ok(Some(collector.finish())),
         Err(Stop::Whole) => Ok(None),
         Err(Stop::Error(error)) => Err(error),
@@ -264,172 +265,21 @@ fn changes<R: Read + Seek, S: ChangeSink>(
         return Err(Stop::Whole);
     }
     let is_json = first[0] == Some(b'{');
-    let cuts = shared.get(known, limits, || {
+    let shared = shared.get(known, limits, || {
         if is_json {
             json::cut(input, offset, limits, known)
         } else {
             cut(input, offset, limits, known, rules)?.framed(limits, rules)
         }
     });
-    let charts = match cuts {
-        Ok(charts) => charts,
+    let OfBody { cuts, parsed } = match shared {
+        Ok(shared) => shared,
         Err(NotCut::Style) => return Err(Stop::Whole),
         Err(NotCut::Read(error)) => return Err(error.into()),
     };
-    let mut changes = Changes::new(input, limits, known, is_json, rules, collector);
-    charts.iter().try_for_each(|cut| changes.chart(cut))
-}
-
-struct Changes<'c, 'a, R, S: Sink> {
-    input: &'c mut R,
-    limits: &'c DecodeLimits,
-    known: &'c Known,
-    is_json: bool,
-    rules: Rules,
-    collector: &'c mut Collector<'a, S>,
-    buffer: Vec<u8>,
-    nodes: u64,
-}
-
-/// The whole tells it better.
-const SOMEWHERE: Position = Position { line: 1, column: 1 };
-
-impl<'c, 'a, R: Read + Seek, S: ChangeSink> Changes<'c, 'a, R, S> {
-    fn new(
-        input: &'c mut R,
-        limits: &'c DecodeLimits,
-        known: &'c Known,
-        is_json: bool,
-        rules: Rules,
-        collector: &'c mut Collector<'a, S>,
-    ) -> Self {
-        Self {
-            input,
-            limits,
-            known,
-            is_json,
-            rules,
-            collector,
-            buffer: Vec::new(),
-            nodes: 0,
-        }
-    }
-
-    fn chart(&mut self, cut: &Cut) -> Result<(), Stop<S::Error>> {
-        if let Some(known) = self.known.charts.get(&cut.key).filter(|_| self.known.has(cut)) {
-            self.count(known.account.nodes)?;
-            return Ok(self.collector.add_known(&cut.key, &known.account)?);
-        }
-        self.collector.begin_chart(&cut.key, false, SOMEWHERE)?;
-        let (nodes, times_are_confirmed) = match cut.items {
-            None if self.is_json => self.json_versions(&cut.text)?,
-            Some(column) => self.versions(&cut.text, column)?,
-            // A key, and blank lines.
-            None if cut.text.end - cut.text.start > SLICE_BYTES as u64 => return Err(Stop::Whole),
-            None => (0, true),
-        };
-        self.count(nodes)?;
-        let mut account = self.collector.end_chart()?;
-        account.nodes = nodes;
-        let masked = (times_are_confirmed || !self.rules.confirmed_times) && !self.known.times_count;
-        let digest = match (cut.masked, masked) {
-            (true, false) | (false, true) => self.digest(cut, masked)?,
-            _ => cut.digest,
-        };
-        let chart = KnownChart {
-            digest,
-            masked,
-            account,
-        };
-        let key = cut.key.clone();
-        Ok(self.collector.remember(Remembered { key, chart })?)
-    }
-
-    /// The key and the list of a chart are nodes too. The limit is kept well clear of, so that it need not be counted to one.
-    fn count(&mut self, nodes: u64) -> Result<(), Stop<S::Error>> {
-        self.nodes = self.nodes.saturating_add(nodes).saturating_add(2);
-        if self.nodes > self.limits.nodes / 10 * 9 {
-            return Err(Stop::Whole);
-        }
-        Ok(())
-    }
-
-    /// Reads the versions of a chart. Gives how many nodes they are, and whether all that looks like a time in them is one.
-    fn versions(&mut self, text: &Range<u64>, column: usize) -> Result<(u64, bool), Stop<S::Error>> {
-        self.input.seek(SeekFrom::Start(text.start))?;
-        let input = (&mut *self.input).take(text.end - text.start);
-        let mut slices = Slices::new(input, column, &mut self.buffer);
-        slices.begin()?;
-        let (mut nodes, mut times_are_confirmed) = (0, true);
-        while let Some(slice) = slices.next()? {
-            // To the parser it ends a line, to the cutter it does not.
-            if memchr(b'\r', slice).is_some() {
-                return Err(Stop::Whole);
-            }
-            let read = match subset::read(slice, column, self.limits) {
-                Some(item) => Ok(item),
-                // Anchors too: what aliases stand for is bounded for all of them together.
-                None => yaml::item(slice, self.limits).map_err(|_| Stop::Whole)?,
-            };
-            let fields = match read {
-                Ok(Item {
-                    fields,
-                    nodes: of_version,
-                    created_line,
-                }) => {
-                    nodes += of_version;
-                    times_are_confirmed &= has_only_this_time(slice, column + 2, created_line);
-                    Ok(fields)
-                }
-                Err(no_map) => {
-                    nodes += no_map.nodes;
-                    times_are_confirmed &= has_only_this_time(slice, column + 2, None);
-                    Err(no_map.reason)
-                }
-            };
-            self.collector.version(fields, SOMEWHERE)?;
-        }
-        Ok((nodes, times_are_confirmed))
-    }
-
-    /// The same in JSON, where keys are what they look like.
-    fn json_versions(&mut self, text: &Range<u64>) -> Result<(u64, bool), Stop<S::Error>> {
-        self.input.seek(SeekFrom::Start(text.start))?;
-        let mut input = (&mut *self.input).take(text.end - text.start);
-        super::json::versions(&mut input, self.collector)?;
-        Ok((0, true))
-    }
-
-    /// The digest of a chart's text, with its times or without.
-    fn digest(&mut self, cut: &Cut, masked: bool) -> Result<Digest, Stop<S::Error>> {
-        use std::io::BufRead as _;
-        self.input.seek(SeekFrom::Start(cut.text.start))?;
-        let mut input = BufReader::new((&mut *self.input).take(cut.text.end - cut.text.start));
-        let mut digester = Digester::new(&self.known.secret);
-        let mut line = Vec::new();
-        while input.read_until(b'\n', &mut line)? > 0 {
-            let time = cut.items.filter(|_| masked);
-            match time.and_then(|column| lines::created(&line, column + 2)) {
-                Some(time) => {
-                    digester.text(&line[..time.start]);
-                    digester.mask();
-                    digester.text(&line[time.end..]);
-                }
-                None => digester.text(&line),
-            }
-            line.clear();
-        }
-        Ok(digester.finish())
-    }
-}
-
-/// Whether the only line of a version that looks like a time is the one that the parser has found, if any does.
-fn has_only_this_time(slice: &[u8], column: usize, found: Option<usize>) -> bool {
-    let lines = slice.split_inclusive(|byte| *byte == b'\n').enumerate();
-    let mut times = lines.filter(|(_, line)| lines::created(line, column).is_some());
-    match (times.next(), times.next()) {
-        (None, _) => true,
-        (Some((line, _)), None) => found == Some(line),
-        _ => false,
-    }
+    let mut parser = Parser::new(input, limits, known, is_json, rules);
+    Changes::new(known, limits, collector).take(&cuts, |cut| match &parsed {
+        Some(parsed) => parsed.get(cut, || parser.chart(cut)),
+        None => parser.chart(cut).map(Arc::new),
+    })
 }

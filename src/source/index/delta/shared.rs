@@ -1,7 +1,9 @@
-//! The cuts of one body, made once for all repositories that have got it.
+//! The cuts of one body, made once for all repositories that have got it, and parsed once where they have changed.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::changes::{NotParsed, Parsed};
 use super::cut::{Cut, NotCut};
 use super::digest::Secret;
 use super::{DecodeLimits, Known};
@@ -9,15 +11,66 @@ use super::{DecodeLimits, Known};
 /// The part of a body that its cuts may take, else they are made by each for himself. Those of real indexes take a fiftieth and less.
 const OF_THE_BODY: u64 = 16;
 
+/// Bytes of text of the charts that are held parsed, which take about as much. Those of most changes are much less; what is beyond it
+/// is parsed by each for himself.
+const PARSED_BYTES: u64 = 1024 * 1024;
+
 /// The cuts of a body that several repositories share. A handle, cheap to clone; it goes with the body, since it holds nothing of
 /// which body it is of. A repository that knows other things of the body makes its own cuts, which take the place of those before.
 #[derive(Clone, Default)]
-pub struct SharedCuts(Arc<Mutex<Option<Made>>>);
+pub struct SharedCuts {
+    made: Arc<Mutex<Option<Made>>>,
+    is_for_many: bool,
+}
 
 struct Made {
     by: By,
     /// Nothing, where the body is in no style that is cut.
     cuts: Option<Arc<[Cut]>>,
+    parsed: Arc<ParsedCharts>,
+}
+
+/// What is shared of a body.
+pub(super) struct OfBody {
+    pub(super) cuts: Arc<[Cut]>,
+    /// What was parsed of them, where that is shared too.
+    pub(super) parsed: Option<Arc<ParsedCharts>>,
+}
+
+/// The charts of a body that were parsed by themselves, by where they begin.
+#[derive(Default)]
+pub(super) struct ParsedCharts(Mutex<Held>);
+
+#[derive(Default)]
+struct Held {
+    charts: HashMap<u64, Arc<Parsed>>,
+    /// Of their text.
+    bytes: u64,
+}
+
+impl ParsedCharts {
+    /// The chart, by `parse` where it was not parsed yet. Who asks meanwhile waits: all who have the body need the same charts, in one
+    /// order.
+    pub(super) fn get(
+        &self,
+        cut: &Cut,
+        parse: impl FnOnce() -> Result<Parsed, NotParsed>,
+    ) -> Result<Arc<Parsed>, NotParsed> {
+        let bytes = cut.text.end - cut.text.start;
+        // What is parsed is put in at once, so a panic leaves it as it was.
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(parsed) = held.charts.get(&cut.text.start) {
+            return Ok(Arc::clone(parsed));
+        }
+        if held.bytes + bytes > PARSED_BYTES {
+            drop(held);
+            return parse().map(Arc::new);
+        }
+        let parsed = Arc::new(parse()?);
+        held.charts.insert(cut.text.start, Arc::clone(&parsed));
+        held.bytes += bytes;
+        Ok(parsed)
+    }
 }
 
 /// All that cuts depend on beside the body.
@@ -49,29 +102,50 @@ impl By {
 }
 
 impl SharedCuts {
+    /// Of a body that several are going to ask for: then charts that have changed are worth being held as they were parsed.
+    #[must_use]
+    pub fn for_many() -> Self {
+        Self {
+            is_for_many: true,
+            ..Self::default()
+        }
+    }
+
     /// The cuts, by `cut` where they have not been made. Who asks while they are being made waits for them, on a thread that may, and
-    /// for no longer than one cutting takes.
+    /// for no longer than one cutting takes. With them what was parsed of them, where that is shared.
     pub(super) fn get(
         &self,
         known: &Known,
         limits: &DecodeLimits,
         cut: impl FnOnce() -> Result<Vec<Cut>, NotCut>,
-    ) -> Result<Arc<[Cut]>, NotCut> {
+    ) -> Result<OfBody, NotCut> {
         let by = By::of(known, limits);
         // What is made is put in at once, so a panic leaves it as it was.
-        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared = |parsed: &Arc<ParsedCharts>| self.is_for_many.then(|| Arc::clone(parsed));
         if let Some(made) = made.as_ref().filter(|made| made.by == by) {
-            return made.cuts.clone().ok_or(NotCut::Style);
+            let cuts = made.cuts.clone().ok_or(NotCut::Style)?;
+            let parsed = shared(&made.parsed);
+            return Ok(OfBody { cuts, parsed });
         }
         let cuts = match cut() {
             Ok(cuts) => Some(Arc::from(cuts)),
             Err(NotCut::Style) => None,
             Err(error @ NotCut::Read(_)) => return Err(error),
         };
+        let parsed = Arc::<ParsedCharts>::default();
+        let shared = shared(&parsed);
         if cuts.as_deref().is_none_or(are_small) {
-            *made = Some(Made { by, cuts: cuts.clone() });
+            *made = Some(Made {
+                by,
+                cuts: cuts.clone(),
+                parsed,
+            });
         }
-        cuts.ok_or(NotCut::Style)
+        Ok(OfBody {
+            cuts: cuts.ok_or(NotCut::Style)?,
+            parsed: shared,
+        })
     }
 }
 
@@ -132,7 +206,7 @@ mod tests {
                 made.set(made.get() + 1);
                 Ok(cuts_of(&[100_000]))
             });
-            assert_eq!(cuts.unwrap().len(), 1);
+            assert_eq!(cuts.unwrap().cuts.len(), 1);
             made.get()
         };
         let limits = DecodeLimits::default();
@@ -168,8 +242,8 @@ mod tests {
         for made in 1..3 {
             let of_keys_alone = [10; 100];
             let cuts = shared.get(&known(1), &limits, || Ok(cuts_of(&of_keys_alone)));
-            assert_eq!(cuts.unwrap().len(), 100, "{made}");
-            assert!(shared.0.lock().unwrap().is_none());
+            assert_eq!(cuts.unwrap().cuts.len(), 100, "{made}");
+            assert!(shared.made.lock().unwrap().is_none());
         }
     }
 

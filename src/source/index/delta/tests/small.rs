@@ -153,6 +153,58 @@ fn it_does_not_matter_how_the_bytes_come() {
 }
 
 #[test]
+fn what_has_changed_is_parsed_once_for_all_who_share_the_body() {
+    let index = generator::generate(7, 20, 20);
+    let longer = generator::generate(7, 60, 100);
+    let nothing = Memory::empty();
+    let read = |index: &str, shared: &SharedCuts| {
+        let mut input = Counted(Cursor::new(index), 0);
+        let mut sought = Sought::after(&nothing);
+        let limits = DecodeLimits::default();
+        let summary = decode_changes(&mut input, &limits, &nothing.known, shared, &mut sought).unwrap();
+        (input.1, summary, sought.charts)
+    };
+    let front = 64 * 1024;
+    assert!(index.len() > 2 * front, "{}", index.len());
+    let shared = SharedCuts::for_many();
+    let (first, summary, charts) = read(&index, &shared);
+    assert!(first >= 2 * index.len(), "it is cut and parsed: {first}");
+    for _ in 0..2 {
+        let (again, summary_again, charts_again) = read(&index, &shared);
+        assert!(again <= front, "{again}");
+        assert_eq!((summary_again, charts_again), (summary.clone(), charts.clone()));
+    }
+    // For one alone nothing is held, and of what is much only a part is.
+    let alone = SharedCuts::default();
+    let [_, (again, ..)] = [read(&index, &alone), read(&index, &alone)];
+    assert!(again >= index.len(), "{again}");
+    let shared = SharedCuts::for_many();
+    let [(first, ..), (again, ..)] = [read(&longer, &shared), read(&longer, &shared)];
+    assert!(longer.len() > 2 * 1024 * 1024, "{}", longer.len());
+    assert!(
+        (1024 * 1024..first - longer.len()).contains(&again),
+        "{again} of {first}"
+    );
+}
+
+/// Counts what is read.
+struct Counted<'b>(Cursor<&'b str>, usize);
+
+impl Read for Counted<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.0.read(buffer)?;
+        self.1 += count;
+        Ok(count)
+    }
+}
+
+impl Seek for Counted<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.0.seek(to)
+    }
+}
+
+#[test]
 fn an_index_larger_than_what_is_read_at_once_is_cut_alike() {
     let index = generator::generate(7, 40, 60);
     assert!(index.len() > 1024 * 1024);
