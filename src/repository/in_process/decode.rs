@@ -72,7 +72,7 @@ impl Run<'_> {
             is_json,
         } = self.verified(outcome, &sha256).await?;
         if memory.is_some() && result.is_ok() && !selected.is_whole && selected.twins.is_empty() {
-            self.wholes.remove(&self.attempt.declaration.name);
+            self.wholes.told_by_parts(&self.attempt.declaration.name);
         }
         let cuts = memory.map(|memory| memory.to_be_stored(&mut selected, is_json));
         self.found(result, selected, cuts, sha256, validators).map(Ok)

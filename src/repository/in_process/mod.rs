@@ -420,7 +420,7 @@ fn spool_failed(error: &io::Error) -> Failed {
     Failed {
         reason: "SpoolFailed".to_owned(),
         message: format!(
-            "the rows to be written could not be kept in a temporary file ({error}); make room there, or name another folder with --spool-dir"
+            "what is to be written could not be kept in a temporary file, or not be read back ({error}); make room there, or name another folder with --spool-dir"
         ),
         transient: true,
         retry_after: None,

@@ -24,13 +24,15 @@ use jiff::Timestamp;
 
 use crate::catalog::RepositoryName;
 use crate::source::fetch::{FetchError, Fetched, Fetcher, Limits, Requester, Tapping, Validators};
-use crate::source::index::SharedCuts;
+use crate::source::index::{Room, SharedCuts};
 
 /// How long an answer is held for others: repositories of one schedule come within a minute of each other.
 const HELD: Duration = Duration::from_secs(90);
 /// Bytes of all bodies that are held, in memory and in files. Others are fetched by each who wants them.
 const HELD_IN_MEMORY: u64 = 8 * 1024 * 1024;
 const HELD_IN_FILES: u64 = 512 * 1024 * 1024;
+/// Bytes of charts that were parsed of them, which goes beside that. Others are parsed by each who wants them.
+const HELD_PARSED: usize = 4 * 1024 * 1024;
 /// Requests that are known. More would be other URLs each time; then those are forgotten that are of no use now.
 const KNOWN: usize = 20_000;
 /// Requests at a time for one URL, which differ by what each asker knows already.
@@ -40,10 +42,21 @@ const AT_ONCE: usize = 4;
 #[derive(Clone, Default)]
 pub(super) struct Rounds(Arc<Mutex<Inner>>);
 
-#[derive(Default)]
 struct Inner {
     rounds: HashMap<Asked, Round>,
     held: HeldBytes,
+    /// For charts that were parsed of the bodies.
+    room: Room,
+}
+
+impl Default for Inner {
+    fn default() -> Self {
+        Self {
+            rounds: HashMap::new(),
+            held: HeldBytes::default(),
+            room: Room::of(HELD_PARSED),
+        }
+    }
 }
 
 /// Bytes of the bodies that are held.
@@ -188,7 +201,7 @@ impl Rounds {
 
     fn source(&self, asked: &Asked, wanted: &mut Wanted<'_>) -> Source {
         let mut inner = self.lock();
-        let Inner { rounds, held } = &mut *inner;
+        let Inner { rounds, held, room } = &mut *inner;
         if rounds.len() >= KNOWN {
             rounds.retain(|_, round| !round.requests.is_empty());
         }
@@ -204,15 +217,15 @@ impl Rounds {
         let (validators, limits) = (wanted.validators.clone(), wanted.limits);
         let tapping = wanted.tapping.take().filter(|_| round.askers.len() < 2);
         let may_be_tapped = tapping.is_some();
-        let is_for_many = round.askers.len() > 1;
+        let cuts = if round.askers.len() > 1 {
+            SharedCuts::for_many(room)
+        } else {
+            SharedCuts::default()
+        };
         let fetch = async move {
             Arc::new(Shareable {
                 fetched: session.get_tapped(&url, validators.as_ref(), &limits, tapping).await,
-                cuts: if is_for_many {
-                    SharedCuts::for_many()
-                } else {
-                    SharedCuts::default()
-                },
+                cuts,
             })
         };
         let fetch = fetch.boxed().shared();
@@ -238,7 +251,7 @@ impl Rounds {
             return self.drop_request(asked, begun);
         }
         let mut inner = self.lock();
-        let Inner { rounds, held } = &mut *inner;
+        let Inner { rounds, held, .. } = &mut *inner;
         let Some(round) = rounds.get_mut(asked) else { return };
         let is_for_many = round.askers.len() > 1;
         let Some(request) = round.requests.iter_mut().find(|request| request.begun == begun) else {
@@ -259,7 +272,7 @@ impl Rounds {
 
     fn drop_request(&self, asked: &Asked, begun: Timestamp) {
         let mut inner = self.lock();
-        let Inner { rounds, held } = &mut *inner;
+        let Inner { rounds, held, .. } = &mut *inner;
         if let Some(round) = rounds.get_mut(asked)
             && let Some(at) = round.requests.iter().position(|request| request.begun == begun)
         {

@@ -8,9 +8,9 @@
 //! So it is where the server has said before that nothing has changed: then a body is most likely another than the last. Of a server
 //! that never does, most bodies are the last one again, and to hash them is cheaper than to cut them too. What is remembered is read
 //! only when a body comes: an answer of 304 needs none of it. Whoever has to share a body with others gets it whole, and so does
-//! whoever had to fetch one twice, until a whole one is told by its parts.
+//! whoever had to fetch one twice, until a whole one is told by its parts; after the third time, until the process ends.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -33,13 +33,24 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Repositories that are remembered to need whole bodies. They would be other names each time: then all are forgotten.
 const KNOWN: usize = 20_000;
 
+/// How often a repository may have fetched a body twice and yet be believed to be one that can be told by its parts.
+const TWICE: u8 = 3;
+
 /// The repositories that had to fetch a body twice. A handle: clones are the same.
 #[derive(Clone, Default)]
-pub(super) struct Wholes(Arc<Mutex<HashSet<RepositoryName>>>);
+pub(super) struct Wholes(Arc<Mutex<HashMap<RepositoryName, Fetched>>>);
+
+/// How a repository fetches its bodies.
+#[derive(Default)]
+struct Fetched {
+    whole: bool,
+    /// How often it has fetched one twice.
+    twice: u8,
+}
 
 impl Wholes {
     fn has(&self, name: &RepositoryName) -> bool {
-        self.lock().contains(name)
+        self.lock().get(name).is_some_and(|fetched| fetched.whole)
     }
 
     fn add(&self, name: &RepositoryName) {
@@ -47,15 +58,20 @@ impl Wholes {
         if wholes.len() >= KNOWN {
             wholes.clear();
         }
-        wholes.insert(name.clone());
+        let fetched = wholes.entry(name.clone()).or_default();
+        fetched.whole = true;
+        fetched.twice = fetched.twice.saturating_add(1);
     }
 
-    pub(super) fn remove(&self, name: &RepositoryName) {
-        self.lock().remove(name);
+    /// A whole body of this repository was told by its parts.
+    pub(super) fn told_by_parts(&self, name: &RepositoryName) {
+        if let Some(fetched) = self.lock().get_mut(name) {
+            fetched.whole = fetched.twice >= TWICE;
+        }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashSet<RepositoryName>> {
-        // The set is whole between any two statements, so a panic elsewhere leaves nothing to mend.
+    fn lock(&self) -> MutexGuard<'_, HashMap<RepositoryName, Fetched>> {
+        // The map is whole between any two statements, so a panic elsewhere leaves nothing to mend.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -218,7 +218,6 @@ impl<'a, S: Sink> Collector<'a, S> {
     where
         S: ChangeSink,
     {
-        self.seen += 1;
         self.add(account);
         self.handed_out = true;
         self.sink.unchanged(key, account).map_err(DecodeError::Sink)
@@ -226,7 +225,6 @@ impl<'a, S: Sink> Collector<'a, S> {
 
     /// A chart that was parsed by itself. Nothing: none came of it.
     pub(super) fn add_parsed(&mut self, chart: Option<Chart>, account: &Account) -> Result<(), DecodeError<S::Error>> {
-        self.seen += 1;
         self.add(account);
         if let Some(chart) = chart {
             self.handed_out = true;

@@ -36,8 +36,8 @@ use serde::{Deserialize, Serialize};
 use crate::text::{printable, truncate};
 use collect::Collector;
 pub use delta::{
-    Account, ChangeSink, Digest, Known, KnownChart, Remembered, Secret, SharedCuts, Sieve, Sifted, decode_changes,
-    decode_sifted,
+    Account, ChangeSink, Digest, Known, KnownChart, Remembered, Room, Secret, SharedCuts, Sieve, Sifted,
+    decode_changes, decode_sifted,
 };
 pub use error::{DecodeError, Position};
 pub use limits::DecodeLimits;

@@ -297,4 +297,9 @@ async fn of_those_who_are_many_nobody_gets_a_body_for_himself() {
     ))
     .await;
     assert!(body.is_some() && is_own);
+    let inner = rounds.lock();
+    let mut requests = inner.rounds.values().flat_map(|round| &round.requests);
+    let is_for_many =
+        |request: &UnderWay| matches!(&request.answer, Answered::Held(result) if result.cuts.is_for_many());
+    assert!(requests.any(is_for_many), "what they have to parse is shared");
 }

@@ -1,5 +1,6 @@
 //! What has changed of an index that was cut: its charts are parsed one by one, each by itself.
 
+use std::convert::Infallible;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use memchr::memchr;
 
 use super::cut::Cut;
-use super::digest::{Digest, Digester};
+use super::digest::{Digest, Digester, Secret};
 use super::slices::{SLICE_BYTES, Slices};
 use super::{ChangeSink, Known, KnownChart, Remembered, Rules, Stop, lines};
 use crate::source::index::collect::Collector;
@@ -27,8 +28,42 @@ pub(super) struct Parsed {
     remembered: Remembered,
 }
 
+impl Parsed {
+    /// How much memory it takes, about.
+    pub(super) fn bytes(&self) -> usize {
+        /// What an allocation takes beside what is in it, and what stands around all of it.
+        const BESIDE: usize = 32;
+        const AROUND: usize = 1024;
+        let text = |text: &String| size_of::<String>() + text.len() + BESIDE;
+        let texts = |texts: &Option<Vec<String>>| texts.iter().flatten().map(text).sum::<usize>();
+        let Some(chart) = &self.chart else { return AROUND };
+        let head = [
+            &chart.name,
+            &chart.description,
+            &chart.home,
+            &chart.icon,
+            &chart.category,
+        ];
+        let maintainers = chart
+            .maintainers
+            .iter()
+            .map(|by| text(&by.name) + by.email.as_ref().map_or(0, text));
+        let versions = chart.versions.iter().map(|version| {
+            let texts_of_it = [
+                &version.version,
+                &version.app_version,
+                &version.created,
+                &version.digest,
+            ];
+            texts_of_it.map(text).iter().sum::<usize>() + size_of_val(&version.urls) + texts(&version.urls)
+        });
+        let lists = texts(&chart.keywords) + texts(&chart.sources) + maintainers.sum::<usize>();
+        AROUND + head.map(text).iter().sum::<usize>() + lists + versions.sum::<usize>()
+    }
+}
+
 /// Why a chart could not be parsed by itself.
-pub(super) type NotParsed = Stop<<Vec<Chart> as Sink>::Error>;
+pub(super) type NotParsed = Stop<Infallible>;
 
 /// What takes the versions of one chart.
 type One<'v> = Collector<'v, Vec<Chart>>;
@@ -89,7 +124,9 @@ impl<'c, 'a, S: ChangeSink> Changes<'c, 'a, S> {
 pub(super) struct Parser<'c, R> {
     input: &'c mut R,
     limits: &'c DecodeLimits,
-    known: &'c Known,
+    /// Of what is known no more, so that others may have what was parsed.
+    secret: Secret,
+    times_count: bool,
     is_json: bool,
     rules: Rules,
     buffer: Vec<u8>,
@@ -106,7 +143,8 @@ impl<'c, R: Read + Seek> Parser<'c, R> {
         Self {
             input,
             limits,
-            known,
+            secret: known.secret,
+            times_count: known.times_count,
             is_json,
             rules,
             buffer: Vec::new(),
@@ -127,7 +165,7 @@ impl<'c, R: Read + Seek> Parser<'c, R> {
         };
         let mut account = collector.end_chart()?;
         account.nodes = nodes;
-        let masked = (times_are_confirmed || !self.rules.confirmed_times) && !self.known.times_count;
+        let masked = (times_are_confirmed || !self.rules.confirmed_times) && !self.times_count;
         let digest = match (cut.masked, masked) {
             (true, false) | (false, true) => self.digest(cut, masked)?,
             _ => cut.digest,
@@ -199,7 +237,7 @@ impl<'c, R: Read + Seek> Parser<'c, R> {
     fn digest(&mut self, cut: &Cut, masked: bool) -> Result<Digest, NotParsed> {
         self.input.seek(SeekFrom::Start(cut.text.start))?;
         let mut input = BufReader::new((&mut *self.input).take(cut.text.end - cut.text.start));
-        let mut digester = Digester::new(&self.known.secret);
+        let mut digester = Digester::new(&self.secret);
         let mut line = Vec::new();
         while input.read_until(b'\n', &mut line)? > 0 {
             let time = cut.items.filter(|_| masked);

@@ -31,7 +31,7 @@ use self::changes::{Changes, Parser};
 use self::cut::{Cut, NotCut, cut};
 pub use self::digest::{Digest, Secret};
 use self::shared::OfBody;
-pub use self::shared::SharedCuts;
+pub use self::shared::{Room, SharedCuts};
 pub use self::sieve::{Sieve, Sifted};
 use self::slices::NoSlice;
 use super::collect::Collector;
@@ -113,8 +113,8 @@ pub struct Remembered {
 /// Takes the charts of an index, and what is remembered of them, in the order of the index.
 ///
 /// [`start_over`](Sink::start_over) tells that the index can't be told by its parts, also where nothing was told of it yet. After it
-/// nothing counts that it has got so far, known charts and what was to be remembered
-/// included; then no chart is known, and nothing is to be remembered.
+/// nothing counts that it has got so far, known charts and what was to be remembered included; then no chart is known, and nothing is
+/// to be remembered.
 pub trait ChangeSink: Sink {
     /// The chart under this key is as it is remembered.
     ///
@@ -172,6 +172,7 @@ fn decode_sifted_by<S: ChangeSink>(
     match changes.take(cuts, |cut| parser.chart(cut).map(Arc::new)) {
         Ok(()) => Ok(Some(collector.finish())),
         Err(Stop::Whole) => Ok(None),
+        Err(Stop::Error(DecodeError::Read(error))) if error.kind() == sieve::NOT_KEPT => Ok(None),
         Err(Stop::Error(error)) => Err(error),
     }
 }

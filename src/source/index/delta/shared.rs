@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
 use super::changes::{NotParsed, Parsed};
 use super::cut::{Cut, NotCut};
 use super::digest::Secret;
@@ -11,23 +13,39 @@ use super::{DecodeLimits, Known};
 /// The part of a body that its cuts may take, else they are made by each for himself. Those of real indexes take a fiftieth and less.
 const OF_THE_BODY: u64 = 16;
 
-/// Bytes of text of the charts that are held parsed, which take about as much. Those of most changes are much less; what is beyond it
-/// is parsed by each for himself.
-const PARSED_BYTES: u64 = 1024 * 1024;
+/// Room for charts that are held as they were parsed, of all bodies together. A handle, cheap to clone.
+#[derive(Clone)]
+pub struct Room(Arc<Semaphore>);
+
+impl Room {
+    /// So many bytes.
+    #[must_use]
+    pub fn of(bytes: usize) -> Self {
+        Self(Arc::new(Semaphore::new(bytes)))
+    }
+
+    /// Some of it, as long as it is held.
+    fn take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let bytes = u32::try_from(bytes).ok()?;
+        Arc::clone(&self.0).try_acquire_many_owned(bytes).ok()
+    }
+}
 
 /// The cuts of a body that several repositories share. A handle, cheap to clone; it goes with the body, since it holds nothing of
 /// which body it is of. A repository that knows other things of the body makes its own cuts, which take the place of those before.
 #[derive(Clone, Default)]
 pub struct SharedCuts {
     made: Arc<Mutex<Option<Made>>>,
-    is_for_many: bool,
+    /// For charts that are parsed, where several are going to ask for them.
+    room: Option<Room>,
 }
 
 struct Made {
     by: By,
     /// Nothing, where the body is in no style that is cut.
     cuts: Option<Arc<[Cut]>>,
-    parsed: Arc<ParsedCharts>,
+    /// Nothing, where nobody else is going to ask for them.
+    parsed: Option<Arc<ParsedCharts>>,
 }
 
 /// What is shared of a body.
@@ -38,37 +56,33 @@ pub(super) struct OfBody {
 }
 
 /// The charts of a body that were parsed by themselves, by where they begin.
-#[derive(Default)]
-pub(super) struct ParsedCharts(Mutex<Held>);
-
-#[derive(Default)]
-struct Held {
-    charts: HashMap<u64, Arc<Parsed>>,
-    /// Of their text.
-    bytes: u64,
+pub(super) struct ParsedCharts {
+    held: Mutex<HashMap<u64, (Arc<Parsed>, OwnedSemaphorePermit)>>,
+    room: Room,
 }
 
 impl ParsedCharts {
-    /// The chart, by `parse` where it was not parsed yet. Who asks meanwhile waits: all who have the body need the same charts, in one
-    /// order.
+    fn new(room: Room) -> Self {
+        let held = Mutex::new(HashMap::new());
+        Self { held, room }
+    }
+
+    /// The chart, by `parse` where it is not held; and then it is, if there is room. Who asks meanwhile waits: mostly all ask for the
+    /// same charts, in one order.
     pub(super) fn get(
         &self,
         cut: &Cut,
         parse: impl FnOnce() -> Result<Parsed, NotParsed>,
     ) -> Result<Arc<Parsed>, NotParsed> {
-        let bytes = cut.text.end - cut.text.start;
         // What is parsed is put in at once, so a panic leaves it as it was.
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(parsed) = held.charts.get(&cut.text.start) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((parsed, _)) = held.get(&cut.text.start) {
             return Ok(Arc::clone(parsed));
         }
-        if held.bytes + bytes > PARSED_BYTES {
-            drop(held);
-            return parse().map(Arc::new);
-        }
         let parsed = Arc::new(parse()?);
-        held.charts.insert(cut.text.start, Arc::clone(&parsed));
-        held.bytes += bytes;
+        if let Some(room) = self.room.take(parsed.bytes()) {
+            held.insert(cut.text.start, (Arc::clone(&parsed), room));
+        }
         Ok(parsed)
     }
 }
@@ -102,13 +116,19 @@ impl By {
 }
 
 impl SharedCuts {
-    /// Of a body that several are going to ask for: then charts that have changed are worth being held as they were parsed.
+    /// Of a body that several are going to ask for: then charts that have changed are held as they were parsed, if there is room.
     #[must_use]
-    pub fn for_many() -> Self {
+    pub fn for_many(room: &Room) -> Self {
         Self {
-            is_for_many: true,
+            room: Some(room.clone()),
             ..Self::default()
         }
+    }
+
+    /// Whether they are of a body that several are going to ask for.
+    #[cfg(test)]
+    pub(crate) const fn is_for_many(&self) -> bool {
+        self.room.is_some()
     }
 
     /// The cuts, by `cut` where they have not been made. Who asks while they are being made waits for them, on a thread that may, and
@@ -122,30 +142,28 @@ impl SharedCuts {
         let by = By::of(known, limits);
         // What is made is put in at once, so a panic leaves it as it was.
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        let shared = |parsed: &Arc<ParsedCharts>| self.is_for_many.then(|| Arc::clone(parsed));
-        if let Some(made) = made.as_ref().filter(|made| made.by == by) {
+        // Who knows nothing needs all charts, of which others need but few.
+        let is_follower = !known.charts.is_empty();
+        let of_body = |made: &Made| {
             let cuts = made.cuts.clone().ok_or(NotCut::Style)?;
-            let parsed = shared(&made.parsed);
-            return Ok(OfBody { cuts, parsed });
+            let parsed = made.parsed.clone().filter(|_| is_follower);
+            Ok(OfBody { cuts, parsed })
+        };
+        if let Some(made) = made.as_ref().filter(|made| made.by == by) {
+            return of_body(made);
         }
         let cuts = match cut() {
             Ok(cuts) => Some(Arc::from(cuts)),
             Err(NotCut::Style) => None,
             Err(error @ NotCut::Read(_)) => return Err(error),
         };
-        let parsed = Arc::<ParsedCharts>::default();
-        let shared = shared(&parsed);
-        if cuts.as_deref().is_none_or(are_small) {
-            *made = Some(Made {
-                by,
-                cuts: cuts.clone(),
-                parsed,
-            });
+        if let Some(cuts) = cuts.as_ref().filter(|cuts| !are_small(cuts)) {
+            let cuts = Arc::clone(cuts);
+            return Ok(OfBody { cuts, parsed: None });
         }
-        Ok(OfBody {
-            cuts: cuts.ok_or(NotCut::Style)?,
-            parsed: shared,
-        })
+        let room = self.room.clone();
+        let parsed = room.map(|room| Arc::new(ParsedCharts::new(room)));
+        of_body(made.insert(Made { by, cuts, parsed }))
     }
 }
 

@@ -24,6 +24,8 @@ use crate::source::spool::spool;
 
 /// Bytes that are added to what could not be cut alone.
 pub(super) const STEP: usize = 1024;
+/// What nobody asks for but by a defect, which the whole does not have.
+pub(super) const NOT_KEPT: io::ErrorKind = io::ErrorKind::InvalidInput;
 /// Bytes that may stand before the index, which are all white.
 const BLANK: usize = 4096;
 
@@ -330,7 +332,7 @@ impl Read for Texts {
         let after = self.parts.partition_point(|(text, _)| text.start <= self.position);
         let part = after.checked_sub(1).map(|part| &self.parts[part]);
         let Some((text, at)) = part.filter(|(text, _)| text.contains(&self.position)) else {
-            return Err(io::Error::other("a text is asked for that was not kept"));
+            return Err(io::Error::new(NOT_KEPT, "a text is asked for that was not kept"));
         };
         self.file.seek(SeekFrom::Start(at + (self.position - text.start)))?;
         let count = (&mut self.file).take(text.end - self.position).read(buffer)?;

@@ -129,7 +129,7 @@ fn delta(
     rules: Rules,
     at_once: usize,
 ) -> Result<Delta, DecodeError<Infallible>> {
-    let shared = SharedCuts::for_many();
+    let shared = SharedCuts::for_many(&Room::of(100_000_000));
     if at_once == usize::MAX {
         // Somebody who knew nothing was here first, and what he made of it is shared.
         let nothing = Memory::empty();
