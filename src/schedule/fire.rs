@@ -32,8 +32,8 @@ use super::Cron;
 /// Ticks on their way: more than the expressions that users think of, so that none is lost when all are due at once.
 const TICKS: usize = 4096;
 /// Jobs on their way to be added or removed. They are large, their room is taken from the start, and what reads them ends for good
-/// where there are too many; but they are few, since each is waited for.
-const CHANGES: usize = 512;
+/// where there are too many; but they are few, since each is waited for. So many the scheduler has by default.
+const CHANGES: usize = 200;
 
 /// The scheduler answers from memory: what takes longer than this is as good as failed, and is tried again.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -8,9 +8,9 @@ use sha2::{Digest as _, Sha256};
 
 use super::Run;
 use super::selection::Selected;
-use crate::catalog::{Cut, Cuts, NewCuts};
+use crate::catalog::{Cut, Cuts, NewCuts, RepositoryName};
 use crate::repository::execute::AttemptError;
-use crate::source::index::{Account, Digest, Known, KnownChart, Remembered, Secret};
+use crate::source::index::{Account, DecodeLimits, Digest, Known, KnownChart, Remembered, Secret};
 use crate::text::{from_hex, hex};
 
 /// Under this key it is remembered that an index could not be cut. No chart has such a key.
@@ -222,12 +222,16 @@ fn new_secret() -> Result<[u8; Secret::BYTES], getrandom::Error> {
 
 impl Run<'_> {
     /// What is known of the index. Nothing, and nothing is to be remembered, where the system gives no random numbers.
+    ///
+    /// Nothing is worked out before it is waited for: most answers are that nothing has changed.
     pub(super) fn memory(&self) -> impl Future<Output = Result<Option<Memory>, AttemptError>> + Send + use<> {
-        let stamp = self.stamp();
-        let (catalog, name) = (self.tools.catalog.clone(), self.attempt.declaration.name.clone());
-        let times_count = self.attempt.declaration.filter.is_some();
+        let declaration = &self.attempt.declaration;
+        let (catalog, limits) = (self.tools.catalog.clone(), self.tools.decode_limits);
+        let (name, change_key) = (declaration.name.clone(), declaration.change_key.clone());
+        let times_count = declaration.filter.is_some();
         let (is_believed, key) = (self.last_success().is_some(), self.digest_key.clone());
         async move {
+            let stamp = stamp(&name, change_key.as_str(), &limits);
             let stored = catalog.cuts(&name, &stamp).await?;
             match Memory::new(stamp, stored, is_believed, times_count, &key) {
                 Ok(memory) => Ok(Some(memory)),
@@ -238,22 +242,21 @@ impl Run<'_> {
             }
         }
     }
+}
 
-    /// Stands for all that decides what comes of a chart's text: another release, other limits or another declaration may make
-    /// something else of it.
-    fn stamp(&self) -> String {
-        let declaration = &self.attempt.declaration;
-        let mut hash = Sha256::new();
-        for part in [
-            env!("CARGO_PKG_VERSION"),
-            declaration.change_key.as_str(),
-            &declaration.name.namespace,
-            &declaration.name.name,
-            &format!("{:?}", self.tools.decode_limits),
-        ] {
-            hash.update((part.len() as u64).to_le_bytes());
-            hash.update(part);
-        }
-        hex(&hash.finalize())
+/// Stands for all that decides what comes of a chart's text: another release, other limits or another declaration may make something
+/// else of it.
+fn stamp(name: &RepositoryName, change_key: &str, limits: &DecodeLimits) -> String {
+    let mut hash = Sha256::new();
+    for part in [
+        env!("CARGO_PKG_VERSION"),
+        change_key,
+        &name.namespace,
+        &name.name,
+        &format!("{limits:?}"),
+    ] {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
     }
+    hex(&hash.finalize())
 }

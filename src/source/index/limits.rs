@@ -50,9 +50,9 @@ impl Default for DecodeLimits {
 pub(super) const LEVELS_ABOVE: usize = 4;
 
 impl DecodeLimits {
-    /// Bytes that may be read before anything comes of them: one text with its escapes, or one version in JSON. It
-    /// bounds what a parser can be made to gather.
+    /// Bytes that may be read before anything comes of them: one text, of which JSON may write each byte in six, or one version in
+    /// JSON. It bounds what a parser can be made to gather.
     pub(super) const fn unbroken_bytes(&self) -> u64 {
-        self.scalar_bytes.saturating_mul(8)
+        self.scalar_bytes.saturating_mul(6)
     }
 }

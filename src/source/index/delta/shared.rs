@@ -55,10 +55,17 @@ pub(super) struct OfBody {
     pub(super) parsed: Option<Arc<ParsedCharts>>,
 }
 
-/// The charts of a body that were parsed by themselves, by where they begin.
+/// The charts of a body that were parsed by themselves.
 pub(super) struct ParsedCharts {
-    held: Mutex<HashMap<u64, (Arc<Parsed>, OwnedSemaphorePermit)>>,
+    /// By where they begin. Nothing, where there was no room for one.
+    held: Mutex<HashMap<u64, Option<Held>>>,
     room: Room,
+}
+
+/// A chart, and the room that it takes.
+struct Held {
+    parsed: Arc<Parsed>,
+    _room: OwnedSemaphorePermit,
 }
 
 impl ParsedCharts {
@@ -67,8 +74,8 @@ impl ParsedCharts {
         Self { held, room }
     }
 
-    /// The chart, by `parse` where it is not held; and then it is, if there is room. Who asks meanwhile waits: mostly all ask for the
-    /// same charts, in one order.
+    /// The chart, by `parse` where it is not held; and then it is, if there is room. Who asks for one meanwhile waits: mostly all ask for
+    /// the same charts, in one order.
     pub(super) fn get(
         &self,
         cut: &Cut,
@@ -76,13 +83,21 @@ impl ParsedCharts {
     ) -> Result<Arc<Parsed>, NotParsed> {
         // What is parsed is put in at once, so a panic leaves it as it was.
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((parsed, _)) = held.get(&cut.text.start) {
-            return Ok(Arc::clone(parsed));
+        match held.get(&cut.text.start) {
+            Some(Some(held)) => return Ok(Arc::clone(&held.parsed)),
+            Some(None) => {
+                drop(held);
+                return parse().map(Arc::new);
+            }
+            None => {}
         }
         let parsed = Arc::new(parse()?);
-        if let Some(room) = self.room.take(parsed.bytes()) {
-            held.insert(cut.text.start, (Arc::clone(&parsed), room));
-        }
+        let room = self.room.take(parsed.bytes());
+        let parsed_and_held = room.map(|room| Held {
+            parsed: Arc::clone(&parsed),
+            _room: room,
+        });
+        held.insert(cut.text.start, parsed_and_held);
         Ok(parsed)
     }
 }
