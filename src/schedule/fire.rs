@@ -30,7 +30,7 @@ use tokio_cron_scheduler::{Job, JobScheduler, JobSchedulerError};
 use super::Cron;
 
 /// Ticks on their way: more than the expressions that users think of, so that none is lost when all are due at once.
-const TICKS: usize = 4096;
+const TICKS: usize = 2048;
 /// Jobs on their way to be added or removed. They are large, their room is taken from the start, and what reads them ends for good
 /// where there are too many; but they are few, since each is waited for. So many the scheduler has by default.
 const CHANGES: usize = 200;
