@@ -93,7 +93,7 @@ impl<'c, 'a, S: ChangeSink> Changes<'c, 'a, S> {
         mut parse: impl FnMut(&Cut) -> Result<Arc<Parsed>, NotParsed>,
     ) -> Result<(), Stop<S::Error>> {
         for cut in cuts {
-            if let Some(known) = self.known.charts.get(&cut.key).filter(|_| self.known.has(cut)) {
+            if let Some(known) = self.known.get(cut) {
                 self.count(known.account.nodes)?;
                 self.collector.add_known(&cut.key, &known.account)?;
                 continue;
@@ -166,9 +166,10 @@ impl<'c, R: Read + Seek> Parser<'c, R> {
         let mut account = collector.end_chart()?;
         account.nodes = nodes;
         let masked = (times_are_confirmed || !self.rules.confirmed_times) && !self.times_count;
-        let digest = match (cut.masked, masked) {
-            (true, false) | (false, true) => self.digest(cut, masked)?,
-            _ => cut.digest,
+        let digest = if cut.masked == masked {
+            cut.digest
+        } else {
+            self.digest(cut, masked)?
         };
         let chart = KnownChart {
             digest,

@@ -94,10 +94,15 @@ pub struct KnownChart {
 }
 
 impl Known {
+    /// What is remembered of the chart, if it is still as it was.
+    fn get(&self, cut: &Cut) -> Option<&KnownChart> {
+        let known = self.charts.get(&cut.key);
+        known.filter(|known| known.digest == cut.digest && known.masked == cut.masked)
+    }
+
     /// Whether the chart is as it is remembered.
     fn has(&self, cut: &Cut) -> bool {
-        let known = self.charts.get(&cut.key);
-        known.is_some_and(|known| known.digest == cut.digest && known.masked == cut.masked)
+        self.get(cut).is_some()
     }
 }
 
