@@ -6,7 +6,7 @@ IMAGE ?= portolan:dev
 FUZZ_TIME ?= 60
 FUZZ_TARGETS ?= $(notdir $(wildcard fuzz/seeds/*))
 
-.PHONY: help run test bench fuzz fmt lint tools image crds
+.PHONY: help run test bench fuzz fmt lint loc tools image crds
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -37,6 +37,9 @@ fmt: ## formats the code
 lint: ## what CI checks before it runs the tests
 	cargo fmt --check
 	cargo clippy --locked --all-targets -- -D warnings
+
+loc: ## lines of production code, doc comments and other comments in src/
+	@find src -name '*.rs' ! -path '*/tests/*' ! -name 'tests.rs' ! -name '*_tests.rs' | xargs awk -f tests/loc.awk
 
 tools: ## the control plane, helm, the registry and Postgres that the tests run against, in target/tools
 	@tests/tools.sh

@@ -21,4 +21,5 @@ mod lease;
 mod packaging;
 mod registry;
 mod support;
+mod surface;
 mod threats;

@@ -1,0 +1,130 @@
+//! Reads the string literals of the production code, token by token.
+
+use std::fs;
+use std::iter::Peekable;
+use std::path::{Path, PathBuf};
+
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
+
+use crate::support::project;
+
+/// Prefixes of metric names.
+const METRICS: [&str; 5] = [
+    "portolan_",
+    "workqueue_",
+    "controller_runtime_",
+    "rest_client_",
+    "process_",
+];
+
+/// A string literal of the source.
+pub enum Literal {
+    /// The name of a metric as it is registered, and the text behind it.
+    Metric { name: String, help: String },
+    /// Any other.
+    Text(String),
+}
+
+/// Returns the literals of all files below `src/`, without tests, doc comments and attributes other than `#[error]`.
+pub fn literals_of_source() -> Vec<Literal> {
+    let mut files = Vec::new();
+    source_files(&project("src"), &mut files);
+    let mut literals = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        let tokens = text
+            .parse()
+            .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        collect(tokens, &mut literals);
+    }
+    literals
+}
+
+fn source_files(directory: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        let is_test = name == "tests" || name.ends_with("_tests");
+        if path.is_dir() && !is_test {
+            source_files(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") && !is_test {
+            files.push(path);
+        }
+    }
+}
+
+fn collect(tokens: TokenStream, literals: &mut Vec<Literal>) {
+    let mut tokens = tokens.into_iter().peekable();
+    while let Some(token) = tokens.next() {
+        match token {
+            TokenTree::Punct(punct) if punct.as_char() == '#' => attribute(&mut tokens, literals),
+            TokenTree::Group(group) => collect(group.stream(), literals),
+            TokenTree::Literal(literal) => {
+                let Some(text) = unquoted(&literal.to_string()) else {
+                    continue;
+                };
+                let is_first = is_comma(tokens.peek());
+                literals.push(
+                    match is_first && METRICS.iter().any(|prefix| text.starts_with(prefix)) {
+                        true => Literal::Metric {
+                            name: text,
+                            help: help(&mut tokens),
+                        },
+                        false => Literal::Text(text),
+                    },
+                );
+            }
+            TokenTree::Ident(_) | TokenTree::Punct(_) => {}
+        }
+    }
+}
+
+fn is_comma(token: Option<&TokenTree>) -> bool {
+    matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == ',')
+}
+
+/// Reads the argument behind the name of a metric; empty where it is a variable, whose text is found elsewhere.
+fn help(tokens: &mut Peekable<impl Iterator<Item = TokenTree>>) -> String {
+    tokens.next();
+    let help = tokens.next_if(|token| matches!(token, TokenTree::Literal(_)));
+    help.and_then(|literal| unquoted(&literal.to_string()))
+        .unwrap_or_default()
+}
+
+/// Reads on behind a `#`: takes the text of `#[error("…")]`, and skips the module behind `#[cfg(test)]`.
+fn attribute(tokens: &mut Peekable<impl Iterator<Item = TokenTree>>, literals: &mut Vec<Literal>) {
+    tokens.next_if(|token| matches!(token, TokenTree::Punct(punct) if punct.as_char() == '!'));
+    let Some(TokenTree::Group(group)) = tokens.next_if(|token| matches!(token, TokenTree::Group(_))) else {
+        return;
+    };
+    let text = group.stream().to_string();
+    if text.starts_with("error") {
+        collect(group.stream(), literals);
+    } else if text.replace(' ', "") == "cfg(test)" {
+        for token in tokens.by_ref() {
+            let is_end = match &token {
+                TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
+                TokenTree::Punct(punct) => punct.as_char() == ';',
+                _ => false,
+            };
+            if is_end {
+                return;
+            }
+        }
+    }
+}
+
+/// Returns the content of a string literal, with its line continuations joined; nothing for numbers, bytes and characters.
+fn unquoted(literal: &str) -> Option<String> {
+    if let Some(raw) = literal.strip_prefix('r') {
+        return Some(raw.trim_matches('#').trim_matches('"').to_owned());
+    }
+    let text = literal.strip_prefix('"')?.strip_suffix('"')?;
+    let mut lines = text.split("\\\n");
+    let first = lines.next().unwrap_or_default().to_owned();
+    Some(
+        lines
+            .fold(first, |text, line| text + line.trim_start())
+            .replace('\n', "\\n"),
+    )
+}
