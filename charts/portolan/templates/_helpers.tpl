@@ -9,7 +9,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* For what is not in a namespace: two releases of one name in two namespaces must not meet. */}}
+{{/* Name of cluster-scoped objects. Includes the namespace to avoid conflicts between releases with the same name. */}}
 {{- define "portolan.clusterName" -}}
 {{- printf "%s:%s" .Release.Namespace (include "portolan.fullname" .) -}}
 {{- end -}}
@@ -43,7 +43,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{/* "true" where the catalogue is in SQLite, else empty. */}}
+{{/* "true" if the database is SQLite, otherwise empty. */}}
 {{- define "portolan.sqlite" -}}
 {{- if not (or .Values.database.url .Values.database.existingSecret) -}}true{{- end -}}
 {{- end -}}
@@ -52,7 +52,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- default (printf "%s-catalogue" (include "portolan.fullname" . | trunc 53 | trimSuffix "-")) .Values.database.sqlite.persistence.existingClaim -}}
 {{- end -}}
 
-{{/* Where Kubeapps is. Where one namespace is watched and no other is named, nothing outside of it is looked at. */}}
+{{/* Kubeapps' namespace. Defaults to watchNamespace, so that no other namespace is accessed. */}}
 {{- define "portolan.kubeappsNamespace" -}}
 {{- coalesce .Values.kubeappsNamespace .Values.watchNamespace .Release.Namespace -}}
 {{- end -}}
