@@ -1,12 +1,12 @@
 #!/bin/sh
-# Sets up what the integration tests run against, in target/tools. Each part is built once and kept.
+# Installs the tools of the integration tests in target/tools. Each tool is built once.
 #
-#   tests/tools.sh [control-plane] [helm] [registry] [postgres]      (all four without an argument)
-#   tests/tools.sh cargo-deny                             (for .ci/run; exits 1 if it cannot be had)
+#   tests/tools.sh [control-plane] [helm] [registry] [postgres]      (default: all four)
+#   tests/tools.sh cargo-deny                             (for .ci/run; exits 1 on failure)
 #
-# KUBEBUILDER_ASSETS  a folder with etcd, kube-apiserver, kube-controller-manager and kubectl: none is built then
-# HELM                a helm 3 binary: none is built then, nor if `helm` on the PATH is of version 3
-# REGISTRY            a binary of the distribution registry, version 3: none is built then
+# KUBEBUILDER_ASSETS  directory with etcd, kube-apiserver, kube-controller-manager and kubectl, used instead of a build
+# HELM                Helm 3 binary, used instead of a build; so is `helm` in PATH if it is version 3
+# REGISTRY            distribution registry 3 binary, used instead of a build
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -17,24 +17,24 @@ mkdir -p "$tools"
 
 say() { echo "tools: $*" >&2; }
 fail() { say "$*"; exit 1; }
-need_go() { command -v go >/dev/null || fail "$1 is built from Go modules, and there is no \`go\`: install Go 1.25 or newer, or set $2."; }
+need_go() { command -v go >/dev/null || fail "cannot build $1: \`go\` not found; install Go 1.25 or newer, or set $2"; }
 
 control_plane() {
     if [ -n "${KUBEBUILDER_ASSETS:-}" ]; then
         for name in etcd kube-apiserver kube-controller-manager kubectl; do
-            [ -x "$KUBEBUILDER_ASSETS/$name" ] || fail "KUBEBUILDER_ASSETS=$KUBEBUILDER_ASSETS lacks $name: put it there, or unset the variable to have all four built."
+            [ -x "$KUBEBUILDER_ASSETS/$name" ] || fail "$name not found in KUBEBUILDER_ASSETS=$KUBEBUILDER_ASSETS; add it, or unset the variable to build all four"
         done
         return
     fi
     source=$root/tests/control-plane
     stamp=$(cat "$source/go.mod" "$source/go.sum" "$source/main.go" | cksum)
     if [ "$(cat "$tools/kube.stamp" 2>/dev/null)" = "$stamp" ] && [ -x "$tools/kube" ]; then return; fi
-    need_go "The control plane" KUBEBUILDER_ASSETS
+    need_go "the control plane" KUBEBUILDER_ASSETS
     version=$(awk '$1 == "k8s.io/kubernetes" { print $2 }' "$source/go.mod")
     minor=${version#v1.} minor=${minor%%.*}
     info=k8s.io/component-base/version
-    say "building etcd, kube-apiserver, kube-controller-manager and kubectl $version: about five minutes from nothing"
-    # Without the version flags the API server calls itself v0.0.0.
+    say "building etcd, kube-apiserver, kube-controller-manager and kubectl $version (about five minutes)"
+    # Without these flags the API server reports version v0.0.0.
     (cd "$source" && go build -trimpath -o "$tools/kube" \
         -ldflags "-s -w -X $info.gitVersion=$version -X $info.gitMajor=1 -X $info.gitMinor=$minor" .)
     for name in etcd kube-apiserver kube-controller-manager kubectl; do ln -sf kube "$tools/$name"; done
@@ -45,15 +45,15 @@ is_helm_3() { case $("$1" version --template '{{.Version}}' 2>/dev/null) in v3.*
 
 helm() {
     if [ -n "${HELM:-}" ]; then
-        is_helm_3 "$HELM" || fail "HELM=$HELM is no helm of version 3: name one, or unset the variable to have it built."
+        is_helm_3 "$HELM" || fail "HELM=$HELM is not Helm 3; set another binary, or unset the variable to build it"
         return
     fi
-    # `helm` is a function here: a new shell is asked what the PATH holds.
+    # A new shell, because `helm` is a function in this one.
     found=$(sh -c 'command -v helm' || true)
     if [ -n "$found" ] && [ "$found" != "$tools/helm" ] && is_helm_3 "$found"; then ln -sf "$found" "$tools/helm"; return; fi
     if [ "$(cat "$tools/helm.stamp" 2>/dev/null)" = "$helm_version" ] && [ -x "$tools/helm" ]; then return; fi
-    need_go Helm HELM
-    say "building helm $helm_version: about two minutes from nothing"
+    need_go helm HELM
+    say "building helm $helm_version (about two minutes)"
     rm -f "$tools/helm"
     GOBIN=$tools go install -trimpath "helm.sh/helm/v3/cmd/helm@$helm_version"
     echo "$helm_version" >"$tools/helm.stamp"
@@ -61,15 +61,15 @@ helm() {
 
 registry() {
     if [ -n "${REGISTRY:-}" ]; then
-        # It names its module, whose path tells the major version however it was built.
+        # The output contains the module path, which includes the major version in all builds.
         case $("$REGISTRY" --version 2>/dev/null) in
         *distribution/distribution/v3*) return ;;
-        *) fail "REGISTRY=$REGISTRY is no distribution registry of version 3: name one, or unset the variable to have it built." ;;
+        *) fail "REGISTRY=$REGISTRY is not distribution registry 3; set another binary, or unset the variable to build it" ;;
         esac
     fi
     if [ "$(cat "$tools/registry.stamp" 2>/dev/null)" = "$registry_version" ] && [ -x "$tools/registry" ]; then return; fi
-    need_go "The registry" REGISTRY
-    say "building the distribution registry $registry_version: about two minutes from nothing"
+    need_go "the registry" REGISTRY
+    say "building the distribution registry $registry_version (about two minutes)"
     rm -f "$tools/registry"
     GOBIN=$tools go install -trimpath "github.com/distribution/distribution/v3/cmd/registry@$registry_version"
     echo "$registry_version" >"$tools/registry.stamp"
@@ -77,7 +77,7 @@ registry() {
 
 find_postgres() {
     if command -v initdb >/dev/null && command -v postgres >/dev/null; then return; fi
-    for folder in /usr/lib/postgresql/*/bin; do # where Debian keeps it, off the PATH
+    for folder in /usr/lib/postgresql/*/bin; do # Debian's location outside PATH
         if [ -x "$folder/initdb" ]; then return; fi
     done
     return 1
@@ -86,19 +86,19 @@ find_postgres() {
 postgres() {
     if find_postgres; then return; fi
     if command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
-        say "installing the distribution's Postgres"
+        say "installing Postgres with apt-get"
         apt-get update -qq >&2
         DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql >&2
         if find_postgres; then return; fi
     fi
-    fail "The tests start a Postgres server of their own, and there is no \`initdb\`: install your system's Postgres server package (Debian, Ubuntu: postgresql; Fedora: postgresql-server; Homebrew: postgresql@17) and have initdb on the PATH."
+    fail "\`initdb\` not found, which the tests need to start Postgres; install the Postgres server package (Debian, Ubuntu: postgresql; Fedora: postgresql-server; Homebrew: postgresql@17) and add initdb to PATH"
 }
 
 cargo_deny() {
     if command -v cargo-deny >/dev/null; then ln -sf "$(command -v cargo-deny)" "$tools/cargo-deny"; return; fi
     if [ -x "$tools/bin/cargo-deny" ]; then ln -sf bin/cargo-deny "$tools/cargo-deny"; return; fi
-    say "installing cargo-deny: about two minutes"
-    cargo install --quiet --locked --root "$tools" cargo-deny || fail "cargo-deny could not be installed."
+    say "installing cargo-deny (about two minutes)"
+    cargo install --quiet --locked --root "$tools" cargo-deny || fail "failed to install cargo-deny"
     ln -sf bin/cargo-deny "$tools/cargo-deny"
 }
 
@@ -110,6 +110,6 @@ for part; do
     registry) registry ;;
     postgres) postgres ;;
     cargo-deny) cargo_deny ;;
-    *) fail "There is no part called $part: control-plane, helm, registry, postgres or cargo-deny." ;;
+    *) fail "unknown tool $part; expected control-plane, helm, registry, postgres or cargo-deny" ;;
     esac
 done
