@@ -71,9 +71,6 @@ impl Run<'_> {
             memory,
             is_json,
         } = self.verified(outcome, &sha256).await?;
-        if memory.is_some() && result.is_ok() && !selected.is_whole && selected.twins.is_empty() {
-            self.wholes.told_by_parts(&self.attempt.declaration.name);
-        }
         let cuts = memory.map(|memory| memory.to_be_stored(&mut selected, is_json));
         self.found(result, selected, cuts, sha256, validators).map(Ok)
     }
@@ -100,7 +97,7 @@ impl Run<'_> {
     }
 
     /// What it means that an index was decoded so.
-    pub(super) fn found(
+    fn found(
         &self,
         result: Result<Summary, DecodeError<SelectionError>>,
         selected: Selected,

@@ -28,7 +28,7 @@ const MEMO_BYTES: usize = 1024;
 
 /// What is known, and under what it is to be remembered.
 pub(super) struct Memory {
-    pub(super) known: Arc<Known>,
+    pub(super) known: Known,
     /// What became of each known chart, by its key.
     pub(super) fates: HashMap<String, Fate>,
     /// Of each chart of an index that can't be cut the fingerprint of its row in hex, by its identifier.
@@ -101,7 +101,7 @@ impl Memory {
             charts: HashMap::new(),
         };
         let mut memory = Self {
-            known: Arc::new(known),
+            known,
             fates: HashMap::new(),
             rows: HashMap::new(),
             stamp,
@@ -135,12 +135,12 @@ impl Memory {
             account,
         };
         self.fates.insert(cut.key.clone(), fate);
-        Arc::make_mut(&mut self.known).charts.insert(cut.key, chart);
+        self.known.charts.insert(cut.key, chart);
     }
 
     /// Knows nothing any more, but how to remember.
     pub(super) fn forget(&mut self) {
-        Arc::make_mut(&mut self.known).charts.clear();
+        self.known.charts.clear();
         self.fates.clear();
     }
 
@@ -148,11 +148,6 @@ impl Memory {
     /// twice as much.
     pub(super) const fn is_worth_a_try(&self, is_json: bool) -> bool {
         self.wholes.changes == 0 || self.wholes.changes >= TRIED_AGAIN_AFTER || self.wholes.is_json != is_json
-    }
-
-    /// Whether anything is known of an index that could be cut, whatever its notation.
-    pub(super) fn is_of_cuts(&self) -> bool {
-        !self.known.charts.is_empty() && self.is_worth_a_try(true) && self.is_worth_a_try(false)
     }
 
     /// What is to be remembered.
@@ -222,23 +217,26 @@ fn new_secret() -> Result<[u8; Secret::BYTES], getrandom::Error> {
 
 impl Run<'_> {
     /// What is known of the index. Nothing, and nothing is to be remembered, where the system gives no random numbers.
-    ///
-    /// Nothing is worked out before it is waited for: most answers are that nothing has changed.
-    pub(super) fn memory(&self) -> impl Future<Output = Result<Option<Memory>, AttemptError>> + Send + use<> {
+    pub(super) async fn memory(&self) -> Result<Option<Memory>, AttemptError> {
         let declaration = &self.attempt.declaration;
-        let (catalog, limits) = (self.tools.catalog.clone(), self.tools.decode_limits);
-        let (name, change_key) = (declaration.name.clone(), declaration.change_key.clone());
+        let stamp = stamp(
+            &declaration.name,
+            declaration.change_key.as_str(),
+            &self.tools.decode_limits,
+        );
+        let stored = self.tools.catalog.cuts(&declaration.name, &stamp).await?;
         let times_count = declaration.filter.is_some();
-        let (is_believed, key) = (self.last_success().is_some(), self.digest_key.clone());
-        async move {
-            let stamp = stamp(&name, change_key.as_str(), &limits);
-            let stored = catalog.cuts(&name, &stamp).await?;
-            match Memory::new(stamp, stored, is_believed, times_count, &key) {
-                Ok(memory) => Ok(Some(memory)),
-                Err(error) => {
-                    tracing::warn!(%error, "the system gives no random numbers, so whole indexes are decoded");
-                    Ok(None)
-                }
+        match Memory::new(
+            stamp,
+            stored,
+            self.last_success().is_some(),
+            times_count,
+            self.digest_key,
+        ) {
+            Ok(memory) => Ok(Some(memory)),
+            Err(error) => {
+                tracing::warn!(%error, "the system gives no random numbers, so whole indexes are decoded");
+                Ok(None)
             }
         }
     }

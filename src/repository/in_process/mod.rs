@@ -12,7 +12,6 @@ mod memory;
 mod registry;
 mod rounds;
 mod selection;
-mod sifting;
 mod verify;
 mod write;
 
@@ -23,7 +22,6 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use super::access::Keys;
@@ -35,11 +33,10 @@ use super::metrics::Metrics;
 use super::rows::Spool;
 use crate::catalog::{self, Catalog, Held, NewCuts, OciGone, Record, Refused, RepositoryName};
 use crate::filter::{self, Filter};
-use crate::source::fetch::{self, Body, FetchError, Fetched, Fetcher, Tapping, Validators};
+use crate::source::fetch::{self, Body, FetchError, Fetched, Fetcher, Validators};
 use crate::source::index::{DecodeLimits, SharedCuts, Summary};
 use memory::DigestKey;
 use rounds::{Answer, Rounds, Wanted};
-use sifting::{Sifting, Wholes};
 
 /// What attempts may use.
 #[derive(Clone)]
@@ -77,7 +74,6 @@ pub struct InProcess {
     metrics: Metrics,
     rounds: Rounds,
     digest_key: DigestKey,
-    wholes: Wholes,
 }
 
 impl InProcess {
@@ -89,7 +85,6 @@ impl InProcess {
             metrics,
             rounds: Rounds::default(),
             digest_key: DigestKey::default(),
-            wholes: Wholes::default(),
         }
     }
 }
@@ -111,7 +106,6 @@ impl Execute for InProcess {
             metrics: &self.metrics,
             rounds: &self.rounds,
             digest_key: &self.digest_key,
-            wholes: &self.wholes,
             attempt,
             cancel,
             credentials: String::new(),
@@ -139,7 +133,6 @@ struct Run<'a> {
     metrics: &'a Metrics,
     rounds: &'a Rounds,
     digest_key: &'a DigestKey,
-    wholes: &'a Wholes,
     attempt: Attempt,
     cancel: CancellationToken,
     /// The names and versions of the Secrets that were read for this attempt.
@@ -268,34 +261,16 @@ impl Run<'_> {
     }
 
     async fn look_at_index(&self, session: &Fetcher, filter: Option<Filter>) -> Result<Found, AttemptError> {
-        let sifting = Sifting::default();
-        let (mut body, mut cuts) = match self.body(session, self.tapping(&sifting), false).await {
-            Ok(got) => got,
-            Err(found) => return Ok(found),
-        };
-        if body.is_tapped() {
-            let sifted = self.decode_sifted(&body, &sifting, filter.as_ref().map(Filter::anew));
-            if let Some(found) = sifted.await? {
-                return Ok(found);
-            }
-            // It can't be told by its parts, of which nothing but the changed ones are there.
-            (body, cuts) = match self.body(session, None, true).await {
-                Ok(got) => got,
-                Err(found) => return Ok(found),
-            };
+        match self.body(session).await {
+            Ok((body, cuts)) => self.decode(body, &cuts, filter).await,
+            Err(found) => Ok(found),
         }
-        self.decode(body, &cuts, filter).await
     }
 
     /// A body that is another than the last, and what others make of it too. Otherwise what there is to say without decoding any.
-    async fn body(
-        &self,
-        session: &Fetcher,
-        tapping: Option<Tapping>,
-        is_again: bool,
-    ) -> Result<(Body, SharedCuts), Found> {
+    async fn body(&self, session: &Fetcher) -> Result<(Body, SharedCuts), Found> {
         let refused = self.refused();
-        let (fetched, cuts, is_own) = self.fetch(session, refused.as_ref(), tapping, is_again).await?;
+        let (fetched, cuts, is_own) = self.fetch(session, refused.as_ref()).await?;
         let body = match (fetched, refused) {
             (Fetched::NotModified, refused) => {
                 if is_own {
@@ -345,13 +320,7 @@ impl Run<'_> {
 
     /// What stands at the URL, what others that have got the same make of it too, and whether it was fetched for this attempt alone
     /// or first.
-    async fn fetch(
-        &self,
-        session: &Fetcher,
-        refused: Option<&Refused>,
-        tapping: Option<Tapping>,
-        is_again: bool,
-    ) -> Result<(Fetched, SharedCuts, bool), Found> {
+    async fn fetch(&self, session: &Fetcher, refused: Option<&Refused>) -> Result<(Fetched, SharedCuts, bool), Found> {
         let declaration = &self.attempt.declaration;
         let limits = limits(declaration, &self.tools.fetch_limits);
         let location = locate(&declaration.url, declaration.manifest.as_deref(), &self.tools.files);
@@ -362,8 +331,6 @@ impl Run<'_> {
             },
             Location::Web(url) => {
                 let validators = match (refused, self.last_success()) {
-                    // The server would say that it has sent it just now.
-                    _ if is_again => None,
                     (Some(refused), _) => Some((&refused.etag, &refused.last_modified)),
                     (None, Some(last)) => Some((&last.etag, &last.last_modified)),
                     (None, None) => None,
@@ -377,12 +344,7 @@ impl Run<'_> {
                         last_modified: last_modified.clone(),
                     }),
                     limits,
-                    since: if is_again {
-                        Timestamp::now()
-                    } else {
-                        self.attempt.wanted_since
-                    },
-                    tapping,
+                    since: self.attempt.wanted_since,
                 };
                 let Answer { result, is_own } = self.rounds.get(wanted).await;
                 match &result.fetched {

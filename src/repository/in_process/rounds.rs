@@ -23,7 +23,7 @@ use futures::future::{BoxFuture, Shared, WeakShared};
 use jiff::Timestamp;
 
 use crate::catalog::RepositoryName;
-use crate::source::fetch::{FetchError, Fetched, Fetcher, Limits, Requester, Tapping, Validators};
+use crate::source::fetch::{FetchError, Fetched, Fetcher, Limits, Requester, Validators};
 use crate::source::index::{Room, SharedCuts};
 
 /// How long an answer is held for others: repositories of one schedule come within a minute of each other.
@@ -95,11 +95,6 @@ impl HeldBytes {
     }
 }
 
-/// Whether the bytes of the answer have gone to who has asked for it.
-fn is_tapped(result: &Result) -> bool {
-    matches!(&result.fetched, Ok(Fetched::Body(body)) if body.is_tapped())
-}
-
 /// What a request is known by.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Asked {
@@ -130,8 +125,6 @@ type Fetch = BoxFuture<'static, Result>;
 struct UnderWay {
     begun: Timestamp,
     validators: Option<Validators>,
-    /// Its bytes may go to who has asked for it, and then are of no use to others.
-    may_be_tapped: bool,
     answer: Answered,
 }
 
@@ -150,8 +143,6 @@ pub(super) struct Wanted<'w> {
     pub(super) limits: Limits,
     /// What the server said before is too old.
     pub(super) since: Timestamp,
-    /// What a body may go to that nobody else wants.
-    pub(super) tapping: Option<Tapping>,
 }
 
 /// An answer, and whether it was fetched for this asker.
@@ -175,7 +166,7 @@ impl Rounds {
             by: wanted.session.requester(),
             limits: wanted.limits,
         };
-        let answer = self.answer(&asked, &mut wanted).await;
+        let answer = self.answer(&asked, &wanted).await;
         let is_out_of_time = matches!(
             answer.result.fetched,
             Err(FetchError::Timeout { .. } | FetchError::Stalled { .. })
@@ -185,10 +176,10 @@ impl Rounds {
         }
         // Its time was another's, of which little may have been left.
         wanted.since = Timestamp::now();
-        self.answer(&asked, &mut wanted).await
+        self.answer(&asked, &wanted).await
     }
 
-    async fn answer(&self, asked: &Asked, wanted: &mut Wanted<'_>) -> Answer {
+    async fn answer(&self, asked: &Asked, wanted: &Wanted<'_>) -> Answer {
         let (fetch, begun, is_own) = match self.source(asked, wanted) {
             Source::Held(result) => return Answer { result, is_own: false },
             Source::Own(fetch, begun) => (fetch, begun, true),
@@ -199,7 +190,7 @@ impl Rounds {
         Answer { result, is_own }
     }
 
-    fn source(&self, asked: &Asked, wanted: &mut Wanted<'_>) -> Source {
+    fn source(&self, asked: &Asked, wanted: &Wanted<'_>) -> Source {
         let mut inner = self.lock();
         let Inner { rounds, held, room } = &mut *inner;
         if rounds.len() >= KNOWN {
@@ -215,8 +206,6 @@ impl Rounds {
         }
         let (session, url) = (wanted.session.clone(), wanted.url.clone());
         let (validators, limits) = (wanted.validators.clone(), wanted.limits);
-        let tapping = wanted.tapping.take().filter(|_| round.askers.len() < 2);
-        let may_be_tapped = tapping.is_some();
         let cuts = if round.askers.len() > 1 {
             SharedCuts::for_many(room)
         } else {
@@ -224,7 +213,7 @@ impl Rounds {
         };
         let fetch = async move {
             Arc::new(Shareable {
-                fetched: session.get_tapped(&url, validators.as_ref(), &limits, tapping).await,
+                fetched: session.get(&url, validators.as_ref(), &limits).await,
                 cuts,
             })
         };
@@ -238,7 +227,6 @@ impl Rounds {
             round.requests.push(UnderWay {
                 begun,
                 validators: wanted.validators.clone(),
-                may_be_tapped,
                 answer: Answered::NotYet(weak),
             });
         }
@@ -247,7 +235,7 @@ impl Rounds {
 
     /// Holds an answer for a while, where others may come for it; who fails later tries for himself.
     fn keep(&self, asked: &Asked, begun: Timestamp, result: &Result) {
-        if result.fetched.is_err() || is_tapped(result) {
+        if result.fetched.is_err() {
             return self.drop_request(asked, begun);
         }
         let mut inner = self.lock();
@@ -303,7 +291,7 @@ impl UnderWay {
                 let serves = matches!(result.fetched, Ok(Fetched::Body(_))) || self.validators == wanted.validators;
                 serves.then(|| Source::Held(Arc::clone(result)))
             }
-            Answered::NotYet(fetch) if self.validators == wanted.validators && !self.may_be_tapped => {
+            Answered::NotYet(fetch) if self.validators == wanted.validators => {
                 fetch.upgrade().map(|fetch| Source::Joined(fetch, self.begun))
             }
             Answered::NotYet(_) => None,

@@ -17,7 +17,7 @@
 
 use std::collections::HashSet;
 use std::io::{self, Read};
-use std::ops::{Deref, Range};
+use std::ops::Range;
 
 use memchr::memrchr;
 
@@ -29,7 +29,7 @@ use super::{Known, Rules};
 use crate::source::index::DecodeLimits;
 
 /// What is read at once. A longer line is not cut.
-pub(super) const BUFFER: usize = 256 * 1024;
+const BUFFER: usize = 256 * 1024;
 /// Bytes of all that stands before the first chart, and of what follows the last.
 const FRAME_BYTES: usize = 64 * 1024;
 /// Charts, and bytes of their keys: what a sync holds of each is in memory.
@@ -126,8 +126,8 @@ pub(super) fn feed(
     }
 }
 
-pub(super) struct Cutter<K> {
-    known: K,
+struct Cutter<'k> {
+    known: &'k Known,
     rules: Rules,
     versions_limit: u64,
     charts_limit: usize,
@@ -164,8 +164,8 @@ enum Line<'l> {
     Foot,
 }
 
-impl<K: Deref<Target = Known>> Cutter<K> {
-    pub(super) fn new(limits: &DecodeLimits, known: K, rules: Rules) -> Self {
+impl<'k> Cutter<'k> {
+    fn new(limits: &DecodeLimits, known: &'k Known, rules: Rules) -> Self {
         Self {
             known,
             rules,
@@ -180,18 +180,8 @@ impl<K: Deref<Target = Known>> Cutter<K> {
         }
     }
 
-    /// The charts that are over.
-    pub(super) fn charts(&self) -> &[Cut] {
-        &self.cuts.charts
-    }
-
-    /// Where the chart begins that is not over.
-    pub(super) fn open(&self) -> Option<u64> {
-        self.chart.as_ref().map(|chart| chart.start)
-    }
-
     /// Takes whole lines, which begin at `base`.
-    pub(super) fn take(&mut self, lines: &[u8], base: u64) -> Result<(), NotCut> {
+    fn take(&mut self, lines: &[u8], base: u64) -> Result<(), NotCut> {
         let ends = LineEnds::of(lines);
         let unfinished = (lines.last().is_some_and(|last| *last != b'\n')).then_some(lines.len());
         let (mut start, mut digested) = (0, 0);
@@ -335,7 +325,7 @@ impl<K: Deref<Target = Known>> Cutter<K> {
     }
 
     /// All of it, which ends here.
-    pub(super) fn finish(mut self, end: u64) -> Result<Cuts, NotCut> {
+    fn finish(mut self, end: u64) -> Result<Cuts, NotCut> {
         self.end_chart(&[], end);
         if self.cuts.charts.is_empty() {
             return Err(NotCut::Style);

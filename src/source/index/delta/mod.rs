@@ -16,7 +16,6 @@ mod frame;
 mod json;
 mod lines;
 mod shared;
-mod sieve;
 mod slices;
 #[cfg(test)]
 mod tests;
@@ -32,7 +31,6 @@ use self::cut::{Cut, NotCut, cut};
 pub use self::digest::{Digest, Secret};
 use self::shared::OfBody;
 pub use self::shared::{Room, SharedCuts};
-pub use self::sieve::{Sieve, Sifted};
 use self::slices::NoSlice;
 use super::collect::Collector;
 use super::error::DecodeError;
@@ -99,11 +97,6 @@ impl Known {
         let known = self.charts.get(&cut.key);
         known.filter(|known| known.digest == cut.digest && known.masked == cut.masked)
     }
-
-    /// Whether the chart is as it is remembered.
-    fn has(&self, cut: &Cut) -> bool {
-        self.get(cut).is_some()
-    }
 }
 
 /// A chart as it is to be remembered.
@@ -147,39 +140,6 @@ pub fn decode_changes<R: Read + Seek, S: ChangeSink>(
     sink: &mut S,
 ) -> Result<Summary, DecodeError<S::Error>> {
     decode_by(input, limits, known, Rules::ALL, cut, sink)
-}
-
-/// The same of an index that was cut while it came, which has to be the one of which this is known. Nothing: the whole is needed, and
-/// nothing counts that the sink has got.
-///
-/// # Errors
-/// [`DecodeError::Sink`], and [`DecodeError::Read`] where the kept text can't be read.
-pub fn decode_sifted<S: ChangeSink>(
-    sifted: &mut Sifted,
-    limits: &DecodeLimits,
-    known: &Known,
-    sink: &mut S,
-) -> Result<Option<Summary>, DecodeError<S::Error>> {
-    decode_sifted_by(sifted, limits, known, Rules::ALL, sink)
-}
-
-fn decode_sifted_by<S: ChangeSink>(
-    sifted: &mut Sifted,
-    limits: &DecodeLimits,
-    known: &Known,
-    rules: Rules,
-    sink: &mut S,
-) -> Result<Option<Summary>, DecodeError<S::Error>> {
-    let Sifted { cuts, is_json, texts } = sifted;
-    let mut collector = Collector::new(limits, sink);
-    let mut parser = Parser::new(texts, limits, known, *is_json, rules);
-    let changes = Changes::new(known, limits, &mut collector);
-    match changes.take(cuts, |cut| parser.chart(cut).map(Arc::new)) {
-        Ok(()) => Ok(Some(collector.finish())),
-        Err(Stop::Whole) => Ok(None),
-        Err(Stop::Error(DecodeError::Read(error))) if error.kind() == sieve::NOT_KEPT => Ok(None),
-        Err(Stop::Error(error)) => Err(error),
-    }
 }
 
 /// The rules that make it safe. All hold always, but in the tests that see each of them needed.
