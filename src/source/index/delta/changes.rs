@@ -10,7 +10,7 @@ use memchr::memchr;
 use super::cut::Cut;
 use super::digest::{Digest, Digester, Secret};
 use super::slices::{SLICE_BYTES, Slices};
-use super::{ChangeSink, Known, KnownChart, Remembered, Rules, Stop, lines};
+use super::{ChangeSink, Known, KnownChart, Remembered, Stop, lines};
 use crate::source::index::collect::Collector;
 use crate::source::index::error::{DecodeError, Position};
 use crate::source::index::yaml::{self, Item, subset};
@@ -128,25 +128,17 @@ pub(super) struct Parser<'c, R> {
     secret: Secret,
     times_count: bool,
     is_json: bool,
-    rules: Rules,
     buffer: Vec<u8>,
 }
 
 impl<'c, R: Read + Seek> Parser<'c, R> {
-    pub(super) const fn new(
-        input: &'c mut R,
-        limits: &'c DecodeLimits,
-        known: &'c Known,
-        is_json: bool,
-        rules: Rules,
-    ) -> Self {
+    pub(super) const fn new(input: &'c mut R, limits: &'c DecodeLimits, known: &'c Known, is_json: bool) -> Self {
         Self {
             input,
             limits,
             secret: known.secret,
             times_count: known.times_count,
             is_json,
-            rules,
             buffer: Vec::new(),
         }
     }
@@ -165,7 +157,7 @@ impl<'c, R: Read + Seek> Parser<'c, R> {
         };
         let mut account = collector.end_chart()?;
         account.nodes = nodes;
-        let masked = (times_are_confirmed || !self.rules.confirmed_times) && !self.times_count;
+        let masked = times_are_confirmed && !self.times_count;
         let digest = if cut.masked == masked {
             cut.digest
         } else {

@@ -133,35 +133,23 @@ pub trait ChangeSink: Sink {
 /// # Errors
 /// As of [`decode`](super::decode).
 pub fn decode_changes<R: Read + Seek, S: ChangeSink>(
-    input: R,
+    mut input: R,
     limits: &DecodeLimits,
     known: &Known,
     cut: &SharedCuts,
     sink: &mut S,
 ) -> Result<Summary, DecodeError<S::Error>> {
-    decode_by(input, limits, known, Rules::ALL, cut, sink)
-}
-
-/// The rules that make it safe. All hold always, but in the tests that see each of them needed.
-#[derive(Debug, Clone, Copy)]
-struct Rules {
-    /// Head and foot parse by themselves.
-    frame: bool,
-    /// No chart's key comes twice.
-    distinct_keys: bool,
-    /// Keys stand at one column, versions at one column of their chart, and nothing else does.
-    columns: bool,
-    /// A time is left out only where the parser agrees that it is one.
-    confirmed_times: bool,
-}
-
-impl Rules {
-    const ALL: Self = Self {
-        frame: true,
-        distinct_keys: true,
-        columns: true,
-        confirmed_times: true,
-    };
+    let mut collector = Collector::new(limits, sink);
+    match changes(&mut input, limits, known, cut, &mut collector) {
+        Ok(()) => Ok(collector.finish()),
+        Err(Stop::Error(error)) => Err(error),
+        Err(Stop::Whole) => {
+            drop(collector);
+            // Whether it has got anything or not: it has to know that all comes.
+            sink.start_over().map_err(DecodeError::Sink)?;
+            super::decode(input, limits, sink)
+        }
+    }
 }
 
 /// Why the whole has to be decoded, or nothing can be.
@@ -195,32 +183,10 @@ impl<E> From<std::io::Error> for Stop<E> {
     }
 }
 
-fn decode_by<R: Read + Seek, S: ChangeSink>(
-    mut input: R,
-    limits: &DecodeLimits,
-    known: &Known,
-    rules: Rules,
-    shared: &SharedCuts,
-    sink: &mut S,
-) -> Result<Summary, DecodeError<S::Error>> {
-    let mut collector = Collector::new(limits, sink);
-    match changes(&mut input, limits, known, rules, shared, &mut collector) {
-        Ok(()) => Ok(collector.finish()),
-        Err(Stop::Error(error)) => Err(error),
-        Err(Stop::Whole) => {
-            drop(collector);
-            // Whether it has got anything or not: it has to know that all comes.
-            sink.start_over().map_err(DecodeError::Sink)?;
-            super::decode(input, limits, sink)
-        }
-    }
-}
-
 fn changes<R: Read + Seek, S: ChangeSink>(
     input: &mut R,
     limits: &DecodeLimits,
     known: &Known,
-    rules: Rules,
     shared: &SharedCuts,
     collector: &mut Collector<'_, S>,
 ) -> Result<(), Stop<S::Error>> {
@@ -235,7 +201,7 @@ fn changes<R: Read + Seek, S: ChangeSink>(
         if is_json {
             json::cut(input, offset, limits, known)
         } else {
-            cut(input, offset, limits, known, rules)?.framed(limits, rules)
+            cut(input, offset, limits, known)
         }
     });
     let OfBody { cuts, parsed } = match shared {
@@ -243,7 +209,7 @@ fn changes<R: Read + Seek, S: ChangeSink>(
         Err(NotCut::Style) => return Err(Stop::Whole),
         Err(NotCut::Read(error)) => return Err(error.into()),
     };
-    let mut parser = Parser::new(input, limits, known, is_json, rules);
+    let mut parser = Parser::new(input, limits, known, is_json);
     Changes::new(known, limits, collector).take(&cuts, |cut| match &parsed {
         Some(parsed) => parsed.get(cut, || parser.chart(cut)),
         None => parser.chart(cut).map(Arc::new),

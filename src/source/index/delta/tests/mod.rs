@@ -124,7 +124,6 @@ fn delta(
     before: &Memory,
     index: &[u8],
     limits: &DecodeLimits,
-    rules: Rules,
     at_once: usize,
 ) -> Result<Delta, DecodeError<Infallible>> {
     let shared = SharedCuts::for_many(&Room::of(100_000_000));
@@ -132,11 +131,11 @@ fn delta(
         // Somebody who knew nothing was here first, and what he made of it is shared.
         let nothing = Memory::empty();
         let mut other = Sought::after(&nothing);
-        decode_by(Cursor::new(index), limits, &nothing.known, rules, &shared, &mut other)?;
+        decode_changes(Cursor::new(index), limits, &nothing.known, &shared, &mut other)?;
     }
     let mut sought = Sought::after(before);
     let input = Trickle(Cursor::new(index), at_once);
-    let summary = decode_by(input, limits, &before.known, rules, &shared, &mut sought);
+    let summary = decode_changes(input, limits, &before.known, &shared, &mut sought);
     let Sought {
         after, charts, read, ..
     } = sought;
@@ -156,16 +155,10 @@ fn without_times(mut chart: Chart) -> Chart {
 }
 
 /// The difference between the delta and the whole, if there is one; and the delta.
-fn compare(
-    before: &Memory,
-    index: &[u8],
-    limits: &DecodeLimits,
-    rules: Rules,
-    at_once: usize,
-) -> Result<Option<Delta>, String> {
+fn compare(before: &Memory, index: &[u8], limits: &DecodeLimits, at_once: usize) -> Result<Option<Delta>, String> {
     let mut whole = Vec::new();
     let expected = decode(Cursor::new(index), limits, &mut whole);
-    let delta = delta(before, index, limits, rules, at_once);
+    let delta = delta(before, index, limits, at_once);
     match (delta, expected) {
         (Ok(delta), Ok(summary)) => {
             if delta.summary != summary {
@@ -195,15 +188,9 @@ fn compare(
 
 /// Decodes an index after another, and fails where the whole gives something else.
 fn follow(memory: &Memory, index: &str) -> Delta {
-    compare(
-        memory,
-        index.as_bytes(),
-        &DecodeLimits::default(),
-        Rules::ALL,
-        usize::MAX,
-    )
-    .unwrap_or_else(|difference| panic!("{difference}"))
-    .expect("it is an index")
+    compare(memory, index.as_bytes(), &DecodeLimits::default(), usize::MAX)
+        .unwrap_or_else(|difference| panic!("{difference}"))
+        .expect("it is an index")
 }
 
 /// The keys that are read of `after` where `before` is known.
@@ -218,7 +205,7 @@ fn assert_not_cut(before: &str, after: &str) {
     assert_ne!(after, before);
     let memory = follow(&Memory::empty(), before).memory;
     let limits = DecodeLimits::default();
-    if let Some(delta) = compare(&memory, after.as_bytes(), &limits, Rules::ALL, usize::MAX).unwrap() {
+    if let Some(delta) = compare(&memory, after.as_bytes(), &limits, usize::MAX).unwrap() {
         assert!(delta.memory.known.charts.is_empty(), "it was cut");
     }
 }

@@ -137,15 +137,9 @@ fn a_time_that_is_part_of_a_text_is_a_change() {
 fn it_does_not_matter_how_the_bytes_come() {
     let memory = follow(&Memory::empty(), INDEX).memory;
     for at_once in [1, 2, 3, 7, 64, 1000] {
-        let delta = compare(&memory, INDEX.as_bytes(), &DecodeLimits::default(), Rules::ALL, at_once);
+        let delta = compare(&memory, INDEX.as_bytes(), &DecodeLimits::default(), at_once);
         assert!(delta.unwrap().unwrap().read.is_empty());
-        let delta = compare(
-            &Memory::empty(),
-            INDEX.as_bytes(),
-            &DecodeLimits::default(),
-            Rules::ALL,
-            at_once,
-        );
+        let delta = compare(&Memory::empty(), INDEX.as_bytes(), &DecodeLimits::default(), at_once);
         let delta = delta.unwrap().unwrap();
         assert_eq!(delta.read, ["alloy", "loki", "tempo"]);
         assert_eq!(delta.memory.known.charts, memory.known.charts);
@@ -252,14 +246,7 @@ fn what_the_whole_refuses_is_refused(#[case] from: &str, #[case] to: &str) {
     assert_ne!(later, INDEX);
     let memory = follow(&Memory::empty(), INDEX).memory;
     for memory in [&memory, &Memory::empty()] {
-        compare(
-            memory,
-            later.as_bytes(),
-            &DecodeLimits::default(),
-            Rules::ALL,
-            usize::MAX,
-        )
-        .unwrap();
+        compare(memory, later.as_bytes(), &DecodeLimits::default(), usize::MAX).unwrap();
     }
 }
 
@@ -271,13 +258,6 @@ fn a_long_nothing_is_refused_as_by_the_whole() {
         1,
     );
     let memory = follow(&Memory::empty(), INDEX).memory;
-    let delta = compare(
-        &memory,
-        later.as_bytes(),
-        &DecodeLimits::default(),
-        Rules::ALL,
-        usize::MAX,
-    )
-    .unwrap();
+    let delta = compare(&memory, later.as_bytes(), &DecodeLimits::default(), usize::MAX).unwrap();
     assert!(delta.is_none());
 }
