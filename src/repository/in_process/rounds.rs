@@ -24,15 +24,13 @@ use jiff::Timestamp;
 
 use crate::catalog::RepositoryName;
 use crate::source::fetch::{FetchError, Fetched, Fetcher, Limits, Requester, Validators};
-use crate::source::index::{Room, SharedCuts};
+use crate::source::index::SharedCuts;
 
 /// How long an answer is held for others: repositories of one schedule come within a minute of each other.
 const HELD: Duration = Duration::from_secs(90);
 /// Bytes of all bodies that are held, in memory and in files. Others are fetched by each who wants them.
 const HELD_IN_MEMORY: u64 = 8 * 1024 * 1024;
 const HELD_IN_FILES: u64 = 512 * 1024 * 1024;
-/// Bytes of charts that were parsed of them, which goes beside that. Others are parsed by each who wants them.
-const HELD_PARSED: usize = 4 * 1024 * 1024;
 /// Requests that are known. More would be other URLs each time; then those are forgotten that are of no use now.
 const KNOWN: usize = 20_000;
 /// Requests at a time for one URL, which differ by what each asker knows already.
@@ -42,21 +40,10 @@ const AT_ONCE: usize = 4;
 #[derive(Clone, Default)]
 pub(super) struct Rounds(Arc<Mutex<Inner>>);
 
+#[derive(Default)]
 struct Inner {
     rounds: HashMap<Asked, Round>,
     held: HeldBytes,
-    /// For charts that were parsed of the bodies.
-    room: Room,
-}
-
-impl Default for Inner {
-    fn default() -> Self {
-        Self {
-            rounds: HashMap::new(),
-            held: HeldBytes::default(),
-            room: Room::of(HELD_PARSED),
-        }
-    }
 }
 
 /// Bytes of the bodies that are held.
@@ -192,7 +179,7 @@ impl Rounds {
 
     fn source(&self, asked: &Asked, wanted: &Wanted<'_>) -> Source {
         let mut inner = self.lock();
-        let Inner { rounds, held, room } = &mut *inner;
+        let Inner { rounds, held } = &mut *inner;
         if rounds.len() >= KNOWN {
             rounds.retain(|_, round| !round.requests.is_empty());
         }
@@ -206,15 +193,10 @@ impl Rounds {
         }
         let (session, url) = (wanted.session.clone(), wanted.url.clone());
         let (validators, limits) = (wanted.validators.clone(), wanted.limits);
-        let cuts = if round.askers.len() > 1 {
-            SharedCuts::for_many(room)
-        } else {
-            SharedCuts::default()
-        };
         let fetch = async move {
             Arc::new(Shareable {
                 fetched: session.get(&url, validators.as_ref(), &limits).await,
-                cuts,
+                cuts: SharedCuts::default(),
             })
         };
         let fetch = fetch.boxed().shared();
@@ -239,7 +221,7 @@ impl Rounds {
             return self.drop_request(asked, begun);
         }
         let mut inner = self.lock();
-        let Inner { rounds, held, .. } = &mut *inner;
+        let Inner { rounds, held } = &mut *inner;
         let Some(round) = rounds.get_mut(asked) else { return };
         let is_for_many = round.askers.len() > 1;
         let Some(request) = round.requests.iter_mut().find(|request| request.begun == begun) else {
@@ -260,7 +242,7 @@ impl Rounds {
 
     fn drop_request(&self, asked: &Asked, begun: Timestamp) {
         let mut inner = self.lock();
-        let Inner { rounds, held, .. } = &mut *inner;
+        let Inner { rounds, held } = &mut *inner;
         if let Some(round) = rounds.get_mut(asked)
             && let Some(at) = round.requests.iter().position(|request| request.begun == begun)
         {

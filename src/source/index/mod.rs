@@ -35,7 +35,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::text::{printable, truncate};
 use collect::Collector;
-pub use delta::{Account, ChangeSink, Digest, Known, KnownChart, Remembered, Room, Secret, SharedCuts, decode_changes};
+pub use delta::{Account, ChangeSink, Digest, Known, KnownChart, Remembered, Secret, SharedCuts, decode_changes};
 pub use error::{DecodeError, Position};
 pub use limits::DecodeLimits;
 pub use metadata::{Metadata, Versions, chart, metadata, newest_first};

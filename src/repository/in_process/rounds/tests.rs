@@ -231,17 +231,3 @@ async fn who_would_have_asked_in_another_way_asks_for_himself() {
         assert_eq!(server.asked(), 2 * (number + 1));
     }
 }
-
-#[tokio::test]
-async fn changed_charts_of_a_body_for_several_repositories_are_parsed_once() {
-    let (server, rounds, session) = (Server::start().await, Rounds::default(), session(Access::default()));
-    server.answer(2);
-    for asker in ["a", "b"] {
-        end(ask(&rounds, &session, &server, asker, Timestamp::now())).await;
-    }
-    let inner = rounds.lock();
-    let mut requests = inner.rounds.values().flat_map(|round| &round.requests);
-    let is_for_many =
-        |request: &UnderWay| matches!(&request.answer, Answered::Held(result) if result.cuts.is_for_many());
-    assert!(requests.any(is_for_many));
-}

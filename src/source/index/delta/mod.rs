@@ -22,15 +22,13 @@ mod tests;
 
 use std::collections::HashMap;
 use std::io::{Read, Seek, SeekFrom};
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use self::changes::{Changes, Parser};
-use self::cut::{Cut, NotCut, cut};
+use self::changes::Parser;
+use self::cut::{Cut, NotCut};
 pub use self::digest::{Digest, Secret};
-use self::shared::OfBody;
-pub use self::shared::{Room, SharedCuts};
+pub use self::shared::SharedCuts;
 use self::slices::NoSlice;
 use super::collect::Collector;
 use super::error::DecodeError;
@@ -197,21 +195,17 @@ fn changes<R: Read + Seek, S: ChangeSink>(
         return Err(Stop::Whole);
     }
     let is_json = first[0] == Some(b'{');
-    let shared = shared.get(known, limits, || {
+    let cuts = shared.get(known, limits, || {
         if is_json {
             json::cut(input, offset, limits, known)
         } else {
-            cut(input, offset, limits, known)
+            cut::cut(input, offset, limits, known)
         }
     });
-    let OfBody { cuts, parsed } = match shared {
-        Ok(shared) => shared,
+    let cuts = match cuts {
+        Ok(cuts) => cuts,
         Err(NotCut::Style) => return Err(Stop::Whole),
         Err(NotCut::Read(error)) => return Err(error.into()),
     };
-    let mut parser = Parser::new(input, limits, known, is_json);
-    Changes::new(known, limits, collector).take(&cuts, |cut| match &parsed {
-        Some(parsed) => parsed.get(cut, || parser.chart(cut)),
-        None => parser.chart(cut).map(Arc::new),
-    })
+    changes::collect(&cuts, Parser::new(input, limits, known, is_json), collector)
 }

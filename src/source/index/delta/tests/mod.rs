@@ -126,7 +126,7 @@ fn delta(
     limits: &DecodeLimits,
     at_once: usize,
 ) -> Result<Delta, DecodeError<Infallible>> {
-    let shared = SharedCuts::for_many(&Room::of(100_000_000));
+    let shared = SharedCuts::default();
     if at_once == usize::MAX {
         // Somebody who knew nothing was here first, and what he made of it is shared.
         let nothing = Memory::empty();
