@@ -19,7 +19,7 @@ const CHEAPER: f64 = 15.0;
 /// Times the CPU of a parse of `serde_yaml`.
 const FIRST: f64 = 0.4;
 /// Times the CPU of the events of granit-parser.
-const GENERAL: f64 = 1.3;
+const GENERAL: f64 = 2.0;
 /// Seconds of CPU of a sync that is answered 304.
 const NOT_MODIFIED: f64 = 0.001;
 /// Seconds of CPU of Postgres for a first sync.

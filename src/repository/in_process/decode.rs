@@ -69,9 +69,8 @@ impl Run<'_> {
             result,
             mut selected,
             memory,
-            is_json,
         } = self.verified(outcome, &sha256).await?;
-        let cuts = memory.map(|memory| memory.to_be_stored(&mut selected, is_json));
+        let cuts = memory.map(|memory| memory.to_be_stored(&mut selected));
         self.found(result, selected, cuts, sha256, validators).map(Ok)
     }
 
@@ -90,7 +89,6 @@ impl Run<'_> {
                 result: whole.result,
                 selected: whole.selected,
                 memory: None,
-                is_json: outcome.is_json,
             });
         }
         Ok(outcome)
@@ -240,7 +238,6 @@ struct Outcome {
     selected: Selected,
     /// What was known, under which the new is to be remembered.
     memory: Option<Memory>,
-    is_json: bool,
 }
 
 /// Decodes what has changed, and beside that the whole where there is something to be `verified`.
@@ -253,21 +250,13 @@ fn decode(
     verifying: Option<Selection>,
 ) -> (Outcome, Option<Whole>) {
     let mut input = body.into_reader();
-    // What can't be read is told by whoever decodes it.
-    let is_json = index::is_json(&mut input).unwrap_or_default();
     if verifying.is_some() {
         selection = selection.with_fingerprints();
     }
     let result = match &mut memory {
-        Some(memory) if memory.is_worth_a_try(is_json) => {
-            selection = selection
-                .with_fates(std::mem::take(&mut memory.fates))
-                .with_rows(std::mem::take(&mut memory.rows));
-            decode_changes(&mut input, shared, limits, memory, &mut selection)
-        }
         Some(memory) => {
-            selection = selection.of_a_whole().with_rows(std::mem::take(&mut memory.rows));
-            index::decode(&mut input, limits, &mut selection)
+            selection = selection.with_fates(std::mem::take(&mut memory.fates));
+            decode_changes(&mut input, shared, limits, memory, &mut selection)
         }
         None => index::decode(&mut input, limits, &mut selection),
     };
@@ -280,7 +269,6 @@ fn decode(
         result,
         selected,
         memory,
-        is_json,
     };
     (outcome, whole)
 }

@@ -13,16 +13,6 @@ use crate::repository::execute::AttemptError;
 use crate::source::index::{Account, DecodeLimits, Digest, Known, KnownChart, Remembered, Secret};
 use crate::text::{from_hex, hex};
 
-/// Under this key it is remembered that an index could not be cut. No chart has such a key.
-const WHOLE: &str = "\u{1}whole";
-
-/// Before the identifier of a chart of such an index. What is remembered of it is the fingerprint of its row: it has to be decoded
-/// each time, but not to be compared with what is stored.
-const ROW: &str = "\u{1}row ";
-
-/// After so many changes of an index that could not be cut it is tried again.
-const TRIED_AGAIN_AFTER: u32 = 10;
-
 /// Bytes of what is kept beside a digest. A chart of which more is to be told, since much of it is skipped, is decoded each time.
 const MEMO_BYTES: usize = 1024;
 
@@ -31,19 +21,8 @@ pub(super) struct Memory {
     pub(super) known: Known,
     /// What became of each known chart, by its key.
     pub(super) fates: HashMap<String, Fate>,
-    /// Of each chart of an index that can't be cut the fingerprint of its row in hex, by its identifier.
-    pub(super) rows: HashMap<String, String>,
     stamp: String,
     secret: String,
-    wholes: Wholes,
-}
-
-/// Changes of an index in a row for which it was decoded as a whole, since it could not be cut.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Wholes {
-    changes: u32,
-    /// Whether it was written in JSON. In the other notation it may be one that can be cut.
-    is_json: bool,
 }
 
 /// What became of a chart.
@@ -103,10 +82,8 @@ impl Memory {
         let mut memory = Self {
             known,
             fates: HashMap::new(),
-            rows: HashMap::new(),
             stamp,
             secret: hex(&bytes),
-            wholes: Wholes::default(),
         };
         for cut in cuts.into_iter().filter(|_| is_believed) {
             memory.add(cut);
@@ -116,14 +93,6 @@ impl Memory {
 
     /// One that can't be read, since somebody has edited it, is as good as none.
     fn add(&mut self, cut: Cut) {
-        if cut.key == WHOLE {
-            self.wholes = serde_json::from_str(&cut.memo).unwrap_or_default();
-            return;
-        }
-        if let Some(chart_id) = cut.key.strip_prefix(ROW) {
-            self.rows.insert(chart_id.to_owned(), cut.digest);
-            return;
-        }
         let (Some(digest), Ok(Memo { masked, account, fate })) =
             (from_hex(&cut.digest), serde_json::from_str(&cut.memo))
         else {
@@ -144,34 +113,14 @@ impl Memory {
         self.fates.clear();
     }
 
-    /// Whether an index of this notation may be one that can be cut. One that could not be is not tried each time: that would cost
-    /// twice as much.
-    pub(super) const fn is_worth_a_try(&self, is_json: bool) -> bool {
-        self.wholes.changes == 0 || self.wholes.changes >= TRIED_AGAIN_AFTER || self.wholes.is_json != is_json
-    }
-
     /// What is to be remembered.
-    pub(super) fn to_be_stored(&self, selected: &mut Selected, is_json: bool) -> NewCuts {
-        let unchanged = std::mem::take(&mut selected.unchanged);
+    pub(super) fn to_be_stored(&self, selected: &mut Selected) -> NewCuts {
         let mut new = std::mem::take(&mut selected.remembered);
-        if selected.is_whole {
-            let changes = if self.is_worth_a_try(is_json) {
-                1
-            } else {
-                self.wholes.changes + 1
-            };
-            new.push(Cut {
-                key: WHOLE.to_owned(),
-                // Numbers and names, for which JSON can't fail.
-                memo: serde_json::to_string(&Wholes { changes, is_json }).unwrap_or_default(),
-                ..Cut::default()
-            });
-        }
         new.retain(|cut| cut.memo.len() <= MEMO_BYTES);
         NewCuts {
             stamp: self.stamp.clone(),
             secret: self.secret.clone(),
-            unchanged,
+            unchanged: std::mem::take(&mut selected.unchanged),
             new,
         }
     }
@@ -191,21 +140,6 @@ pub(super) fn cut(Remembered { key, chart }: Remembered, fate: Fate) -> Cut {
         // A memo holds string keys and finite numbers only, for which JSON can't fail.
         memo: serde_json::to_string(&memo).unwrap_or_default(),
         chart_id,
-    }
-}
-
-/// Under what it is remembered how the row of a chart is, where the index can't be cut.
-pub(super) fn row_key(chart_id: &str) -> String {
-    format!("{ROW}{chart_id}")
-}
-
-/// The same, with its fingerprint.
-pub(super) fn row_cut(chart_id: String, fingerprint: String) -> Cut {
-    Cut {
-        key: row_key(&chart_id),
-        digest: fingerprint,
-        memo: String::new(),
-        chart_id: Some(chart_id),
     }
 }
 

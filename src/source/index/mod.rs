@@ -279,14 +279,6 @@ fn further<E>(message: String, position: Position, yaml_error: DecodeError<E>) -
     }
 }
 
-/// Whether an index is written in JSON, by its first byte: it may turn out to be YAML all the same.
-///
-/// # Errors
-/// The input can't be read.
-pub fn is_json(mut input: impl Read + Seek) -> std::io::Result<bool> {
-    Ok(Start::of(&mut input)?.first[0] == Some(b'{'))
-}
-
 /// How an index begins.
 struct Start {
     /// Where, behind a byte order mark.
