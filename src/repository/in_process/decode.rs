@@ -10,7 +10,7 @@ use super::{Decoded, Found, Run, Stays, spool_failed};
 use crate::catalog::{Baseline, NewCuts, OciGone, Refused};
 use crate::filter::{self, Filter, FilterError};
 use crate::repository::decide::is_lost;
-use crate::repository::execute::{AttemptError, Failed};
+use crate::repository::execute::{SyncAborted, SyncError};
 use crate::repository::{SHRINK_REFUSED, guard};
 use crate::source::fetch::{Body, Validators};
 use crate::source::index::{self, DecodeError, DecodeLimits, SharedCuts, Summary};
@@ -22,7 +22,7 @@ impl Run<'_> {
         body: Body,
         cuts: &SharedCuts,
         filter: Option<Filter>,
-    ) -> Result<Found, AttemptError> {
+    ) -> Result<Found, SyncAborted> {
         let memory = self.memory().await?;
         let (sha256, validators) = (body.sha256.clone(), body.validators.clone());
         // What a defect makes of the parts of an index need not be what it makes of the whole.
@@ -36,7 +36,7 @@ impl Run<'_> {
             if let Ok(found) = decoded.await? {
                 return Ok(found);
             }
-            tracing::error!(repository = %self.attempt.declaration.name, sha256, "the decoder has panicked over an index");
+            tracing::error!(repository = %self.request.declaration.name, sha256, "the decoder has panicked over an index");
         }
         // The same bytes would do it again, so this is as good as a refusal by the rules.
         let message = "the index can't be decoded because of a defect in Portolan; please report it, with the index";
@@ -51,14 +51,15 @@ impl Run<'_> {
         body: Body,
         shared: SharedCuts,
         filter: Option<Filter>,
-    ) -> Result<Result<Found, Panicked>, AttemptError> {
+    ) -> Result<Result<Found, Panicked>, SyncAborted> {
         let (sha256, validators) = (body.sha256.clone(), body.validators.clone());
         let selection = self.selection(filter.clone());
         let verifying = self
-            .tools
+            .syncer
+            .context
             .verify_delta
             .then(|| self.selection(filter.as_ref().map(Filter::anew)));
-        let limits = self.tools.decode_limits;
+        let limits = self.syncer.context.decode_limits;
         let task = filter::on_large_stack(move || decode(body, &shared, &limits, memory, selection, verifying));
         let outcome = match task.await {
             Ok(outcome) => outcome,
@@ -75,16 +76,16 @@ impl Run<'_> {
     }
 
     /// What counts, where the whole was decoded too.
-    async fn verified(&self, outcome: (Outcome, Option<Whole>), sha256: &str) -> Result<Outcome, AttemptError> {
+    async fn verified(&self, outcome: (Outcome, Option<Whole>), sha256: &str) -> Result<Outcome, SyncAborted> {
         let (outcome, whole) = outcome;
         if let (Ok(summary), Some(whole)) = (&outcome.result, whole)
             && let Some(difference) = self.difference(summary, &outcome.selected, &whole).await?
         {
             tracing::error!(
-                repository = %self.attempt.declaration.name, sha256, difference,
+                repository = %self.request.declaration.name, sha256, difference,
                 "the changes of the index are not what the whole gives; the whole counts. Please report this defect, with both indexes"
             );
-            self.metrics.delta_mismatch();
+            self.syncer.metrics.delta_mismatch();
             return Ok(Outcome {
                 result: whole.result,
                 selected: whole.selected,
@@ -102,7 +103,7 @@ impl Run<'_> {
         cuts: Option<NewCuts>,
         sha256: String,
         validators: Validators,
-    ) -> Result<Found, AttemptError> {
+    ) -> Result<Found, SyncAborted> {
         let Selected {
             spool,
             filtered_out,
@@ -137,9 +138,9 @@ impl Run<'_> {
     /// What takes the charts of this repository.
     pub(super) fn selection(&self, filter: Option<Filter>) -> Selection {
         Selection::new(
-            self.attempt.declaration.clone(),
+            self.request.declaration.clone(),
             filter,
-            self.tools.spool_dir.clone(),
+            self.syncer.context.spool_dir.clone(),
             self.cancel.clone(),
         )
     }
@@ -150,11 +151,11 @@ impl Run<'_> {
         error: SelectionError,
         validators: Validators,
         sha256: String,
-    ) -> Result<Found, AttemptError> {
+    ) -> Result<Found, SyncAborted> {
         match error {
-            SelectionError::Cancelled => Err(AttemptError::Cancelled),
+            SelectionError::Cancelled => Err(SyncAborted::Cancelled),
             // Where nothing is known, as in the second try, nothing is the twin of what is.
-            SelectionError::Twins => Ok(Found::Failed(Failed {
+            SelectionError::Twins => Ok(Found::Failed(SyncError {
                 reason: "DecodeInterrupted".to_owned(),
                 message: error.to_string(),
                 transient: true,
@@ -174,13 +175,13 @@ impl Run<'_> {
     /// The filter, compiled, where one is declared. It is compiled before anything is fetched: a rule that is wrong costs no
     /// request.
     pub(super) async fn filter(&self) -> Result<Option<Filter>, Found> {
-        let Some(rule) = self.attempt.declaration.filter.clone() else {
+        let Some(rule) = self.request.declaration.filter.clone() else {
             return Ok(None);
         };
-        let limits = self.tools.filter_limits;
+        let limits = self.syncer.context.filter_limits;
         let compiled = filter::on_large_stack(move || Filter::compile(&rule, limits)).await;
         let failed = |reason: &str, message: String| {
-            Found::Failed(Failed {
+            Found::Failed(SyncError {
                 reason: reason.to_owned(),
                 message,
                 transient: false,
@@ -201,7 +202,7 @@ impl Run<'_> {
 
     /// Whether the index is believed.
     pub(super) fn judge(&self, mut decoded: Decoded) -> Found {
-        let allowed = self.attempt.declaration.allow_shrink.as_deref();
+        let allowed = self.request.declaration.allow_shrink.as_deref();
         let Err(shrunk) = guard::check(self.baseline(), &decoded.summary, allowed) else {
             return Found::Index(Box::new(decoded));
         };
@@ -222,8 +223,8 @@ impl Run<'_> {
     pub(super) fn baseline(&self) -> Option<&Baseline> {
         // Another URL, type or list of OCI repositories has another size; and a catalogue that has lost its charts is filled
         // again with whatever there is.
-        let key = &self.attempt.declaration.change_key;
-        (self.attempt.previous.as_ref())
+        let key = &self.request.declaration.change_key;
+        (self.request.previous.as_ref())
             .filter(|previous| key.has_source_of(&previous.change_key) && !is_lost(previous))
             .and_then(|previous| previous.baseline.as_ref())
     }
@@ -291,8 +292,8 @@ fn decode_changes(
 }
 
 /// The machine is short of threads, which passes.
-pub(super) fn no_thread(error: &FilterError) -> Failed {
-    Failed {
+pub(super) fn no_thread(error: &FilterError) -> SyncError {
+    SyncError {
         reason: "NoThread".to_owned(),
         message: error.to_string(),
         transient: true,

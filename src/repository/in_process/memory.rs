@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use super::Run;
 use super::selection::Selected;
 use crate::catalog::{Cut, Cuts, NewCuts, RepositoryName};
-use crate::repository::execute::AttemptError;
+use crate::repository::execute::SyncAborted;
 use crate::source::index::{Account, DecodeLimits, Digest, Known, KnownChart, Remembered, Secret};
 use crate::text::{from_hex, hex};
 
@@ -151,21 +151,21 @@ fn new_secret() -> Result<[u8; Secret::BYTES], getrandom::Error> {
 
 impl Run<'_> {
     /// What is known of the index. Nothing, and nothing is to be remembered, where the system gives no random numbers.
-    pub(super) async fn memory(&self) -> Result<Option<Memory>, AttemptError> {
-        let declaration = &self.attempt.declaration;
+    pub(super) async fn memory(&self) -> Result<Option<Memory>, SyncAborted> {
+        let declaration = &self.request.declaration;
         let stamp = stamp(
             &declaration.name,
             declaration.change_key.as_str(),
-            &self.tools.decode_limits,
+            &self.syncer.context.decode_limits,
         );
-        let stored = self.tools.catalog.cuts(&declaration.name, &stamp).await?;
+        let stored = self.catalog().cuts(&declaration.name, &stamp).await?;
         let times_count = declaration.filter.is_some();
         match Memory::new(
             stamp,
             stored,
             self.last_success().is_some(),
             times_count,
-            self.digest_key,
+            &self.syncer.digest_key,
         ) {
             Ok(memory) => Ok(Some(memory)),
             Err(error) => {
