@@ -12,6 +12,7 @@
 //! the whole; what the whole may cost has [`DecodeLimits`]. Both notations are read into the same [`node::Node`]s, so
 //! one set of rules serves both.
 
+mod account;
 mod chart;
 mod collect;
 mod created;
@@ -34,8 +35,9 @@ use std::io::{Read, Seek, SeekFrom};
 use serde::{Deserialize, Serialize};
 
 use crate::text::{printable, truncate};
+pub use account::Account;
 use collect::Collector;
-pub use delta::{Account, ChangeSink, Digest, Known, KnownChart, Remembered, Secret, SharedCuts, decode_changes};
+pub use delta::{ChangeSink, Digest, Known, KnownChart, Remembered, Secret, SharedCuts, decode_changes};
 pub use error::{DecodeError, Position};
 pub use limits::DecodeLimits;
 pub use metadata::{Metadata, Versions, chart, metadata, newest_first};

@@ -9,11 +9,11 @@ use memchr::memchr;
 use super::cut::Cut;
 use super::digest::{Digest, Digester};
 use super::slices::{SLICE_BYTES, Slices};
-use super::{Account, ChangeSink, Known, KnownChart, Remembered, Stop, lines};
+use super::{ChangeSink, Known, KnownChart, Remembered, Stop, lines};
 use crate::source::index::collect::Collector;
 use crate::source::index::error::{DecodeError, Position};
 use crate::source::index::yaml::{self, Item, subset};
-use crate::source::index::{Chart, DecodeLimits, json};
+use crate::source::index::{Account, Chart, DecodeLimits, Sink as _, json};
 
 /// The whole tells it better.
 const SOMEWHERE: Position = Position { line: 1, column: 1 };
@@ -48,7 +48,9 @@ pub(super) fn collect<R: Read + Seek, S: ChangeSink>(
     for cut in cuts {
         if let Some(known) = parser.known.get(cut) {
             count(&known.account)?;
-            collector.add_known(&cut.key, &known.account)?;
+            collector.add(&known.account);
+            let sink = collector.sink();
+            sink.unchanged(&cut.key, &known.account).map_err(DecodeError::Sink)?;
             continue;
         }
         let Parsed { chart, remembered } = parser.chart(cut).map_err(|reason| match reason {
@@ -56,8 +58,11 @@ pub(super) fn collect<R: Read + Seek, S: ChangeSink>(
             Stop::Error(_) | Stop::Whole => Stop::Whole,
         })?;
         count(&remembered.chart.account)?;
-        collector.add_parsed(chart, &remembered.chart.account)?;
-        collector.remember(remembered)?;
+        collector.add(&remembered.chart.account);
+        if let Some(chart) = chart {
+            collector.sink().chart(chart).map_err(DecodeError::Sink)?;
+        }
+        collector.sink().remember(remembered).map_err(DecodeError::Sink)?;
     }
     Ok(())
 }

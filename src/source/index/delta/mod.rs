@@ -23,8 +23,6 @@ mod tests;
 use std::collections::HashMap;
 use std::io::{Read, Seek, SeekFrom};
 
-use serde::{Deserialize, Serialize};
-
 use self::changes::Parser;
 use self::cut::{Cut, NotCut};
 pub use self::digest::{Digest, Secret};
@@ -32,40 +30,7 @@ pub use self::shared::SharedCuts;
 use self::slices::NoSlice;
 use super::collect::Collector;
 use super::error::DecodeError;
-use super::{DecodeLimits, Sink, Skipped, Start, Summary};
-
-/// What one chart adds to the [`Summary`] of its index.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Account {
-    /// Its versions.
-    pub versions: u64,
-    /// Those that stand more than once, each further one counted.
-    pub duplicates: u64,
-    /// Its newest version is deprecated, so it is left out.
-    pub deprecated: bool,
-    /// Over its name, its versions and their digests. Nothing: there is no chart, all of it was skipped.
-    #[serde(with = "hex")]
-    pub digest: Option<[u8; 32]>,
-    /// What of it could not be used.
-    pub skipped: Skipped,
-    /// How many nodes of YAML its versions are.
-    pub nodes: u64,
-}
-
-/// A digest in JSON.
-mod hex {
-    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer, de};
-
-    pub(super) fn serialize<S: Serializer>(digest: &Option<[u8; 32]>, serializer: S) -> Result<S::Ok, S::Error> {
-        digest.map(|digest| crate::text::hex(&digest)).serialize(serializer)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<[u8; 32]>, D::Error> {
-        let text = Option::<String>::deserialize(deserializer)?;
-        let digest = text.map(|text| crate::text::from_hex(&text).ok_or_else(|| de::Error::custom("no digest")));
-        digest.transpose()
-    }
-}
+use super::{Account, DecodeLimits, Sink, Start, Summary};
 
 /// What is remembered of an index from the last time that it was decoded.
 #[derive(Debug, Clone)]
