@@ -1,11 +1,9 @@
 //! A row of Kubeapps' `charts` table: the shape of its `info`, and what makes two of them different.
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-
-use crate::text::hex;
 
 /// One chart as it is to stand in the catalogue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,13 +112,6 @@ pub struct ChartVersion {
 /// each run of their index builder. The imported icon does not either: it comes later than the chart, by its own way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fingerprint([u8; 16]);
-
-impl fmt::Display for Fingerprint {
-    /// In hex.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex(&self.0))
-    }
-}
 
 impl ChartInfo {
     /// The fingerprint of this chart. Every text and every list goes in with its length, so no two charts are written alike.

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     catalog::Catalog,
     filter,
-    repository::{access::Keys, in_process::Tools, locate::FileAccess},
+    repository::{access::Keys, in_process::SyncContext, locate::FileAccess},
     source::{
         fetch::{Fetcher, Limits, Settings},
         index::DecodeLimits,
@@ -25,8 +25,8 @@ pub fn tools(
     keys: Keys,
     files: FileAccess,
     origin: String,
-) -> Result<Tools, Failure> {
-    Ok(Tools {
+) -> Result<SyncContext, Failure> {
+    Ok(SyncContext {
         catalog,
         fetcher: fetcher(fetch)?,
         keys,

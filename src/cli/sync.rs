@@ -21,9 +21,9 @@ use crate::{
         access::Keys,
         decide::{Decision, Mode, decide},
         declaration::{Declaration, Defaults, Kind, OneShot, Reach, Requests},
-        execute::{Attempt, AttemptError, Execute, Finished, Verdict},
+        execute::{SyncAborted, SyncOutcome, SyncRequest, SyncResult},
         files::{Importer, Turn, Worklist},
-        in_process::InProcess,
+        in_process::Syncer,
         locate::FileAccess,
         metrics::Metrics,
         origin::ONE_SHOT,
@@ -188,7 +188,7 @@ impl Sync {
             _ => Mode::Conditional,
         };
         let expected_uid = previous.as_ref().map(|record| record.uid.clone());
-        let attempt = Attempt {
+        let request = SyncRequest {
             declaration: declaration.clone(),
             previous,
             expected_uid,
@@ -205,8 +205,8 @@ impl Sync {
             origin,
         )?;
         let metrics = Metrics::register(&mut Registry::default());
-        let executor = InProcess::new(tools.clone(), metrics.clone());
-        let finished = attempts(&executor, attempt).await.map_err(|error| failed(&error))?;
+        let syncer = Syncer::new(tools.clone(), metrics.clone());
+        let finished = sync_all(&syncer, request).await.map_err(|error| failed(&error))?;
         Ok(Synced {
             importer: Importer::new(tools, self.content.settings(), metrics),
             declaration,
@@ -215,19 +215,19 @@ impl Sync {
     }
 
     /// Tells how the sync has ended.
-    fn tell(&self, finished: &Finished) -> Result<(), Failure> {
-        match &finished.verdict {
-            Verdict::NotModified => output::print(&format!(
+    fn tell(&self, finished: &SyncResult) -> Result<(), Failure> {
+        match &finished.outcome {
+            SyncOutcome::NotModified => output::print(&format!(
                 "{}: not modified. {}\n",
                 self.name,
                 printable(&finished.record.state.message)
             )),
-            Verdict::Synced { .. } => output::print(&format!(
+            SyncOutcome::Synced { .. } => output::print(&format!(
                 "{}: synced. {}\n",
                 self.name,
                 printable(&finished.record.state.message)
             )),
-            Verdict::Failed(failure) | Verdict::Interrupted(failure) => Err(Failure::failed(format!(
+            SyncOutcome::Failed(failure) | SyncOutcome::Interrupted(failure) => Err(Failure::failed(format!(
                 "{}: {}: {}{}",
                 self.name,
                 failure.reason,
@@ -263,7 +263,7 @@ impl Sync {
 
 /// A repository that was synced, and whose files are to be imported.
 struct Synced {
-    finished: Finished,
+    finished: SyncResult,
     declaration: Declaration,
     importer: Importer,
 }
@@ -282,17 +282,17 @@ impl Synced {
     }
 }
 
-/// Attempts until nothing is left of what one can't take.
-async fn attempts(executor: &InProcess, mut attempt: Attempt) -> Result<Finished, AttemptError> {
+/// Syncs until nothing is left that one sync can't take.
+async fn sync_all(syncer: &Syncer, mut request: SyncRequest) -> Result<SyncResult, SyncAborted> {
     loop {
-        let finished = executor.attempt(attempt.clone(), CancellationToken::new()).await?;
-        let Verdict::Synced { is_complete: false, .. } = finished.verdict else {
+        let finished = syncer.sync(request.clone(), CancellationToken::new()).await?;
+        let SyncOutcome::Synced { is_complete: false, .. } = finished.outcome else {
             return Ok(finished);
         };
-        attempt.expected_uid = Some(finished.record.uid.clone());
+        request.expected_uid = Some(finished.record.uid.clone());
         // The record as it is stored counts its writes.
-        attempt.previous = executor.record(&attempt.declaration.name).await?;
-        attempt.mode = Mode::Conditional;
+        request.previous = syncer.record(&request.declaration.name).await?;
+        request.mode = Mode::Conditional;
     }
 }
 

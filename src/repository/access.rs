@@ -6,7 +6,7 @@ use std::sync::Arc;
 use url::Url;
 
 use super::declaration::Declaration;
-use super::execute::Failed;
+use super::execute::SyncError;
 use super::origin::Origin;
 use super::secrets::{self, Credentials, SecretError, SecretSettings, Wanted};
 use crate::source::fetch::Access;
@@ -31,7 +31,7 @@ impl Keys {
     ///
     /// # Errors
     /// A Secret is missing, can't be read, or holds what can't be used.
-    pub async fn access(&self, declaration: &Declaration) -> Result<(Access, String), Failed> {
+    pub async fn access(&self, declaration: &Declaration) -> Result<(Access, String), SyncError> {
         let reach = &declaration.reach;
         let Credentials {
             authorization,
@@ -64,7 +64,7 @@ impl Keys {
     }
 }
 
-impl From<SecretError> for Failed {
+impl From<SecretError> for SyncError {
     fn from(error: SecretError) -> Self {
         Self {
             reason: error.reason().to_owned(),

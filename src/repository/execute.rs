@@ -1,25 +1,22 @@
-//! One attempt to bring the catalogue in step with a repository: what goes in and what comes out. Decisions are made
-//! elsewhere, so that an attempt may run in this process, as a command, or in a pod.
+//! The input and the result of one sync of a repository.
 
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use jiff::Timestamp;
-use tokio_util::sync::CancellationToken;
 
 use super::decide::Mode;
 use super::declaration::Declaration;
 use crate::catalog::{self, Committed, Record};
 use crate::source::index::Skipped;
 
-/// An attempt to be made.
+/// A sync to run.
 #[derive(Clone, Debug)]
-pub struct Attempt {
+pub struct SyncRequest {
     /// What is declared.
     pub declaration: Declaration,
     /// What the database remembers; of a restored or taken-over repository only what may still be believed.
     pub previous: Option<Record>,
-    /// The UID that the database held when the attempt was decided: the transaction refuses to write over another.
+    /// The UID that the database held when the sync was decided: the transaction refuses to write over another.
     pub expected_uid: Option<String>,
     /// What of the memory is believed.
     pub mode: Mode,
@@ -29,18 +26,18 @@ pub struct Attempt {
     pub wanted_since: Timestamp,
 }
 
-/// An attempt that was made and recorded.
+/// A sync whose outcome is recorded.
 #[derive(Clone, Debug)]
-pub struct Finished {
+pub struct SyncResult {
     /// What the database remembers now.
     pub record: Record,
     /// How it ended.
-    pub verdict: Verdict,
+    pub outcome: SyncOutcome,
 }
 
-/// How an attempt ended.
+/// The outcome of a sync.
 #[derive(Clone, Debug)]
-pub enum Verdict {
+pub enum SyncOutcome {
     /// The repository is as it was.
     NotModified,
     /// The index was read, and the catalogue is in step with it.
@@ -53,14 +50,14 @@ pub enum Verdict {
         is_complete: bool,
     },
     /// Charts were made of what could be had of a registry before it failed in a way that may pass by itself.
-    Interrupted(Failed),
+    Interrupted(SyncError),
     /// The charts stay as they were.
-    Failed(Failed),
+    Failed(SyncError),
 }
 
-/// Why an attempt failed.
+/// The reason why a sync failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failed {
+pub struct SyncError {
     /// The reason in `CamelCase`, for conditions and metrics.
     pub reason: String,
     /// What happened and what to do, as a sentence.
@@ -71,19 +68,13 @@ pub struct Failed {
     pub retry_after: Option<Duration>,
 }
 
-/// Why nothing is known of how an attempt ended.
+/// The reason why a sync ended without a recorded outcome.
 #[derive(Debug, thiserror::Error)]
-pub enum AttemptError {
+pub enum SyncAborted {
     /// It was given up, since the repository is being deleted or declared anew.
     #[error("the sync was cancelled, since its repository has changed")]
     Cancelled,
     /// The database could not be read or written.
     #[error(transparent)]
     Catalog(#[from] catalog::Error),
-}
-
-/// Something that makes attempts.
-pub trait Execute: Send + Sync + 'static {
-    /// Makes one attempt and records how it ended. Whatever goes wrong outside the database is part of the verdict.
-    fn attempt(&self, attempt: Attempt, cancel: CancellationToken) -> BoxFuture<'_, Result<Finished, AttemptError>>;
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use url::Url;
 
-use super::execute::Failed;
+use super::execute::SyncError;
 use crate::source::fetch;
 
 /// Which files `file:` URLs may name.
@@ -30,7 +30,7 @@ pub enum Location {
 ///
 /// # Errors
 /// The URL is none, or names a file that may not be read.
-pub fn locate(url: &str, manifest: Option<&Path>, files: &FileAccess) -> Result<Location, Failed> {
+pub fn locate(url: &str, manifest: Option<&Path>, files: &FileAccess) -> Result<Location, SyncError> {
     if !url.starts_with("file:") {
         return Ok(Location::Web(fetch::index_url(url)?));
     }
@@ -41,7 +41,7 @@ pub fn locate(url: &str, manifest: Option<&Path>, files: &FileAccess) -> Result<
 ///
 /// # Errors
 /// The file is not there or may not be read.
-pub fn locate_beside(url: &str, file: &str, manifest: Option<&Path>, files: &FileAccess) -> Result<PathBuf, Failed> {
+pub fn locate_beside(url: &str, file: &str, manifest: Option<&Path>, files: &FileAccess) -> Result<PathBuf, SyncError> {
     let FileAccess::Below(roots) = files else {
         return Err(stalled("FileNotAllowed", "file: URLs are read only from a folder of manifests (--manifests); serve the repository over http or https".to_owned()));
     };
@@ -72,8 +72,8 @@ pub fn locate_beside(url: &str, file: &str, manifest: Option<&Path>, files: &Fil
     Ok(found)
 }
 
-fn stalled(reason: &str, message: String) -> Failed {
-    Failed {
+fn stalled(reason: &str, message: String) -> SyncError {
+    SyncError {
         reason: reason.to_owned(),
         message,
         transient: false,

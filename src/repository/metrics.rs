@@ -27,9 +27,6 @@ struct RepositoryLabels {
     name: String,
 }
 
-/// What comes of an index that is cut while it comes.
-const STREAMED: [&str; 2] = ["told", "fetched_again"];
-
 /// What is shown of one repository.
 #[derive(Clone, Copy, Debug)]
 struct Shown {
@@ -45,7 +42,6 @@ pub struct Metrics {
     seconds: Family<ResultLabel, Histogram, fn() -> Histogram>,
     index_bytes: Counter,
     not_modified: Counter,
-    streamed: Family<ResultLabel, Counter>,
     delta_mismatches: Counter,
     chart_files: Family<ResultLabel, Counter>,
     oci_pulls: Counter,
@@ -63,7 +59,6 @@ impl Metrics {
             seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 4.0, 10))),
             index_bytes: Counter::default(),
             not_modified: Counter::default(),
-            streamed: Family::default(),
             delta_mismatches: Counter::default(),
             chart_files: Family::default(),
             oci_pulls: Counter::default(),
@@ -85,15 +80,6 @@ impl Metrics {
             "portolan_not_modified",
             "Requests that servers answered with 304 Not Modified",
             metrics.not_modified.clone(),
-        );
-        for result in STREAMED {
-            // Shown from the start, so that a rate has something to begin with.
-            drop(metrics.streamed.get_or_create(&ResultLabel { result }));
-        }
-        registry.register(
-            "portolan_streamed_indexes",
-            "Indexes that were cut while they came: told by what has changed, or fetched again as a whole",
-            metrics.streamed.clone(),
         );
         registry.register(
             "portolan_delta_mismatches",
@@ -131,13 +117,6 @@ impl Metrics {
     /// Counts an answer of 304.
     pub fn not_modified(&self) {
         self.not_modified.inc();
-    }
-
-    /// Counts an index that was cut while it came, and whether that was enough.
-    pub fn streamed(&self, is_told: bool) {
-        let [told, fetched_again] = STREAMED;
-        let result = if is_told { told } else { fetched_again };
-        self.streamed.get_or_create(&ResultLabel { result }).inc();
     }
 
     /// Counts an index whose changes gave something else than the whole.

@@ -2,7 +2,7 @@
 
 use super::decide::is_cut_short;
 use super::declaration::Declaration;
-use super::execute::Verdict;
+use super::execute::SyncOutcome;
 use super::origin::News;
 use super::summary::account;
 use crate::catalog::Record;
@@ -13,7 +13,7 @@ const NAMED: usize = 5;
 
 /// The news of an attempt. `before` is what was remembered when it began.
 #[must_use]
-pub fn of(declaration: &Declaration, before: Option<&Record>, after: &Record, verdict: &Verdict) -> Vec<News> {
+pub fn of(declaration: &Declaration, before: Option<&Record>, after: &Record, outcome: &SyncOutcome) -> Vec<News> {
     let mut news = Vec::new();
     let is_new_spec = before.and_then(|record| record.spec_hash.as_deref()) != Some(declaration.spec_hash.as_str());
     if let Some(error) = declaration.interval_error.as_ref().filter(|_| is_new_spec) {
@@ -24,15 +24,15 @@ pub fn of(declaration: &Declaration, before: Option<&Record>, after: &Record, ve
         });
     }
     let recovered = before.is_some_and(|record| record.state.ready == Some(false));
-    match verdict {
-        Verdict::NotModified => {
+    match outcome {
+        SyncOutcome::NotModified => {
             if recovered {
                 news.push(succeeded(format!("Recovered: {}", after.state.message)));
             }
         }
         // What goes on at once is one sync: its end tells of all.
-        Verdict::Synced { is_complete: false, .. } => {}
-        Verdict::Synced { committed, skipped, .. } => {
+        SyncOutcome::Synced { is_complete: false, .. } => {}
+        SyncOutcome::Synced { committed, skipped, .. } => {
             let was_cut_short = before.is_some_and(is_cut_short);
             let (added, changed, removed) = match account(after).filter(|_| was_cut_short) {
                 Some(all) => (all.added, all.changed, all.removed),
@@ -62,7 +62,7 @@ pub fn of(declaration: &Declaration, before: Option<&Record>, after: &Record, ve
                 });
             }
         }
-        Verdict::Failed(failed) | Verdict::Interrupted(failed) => {
+        SyncOutcome::Failed(failed) | SyncOutcome::Interrupted(failed) => {
             let told = before.is_some_and(|record| {
                 record.state.ready == Some(false)
                     && record.state.reason == failed.reason
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
     use crate::catalog::{Committed, RepositoryName, State};
     use crate::repository::declaration::{Defaults, OneShot};
-    use crate::repository::execute::Failed;
+    use crate::repository::execute::SyncError;
     use crate::source::index::Skip;
 
     fn declaration() -> Declaration {
@@ -155,8 +155,8 @@ mod tests {
         }
     }
 
-    fn failed(reason: &str, transient: bool) -> Verdict {
-        Verdict::Failed(Failed {
+    fn failed(reason: &str, transient: bool) -> SyncOutcome {
+        SyncOutcome::Failed(SyncError {
             reason: reason.to_owned(),
             message: "it broke".to_owned(),
             transient,
@@ -164,8 +164,8 @@ mod tests {
         })
     }
 
-    fn synced(added: u64) -> Verdict {
-        Verdict::Synced {
+    fn synced(added: u64) -> SyncOutcome {
+        SyncOutcome::Synced {
             committed: Committed {
                 added,
                 ..Committed::default()
@@ -175,8 +175,8 @@ mod tests {
         }
     }
 
-    fn reasons(before: Option<&Record>, after: &Record, verdict: &Verdict) -> Vec<&'static str> {
-        of(&declaration(), before, after, verdict)
+    fn reasons(before: Option<&Record>, after: &Record, outcome: &SyncOutcome) -> Vec<&'static str> {
+        of(&declaration(), before, after, outcome)
             .into_iter()
             .map(|news| news.reason)
             .collect()
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn a_quiet_pass_is_no_news() {
         let ready = record(true, "Synced");
-        assert!(reasons(Some(&ready), &ready, &Verdict::NotModified).is_empty());
+        assert!(reasons(Some(&ready), &ready, &SyncOutcome::NotModified).is_empty());
         assert!(reasons(Some(&ready), &ready, &synced(0)).is_empty());
     }
 
@@ -194,12 +194,15 @@ mod tests {
         let (ready, broken) = (record(true, "Synced"), record(false, "NotFound"));
         assert_eq!(reasons(None, &ready, &synced(0)), ["SyncSucceeded"]);
         assert_eq!(reasons(Some(&ready), &ready, &synced(1)), ["SyncSucceeded"]);
-        assert_eq!(reasons(Some(&broken), &ready, &Verdict::NotModified), ["SyncSucceeded"]);
+        assert_eq!(
+            reasons(Some(&broken), &ready, &SyncOutcome::NotModified),
+            ["SyncSucceeded"]
+        );
     }
 
     #[test]
     fn a_sync_in_parts_is_told_once_with_all_that_it_did() {
-        let synced_partly = Verdict::Synced {
+        let synced_partly = SyncOutcome::Synced {
             committed: Committed {
                 added: 2,
                 ..Committed::default()
@@ -254,7 +257,7 @@ mod tests {
             count: 7,
             first: vec![skip],
         };
-        let verdict = Verdict::Synced {
+        let outcome = SyncOutcome::Synced {
             committed: Committed::default(),
             skipped,
             is_complete: true,
@@ -264,7 +267,7 @@ mod tests {
             last_sync: Some(json!({ "skipped": [{ "chart": "bad" }] })),
             ..before.clone()
         };
-        let news = of(&declaration(), Some(&before), &after, &verdict);
+        let news = of(&declaration(), Some(&before), &after, &outcome);
         assert_eq!(news.len(), 1);
         assert_eq!(news[0].reason, "ChartsSkipped");
         assert!(
@@ -272,7 +275,7 @@ mod tests {
             "{}",
             news[0].note
         );
-        assert!(reasons(Some(&after), &after, &verdict).is_empty());
+        assert!(reasons(Some(&after), &after, &outcome).is_empty());
     }
 
     #[test]
@@ -282,7 +285,7 @@ mod tests {
             ..declaration()
         };
         let ready = record(true, "Synced");
-        let told = |before| of(&declaration, before, &ready, &Verdict::NotModified);
+        let told = |before| of(&declaration, before, &ready, &SyncOutcome::NotModified);
         assert_eq!(told(None)[0].reason, "InvalidInterval");
         assert!(told(Some(&ready)).is_empty());
     }

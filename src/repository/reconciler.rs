@@ -24,8 +24,9 @@ use super::activity::Activity;
 use super::adopt::Adoption;
 use super::decide::{Decision, Identity, Mode, decide, has_charts, identity, wanted_since};
 use super::declaration::{Declaration, Defaults};
-use super::execute::{Attempt, AttemptError, Execute, Failed, Finished, Verdict};
+use super::execute::{SyncAborted, SyncError, SyncOutcome, SyncRequest, SyncResult};
 use super::files::Follower;
+use super::in_process::Syncer;
 use super::metrics::Metrics;
 use super::news;
 use super::origin::{Origin, OriginError};
@@ -52,8 +53,8 @@ pub struct Reconciler {
     pub origin: Arc<Origin>,
     /// The database.
     pub catalog: Catalog,
-    /// What makes attempts.
-    pub executor: Arc<dyn Execute>,
+    /// Runs the syncs.
+    pub syncer: Syncer,
     /// What brings keys back when a sync is due; nothing, where each repository is synced just once.
     pub schedule: Option<Schedule<ObjectName>>,
     /// What the declarations that say nothing get.
@@ -202,7 +203,7 @@ impl Reconciler {
             }
             Decision::Sync(mode) => {
                 let created = object.metadata.creation_timestamp.as_ref().map(|time| time.0);
-                let attempt = Attempt {
+                let attempt = SyncRequest {
                     wanted_since: wanted_since(&declaration, record.as_ref(), created, mode, now),
                     declaration,
                     previous: record,
@@ -247,7 +248,12 @@ impl Reconciler {
         }
     }
 
-    async fn attempt(&self, name: &ObjectName, object: &AppRepository, attempt: Attempt) -> Result<Outcome, Failure> {
+    async fn attempt(
+        &self,
+        name: &ObjectName,
+        object: &AppRepository,
+        attempt: SyncRequest,
+    ) -> Result<Outcome, Failure> {
         let declaration = attempt.declaration.clone();
         let previous = attempt.previous.clone();
         if is_worth_announcing(object, &declaration, previous.is_some()) {
@@ -265,18 +271,21 @@ impl Reconciler {
             return Ok(Outcome::Done);
         }
         let timer = self.metrics.start();
-        let finished = self.executor.attempt(attempt, running.token().clone()).await;
+        let finished = self.syncer.sync(attempt, running.token().clone()).await;
         drop(running);
         if self.store.get(name).is_none() {
             // It has gone meanwhile, and may have been looked for in the catalogue before its rows were there.
             self.listed.notify_one();
         }
-        let Finished { record, verdict } = match finished {
+        let SyncResult {
+            record,
+            outcome: verdict,
+        } = match finished {
             Ok(finished) => finished,
             // Whatever cancelled it has put the key back into the queue, or has the catalogue compared with a new list.
-            Err(AttemptError::Cancelled) => return Ok(Outcome::Done),
-            Err(AttemptError::Catalog(catalog::Error::Superseded { .. })) => return Ok(Outcome::Requeue),
-            Err(AttemptError::Catalog(error)) => {
+            Err(SyncAborted::Cancelled) => return Ok(Outcome::Done),
+            Err(SyncAborted::Catalog(catalog::Error::Superseded { .. })) => return Ok(Outcome::Requeue),
+            Err(SyncAborted::Catalog(error)) => {
                 timer.ended("database");
                 return self
                     .database_away(object, &declaration, previous.as_ref(), &error)
@@ -284,14 +293,14 @@ impl Reconciler {
             }
         };
         timer.ended(match &verdict {
-            Verdict::NotModified => "not_modified",
-            Verdict::Synced { .. } => "success",
-            Verdict::Interrupted(_) => "error",
-            Verdict::Failed(failed) if failed.transient => "error",
-            Verdict::Failed(_) => "stalled",
+            SyncOutcome::NotModified => "not_modified",
+            SyncOutcome::Synced { .. } => "success",
+            SyncOutcome::Interrupted(_) => "error",
+            SyncOutcome::Failed(failed) if failed.transient => "error",
+            SyncOutcome::Failed(_) => "stalled",
         });
         self.metrics.observe(&record);
-        if !matches!(&verdict, Verdict::Failed(failed) if failed.transient) {
+        if !matches!(&verdict, SyncOutcome::Failed(failed) if failed.transient) {
             self.nudged.forget(name);
         }
         self.follow(name, Some(&record)).await;
@@ -303,13 +312,13 @@ impl Reconciler {
             .await;
         match verdict {
             // The verdict's own back-off stands whatever came of telling: the next attempt tells again.
-            Verdict::Interrupted(failed) => Err(retry(&declaration, failed, record.state.failures)),
-            Verdict::Failed(failed) if failed.transient => Err(retry(&declaration, failed, record.state.failures)),
-            Verdict::Failed(failed) => told.and(Err(Failure::Terminal {
+            SyncOutcome::Interrupted(failed) => Err(retry(&declaration, failed, record.state.failures)),
+            SyncOutcome::Failed(failed) if failed.transient => Err(retry(&declaration, failed, record.state.failures)),
+            SyncOutcome::Failed(failed) => told.and(Err(Failure::Terminal {
                 message: failed.message,
             })),
-            Verdict::Synced { is_complete: false, .. } => told.map(|()| Outcome::RequeueAfter(Duration::ZERO)),
-            Verdict::NotModified | Verdict::Synced { .. } => told.map(|()| Outcome::Done),
+            SyncOutcome::Synced { is_complete: false, .. } => told.map(|()| Outcome::RequeueAfter(Duration::ZERO)),
+            SyncOutcome::NotModified | SyncOutcome::Synced { .. } => told.map(|()| Outcome::Done),
         }
     }
 
@@ -451,7 +460,7 @@ fn is_worth_announcing(object: &AppRepository, declaration: &Declaration, is_kno
 
 /// Has the attempt repeated after its `failures`, counted in the database: the queue's own count would mix in the conflicts with
 /// the API server, and knows nothing of the time before a restart.
-fn retry(declaration: &Declaration, failed: Failed, failures: u32) -> Failure {
+fn retry(declaration: &Declaration, failed: SyncError, failures: u32) -> Failure {
     let delay = SYNC_BACKOFF.delay(failures.saturating_sub(1));
     let at_least = failed.retry_after.unwrap_or_default();
     Failure::Transient {

@@ -108,3 +108,18 @@ fn every_room_imports_only_what_stands_below_it() {
     }
     assert!(offences.is_empty(), "{offences:#?}");
 }
+
+#[test]
+fn the_index_decoder_does_not_import_the_incremental_one() {
+    let index = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/source/index");
+    let mut files = Vec::new();
+    source_files(&index, &mut files);
+    let decoder = files.into_iter().filter(|file| {
+        let inside = file.strip_prefix(&index).unwrap();
+        !inside.starts_with("delta") && inside != Path::new("mod.rs")
+    });
+    let offences: Vec<PathBuf> = decoder
+        .filter(|file| fs::read_to_string(file).unwrap().contains("delta::"))
+        .collect();
+    assert!(offences.is_empty(), "{offences:#?}");
+}

@@ -1,8 +1,8 @@
 //! Repositories declared in a folder of manifests, synced into SQLite by the real binary: no cluster anywhere.
 
 mod alike;
+mod bodies;
 mod delta;
-mod sifting;
 
 use serde_json::Value;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use portolan::repository::decide::Mode;
-use portolan::repository::execute::Verdict;
+use portolan::repository::execute::SyncOutcome;
 use rstest::rstest;
 use serde_json::json;
 
@@ -24,8 +24,8 @@ async fn one_bad_repository_is_told_of_and_the_others_are_synced() {
 
     site.server.break_path(&list("harbour"), Fault::status(403));
     let finished = site.sync().await;
-    let Verdict::Failed(failed) = finished.verdict else {
-        panic!("{:?}", finished.verdict)
+    let SyncOutcome::Failed(failed) = finished.outcome else {
+        panic!("{:?}", finished.outcome)
     };
     assert!(!failed.transient && failed.message.contains("403"), "{failed:?}");
     assert_eq!(site.charts().await, ["harbour 1.0.0"]);
@@ -41,9 +41,9 @@ async fn charts_of_a_repository_that_is_not_for_us_any_more_stay_and_that_is_tol
     let problems = skipped(&site.sync().await);
     assert_eq!(problems.len(), 1);
     assert!(problems[0].starts_with("quay: "), "{problems:?}");
-    let record = site.executor.record(&name()).await.unwrap().unwrap();
+    let record = site.syncer.record(&name()).await.unwrap().unwrap();
     assert!(record.state.message.contains("1 entry"), "{}", record.state.message);
-    assert!(matches!(site.sync().await.verdict, Verdict::NotModified));
+    assert!(matches!(site.sync().await.outcome, SyncOutcome::NotModified));
     // Its digests are not asked for, which would be refused one after the other.
     assert!(skipped(&site.attempt(Mode::Complete).await)[0].starts_with("quay: "));
     assert_eq!(site.server.count(&manifest("quay", "1.0.0")), 1);
@@ -93,17 +93,17 @@ async fn what_was_pulled_before_a_rate_limit_is_shown_and_the_failure_told() {
     assert!(message.contains(" of 60 versions are pulled"), "{message}");
     let shown = site.shown(0).await;
     assert!((30..60).contains(&shown), "{shown}");
-    let record = site.executor.record(&name()).await.unwrap().unwrap();
+    let record = site.syncer.record(&name()).await.unwrap().unwrap();
     assert_eq!((record.state.ready, record.state.stalled), (Some(false), false));
     assert_eq!((&*record.state.reason, record.state.failures), ("TooManyRequests", 1));
 
     site.server.repair(&manifest("harbour", "1.9.0"));
     site.restart();
-    let Verdict::Synced { is_complete: true, .. } = site.sync().await.verdict else {
+    let SyncOutcome::Synced { is_complete: true, .. } = site.sync().await.outcome else {
         panic!("it is repaired")
     };
     assert_eq!(site.shown(0).await, 60);
-    assert!(matches!(site.sync().await.verdict, Verdict::NotModified));
+    assert!(matches!(site.sync().await.outcome, SyncOutcome::NotModified));
     assert_eq!(
         site.server
             .all_seen()
@@ -122,7 +122,7 @@ async fn a_rate_limit_before_anything_was_pulled_is_a_failure_and_nothing_else()
         .break_path(&manifest("harbour", "1.0.0"), Fault::retry_after(429, "60"));
     for _ in 0..2 {
         let finished = site.sync().await;
-        assert!(matches!(&finished.verdict, Verdict::Failed(failed) if failed.transient));
+        assert!(matches!(&finished.outcome, SyncOutcome::Failed(failed) if failed.transient));
         assert!(finished.record.last_success.is_none());
     }
     assert_eq!(site.number("SELECT count(*) FROM portolan_syncs").await, 1);
@@ -145,8 +145,8 @@ async fn a_list_that_fails_in_passing_leaves_its_charts_and_the_others_go_on(
     site.server.break_path(&list("quay"), Fault::status(status));
     // Nothing else has changed: there is nothing to write.
     let finished = site.sync().await;
-    let Verdict::Failed(failed) = &finished.verdict else {
-        panic!("{:?}", finished.verdict)
+    let SyncOutcome::Failed(failed) = &finished.outcome else {
+        panic!("{:?}", finished.outcome)
     };
     assert!(failed.transient && failed.reason == reason, "{failed:?}");
 
@@ -171,12 +171,15 @@ async fn a_list_that_fails_in_passing_leaves_its_charts_and_the_others_go_on(
 
     site.server.repair(&list("quay"));
     let finished = site.sync().await;
-    assert!(matches!(finished.verdict, Verdict::Synced { is_complete: true, .. }));
+    assert!(matches!(
+        finished.outcome,
+        SyncOutcome::Synced { is_complete: true, .. }
+    ));
     assert_eq!(
         (site.charts().await, finished.record.state.ready),
         (charts.map(str::to_owned).to_vec(), Some(true))
     );
-    assert!(matches!(site.sync().await.verdict, Verdict::NotModified));
+    assert!(matches!(site.sync().await.outcome, SyncOutcome::NotModified));
 }
 
 #[tokio::test]
@@ -217,8 +220,8 @@ async fn a_host_that_wants_to_be_left_alone_is_asked_no_more_until_then_and_ever
     let requests = site.server.all_seen().len();
     for _ in 0..2 {
         let finished = site.sync().await;
-        let Verdict::Failed(failed) = &finished.verdict else {
-            panic!("{:?}", finished.verdict)
+        let SyncOutcome::Failed(failed) = &finished.outcome else {
+            panic!("{:?}", finished.outcome)
         };
         assert!(failed.retry_after.is_some_and(|time| time <= Duration::from_secs(60)));
     }
@@ -235,13 +238,13 @@ async fn a_registry_that_only_fails_is_given_up_and_that_is_the_failure() {
         site.server.break_path(&list(name), Fault::status(500));
     }
     let finished = site.sync().await;
-    assert!(matches!(&finished.verdict, Verdict::Failed(failed) if failed.transient));
+    assert!(matches!(&finished.outcome, SyncOutcome::Failed(failed) if failed.transient));
     let requests = site.server.all_seen().len();
     assert!(requests < 40, "{requests} requests");
     // Who is asked for no credentials, and who is away: what may pass counts.
     site.server.break_path(&list(names[0]), Fault::status(401));
     let finished = site.sync().await;
-    assert!(matches!(&finished.verdict, Verdict::Failed(failed) if failed.transient));
+    assert!(matches!(&finished.outcome, SyncOutcome::Failed(failed) if failed.transient));
 }
 
 #[tokio::test]
@@ -261,11 +264,11 @@ async fn a_tag_that_can_not_be_pulled_in_passing_is_named_and_tried_later_and_th
     assert_eq!(site.charts().await, ["harbour 1.2.0 1.0.0"]);
     let asked = site.server.count(&broken);
     assert_eq!(asked, 2, "once more at the end");
-    assert!(matches!(site.sync().await.verdict, Verdict::NotModified));
+    assert!(matches!(site.sync().await.outcome, SyncOutcome::NotModified));
     assert_eq!(site.server.count(&broken), asked, "its time has not come");
     let due = "UPDATE portolan_oci_tags SET next_try = '2020-01-01T00:00:00Z' WHERE next_try IS NOT NULL AND tries = 1";
     site.forget(&[due]).await;
-    assert!(matches!(site.sync().await.verdict, Verdict::NotModified));
+    assert!(matches!(site.sync().await.outcome, SyncOutcome::NotModified));
     assert_eq!(site.number("SELECT max(tries) FROM portolan_oci_tags").await, 2);
     site.server.repair(&broken);
     site.attempt(Mode::Complete).await;
@@ -307,7 +310,10 @@ async fn pulls_that_only_fail_end_the_attempt_early_and_the_next_one_goes_on_wit
         site.server.repair(&manifest("quay", tag));
     }
     let finished = site.sync().await;
-    assert!(matches!(finished.verdict, Verdict::Synced { is_complete: true, .. }));
+    assert!(matches!(
+        finished.outcome,
+        SyncOutcome::Synced { is_complete: true, .. }
+    ));
     assert!(site.shown(1).await > 150);
     site.attempt(Mode::Complete).await;
     assert_eq!(site.shown(1).await, 200);
@@ -322,7 +328,10 @@ async fn a_tag_that_was_published_anew_stays_what_it_was_until_it_can_be_pulled(
     site.server
         .break_path(&manifest("harbour", "1.0.0"), Fault::status(500));
     let finished = site.attempt(Mode::Complete).await;
-    assert!(matches!(finished.verdict, Verdict::Synced { is_complete: true, .. }));
+    assert!(matches!(
+        finished.outcome,
+        SyncOutcome::Synced { is_complete: true, .. }
+    ));
     assert_eq!(site.charts().await, ["harbour 1.1.0 1.0.0"]);
     site.server.repair(&manifest("harbour", "1.0.0"));
     site.attempt(Mode::Complete).await;
@@ -348,9 +357,9 @@ async fn tags_that_have_failed_before_say_nothing_of_the_registry() {
     site.let_it_be_time().await;
     let finished = site.sync().await;
     assert!(
-        matches!(finished.verdict, Verdict::NotModified),
+        matches!(finished.outcome, SyncOutcome::NotModified),
         "{:?}",
-        finished.verdict
+        finished.outcome
     );
     assert_eq!(site.number("SELECT max(tries) FROM portolan_oci_tags").await, 2);
     assert_eq!(site.number(failed).await, 60);

@@ -1,7 +1,7 @@
 //! Registries that have lost what they list, or tell nothing of it: the charts stay.
 
 use portolan::repository::decide::Mode;
-use portolan::repository::execute::Verdict;
+use portolan::repository::execute::SyncOutcome;
 use rstest::rstest;
 
 use super::site::{Site, is_complete, list, manifest, skipped};
@@ -29,9 +29,9 @@ async fn a_chart_stays_what_it_was_where_its_manifest_can_not_be_had_any_more(#[
     assert!(is_complete(&finished));
     assert_eq!(skipped(&finished).len(), 3);
     assert_eq!(site.charts().await, charts);
-    assert!(matches!(site.sync().await.verdict, Verdict::NotModified));
+    assert!(matches!(site.sync().await.outcome, SyncOutcome::NotModified));
     site.let_it_be_time().await;
-    assert!(matches!(site.sync().await.verdict, Verdict::NotModified));
+    assert!(matches!(site.sync().await.outcome, SyncOutcome::NotModified));
     assert_eq!(site.number("SELECT min(tries) FROM portolan_oci_tags").await, 2);
     let problems = skipped(&site.attempt(Mode::Complete).await);
     assert!(problems[0].starts_with("harbour 1.0.0: "), "{problems:?}");
@@ -63,7 +63,7 @@ async fn charts_that_are_not_for_us_any_more_stay_although_others_are_declared_b
     assert!(is_complete(&site.attempt(Mode::Complete).await));
     let charts = ["harbour 1.1.0 1.0.0", "pier 1.1.0 1.0.0", "quay 1.1.0 1.0.0"];
     assert_eq!(site.charts().await, charts);
-    assert!(matches!(site.sync().await.verdict, Verdict::NotModified));
+    assert!(matches!(site.sync().await.outcome, SyncOutcome::NotModified));
 
     // Once it is known what there is, the rest goes.
     site.server.repair(&list("quay"));

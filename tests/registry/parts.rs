@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use portolan::repository::decide::Mode;
-use portolan::repository::execute::Verdict;
+use portolan::repository::execute::SyncOutcome;
 use reqwest::Method;
 use serde_json::json;
 
@@ -16,7 +16,7 @@ async fn a_large_registry_is_pulled_in_parts_that_are_one_sync_and_nothing_goes_
     site.publish_many("harbour", 700);
     site.publish("quay", &["1.0.0"]);
     let first = site.sync().await;
-    assert!(matches!(first.verdict, Verdict::Synced { is_complete: false, .. }));
+    assert!(matches!(first.outcome, SyncOutcome::Synced { is_complete: false, .. }));
     let state = &first.record.state;
     assert_eq!((state.ready, &*state.reason), (None, "Pulling"));
     assert!(
@@ -40,13 +40,13 @@ async fn a_large_registry_is_pulled_in_parts_that_are_one_sync_and_nothing_goes_
     site.list("quay", &[]);
     site.push("harbour", "1.3.0", &json!({"appVersion": "another"}));
     let part = site.attempt(Mode::Complete).await;
-    assert!(matches!(part.verdict, Verdict::Synced { is_complete: false, .. }));
+    assert!(matches!(part.outcome, SyncOutcome::Synced { is_complete: false, .. }));
     assert_eq!(
         (site.shown(0).await, site.shown(1).await, site.successes().await),
         (700, 1, 1)
     );
     let whole = site.sync().await;
-    assert!(matches!(whole.verdict, Verdict::Synced { is_complete: true, .. }));
+    assert!(matches!(whole.outcome, SyncOutcome::Synced { is_complete: true, .. }));
     assert_eq!(
         (site.shown(0).await, site.shown(1).await, site.successes().await),
         (700, 0, 2)
@@ -57,9 +57,9 @@ async fn a_large_registry_is_pulled_in_parts_that_are_one_sync_and_nothing_goes_
 /// The parts that it takes until nothing is left.
 async fn parts(site: &Site) -> usize {
     for part in 1..20 {
-        match site.sync().await.verdict {
-            Verdict::Synced { is_complete: false, .. } => {}
-            Verdict::Synced { is_complete: true, .. } | Verdict::NotModified => return part,
+        match site.sync().await.outcome {
+            SyncOutcome::Synced { is_complete: false, .. } => {}
+            SyncOutcome::Synced { is_complete: true, .. } | SyncOutcome::NotModified => return part,
             other => panic!("{other:?}"),
         }
     }
@@ -77,7 +77,7 @@ async fn a_slow_registry_is_had_in_parts_as_long_as_a_fetch_may_take_and_nothing
         site.server.break_path(&manifest("harbour", &tag), slow.clone());
     }
     let first = site.sync().await;
-    assert!(matches!(first.verdict, Verdict::Synced { is_complete: false, .. }));
+    assert!(matches!(first.outcome, SyncOutcome::Synced { is_complete: false, .. }));
     assert_eq!(
         (first.record.state.ready, &*first.record.state.reason),
         (None, "Pulling")
@@ -97,7 +97,7 @@ async fn a_slow_registry_is_had_in_parts_as_long_as_a_fetch_may_take_and_nothing
     // The look at all digests, which finds the last one published anew.
     site.push("harbour", "1.99.0", &json!({"appVersion": "another"}));
     let first = site.attempt(Mode::Complete).await;
-    assert!(matches!(first.verdict, Verdict::Synced { is_complete: false, .. }));
+    assert!(matches!(first.outcome, SyncOutcome::Synced { is_complete: false, .. }));
     parts(&site).await;
     let infos = site.infos().await;
     let versions = &infos[0].chart_versions;
@@ -139,7 +139,7 @@ async fn a_list_that_fails_makes_no_part_wait_for_the_next() {
     assert_eq!(interrupted(&last).0, "ServerError");
     assert_eq!((site.shown(0).await, last.record.state.failures), (700, 1));
     // From now on it waits, and longer and longer, unless there is something new.
-    assert!(matches!(site.sync().await.verdict, Verdict::Failed(_)));
+    assert!(matches!(site.sync().await.outcome, SyncOutcome::Failed(_)));
     assert_eq!(site.sync().await.record.state.failures, 3);
     site.publish_many("harbour", 701);
     let finished = site.sync().await;

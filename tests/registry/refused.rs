@@ -1,7 +1,7 @@
 //! What a registry does not give to whoever asks, although it lists it.
 
 use portolan::repository::decide::Mode;
-use portolan::repository::execute::Verdict;
+use portolan::repository::execute::SyncOutcome;
 
 use super::site::{Site, is_complete, manifest, skipped, versions};
 use crate::support::chart_server::Fault;
@@ -66,7 +66,7 @@ async fn one_tag_that_is_refused_is_named_and_tried_later_and_the_others_of_its_
         "{problems:?}"
     );
     assert_eq!(site.charts().await, ["harbour 1.1.0 1.0.0"]);
-    assert!(matches!(site.sync().await.verdict, Verdict::NotModified));
+    assert!(matches!(site.sync().await.outcome, SyncOutcome::NotModified));
 
     // Also where nothing else is new, or published anew.
     site.publish("harbour", &["1.0.0", "1.1.0", "1.2.0", "1.3.0"]);
@@ -91,9 +91,9 @@ async fn a_registry_that_gives_nothing_of_what_it_lists_is_a_failure() {
     for _ in 0..2 {
         let finished = site.sync().await;
         assert!(
-            matches!(&finished.verdict, Verdict::Failed(failed) if failed.reason == "Unauthorized"),
+            matches!(&finished.outcome, SyncOutcome::Failed(failed) if failed.reason == "Unauthorized"),
             "{:?}",
-            finished.verdict
+            finished.outcome
         );
     }
 }

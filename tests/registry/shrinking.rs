@@ -1,7 +1,7 @@
 //! Registries that shrink, or seem to: nothing is forgotten, and nothing goes, before that is believed.
 
 use portolan::repository::decide::Mode;
-use portolan::repository::execute::Verdict;
+use portolan::repository::execute::SyncOutcome;
 use serde_json::json;
 
 use super::site::{Site, list, manifest, name};
@@ -25,8 +25,8 @@ async fn twelve() -> Site {
 /// The digest that confirms what was refused by this attempt.
 async fn refused(site: &Site) -> String {
     let finished = site.sync().await;
-    let Verdict::Failed(failed) = &finished.verdict else {
-        panic!("{:?}", finished.verdict)
+    let SyncOutcome::Failed(failed) = &finished.outcome else {
+        panic!("{:?}", finished.outcome)
     };
     assert_eq!(failed.reason, "ShrinkRefused");
     finished.record.refused.unwrap().confirm.unwrap()
@@ -48,9 +48,9 @@ async fn what_has_gone_is_remembered_until_it_is_believed_so_that_its_return_cos
     }
     let finished = site.sync().await;
     assert!(
-        matches!(finished.verdict, Verdict::NotModified),
+        matches!(finished.outcome, SyncOutcome::NotModified),
         "{:?}",
-        finished.verdict
+        finished.outcome
     );
     for name in NAMES {
         assert_eq!(site.server.count(&manifest(name, "1.0.0")), 1, "{name}");
@@ -70,8 +70,8 @@ async fn repositories_that_are_listed_no_more_are_forgotten_with_their_charts_an
     assert_eq!(site.number(repositories).await, 12);
     declared(&mut site, &NAMES[..8]);
     assert!(matches!(
-        site.sync().await.verdict,
-        Verdict::Synced { is_complete: true, .. }
+        site.sync().await.outcome,
+        SyncOutcome::Synced { is_complete: true, .. }
     ));
     assert_eq!((site.infos().await.len(), site.number(repositories).await), (8, 8));
     assert_eq!(site.number("SELECT count(*) FROM portolan_oci_tags").await, 8);
@@ -96,7 +96,10 @@ async fn the_digest_that_confirms_a_shrinking_stays_while_the_registry_is_pulled
     assert_eq!(refused(&site).await, other);
     site.declaration.allow_shrink = Some(other);
     let finished = site.attempt(Mode::Complete).await;
-    assert!(matches!(finished.verdict, Verdict::Synced { is_complete: true, .. }));
+    assert!(matches!(
+        finished.outcome,
+        SyncOutcome::Synced { is_complete: true, .. }
+    ));
     assert_eq!((site.infos().await.len(), site.shown(0).await), (1, 601));
 }
 
@@ -111,13 +114,13 @@ async fn a_confirmation_holds_from_the_first_part_to_the_last() {
     site.declaration.allow_shrink = Some(confirm);
     let first = site.attempt(Mode::Complete).await;
     assert!(
-        matches!(first.verdict, Verdict::Synced { is_complete: false, .. }),
+        matches!(first.outcome, SyncOutcome::Synced { is_complete: false, .. }),
         "{:?}",
-        first.verdict
+        first.outcome
     );
     assert_eq!(site.infos().await.len(), 12, "nothing goes before its end");
     let last = site.sync().await;
-    assert!(matches!(last.verdict, Verdict::Synced { is_complete: true, .. }));
+    assert!(matches!(last.outcome, SyncOutcome::Synced { is_complete: true, .. }));
     assert_eq!((site.infos().await.len(), site.shown(0).await), (1, 1200));
 }
 
@@ -132,7 +135,7 @@ async fn what_can_not_be_listed_does_not_count_as_gone_although_nothing_of_it_is
     site.list("lock", &[]);
     site.push("anchor", "1.0.0", &json!({"appVersion": "another"}));
     let finished = site.attempt(Mode::Complete).await;
-    assert!(matches!(&finished.verdict, Verdict::Interrupted(failed) if failed.reason == "ServerError"));
+    assert!(matches!(&finished.outcome, SyncOutcome::Interrupted(failed) if failed.reason == "ServerError"));
     let infos = site.infos().await;
     assert_eq!(infos.len(), 12, "it can't be told what has gone");
     assert_eq!(infos[0].chart_versions[0].app_version, "another");
@@ -141,11 +144,11 @@ async fn what_can_not_be_listed_does_not_count_as_gone_although_nothing_of_it_is
         site.server.repair(&list(name));
     }
     assert!(matches!(
-        site.sync().await.verdict,
-        Verdict::Synced { is_complete: true, .. }
+        site.sync().await.outcome,
+        SyncOutcome::Synced { is_complete: true, .. }
     ));
     assert_eq!(site.infos().await.len(), 11);
-    let record = site.executor.record(&name()).await.unwrap().unwrap();
+    let record = site.syncer.record(&name()).await.unwrap().unwrap();
     assert_eq!(record.baseline.unwrap().names, 11);
 }
 
@@ -158,9 +161,9 @@ async fn a_registry_that_has_shrunk_is_refused_once_all_lists_are_there_although
     site.server.break_path(&list("anchor"), Fault::status(500));
     let finished = site.sync().await;
     assert!(
-        matches!(finished.verdict, Verdict::Interrupted(_)),
+        matches!(finished.outcome, SyncOutcome::Interrupted(_)),
         "{:?}",
-        finished.verdict
+        finished.outcome
     );
     assert_eq!(site.infos().await.len(), 12);
     assert_eq!(site.number("SELECT count(*) FROM portolan_oci_tags").await, 12);

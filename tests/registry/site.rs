@@ -10,8 +10,8 @@ use portolan::filter;
 use portolan::repository::access::Keys;
 use portolan::repository::decide::Mode;
 use portolan::repository::declaration::{Declaration, Defaults, Kind, OneShot};
-use portolan::repository::execute::{Attempt, Execute, Finished, Verdict};
-use portolan::repository::in_process::{InProcess, Tools};
+use portolan::repository::execute::{SyncOutcome, SyncRequest, SyncResult};
+use portolan::repository::in_process::{SyncContext, Syncer};
 use portolan::repository::locate::FileAccess;
 use portolan::repository::metrics::Metrics;
 use portolan::schedule::Intervals;
@@ -28,8 +28,8 @@ use crate::support::chart_server::{ChartServer, Page};
 /// A registry, and a catalogue that is kept in step with it.
 pub struct Site {
     pub server: ChartServer,
-    pub executor: InProcess,
-    pub tools: Tools,
+    pub syncer: Syncer,
+    pub tools: SyncContext,
     pub declaration: Declaration,
     pub tables: SqlitePool,
     _folder: TempDir,
@@ -61,9 +61,9 @@ pub fn fetcher() -> Fetcher {
     Fetcher::new(settings).unwrap()
 }
 
-pub fn executor(tools: &Tools) -> InProcess {
+pub fn syncer(tools: &SyncContext) -> Syncer {
     let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
-    InProcess::new(tools.clone(), metrics)
+    Syncer::new(tools.clone(), metrics)
 }
 
 /// These repositories of the registry.
@@ -96,7 +96,7 @@ impl Site {
         let database = Database::parse(&url, &Login::default()).unwrap();
         let catalog = Catalog::open(&CatalogSettings::new(database)).await.unwrap();
         let declaration = declared(&server, repositories);
-        let tools = Tools {
+        let tools = SyncContext {
             catalog,
             fetcher: fetcher(),
             keys: Keys::Given(Default::default()),
@@ -112,7 +112,7 @@ impl Site {
         };
         Self {
             server,
-            executor: executor(&tools),
+            syncer: syncer(&tools),
             tools,
             declaration,
             tables: SqlitePool::connect(&url).await.unwrap(),
@@ -168,9 +168,9 @@ impl Site {
         );
     }
 
-    pub async fn attempt(&self, mode: Mode) -> Finished {
-        let previous = self.executor.record(&name()).await.unwrap();
-        let attempt = Attempt {
+    pub async fn attempt(&self, mode: Mode) -> SyncResult {
+        let previous = self.syncer.record(&name()).await.unwrap();
+        let request = SyncRequest {
             declaration: self.declaration.clone(),
             expected_uid: previous.as_ref().map(|record| record.uid.clone()),
             previous,
@@ -178,11 +178,11 @@ impl Site {
             started: Timestamp::now(),
             wanted_since: Timestamp::now(),
         };
-        self.executor.attempt(attempt, CancellationToken::new()).await.unwrap()
+        self.syncer.sync(request, CancellationToken::new()).await.unwrap()
     }
 
-    pub async fn sync(&self) -> Finished {
-        let known = self.executor.record(&name()).await.unwrap();
+    pub async fn sync(&self) -> SyncResult {
+        let known = self.syncer.record(&name()).await.unwrap();
         self.attempt(if known.is_some() {
             Mode::Conditional
         } else {
@@ -219,7 +219,7 @@ impl Site {
     /// A process that knows nothing of hosts that want to be left alone.
     pub fn restart(&mut self) {
         self.tools.fetcher = fetcher();
-        self.executor = executor(&self.tools);
+        self.syncer = syncer(&self.tools);
     }
 
     pub async fn shown(&self, chart: usize) -> usize {
@@ -255,9 +255,9 @@ impl Site {
 }
 
 /// What was left out, by `repository: reason`.
-pub fn skipped(finished: &Finished) -> Vec<String> {
-    let Verdict::Synced { skipped, .. } = &finished.verdict else {
-        panic!("{:?}", finished.verdict)
+pub fn skipped(finished: &SyncResult) -> Vec<String> {
+    let SyncOutcome::Synced { skipped, .. } = &finished.outcome else {
+        panic!("{:?}", finished.outcome)
     };
     let named = skipped.first.iter();
     named
@@ -273,16 +273,16 @@ pub fn versions(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("1.{number}.0")).collect()
 }
 
-pub fn is_complete(finished: &Finished) -> bool {
-    match &finished.verdict {
-        Verdict::Synced { is_complete, .. } => *is_complete,
+pub fn is_complete(finished: &SyncResult) -> bool {
+    match &finished.outcome {
+        SyncOutcome::Synced { is_complete, .. } => *is_complete,
         other => panic!("{other:?}"),
     }
 }
 
-pub fn interrupted(finished: &Finished) -> (&str, Option<Duration>, &str) {
-    match &finished.verdict {
-        Verdict::Interrupted(failed) if failed.transient => (&failed.reason, failed.retry_after, &failed.message),
+pub fn interrupted(finished: &SyncResult) -> (&str, Option<Duration>, &str) {
+    match &finished.outcome {
+        SyncOutcome::Interrupted(failed) if failed.transient => (&failed.reason, failed.retry_after, &failed.message),
         other => panic!("{other:?}"),
     }
 }

@@ -1,7 +1,7 @@
 //! What is learnt of a registry, what is remembered of it, and what that saves.
 
 use portolan::repository::decide::Mode;
-use portolan::repository::execute::Verdict;
+use portolan::repository::execute::SyncOutcome;
 use serde_json::json;
 
 use super::site::{Site, digest, interrupted, list, manifest, skipped};
@@ -48,9 +48,9 @@ async fn an_unchanged_registry_costs_the_lists_of_its_tags_and_writes_no_tag() {
     let requests = site.server.all_seen().len();
     let finished = site.sync().await;
     assert!(
-        matches!(finished.verdict, Verdict::NotModified),
+        matches!(finished.outcome, SyncOutcome::NotModified),
         "{:?}",
-        finished.verdict
+        finished.outcome
     );
     assert_eq!(site.server.all_seen().len(), requests + 2);
 }
@@ -80,7 +80,7 @@ async fn tags_that_were_published_anew_are_found_when_everything_is_compared_alt
     site.sync().await;
     site.push("quay", "1.0.0", &json!({"appVersion": "another"}));
     assert!(
-        matches!(site.sync().await.verdict, Verdict::NotModified),
+        matches!(site.sync().await.outcome, SyncOutcome::NotModified),
         "it is not seen in the list"
     );
     site.server.break_path(&list("quay"), Fault::retry_after(503, "1"));

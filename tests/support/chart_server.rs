@@ -183,14 +183,6 @@ impl ChartServer {
         faults.entry(path.to_owned()).or_default().push_back((fault, times));
     }
 
-    /// Breaks a path in one way for each of the next requests, and then in the last of them until it is repaired.
-    pub fn break_in_turn(&self, path: &str, mut turns: Vec<Fault>) {
-        let last = turns.pop().map(|fault| (fault, usize::MAX));
-        let turns = turns.into_iter().map(|fault| (fault, 1)).chain(last);
-        let mut faults = self.shared.faults.lock().expect("no panic while it is held");
-        faults.entry(path.to_owned()).or_default().extend(turns);
-    }
-
     /// Takes all faults of a path away.
     pub fn repair(&self, path: &str) {
         self.shared

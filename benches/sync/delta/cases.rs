@@ -36,7 +36,6 @@ pub async fn run(index: &Index, baselines: &mut Baselines) -> Vec<Series> {
         cases.note(Kind::NotModified, not_modified, 1.0);
         cases.changes(&mut station).await;
         if database == Database::Sqlite {
-            // That an index can't be cut is remembered for its next changes, so it comes last.
             cases.json(&mut station).await;
             cases.general(&mut station).await;
         }

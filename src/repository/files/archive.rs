@@ -10,8 +10,8 @@ use super::budget::{Budget, Held, Panicked, Tried};
 use super::locate::{Place, place};
 use crate::catalog::{ChartFiles, FetchedFiles, WantedFiles};
 use crate::repository::declaration::{Declaration, Kind};
-use crate::repository::execute::Failed;
-use crate::repository::in_process::{Tools, limits};
+use crate::repository::execute::SyncError;
+use crate::repository::in_process::{SyncContext, limits};
 use crate::repository::locate::locate_beside;
 use crate::source::archive::{self, ArchiveError};
 use crate::source::fetch::{self, Answer, Body, FetchError, Fetcher, Request};
@@ -41,8 +41,8 @@ impl Miss {
     }
 }
 
-impl From<Failed> for Miss {
-    fn from(failed: Failed) -> Self {
+impl From<SyncError> for Miss {
+    fn from(failed: SyncError) -> Self {
         Self::failed(failed.message)
     }
 }
@@ -83,7 +83,7 @@ impl From<ArchiveError> for Miss {
 
 /// What archives are fetched with.
 pub(super) struct Archives<'a> {
-    tools: &'a Tools,
+    tools: &'a SyncContext,
     budget: &'a Budget,
     limits: archive::Limits,
     declaration: &'a Declaration,
@@ -94,7 +94,7 @@ pub(super) struct Archives<'a> {
 
 impl<'a> Archives<'a> {
     pub(super) fn new(
-        tools: &'a Tools,
+        tools: &'a SyncContext,
         budget: &'a Budget,
         limits: archive::Limits,
         declaration: &'a Declaration,

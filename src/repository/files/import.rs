@@ -15,8 +15,8 @@ use crate::api::{Files, SkippedEntry};
 use crate::catalog::{self, FilesMode, Saved, WantedFiles, WantedIcon};
 use crate::queue::Backoff;
 use crate::repository::declaration::Declaration;
-use crate::repository::execute::Failed;
-use crate::repository::in_process::Tools;
+use crate::repository::execute::SyncError;
+use crate::repository::in_process::SyncContext;
 use crate::repository::metrics::Metrics;
 use crate::source::fetch::Fetcher;
 use crate::text::printable;
@@ -44,7 +44,7 @@ const NAMED: usize = 5;
 /// Imports files and icons.
 #[derive(Clone)]
 pub struct Importer {
-    tools: Tools,
+    tools: SyncContext,
     settings: Settings,
     metrics: Metrics,
     /// One for all clones.
@@ -73,7 +73,7 @@ pub struct Worklist {
 impl Importer {
     /// An importer that uses these tools.
     #[must_use]
-    pub fn new(tools: Tools, settings: Settings, metrics: Metrics) -> Self {
+    pub fn new(tools: SyncContext, settings: Settings, metrics: Metrics) -> Self {
         Self {
             tools,
             settings,
@@ -169,7 +169,7 @@ impl Importer {
         Ok(next_try)
     }
 
-    async fn session(&self, declaration: &Declaration) -> Result<Fetcher, Failed> {
+    async fn session(&self, declaration: &Declaration) -> Result<Fetcher, SyncError> {
         let (access, _) = self.tools.keys.access(declaration).await?;
         Ok(self.tools.fetcher.with(access)?)
     }

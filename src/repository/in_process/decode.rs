@@ -10,7 +10,7 @@ use super::{Decoded, Found, Run, Stays, spool_failed};
 use crate::catalog::{Baseline, NewCuts, OciGone, Refused};
 use crate::filter::{self, Filter, FilterError};
 use crate::repository::decide::is_lost;
-use crate::repository::execute::{AttemptError, Failed};
+use crate::repository::execute::{SyncAborted, SyncError};
 use crate::repository::{SHRINK_REFUSED, guard};
 use crate::source::fetch::{Body, Validators};
 use crate::source::index::{self, DecodeError, DecodeLimits, SharedCuts, Summary};
@@ -22,7 +22,7 @@ impl Run<'_> {
         body: Body,
         cuts: &SharedCuts,
         filter: Option<Filter>,
-    ) -> Result<Found, AttemptError> {
+    ) -> Result<Found, SyncAborted> {
         let memory = self.memory().await?;
         let (sha256, validators) = (body.sha256.clone(), body.validators.clone());
         // What a defect makes of the parts of an index need not be what it makes of the whole.
@@ -36,7 +36,7 @@ impl Run<'_> {
             if let Ok(found) = decoded.await? {
                 return Ok(found);
             }
-            tracing::error!(repository = %self.attempt.declaration.name, sha256, "the decoder has panicked over an index");
+            tracing::error!(repository = %self.request.declaration.name, sha256, "the decoder has panicked over an index");
         }
         // The same bytes would do it again, so this is as good as a refusal by the rules.
         let message = "the index can't be decoded because of a defect in Portolan; please report it, with the index";
@@ -51,14 +51,15 @@ impl Run<'_> {
         body: Body,
         shared: SharedCuts,
         filter: Option<Filter>,
-    ) -> Result<Result<Found, Panicked>, AttemptError> {
+    ) -> Result<Result<Found, Panicked>, SyncAborted> {
         let (sha256, validators) = (body.sha256.clone(), body.validators.clone());
         let selection = self.selection(filter.clone());
         let verifying = self
-            .tools
+            .syncer
+            .context
             .verify_delta
             .then(|| self.selection(filter.as_ref().map(Filter::anew)));
-        let limits = self.tools.decode_limits;
+        let limits = self.syncer.context.decode_limits;
         let task = filter::on_large_stack(move || decode(body, &shared, &limits, memory, selection, verifying));
         let outcome = match task.await {
             Ok(outcome) => outcome,
@@ -69,45 +70,40 @@ impl Run<'_> {
             result,
             mut selected,
             memory,
-            is_json,
         } = self.verified(outcome, &sha256).await?;
-        if memory.is_some() && result.is_ok() && !selected.is_whole && selected.twins.is_empty() {
-            self.wholes.told_by_parts(&self.attempt.declaration.name);
-        }
-        let cuts = memory.map(|memory| memory.to_be_stored(&mut selected, is_json));
+        let cuts = memory.map(|memory| memory.to_be_stored(&mut selected));
         self.found(result, selected, cuts, sha256, validators).map(Ok)
     }
 
     /// What counts, where the whole was decoded too.
-    async fn verified(&self, outcome: (Outcome, Option<Whole>), sha256: &str) -> Result<Outcome, AttemptError> {
+    async fn verified(&self, outcome: (Outcome, Option<Whole>), sha256: &str) -> Result<Outcome, SyncAborted> {
         let (outcome, whole) = outcome;
         if let (Ok(summary), Some(whole)) = (&outcome.result, whole)
             && let Some(difference) = self.difference(summary, &outcome.selected, &whole).await?
         {
             tracing::error!(
-                repository = %self.attempt.declaration.name, sha256, difference,
+                repository = %self.request.declaration.name, sha256, difference,
                 "the changes of the index are not what the whole gives; the whole counts. Please report this defect, with both indexes"
             );
-            self.metrics.delta_mismatch();
+            self.syncer.metrics.delta_mismatch();
             return Ok(Outcome {
                 result: whole.result,
                 selected: whole.selected,
                 memory: None,
-                is_json: outcome.is_json,
             });
         }
         Ok(outcome)
     }
 
     /// What it means that an index was decoded so.
-    pub(super) fn found(
+    fn found(
         &self,
         result: Result<Summary, DecodeError<SelectionError>>,
         selected: Selected,
         cuts: Option<NewCuts>,
         sha256: String,
         validators: Validators,
-    ) -> Result<Found, AttemptError> {
+    ) -> Result<Found, SyncAborted> {
         let Selected {
             spool,
             filtered_out,
@@ -142,9 +138,9 @@ impl Run<'_> {
     /// What takes the charts of this repository.
     pub(super) fn selection(&self, filter: Option<Filter>) -> Selection {
         Selection::new(
-            self.attempt.declaration.clone(),
+            self.request.declaration.clone(),
             filter,
-            self.tools.spool_dir.clone(),
+            self.syncer.context.spool_dir.clone(),
             self.cancel.clone(),
         )
     }
@@ -155,11 +151,11 @@ impl Run<'_> {
         error: SelectionError,
         validators: Validators,
         sha256: String,
-    ) -> Result<Found, AttemptError> {
+    ) -> Result<Found, SyncAborted> {
         match error {
-            SelectionError::Cancelled => Err(AttemptError::Cancelled),
+            SelectionError::Cancelled => Err(SyncAborted::Cancelled),
             // Where nothing is known, as in the second try, nothing is the twin of what is.
-            SelectionError::Twins => Ok(Found::Failed(Failed {
+            SelectionError::Twins => Ok(Found::Failed(SyncError {
                 reason: "DecodeInterrupted".to_owned(),
                 message: error.to_string(),
                 transient: true,
@@ -179,13 +175,13 @@ impl Run<'_> {
     /// The filter, compiled, where one is declared. It is compiled before anything is fetched: a rule that is wrong costs no
     /// request.
     pub(super) async fn filter(&self) -> Result<Option<Filter>, Found> {
-        let Some(rule) = self.attempt.declaration.filter.clone() else {
+        let Some(rule) = self.request.declaration.filter.clone() else {
             return Ok(None);
         };
-        let limits = self.tools.filter_limits;
+        let limits = self.syncer.context.filter_limits;
         let compiled = filter::on_large_stack(move || Filter::compile(&rule, limits)).await;
         let failed = |reason: &str, message: String| {
-            Found::Failed(Failed {
+            Found::Failed(SyncError {
                 reason: reason.to_owned(),
                 message,
                 transient: false,
@@ -206,7 +202,7 @@ impl Run<'_> {
 
     /// Whether the index is believed.
     pub(super) fn judge(&self, mut decoded: Decoded) -> Found {
-        let allowed = self.attempt.declaration.allow_shrink.as_deref();
+        let allowed = self.request.declaration.allow_shrink.as_deref();
         let Err(shrunk) = guard::check(self.baseline(), &decoded.summary, allowed) else {
             return Found::Index(Box::new(decoded));
         };
@@ -227,8 +223,8 @@ impl Run<'_> {
     pub(super) fn baseline(&self) -> Option<&Baseline> {
         // Another URL, type or list of OCI repositories has another size; and a catalogue that has lost its charts is filled
         // again with whatever there is.
-        let key = &self.attempt.declaration.change_key;
-        (self.attempt.previous.as_ref())
+        let key = &self.request.declaration.change_key;
+        (self.request.previous.as_ref())
             .filter(|previous| key.has_source_of(&previous.change_key) && !is_lost(previous))
             .and_then(|previous| previous.baseline.as_ref())
     }
@@ -243,7 +239,6 @@ struct Outcome {
     selected: Selected,
     /// What was known, under which the new is to be remembered.
     memory: Option<Memory>,
-    is_json: bool,
 }
 
 /// Decodes what has changed, and beside that the whole where there is something to be `verified`.
@@ -256,21 +251,13 @@ fn decode(
     verifying: Option<Selection>,
 ) -> (Outcome, Option<Whole>) {
     let mut input = body.into_reader();
-    // What can't be read is told by whoever decodes it.
-    let is_json = index::is_json(&mut input).unwrap_or_default();
     if verifying.is_some() {
         selection = selection.with_fingerprints();
     }
     let result = match &mut memory {
-        Some(memory) if memory.is_worth_a_try(is_json) => {
-            selection = selection
-                .with_fates(std::mem::take(&mut memory.fates))
-                .with_rows(std::mem::take(&mut memory.rows));
-            decode_changes(&mut input, shared, limits, memory, &mut selection)
-        }
         Some(memory) => {
-            selection = selection.of_a_whole().with_rows(std::mem::take(&mut memory.rows));
-            index::decode(&mut input, limits, &mut selection)
+            selection = selection.with_fates(std::mem::take(&mut memory.fates));
+            decode_changes(&mut input, shared, limits, memory, &mut selection)
         }
         None => index::decode(&mut input, limits, &mut selection),
     };
@@ -283,7 +270,6 @@ fn decode(
         result,
         selected,
         memory,
-        is_json,
     };
     (outcome, whole)
 }
@@ -306,8 +292,8 @@ fn decode_changes(
 }
 
 /// The machine is short of threads, which passes.
-pub(super) fn no_thread(error: &FilterError) -> Failed {
-    Failed {
+pub(super) fn no_thread(error: &FilterError) -> SyncError {
+    SyncError {
         reason: "NoThread".to_owned(),
         message: error.to_string(),
         transient: true,

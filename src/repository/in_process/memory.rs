@@ -9,41 +9,20 @@ use sha2::{Digest as _, Sha256};
 use super::Run;
 use super::selection::Selected;
 use crate::catalog::{Cut, Cuts, NewCuts, RepositoryName};
-use crate::repository::execute::AttemptError;
+use crate::repository::execute::SyncAborted;
 use crate::source::index::{Account, DecodeLimits, Digest, Known, KnownChart, Remembered, Secret};
 use crate::text::{from_hex, hex};
-
-/// Under this key it is remembered that an index could not be cut. No chart has such a key.
-const WHOLE: &str = "\u{1}whole";
-
-/// Before the identifier of a chart of such an index. What is remembered of it is the fingerprint of its row: it has to be decoded
-/// each time, but not to be compared with what is stored.
-const ROW: &str = "\u{1}row ";
-
-/// After so many changes of an index that could not be cut it is tried again.
-const TRIED_AGAIN_AFTER: u32 = 10;
 
 /// Bytes of what is kept beside a digest. A chart of which more is to be told, since much of it is skipped, is decoded each time.
 const MEMO_BYTES: usize = 1024;
 
 /// What is known, and under what it is to be remembered.
 pub(super) struct Memory {
-    pub(super) known: Arc<Known>,
+    pub(super) known: Known,
     /// What became of each known chart, by its key.
     pub(super) fates: HashMap<String, Fate>,
-    /// Of each chart of an index that can't be cut the fingerprint of its row in hex, by its identifier.
-    pub(super) rows: HashMap<String, String>,
     stamp: String,
     secret: String,
-    wholes: Wholes,
-}
-
-/// Changes of an index in a row for which it was decoded as a whole, since it could not be cut.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Wholes {
-    changes: u32,
-    /// Whether it was written in JSON. In the other notation it may be one that can be cut.
-    is_json: bool,
 }
 
 /// What became of a chart.
@@ -101,12 +80,10 @@ impl Memory {
             charts: HashMap::new(),
         };
         let mut memory = Self {
-            known: Arc::new(known),
+            known,
             fates: HashMap::new(),
-            rows: HashMap::new(),
             stamp,
             secret: hex(&bytes),
-            wholes: Wholes::default(),
         };
         for cut in cuts.into_iter().filter(|_| is_believed) {
             memory.add(cut);
@@ -116,14 +93,6 @@ impl Memory {
 
     /// One that can't be read, since somebody has edited it, is as good as none.
     fn add(&mut self, cut: Cut) {
-        if cut.key == WHOLE {
-            self.wholes = serde_json::from_str(&cut.memo).unwrap_or_default();
-            return;
-        }
-        if let Some(chart_id) = cut.key.strip_prefix(ROW) {
-            self.rows.insert(chart_id.to_owned(), cut.digest);
-            return;
-        }
         let (Some(digest), Ok(Memo { masked, account, fate })) =
             (from_hex(&cut.digest), serde_json::from_str(&cut.memo))
         else {
@@ -135,48 +104,23 @@ impl Memory {
             account,
         };
         self.fates.insert(cut.key.clone(), fate);
-        Arc::make_mut(&mut self.known).charts.insert(cut.key, chart);
+        self.known.charts.insert(cut.key, chart);
     }
 
     /// Knows nothing any more, but how to remember.
     pub(super) fn forget(&mut self) {
-        Arc::make_mut(&mut self.known).charts.clear();
+        self.known.charts.clear();
         self.fates.clear();
     }
 
-    /// Whether an index of this notation may be one that can be cut. One that could not be is not tried each time: that would cost
-    /// twice as much.
-    pub(super) const fn is_worth_a_try(&self, is_json: bool) -> bool {
-        self.wholes.changes == 0 || self.wholes.changes >= TRIED_AGAIN_AFTER || self.wholes.is_json != is_json
-    }
-
-    /// Whether anything is known of an index that could be cut, whatever its notation.
-    pub(super) fn is_of_cuts(&self) -> bool {
-        !self.known.charts.is_empty() && self.is_worth_a_try(true) && self.is_worth_a_try(false)
-    }
-
     /// What is to be remembered.
-    pub(super) fn to_be_stored(&self, selected: &mut Selected, is_json: bool) -> NewCuts {
-        let unchanged = std::mem::take(&mut selected.unchanged);
+    pub(super) fn to_be_stored(&self, selected: &mut Selected) -> NewCuts {
         let mut new = std::mem::take(&mut selected.remembered);
-        if selected.is_whole {
-            let changes = if self.is_worth_a_try(is_json) {
-                1
-            } else {
-                self.wholes.changes + 1
-            };
-            new.push(Cut {
-                key: WHOLE.to_owned(),
-                // Numbers and names, for which JSON can't fail.
-                memo: serde_json::to_string(&Wholes { changes, is_json }).unwrap_or_default(),
-                ..Cut::default()
-            });
-        }
         new.retain(|cut| cut.memo.len() <= MEMO_BYTES);
         NewCuts {
             stamp: self.stamp.clone(),
             secret: self.secret.clone(),
-            unchanged,
+            unchanged: std::mem::take(&mut selected.unchanged),
             new,
         }
     }
@@ -199,21 +143,6 @@ pub(super) fn cut(Remembered { key, chart }: Remembered, fate: Fate) -> Cut {
     }
 }
 
-/// Under what it is remembered how the row of a chart is, where the index can't be cut.
-pub(super) fn row_key(chart_id: &str) -> String {
-    format!("{ROW}{chart_id}")
-}
-
-/// The same, with its fingerprint.
-pub(super) fn row_cut(chart_id: String, fingerprint: String) -> Cut {
-    Cut {
-        key: row_key(&chart_id),
-        digest: fingerprint,
-        memo: String::new(),
-        chart_id: Some(chart_id),
-    }
-}
-
 fn new_secret() -> Result<[u8; Secret::BYTES], getrandom::Error> {
     let mut secret = [0; Secret::BYTES];
     getrandom::fill(&mut secret)?;
@@ -222,23 +151,26 @@ fn new_secret() -> Result<[u8; Secret::BYTES], getrandom::Error> {
 
 impl Run<'_> {
     /// What is known of the index. Nothing, and nothing is to be remembered, where the system gives no random numbers.
-    ///
-    /// Nothing is worked out before it is waited for: most answers are that nothing has changed.
-    pub(super) fn memory(&self) -> impl Future<Output = Result<Option<Memory>, AttemptError>> + Send + use<> {
-        let declaration = &self.attempt.declaration;
-        let (catalog, limits) = (self.tools.catalog.clone(), self.tools.decode_limits);
-        let (name, change_key) = (declaration.name.clone(), declaration.change_key.clone());
+    pub(super) async fn memory(&self) -> Result<Option<Memory>, SyncAborted> {
+        let declaration = &self.request.declaration;
+        let stamp = stamp(
+            &declaration.name,
+            declaration.change_key.as_str(),
+            &self.syncer.context.decode_limits,
+        );
+        let stored = self.catalog().cuts(&declaration.name, &stamp).await?;
         let times_count = declaration.filter.is_some();
-        let (is_believed, key) = (self.last_success().is_some(), self.digest_key.clone());
-        async move {
-            let stamp = stamp(&name, change_key.as_str(), &limits);
-            let stored = catalog.cuts(&name, &stamp).await?;
-            match Memory::new(stamp, stored, is_believed, times_count, &key) {
-                Ok(memory) => Ok(Some(memory)),
-                Err(error) => {
-                    tracing::warn!(%error, "the system gives no random numbers, so whole indexes are decoded");
-                    Ok(None)
-                }
+        match Memory::new(
+            stamp,
+            stored,
+            self.last_success().is_some(),
+            times_count,
+            &self.syncer.digest_key,
+        ) {
+            Ok(memory) => Ok(Some(memory)),
+            Err(error) => {
+                tracing::warn!(%error, "the system gives no random numbers, so whole indexes are decoded");
+                Ok(None)
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Attempts made in this process: fetch, decode, judge, and then write in one transaction.
+//! Syncs one repository: fetch, decode, validate, commit in one transaction.
 //!
 //! ```text
 //!  Secrets ─► filter ─┬─► index: locate ─► fetch ─► decode ─┬─► select, spool ─► guard ─► one transaction
@@ -12,7 +12,6 @@ mod memory;
 mod registry;
 mod rounds;
 mod selection;
-mod sifting;
 mod verify;
 mod write;
 
@@ -22,28 +21,25 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::BoxFuture;
-use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use super::access::Keys;
 use super::decide::{Mode, are_as_left};
 use super::declaration::{Declaration, Kind};
-use super::execute::{Attempt, AttemptError, Execute, Failed, Finished};
+use super::execute::{SyncAborted, SyncError, SyncRequest, SyncResult};
 use super::locate::{FileAccess, Location, locate};
 use super::metrics::Metrics;
 use super::rows::Spool;
 use crate::catalog::{self, Catalog, Held, NewCuts, OciGone, Record, Refused, RepositoryName};
 use crate::filter::{self, Filter};
-use crate::source::fetch::{self, Body, FetchError, Fetched, Fetcher, Tapping, Validators};
+use crate::source::fetch::{self, Body, FetchError, Fetched, Fetcher, Validators};
 use crate::source::index::{DecodeLimits, SharedCuts, Summary};
 use memory::DigestKey;
 use rounds::{Answer, Rounds, Wanted};
-use sifting::{Sifting, Wholes};
 
-/// What attempts may use.
+/// Clients and settings that syncs use.
 #[derive(Clone)]
-pub struct Tools {
+pub struct SyncContext {
     /// The catalogue to write to.
     pub catalog: Catalog,
     /// The way to the network.
@@ -71,90 +67,72 @@ pub struct Tools {
     pub origin: String,
 }
 
-/// Makes attempts in this process.
-pub struct InProcess {
-    tools: Tools,
+/// Syncs repositories.
+pub struct Syncer {
+    context: SyncContext,
     metrics: Metrics,
     rounds: Rounds,
     digest_key: DigestKey,
-    wholes: Wholes,
 }
 
-impl InProcess {
-    /// An executor with these tools.
+impl Syncer {
+    /// Creates a syncer with this context.
     #[must_use]
-    pub fn new(tools: Tools, metrics: Metrics) -> Self {
+    pub fn new(context: SyncContext, metrics: Metrics) -> Self {
         Self {
-            tools,
+            context,
             metrics,
             rounds: Rounds::default(),
             digest_key: DigestKey::default(),
-            wholes: Wholes::default(),
         }
     }
-}
 
-impl InProcess {
-    /// What is remembered of a repository.
+    /// Returns the stored record of a repository.
     ///
     /// # Errors
     /// The database fails.
-    pub async fn record(&self, name: &RepositoryName) -> Result<Option<Record>, AttemptError> {
-        Ok(self.tools.catalog.record(name).await?)
+    pub async fn record(&self, name: &RepositoryName) -> Result<Option<Record>, SyncAborted> {
+        Ok(self.context.catalog.record(name).await?)
     }
-}
 
-impl Execute for InProcess {
-    fn attempt(&self, attempt: Attempt, cancel: CancellationToken) -> BoxFuture<'_, Result<Finished, AttemptError>> {
-        let run = |attempt, cancel| Run {
-            tools: &self.tools,
-            metrics: &self.metrics,
-            rounds: &self.rounds,
-            digest_key: &self.digest_key,
-            wholes: &self.wholes,
-            attempt,
-            cancel,
+    /// Runs one sync and records its outcome. All failures outside the database are part of the outcome.
+    ///
+    /// # Errors
+    /// The sync was canceled, or the database fails.
+    pub async fn sync(&self, request: SyncRequest, cancel: CancellationToken) -> Result<SyncResult, SyncAborted> {
+        let run = |request, knows_nothing| Run {
+            syncer: self,
+            request,
+            cancel: cancel.clone(),
             credentials: String::new(),
-            knows_nothing: false,
+            knows_nothing,
         };
-        async move {
-            // Each on the heap: an attempt is a large state, and polling it goes deep.
-            match run(attempt.clone(), cancel.clone()).run().boxed().await {
-                // Somebody else has been at the charts meanwhile.
-                Err(AttemptError::Catalog(catalog::Error::OutdatedCuts)) => {
-                    let mut run = run(attempt, cancel);
-                    run.knows_nothing = true;
-                    run.run().boxed().await
-                }
-                done => done,
-            }
+        // Each on the heap: a sync is a large state, and polling it goes deep.
+        match run(request.clone(), false).run().boxed().await {
+            // Another process has changed the charts meanwhile.
+            Err(SyncAborted::Catalog(catalog::Error::OutdatedCuts)) => run(request, true).run().boxed().await,
+            done => done,
         }
-        .boxed()
     }
 }
 
-/// One attempt under way.
+/// One sync under way.
 struct Run<'a> {
-    tools: &'a Tools,
-    metrics: &'a Metrics,
-    rounds: &'a Rounds,
-    digest_key: &'a DigestKey,
-    wholes: &'a Wholes,
-    attempt: Attempt,
+    syncer: &'a Syncer,
+    request: SyncRequest,
     cancel: CancellationToken,
-    /// The names and versions of the Secrets that were read for this attempt.
+    /// The names and versions of the Secrets that this sync has read.
     credentials: String,
-    /// What the database remembers of the charts is not believed: they have turned out to be others.
+    /// Ignores what the database remembers of the charts: they have turned out to be others.
     knows_nothing: bool,
 }
 
 /// What was found outside, before anything is written.
 enum Found {
     Unchanged(Option<Validators>),
-    /// The body is one that was refused before.
-    StillRefused(Refused),
+    /// The body is refused, now or by an earlier sync.
     Refused(Refused),
-    Failed(Failed),
+    Failed(SyncError),
     Index(Box<Decoded>),
 }
 
@@ -188,7 +166,7 @@ struct Rest {
     /// Whether the attempt has pulled anything.
     has_come_on: bool,
     /// Why there are no more, where that is not because one attempt takes no more. It may pass by itself.
-    failed: Option<Failed>,
+    failed: Option<SyncError>,
 }
 
 /// What stays in the catalogue although it is not among the rows of a sync, beside what is kept for a while.
@@ -200,20 +178,24 @@ enum Stays {
 }
 
 impl Run<'_> {
-    async fn run(self) -> Result<Finished, AttemptError> {
+    const fn catalog(&self) -> &Catalog {
+        &self.syncer.context.catalog
+    }
+
+    async fn run(self) -> Result<SyncResult, SyncAborted> {
         let cancel = self.cancel.clone();
         // What is dropped on the way has written nothing: a transaction under way is rolled back.
         cancel
             .run_until_cancelled_owned(self.finish().boxed())
             .await
-            .unwrap_or(Err(AttemptError::Cancelled))
+            .unwrap_or(Err(SyncAborted::Cancelled))
     }
 
-    async fn finish(mut self) -> Result<Finished, AttemptError> {
+    async fn finish(mut self) -> Result<SyncResult, SyncAborted> {
         match self.look().boxed().await? {
             Found::Unchanged(validators) => self.save_unchanged(validators).await,
-            Found::StillRefused(refused) | Found::Refused(refused) => {
-                let failed = Failed {
+            Found::Refused(refused) => {
+                let failed = SyncError {
                     reason: refused.reason.clone(),
                     message: refused.message.clone(),
                     transient: false,
@@ -230,7 +212,7 @@ impl Run<'_> {
     }
 
     /// Everything that writes no chart.
-    async fn look(&mut self) -> Result<Found, AttemptError> {
+    async fn look(&mut self) -> Result<Found, SyncAborted> {
         let filter = match self.filter().await {
             Ok(filter) => filter,
             Err(found) => return Ok(found),
@@ -239,76 +221,58 @@ impl Run<'_> {
             Ok(session) => session,
             Err(failed) => return Ok(Found::Failed(failed)),
         };
-        match self.attempt.declaration.kind {
+        match self.request.declaration.kind {
             Kind::Helm => self.look_at_index(&session, filter).await,
             Kind::Oci => self.look_at_registry(session, filter).await,
         }
     }
 
     /// The way to this repository's server, with its credentials.
-    async fn session(&mut self) -> Result<Fetcher, Failed> {
-        let (access, credentials) = self.tools.keys.access(&self.attempt.declaration).await?;
+    async fn session(&mut self) -> Result<Fetcher, SyncError> {
+        let (access, credentials) = self.syncer.context.keys.access(&self.request.declaration).await?;
         self.credentials = credentials;
         // What other credentials were shown is no measure of what these are.
         if self.has_other_credentials()
-            && let Some(previous) = &mut self.attempt.previous
+            && let Some(previous) = &mut self.request.previous
         {
             (previous.etag, previous.last_modified) = (None, None);
             if let Some(refused) = &mut previous.refused {
                 (refused.etag, refused.last_modified) = (None, None);
             }
         }
-        Ok(self.tools.fetcher.with(access)?)
+        Ok(self.syncer.context.fetcher.with(access)?)
     }
 
     /// Whether the Secrets are others than those of the last success, or have changed since.
     fn has_other_credentials(&self) -> bool {
-        let previous = self.attempt.previous.as_ref();
+        let previous = self.request.previous.as_ref();
         previous.is_none_or(|previous| previous.credentials != self.credentials)
     }
 
-    async fn look_at_index(&self, session: &Fetcher, filter: Option<Filter>) -> Result<Found, AttemptError> {
-        let sifting = Sifting::default();
-        let (mut body, mut cuts) = match self.body(session, self.tapping(&sifting), false).await {
-            Ok(got) => got,
-            Err(found) => return Ok(found),
-        };
-        if body.is_tapped() {
-            let sifted = self.decode_sifted(&body, &sifting, filter.as_ref().map(Filter::anew));
-            if let Some(found) = sifted.await? {
-                return Ok(found);
-            }
-            // It can't be told by its parts, of which nothing but the changed ones are there.
-            (body, cuts) = match self.body(session, None, true).await {
-                Ok(got) => got,
-                Err(found) => return Ok(found),
-            };
+    async fn look_at_index(&self, session: &Fetcher, filter: Option<Filter>) -> Result<Found, SyncAborted> {
+        match self.body(session).await {
+            Ok((body, cuts)) => self.decode(body, &cuts, filter).await,
+            Err(found) => Ok(found),
         }
-        self.decode(body, &cuts, filter).await
     }
 
     /// A body that is another than the last, and what others make of it too. Otherwise what there is to say without decoding any.
-    async fn body(
-        &self,
-        session: &Fetcher,
-        tapping: Option<Tapping>,
-        is_again: bool,
-    ) -> Result<(Body, SharedCuts), Found> {
+    async fn body(&self, session: &Fetcher) -> Result<(Body, SharedCuts), Found> {
         let refused = self.refused();
-        let (fetched, cuts, is_own) = self.fetch(session, refused.as_ref(), tapping, is_again).await?;
+        let (fetched, cuts, is_own) = self.fetch(session, refused.as_ref()).await?;
         let body = match (fetched, refused) {
             (Fetched::NotModified, refused) => {
                 if is_own {
-                    self.metrics.not_modified();
+                    self.syncer.metrics.not_modified();
                 }
-                return Err(refused.map_or(Found::Unchanged(None), Found::StillRefused));
+                return Err(refused.map_or(Found::Unchanged(None), Found::Refused));
             }
             (Fetched::Body(body), refused) => {
                 if is_own {
-                    self.metrics.index_bytes(body.bytes);
+                    self.syncer.metrics.index_bytes(body.bytes);
                 }
                 if let Some(refused) = refused.filter(|refused| refused.digest == body.sha256) {
-                    return Err(Found::StillRefused(with_validators(refused, &body.validators)));
+                    return Err(Found::Refused(with_validators(refused, &body.validators)));
                 }
                 body
             }
@@ -321,16 +285,16 @@ impl Run<'_> {
 
     /// What is remembered as refused, where that is believed: the same body would be refused again.
     fn refused(&self) -> Option<Refused> {
-        let refused = self.attempt.previous.as_ref()?.refused.as_ref()?;
-        let stands = self.attempt.mode == Mode::Conditional && refused.given == self.attempt.declaration.grounds();
+        let refused = self.request.previous.as_ref()?.refused.as_ref()?;
+        let stands = self.request.mode == Mode::Conditional && refused.given == self.request.declaration.grounds();
         stands.then(|| refused.clone())
     }
 
     /// Where the rows are as this declaration gives them, and as the last success has left them, the record that tells of it.
     fn last_success(&self) -> Option<&Record> {
-        let key = self.attempt.declaration.change_key.as_str();
-        self.attempt.previous.as_ref().filter(|previous| {
-            self.attempt.mode == Mode::Conditional
+        let key = self.request.declaration.change_key.as_str();
+        self.request.previous.as_ref().filter(|previous| {
+            self.request.mode == Mode::Conditional
                 && !self.knows_nothing
                 && previous.last_success.is_some()
                 && previous.change_key == key
@@ -345,25 +309,23 @@ impl Run<'_> {
 
     /// What stands at the URL, what others that have got the same make of it too, and whether it was fetched for this attempt alone
     /// or first.
-    async fn fetch(
-        &self,
-        session: &Fetcher,
-        refused: Option<&Refused>,
-        tapping: Option<Tapping>,
-        is_again: bool,
-    ) -> Result<(Fetched, SharedCuts, bool), Found> {
-        let declaration = &self.attempt.declaration;
-        let limits = limits(declaration, &self.tools.fetch_limits);
-        let location = locate(&declaration.url, declaration.manifest.as_deref(), &self.tools.files);
+    async fn fetch(&self, session: &Fetcher, refused: Option<&Refused>) -> Result<(Fetched, SharedCuts, bool), Found> {
+        let declaration = &self.request.declaration;
+        let limits = limits(declaration, &self.syncer.context.fetch_limits);
+        let location = locate(
+            &declaration.url,
+            declaration.manifest.as_deref(),
+            &self.syncer.context.files,
+        );
         match location.map_err(Found::Failed)? {
-            Location::File(path) => match fetch::read_file(&path, self.tools.spool_dir.as_deref(), &limits).await {
-                Ok(body) => Ok((Fetched::Body(body), SharedCuts::default(), true)),
-                Err(error) => Err(self.not_fetched(&error)),
-            },
+            Location::File(path) => {
+                match fetch::read_file(&path, self.syncer.context.spool_dir.as_deref(), &limits).await {
+                    Ok(body) => Ok((Fetched::Body(body), SharedCuts::default(), true)),
+                    Err(error) => Err(self.not_fetched(&error)),
+                }
+            }
             Location::Web(url) => {
                 let validators = match (refused, self.last_success()) {
-                    // The server would say that it has sent it just now.
-                    _ if is_again => None,
                     (Some(refused), _) => Some((&refused.etag, &refused.last_modified)),
                     (None, Some(last)) => Some((&last.etag, &last.last_modified)),
                     (None, None) => None,
@@ -377,14 +339,9 @@ impl Run<'_> {
                         last_modified: last_modified.clone(),
                     }),
                     limits,
-                    since: if is_again {
-                        Timestamp::now()
-                    } else {
-                        self.attempt.wanted_since
-                    },
-                    tapping,
+                    since: self.request.wanted_since,
                 };
-                let Answer { result, is_own } = self.rounds.get(wanted).await;
+                let Answer { result, is_own } = self.syncer.rounds.get(wanted).await;
                 match &result.fetched {
                     Ok(fetched) => Ok((fetched.clone(), result.cuts.clone(), is_own)),
                     Err(error) => Err(self.not_fetched(error)),
@@ -411,13 +368,13 @@ impl Run<'_> {
             reason: reason.to_owned(),
             message,
             confirm: None,
-            given: self.attempt.declaration.grounds(),
+            given: self.request.declaration.grounds(),
         }
     }
 }
 
-fn spool_failed(error: &io::Error) -> Failed {
-    Failed {
+fn spool_failed(error: &io::Error) -> SyncError {
+    SyncError {
         reason: "SpoolFailed".to_owned(),
         message: format!(
             "what is to be written could not be kept in a temporary file, or not be read back ({error}); make room there, or name another folder with --spool-dir"
@@ -447,13 +404,13 @@ pub(in crate::repository) fn limits(declaration: &Declaration, bounds: &fetch::L
     }
 }
 
-impl From<FetchError> for Failed {
+impl From<FetchError> for SyncError {
     fn from(error: FetchError) -> Self {
         Self::from(&error)
     }
 }
 
-impl From<&FetchError> for Failed {
+impl From<&FetchError> for SyncError {
     fn from(error: &FetchError) -> Self {
         Self {
             reason: error.reason().to_owned(),

@@ -23,16 +23,14 @@ use futures::future::{BoxFuture, Shared, WeakShared};
 use jiff::Timestamp;
 
 use crate::catalog::RepositoryName;
-use crate::source::fetch::{FetchError, Fetched, Fetcher, Limits, Requester, Tapping, Validators};
-use crate::source::index::{Room, SharedCuts};
+use crate::source::fetch::{FetchError, Fetched, Fetcher, Limits, Requester, Validators};
+use crate::source::index::SharedCuts;
 
 /// How long an answer is held for others: repositories of one schedule come within a minute of each other.
 const HELD: Duration = Duration::from_secs(90);
 /// Bytes of all bodies that are held, in memory and in files. Others are fetched by each who wants them.
 const HELD_IN_MEMORY: u64 = 8 * 1024 * 1024;
 const HELD_IN_FILES: u64 = 512 * 1024 * 1024;
-/// Bytes of charts that were parsed of them, which goes beside that. Others are parsed by each who wants them.
-const HELD_PARSED: usize = 4 * 1024 * 1024;
 /// Requests that are known. More would be other URLs each time; then those are forgotten that are of no use now.
 const KNOWN: usize = 20_000;
 /// Requests at a time for one URL, which differ by what each asker knows already.
@@ -42,21 +40,10 @@ const AT_ONCE: usize = 4;
 #[derive(Clone, Default)]
 pub(super) struct Rounds(Arc<Mutex<Inner>>);
 
+#[derive(Default)]
 struct Inner {
     rounds: HashMap<Asked, Round>,
     held: HeldBytes,
-    /// For charts that were parsed of the bodies.
-    room: Room,
-}
-
-impl Default for Inner {
-    fn default() -> Self {
-        Self {
-            rounds: HashMap::new(),
-            held: HeldBytes::default(),
-            room: Room::of(HELD_PARSED),
-        }
-    }
 }
 
 /// Bytes of the bodies that are held.
@@ -95,11 +82,6 @@ impl HeldBytes {
     }
 }
 
-/// Whether the bytes of the answer have gone to who has asked for it.
-fn is_tapped(result: &Result) -> bool {
-    matches!(&result.fetched, Ok(Fetched::Body(body)) if body.is_tapped())
-}
-
 /// What a request is known by.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Asked {
@@ -130,8 +112,6 @@ type Fetch = BoxFuture<'static, Result>;
 struct UnderWay {
     begun: Timestamp,
     validators: Option<Validators>,
-    /// Its bytes may go to who has asked for it, and then are of no use to others.
-    may_be_tapped: bool,
     answer: Answered,
 }
 
@@ -150,8 +130,6 @@ pub(super) struct Wanted<'w> {
     pub(super) limits: Limits,
     /// What the server said before is too old.
     pub(super) since: Timestamp,
-    /// What a body may go to that nobody else wants.
-    pub(super) tapping: Option<Tapping>,
 }
 
 /// An answer, and whether it was fetched for this asker.
@@ -175,7 +153,7 @@ impl Rounds {
             by: wanted.session.requester(),
             limits: wanted.limits,
         };
-        let answer = self.answer(&asked, &mut wanted).await;
+        let answer = self.answer(&asked, &wanted).await;
         let is_out_of_time = matches!(
             answer.result.fetched,
             Err(FetchError::Timeout { .. } | FetchError::Stalled { .. })
@@ -185,10 +163,10 @@ impl Rounds {
         }
         // Its time was another's, of which little may have been left.
         wanted.since = Timestamp::now();
-        self.answer(&asked, &mut wanted).await
+        self.answer(&asked, &wanted).await
     }
 
-    async fn answer(&self, asked: &Asked, wanted: &mut Wanted<'_>) -> Answer {
+    async fn answer(&self, asked: &Asked, wanted: &Wanted<'_>) -> Answer {
         let (fetch, begun, is_own) = match self.source(asked, wanted) {
             Source::Held(result) => return Answer { result, is_own: false },
             Source::Own(fetch, begun) => (fetch, begun, true),
@@ -199,9 +177,9 @@ impl Rounds {
         Answer { result, is_own }
     }
 
-    fn source(&self, asked: &Asked, wanted: &mut Wanted<'_>) -> Source {
+    fn source(&self, asked: &Asked, wanted: &Wanted<'_>) -> Source {
         let mut inner = self.lock();
-        let Inner { rounds, held, room } = &mut *inner;
+        let Inner { rounds, held } = &mut *inner;
         if rounds.len() >= KNOWN {
             rounds.retain(|_, round| !round.requests.is_empty());
         }
@@ -215,17 +193,10 @@ impl Rounds {
         }
         let (session, url) = (wanted.session.clone(), wanted.url.clone());
         let (validators, limits) = (wanted.validators.clone(), wanted.limits);
-        let tapping = wanted.tapping.take().filter(|_| round.askers.len() < 2);
-        let may_be_tapped = tapping.is_some();
-        let cuts = if round.askers.len() > 1 {
-            SharedCuts::for_many(room)
-        } else {
-            SharedCuts::default()
-        };
         let fetch = async move {
             Arc::new(Shareable {
-                fetched: session.get_tapped(&url, validators.as_ref(), &limits, tapping).await,
-                cuts,
+                fetched: session.get(&url, validators.as_ref(), &limits).await,
+                cuts: SharedCuts::default(),
             })
         };
         let fetch = fetch.boxed().shared();
@@ -238,7 +209,6 @@ impl Rounds {
             round.requests.push(UnderWay {
                 begun,
                 validators: wanted.validators.clone(),
-                may_be_tapped,
                 answer: Answered::NotYet(weak),
             });
         }
@@ -247,11 +217,11 @@ impl Rounds {
 
     /// Holds an answer for a while, where others may come for it; who fails later tries for himself.
     fn keep(&self, asked: &Asked, begun: Timestamp, result: &Result) {
-        if result.fetched.is_err() || is_tapped(result) {
+        if result.fetched.is_err() {
             return self.drop_request(asked, begun);
         }
         let mut inner = self.lock();
-        let Inner { rounds, held, .. } = &mut *inner;
+        let Inner { rounds, held } = &mut *inner;
         let Some(round) = rounds.get_mut(asked) else { return };
         let is_for_many = round.askers.len() > 1;
         let Some(request) = round.requests.iter_mut().find(|request| request.begun == begun) else {
@@ -272,7 +242,7 @@ impl Rounds {
 
     fn drop_request(&self, asked: &Asked, begun: Timestamp) {
         let mut inner = self.lock();
-        let Inner { rounds, held, .. } = &mut *inner;
+        let Inner { rounds, held } = &mut *inner;
         if let Some(round) = rounds.get_mut(asked)
             && let Some(at) = round.requests.iter().position(|request| request.begun == begun)
         {
@@ -303,7 +273,7 @@ impl UnderWay {
                 let serves = matches!(result.fetched, Ok(Fetched::Body(_))) || self.validators == wanted.validators;
                 serves.then(|| Source::Held(Arc::clone(result)))
             }
-            Answered::NotYet(fetch) if self.validators == wanted.validators && !self.may_be_tapped => {
+            Answered::NotYet(fetch) if self.validators == wanted.validators => {
                 fetch.upgrade().map(|fetch| Source::Joined(fetch, self.begun))
             }
             Answered::NotYet(_) => None,

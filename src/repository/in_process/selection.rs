@@ -22,8 +22,6 @@ pub(super) struct Selection {
     takes_fingerprints: bool,
     /// Of the charts that are known, by their keys.
     fates: HashMap<String, Fate>,
-    /// The fingerprints in hex of the rows that are known, by their identifiers.
-    rows: HashMap<String, String>,
     /// Of the chart that was taken last, until it is told what to remember of it.
     last: Fate,
     selected: Selected,
@@ -41,8 +39,6 @@ pub(super) struct Selected {
     pub(super) unchanged: Vec<Unchanged>,
     /// What is to be remembered of all others.
     pub(super) remembered: Vec<Cut>,
-    /// The index was not cut: all of its charts were decoded.
-    pub(super) is_whole: bool,
     /// Of the rows in the spool by their identifiers, where they are asked for.
     pub(super) fingerprints: HashMap<String, Fingerprint>,
 }
@@ -62,7 +58,6 @@ impl Selection {
             spool_dir,
             takes_fingerprints: false,
             fates: HashMap::new(),
-            rows: HashMap::new(),
             last: Fate::default(),
             selected,
         }
@@ -71,18 +66,6 @@ impl Selection {
     /// What became of the charts that are known.
     pub(super) fn with_fates(mut self, fates: HashMap<String, Fate>) -> Self {
         self.fates = fates;
-        self
-    }
-
-    /// How the rows are that are known: those that come out the same, where an index is not cut, need not be written.
-    pub(super) fn with_rows(mut self, rows: HashMap<String, String>) -> Self {
-        self.rows = rows;
-        self
-    }
-
-    /// An index that is not cut.
-    pub(super) fn of_a_whole(mut self) -> Self {
-        self.selected.is_whole = true;
         self
     }
 
@@ -115,9 +98,6 @@ impl Selection {
             self.selected.filtered_out.insert(row.chart_id);
             return Ok(());
         }
-        if self.selected.is_whole {
-            return self.take_of_a_whole(row);
-        }
         match self.selected.spool.push(&row).map_err(SelectionError::Spool)? {
             Pushed::Added if self.takes_fingerprints => {
                 let fingerprint = row.info.fingerprint();
@@ -126,34 +106,6 @@ impl Selection {
             Pushed::Added => {}
             Pushed::Duplicate => self.selected.twins.push(row.info.name),
             Pushed::DuplicateOfHeld => return Err(SelectionError::Twins),
-        }
-        Ok(())
-    }
-
-    /// Takes a chart of an index of which all charts come, in their order: of two with one identifier the first counts.
-    fn take_of_a_whole(&mut self, row: ChartRow) -> Result<(), SelectionError> {
-        let fingerprint = row.info.fingerprint();
-        let in_hex = fingerprint.to_string();
-        let is_known = self.rows.get(&row.chart_id) == Some(&in_hex);
-        let selected = &mut self.selected;
-        let pushed = if is_known {
-            let versions = row.info.chart_versions.len() as u64;
-            selected.spool.hold(row.chart_id.clone(), versions)
-        } else {
-            selected.spool.push(&row).map_err(SelectionError::Spool)?
-        };
-        match pushed {
-            Pushed::Added if is_known => selected.unchanged.push(Unchanged {
-                key: memory::row_key(&row.chart_id),
-                chart_id: Some(row.chart_id),
-            }),
-            Pushed::Added => {
-                if self.takes_fingerprints {
-                    selected.fingerprints.insert(row.chart_id.clone(), fingerprint);
-                }
-                selected.remembered.push(memory::row_cut(row.chart_id, in_hex));
-            }
-            Pushed::Duplicate | Pushed::DuplicateOfHeld => selected.twins.push(row.info.name),
         }
         Ok(())
     }
@@ -174,7 +126,6 @@ impl Selected {
             twins: Vec::new(),
             unchanged: Vec::new(),
             remembered: Vec::new(),
-            is_whole: false,
             fingerprints: HashMap::new(),
         }
     }
@@ -189,7 +140,6 @@ impl Sink for Selection {
 
     fn start_over(&mut self) -> Result<(), SelectionError> {
         self.forget();
-        self.selected.is_whole = true;
         Ok(())
     }
 }

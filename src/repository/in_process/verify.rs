@@ -6,7 +6,7 @@ use std::io::{Read, Seek};
 use super::Run;
 use super::selection::{Selected, Selection, SelectionError};
 use crate::catalog::Fingerprint;
-use crate::repository::execute::AttemptError;
+use crate::repository::execute::SyncAborted;
 use crate::source::index::{self, DecodeError, DecodeLimits, Summary};
 
 /// What came of the whole index.
@@ -31,7 +31,7 @@ impl Run<'_> {
         summary: &Summary,
         selected: &Selected,
         whole: &Whole,
-    ) -> Result<Option<String>, AttemptError> {
+    ) -> Result<Option<String>, SyncAborted> {
         let expected = match &whole.result {
             Ok(expected) => expected,
             Err(error) => return Ok(Some(format!("the whole is refused: {error}"))),
@@ -42,7 +42,7 @@ impl Run<'_> {
         if selected.filtered_out != whole.selected.filtered_out {
             return Ok(Some("the filter has left out other charts".to_owned()));
         }
-        let stored = self.tools.catalog.fingerprints(&self.attempt.declaration.name).await?;
+        let stored = self.catalog().fingerprints(&self.request.declaration.name).await?;
         let unchanged = selected.unchanged.iter().filter_map(|chart| chart.chart_id.as_ref());
         let mut given: HashMap<&str, Option<&Fingerprint>> = unchanged
             .map(|chart_id| (chart_id.as_str(), stored.get(chart_id)))

@@ -9,14 +9,14 @@ use super::{Decoded, Rest, Run, Stays, spool_failed};
 use crate::api::LastSync;
 use crate::catalog::{Commit, Committed, HistoryEntry, Keep, Record, Refused, State};
 use crate::repository::decide::{Mode, cut_short, handled, is_cut_short};
-use crate::repository::execute::{Attempt, AttemptError, Failed, Finished, Verdict};
+use crate::repository::execute::{SyncAborted, SyncError, SyncOutcome, SyncRequest, SyncResult};
 use crate::repository::guard;
 use crate::repository::summary::{Counts, account, last_sync, ready_message, unless_quiet, with_earlier};
 use crate::source::fetch::Validators;
 use crate::source::index::{self, Summary};
 
 impl Run<'_> {
-    pub(super) async fn save_unchanged(self, validators: Option<Validators>) -> Result<Finished, AttemptError> {
+    pub(super) async fn save_unchanged(self, validators: Option<Validators>) -> Result<SyncResult, SyncAborted> {
         let mut record = self.new_record();
         let recovered = record.state.ready == Some(false);
         if let Some(validators) = validators {
@@ -31,24 +31,19 @@ impl Run<'_> {
         }
         record.state = ready(account(&record).as_ref().map_or_else(String::new, ready_message));
         let history = recovered.then(|| self.history(&record, "Succeeded", &record.index_digest));
-        self.tools
-            .catalog
-            .save(&record, self.attempt.expected_uid.as_deref(), history.as_ref())
+        self.catalog()
+            .save(&record, self.request.expected_uid.as_deref(), history.as_ref())
             .await?;
-        Ok(Finished {
+        Ok(SyncResult {
             record,
-            verdict: Verdict::NotModified,
+            outcome: SyncOutcome::NotModified,
         })
     }
 
     /// Takes the versions off whose time is over, although nothing else has changed.
-    async fn drop_expired(&self, record: &mut Record, mut account: LastSync) -> Result<(), AttemptError> {
-        let uid = self.attempt.expected_uid.as_deref().unwrap_or_default();
-        let dropped = self
-            .tools
-            .catalog
-            .drop_expired(&record.name, uid, Timestamp::now())
-            .await?;
+    async fn drop_expired(&self, record: &mut Record, mut account: LastSync) -> Result<(), SyncAborted> {
+        let uid = self.request.expected_uid.as_deref().unwrap_or_default();
+        let dropped = self.catalog().drop_expired(&record.name, uid, Timestamp::now()).await?;
         if dropped > 0 {
             account.kept = account.kept.saturating_sub_unsigned(dropped).max(0);
             // An account holds string keys and finite numbers only, for which JSON can't fail.
@@ -57,7 +52,11 @@ impl Run<'_> {
         Ok(())
     }
 
-    pub(super) async fn save_failed(self, failed: Failed, refused: Option<Refused>) -> Result<Finished, AttemptError> {
+    pub(super) async fn save_failed(
+        self,
+        failed: SyncError,
+        refused: Option<Refused>,
+    ) -> Result<SyncResult, SyncAborted> {
         let mut record = self.new_record();
         let state = State {
             ready: Some(false),
@@ -72,31 +71,30 @@ impl Run<'_> {
         let before = record.clone();
         record.state = state;
         record.refused = refused;
-        if self.attempt.mode == Mode::Complete {
+        if self.request.mode == Mode::Complete {
             // Everything was to be compared and was not: the next attempt must not take "unchanged" for an answer.
             record.etag = None;
             record.last_modified = None;
             record.index_digest.clear();
         }
         let is_new = is_new_failure(&before, &failed);
-        let result = outcome(Some(&failed));
+        let result = history_result(Some(&failed));
         let digest = record
             .refused
             .as_ref()
             .map(|refused| refused.digest.clone())
             .unwrap_or_default();
         let history = is_new.then(|| self.history(&record, result, &digest));
-        self.tools
-            .catalog
-            .save(&record, self.attempt.expected_uid.as_deref(), history.as_ref())
+        self.catalog()
+            .save(&record, self.request.expected_uid.as_deref(), history.as_ref())
             .await?;
-        Ok(Finished {
+        Ok(SyncResult {
             record,
-            verdict: Verdict::Failed(failed),
+            outcome: SyncOutcome::Failed(failed),
         })
     }
 
-    pub(super) async fn commit(self, decoded: Decoded) -> Result<Finished, AttemptError> {
+    pub(super) async fn commit(self, decoded: Decoded) -> Result<SyncResult, SyncAborted> {
         let Decoded {
             spool,
             filtered_out,
@@ -116,7 +114,7 @@ impl Run<'_> {
             Some(_) => cut_short(&sha256),
             None => sha256.clone(),
         };
-        record.change_key = self.attempt.declaration.change_key.as_str().to_owned();
+        record.change_key = self.request.declaration.change_key.as_str().to_owned();
         // What could not be listed is not counted, and is there all the same.
         let known = (rest.as_ref().filter(|rest| rest.is_in_the_dark)).and_then(|_| self.baseline().copied());
         record.baseline = Some(known.unwrap_or_else(|| guard::baseline(&summary)));
@@ -130,10 +128,10 @@ impl Run<'_> {
                 versions: spool.versions(),
                 filtered: filtered_out.len() as u64,
             },
-            started: self.attempt.started,
+            started: self.request.started,
             history: self.history(
                 &record,
-                outcome(rest.as_ref().and_then(|rest| rest.failed.as_ref())),
+                history_result(rest.as_ref().and_then(|rest| rest.failed.as_ref())),
                 &sha256,
             ),
             summary,
@@ -143,7 +141,7 @@ impl Run<'_> {
             Ok(rows) => rows,
             Err(error) => return self.save_failed(spool_failed(&error), None).await,
         };
-        let mut commit = Commit::new(record.clone(), self.attempt.expected_uid.clone(), sha256).conclude_with({
+        let mut commit = Commit::new(record.clone(), self.request.expected_uid.clone(), sha256).conclude_with({
             let conclusion = conclusion.clone();
             move |committed, record| {
                 conclusion.complete(committed, record);
@@ -153,16 +151,16 @@ impl Run<'_> {
         commit.keep = self.keep(stays, filtered_out);
         commit.cuts = cuts;
         commit.gone = Some(gone).filter(|gone| !gone.is_empty());
-        let committed = self.tools.catalog.commit(commit, rows).await?;
-        if self.attempt.mode == Mode::Complete {
+        let committed = self.catalog().commit(commit, rows).await?;
+        if self.request.mode == Mode::Complete {
             // Whoever asks for everything asks for the archives too that would not come.
-            self.tools.catalog.retry_failed(&record.name, &record.uid).await?;
+            self.catalog().retry_failed(&record.name, &record.uid).await?;
         }
         conclusion.complete(&committed, &mut record);
         (record.trusted, record.charts) = (true, conclusion.counts.charts);
-        Ok(Finished {
+        Ok(SyncResult {
             record,
-            verdict: conclusion.verdict(committed),
+            outcome: conclusion.outcome(committed),
         })
     }
 
@@ -172,7 +170,7 @@ impl Run<'_> {
             Stays::All => (Some(Duration::MAX), HashMap::new()),
             Stays::Held(held) => {
                 let holding = (!held.is_empty()).then_some(Duration::ZERO);
-                (self.tools.keep_removed.or(holding), held)
+                (self.syncer.context.keep_removed.or(holding), held)
             }
         };
         duration.map(|duration| Keep {
@@ -186,12 +184,12 @@ impl Run<'_> {
 
     /// What is remembered after this attempt whatever comes of it: who was tried, when, and what was asked for.
     fn new_record(&self) -> Record {
-        let Attempt {
+        let SyncRequest {
             declaration,
             previous,
             started,
             ..
-        } = &self.attempt;
+        } = &self.request;
         let mut record = previous.clone().unwrap_or_else(|| Record {
             name: declaration.name.clone(),
             ..Record::default()
@@ -201,7 +199,7 @@ impl Run<'_> {
             record.generation = declaration.generation.unwrap_or(record.generation + 1);
         }
         record.uid.clone_from(&declaration.uid);
-        record.origin.clone_from(&self.tools.origin);
+        record.origin.clone_from(&self.syncer.context.origin);
         record.url.clone_from(&declaration.url);
         record.kind = declaration.kind.as_str().to_owned();
         record.handled = handled(declaration, &record.handled);
@@ -213,8 +211,8 @@ impl Run<'_> {
     /// A line of history about this attempt.
     fn history(&self, record: &Record, result: &str, digest: &str) -> HistoryEntry {
         HistoryEntry {
-            started_at: self.attempt.started,
-            duration: since(self.attempt.started),
+            started_at: self.request.started,
+            duration: since(self.request.started),
             result: result.to_owned(),
             reason: record.state.reason.clone(),
             message: record.state.message.clone(),
@@ -294,7 +292,7 @@ impl Conclusion {
         })
     }
 
-    fn verdict(self, committed: Committed) -> Verdict {
+    fn outcome(self, committed: Committed) -> SyncOutcome {
         let mut skipped = self.summary.skipped;
         for (chart, reason) in &committed.rejected {
             skipped.add(chart, None, reason);
@@ -302,8 +300,8 @@ impl Conclusion {
         match self.rest {
             Some(Rest {
                 failed: Some(failed), ..
-            }) => Verdict::Interrupted(failed),
-            rest => Verdict::Synced {
+            }) => SyncOutcome::Interrupted(failed),
+            rest => SyncOutcome::Synced {
                 committed,
                 skipped,
                 is_complete: rest.is_none(),
@@ -345,7 +343,7 @@ fn unfinished(rest: &Rest, failures: u32) -> State {
 }
 
 /// What history calls it.
-fn outcome(failed: Option<&Failed>) -> &'static str {
+fn history_result(failed: Option<&SyncError>) -> &'static str {
     match failed {
         None => "Succeeded",
         Some(failed) if failed.transient => "Failed",
@@ -354,7 +352,7 @@ fn outcome(failed: Option<&Failed>) -> &'static str {
 }
 
 /// A failure that repeats itself is one line of history, not one a try.
-fn is_new_failure(before: &Record, failed: &Failed) -> bool {
+fn is_new_failure(before: &Record, failed: &SyncError) -> bool {
     before.state.ready != Some(false) || before.state.reason != failed.reason
 }
 

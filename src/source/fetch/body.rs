@@ -6,7 +6,6 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
 use sha2::{Digest as _, Sha256};
 use tempfile::{SpooledData, SpooledTempFile};
 
@@ -35,12 +34,6 @@ impl Body {
         matches!(self.content, Content::Memory(_))
     }
 
-    /// Whether the bytes went to a tap, and are not here.
-    #[must_use]
-    pub const fn is_tapped(&self) -> bool {
-        matches!(self.content, Content::Tapped)
-    }
-
     /// The bytes, from their beginning. Readers do not disturb each other.
     #[must_use]
     pub fn into_reader(self) -> impl Read + Seek + Send + 'static {
@@ -57,8 +50,6 @@ impl Body {
 enum Content {
     Memory(Arc<Vec<u8>>),
     File(Arc<File>),
-    /// Somewhere else: they went to a tap.
-    Tapped,
 }
 
 /// Reads a body at a place of its own.
@@ -79,7 +70,6 @@ impl Read for Reader {
                 buffer[..count].copy_from_slice(&rest[..count]);
                 count
             }
-            Content::Tapped => return Err(io::Error::other("the bytes of this body were not kept")),
         };
         self.position += count as u64;
         Ok(count)
@@ -99,24 +89,12 @@ impl Seek for Reader {
     }
 }
 
-/// Takes the bytes of a body as they come, unpacked, in the place of a spool.
-pub type Tap = Box<dyn FnMut(&[u8]) -> io::Result<()> + Send>;
-
-/// Makes a tap when a body is about to come. None: it is to be spooled.
-pub type Tapping = Box<dyn FnOnce() -> BoxFuture<'static, Option<Tap>> + Send>;
-
-/// Where the bytes of a body go.
-enum Into {
-    Spool(SpooledTempFile),
-    Tap(Tap),
-}
-
 /// A body while it comes.
 ///
 /// It is written where the request runs, on an asynchronous thread: a chunk is a few hundred kilobytes at most and goes to
 /// the page cache, which takes less time than handing it to another thread; hashing it takes about as long.
 pub(super) struct Spool {
-    into: Into,
+    file: SpooledTempFile,
     hash: Sha256,
     bytes: u64,
     limit: u64,
@@ -124,17 +102,8 @@ pub(super) struct Spool {
 
 impl Spool {
     pub(super) fn new(directory: Option<&Path>, limit: u64) -> Self {
-        Self::into(Into::Spool(spool(directory)), limit)
-    }
-
-    /// One that passes all on.
-    pub(super) fn tapped(tap: Tap, limit: u64) -> Self {
-        Self::into(Into::Tap(tap), limit)
-    }
-
-    fn into(into: Into, limit: u64) -> Self {
         Self {
-            into,
+            file: spool(directory),
             hash: Sha256::new(),
             bytes: 0,
             limit,
@@ -153,20 +122,13 @@ impl Spool {
             });
         }
         self.hash.update(chunk);
-        let taken = match &mut self.into {
-            Into::Spool(file) => file.write_all(chunk),
-            Into::Tap(tap) => tap(chunk),
-        };
-        taken.map_err(FetchError::Spool)
+        self.file.write_all(chunk).map_err(FetchError::Spool)
     }
 
     pub(super) fn finish(self, validators: Validators) -> Result<Body, FetchError> {
-        let content = match self.into {
-            Into::Spool(file) => match file.into_inner() {
-                SpooledData::InMemory(bytes) => Content::Memory(Arc::new(bytes.into_inner())),
-                SpooledData::OnDisk(file) => Content::File(Arc::new(file)),
-            },
-            Into::Tap(_) => Content::Tapped,
+        let content = match self.file.into_inner() {
+            SpooledData::InMemory(bytes) => Content::Memory(Arc::new(bytes.into_inner())),
+            SpooledData::OnDisk(file) => Content::File(Arc::new(file)),
         };
         let sha256 = crate::text::hex(&self.hash.finalize());
         Ok(Body {

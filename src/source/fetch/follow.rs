@@ -6,7 +6,7 @@ use reqwest::header::{self, HeaderMap, HeaderValue};
 use reqwest::{Method, Response, StatusCode};
 
 use super::access::Credentials;
-use super::body::{Spool, Tapping};
+use super::body::Spool;
 use super::error::FetchError;
 use super::host::Host;
 use super::request::{Answer, Request};
@@ -28,12 +28,7 @@ const CHALLENGE_BYTES: usize = 4096;
 impl Inner {
     /// Follows redirects by itself rather than by the client, so that each hop keeps to its own host's limits, gets only
     /// the credentials that it may have, and leads nowhere that may not be reached.
-    pub(super) async fn follow(
-        &self,
-        request: &Request,
-        limits: &Limits,
-        tapping: Option<Tapping>,
-    ) -> Result<Answer, FetchError> {
+    pub(super) async fn follow(&self, request: &Request, limits: &Limits) -> Result<Answer, FetchError> {
         url::check(&request.url)?;
         let mut credentials = Credentials::new(&self.access, request)?;
         let headers = headers(request);
@@ -60,7 +55,7 @@ impl Inner {
                 })?
                 .map_err(|error| classify::no_answer(&error, &url, proxy))?;
             match response.status() {
-                StatusCode::OK => return self.answer(request, response, url, limits, tapping).await,
+                StatusCode::OK => return self.answer(request, response, url, limits).await,
                 StatusCode::NOT_MODIFIED if may_be_unchanged => return self.without_body(response, url),
                 status if is_redirect(status) => {
                     let next = target(&url, &response)?;
@@ -87,7 +82,6 @@ impl Inner {
         mut response: Response,
         url: Url,
         limits: &Limits,
-        tapping: Option<Tapping>,
     ) -> Result<Answer, FetchError> {
         if request.head {
             return self.without_body(response, url);
@@ -95,14 +89,7 @@ impl Inner {
         let shown = public_url(&url);
         let is_packed = receive::is_packed(&response, &shown, request.verbatim)?;
         let headers = std::mem::take(response.headers_mut());
-        let tap = match tapping {
-            Some(tapping) => tapping().await,
-            None => None,
-        };
-        let spool = match tap {
-            Some(tap) => Spool::tapped(tap, limits.max_bytes),
-            None => Spool::new(self.spool_dir.as_deref(), limits.max_bytes),
-        };
+        let spool = Spool::new(self.spool_dir.as_deref(), limits.max_bytes);
         let body = receive::receive(response, spool, &shown, is_packed, validators_of(&headers), limits).await?;
         Ok(Answer {
             status: StatusCode::OK,

@@ -9,7 +9,7 @@
 //!               resolver: addresses? ◄─ request ─┬─ 3xx ─► next hop, from the beginning
 //!                                                ├─ 304 ─► NotModified
 //!                                                ├─ 429, 503 + Retry-After ─► the host goes on hold
-//!                                                └─ 200 ─► chunks ─► cap, gunzip, cap, SHA-256, spool or tap ─► Body
+//!                                                └─ 200 ─► chunks ─► cap, gunzip, cap, SHA-256, spool ─► Body
 //! ```
 
 mod access;
@@ -39,7 +39,7 @@ use ::url::Url;
 use access::Identity;
 pub use access::{Access, Requester};
 use address::Policy;
-pub use body::{Body, Tap, Tapping, read_file};
+pub use body::{Body, read_file};
 use clients::Clients;
 pub use error::FetchError;
 use host::{HostLimits, Hosts};
@@ -242,25 +242,11 @@ impl Fetcher {
         validators: Option<&Validators>,
         limits: &Limits,
     ) -> Result<Fetched, FetchError> {
-        self.get_tapped(url, validators, limits, None).await
-    }
-
-    /// The same, where a new body may go to a tap. What it was given counts only once the whole has come.
-    ///
-    /// # Errors
-    /// As of [`Fetcher::get`]; [`FetchError::Spool`] when the tap fails.
-    pub async fn get_tapped(
-        &self,
-        url: &Url,
-        validators: Option<&Validators>,
-        limits: &Limits,
-        tapping: Option<Tapping>,
-    ) -> Result<Fetched, FetchError> {
         let request = Request {
             validators: validators.cloned(),
             ..Request::new(url.clone())
         };
-        let answer = self.send_by(&request, limits, tapping).await?;
+        let answer = self.send(&request, limits).await?;
         Ok(match answer.status {
             StatusCode::NOT_MODIFIED => Fetched::NotModified,
             _ => Fetched::Body(answer.body),
@@ -273,20 +259,11 @@ impl Fetcher {
     /// [`FetchError`], as of [`Fetcher::get`]; any answer but 200, and 304 where that was asked for, is
     /// [`FetchError::Status`].
     pub async fn send(&self, request: &Request, limits: &Limits) -> Result<Answer, FetchError> {
-        self.send_by(request, limits, None).await
-    }
-
-    async fn send_by(
-        &self,
-        request: &Request,
-        limits: &Limits,
-        tapping: Option<Tapping>,
-    ) -> Result<Answer, FetchError> {
         let timeout = |_| FetchError::Timeout {
             url: public_url(&request.url),
             limit: limits.total,
         };
-        let following = self.0.follow(request, limits, tapping);
+        let following = self.0.follow(request, limits);
         tokio::time::timeout(limits.total, following).await.map_err(timeout)?
     }
 }

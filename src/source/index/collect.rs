@@ -5,10 +5,9 @@ use std::collections::HashMap;
 use sha2::{Digest as _, Sha256};
 
 use super::chart::{self, Gathered};
-use super::delta::{Account, ChangeSink, Remembered};
 use super::error::{DecodeError, Position};
 use super::node::{Fields, takes_over};
-use super::{Chart, DecodeLimits, Sink, Skipped, Summary, entry};
+use super::{Account, DecodeLimits, Sink, Skipped, Summary, entry};
 use crate::text::printable;
 
 /// Enough of a SHA-256 to tell keys apart, so that a hundred thousand long ones cost little.
@@ -213,38 +212,15 @@ impl<'a, S: Sink> Collector<'a, S> {
         Ok(account)
     }
 
-    /// A chart that is known to be as it was.
-    pub(super) fn add_known(&mut self, key: &str, account: &Account) -> Result<(), DecodeError<S::Error>>
-    where
-        S: ChangeSink,
-    {
-        self.add(account);
-        self.handed_out = true;
-        self.sink.unchanged(key, account).map_err(DecodeError::Sink)
-    }
-
-    /// A chart that was parsed by itself. Nothing: none came of it.
-    pub(super) fn add_parsed(&mut self, chart: Option<Chart>, account: &Account) -> Result<(), DecodeError<S::Error>> {
-        self.add(account);
-        if let Some(chart) = chart {
-            self.handed_out = true;
-            self.sink.chart(chart).map_err(DecodeError::Sink)?;
-        }
-        Ok(())
-    }
-
-    /// Tells the sink what to remember of the chart that has just ended.
-    pub(super) fn remember(&mut self, chart: Remembered) -> Result<(), DecodeError<S::Error>>
-    where
-        S: ChangeSink,
-    {
-        self.handed_out = true;
-        self.sink.remember(chart).map_err(DecodeError::Sink)
-    }
-
-    fn add(&mut self, account: &Account) {
+    /// Counts a chart.
+    pub(super) fn add(&mut self, account: &Account) {
         self.summary.add(account);
         self.digests.extend(account.digest);
+    }
+
+    /// The sink, for charts that do not come in version by version.
+    pub(super) const fn sink(&mut self) -> &mut S {
+        self.sink
     }
 
     /// Whether the index has to be read once more, to hand out what won.

@@ -12,6 +12,7 @@
 //! the whole; what the whole may cost has [`DecodeLimits`]. Both notations are read into the same [`node::Node`]s, so
 //! one set of rules serves both.
 
+mod account;
 mod chart;
 mod collect;
 mod created;
@@ -34,11 +35,9 @@ use std::io::{Read, Seek, SeekFrom};
 use serde::{Deserialize, Serialize};
 
 use crate::text::{printable, truncate};
+pub use account::Account;
 use collect::Collector;
-pub use delta::{
-    Account, ChangeSink, Digest, Known, KnownChart, Remembered, Room, Secret, SharedCuts, Sieve, Sifted,
-    decode_changes, decode_sifted,
-};
+pub use delta::{ChangeSink, Digest, Known, KnownChart, Remembered, Secret, SharedCuts, decode_changes};
 pub use error::{DecodeError, Position};
 pub use limits::DecodeLimits;
 pub use metadata::{Metadata, Versions, chart, metadata, newest_first};
@@ -280,14 +279,6 @@ fn further<E>(message: String, position: Position, yaml_error: DecodeError<E>) -
         }
         other => other,
     }
-}
-
-/// Whether an index is written in JSON, by its first byte: it may turn out to be YAML all the same.
-///
-/// # Errors
-/// The input can't be read.
-pub fn is_json(mut input: impl Read + Seek) -> std::io::Result<bool> {
-    Ok(Start::of(&mut input)?.first[0] == Some(b'{'))
 }
 
 /// How an index begins.

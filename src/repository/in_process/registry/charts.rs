@@ -6,7 +6,7 @@ use super::Repository;
 use super::listing::Listing;
 use crate::catalog::{self, OciGone, OciMetadata};
 use crate::filter::{self, Filter};
-use crate::repository::execute::AttemptError;
+use crate::repository::execute::SyncAborted;
 use crate::repository::in_process::decode::no_thread;
 use crate::repository::in_process::selection::{Selected, Selection, SelectionError};
 use crate::repository::in_process::{Decoded, Found, Run, Stays};
@@ -37,20 +37,20 @@ impl Run<'_> {
         listing: Listing,
         digest: String,
         filter: Option<Filter>,
-    ) -> Result<Found, AttemptError> {
+    ) -> Result<Found, SyncAborted> {
         let (parts, given) = mpsc::channel(1);
         let making = Making {
             selection: self.selection(filter),
-            limits: self.tools.decode_limits,
+            limits: self.syncer.context.decode_limits,
             summary: Summary::default(),
             versions: Versions::default(),
             unusable: Vec::new(),
         };
         let task = filter::on_large_stack(move || making.charts(given));
-        let (rest, stays) = (listing.rest(), listing.stays(&self.attempt.declaration));
+        let (rest, stays) = (listing.rest(), listing.stays(&self.request.declaration));
         let gone = match stays {
             Stays::All => OciGone::default(),
-            Stays::Held(_) => listing.gone(self.attempt.declaration.change_key.source()),
+            Stays::Held(_) => listing.gone(self.request.declaration.change_key.source()),
         };
         let offer = listing.offer();
         let (read, made) = tokio::join!(self.read(listing, parts), task);
@@ -61,7 +61,7 @@ impl Run<'_> {
         }
         read?;
         let Ok(selected) = made else {
-            tracing::error!(repository = %self.attempt.declaration.name, "making charts of a registry has panicked");
+            tracing::error!(repository = %self.request.declaration.name, "making charts of a registry has panicked");
             let message = "the charts of the registry can't be read because of a defect in Portolan; please report it";
             let refused = self.refuse(Validators::default(), digest, "DecoderFailed", message.to_owned());
             return Ok(Found::Refused(refused));
@@ -87,7 +87,7 @@ impl Run<'_> {
 
     /// Hands everything to the thread that makes the charts, until it wants no more.
     async fn read(&self, listing: Listing, parts: mpsc::Sender<Part>) -> Result<(), catalog::Error> {
-        let (catalog, name) = (&self.tools.catalog, &self.attempt.declaration.name);
+        let (catalog, name) = (self.catalog(), &self.request.declaration.name);
         for repository in listing.repositories {
             let mut after = String::new();
             loop {

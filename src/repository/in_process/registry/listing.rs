@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 use super::Repository;
 use crate::catalog::{OciChange, OciGone, OciRepository, OciTag};
 use crate::repository::declaration::Declaration;
-use crate::repository::execute::Failed;
+use crate::repository::execute::SyncError;
 use crate::repository::in_process::{Rest, Stays};
 use crate::repository::rows;
 use crate::source::oci::OciError;
@@ -62,7 +62,7 @@ impl Listing {
         let left = self.left as u64;
         let (pulled, dark) = (known.min(listed.saturating_sub(left)), dark().count());
         let failed = failed.map(|error| {
-            let mut failed = Failed::from(&**error);
+            let mut failed = SyncError::from(&**error);
             if dark > 0 {
                 let all = self.repositories.len();
                 failed.message.push_str(&format!(

@@ -38,7 +38,7 @@ use crate::catalog::{self, OciRepository};
 use crate::filter::Filter;
 use crate::repository::decide::{self, Mode};
 use crate::repository::declaration::Declaration;
-use crate::repository::execute::{AttemptError, Failed};
+use crate::repository::execute::{SyncAborted, SyncError};
 use crate::source::fetch::Fetcher;
 use crate::source::oci::{self, OciError, Registry};
 
@@ -74,7 +74,7 @@ impl Run<'_> {
         &self,
         session: Fetcher,
         filter: Option<Filter>,
-    ) -> Result<Found, AttemptError> {
+    ) -> Result<Found, SyncAborted> {
         let listing = match self.listing(session).await {
             Ok(listing) => listing,
             Err(Broken::Registry(error)) => return Ok(Found::Failed((&*error).into())),
@@ -82,15 +82,15 @@ impl Run<'_> {
         };
         let digest = listing.digest();
         if let Some(refused) = self.refused().filter(|refused| refused.digest == digest) {
-            return Ok(Found::StillRefused(refused));
+            return Ok(Found::Refused(refused));
         }
         let rest = listing.rest();
         if rest.is_none() && self.is_same_as_last(&digest) {
             // Of what is gone there is no chart.
-            let gone = listing.gone(self.attempt.declaration.change_key.source());
+            let gone = listing.gone(self.request.declaration.change_key.source());
             if !gone.is_empty() {
-                let name = &self.attempt.declaration.name;
-                self.tools.catalog.forget_oci(name, &gone).await?;
+                let name = &self.request.declaration.name;
+                self.catalog().forget_oci(name, &gone).await?;
             }
             return Ok(Found::Unchanged(None));
         }
@@ -106,16 +106,16 @@ impl Run<'_> {
 
     /// Brings what is remembered of the registry in step with it.
     async fn listing(&self, session: Fetcher) -> Result<Listing, Broken> {
-        let declaration = &self.attempt.declaration;
+        let declaration = &self.request.declaration;
         let url = Url::parse(&declaration.url).map_err(|error| OciError::InvalidUrl(error.to_string()))?;
         let bounds = oci::Limits {
-            fetch: limits(declaration, &self.tools.fetch_limits),
+            fetch: limits(declaration, &self.syncer.context.fetch_limits),
             ..oci::Limits::default()
         };
         let registry = Registry::new(session, &url, bounds)?;
-        if self.attempt.mode == Mode::Complete {
+        if self.request.mode == Mode::Complete {
             // Written down first: an attempt that ends before its time is not followed by another of its kind.
-            let (catalog, started) = (&self.tools.catalog, self.attempt.started);
+            let (catalog, started) = (self.catalog(), self.request.started);
             catalog.recheck_oci(&declaration.name, started).await?;
         }
         let names = self.names(&registry).await?;
@@ -135,12 +135,12 @@ impl Run<'_> {
 
     /// How long this attempt may ask for one kind of thing: as long as for an index.
     fn time(&self) -> Duration {
-        limits(&self.attempt.declaration, &self.tools.fetch_limits).total
+        limits(&self.request.declaration, &self.syncer.context.fetch_limits).total
     }
 
     /// The repositories that are declared, or all that the registry has.
     async fn names(&self, registry: &Registry) -> Result<BTreeSet<String>, OciError> {
-        let declared = self.attempt.declaration.oci_repositories.iter();
+        let declared = self.request.declaration.oci_repositories.iter();
         let declared: BTreeSet<String> = declared
             .map(|name| name.trim().trim_matches('/').to_owned())
             // As it is left by a comma at the end of what a user typed into Kubeapps' dashboard.
@@ -154,7 +154,7 @@ impl Run<'_> {
 
     /// These repositories with the lists of their tags.
     async fn repositories(&self, registry: &Registry, names: BTreeSet<String>) -> Result<Listing, Broken> {
-        let (catalog, declaration) = (&self.tools.catalog, &self.attempt.declaration);
+        let (catalog, declaration) = (self.catalog(), &self.request.declaration);
         let remembered = catalog
             .oci_repositories(&declaration.name, declaration.change_key.source())
             .await?;
@@ -167,13 +167,13 @@ impl Run<'_> {
                 remembered.remove(&name).unwrap_or_else(|| OciRepository {
                     repository: name,
                     // What is pulled now is as it is now.
-                    digests_checked: Some(self.attempt.started),
+                    digests_checked: Some(self.request.started),
                     ..OciRepository::default()
                 })
             })
             .collect();
         let patience = Patience::new(self.time());
-        let mut repositories: Vec<Repository> = stream::iter(in_turn(looked_at, turn(self.attempt.started)))
+        let mut repositories: Vec<Repository> = stream::iter(in_turn(looked_at, turn(self.request.started)))
             .map(|memory| self.tags(registry, &patience, memory))
             .buffered(AT_ONCE)
             .collect()
@@ -193,12 +193,12 @@ impl Run<'_> {
 
     /// Writes down what has been learnt. What is no more stays in the memory for now.
     async fn remember(&self, listing: &mut Listing) -> Result<(), catalog::Error> {
-        let Declaration { name, change_key, .. } = &self.attempt.declaration;
+        let Declaration { name, change_key, .. } = &self.request.declaration;
         for repository in &mut listing.repositories {
             repository.settle();
             let changed = std::mem::take(&mut repository.changed);
             if std::mem::take(&mut repository.is_changed) || !changed.is_empty() {
-                let (catalog, memory) = (&self.tools.catalog, &repository.memory);
+                let (catalog, memory) = (self.catalog(), &repository.memory);
                 catalog.save_oci(name, change_key.source(), memory, &changed).await?;
             }
         }
@@ -232,7 +232,7 @@ fn turn(now: Timestamp) -> usize {
     usize::try_from(hasher.finish() >> 33).unwrap_or_default()
 }
 
-impl From<&OciError> for Failed {
+impl From<&OciError> for SyncError {
     fn from(error: &OciError) -> Self {
         Self {
             reason: error.reason().to_owned(),

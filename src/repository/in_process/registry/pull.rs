@@ -216,7 +216,7 @@ impl Run<'_> {
             for (rank, tag) in repository.versions.iter().enumerate() {
                 let before = repository.memory.tags.get(tag);
                 // A time beyond the longest pause means that the clock was set back.
-                let (now, longest) = (self.attempt.started, self.attempt.started + 2 * TRIED_AGAIN.cap);
+                let (now, longest) = (self.request.started, self.request.started + 2 * TRIED_AGAIN.cap);
                 let due = |before: &OciTag| before.next_try.is_some_and(|time| time <= now || time > longest);
                 if before.is_none_or(due) {
                     wanted.push(Wanted {
@@ -235,7 +235,7 @@ impl Run<'_> {
 
     /// Pulls one tag. What is wrong with it alone is remembered, and is no failure of the others.
     async fn pull(&self, puller: &Puller<'_>, wanted: &Wanted) -> Result<Pulled, OciError> {
-        self.metrics.oci_pull();
+        self.syncer.metrics.oci_pull();
         let (registry, path) = (puller.registry, puller.paths[wanted.at].as_str());
         let (name, known) = (wanted.tag.clone(), wanted.known.as_ref());
         let pulled = async {
@@ -260,7 +260,7 @@ impl Run<'_> {
                 });
             }
         };
-        let usable = config.map(|config| usable(&config, &self.tools.decode_limits));
+        let usable = config.map(|config| usable(&config, &self.syncer.context.decode_limits));
         Ok(Pulled::Known(match usable.transpose() {
             Ok(metadata) => chart(name, digest, metadata),
             Err(problem) => useless(name, digest, problem),
@@ -272,7 +272,7 @@ impl Run<'_> {
         let tag = OciTag {
             problem: Some(problem),
             tries: tries.saturating_add(1),
-            next_try: Some(self.attempt.started + spread(TRIED_AGAIN.delay(tries), &name)),
+            next_try: Some(self.request.started + spread(TRIED_AGAIN.delay(tries), &name)),
             ..OciTag::default()
         };
         OciChange {
@@ -290,7 +290,7 @@ impl Run<'_> {
         let known = known.unwrap_or_default();
         let tag = OciTag {
             tries: known.tries.saturating_add(1),
-            next_try: Some(self.attempt.started + spread(again.delay(known.tries), &name)),
+            next_try: Some(self.request.started + spread(again.delay(known.tries), &name)),
             ..known
         };
         (listing.repositories[at].delayed).insert(name.clone(), error.to_string());

@@ -31,7 +31,7 @@ impl Run<'_> {
             Ok(Tags::NotModified) => {
                 patience.answered();
                 repository.take_unchanged();
-                self.metrics.not_modified();
+                self.syncer.metrics.not_modified();
             }
             Ok(Tags::Listed { tags, validators }) => {
                 patience.answered();
@@ -79,7 +79,7 @@ impl Run<'_> {
         for (at, tag) in looked.changed {
             let repository = &mut listing.repositories[at];
             if repository.failed.is_none() {
-                repository.pull_again(tag, self.attempt.started);
+                repository.pull_again(tag, self.request.started);
             }
         }
         // How many are looked at, and of how many it is the end.
@@ -88,7 +88,7 @@ impl Run<'_> {
         if let Some(first) = first.filter(|_| listing.interrupted.is_none()) {
             // One may be too large for the time of any attempt: what is left of it is pulled, which goes on where it was.
             for (_, tag) in looked.left.into_iter().filter(|(at, _)| *at == first) {
-                listing.repositories[first].pull_again(tag, self.attempt.started);
+                listing.repositories[first].pull_again(tag, self.request.started);
             }
             done += 1;
         }
@@ -96,7 +96,7 @@ impl Run<'_> {
         for at in done {
             let repository = &mut listing.repositories[*at];
             if repository.failed.is_none() {
-                repository.set_digests_checked(Some(self.attempt.started));
+                repository.set_digests_checked(Some(self.request.started));
                 listing.has_moved = true;
             }
         }
@@ -111,14 +111,14 @@ impl Run<'_> {
     /// The repositories whose digests it is time to look at, by their places, those first that have waited longest. While a sync goes on
     /// in parts none are added to those that are left: the first would be due again before the last has had its turn.
     fn due(&self, listing: &Listing) -> Vec<usize> {
-        let goes_on = self.attempt.previous.as_ref().is_some_and(decide::goes_on);
+        let goes_on = self.request.previous.as_ref().is_some_and(decide::goes_on);
         let is_due = |repository: &Repository| match repository.memory.digests_checked {
             None => true,
             Some(_) if goes_on => false,
             Some(then) => {
-                let age = self.attempt.started.duration_since(then);
+                let age = self.request.started.duration_since(then);
                 // A time in the future means that the clock was set back.
-                age.is_negative() || age >= signed(self.tools.check_digests)
+                age.is_negative() || age >= signed(self.syncer.context.check_digests)
             }
         };
         let repositories = listing.repositories.iter().enumerate();

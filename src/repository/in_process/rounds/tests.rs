@@ -5,7 +5,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
 use super::*;
-use crate::source::fetch::{Access, Settings, Tap};
+use crate::source::fetch::{Access, Settings};
 use crate::source::secret::Secret;
 
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -82,18 +82,6 @@ fn ask(
     asker: &str,
     since: Timestamp,
 ) -> tokio::task::JoinHandle<(Option<String>, bool)> {
-    ask_with(None, rounds, session, server, asker, since)
-}
-
-/// The same of who has something that a body may go to.
-fn ask_with(
-    tapping: Option<Tapping>,
-    rounds: &Rounds,
-    session: &Fetcher,
-    server: &Server,
-    asker: &str,
-    since: Timestamp,
-) -> tokio::task::JoinHandle<(Option<String>, bool)> {
     let (rounds, session, url) = (rounds.clone(), session.clone(), server.url.clone());
     let asker = RepositoryName::new(asker, "same");
     tokio::spawn(async move {
@@ -104,14 +92,10 @@ fn ask_with(
             validators: None,
             limits: Limits::default(),
             since,
-            tapping,
         };
         let Answer { result, is_own } = rounds.get(wanted).await;
         match &result.fetched {
-            Ok(Fetched::Body(body)) => {
-                assert!(is_own || !body.is_tapped(), "its bytes are another's");
-                (Some(body.sha256.clone()), is_own)
-            }
+            Ok(Fetched::Body(body)) => (Some(body.sha256.clone()), is_own),
             _ => (None, is_own),
         }
     })
@@ -246,60 +230,4 @@ async fn who_would_have_asked_in_another_way_asks_for_himself() {
         assert!(!is_own);
         assert_eq!(server.asked(), 2 * (number + 1));
     }
-}
-
-#[tokio::test]
-async fn a_body_that_goes_to_who_has_asked_for_it_is_shared_with_nobody() {
-    let (server, rounds, session) = (Server::start().await, Rounds::default(), session(Access::default()));
-    let tick = Timestamp::now();
-    let came = Arc::new(AtomicUsize::new(0));
-    let counter = Arc::clone(&came);
-    let tap: Tap = Box::new(move |bytes| {
-        counter.fetch_add(bytes.len(), Ordering::SeqCst);
-        Ok(())
-    });
-    let tapping: Tapping = Box::new(|| std::future::ready(Some(tap)).boxed());
-    let first = ask_with(Some(tapping), &rounds, &session, &server, "a", tick);
-    server.until_asked().await;
-    let second = ask(&rounds, &session, &server, "b", tick);
-    server.until_asked().await;
-    let third = ask(&rounds, &session, &server, "c", tick);
-    server.answer(2);
-    let ((first, is_first), (second, is_second), (third, is_third)) =
-        (end(first).await, end(second).await, end(third).await);
-    assert!(
-        first.is_some() && second.is_some() && first != second,
-        "each answer is another"
-    );
-    assert_eq!(third, second);
-    assert!(is_first && is_second && !is_third, "the third joins the second");
-    assert!(came.load(Ordering::SeqCst) > 0);
-    let (held, is_own) = end(ask(&rounds, &session, &server, "d", tick)).await;
-    assert_eq!((held, is_own, server.asked()), (second, false, 2));
-}
-
-#[tokio::test]
-async fn of_those_who_are_many_nobody_gets_a_body_for_himself() {
-    let (server, rounds, session) = (Server::start().await, Rounds::default(), session(Access::default()));
-    for asker in ["a", "b"] {
-        server.answer(1);
-        end(ask(&rounds, &session, &server, asker, Timestamp::now())).await;
-    }
-    let tapping: Tapping = Box::new(|| panic!("it is to be shared"));
-    server.answer(1);
-    let (body, is_own) = end(ask_with(
-        Some(tapping),
-        &rounds,
-        &session,
-        &server,
-        "a",
-        Timestamp::now(),
-    ))
-    .await;
-    assert!(body.is_some() && is_own);
-    let inner = rounds.lock();
-    let mut requests = inner.rounds.values().flat_map(|round| &round.requests);
-    let is_for_many =
-        |request: &UnderWay| matches!(&request.answer, Answered::Held(result) if result.cuts.is_for_many());
-    assert!(requests.any(is_for_many), "what they have to parse is shared");
 }

@@ -3,156 +3,91 @@
 use std::convert::Infallible;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::ops::Range;
-use std::sync::Arc;
 
 use memchr::memchr;
 
 use super::cut::Cut;
-use super::digest::{Digest, Digester, Secret};
+use super::digest::{Digest, Digester};
 use super::slices::{SLICE_BYTES, Slices};
-use super::{ChangeSink, Known, KnownChart, Remembered, Rules, Stop, lines};
+use super::{ChangeSink, Known, KnownChart, Remembered, Stop, lines};
 use crate::source::index::collect::Collector;
 use crate::source::index::error::{DecodeError, Position};
 use crate::source::index::yaml::{self, Item, subset};
-use crate::source::index::{Chart, DecodeLimits, Sink, json};
+use crate::source::index::{Account, Chart, DecodeLimits, Sink as _, json};
 
 /// The whole tells it better.
 const SOMEWHERE: Position = Position { line: 1, column: 1 };
 
-/// A chart that was parsed by itself.
-#[derive(Clone)]
-pub(super) struct Parsed {
-    /// Nothing: all of it was skipped, or it is deprecated.
+/// A chart that was parsed on its own.
+struct Parsed {
+    /// None if the chart was skipped entirely or is deprecated.
     chart: Option<Chart>,
-    /// What is to be remembered of it, what it adds to the summary included.
     remembered: Remembered,
 }
 
-impl Parsed {
-    /// How much memory it takes, about.
-    pub(super) fn bytes(&self) -> usize {
-        /// What an allocation takes beside what is in it, and what stands around all of it.
-        const BESIDE: usize = 32;
-        const AROUND: usize = 1024;
-        let text = |text: &String| size_of::<String>() + text.len() + BESIDE;
-        let texts = |texts: &Option<Vec<String>>| texts.iter().flatten().map(text).sum::<usize>();
-        let Some(chart) = &self.chart else { return AROUND };
-        let head = [
-            &chart.name,
-            &chart.description,
-            &chart.home,
-            &chart.icon,
-            &chart.category,
-        ];
-        let maintainers = chart
-            .maintainers
-            .iter()
-            .map(|by| text(&by.name) + by.email.as_ref().map_or(0, text));
-        let versions = chart.versions.iter().map(|version| {
-            let texts_of_it = [
-                &version.version,
-                &version.app_version,
-                &version.created,
-                &version.digest,
-            ];
-            texts_of_it.map(text).iter().sum::<usize>() + size_of_val(&version.urls) + texts(&version.urls)
-        });
-        let lists = texts(&chart.keywords) + texts(&chart.sources) + maintainers.sum::<usize>();
-        AROUND + head.map(text).iter().sum::<usize>() + lists + versions.sum::<usize>()
-    }
-}
+/// The reason why a chart could not be parsed on its own.
+type NotParsed = Stop<Infallible>;
 
-/// Why a chart could not be parsed by itself.
-pub(super) type NotParsed = Stop<Infallible>;
-
-/// What takes the versions of one chart.
+/// A collector for the versions of one chart.
 type One<'v> = Collector<'v, Vec<Chart>>;
 
-/// Tells of an index by what is known of it and by what is not.
-pub(super) struct Changes<'c, 'a, S: Sink> {
-    known: &'c Known,
-    limits: &'c DecodeLimits,
-    collector: &'c mut Collector<'a, S>,
-    nodes: u64,
-}
-
-impl<'c, 'a, S: ChangeSink> Changes<'c, 'a, S> {
-    pub(super) const fn new(known: &'c Known, limits: &'c DecodeLimits, collector: &'c mut Collector<'a, S>) -> Self {
-        Self {
-            known,
-            limits,
-            collector,
-            nodes: 0,
+/// Hands all charts of a split index to the collector. Only charts that are not known are parsed.
+pub(super) fn collect<R: Read + Seek, S: ChangeSink>(
+    cuts: &[Cut],
+    mut parser: Parser<'_, R>,
+    collector: &mut Collector<'_, S>,
+) -> Result<(), Stop<S::Error>> {
+    // The limit is not approached, so that the count need not be exact.
+    let most = parser.limits.nodes / 10 * 9;
+    let mut nodes: u64 = 0;
+    let mut count = |account: &Account| {
+        // The key and the list of a chart are nodes too.
+        nodes = nodes.saturating_add(account.nodes).saturating_add(2);
+        if nodes > most { Err(Stop::Whole) } else { Ok(()) }
+    };
+    for cut in cuts {
+        if let Some(known) = parser.known.get(cut) {
+            count(&known.account)?;
+            collector.add(&known.account);
+            let sink = collector.sink();
+            sink.unchanged(&cut.key, &known.account).map_err(DecodeError::Sink)?;
+            continue;
         }
-    }
-
-    /// Takes all charts, by `parse` those that are not known.
-    pub(super) fn take(
-        mut self,
-        cuts: &[Cut],
-        mut parse: impl FnMut(&Cut) -> Result<Arc<Parsed>, NotParsed>,
-    ) -> Result<(), Stop<S::Error>> {
-        for cut in cuts {
-            if let Some(known) = self.known.get(cut) {
-                self.count(known.account.nodes)?;
-                self.collector.add_known(&cut.key, &known.account)?;
-                continue;
-            }
-            let parsed = parse(cut).map_err(|reason| match reason {
-                Stop::Error(DecodeError::Read(error)) => Stop::from(error),
-                Stop::Error(_) | Stop::Whole => Stop::Whole,
-            })?;
-            self.count(parsed.remembered.chart.account.nodes)?;
-            let Parsed { chart, remembered } = Arc::unwrap_or_clone(parsed);
-            self.collector.add_parsed(chart, &remembered.chart.account)?;
-            self.collector.remember(remembered)?;
+        let Parsed { chart, remembered } = parser.chart(cut).map_err(|reason| match reason {
+            Stop::Error(DecodeError::Read(error)) => Stop::from(error),
+            Stop::Error(_) | Stop::Whole => Stop::Whole,
+        })?;
+        count(&remembered.chart.account)?;
+        collector.add(&remembered.chart.account);
+        if let Some(chart) = chart {
+            collector.sink().chart(chart).map_err(DecodeError::Sink)?;
         }
-        Ok(())
+        collector.sink().remember(remembered).map_err(DecodeError::Sink)?;
     }
-
-    /// The key and the list of a chart are nodes too. The limit is kept well clear of, so that it need not be counted to one.
-    fn count(&mut self, nodes: u64) -> Result<(), Stop<S::Error>> {
-        self.nodes = self.nodes.saturating_add(nodes).saturating_add(2);
-        if self.nodes > self.limits.nodes / 10 * 9 {
-            return Err(Stop::Whole);
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 /// Parses charts where they stand in an index.
 pub(super) struct Parser<'c, R> {
     input: &'c mut R,
     limits: &'c DecodeLimits,
-    /// Of what is known no more, so that others may have what was parsed.
-    secret: Secret,
-    times_count: bool,
+    known: &'c Known,
     is_json: bool,
-    rules: Rules,
     buffer: Vec<u8>,
 }
 
 impl<'c, R: Read + Seek> Parser<'c, R> {
-    pub(super) const fn new(
-        input: &'c mut R,
-        limits: &'c DecodeLimits,
-        known: &'c Known,
-        is_json: bool,
-        rules: Rules,
-    ) -> Self {
+    pub(super) const fn new(input: &'c mut R, limits: &'c DecodeLimits, known: &'c Known, is_json: bool) -> Self {
         Self {
             input,
             limits,
-            secret: known.secret,
-            times_count: known.times_count,
+            known,
             is_json,
-            rules,
             buffer: Vec::new(),
         }
     }
 
-    /// Parses a chart.
-    pub(super) fn chart(&mut self, cut: &Cut) -> Result<Parsed, NotParsed> {
+    fn chart(&mut self, cut: &Cut) -> Result<Parsed, NotParsed> {
         let mut charts = Vec::new();
         let mut collector = Collector::new(self.limits, &mut charts);
         collector.begin_chart(&cut.key, false, SOMEWHERE)?;
@@ -165,7 +100,7 @@ impl<'c, R: Read + Seek> Parser<'c, R> {
         };
         let mut account = collector.end_chart()?;
         account.nodes = nodes;
-        let masked = (times_are_confirmed || !self.rules.confirmed_times) && !self.times_count;
+        let masked = times_are_confirmed && !self.known.times_count;
         let digest = if cut.masked == masked {
             cut.digest
         } else {
@@ -238,7 +173,7 @@ impl<'c, R: Read + Seek> Parser<'c, R> {
     fn digest(&mut self, cut: &Cut, masked: bool) -> Result<Digest, NotParsed> {
         self.input.seek(SeekFrom::Start(cut.text.start))?;
         let mut input = BufReader::new((&mut *self.input).take(cut.text.end - cut.text.start));
-        let mut digester = Digester::new(&self.secret);
+        let mut digester = Digester::new(&self.known.secret);
         let mut line = Vec::new();
         while input.read_until(b'\n', &mut line)? > 0 {
             let time = cut.items.filter(|_| masked);

@@ -17,19 +17,19 @@
 
 use std::collections::HashSet;
 use std::io::{self, Read};
-use std::ops::{Deref, Range};
+use std::ops::Range;
 
 use memchr::memrchr;
 
+use super::Known;
 use super::digest::{Digest, Digester};
 use super::ends::LineEnds;
 use super::frame::{is_foot, is_head};
 use super::lines::{chart_key, created, indent, is_blank, is_deeper, is_item};
-use super::{Known, Rules};
 use crate::source::index::DecodeLimits;
 
 /// What is read at once. A longer line is not cut.
-pub(super) const BUFFER: usize = 256 * 1024;
+const BUFFER: usize = 256 * 1024;
 /// Bytes of all that stands before the first chart, and of what follows the last.
 const FRAME_BYTES: usize = 64 * 1024;
 /// Charts, and bytes of their keys: what a sync holds of each is in memory.
@@ -38,23 +38,7 @@ pub(super) const KEYS_BYTES: usize = 1024 * 1024;
 /// Columns in front of a chart's key. Helm writes two.
 const MAX_COLUMN: usize = 16;
 
-/// An index that was cut.
-#[derive(Debug, Default)]
-pub(super) struct Cuts {
-    pub(super) head: Vec<u8>,
-    pub(super) charts: Vec<Cut>,
-    pub(super) foot: Vec<u8>,
-}
-
-impl Cuts {
-    /// The charts, where what stands around them is what it looks like.
-    pub(super) fn framed(self, limits: &DecodeLimits, rules: Rules) -> Result<Vec<Cut>, NotCut> {
-        let is_framed = !rules.frame || (is_head(&self.head, limits) && is_foot(&self.foot, limits));
-        is_framed.then_some(self.charts).ok_or(NotCut::Style)
-    }
-}
-
-/// One chart of it.
+/// One chart of an index.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Cut {
     pub(super) key: String,
@@ -81,9 +65,8 @@ pub(super) fn cut(
     offset: u64,
     limits: &DecodeLimits,
     known: &Known,
-    rules: Rules,
-) -> Result<Cuts, NotCut> {
-    let mut cutter = Cutter::new(limits, known, rules);
+) -> Result<Vec<Cut>, NotCut> {
+    let mut cutter = Cutter::new(limits, known);
     let end = feed(input, offset, |bytes, base, is_last| {
         let whole = if is_last {
             bytes.len()
@@ -126,10 +109,9 @@ pub(super) fn feed(
     }
 }
 
-pub(super) struct Cutter<K> {
-    known: K,
-    rules: Rules,
-    versions_limit: u64,
+struct Cutter<'k> {
+    limits: &'k DecodeLimits,
+    known: &'k Known,
     charts_limit: usize,
     state: State,
     /// Of the charts' keys, once there is one.
@@ -137,7 +119,9 @@ pub(super) struct Cutter<K> {
     chart: Option<Open>,
     keys: HashSet<String>,
     keys_bytes: usize,
-    cuts: Cuts,
+    head: Vec<u8>,
+    cuts: Vec<Cut>,
+    foot: Vec<u8>,
 }
 
 #[derive(PartialEq, Eq)]
@@ -164,34 +148,25 @@ enum Line<'l> {
     Foot,
 }
 
-impl<K: Deref<Target = Known>> Cutter<K> {
-    pub(super) fn new(limits: &DecodeLimits, known: K, rules: Rules) -> Self {
+impl<'k> Cutter<'k> {
+    fn new(limits: &'k DecodeLimits, known: &'k Known) -> Self {
         Self {
+            limits,
             known,
-            rules,
-            versions_limit: limits.versions_per_chart,
             charts_limit: usize::try_from(limits.charts).map_or(CHARTS, |limit| limit.min(CHARTS)),
             state: State::Head,
             column: 0,
             chart: None,
             keys: HashSet::new(),
             keys_bytes: 0,
-            cuts: Cuts::default(),
+            head: Vec::new(),
+            cuts: Vec::new(),
+            foot: Vec::new(),
         }
     }
 
-    /// The charts that are over.
-    pub(super) fn charts(&self) -> &[Cut] {
-        &self.cuts.charts
-    }
-
-    /// Where the chart begins that is not over.
-    pub(super) fn open(&self) -> Option<u64> {
-        self.chart.as_ref().map(|chart| chart.start)
-    }
-
     /// Takes whole lines, which begin at `base`.
-    pub(super) fn take(&mut self, lines: &[u8], base: u64) -> Result<(), NotCut> {
+    fn take(&mut self, lines: &[u8], base: u64) -> Result<(), NotCut> {
         let ends = LineEnds::of(lines);
         let unfinished = (lines.last().is_some_and(|last| *last != b'\n')).then_some(lines.len());
         let (mut start, mut digested) = (0, 0);
@@ -200,7 +175,7 @@ impl<K: Deref<Target = Known>> Cutter<K> {
             match self.state {
                 State::Charts if self.is_plain(line) => {}
                 State::Head => {
-                    extend(&mut self.cuts.head, line)?;
+                    extend(&mut self.head, line)?;
                     digested = end;
                     if line == b"entries:\n" {
                         self.state = State::Charts;
@@ -217,10 +192,10 @@ impl<K: Deref<Target = Known>> Cutter<K> {
                         self.end_chart(&lines[digested..start], base + start as u64);
                         digested = end;
                         self.state = State::Foot;
-                        extend(&mut self.cuts.foot, line)?;
+                        extend(&mut self.foot, line)?;
                     }
                 },
-                State::Foot => extend(&mut self.cuts.foot, line)?,
+                State::Foot => extend(&mut self.foot, line)?,
             }
             start = end;
         }
@@ -230,14 +205,11 @@ impl<K: Deref<Target = Known>> Cutter<K> {
         Ok(())
     }
 
-    /// Whether this line of a version is none that anything has to be done for. Of most lines it is; the others may be it too.
+    /// Returns true for a line of a version that needs no further checks, as most lines do.
     fn is_plain(&self, line: &[u8]) -> bool {
         let items = self.chart.as_ref().and_then(|chart| chart.items);
-        items.is_some_and(|items| {
-            // Deeper than the versions, which are no less deep than their chart unless a test has columns not count; and not where
-            // a time may stand.
-            items >= self.column && is_deeper(line, items) && line.get(items + 2) != Some(&b'c')
-        })
+        // Two columns further in a time may start.
+        items.is_some_and(|items| is_deeper(line, items) && line.get(items + 2) != Some(&b'c'))
     }
 
     fn classify<'l>(&mut self, line: &'l [u8]) -> Result<Line<'l>, NotCut> {
@@ -252,13 +224,13 @@ impl<K: Deref<Target = Known>> Cutter<K> {
             // Before the first chart it would belong to nothing.
             return self.chart.as_ref().map(|_| Line::Inside).ok_or(NotCut::Style);
         }
-        if self.cuts.charts.is_empty() && self.chart.is_none() {
+        if self.cuts.is_empty() && self.chart.is_none() {
             if spaces > MAX_COLUMN {
                 return Err(NotCut::Style);
             }
             self.column = spaces;
         }
-        if spaces != self.column && self.rules.columns {
+        if spaces != self.column {
             return Err(NotCut::Style);
         }
         match chart_key(line, spaces) {
@@ -278,12 +250,12 @@ impl<K: Deref<Target = Known>> Cutter<K> {
             items => {
                 let column = items.unwrap_or_else(|| indent(line));
                 let is_first_column = indent(line) == column && column <= MAX_COLUMN;
-                if !(is_first_column && is_item(line, column)) && (self.rules.columns || items.is_none()) {
+                if !(is_first_column && is_item(line, column)) {
                     return Err(NotCut::Style);
                 }
                 chart.items = Some(column);
                 chart.versions += 1;
-                if chart.versions > self.versions_limit {
+                if chart.versions > self.limits.versions_per_chart {
                     return Err(NotCut::Style);
                 }
                 Ok(Line::Inside)
@@ -306,8 +278,8 @@ impl<K: Deref<Target = Known>> Cutter<K> {
 
     fn begin_chart(&mut self, key: &str, start: u64) -> Result<(), NotCut> {
         self.keys_bytes += key.len();
-        let is_new = self.keys.insert(key.to_owned()) || !self.rules.distinct_keys;
-        if !is_new || self.cuts.charts.len() >= self.charts_limit || self.keys_bytes > KEYS_BYTES {
+        let is_new = self.keys.insert(key.to_owned());
+        if !is_new || self.cuts.len() >= self.charts_limit || self.keys_bytes > KEYS_BYTES {
             return Err(NotCut::Style);
         }
         self.chart = Some(Open {
@@ -324,7 +296,7 @@ impl<K: Deref<Target = Known>> Cutter<K> {
     fn end_chart(&mut self, rest: &[u8], end: u64) {
         if let Some(mut chart) = self.chart.take() {
             chart.digester.text(rest);
-            self.cuts.charts.push(Cut {
+            self.cuts.push(Cut {
                 key: chart.key,
                 text: chart.start..end,
                 items: chart.items,
@@ -335,9 +307,9 @@ impl<K: Deref<Target = Known>> Cutter<K> {
     }
 
     /// All of it, which ends here.
-    pub(super) fn finish(mut self, end: u64) -> Result<Cuts, NotCut> {
+    fn finish(mut self, end: u64) -> Result<Vec<Cut>, NotCut> {
         self.end_chart(&[], end);
-        if self.cuts.charts.is_empty() {
+        if self.cuts.is_empty() || !is_head(&self.head, self.limits) || !is_foot(&self.foot, self.limits) {
             return Err(NotCut::Style);
         }
         Ok(self.cuts)

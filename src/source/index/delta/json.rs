@@ -10,7 +10,6 @@
 
 use std::collections::HashSet;
 use std::io::Read;
-use std::ops::Deref;
 
 use memchr::memchr2;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
@@ -47,8 +46,8 @@ pub(super) fn cut(
     cutter.finish()
 }
 
-pub(super) struct Cutter<K> {
-    known: K,
+struct Cutter<'k> {
+    known: &'k Known,
     charts_limit: usize,
     depth: usize,
     key: Key,
@@ -85,8 +84,8 @@ struct Open {
     digester: Digester,
 }
 
-impl<K: Deref<Target = Known>> Cutter<K> {
-    pub(super) fn new(limits: &DecodeLimits, known: K) -> Self {
+impl<'k> Cutter<'k> {
+    fn new(limits: &DecodeLimits, known: &'k Known) -> Self {
         Self {
             known,
             charts_limit: usize::try_from(limits.charts).map_or(CHARTS, |limit| limit.min(CHARTS)),
@@ -101,18 +100,8 @@ impl<K: Deref<Target = Known>> Cutter<K> {
         }
     }
 
-    /// The charts that are over.
-    pub(super) fn charts(&self) -> &[Cut] {
-        &self.charts
-    }
-
-    /// Where the chart begins that is not over.
-    pub(super) fn open(&self) -> Option<u64> {
-        self.chart.as_ref().map(|chart| chart.start)
-    }
-
     /// Takes as much as there is of whole tokens; gives how many bytes they have.
-    pub(super) fn take(&mut self, bytes: &[u8], base: u64) -> Result<usize, NotCut> {
+    fn take(&mut self, bytes: &[u8], base: u64) -> Result<usize, NotCut> {
         let (mut at, mut passed) = (0, 0);
         while let Some(byte) = bytes.get(at) {
             match byte {
@@ -233,7 +222,7 @@ impl<K: Deref<Target = Known>> Cutter<K> {
     }
 
     /// All of it.
-    pub(super) fn finish(self) -> Result<Vec<Cut>, NotCut> {
+    fn finish(self) -> Result<Vec<Cut>, NotCut> {
         let keys: Vec<&str> = self.charts.iter().map(|chart| chart.key.as_str()).collect();
         if keys.is_empty() || !is_frame(&self.frame, &keys) {
             return Err(NotCut::Style);

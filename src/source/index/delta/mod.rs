@@ -16,60 +16,21 @@ mod frame;
 mod json;
 mod lines;
 mod shared;
-mod sieve;
 mod slices;
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
 use std::io::{Read, Seek, SeekFrom};
-use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
-use self::changes::{Changes, Parser};
-use self::cut::{Cut, NotCut, cut};
+use self::changes::Parser;
+use self::cut::{Cut, NotCut};
 pub use self::digest::{Digest, Secret};
-use self::shared::OfBody;
-pub use self::shared::{Room, SharedCuts};
-pub use self::sieve::{Sieve, Sifted};
+pub use self::shared::SharedCuts;
 use self::slices::NoSlice;
 use super::collect::Collector;
 use super::error::DecodeError;
-use super::{DecodeLimits, Sink, Skipped, Start, Summary};
-
-/// What one chart adds to the [`Summary`] of its index.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Account {
-    /// Its versions.
-    pub versions: u64,
-    /// Those that stand more than once, each further one counted.
-    pub duplicates: u64,
-    /// Its newest version is deprecated, so it is left out.
-    pub deprecated: bool,
-    /// Over its name, its versions and their digests. Nothing: there is no chart, all of it was skipped.
-    #[serde(with = "hex")]
-    pub digest: Option<[u8; 32]>,
-    /// What of it could not be used.
-    pub skipped: Skipped,
-    /// How many nodes of YAML its versions are.
-    pub nodes: u64,
-}
-
-/// A digest in JSON.
-mod hex {
-    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer, de};
-
-    pub(super) fn serialize<S: Serializer>(digest: &Option<[u8; 32]>, serializer: S) -> Result<S::Ok, S::Error> {
-        digest.map(|digest| crate::text::hex(&digest)).serialize(serializer)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<[u8; 32]>, D::Error> {
-        let text = Option::<String>::deserialize(deserializer)?;
-        let digest = text.map(|text| crate::text::from_hex(&text).ok_or_else(|| de::Error::custom("no digest")));
-        digest.transpose()
-    }
-}
+use super::{Account, DecodeLimits, Sink, Start, Summary};
 
 /// What is remembered of an index from the last time that it was decoded.
 #[derive(Debug, Clone)]
@@ -98,11 +59,6 @@ impl Known {
     fn get(&self, cut: &Cut) -> Option<&KnownChart> {
         let known = self.charts.get(&cut.key);
         known.filter(|known| known.digest == cut.digest && known.masked == cut.masked)
-    }
-
-    /// Whether the chart is as it is remembered.
-    fn has(&self, cut: &Cut) -> bool {
-        self.get(cut).is_some()
     }
 }
 
@@ -140,68 +96,23 @@ pub trait ChangeSink: Sink {
 /// # Errors
 /// As of [`decode`](super::decode).
 pub fn decode_changes<R: Read + Seek, S: ChangeSink>(
-    input: R,
+    mut input: R,
     limits: &DecodeLimits,
     known: &Known,
     cut: &SharedCuts,
     sink: &mut S,
 ) -> Result<Summary, DecodeError<S::Error>> {
-    decode_by(input, limits, known, Rules::ALL, cut, sink)
-}
-
-/// The same of an index that was cut while it came, which has to be the one of which this is known. Nothing: the whole is needed, and
-/// nothing counts that the sink has got.
-///
-/// # Errors
-/// [`DecodeError::Sink`], and [`DecodeError::Read`] where the kept text can't be read.
-pub fn decode_sifted<S: ChangeSink>(
-    sifted: &mut Sifted,
-    limits: &DecodeLimits,
-    known: &Known,
-    sink: &mut S,
-) -> Result<Option<Summary>, DecodeError<S::Error>> {
-    decode_sifted_by(sifted, limits, known, Rules::ALL, sink)
-}
-
-fn decode_sifted_by<S: ChangeSink>(
-    sifted: &mut Sifted,
-    limits: &DecodeLimits,
-    known: &Known,
-    rules: Rules,
-    sink: &mut S,
-) -> Result<Option<Summary>, DecodeError<S::Error>> {
-    let Sifted { cuts, is_json, texts } = sifted;
     let mut collector = Collector::new(limits, sink);
-    let mut parser = Parser::new(texts, limits, known, *is_json, rules);
-    let changes = Changes::new(known, limits, &mut collector);
-    match changes.take(cuts, |cut| parser.chart(cut).map(Arc::new)) {
-        Ok(()) => Ok(Some(collector.finish())),
-        Err(Stop::Whole) => Ok(None),
-        Err(Stop::Error(DecodeError::Read(error))) if error.kind() == sieve::NOT_KEPT => Ok(None),
+    match changes(&mut input, limits, known, cut, &mut collector) {
+        Ok(()) => Ok(collector.finish()),
         Err(Stop::Error(error)) => Err(error),
+        Err(Stop::Whole) => {
+            drop(collector);
+            // Whether it has got anything or not: it has to know that all comes.
+            sink.start_over().map_err(DecodeError::Sink)?;
+            super::decode(input, limits, sink)
+        }
     }
-}
-
-/// The rules that make it safe. All hold always, but in the tests that see each of them needed.
-#[derive(Debug, Clone, Copy)]
-struct Rules {
-    /// Head and foot parse by themselves.
-    frame: bool,
-    /// No chart's key comes twice.
-    distinct_keys: bool,
-    /// Keys stand at one column, versions at one column of their chart, and nothing else does.
-    columns: bool,
-    /// A time is left out only where the parser agrees that it is one.
-    confirmed_times: bool,
-}
-
-impl Rules {
-    const ALL: Self = Self {
-        frame: true,
-        distinct_keys: true,
-        columns: true,
-        confirmed_times: true,
-    };
 }
 
 /// Why the whole has to be decoded, or nothing can be.
@@ -235,32 +146,10 @@ impl<E> From<std::io::Error> for Stop<E> {
     }
 }
 
-fn decode_by<R: Read + Seek, S: ChangeSink>(
-    mut input: R,
-    limits: &DecodeLimits,
-    known: &Known,
-    rules: Rules,
-    shared: &SharedCuts,
-    sink: &mut S,
-) -> Result<Summary, DecodeError<S::Error>> {
-    let mut collector = Collector::new(limits, sink);
-    match changes(&mut input, limits, known, rules, shared, &mut collector) {
-        Ok(()) => Ok(collector.finish()),
-        Err(Stop::Error(error)) => Err(error),
-        Err(Stop::Whole) => {
-            drop(collector);
-            // Whether it has got anything or not: it has to know that all comes.
-            sink.start_over().map_err(DecodeError::Sink)?;
-            super::decode(input, limits, sink)
-        }
-    }
-}
-
 fn changes<R: Read + Seek, S: ChangeSink>(
     input: &mut R,
     limits: &DecodeLimits,
     known: &Known,
-    rules: Rules,
     shared: &SharedCuts,
     collector: &mut Collector<'_, S>,
 ) -> Result<(), Stop<S::Error>> {
@@ -271,21 +160,17 @@ fn changes<R: Read + Seek, S: ChangeSink>(
         return Err(Stop::Whole);
     }
     let is_json = first[0] == Some(b'{');
-    let shared = shared.get(known, limits, || {
+    let cuts = shared.get(known, limits, || {
         if is_json {
             json::cut(input, offset, limits, known)
         } else {
-            cut(input, offset, limits, known, rules)?.framed(limits, rules)
+            cut::cut(input, offset, limits, known)
         }
     });
-    let OfBody { cuts, parsed } = match shared {
-        Ok(shared) => shared,
+    let cuts = match cuts {
+        Ok(cuts) => cuts,
         Err(NotCut::Style) => return Err(Stop::Whole),
         Err(NotCut::Read(error)) => return Err(error.into()),
     };
-    let mut parser = Parser::new(input, limits, known, is_json, rules);
-    Changes::new(known, limits, collector).take(&cuts, |cut| match &parsed {
-        Some(parsed) => parsed.get(cut, || parser.chart(cut)),
-        None => parser.chart(cut).map(Arc::new),
-    })
+    changes::collect(&cuts, Parser::new(input, limits, known, is_json), collector)
 }

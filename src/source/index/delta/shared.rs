@@ -1,11 +1,7 @@
-//! The cuts of one body, made once for all repositories that have got it, and parsed once where they have changed.
+//! The cuts of one body, made once for all repositories that have got it.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-use super::changes::{NotParsed, Parsed};
 use super::cut::{Cut, NotCut};
 use super::digest::Secret;
 use super::{DecodeLimits, Known};
@@ -13,93 +9,15 @@ use super::{DecodeLimits, Known};
 /// The part of a body that its cuts may take, else they are made by each for himself. Those of real indexes take a fiftieth and less.
 const OF_THE_BODY: u64 = 16;
 
-/// Room for charts that are held as they were parsed, of all bodies together. A handle, cheap to clone.
-#[derive(Clone)]
-pub struct Room(Arc<Semaphore>);
-
-impl Room {
-    /// So many bytes.
-    #[must_use]
-    pub fn of(bytes: usize) -> Self {
-        Self(Arc::new(Semaphore::new(bytes)))
-    }
-
-    /// Some of it, as long as it is held.
-    fn take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
-        let bytes = u32::try_from(bytes).ok()?;
-        Arc::clone(&self.0).try_acquire_many_owned(bytes).ok()
-    }
-}
-
 /// The cuts of a body that several repositories share. A handle, cheap to clone; it goes with the body, since it holds nothing of
 /// which body it is of. A repository that knows other things of the body makes its own cuts, which take the place of those before.
 #[derive(Clone, Default)]
-pub struct SharedCuts {
-    made: Arc<Mutex<Option<Made>>>,
-    /// For charts that are parsed, where several are going to ask for them.
-    room: Option<Room>,
-}
+pub struct SharedCuts(Arc<Mutex<Option<Made>>>);
 
 struct Made {
     by: By,
-    /// Nothing, where the body is in no style that is cut.
+    /// None if the body can't be split.
     cuts: Option<Arc<[Cut]>>,
-    /// Nothing, where nobody else is going to ask for them.
-    parsed: Option<Arc<ParsedCharts>>,
-}
-
-/// What is shared of a body.
-pub(super) struct OfBody {
-    pub(super) cuts: Arc<[Cut]>,
-    /// What was parsed of them, where that is shared too.
-    pub(super) parsed: Option<Arc<ParsedCharts>>,
-}
-
-/// The charts of a body that were parsed by themselves.
-pub(super) struct ParsedCharts {
-    /// By where they begin. Nothing, where there was no room for one.
-    held: Mutex<HashMap<u64, Option<Held>>>,
-    room: Room,
-}
-
-/// A chart, and the room that it takes.
-struct Held {
-    parsed: Arc<Parsed>,
-    _room: OwnedSemaphorePermit,
-}
-
-impl ParsedCharts {
-    fn new(room: Room) -> Self {
-        let held = Mutex::new(HashMap::new());
-        Self { held, room }
-    }
-
-    /// The chart, by `parse` where it is not held; and then it is, if there is room. Who asks for one meanwhile waits: mostly all ask for
-    /// the same charts, in one order.
-    pub(super) fn get(
-        &self,
-        cut: &Cut,
-        parse: impl FnOnce() -> Result<Parsed, NotParsed>,
-    ) -> Result<Arc<Parsed>, NotParsed> {
-        // What is parsed is put in at once, so a panic leaves it as it was.
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        match held.get(&cut.text.start) {
-            Some(Some(held)) => return Ok(Arc::clone(&held.parsed)),
-            Some(None) => {
-                drop(held);
-                return parse().map(Arc::new);
-            }
-            None => {}
-        }
-        let parsed = Arc::new(parse()?);
-        let room = self.room.take(parsed.bytes());
-        let parsed_and_held = room.map(|room| Held {
-            parsed: Arc::clone(&parsed),
-            _room: room,
-        });
-        held.insert(cut.text.start, parsed_and_held);
-        Ok(parsed)
-    }
 }
 
 /// All that cuts depend on beside the body.
@@ -131,54 +49,29 @@ impl By {
 }
 
 impl SharedCuts {
-    /// Of a body that several are going to ask for: then charts that have changed are held as they were parsed, if there is room.
-    #[must_use]
-    pub fn for_many(room: &Room) -> Self {
-        Self {
-            room: Some(room.clone()),
-            ..Self::default()
-        }
-    }
-
-    /// Whether they are of a body that several are going to ask for.
-    #[cfg(test)]
-    pub(crate) const fn is_for_many(&self) -> bool {
-        self.room.is_some()
-    }
-
-    /// The cuts, by `cut` where they have not been made. Who asks while they are being made waits for them, on a thread that may, and
-    /// for no longer than one cutting takes. With them what was parsed of them, where that is shared.
+    /// Returns the cuts, made by `cut` if they are not there. A concurrent caller waits for them, at most as long as one split takes.
     pub(super) fn get(
         &self,
         known: &Known,
         limits: &DecodeLimits,
         cut: impl FnOnce() -> Result<Vec<Cut>, NotCut>,
-    ) -> Result<OfBody, NotCut> {
+    ) -> Result<Arc<[Cut]>, NotCut> {
         let by = By::of(known, limits);
-        // What is made is put in at once, so a panic leaves it as it was.
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        // Who knows nothing needs all charts, of which others need but few.
-        let is_follower = !known.charts.is_empty();
-        let of_body = |made: &Made| {
-            let cuts = made.cuts.clone().ok_or(NotCut::Style)?;
-            let parsed = made.parsed.clone().filter(|_| is_follower);
-            Ok(OfBody { cuts, parsed })
-        };
+        // A finished value is stored in one step, so a panic leaves the old one.
+        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(made) = made.as_ref().filter(|made| made.by == by) {
-            return of_body(made);
+            return made.cuts.clone().ok_or(NotCut::Style);
         }
-        let cuts = match cut() {
-            Ok(cuts) => Some(Arc::from(cuts)),
+        let cuts: Option<Arc<[Cut]>> = match cut() {
+            Ok(cuts) => Some(cuts.into()),
             Err(NotCut::Style) => None,
             Err(error @ NotCut::Read(_)) => return Err(error),
         };
-        if let Some(cuts) = cuts.as_ref().filter(|cuts| !are_small(cuts)) {
-            let cuts = Arc::clone(cuts);
-            return Ok(OfBody { cuts, parsed: None });
+        if cuts.as_ref().is_none_or(|cuts| are_small(cuts)) {
+            let cuts = cuts.clone();
+            *made = Some(Made { by, cuts });
         }
-        let room = self.room.clone();
-        let parsed = room.map(|room| Arc::new(ParsedCharts::new(room)));
-        of_body(made.insert(Made { by, cuts, parsed }))
+        cuts.ok_or(NotCut::Style)
     }
 }
 
@@ -239,7 +132,7 @@ mod tests {
                 made.set(made.get() + 1);
                 Ok(cuts_of(&[100_000]))
             });
-            assert_eq!(cuts.unwrap().cuts.len(), 1);
+            assert_eq!(cuts.unwrap().len(), 1);
             made.get()
         };
         let limits = DecodeLimits::default();
@@ -275,8 +168,8 @@ mod tests {
         for made in 1..3 {
             let of_keys_alone = [10; 100];
             let cuts = shared.get(&known(1), &limits, || Ok(cuts_of(&of_keys_alone)));
-            assert_eq!(cuts.unwrap().cuts.len(), 100, "{made}");
-            assert!(shared.made.lock().unwrap().is_none());
+            assert_eq!(cuts.unwrap().len(), 100, "{made}");
+            assert!(shared.0.lock().unwrap().is_none());
         }
     }
 

@@ -67,7 +67,7 @@ fn what_is_no_utf_8_around_the_charts_is_refused_as_the_whole_does(#[case] value
     let (start, end) = INDEX.split_once("\"v1\"").unwrap();
     let index = [start.as_bytes(), value, end.as_bytes()].concat();
     for memory in [&Memory::empty(), &memory] {
-        let delta = compare(memory, &index, &DecodeLimits::default(), Rules::ALL, usize::MAX);
+        let delta = compare(memory, &index, &DecodeLimits::default(), usize::MAX);
         assert!(delta.unwrap().is_none(), "both refuse it");
     }
 }
@@ -95,15 +95,9 @@ fn it_does_not_matter_how_the_bytes_come() {
     let memory = follow(&Memory::empty(), INDEX).memory;
     assert_eq!(memory.charts.len(), 3);
     for at_once in [1, 2, 3, 7, 64] {
-        let delta = compare(&memory, INDEX.as_bytes(), &DecodeLimits::default(), Rules::ALL, at_once);
+        let delta = compare(&memory, INDEX.as_bytes(), &DecodeLimits::default(), at_once);
         assert!(delta.unwrap().unwrap().read.is_empty());
-        let delta = compare(
-            &Memory::empty(),
-            INDEX.as_bytes(),
-            &DecodeLimits::default(),
-            Rules::ALL,
-            at_once,
-        );
+        let delta = compare(&Memory::empty(), INDEX.as_bytes(), &DecodeLimits::default(), at_once);
         assert_eq!(delta.unwrap().unwrap().memory.known.charts, memory.known.charts);
     }
 }
@@ -160,7 +154,7 @@ fn mutated_indexes_give_what_the_whole_gives() {
             let piece = if random.below(3) > 0 { random.pick(&PIECES) } else { b"" };
             bytes.splice(start..end, piece.iter().copied());
             let at_once = random.pick(&[1, 50, usize::MAX]);
-            match compare(&memory, &bytes, &DecodeLimits::default(), Rules::ALL, at_once) {
+            match compare(&memory, &bytes, &DecodeLimits::default(), at_once) {
                 Ok(Some(delta)) => {
                     accepted += 1;
                     known += delta.memory.charts.len() - delta.read.len();

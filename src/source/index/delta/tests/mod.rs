@@ -3,14 +3,12 @@
 mod hostile;
 mod json;
 mod real;
-mod sieve;
 mod small;
 
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io::{self, Cursor, Read, Seek, SeekFrom};
 
-use super::sieve::STEP;
 use super::*;
 use crate::source::index::tests::generator;
 use crate::source::index::{Chart, decode};
@@ -126,63 +124,27 @@ fn delta(
     before: &Memory,
     index: &[u8],
     limits: &DecodeLimits,
-    rules: Rules,
     at_once: usize,
 ) -> Result<Delta, DecodeError<Infallible>> {
-    let shared = SharedCuts::for_many(&Room::of(100_000_000));
+    let shared = SharedCuts::default();
     if at_once == usize::MAX {
         // Somebody who knew nothing was here first, and what he made of it is shared.
         let nothing = Memory::empty();
         let mut other = Sought::after(&nothing);
-        decode_by(Cursor::new(index), limits, &nothing.known, rules, &shared, &mut other)?;
+        decode_changes(Cursor::new(index), limits, &nothing.known, &shared, &mut other)?;
     }
     let mut sought = Sought::after(before);
     let input = Trickle(Cursor::new(index), at_once);
-    let summary = decode_by(input, limits, &before.known, rules, &shared, &mut sought);
+    let summary = decode_changes(input, limits, &before.known, &shared, &mut sought);
     let Sought {
         after, charts, read, ..
     } = sought;
-    let delta = summary.map(|summary| Delta {
+    summary.map(|summary| Delta {
         charts,
         summary,
         read,
         memory: after,
-    });
-    assert_sifted_alike(before, index, limits, rules, at_once, delta.as_ref().ok());
-    delta
-}
-
-/// Where the index can be cut while it comes, in pieces of so many bytes, the same comes of it; and nothing where it is refused.
-fn assert_sifted_alike(
-    before: &Memory,
-    index: &[u8],
-    limits: &DecodeLimits,
-    rules: Rules,
-    at_once: usize,
-    delta: Option<&Delta>,
-) {
-    let known = std::sync::Arc::new(before.known.clone());
-    let mut sieve = Sieve::by(rules, known, limits, None).in_steps_of(at_once.min(STEP));
-    for piece in index.chunks(at_once.min(100_000)) {
-        sieve.take(piece).unwrap();
-    }
-    let shown = || format!("{:?}, {at_once} at once", String::from_utf8_lossy(index));
-    let is_cut = delta.is_some_and(|delta| !delta.memory.known.charts.is_empty());
-    let Some(mut sifted) = sieve.finish().unwrap() else {
-        assert!(!is_cut, "it is cut when it is there: {}", shown());
-        return;
-    };
-    let mut sought = Sought::after(before);
-    let told = decode_sifted_by(&mut sifted, limits, &before.known, rules, &mut sought).unwrap();
-    match (told, delta) {
-        (None, _) => assert!(!is_cut, "it is told by its parts when it is there: {}", shown()),
-        (Some(_), None) => panic!("it is refused when it is there: {}", shown()),
-        (Some(summary), Some(delta)) => {
-            assert_eq!(summary, delta.summary);
-            assert_eq!((&sought.charts, &sought.read), (&delta.charts, &delta.read));
-            assert_eq!(sought.after.known.charts, delta.memory.known.charts);
-        }
-    }
+    })
 }
 
 fn without_times(mut chart: Chart) -> Chart {
@@ -193,16 +155,10 @@ fn without_times(mut chart: Chart) -> Chart {
 }
 
 /// The difference between the delta and the whole, if there is one; and the delta.
-fn compare(
-    before: &Memory,
-    index: &[u8],
-    limits: &DecodeLimits,
-    rules: Rules,
-    at_once: usize,
-) -> Result<Option<Delta>, String> {
+fn compare(before: &Memory, index: &[u8], limits: &DecodeLimits, at_once: usize) -> Result<Option<Delta>, String> {
     let mut whole = Vec::new();
     let expected = decode(Cursor::new(index), limits, &mut whole);
-    let delta = delta(before, index, limits, rules, at_once);
+    let delta = delta(before, index, limits, at_once);
     match (delta, expected) {
         (Ok(delta), Ok(summary)) => {
             if delta.summary != summary {
@@ -232,15 +188,9 @@ fn compare(
 
 /// Decodes an index after another, and fails where the whole gives something else.
 fn follow(memory: &Memory, index: &str) -> Delta {
-    compare(
-        memory,
-        index.as_bytes(),
-        &DecodeLimits::default(),
-        Rules::ALL,
-        usize::MAX,
-    )
-    .unwrap_or_else(|difference| panic!("{difference}"))
-    .expect("it is an index")
+    compare(memory, index.as_bytes(), &DecodeLimits::default(), usize::MAX)
+        .unwrap_or_else(|difference| panic!("{difference}"))
+        .expect("it is an index")
 }
 
 /// The keys that are read of `after` where `before` is known.
@@ -255,7 +205,7 @@ fn assert_not_cut(before: &str, after: &str) {
     assert_ne!(after, before);
     let memory = follow(&Memory::empty(), before).memory;
     let limits = DecodeLimits::default();
-    if let Some(delta) = compare(&memory, after.as_bytes(), &limits, Rules::ALL, usize::MAX).unwrap() {
+    if let Some(delta) = compare(&memory, after.as_bytes(), &limits, usize::MAX).unwrap() {
         assert!(delta.memory.known.charts.is_empty(), "it was cut");
     }
 }

@@ -21,7 +21,7 @@ fn replay(indexes: impl Iterator<Item = Vec<u8>>) -> (usize, usize) {
     let (mut memory, mut read, mut all) = (Memory::empty(), 0, 0);
     for (number, index) in indexes.enumerate() {
         let limits = DecodeLimits::default();
-        let delta = compare(&memory, &index, &limits, Rules::ALL, usize::MAX).unwrap_or_else(|error| panic!("{error}"));
+        let delta = compare(&memory, &index, &limits, usize::MAX).unwrap_or_else(|error| panic!("{error}"));
         let Some(delta) = delta else { continue };
         assert!(!delta.memory.charts.is_empty(), "it was not cut");
         if number > 0 && delta.memory.charts.len() > 1 {
