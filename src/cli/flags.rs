@@ -127,7 +127,7 @@ pub struct ContentFlags {
     /// The largest chart archive that is read, in bytes. Unpacked it may have ten times as much
     #[arg(long, env = "PORTOLAN_ARCHIVE_MAX_BYTES", value_name = "BYTES", default_value = "20Mi", value_parser = bytes)]
     pub archive_max_bytes: u64,
-    /// Import icons into the catalogue, as PNG of 160 pixels. Kubeapps of today shows icons from where they are
+    /// Import icons that are raster images into the catalogue, as PNG of 160 pixels. Kubeapps shows icons from where they are
     #[arg(long, env = "PORTOLAN_ICONS")]
     pub icons: bool,
     /// How long versions are kept that have left their repository, so that what is installed of them can still be managed; not at
