@@ -51,6 +51,12 @@ impl FetchedFiles {
         Ok(Self { wanted, head })
     }
 
+    /// Returns the bytes of memory that storing the files takes: the JSON, a copy bound to the statement, and one that is sent.
+    #[must_use]
+    pub const fn memory(&self) -> u64 {
+        3 * self.head.len() as u64
+    }
+
     /// None, of no archive: what Kubeapps' reader is given in place of files.
     pub(super) fn none(wanted: &WantedFiles) -> Result<Self, Error> {
         let wanted = WantedFiles {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::{ArgAction, Args};
+use clap::Args;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, Client, ResourceExt,
@@ -15,7 +15,6 @@ use super::{
     cluster::{self, ApiError},
     flags::{ClusterFlags, LogFlags},
     output,
-    values::boolean,
 };
 use crate::{api, repository::origin::FIELD_MANAGER};
 
@@ -28,8 +27,7 @@ pub struct Crds {
     /// Which definitions: `apprepositories` or `applications`; without a name all
     pub names: Vec<String>,
     /// Install the definitions, or upgrade those of Kubeapps and of kubernetes-sigs/application, by server-side apply; wait until the API server serves them
-    #[arg(long, env = "PORTOLAN_APPLY", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
-          default_value_t = false, action = ArgAction::Set, value_parser = boolean)]
+    #[arg(long, env = "PORTOLAN_APPLY")]
     pub apply: bool,
     #[command(flatten)]
     pub cluster: ClusterFlags,

@@ -4,7 +4,7 @@ use std::{ffi::OsString, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use clap::Args;
 
-use super::values::{Sensitive, boolean, bytes, positive_duration};
+use super::values::{Sensitive, bytes, positive_duration};
 use crate::{
     catalog::FilesMode,
     repository::files,
@@ -87,8 +87,7 @@ pub struct FetchFlags {
     pub host_requests_at_once: NonZeroU32,
     /// Whether servers at loopback and private addresses may be reached, where repositories of a cluster are. Addresses of the link and
     /// of cloud metadata services never are
-    #[arg(long, env = "PORTOLAN_ALLOW_PRIVATE_NETWORKS", value_name = "BOOL", num_args = 0..=1, require_equals = true,
-          default_missing_value = "true", default_value_t = true, action = clap::ArgAction::Set, value_parser = boolean)]
+    #[arg(long, env = "PORTOLAN_ALLOW_PRIVATE_NETWORKS", default_value_t = true)]
     pub allow_private_networks: bool,
     /// The folder for temporary files, into which goes what is too large for memory; the system's own without it
     #[arg(long, env = "PORTOLAN_SPOOL_DIR", value_name = "DIR")]
@@ -128,9 +127,8 @@ pub struct ContentFlags {
     /// The largest chart archive that is read, in bytes. Unpacked it may have ten times as much
     #[arg(long, env = "PORTOLAN_ARCHIVE_MAX_BYTES", value_name = "BYTES", default_value = "20Mi", value_parser = bytes)]
     pub archive_max_bytes: u64,
-    /// Import icons into the catalogue, as PNG of 160 pixels. Kubeapps of today shows icons from where they are
-    #[arg(long, env = "PORTOLAN_ICONS", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
-          default_value_t = false, action = clap::ArgAction::Set, value_parser = boolean)]
+    /// Import icons that are raster images into the catalogue, as PNG of 160 pixels. Kubeapps shows icons from where they are
+    #[arg(long, env = "PORTOLAN_ICONS")]
     pub icons: bool,
     /// How long versions are kept that have left their repository, so that what is installed of them can still be managed; not at
     /// all without it
@@ -142,8 +140,7 @@ pub struct ContentFlags {
     pub oci_check_digests: Duration,
     /// Decode each changed index as a whole too, and hold what came of its changes against that: for who doubts. It costs what is
     /// else saved; a difference is logged, counted in portolan_delta_mismatches_total, and the whole counts
-    #[arg(long, env = "PORTOLAN_VERIFY_DELTA", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
-          default_value_t = false, action = clap::ArgAction::Set, value_parser = boolean)]
+    #[arg(long, env = "PORTOLAN_VERIFY_DELTA")]
     pub verify_delta: bool,
 }
 
@@ -210,8 +207,7 @@ pub struct LogFlags {
     #[arg(long, env = "PORTOLAN_LOG_LEVEL", value_name = "FILTER")]
     pub log_level: Option<String>,
     /// The same as --log-level=debug, as Kubeapps' syncer has it
-    #[arg(long, env = "PORTOLAN_DEBUG", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
-          default_value_t = false, action = clap::ArgAction::Set, value_parser = boolean)]
+    #[arg(long, env = "PORTOLAN_DEBUG")]
     pub debug: bool,
 }
 

@@ -32,7 +32,7 @@ mod values;
 
 use std::{ffi::OsString, future::Future, process::ExitCode, time::Duration};
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use self::flags::LogFlags;
 use crate::text::printable;
@@ -113,7 +113,25 @@ pub fn main() -> ExitCode {
 
 fn command() -> clap::Command {
     // The help names the variables; what is in them is nobody's business, least of all that of a log in which help is printed.
-    Cli::command().mut_subcommands(|command| command.mut_args(|argument| argument.hide_env_values(true)))
+    Cli::command().mut_subcommands(|command| command.mut_args(|argument| with_value(argument.hide_env_values(true))))
+}
+
+/// Lets a boolean flag take a value as Go's flags do: `--flag`, `--flag=false`.
+fn with_value(argument: Arg) -> Arg {
+    if !matches!(argument.get_action(), ArgAction::SetTrue) {
+        return argument;
+    }
+    let argument = match argument.get_default_values() {
+        [] => argument.default_value("false"),
+        _ => argument,
+    };
+    argument
+        .action(ArgAction::Set)
+        .num_args(0..=1)
+        .require_equals(true)
+        .default_missing_value("true")
+        .value_name("BOOL")
+        .value_parser(values::boolean)
 }
 
 fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::{ArgAction, Args};
+use clap::Args;
 use jiff::Timestamp;
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
@@ -13,7 +13,7 @@ use super::{
     given,
     obsolete::ObsoleteFlags,
     output, shutdown,
-    values::{CommaSeparated, boolean},
+    values::CommaSeparated,
 };
 use crate::{
     catalog::{Catalog, Record, RepositoryName},
@@ -104,12 +104,10 @@ pub struct Sync {
     )]
     pub filter_rules: String,
     /// Send the credentials to other hosts too, where archives and icons may lie
-    #[arg(long, env = "PORTOLAN_PASS_CREDENTIALS", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
-          default_value_t = false, action = ArgAction::Set, value_parser = boolean, help_heading = "Repository")]
+    #[arg(long, env = "PORTOLAN_PASS_CREDENTIALS", help_heading = "Repository")]
     pub pass_credentials: bool,
     /// Trust any certificate
-    #[arg(long, env = "PORTOLAN_TLS_INSECURE_SKIP_VERIFY", value_name = "BOOL", num_args = 0..=1, require_equals = true,
-          default_missing_value = "true", default_value_t = false, action = ArgAction::Set, value_parser = boolean, help_heading = "Repository")]
+    #[arg(long, env = "PORTOLAN_TLS_INSECURE_SKIP_VERIFY", help_heading = "Repository")]
     pub tls_insecure_skip_verify: bool,
     /// Certificates in PEM of authorities that are trusted beside the system's. Without it the file that Kubeapps' controller mounts, if
     /// it is there: /usr/local/share/ca-certificates/ca.crt

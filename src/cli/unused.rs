@@ -1,8 +1,6 @@
 //! Flags of Kubeapps' syncer that all of its commands accept, but that say something to `sync` only.
 
-use clap::{ArgAction, Args};
-
-use super::values::boolean;
+use clap::Args;
 
 /// Accepted and not used, so that one set of arguments fits all commands. Nothing is said about them: they lose no meaning here, since
 /// what fetches nothing needs none of them.
@@ -15,11 +13,9 @@ pub struct UnusedFlags {
     #[arg(long, hide = true, default_value = "")]
     filter_rules: String,
     /// Used by `sync` only
-    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false,
-          action = ArgAction::Set, value_parser = boolean)]
+    #[arg(long, hide = true)]
     pass_credentials: bool,
     /// Used by `sync` only
-    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false,
-          action = ArgAction::Set, value_parser = boolean)]
+    #[arg(long, hide = true)]
     tls_insecure_skip_verify: bool,
 }

@@ -103,12 +103,11 @@ async fn icons_become_png_that_fits_160_pixels_and_hostile_ones_nothing() {
         ("wide", (160, 40)),
         ("small", (20, 10)),
         ("webp", (160, 160)),
-        ("svg", (160, 160)),
         ("data", (160, 80)),
     ] {
         assert_eq!(icon(&world, name).await, Some(size), "{name}");
     }
-    for name in ["bomb", "html", "large", "absent", "file", "none"] {
+    for name in ["svg", "reaching", "bomb", "html", "large", "absent", "file", "none"] {
         assert_eq!(icon(&world, name).await, None, "{name}");
     }
     assert!(
@@ -116,9 +115,13 @@ async fn icons_become_png_that_fits_160_pixels_and_hostile_ones_nothing() {
         "what an icon names must not be fetched"
     );
 
+    // The chart of an SVG keeps its URL, which is all that Kubeapps shows.
+    let chart = world.chart("stable/svg").await.unwrap();
+    assert_eq!(chart["icon"], world.server.url("/icons/svg").as_str());
+
     // What has failed waits, what is there is there.
     world.once(&[ICONS]).await;
-    for name in ["png", "bomb", "absent"] {
+    for name in ["png", "svg", "bomb", "absent"] {
         assert_eq!(world.server.seen(&format!("/icons/{name}")).len(), 1, "{name}");
     }
 }

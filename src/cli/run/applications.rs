@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
-use clap::{ArgAction, Args};
+use clap::Args;
 use futures::{FutureExt, future::BoxFuture};
 use kube::Client;
 use tokio_util::sync::CancellationToken;
@@ -20,7 +20,7 @@ use crate::{
         reconciler::Reconciler,
         trigger::{ComponentTrigger, Trigger},
     },
-    cli::values::{boolean, seconds},
+    cli::values::seconds,
     controller::Key,
     informer::{
         self, Store,
@@ -35,8 +35,12 @@ use crate::{
 #[derive(Args, Debug)]
 pub struct ApplicationFlags {
     /// Sum up the readiness of the Applications of app.k8s.io in their status, where their definition is installed. Not with --manifests
-    #[arg(long, env = "PORTOLAN_APPLICATIONS", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
-          default_value_t = true, action = ArgAction::Set, value_parser = boolean, help_heading = "Applications")]
+    #[arg(
+        long,
+        env = "PORTOLAN_APPLICATIONS",
+        default_value_t = true,
+        help_heading = "Applications"
+    )]
     pub applications: bool,
     /// How many Applications are looked at at the same time
     #[arg(

@@ -11,14 +11,14 @@ mod source;
 
 use std::{num::NonZeroU32, path::PathBuf, time::Duration};
 
-use clap::{ArgAction, Args};
+use clap::Args;
 
 use super::{
     Failure,
     flags::{ClusterFlags, ContentFlags, DatabaseFlags, FetchFlags, LogFlags},
     obsolete::ObsoleteFlags,
     shutdown,
-    values::{boolean, duration},
+    values::duration,
 };
 use crate::server::ListenAddress;
 
@@ -38,8 +38,7 @@ pub struct Run {
     #[arg(long, env = "PORTOLAN_NAMESPACE", value_name = "NAMESPACE")]
     pub namespace: Option<String>,
     /// Whether the AppRepositories of all namespaces are watched; false watches those of --namespace only
-    #[arg(long, env = "PORTOLAN_REPOS_PER_NAMESPACE", value_name = "BOOL", num_args = 0..=1, require_equals = true,
-          default_missing_value = "true", default_value_t = true, action = ArgAction::Set, value_parser = boolean)]
+    #[arg(long, env = "PORTOLAN_REPOS_PER_NAMESPACE", default_value_t = true)]
     pub repos_per_namespace: bool,
     /// The namespace whose charts Kubeapps shows in every other. Charts are kept under the namespace of their AppRepository whatever
     /// it is: accepted so that the arguments of Kubeapps' controller fit
@@ -114,13 +113,11 @@ pub struct Run {
     )]
     pub queue_burst: NonZeroU32,
     /// Sync all that is declared once, and exit: with 1 if any of it failed. No port is listened on
-    #[arg(long, env = "PORTOLAN_ONCE", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
-          default_value_t = false, action = ArgAction::Set, value_parser = boolean, help_heading = "Syncing")]
+    #[arg(long, env = "PORTOLAN_ONCE", help_heading = "Syncing")]
     pub once: bool,
     /// Let the charts of undeclared repositories be removed although they are more than half of all: for the first comparison after
     /// the start only
-    #[arg(long, env = "PORTOLAN_CONFIRM_REMOVALS", value_name = "BOOL", num_args = 0..=1, require_equals = true,
-          default_missing_value = "true", default_value_t = false, action = ArgAction::Set, value_parser = boolean, help_heading = "Syncing")]
+    #[arg(long, env = "PORTOLAN_CONFIRM_REMOVALS", help_heading = "Syncing")]
     pub confirm_removals: bool,
 
     #[command(flatten)]
@@ -136,12 +133,10 @@ pub struct Run {
     pub files_workers: NonZeroU32,
     /// Sync repositories as soon as a Secret changes that they name. It takes the right to list and watch Secrets; without it a new
     /// password counts from the next sync on
-    #[arg(long, env = "PORTOLAN_WATCH_SECRETS", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
-          default_value_t = false, action = ArgAction::Set, value_parser = boolean, help_heading = "Syncing")]
+    #[arg(long, env = "PORTOLAN_WATCH_SECRETS", help_heading = "Syncing")]
     pub watch_secrets: bool,
     /// Remove the CronJobs by which Kubeapps has synced a repository, once it was synced from here. They are in --namespace
-    #[arg(long, env = "PORTOLAN_ADOPT_KUBEAPPS", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
-          default_value_t = false, action = ArgAction::Set, value_parser = boolean, help_heading = "Kubeapps")]
+    #[arg(long, env = "PORTOLAN_ADOPT_KUBEAPPS", help_heading = "Kubeapps")]
     pub adopt_kubeapps: bool,
 
     #[command(flatten)]
@@ -177,8 +172,7 @@ pub struct Run {
     pub drain_timeout: Duration,
     /// Work only while the Lease `portolan` is held, so that of several processes one works and the others take over when it ends. It is in
     /// the namespace of the pod, and in --namespace outside of one
-    #[arg(long, env = "PORTOLAN_ENABLE_LEADER_ELECTION", value_name = "BOOL", num_args = 0..=1, require_equals = true,
-          default_missing_value = "true", default_value_t = false, action = ArgAction::Set, value_parser = boolean, help_heading = "Service")]
+    #[arg(long, env = "PORTOLAN_ENABLE_LEADER_ELECTION", help_heading = "Service")]
     pub enable_leader_election: bool,
     #[command(flatten)]
     pub logging: LogFlags,

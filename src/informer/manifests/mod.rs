@@ -1,9 +1,9 @@
 //! Objects of a folder of manifests: Portolan without a cluster.
 //!
 //! ```text
-//!  notifier ─┐
-//!            ├─► quiet for a moment? ─► read: a snapshot ─► folder: what is believed ─► events
-//!  a clock ──┘                                                └─► problems
+//!  notifier ───────────────────┐
+//!                              ├─► read: a snapshot ─► folder: what is believed ─► events
+//!  a clock ─► other metadata? ─┘                         └─► problems
 //! ```
 //!
 //! Files are YAML or JSON, of one or many documents each. A file that can't be read or parsed keeps what it declared
@@ -34,7 +34,7 @@ use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 use tokio::{
     sync::mpsc,
-    time::{Instant, sleep, timeout, timeout_at},
+    time::{sleep, timeout},
 };
 
 use folder::{Folder, Step};
@@ -49,17 +49,18 @@ pub const MANIFEST_ANNOTATION: &str = "portolan.dev/manifest";
 /// Where requests for a resync are left, below the folder.
 const REQUESTS: &str = ".portolan/resync";
 
-/// How quiet the folder has to be before it is looked at, and how long after a change it is looked at again.
-const QUIET: Duration = Duration::from_millis(200);
+/// The pause between a notification and the look at the folder, so that a burst of changes is one look; and the pause before a
+/// change is looked at a second time.
+const SETTLE: Duration = Duration::from_millis(200);
 
-/// A folder that is never quiet is looked at all the same after this time.
-const MAX_UNREST: Duration = Duration::from_secs(2);
+/// The longest pause between two looks where changes are not notified.
+const POLL: Duration = Duration::from_secs(1);
 
 /// How to watch a folder.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How often the folder is looked at although nobody said that something has changed: a network file system, or a link
-    /// that leads out of the folder, does not say.
+    /// How often the metadata of the files is compared without a notification: a network file system, or a link that leads out of
+    /// the folder, sends none.
     pub rescan: Duration,
 }
 
@@ -216,7 +217,8 @@ where
         state: None,
         queue: VecDeque::new(),
         problems: problems.clone(),
-        next: Next::Now,
+        pause: Duration::ZERO,
+        fingerprint: None,
         notifier,
         woken,
         rescan: settings.rescan,
@@ -228,22 +230,16 @@ where
     (events, problems)
 }
 
-/// When the folder is looked at the next time.
-#[derive(Clone, Copy)]
-enum Next {
-    Now,
-    /// Something has changed that has to be seen twice.
-    Soon,
-    WhenChanged,
-}
-
 struct Watch<K> {
     folder: PathBuf,
     /// Nothing until the folder was there for the first time.
     state: Option<Folder<K>>,
     queue: VecDeque<Event<DeserializeGuard<K>>>,
     problems: Problems,
-    next: Next,
+    /// Time until the next look, if no change is notified before.
+    pause: Duration,
+    /// Of the files as they were read, once all were and no change has to be seen a second time.
+    fingerprint: Option<u64>,
     notifier: Notifier,
     woken: mpsc::Receiver<()>,
     rescan: Duration,
@@ -258,9 +254,13 @@ where
             if let Some(event) = self.queue.pop_front() {
                 return Ok(event);
             }
-            self.wait().await;
+            if timeout(self.pause, self.woken.recv()).await.is_ok() {
+                sleep(SETTLE).await;
+                let _ = self.woken.try_recv();
+                self.fingerprint = None;
+            }
             if let Err(source) = self.look().await {
-                self.next = Next::WhenChanged;
+                self.fingerprint = None;
                 let error = Error {
                     folder: self.folder.clone(),
                     source,
@@ -275,61 +275,63 @@ where
         }
     }
 
-    async fn wait(&mut self) {
-        match self.next {
-            Next::Now => {}
-            Next::Soon => sleep(QUIET).await,
-            Next::WhenChanged => {
-                // Without a notifier the clock is all there is, and then it has to go faster.
-                let rescan = if self.notifier.is_watching() {
-                    self.rescan
-                } else {
-                    self.rescan.min(5 * QUIET)
-                };
-                if timeout(rescan, self.woken.recv()).await.is_ok() {
-                    let deadline = Instant::now() + MAX_UNREST;
-                    while timeout_at(deadline.min(Instant::now() + QUIET), self.woken.recv())
-                        .await
-                        .is_ok()
-                    {}
-                }
-            }
+    /// The pause between two looks at a folder at rest.
+    fn interval(&self) -> Duration {
+        if self.notifier.is_watching() {
+            self.rescan
+        } else {
+            self.rescan.min(POLL)
         }
     }
 
     async fn look(&mut self) -> io::Result<()> {
         // Watched before it is read: what changes in between is told.
         self.notifier.watch(&self.folder);
-        let path = self.folder.clone();
+        self.pause = self.interval();
+        let (path, last) = (self.folder.clone(), self.fingerprint);
         let mut state = self.state.take();
         let (state, step) = tokio::task::spawn_blocking(move || {
-            let step = step(&mut state, &path);
+            let step = step(&mut state, &path, last);
             (state, step)
         })
         .await
         .map_err(io::Error::other)?;
         self.state = state;
-        let step = step?;
+        let Some((fingerprint, step)) = step? else {
+            return Ok(());
+        };
         if let Some(state) = &self.state {
             self.problems.set(state.problems().clone(), state.is_complete());
         }
         self.queue.extend(step.events);
-        self.next = if step.look_again { Next::Soon } else { Next::WhenChanged };
+        self.fingerprint = fingerprint.filter(|_| !step.look_again);
+        if step.look_again {
+            self.pause = SETTLE;
+        }
         Ok(())
     }
 }
 
-/// Looks at the folder, and takes what is there into its state.
-fn step<K>(state: &mut Option<Folder<K>>, path: &Path) -> io::Result<Step<K>>
+/// Reads the folder into its state, unless its fingerprint is the last one. Returns the fingerprint, if all files could be read.
+fn step<K>(state: &mut Option<Folder<K>>, path: &Path, last: Option<u64>) -> io::Result<Option<(Option<u64>, Step<K>)>>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone,
 {
+    let fingerprint = read::fingerprint(path)?;
+    if last == Some(fingerprint) {
+        return Ok(None);
+    }
     let snapshot = read::read(path)?;
+    let is_complete = snapshot.unread.is_empty() && snapshot.files.values().all(Result::is_ok);
+    // Times have a resolution: a write just after the first look may leave no trace in them.
+    let is_first = state.is_none();
     let state = match state {
         Some(state) => state,
         None => state.insert(Folder::new(&std::path::absolute(path)?, &path.canonicalize()?)),
     };
-    Ok(state.advance(snapshot))
+    let mut step = state.advance(snapshot);
+    step.look_again |= is_first;
+    Ok(Some((is_complete.then_some(fingerprint), step)))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Being told that something has changed in the folder.
 
-use std::{fs, path::Path};
+use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc;
@@ -59,7 +59,7 @@ impl Notifier {
         match watcher {
             Ok(watcher) => self.watcher = Some(watcher),
             Err(error) if first_failure => {
-                tracing::warn!(folder = %folder.display(), %error, "changes of the folder are not notified: it is looked at every second instead");
+                tracing::warn!(folder = %folder.display(), %error, "changes of the folder are not notified: their metadata is compared every second instead");
             }
             Err(error) => {
                 tracing::debug!(folder = %folder.display(), %error, "changes of the folder are still not notified")
@@ -70,13 +70,6 @@ impl Notifier {
 
 type FileId = (u64, u64);
 
-#[cfg(unix)]
 fn file_id(path: &Path) -> Option<FileId> {
-    use std::os::unix::fs::MetadataExt;
     fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
-}
-
-#[cfg(not(unix))]
-fn file_id(path: &Path) -> Option<FileId> {
-    fs::metadata(path).ok().map(|_| (0, 0))
 }

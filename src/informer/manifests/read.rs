@@ -3,7 +3,9 @@
 use std::{
     collections::{BTreeMap, HashSet},
     fs,
+    hash::{DefaultHasher, Hash, Hasher},
     io::{self, Read},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
@@ -41,17 +43,28 @@ pub struct Snapshot {
 
 /// Looks at the folder. Fails if it is not there or can't be listed.
 pub fn read(folder: &Path) -> io::Result<Snapshot> {
+    Ok(walk(folder, true)?.snapshot)
+}
+
+/// Returns a hash of the metadata of all files that [`read`] looks at. Opens none of them: while the hash stays, there is nothing
+/// new to read.
+pub fn fingerprint(folder: &Path) -> io::Result<u64> {
+    Ok(walk(folder, false)?.metadata.finish())
+}
+
+fn walk(folder: &Path, opens_files: bool) -> io::Result<Reader<'_>> {
     let mut reader = Reader {
         snapshot: Snapshot::default(),
         visited: HashSet::new(),
         entries: 0,
         bytes: 0,
         folder,
+        opens_files,
+        metadata: DefaultHasher::new(),
     };
     reader.directory(Path::new(""), 0)?;
-    let mut snapshot = reader.snapshot;
-    snapshot.requests = requests(&folder.join(REQUESTS));
-    Ok(snapshot)
+    reader.requests();
+    Ok(reader)
 }
 
 struct Reader<'a> {
@@ -61,6 +74,8 @@ struct Reader<'a> {
     visited: HashSet<PathBuf>,
     entries: usize,
     bytes: u64,
+    opens_files: bool,
+    metadata: DefaultHasher,
 }
 
 impl Reader<'_> {
@@ -89,7 +104,7 @@ impl Reader<'_> {
 
     fn entry(&mut self, path: &Path, depth: usize) {
         // Links are followed: in a mounted ConfigMap everything is one.
-        match fs::metadata(self.folder.join(path)) {
+        match self.metadata(path) {
             Ok(metadata) if metadata.is_dir() && depth >= MAX_DEPTH => {
                 self.unread(path, format!("directories are nested deeper than {MAX_DEPTH}"));
             }
@@ -103,6 +118,15 @@ impl Reader<'_> {
             Err(error) if is_manifest(path) => self.broken_entry(path, &error),
             Err(error) => tracing::debug!(path = %path.display(), %error, "passed over"),
         }
+    }
+
+    fn metadata(&mut self, path: &Path) -> io::Result<fs::Metadata> {
+        let metadata = fs::metadata(self.folder.join(path));
+        // The change time tells of writes that set the time of modification back.
+        let seen = metadata.as_ref().map_err(io::Error::kind);
+        let seen = seen.map(|file| (file.dev(), file.ino(), file.len(), file.ctime(), file.ctime_nsec()));
+        (path, seen).hash(&mut self.metadata);
+        metadata
     }
 
     /// A name whose file can't be looked at: gone since the directory was read, or a link that leads nowhere.
@@ -123,7 +147,7 @@ impl Reader<'_> {
             );
             return;
         }
-        let content = match capped(&self.folder.join(path), MAX_FILE) {
+        let content = match self.content(path, MAX_FILE) {
             Ok(content) if content.len() as u64 > MAX_FILE => Err(format!("it is larger than {MAX_FILE} bytes")),
             Ok(content) if self.bytes + content.len() as u64 > MAX_TOTAL => {
                 Err(format!("all manifests together are larger than {MAX_TOTAL} bytes"))
@@ -134,6 +158,33 @@ impl Reader<'_> {
         };
         self.bytes += content.as_ref().map_or(0, |content| content.len() as u64);
         self.snapshot.files.insert(path.to_owned(), content);
+    }
+
+    fn content(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+        if self.opens_files {
+            capped(&self.folder.join(path), limit)
+        } else {
+            Ok(Vec::new())
+        }
+    }
+
+    /// Reads the requests for a resync: `NAMESPACE/NAME` below the directory of requests. What can't be read is not a request.
+    fn requests(&mut self) {
+        for namespace in object_names(&self.folder.join(REQUESTS)) {
+            let directory = Path::new(REQUESTS).join(&namespace);
+            for name in object_names(&self.folder.join(&directory)) {
+                let path = directory.join(&name);
+                if self.metadata(&path).is_err() {
+                    continue;
+                }
+                let token = self.content(&path, MAX_TOKEN).unwrap_or_default();
+                let token = String::from_utf8_lossy(&token).trim().to_owned();
+                if !token.is_empty() {
+                    let namespace = namespace.clone();
+                    self.snapshot.requests.insert(ObjectName { namespace, name }, token);
+                }
+            }
+        }
     }
 
     fn unread(&mut self, path: &Path, why: String) {
@@ -156,32 +207,13 @@ pub fn capped(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// The requests for a resync: `NAMESPACE/NAME` below the folder of requests. What can't be read is no request.
-fn requests(folder: &Path) -> BTreeMap<ObjectName, String> {
-    let names = |folder: &Path| {
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten().take(MAX_FILES);
-        entries
-            .filter_map(|entry| entry.file_name().into_string().ok())
-            .filter(|name| is_object_name(name))
-            .collect::<Vec<_>>()
-    };
-    let mut requests = BTreeMap::new();
-    for namespace in names(folder) {
-        for name in names(&folder.join(&namespace)) {
-            let token = capped(&folder.join(&namespace).join(&name), MAX_TOKEN).unwrap_or_default();
-            let token = String::from_utf8_lossy(&token).trim().to_owned();
-            if !token.is_empty() {
-                requests.insert(
-                    ObjectName {
-                        namespace: namespace.clone(),
-                        name,
-                    },
-                    token,
-                );
-            }
-        }
-    }
-    requests
+/// The names in a directory that may name an object or a namespace.
+fn object_names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten().take(MAX_FILES);
+    entries
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| is_object_name(name))
+        .collect()
 }
 
 #[cfg(test)]
@@ -289,6 +321,31 @@ mod tests {
     #[test]
     fn a_folder_that_is_not_there_is_an_error() {
         assert!(read(Path::new("/nowhere/at/all")).is_err());
+    }
+
+    #[test]
+    fn a_fingerprint_stays_until_a_file_or_a_request_is_written() {
+        let folder = folder(&["a.yaml", "sub/b.yaml"]);
+        let name = ObjectName {
+            namespace: "team-a".to_owned(),
+            name: "charts".to_owned(),
+        };
+        let mut seen = HashSet::new();
+        let mut is_new = || {
+            read(folder.path()).unwrap();
+            let fingerprint = fingerprint(folder.path()).unwrap();
+            assert_eq!(super::fingerprint(folder.path()).unwrap(), fingerprint);
+            seen.insert(fingerprint)
+        };
+        assert!(is_new());
+        assert!(!is_new());
+        fs::write(folder.path().join("sub/b.yaml"), "longer than before").unwrap();
+        assert!(is_new());
+        fs::rename(folder.path().join("a.yaml"), folder.path().join("c.yaml")).unwrap();
+        assert!(is_new());
+        super::super::request_resync(folder.path(), &name, "now").unwrap();
+        assert!(is_new());
+        assert!(!is_new());
     }
 
     #[test]

@@ -163,6 +163,22 @@ async fn what_is_not_notified_is_found_by_the_clock() {
 }
 
 #[test]
+fn a_folder_at_rest_is_not_read_again_once_all_of_it_could_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "a.yaml", "a", "u1");
+    let mut state: Option<Folder<AppRepository>> = None;
+    let mut look = |last: Option<u64>| step(&mut state, folder.path(), last).unwrap();
+    let (fingerprint, first) = look(None).unwrap();
+    assert!(first.look_again && fingerprint.is_some());
+    assert!(look(fingerprint).is_none());
+
+    write(folder.path(), "a.yaml", "a", "u20");
+    symlink("nowhere.yaml", folder.path().join("b.yaml")).unwrap();
+    let (unreadable, second) = look(fingerprint).unwrap();
+    assert!(second.look_again && unreadable.is_none());
+}
+
+#[test]
 fn a_request_can_only_be_left_for_a_name() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["", "..", "../x", "a/b", ".a", "A"] {

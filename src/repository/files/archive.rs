@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use url::Url;
 
-use super::budget::{Budget, Held, Panicked, Tried};
+use super::budget::{Budget, Panicked, Reservation};
 use super::locate::{Place, place};
 use crate::catalog::{ChartFiles, FetchedFiles, WantedFiles};
 use crate::repository::declaration::{Declaration, Kind};
@@ -114,30 +114,28 @@ impl<'a> Archives<'a> {
         }
     }
 
-    /// The files of one version, ready to be stored, and the memory that they take up to then.
-    pub(super) async fn files(&self, wanted: &WantedFiles) -> Result<(FetchedFiles, Held), Miss> {
+    /// Returns the files of one version, ready to be stored, and the memory that storing them takes.
+    pub(super) async fn files(&self, wanted: &WantedFiles) -> Result<(FetchedFiles, Reservation), Miss> {
         let (body, manifest) = self.fetch(wanted).await?;
         check(&wanted.digest, &body.sha256, manifest.as_deref())?;
         let (limits, wanted, mut body) = (self.limits, wanted.clone(), body.into_reader());
-        let reading = self.budget.work(move |memory| {
-            let read = body.rewind().map_err(ArchiveError::Read);
-            let files = match read.and_then(|()| archive::read_with_memory(&mut body, &limits, memory)) {
-                Ok(Some(files)) => files,
-                Ok(None) => return Tried::Needs(limits.memory()),
-                Err(error) => return Tried::Done(Err(Miss::from(error))),
-            };
+        let reading = self.budget.run(limits.memory(), move || {
+            body.rewind().map_err(ArchiveError::Read)?;
+            let files = archive::read(&mut body, &limits)?;
             let files = ChartFiles {
                 readme: files.readme,
                 values: files.values,
                 additional_values: files.additional_values,
                 schema: files.schema,
             };
-            Tried::Done(FetchedFiles::new(wanted.clone(), &files).map_err(Miss::failed))
+            FetchedFiles::new(wanted, &files).map_err(Miss::failed)
         });
-        let (files, held) = reading.await.map_err(|Panicked| {
+        let (files, mut reservation) = reading.await.map_err(|Panicked| {
             Miss::failed("reading the archive has failed because of a defect in Portolan; please report it")
         })?;
-        Ok((files?, held))
+        let files = files?;
+        reservation.shrink(files.memory());
+        Ok((files, reservation))
     }
 
     /// The archive; of one in a registry also the digest of its manifest.

@@ -1,12 +1,16 @@
 //! One icon: fetched, made a small PNG.
 
 use std::io::{Read, Seek};
+use std::time::Duration;
 
 use super::archive::{Miss, NO_ROOM};
-use super::budget::{Budget, Panicked, Tried};
+use super::budget::{Budget, Panicked};
 use crate::catalog::WantedIcon;
 use crate::source::fetch::{self, Answer, Fetcher, Request};
-use crate::source::icon::{self, Limits};
+use crate::source::icon::{self, IconError, Limits};
+
+/// How long no SVG is asked for again: the same bytes are refused again.
+const SVG_RETRY: Duration = Duration::from_hours(24);
 
 /// What icons are fetched with.
 pub(super) struct Icons<'a> {
@@ -36,24 +40,14 @@ impl Icons<'_> {
     /// The icon as a PNG.
     pub(super) async fn png(&self, wanted: &WantedIcon) -> Result<Vec<u8>, Miss> {
         let (limits, mut waiting) = (self.limits, self.fetch(wanted).await?);
-        let making = self.budget.work(move |memory| {
-            // What it takes itself, and a copy in between of one in a `data:` URL.
-            let own = 2 * waiting.bytes;
-            if own > memory {
-                return Tried::Needs(own);
-            }
-            let (content_type, bytes) = match waiting.read(&limits) {
-                Ok(read) => read,
-                Err(miss) => return Tried::Done(Err(miss)),
-            };
-            match icon::memory(&bytes, content_type.as_deref(), &limits) {
-                Ok(takes) if own + takes > memory => Tried::Needs(own + takes),
-                Ok(_) => Tried::Done(icon::png(&bytes, content_type.as_deref(), &limits).map_err(Miss::failed)),
-                Err(error) => Tried::Done(Err(Miss::failed(error))),
-            }
+        // The file, a copy of it in its decoder, and one as the text of a `data:` URL.
+        let memory = 3 * waiting.bytes + limits.memory();
+        let decoding = self.budget.run(memory, move || {
+            let (content_type, bytes) = waiting.read(&limits)?;
+            icon::png(&bytes, content_type.as_deref(), &limits).map_err(Miss::from)
         });
-        // A small PNG is all that is left of it, and no longer counted.
-        let (png, _) = making.await.map_err(|Panicked| {
+        // Only a small PNG is left, which is not counted.
+        let (png, _) = decoding.await.map_err(|Panicked| {
             Miss::failed("the icon can't be read because of a defect in Portolan; please report it")
         })?;
         png
@@ -90,7 +84,7 @@ impl<R: Read + Seek> Waiting<R> {
     /// The content type, where one is told, and the bytes.
     fn read(&mut self, limits: &Limits) -> Result<(Option<String>, Vec<u8>), Miss> {
         match &mut self.place {
-            Place::Url(url) => icon::data_url(url, limits.bytes).map_err(Miss::failed),
+            Place::Url(url) => icon::data_url(url, limits.bytes).map_err(Miss::from),
             Place::Spool { content_type, reader } => {
                 let mut bytes = Vec::with_capacity(usize::try_from(self.bytes).unwrap_or_default());
                 reader
@@ -99,6 +93,15 @@ impl<R: Read + Seek> Waiting<R> {
                     .map_err(|_| Miss::Held(NO_ROOM))?;
                 Ok((content_type.clone(), bytes))
             }
+        }
+    }
+}
+
+impl From<IconError> for Miss {
+    fn from(error: IconError) -> Self {
+        Self::Failed {
+            message: error.to_string(),
+            again: (error == IconError::Svg).then_some(SVG_RETRY),
         }
     }
 }

@@ -187,10 +187,10 @@ impl Importer {
         take(&mut worklist.files, |wanted: WantedFiles| async move {
             // Of what is gone meanwhile nothing is written, and nothing has to be.
             let _: Saved = match archives.files(&wanted).await {
-                Ok((files, held)) => {
+                Ok((files, reservation)) => {
                     self.metrics.chart_files("imported");
                     let saved = catalog.save_files(name, uid, files).await?;
-                    drop(held);
+                    drop(reservation);
                     saved
                 }
                 Err(Miss::Held(time)) => {

@@ -80,6 +80,7 @@ fn additional(name: &[u8]) -> Option<String> {
 pub(super) struct Files<'l> {
     limits: &'l Limits,
     files: ChartFiles,
+    /// Bytes of the files as they are in JSON.
     kept: u64,
 }
 
@@ -90,11 +91,6 @@ impl<'l> Files<'l> {
             files: ChartFiles::default(),
             kept: 0,
         }
-    }
-
-    /// Bytes of all that is kept up to now, as they are in JSON.
-    pub(super) const fn kept(&self) -> u64 {
-        self.kept
     }
 
     /// Refuses a file by the size that its header states, before it is read.

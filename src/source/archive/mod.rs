@@ -57,10 +57,6 @@ impl Default for Limits {
 /// What reading takes beside what is kept: buffers, the window of gzip, and names as long as are known.
 const BUFFERS: u64 = 512 * 1024;
 
-/// The longest name, and the longest extended header, that is read with little memory: a name of a megabyte is allowed, and is
-/// there up to three times.
-const LITTLE_EXTENSION: u64 = 64 * 1024;
-
 impl Limits {
     /// Bytes of memory that are enough for any archive within these limits, until its files are in a database.
     ///
@@ -73,14 +69,6 @@ impl Limits {
             3 * self.kept_bytes,
         );
         BUFFERS + if reading > writing { reading } else { writing }
-    }
-
-    /// What may be kept, and read of one file, with so many bytes of memory. No bound where these are enough in any case.
-    const fn kept_within(&self, memory: u64) -> u64 {
-        if memory >= self.memory() {
-            return u64::MAX;
-        }
-        memory.saturating_sub(BUFFERS) / 3
     }
 }
 
@@ -112,23 +100,6 @@ pub struct ChartFiles {
 /// # Errors
 /// [`ArchiveError`]; only [`ArchiveError::Read`] says nothing about the archive.
 pub fn read(input: impl Read, limits: &Limits) -> Result<ChartFiles, ArchiveError> {
-    let files = read_with_memory(input, limits, u64::MAX)?;
-    // With all the memory there is nothing is left out.
-    Ok(files.unwrap_or_default())
-}
-
-/// The same with so many bytes of memory, counted as in [`Limits::memory`]; nothing, where the archive takes more. That is known as
-/// soon as it would.
-///
-/// # Errors
-/// As [`read`].
-pub fn read_with_memory(input: impl Read, limits: &Limits, memory: u64) -> Result<Option<ChartFiles>, ArchiveError> {
-    let room = limits.kept_within(memory);
-    let extension = if room == u64::MAX {
-        EXTENSION_BYTES
-    } else {
-        LITTLE_EXTENSION
-    };
     let (packed, unpacked) = (Meter::default(), Meter::default());
     let mut input = BufReader::with_capacity(64 * 1024, Metered::new(input, limits.packed_bytes, &packed));
     let failed = |error: io::Error, entries| {
@@ -159,14 +130,13 @@ pub fn read_with_memory(input: impl Read, limits: &Limits, memory: u64) -> Resul
     } else {
         Box::new(input)
     };
-    let mut walk = Walk::new(Metered::new(stream, limits.unpacked_bytes, &unpacked), extension);
+    let mut walk = Walk::new(Metered::new(stream, limits.unpacked_bytes, &unpacked));
     let mut files = Files::new(limits);
     let mut entries = 0;
     loop {
         let entry = match walk.next() {
             Ok(Some(entry)) => entry,
-            Ok(None) => return Ok(Some(files.finish())),
-            Err(_) if walk.is_out_of_memory() => return Ok(None),
+            Ok(None) => return Ok(files.finish()),
             Err(error) => return Err(failed(error, entries)),
         };
         entries += 1;
@@ -176,14 +146,8 @@ pub fn read_with_memory(input: impl Read, limits: &Limits, memory: u64) -> Resul
         let role = entry.is_plain_file.then(|| Role::of(&entry.name)).flatten();
         if let Some(role) = role {
             files.check_size(&role, entry.size)?;
-            if entry.size > room {
-                return Ok(None);
-            }
             let content = walk.content().map_err(|error| failed(error, entries))?;
             files.put(role, content)?;
-            if files.kept() > room {
-                return Ok(None);
-            }
         }
     }
 }

@@ -32,26 +32,15 @@ pub(super) struct Walk<R> {
     content: u64,
     /// Bytes that fill its last block.
     padding: u64,
-    /// Bytes of a long name or of an extended header for which there is memory.
-    extension: u64,
-    is_out_of_memory: bool,
 }
 
 impl<R: Read> Walk<R> {
-    /// `extension` is how many bytes of a long name or of an extended header are read at most.
-    pub(super) const fn new(input: R, extension: u64) -> Self {
+    pub(super) const fn new(input: R) -> Self {
         Self {
             input,
             content: 0,
             padding: 0,
-            extension,
-            is_out_of_memory: false,
         }
-    }
-
-    /// Whether it has failed for want of memory alone.
-    pub(super) const fn is_out_of_memory(&self) -> bool {
-        self.is_out_of_memory
     }
 
     /// The next entry, with what the extension headers before it say; none at the end.
@@ -90,10 +79,6 @@ impl<R: Read> Walk<R> {
     fn extension(&mut self) -> io::Result<Vec<u8>> {
         if self.content > EXTENSION_BYTES {
             return Err(io::Error::other("a name or an extended header in it is too long"));
-        }
-        if self.content > self.extension {
-            self.is_out_of_memory = true;
-            return Err(io::ErrorKind::OutOfMemory.into());
         }
         self.content()
     }

@@ -7,7 +7,7 @@ use crate::text::{printable, truncate};
 pub enum IconError {
     /// It is something else.
     #[error(
-        "this is no icon: {0}; check that the chart's icon is the URL of a picture (PNG, JPEG, GIF, TIFF, BMP, WebP or SVG)"
+        "this is no icon: {0}; check that the chart's icon is the URL of a picture (PNG, JPEG, GIF, TIFF, BMP or WebP)"
     )]
     NotAnIcon(&'static str),
     /// It breaks a limit.
@@ -18,9 +18,9 @@ pub enum IconError {
         /// The limit.
         limit: u64,
     },
-    /// Its SVG would cost too much, or takes means that may.
-    #[error("the icon is too complex an SVG: {0}; its publisher has to simplify it, or to make a PNG of it")]
-    TooComplex(String),
+    /// It is made of shapes instead of pixels.
+    #[error("an SVG icon is not stored; the chart keeps its URL")]
+    Svg,
     /// It breaks the rules of its format.
     #[error("the icon is damaged: {0}; its publisher has to make it anew")]
     Damaged(String),
