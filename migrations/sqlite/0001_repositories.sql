@@ -14,33 +14,12 @@ CREATE TABLE portolan_repositories (
     last_modified             TEXT,
     -- SHA-256 of the index's body
     index_digest              TEXT NOT NULL,
-    -- the last index that was accepted, before the filter: what a shrunken one is measured by
-    baseline_names            BIGINT,
-    baseline_versions         BIGINT,
-    -- the last index that was refused
-    refused_etag              TEXT,
-    refused_last_modified     TEXT,
-    refused_digest            TEXT,
-    refused_reason            TEXT,
-    refused_message           TEXT,
-    refused_confirm           TEXT,
-    refused_given             TEXT,
-    -- the requests for a resync that were met
-    handled_resync_requests   BIGINT,
-    handled_requested_at      TEXT,
-    handled_flux_requested_at TEXT,
-    handled_last              TEXT,
-    -- when it is synced: only to be shown
-    schedule                  TEXT,
     last_attempt              TEXT,
     last_success              TEXT,
+    -- the condition Ready; NULL where it is unknown
     ready                     BOOLEAN,
-    stalled                   BOOLEAN NOT NULL,
-    reason                    TEXT NOT NULL,
-    message                   TEXT NOT NULL,
-    failures                  BIGINT NOT NULL,
-    -- JSON
-    last_sync                 TEXT,
+    -- JSON: what no statement filters by
+    details                   TEXT NOT NULL,
     -- folders only: the generation rises with the hash
     spec_hash                 TEXT,
     generation                BIGINT NOT NULL,

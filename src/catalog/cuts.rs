@@ -13,11 +13,7 @@ use std::fmt;
 
 use futures::TryStreamExt;
 
-use super::{
-    Catalog, Error, RepositoryName,
-    engine::on_engine,
-    record::{is_trusted, storable},
-};
+use super::{Catalog, Error, RepositoryName, engine::on_engine, record::storable};
 
 /// What is remembered of one chart of an index: the text that it was read from, by a digest, and what came of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -85,8 +81,7 @@ impl fmt::Debug for NewCuts {
 
 /// In one statement, so that the cuts are those of the key. A row that holds versions that have left the index is not what its cut
 /// says.
-const SELECT: &str = concat!(
-    "SELECT i.secret, k.key, k.digest, k.memo, k.chart_id FROM portolan_indexes i
+const SELECT: &str = "SELECT i.secret, k.key, k.digest, k.memo, k.chart_id FROM portolan_indexes i
         JOIN portolan_repositories p ON p.namespace = i.namespace AND p.name = i.name
         JOIN repos r ON r.namespace = i.namespace AND r.name = i.name
         LEFT JOIN portolan_cuts k ON k.namespace = i.namespace AND k.name = i.name AND (k.chart_id IS NULL OR (
@@ -94,9 +89,8 @@ const SELECT: &str = concat!(
                 AND c.chart_id = k.chart_id)
             AND NOT EXISTS (SELECT 1 FROM portolan_kept_versions v WHERE v.namespace = k.namespace AND v.name = k.name
                 AND v.chart_id = k.chart_id)))
-    WHERE i.namespace = $1 AND i.name = $2 AND i.stamp = $3 AND ",
-    is_trusted!()
-);
+    WHERE i.namespace = $1 AND i.name = $2 AND i.stamp = $3
+        AND r.id = p.repos_id AND r.checksum = p.repos_checksum AND r.last_update = p.repos_last_update";
 
 /// The key, and a cut; nothing but the key where there is no cut.
 type Row = (String, Option<String>, Option<String>, Option<String>, Option<String>);

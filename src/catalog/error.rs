@@ -70,6 +70,16 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// The details of a stored record are not what this release writes.
+    #[error(
+        "cannot read the record of repository {repository}: {reason}; if a newer release wrote it, run that release, otherwise delete its row from portolan_repositories to sync the repository again"
+    )]
+    UnreadableRecord {
+        /// The repository.
+        repository: RepositoryName,
+        /// The error of the JSON decoder.
+        reason: String,
+    },
     /// The database said no, or could not be reached.
     #[error("the catalogue failed {doing}: {source}; {}", advice(.source))]
     Database {
@@ -100,7 +110,8 @@ impl Error {
             | Self::NoDatabase { .. }
             | Self::ReadOnly
             | Self::Schema { .. }
-            | Self::Malformed { .. } => false,
+            | Self::Malformed { .. }
+            | Self::UnreadableRecord { .. } => false,
         }
     }
 
@@ -113,9 +124,11 @@ impl Error {
             Self::TablesRebuilt => "CatalogueRebuilding",
             Self::TimedOut { .. } => "DatabaseTimeout",
             Self::Rows { .. } => "SpoolUnreadable",
-            Self::NoDatabase { .. } | Self::ReadOnly | Self::Schema { .. } | Self::Malformed { .. } => {
-                "CatalogueUnusable"
-            }
+            Self::NoDatabase { .. }
+            | Self::ReadOnly
+            | Self::Schema { .. }
+            | Self::Malformed { .. }
+            | Self::UnreadableRecord { .. } => "CatalogueUnusable",
             Self::Database { source, .. } => match cause(source) {
                 Cause::Away | Cause::NoSuchDatabase => "DatabaseUnreachable",
                 Cause::Busy => "DatabaseBusy",

@@ -202,7 +202,7 @@ impl Catalog {
     /// What is remembered of a repository.
     ///
     /// # Errors
-    /// When the database fails.
+    /// When the database fails, and [`Error::UnreadableRecord`].
     pub async fn record(&self, name: &RepositoryName) -> Result<Option<Record>, Error> {
         self.look("reading a repository", async {
             let row: Option<RecordRow> = on_engine!(self.0.pools.reader(), pool => sqlx::query_as(record::SELECT_ONE)
@@ -210,7 +210,7 @@ impl Catalog {
                 .bind(&name.name)
                 .fetch_optional(pool)
                 .await?);
-            Ok(row.map(Record::from))
+            row.map(Record::try_from).transpose()
         })
         .await
     }
@@ -218,13 +218,13 @@ impl Catalog {
     /// What is remembered of all repositories, by namespace and name.
     ///
     /// # Errors
-    /// When the database fails.
+    /// When the database fails, and [`Error::UnreadableRecord`] if one of them cannot be read.
     pub async fn records(&self) -> Result<Vec<Record>, Error> {
         self.look("reading the repositories", async {
             let rows: Vec<RecordRow> = on_engine!(self.0.pools.reader(), pool => sqlx::query_as(record::SELECT_ALL)
                 .fetch_all(pool)
                 .await?);
-            Ok(rows.into_iter().map(Record::from).collect())
+            rows.into_iter().map(Record::try_from).collect()
         })
         .await
     }

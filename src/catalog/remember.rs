@@ -8,7 +8,7 @@ use sqlx::{FromRow, types::Json};
 use super::{
     Cut, Error, NewCuts, Record, RepositoryName, Unchanged,
     engine::{Engine, Transaction, on_engine},
-    record::{is_trusted, storable},
+    record::storable,
 };
 
 /// How many cuts one statement writes or deletes.
@@ -177,14 +177,12 @@ fn memorable<'a>(new: &'a [Cut], rejected: &[(String, String)]) -> Vec<CutRow<'a
 }
 
 async fn index(tx: &mut Transaction, name: &RepositoryName) -> Result<Option<StoredIndex>, Error> {
-    const SELECT: &str = concat!(
-        "SELECT i.stamp, i.secret, ",
-        is_trusted!(),
-        " AS trusted FROM portolan_indexes i
+    const SELECT: &str = "SELECT i.stamp, i.secret,
+            coalesce(r.id = p.repos_id AND r.checksum = p.repos_checksum AND r.last_update = p.repos_last_update, FALSE) AS trusted
+        FROM portolan_indexes i
             LEFT JOIN portolan_repositories p ON p.namespace = i.namespace AND p.name = i.name
             LEFT JOIN repos r ON r.namespace = i.namespace AND r.name = i.name
-        WHERE i.namespace = $1 AND i.name = $2"
-    );
+        WHERE i.namespace = $1 AND i.name = $2";
     Ok(on_engine!(tx, tx => sqlx::query_as(SELECT)
         .bind(&name.namespace)
         .bind(&name.name)
