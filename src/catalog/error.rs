@@ -52,6 +52,11 @@ pub enum Error {
         /// What does not fit.
         source: MigrateError,
     },
+    /// Our own tables were created by a build of the time before the first release.
+    #[error(
+        "the tables portolan_* were created by a development build of Portolan and cannot be upgraded; drop all tables whose names begin with portolan_, or name another database with --database-url. The tables repos, charts and files can stay"
+    )]
+    DevelopmentTables,
     /// The rows that were to be written could not be read back from where they were kept.
     #[error(
         "the rows to be written could not be read back: {source}; see whether the disk of --spool-dir is full or broken"
@@ -110,6 +115,7 @@ impl Error {
             | Self::NoDatabase { .. }
             | Self::ReadOnly
             | Self::Schema { .. }
+            | Self::DevelopmentTables
             | Self::Malformed { .. }
             | Self::UnreadableRecord { .. } => false,
         }
@@ -127,6 +133,7 @@ impl Error {
             Self::NoDatabase { .. }
             | Self::ReadOnly
             | Self::Schema { .. }
+            | Self::DevelopmentTables
             | Self::Malformed { .. }
             | Self::UnreadableRecord { .. } => "CatalogueUnusable",
             Self::Database { source, .. } => match cause(source) {
@@ -339,7 +346,7 @@ fn advice(error: &sqlx::Error) -> Advice {
         Cause::Away => "check that the database is up and that --database-url leads to it; it is tried again",
         Cause::Busy => "others were in the way, it is tried again",
         Cause::ColumnMissing => {
-            "the tables are of an older release: `portolan run` or `portolan sync` of this one brings them up to date"
+            "the tables are of an older release: `portolan run` or `portolan sync` upgrades them or says what to do"
         }
         Cause::TableMissing => "the tables are made by `portolan run` and `portolan sync`",
         Cause::Full => "make room on the database's disk; it is tried again",

@@ -4,7 +4,7 @@
 //!  Kubeapps' tables, read by its API server          our own, read by nobody else
 //!  repos ◄── charts ◄── files                        portolan_repositories ◄── portolan_syncs
 //!                                                    portolan_files, portolan_icons, portolan_kept_versions
-//!                                                    portolan_indexes, portolan_cuts
+//!                                                    portolan_index_cache, portolan_chart_digests
 //!                                                    portolan_oci_repositories, portolan_oci_tags
 //! ```
 //!
@@ -297,8 +297,8 @@ impl Catalog {
             "DELETE FROM portolan_files WHERE namespace = $1 AND name = $2",
             "DELETE FROM portolan_icons WHERE namespace = $1 AND name = $2",
             "DELETE FROM portolan_kept_versions WHERE namespace = $1 AND name = $2",
-            "DELETE FROM portolan_indexes WHERE namespace = $1 AND name = $2",
-            "DELETE FROM portolan_cuts WHERE namespace = $1 AND name = $2",
+            "DELETE FROM portolan_index_cache WHERE namespace = $1 AND name = $2",
+            "DELETE FROM portolan_chart_digests WHERE namespace = $1 AND name = $2",
             "DELETE FROM portolan_oci_tags WHERE namespace = $1 AND name = $2",
             "DELETE FROM portolan_oci_repositories WHERE namespace = $1 AND name = $2",
             "DELETE FROM repos WHERE namespace = $1 AND name = $2",
