@@ -1,5 +1,5 @@
 //! What is remembered of the charts of an index, so that of the next index only those are decoded and compared whose text is
-//! another: `portolan_indexes`, and a row of `portolan_cuts` for each chart.
+//! another: `portolan_index_cache`, and a row of `portolan_chart_digests` for each chart.
 //!
 //! ```text
 //!  an index, cut into the texts of its charts ─┬─ digest known: not decoded, its stored row neither read nor written
@@ -13,11 +13,7 @@ use std::fmt;
 
 use futures::TryStreamExt;
 
-use super::{
-    Catalog, Error, RepositoryName,
-    engine::on_engine,
-    record::{is_trusted, storable},
-};
+use super::{Catalog, Error, RepositoryName, engine::on_engine, record::storable};
 
 /// What is remembered of one chart of an index: the text that it was read from, by a digest, and what came of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -85,18 +81,16 @@ impl fmt::Debug for NewCuts {
 
 /// In one statement, so that the cuts are those of the key. A row that holds versions that have left the index is not what its cut
 /// says.
-const SELECT: &str = concat!(
-    "SELECT i.secret, k.key, k.digest, k.memo, k.chart_id FROM portolan_indexes i
+const SELECT: &str = "SELECT i.digest_key, k.key, k.digest, k.stats, k.chart_id FROM portolan_index_cache i
         JOIN portolan_repositories p ON p.namespace = i.namespace AND p.name = i.name
         JOIN repos r ON r.namespace = i.namespace AND r.name = i.name
-        LEFT JOIN portolan_cuts k ON k.namespace = i.namespace AND k.name = i.name AND (k.chart_id IS NULL OR (
+        LEFT JOIN portolan_chart_digests k ON k.namespace = i.namespace AND k.name = i.name AND (k.chart_id IS NULL OR (
             k.row_id = (SELECT c.id FROM charts c WHERE c.repo_namespace = k.namespace AND c.repo_name = k.name
                 AND c.chart_id = k.chart_id)
             AND NOT EXISTS (SELECT 1 FROM portolan_kept_versions v WHERE v.namespace = k.namespace AND v.name = k.name
                 AND v.chart_id = k.chart_id)))
-    WHERE i.namespace = $1 AND i.name = $2 AND i.stamp = $3 AND ",
-    is_trusted!()
-);
+    WHERE i.namespace = $1 AND i.name = $2 AND i.cache_key = $3
+        AND r.id = p.repos_id AND r.checksum = p.repos_checksum AND r.last_update = p.repos_last_update";
 
 /// The key, and a cut; nothing but the key where there is no cut.
 type Row = (String, Option<String>, Option<String>, Option<String>, Option<String>);

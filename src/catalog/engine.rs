@@ -2,7 +2,7 @@
 //!
 //! The driver's own common type (`Any`) can neither bind nor read JSON and arrays. But both drivers take `$1` for a parameter
 //! and share most of their SQL, so a statement is mostly written once and compiled for each by [`on_engine!`]; where the
-//! databases differ, both texts stand side by side.
+//! databases differ, both texts stand side by side, long ones as files in `sql/`.
 
 use std::{path::Path, time::Duration};
 
@@ -46,6 +46,17 @@ macro_rules! on_engine {
     };
 }
 pub(super) use on_engine;
+
+/// Includes the statement in `sql/sqlite/` or `sql/postgres/`, whichever the engine is. The file says what its parameters are.
+macro_rules! sql {
+    ($engine:expr, $file:literal) => {
+        match $engine {
+            $crate::catalog::engine::Engine::Sqlite(_) => include_str!(concat!("sql/sqlite/", $file)),
+            $crate::catalog::engine::Engine::Postgres(_) => include_str!(concat!("sql/postgres/", $file)),
+        }
+    };
+}
+pub(super) use sql;
 
 /// SQLite lets one write at a time: so one connection writes, and the readers never wait for it.
 #[derive(Clone, Debug)]

@@ -52,6 +52,11 @@ pub enum Error {
         /// What does not fit.
         source: MigrateError,
     },
+    /// Our own tables were created by a build of the time before the first release.
+    #[error(
+        "the tables portolan_* were created by a development build of Portolan and cannot be upgraded; drop all tables whose names begin with portolan_, or name another database with --database-url. The tables repos, charts and files can stay"
+    )]
+    DevelopmentTables,
     /// The rows that were to be written could not be read back from where they were kept.
     #[error(
         "the rows to be written could not be read back: {source}; see whether the disk of --spool-dir is full or broken"
@@ -68,6 +73,16 @@ pub enum Error {
         /// `namespace/chart_id`.
         chart: String,
         /// What is wrong with it.
+        reason: String,
+    },
+    /// The details of a stored record are not what this release writes.
+    #[error(
+        "cannot read the record of repository {repository}: {reason}; if a newer release wrote it, run that release, otherwise delete its row from portolan_repositories to sync the repository again"
+    )]
+    UnreadableRecord {
+        /// The repository.
+        repository: RepositoryName,
+        /// The error of the JSON decoder.
         reason: String,
     },
     /// The database said no, or could not be reached.
@@ -100,7 +115,9 @@ impl Error {
             | Self::NoDatabase { .. }
             | Self::ReadOnly
             | Self::Schema { .. }
-            | Self::Malformed { .. } => false,
+            | Self::DevelopmentTables
+            | Self::Malformed { .. }
+            | Self::UnreadableRecord { .. } => false,
         }
     }
 
@@ -113,9 +130,12 @@ impl Error {
             Self::TablesRebuilt => "CatalogueRebuilding",
             Self::TimedOut { .. } => "DatabaseTimeout",
             Self::Rows { .. } => "SpoolUnreadable",
-            Self::NoDatabase { .. } | Self::ReadOnly | Self::Schema { .. } | Self::Malformed { .. } => {
-                "CatalogueUnusable"
-            }
+            Self::NoDatabase { .. }
+            | Self::ReadOnly
+            | Self::Schema { .. }
+            | Self::DevelopmentTables
+            | Self::Malformed { .. }
+            | Self::UnreadableRecord { .. } => "CatalogueUnusable",
             Self::Database { source, .. } => match cause(source) {
                 Cause::Away | Cause::NoSuchDatabase => "DatabaseUnreachable",
                 Cause::Busy => "DatabaseBusy",
@@ -326,7 +346,7 @@ fn advice(error: &sqlx::Error) -> Advice {
         Cause::Away => "check that the database is up and that --database-url leads to it; it is tried again",
         Cause::Busy => "others were in the way, it is tried again",
         Cause::ColumnMissing => {
-            "the tables are of an older release: `portolan run` or `portolan sync` of this one brings them up to date"
+            "the tables are of an older release: `portolan run` or `portolan sync` upgrades them or says what to do"
         }
         Cause::TableMissing => "the tables are made by `portolan run` and `portolan sync`",
         Cause::Full => "make room on the database's disk; it is tried again",

@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 
 use super::{
     COMMIT_DEADLINE, Catalog, Error, FetchedFiles, RepositoryName, SHORT_DEADLINE,
-    engine::{Engine, Transaction, on_engine},
+    engine::{Transaction, on_engine, sql},
     failures, record,
     wanted::{self, Mode},
 };
@@ -242,21 +242,10 @@ async fn still_wanted(
     uid: &str,
     wanted: &WantedFiles,
 ) -> Result<Option<Box<RawValue>>, Error> {
-    const SQLITE: &str = "SELECT c.info -> 'repo', (SELECT coalesce(e.value ->> 'digest', '')
-            FROM json_each(c.info, '$.chartVersions') AS e WHERE e.value ->> 'version' = $4 ORDER BY e.key LIMIT 1)
-        FROM charts c WHERE c.repo_namespace = $1 AND c.repo_name = $2 AND c.chart_id = $3";
-    const POSTGRES: &str = "SELECT CAST(c.info -> 'repo' AS TEXT), (SELECT coalesce(e.entry ->> 'digest', '')
-            FROM jsonb_array_elements(CASE jsonb_typeof(c.info -> 'chartVersions')
-                WHEN 'array' THEN c.info -> 'chartVersions' ELSE '[]' END) WITH ORDINALITY AS e (entry, at)
-            WHERE e.entry ->> 'version' = $4 ORDER BY e.at LIMIT 1)
-        FROM charts c WHERE c.repo_namespace = $1 AND c.repo_name = $2 AND c.chart_id = $3";
     if !record::lock_if_of(tx, name, uid).await? {
         return Ok(None);
     }
-    let statement = match tx {
-        Engine::Sqlite(_) => SQLITE,
-        Engine::Postgres(_) => POSTGRES,
-    };
+    let statement = sql!(tx, "files_still_wanted.sql");
     let row: Option<(Option<String>, Option<String>)> = on_engine!(tx, tx => sqlx::query_as(statement)
         .bind(&name.namespace)
         .bind(&name.name)
@@ -290,29 +279,9 @@ async fn insert(
     info: String,
     existing: Existing,
 ) -> Result<(), Error> {
-    macro_rules! insert {
-        ($info:literal, $conflict:literal) => {
-            concat!(
-                "INSERT INTO files (chart_id, repo_name, repo_namespace, chart_files_id, info) VALUES ($1, $2, $3, $4, ",
-                $info,
-                ") ON CONFLICT (repo_namespace, chart_files_id) DO ",
-                $conflict
-            )
-        };
-    }
-    macro_rules! upsert {
-        ($info:literal) => {
-            insert!(
-                $info,
-                "UPDATE SET info = excluded.info WHERE files.chart_id = excluded.chart_id AND files.info <> excluded.info"
-            )
-        };
-    }
-    let statement = match (&*tx, existing) {
-        (Engine::Sqlite(_), Existing::Updated) => upsert!("$5"),
-        (Engine::Postgres(_), Existing::Updated) => upsert!("$5::jsonb"),
-        (Engine::Sqlite(_), Existing::Kept) => insert!("$5", "NOTHING"),
-        (Engine::Postgres(_), Existing::Kept) => insert!("$5::jsonb", "NOTHING"),
+    let statement = match existing {
+        Existing::Updated => sql!(tx, "files_upsert.sql"),
+        Existing::Kept => sql!(tx, "files_insert.sql"),
     };
     on_engine!(tx, tx => {
         sqlx::query(statement)

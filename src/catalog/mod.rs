@@ -4,7 +4,7 @@
 //!  Kubeapps' tables, read by its API server          our own, read by nobody else
 //!  repos ◄── charts ◄── files                        portolan_repositories ◄── portolan_syncs
 //!                                                    portolan_files, portolan_icons, portolan_kept_versions
-//!                                                    portolan_indexes, portolan_cuts
+//!                                                    portolan_index_cache, portolan_chart_digests
 //!                                                    portolan_oci_repositories, portolan_oci_tags
 //! ```
 //!
@@ -202,7 +202,7 @@ impl Catalog {
     /// What is remembered of a repository.
     ///
     /// # Errors
-    /// When the database fails.
+    /// When the database fails, and [`Error::UnreadableRecord`].
     pub async fn record(&self, name: &RepositoryName) -> Result<Option<Record>, Error> {
         self.look("reading a repository", async {
             let row: Option<RecordRow> = on_engine!(self.0.pools.reader(), pool => sqlx::query_as(record::SELECT_ONE)
@@ -210,7 +210,7 @@ impl Catalog {
                 .bind(&name.name)
                 .fetch_optional(pool)
                 .await?);
-            Ok(row.map(Record::from))
+            row.map(Record::try_from).transpose()
         })
         .await
     }
@@ -218,13 +218,13 @@ impl Catalog {
     /// What is remembered of all repositories, by namespace and name.
     ///
     /// # Errors
-    /// When the database fails.
+    /// When the database fails, and [`Error::UnreadableRecord`] if one of them cannot be read.
     pub async fn records(&self) -> Result<Vec<Record>, Error> {
         self.look("reading the repositories", async {
             let rows: Vec<RecordRow> = on_engine!(self.0.pools.reader(), pool => sqlx::query_as(record::SELECT_ALL)
                 .fetch_all(pool)
                 .await?);
-            Ok(rows.into_iter().map(Record::from).collect())
+            rows.into_iter().map(Record::try_from).collect()
         })
         .await
     }
@@ -297,8 +297,8 @@ impl Catalog {
             "DELETE FROM portolan_files WHERE namespace = $1 AND name = $2",
             "DELETE FROM portolan_icons WHERE namespace = $1 AND name = $2",
             "DELETE FROM portolan_kept_versions WHERE namespace = $1 AND name = $2",
-            "DELETE FROM portolan_indexes WHERE namespace = $1 AND name = $2",
-            "DELETE FROM portolan_cuts WHERE namespace = $1 AND name = $2",
+            "DELETE FROM portolan_index_cache WHERE namespace = $1 AND name = $2",
+            "DELETE FROM portolan_chart_digests WHERE namespace = $1 AND name = $2",
             "DELETE FROM portolan_oci_tags WHERE namespace = $1 AND name = $2",
             "DELETE FROM portolan_oci_repositories WHERE namespace = $1 AND name = $2",
             "DELETE FROM repos WHERE namespace = $1 AND name = $2",

@@ -3,11 +3,12 @@
 use std::borrow::Cow;
 
 use jiff::Timestamp;
-use sqlx::FromRow;
+use serde::{Deserialize, Serialize};
+use sqlx::{Encode, FromRow, Type, query::Query};
 
 use super::{
     Error, RepositoryName,
-    engine::{Engine, Pools, Transaction, on_engine},
+    engine::{Engine, Pools, Transaction, on_engine, sql},
 };
 
 /// All that decisions about a repository rest on. The database decides; the status of the object only shows.
@@ -64,7 +65,8 @@ pub struct Record {
 }
 
 /// Size of the last index that was accepted, before the filter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Baseline {
     /// Names of charts.
     pub names: u64,
@@ -73,7 +75,8 @@ pub struct Baseline {
 }
 
 /// An index that was refused, so that it is not fetched and parsed again as long as it stays the same.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Refused {
     /// Its `ETag`.
     pub etag: Option<String>,
@@ -88,11 +91,13 @@ pub struct Refused {
     /// The digest by which a user lets it in all the same; only for an index that has shrunk.
     pub confirm: Option<String>,
     /// What the refusal rests on beside the body, as one text: with another it may not be refused.
+    #[serde(rename = "inputs")]
     pub given: String,
 }
 
 /// The value handled last of each way to ask for a resync.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Handled {
     /// `spec.resyncRequests`.
     pub resync_requests: Option<i64>,
@@ -105,9 +110,11 @@ pub struct Handled {
 }
 
 /// How the last attempt went.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct State {
     /// The condition Ready; nothing where it is unknown.
+    #[serde(skip)]
     pub ready: Option<bool>,
     /// Whether it failed in a way that does not pass by itself.
     pub stalled: bool,
@@ -130,40 +137,46 @@ impl Record {
     }
 }
 
-/// Whether Kubeapps' row of a repository, `r`, is as we wrote it and remember it in ours, `p`. It is compared by value: a row of the
-/// same id that was written by another hand has another time of writing.
-macro_rules! is_trusted {
-    () => {
-        "coalesce(r.id = p.repos_id AND r.checksum = p.repos_checksum AND r.last_update = p.repos_last_update, FALSE)"
-    };
-}
-pub(super) use is_trusted;
-
-/// Both databases; followed by a condition and an order.
-macro_rules! select_records {
-    ($rest:literal) => {
-        concat!(
-            "SELECT p.namespace, p.name, p.uid, p.origin, p.url, p.kind, p.change_key, p.etag, p.last_modified, p.index_digest,
-                p.baseline_names, p.baseline_versions, p.refused_etag, p.refused_last_modified, p.refused_digest,
-                p.refused_reason, p.refused_message, p.refused_confirm, p.refused_given, p.handled_resync_requests, p.handled_requested_at,
-                p.handled_flux_requested_at, p.handled_last, p.schedule, p.last_attempt, p.last_success, p.ready, p.stalled, p.reason, p.message, p.failures,
-                p.last_sync, p.spec_hash, p.generation, p.credentials, p.revision, ",
-            is_trusted!(),
-            " AS trusted,
-                (SELECT count(*) FROM charts c WHERE c.repo_name = p.name AND c.repo_namespace = p.namespace) AS charts
-            FROM portolan_repositories p LEFT JOIN repos r ON r.namespace = p.namespace AND r.name = p.name ",
-            $rest
-        )
-    };
+/// The fields of a record that are stored as one JSON text, since no statement filters by them.
+///
+/// A field that is not known is an error: a newer release wrote it, and this one would drop it with the next write.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct Details {
+    baseline: Option<Baseline>,
+    refused: Option<Refused>,
+    handled: Handled,
+    schedule: Option<String>,
+    state: State,
+    last_sync: Option<serde_json::Value>,
 }
 
-/// One repository: `$1` is its namespace, `$2` its name.
-pub(super) const SELECT_ONE: &str = select_records!("WHERE p.namespace = $1 AND p.name = $2");
+impl Details {
+    fn of(record: &Record) -> Self {
+        let mut state = record.state.clone();
+        state.message = storable(&state.message).into_owned();
+        Self {
+            baseline: record.baseline,
+            refused: record.refused.clone(),
+            handled: record.handled.clone(),
+            schedule: record.schedule.clone(),
+            state,
+            last_sync: record.last_sync.clone(),
+        }
+    }
 
-/// All repositories, by namespace and name.
-pub(super) const SELECT_ALL: &str = select_records!("ORDER BY p.namespace, p.name");
+    fn to_json(&self) -> Result<String, Error> {
+        Ok(serde_json::to_string(self).map_err(|error| sqlx::Error::Encode(Box::new(error)))?)
+    }
+}
 
-/// A record as the database gives it.
+/// Selects one repository: `$1` is its namespace, `$2` its name.
+pub(super) const SELECT_ONE: &str = include_str!("sql/record.sql");
+
+/// Selects all repositories, by namespace and name.
+pub(super) const SELECT_ALL: &str = include_str!("sql/records.sql");
+
+/// A record as the database returns it.
 #[derive(FromRow)]
 pub(super) struct RecordRow {
     namespace: String,
@@ -175,41 +188,30 @@ pub(super) struct RecordRow {
     change_key: String,
     etag: Option<String>,
     last_modified: Option<String>,
+    credentials: String,
     index_digest: String,
-    baseline_names: Option<i64>,
-    baseline_versions: Option<i64>,
-    refused_etag: Option<String>,
-    refused_last_modified: Option<String>,
-    refused_digest: Option<String>,
-    refused_reason: Option<String>,
-    refused_message: Option<String>,
-    refused_confirm: Option<String>,
-    refused_given: Option<String>,
-    handled_resync_requests: Option<i64>,
-    handled_requested_at: Option<String>,
-    handled_flux_requested_at: Option<String>,
-    handled_last: Option<String>,
-    schedule: Option<String>,
+    ready: Option<bool>,
     last_attempt: Option<String>,
     last_success: Option<String>,
-    ready: Option<bool>,
-    stalled: bool,
-    reason: String,
-    message: String,
-    failures: i64,
-    last_sync: Option<String>,
     spec_hash: Option<String>,
     generation: i64,
-    credentials: String,
+    details: String,
     revision: i64,
     trusted: bool,
     charts: i64,
 }
 
-impl From<RecordRow> for Record {
-    fn from(row: RecordRow) -> Self {
-        Self {
-            name: RepositoryName::new(row.namespace, row.name),
+impl TryFrom<RecordRow> for Record {
+    type Error = Error;
+
+    fn try_from(row: RecordRow) -> Result<Self, Error> {
+        let name = RepositoryName::new(row.namespace, row.name);
+        let details: Details = serde_json::from_str(&row.details).map_err(|error| Error::UnreadableRecord {
+            repository: name.clone(),
+            reason: error.to_string(),
+        })?;
+        Ok(Self {
+            name,
             uid: row.uid,
             origin: row.origin,
             url: row.url,
@@ -219,45 +221,23 @@ impl From<RecordRow> for Record {
             last_modified: row.last_modified,
             credentials: row.credentials,
             index_digest: row.index_digest,
-            baseline: row
-                .baseline_names
-                .zip(row.baseline_versions)
-                .map(|(names, versions)| Baseline {
-                    names: unsigned(names),
-                    versions: unsigned(versions),
-                }),
-            refused: row.refused_reason.map(|reason| Refused {
-                etag: row.refused_etag,
-                last_modified: row.refused_last_modified,
-                digest: row.refused_digest.unwrap_or_default(),
-                reason,
-                message: row.refused_message.unwrap_or_default(),
-                confirm: row.refused_confirm,
-                given: row.refused_given.unwrap_or_default(),
-            }),
-            handled: Handled {
-                resync_requests: row.handled_resync_requests,
-                requested_at: row.handled_requested_at,
-                flux_requested_at: row.handled_flux_requested_at,
-                last: row.handled_last,
-            },
-            schedule: row.schedule,
+            baseline: details.baseline,
+            refused: details.refused,
+            handled: details.handled,
+            schedule: details.schedule,
             last_attempt: time(row.last_attempt.as_deref()),
             last_success: time(row.last_success.as_deref()),
             state: State {
                 ready: row.ready,
-                stalled: row.stalled,
-                reason: row.reason,
-                message: row.message,
-                failures: u32::try_from(row.failures).unwrap_or(u32::MAX),
+                ..details.state
             },
-            last_sync: row.last_sync.and_then(|text| serde_json::from_str(&text).ok()),
+            last_sync: details.last_sync,
             spec_hash: row.spec_hash,
             generation: row.generation,
             revision: Some(row.revision),
             trusted: row.trusted,
             charts: unsigned(row.charts),
-        }
+        })
     }
 }
 
@@ -283,10 +263,6 @@ pub(super) fn storable(text: &str) -> Cow<'_, str> {
     } else {
         Cow::Borrowed(text)
     }
-}
-
-fn maybe(text: Option<&String>) -> Option<Cow<'_, str>> {
-    text.map(|text| storable(text))
 }
 
 /// What is stored of a repository's identity: the UID, and how often the record was written.
@@ -347,109 +323,105 @@ pub(super) async fn lock_if_of(tx: &mut Transaction, name: &RepositoryName, uid:
     Ok(stored.is_some_and(|(stored, _)| stored == uid))
 }
 
-/// All but what tells whether Kubeapps' row is as we wrote it, which only a commit of charts may change. The parameters are those of
-/// [`bound!`].
-macro_rules! set {
-    () => {
-        "uid = $3, origin = $4, url = $5, kind = $6, change_key = $7, etag = $8, last_modified = $9, index_digest = $10,
-        baseline_names = $11, baseline_versions = $12, refused_etag = $13, refused_last_modified = $14,
-        refused_digest = $15, refused_reason = $16, refused_message = $17, handled_resync_requests = $18,
-        handled_requested_at = $19, handled_flux_requested_at = $20, last_attempt = $21, last_success = $22, ready = $23,
-        reason = $24, message = $25, failures = $26, last_sync = $27, spec_hash = $28, generation = $29, stalled = $30,
-        refused_confirm = $31, handled_last = $32, refused_given = $33, schedule = $34, credentials = $35,
-        revision = portolan_repositories.revision + 1"
-    };
-}
-
-const UPSERT: &str = concat!(
-    "INSERT INTO portolan_repositories (namespace, name, uid, origin, url, kind, change_key, etag, last_modified,
-        index_digest, baseline_names, baseline_versions, refused_etag, refused_last_modified, refused_digest, refused_reason,
-        refused_message, handled_resync_requests, handled_requested_at, handled_flux_requested_at, last_attempt, last_success,
-        ready, reason, message, failures, last_sync, spec_hash, generation, stalled, refused_confirm, handled_last,
-        refused_given, schedule, credentials, revision)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25,
-        $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, 1)
-    ON CONFLICT (namespace, name) DO UPDATE SET ",
-    set!()
-);
-
-/// Binds a record to `$1` up to `$35`.
-macro_rules! bound {
-    ($query:expr, $record:expr) => {{
-        let record: &Record = $record;
-        let refused = record.refused.as_ref();
-        $query
-            .bind(&record.name.namespace)
-            .bind(&record.name.name)
-            .bind(storable(&record.uid))
-            .bind(storable(&record.origin))
-            .bind(storable(&record.url))
-            .bind(storable(&record.kind))
-            .bind(storable(&record.change_key))
-            .bind(maybe(record.etag.as_ref()))
-            .bind(maybe(record.last_modified.as_ref()))
-            .bind(storable(&record.index_digest))
-            .bind(record.baseline.map(|baseline| signed(baseline.names)))
-            .bind(record.baseline.map(|baseline| signed(baseline.versions)))
-            .bind(maybe(refused.and_then(|refused| refused.etag.as_ref())))
-            .bind(maybe(refused.and_then(|refused| refused.last_modified.as_ref())))
-            .bind(refused.map(|refused| storable(&refused.digest)))
-            .bind(refused.map(|refused| storable(&refused.reason)))
-            .bind(refused.map(|refused| storable(&refused.message)))
-            .bind(record.handled.resync_requests)
-            .bind(maybe(record.handled.requested_at.as_ref()))
-            .bind(maybe(record.handled.flux_requested_at.as_ref()))
-            .bind(record.last_attempt.map(|time| time.to_string()))
-            .bind(record.last_success.map(|time| time.to_string()))
-            .bind(record.state.ready)
-            .bind(storable(&record.state.reason))
-            .bind(storable(&record.state.message))
-            .bind(i64::from(record.state.failures))
-            .bind(record.last_sync.as_ref().map(ToString::to_string))
-            .bind(maybe(record.spec_hash.as_ref()))
-            .bind(record.generation)
-            .bind(record.state.stalled)
-            .bind(maybe(refused.and_then(|refused| refused.confirm.as_ref())))
-            .bind(maybe(record.handled.last.as_ref()))
-            .bind(refused.map(|refused| storable(&refused.given)))
-            .bind(maybe(record.schedule.as_ref()))
-            .bind(storable(&record.credentials))
-    }};
+/// Binds a record to `$1` up to `$17`, in the order of the statements that write records.
+fn bind<'q, DB: sqlx::Database>(
+    query: Query<'q, DB, DB::Arguments>,
+    record: &Record,
+) -> Result<Query<'q, DB, DB::Arguments>, Error>
+where
+    for<'t> String: Encode<'t, DB> + Type<DB>,
+    for<'t> Option<String>: Encode<'t, DB> + Type<DB>,
+    for<'t> Option<bool>: Encode<'t, DB> + Type<DB>,
+    for<'t> i64: Encode<'t, DB> + Type<DB>,
+{
+    let text = |text: &str| storable(text).into_owned();
+    let optional = |value: &Option<String>| value.as_deref().map(text);
+    let time = |time: Option<Timestamp>| time.map(|time| time.to_string());
+    Ok(query
+        .bind(record.name.namespace.clone())
+        .bind(record.name.name.clone())
+        .bind(text(&record.uid))
+        .bind(text(&record.origin))
+        .bind(text(&record.url))
+        .bind(text(&record.kind))
+        .bind(text(&record.change_key))
+        .bind(optional(&record.etag))
+        .bind(optional(&record.last_modified))
+        .bind(text(&record.credentials))
+        .bind(text(&record.index_digest))
+        .bind(record.state.ready)
+        .bind(time(record.last_attempt))
+        .bind(time(record.last_success))
+        .bind(optional(&record.spec_hash))
+        .bind(record.generation)
+        .bind(Details::of(record).to_json()?))
 }
 
 /// Writes the record.
 pub(super) async fn save(tx: &mut Transaction, record: &Record) -> Result<(), Error> {
+    const UPSERT: &str = include_str!("sql/record_upsert.sql");
     on_engine!(tx, tx => {
-        bound!(sqlx::query(UPSERT), record).execute(&mut **tx).await?;
+        bind(sqlx::query(UPSERT), record)?.execute(&mut **tx).await?;
     });
     Ok(())
 }
 
-/// Writes the record by one statement, if the stored one is of this UID and has this revision; says whether it is.
-///
-/// Another process may be about to write it in a transaction that began with the same revision: the lock lets that end first.
+/// Writes the record by one statement if the stored one has this UID and this revision. Returns false if it has not.
 pub(super) async fn update(pools: &Pools, record: &Record, uid: &str, revision: i64) -> Result<bool, Error> {
-    const SQLITE: &str = concat!(
-        "UPDATE portolan_repositories SET ",
-        set!(),
-        " WHERE namespace = $1 AND name = $2 AND uid = $36 AND revision = $37"
-    );
-    const POSTGRES: &str = concat!(
-        "UPDATE portolan_repositories SET ",
-        set!(),
-        " FROM (SELECT 1 FROM pg_advisory_xact_lock($38)) AS locked
-        WHERE namespace = $1 AND name = $2 AND uid = $36 AND revision = $37"
-    );
-    let written = match pools.writer()? {
-        Engine::Sqlite(pool) => {
-            let query = bound!(sqlx::query(SQLITE), record).bind(uid).bind(revision);
-            query.execute(pool).await?.rows_affected()
-        }
-        Engine::Postgres(pool) => {
-            let query = bound!(sqlx::query(POSTGRES), record).bind(uid).bind(revision);
-            let query = query.bind(record.name.advisory_key());
-            query.execute(pool).await?.rows_affected()
-        }
-    };
+    let writer = pools.writer()?;
+    let statement = sql!(writer, "record_update.sql");
+    // Only Postgres reads the key of the lock.
+    let written = on_engine!(writer, pool => bind(sqlx::query(statement), record)?
+        .bind(uid)
+        .bind(revision)
+        .bind(record.name.advisory_key())
+        .execute(pool)
+        .await?
+        .rows_affected());
     Ok(written > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Databases hold this text: a key that is renamed needs a migration.
+    #[test]
+    fn the_keys_of_the_details_stay_the_same() {
+        let mut record = Record::new(RepositoryName::new("kubeapps", "stable"), "uid");
+        record.baseline = Some(Baseline { names: 1, versions: 2 });
+        record.refused = Some(Refused {
+            etag: Some("e".into()),
+            last_modified: Some("m".into()),
+            digest: "d".into(),
+            reason: "r".into(),
+            message: "m".into(),
+            confirm: Some("c".into()),
+            given: "g".into(),
+        });
+        record.handled = Handled {
+            resync_requests: Some(3),
+            requested_at: Some("a".into()),
+            flux_requested_at: Some("f".into()),
+            last: Some("l".into()),
+        };
+        record.schedule = Some("@daily".into());
+        record.state = State {
+            ready: Some(true),
+            stalled: true,
+            reason: "r".into(),
+            message: "m".into(),
+            failures: 4,
+        };
+        record.last_sync = Some(serde_json::json!({"charts": 5}));
+        assert_eq!(
+            Details::of(&record).to_json().unwrap(),
+            concat!(
+                r#"{"baseline":{"names":1,"versions":2},"#,
+                r#""refused":{"etag":"e","lastModified":"m","digest":"d","reason":"r","message":"m","confirm":"c","inputs":"g"},"#,
+                r#""handled":{"resyncRequests":3,"requestedAt":"a","fluxRequestedAt":"f","last":"l"},"#,
+                r#""schedule":"@daily","state":{"stalled":true,"reason":"r","message":"m","failures":4},"lastSync":{"charts":5}}"#
+            )
+        );
+    }
 }

@@ -7,8 +7,8 @@ use sqlx::{FromRow, types::Json};
 
 use super::{
     Cut, Error, NewCuts, Record, RepositoryName, Unchanged,
-    engine::{Engine, Transaction, on_engine},
-    record::{is_trusted, storable},
+    engine::{Engine, Transaction, on_engine, sql},
+    record::storable,
 };
 
 /// How many cuts one statement writes or deletes.
@@ -41,8 +41,8 @@ struct StoredCut {
 /// The row of an index.
 #[derive(FromRow)]
 struct StoredIndex {
-    stamp: String,
-    secret: String,
+    cache_key: String,
+    digest_key: String,
     trusted: bool,
 }
 
@@ -61,9 +61,9 @@ impl Memory {
             });
         };
         let index = index(tx, &record.name).await?;
-        let is_same_index = index
-            .as_ref()
-            .is_some_and(|index| index.stamp == storable(&cuts.stamp) && index.secret == storable(&cuts.secret));
+        let is_same_index = index.as_ref().is_some_and(|index| {
+            index.cache_key == storable(&cuts.stamp) && index.digest_key == storable(&cuts.secret)
+        });
         let stored = if is_same_index {
             stored(tx, &record.name).await?
         } else {
@@ -143,7 +143,7 @@ fn untouched(cuts: &NewCuts, stored: &[StoredCut]) -> Option<HashMap<String, i64
 struct CutRow<'a> {
     key: &'a str,
     digest: &'a str,
-    memo: &'a str,
+    stats: &'a str,
     chart_id: Option<&'a str>,
 }
 
@@ -158,7 +158,7 @@ fn memorable<'a>(new: &'a [Cut], rejected: &[(String, String)]) -> Vec<CutRow<'a
         }
     }
     let is_memorable = |row: &CutRow<'_>| {
-        let texts = [Some(row.key), Some(row.digest), Some(row.memo), row.chart_id];
+        let texts = [Some(row.key), Some(row.digest), Some(row.stats), row.chart_id];
         row.key.len() <= KEY_BYTES
             && keys.get(row.key) == Some(&1)
             && row.chart_id.is_none_or(|id| charts.get(id) == Some(&1) && !rejected.contains(id))
@@ -169,7 +169,7 @@ fn memorable<'a>(new: &'a [Cut], rejected: &[(String, String)]) -> Vec<CutRow<'a
         .map(|cut| CutRow {
             key: &cut.key,
             digest: &cut.digest,
-            memo: &cut.memo,
+            stats: &cut.memo,
             chart_id: cut.chart_id.as_deref(),
         })
         .filter(is_memorable)
@@ -177,14 +177,12 @@ fn memorable<'a>(new: &'a [Cut], rejected: &[(String, String)]) -> Vec<CutRow<'a
 }
 
 async fn index(tx: &mut Transaction, name: &RepositoryName) -> Result<Option<StoredIndex>, Error> {
-    const SELECT: &str = concat!(
-        "SELECT i.stamp, i.secret, ",
-        is_trusted!(),
-        " AS trusted FROM portolan_indexes i
+    const SELECT: &str = "SELECT i.cache_key, i.digest_key,
+            coalesce(r.id = p.repos_id AND r.checksum = p.repos_checksum AND r.last_update = p.repos_last_update, FALSE) AS trusted
+        FROM portolan_index_cache i
             LEFT JOIN portolan_repositories p ON p.namespace = i.namespace AND p.name = i.name
             LEFT JOIN repos r ON r.namespace = i.namespace AND r.name = i.name
-        WHERE i.namespace = $1 AND i.name = $2"
-    );
+        WHERE i.namespace = $1 AND i.name = $2";
     Ok(on_engine!(tx, tx => sqlx::query_as(SELECT)
         .bind(&name.namespace)
         .bind(&name.name)
@@ -195,7 +193,7 @@ async fn index(tx: &mut Transaction, name: &RepositoryName) -> Result<Option<Sto
 async fn stored(tx: &mut Transaction, name: &RepositoryName) -> Result<Vec<StoredCut>, Error> {
     const SELECT: &str = "SELECT k.key, k.chart_id, k.row_id, EXISTS (SELECT 1 FROM portolan_kept_versions v
             WHERE v.namespace = k.namespace AND v.name = k.name AND v.chart_id = k.chart_id) AS is_marked
-        FROM portolan_cuts k WHERE k.namespace = $1 AND k.name = $2";
+        FROM portolan_chart_digests k WHERE k.namespace = $1 AND k.name = $2";
     Ok(on_engine!(tx, tx => sqlx::query_as(SELECT)
         .bind(&name.namespace)
         .bind(&name.name)
@@ -205,7 +203,7 @@ async fn stored(tx: &mut Transaction, name: &RepositoryName) -> Result<Vec<Store
 
 /// Nothing is remembered of the index any more. Where there is no index, there are no cuts.
 async fn forget(tx: &mut Transaction, name: &RepositoryName) -> Result<(), Error> {
-    const DELETE: &str = "DELETE FROM portolan_indexes WHERE namespace = $1 AND name = $2";
+    const DELETE: &str = "DELETE FROM portolan_index_cache WHERE namespace = $1 AND name = $2";
     let indexes = on_engine!(&mut *tx, tx => sqlx::query(DELETE)
         .bind(&name.namespace)
         .bind(&name.name)
@@ -219,8 +217,9 @@ async fn forget(tx: &mut Transaction, name: &RepositoryName) -> Result<(), Error
 }
 
 async fn begin_anew(tx: &mut Transaction, name: &RepositoryName, cuts: &NewCuts) -> Result<(), Error> {
-    const UPSERT: &str = "INSERT INTO portolan_indexes (namespace, name, stamp, secret) VALUES ($1, $2, $3, $4)
-        ON CONFLICT (namespace, name) DO UPDATE SET stamp = excluded.stamp, secret = excluded.secret";
+    const UPSERT: &str =
+        "INSERT INTO portolan_index_cache (namespace, name, cache_key, digest_key) VALUES ($1, $2, $3, $4)
+        ON CONFLICT (namespace, name) DO UPDATE SET cache_key = excluded.cache_key, digest_key = excluded.digest_key";
     delete_all(tx, name).await?;
     on_engine!(tx, tx => {
         sqlx::query(UPSERT)
@@ -235,7 +234,7 @@ async fn begin_anew(tx: &mut Transaction, name: &RepositoryName, cuts: &NewCuts)
 }
 
 async fn delete_all(tx: &mut Transaction, name: &RepositoryName) -> Result<(), Error> {
-    const DELETE: &str = "DELETE FROM portolan_cuts WHERE namespace = $1 AND name = $2";
+    const DELETE: &str = "DELETE FROM portolan_chart_digests WHERE namespace = $1 AND name = $2";
     on_engine!(tx, tx => {
         sqlx::query(DELETE).bind(&name.namespace).bind(&name.name).execute(&mut **tx).await?;
     });
@@ -243,9 +242,9 @@ async fn delete_all(tx: &mut Transaction, name: &RepositoryName) -> Result<(), E
 }
 
 async fn delete(tx: &mut Transaction, name: &RepositoryName, keys: &[&str]) -> Result<(), Error> {
-    const SQLITE: &str = "DELETE FROM portolan_cuts WHERE namespace = $1 AND name = $2
+    const SQLITE: &str = "DELETE FROM portolan_chart_digests WHERE namespace = $1 AND name = $2
         AND key IN (SELECT value FROM json_each($3))";
-    const POSTGRES: &str = "DELETE FROM portolan_cuts WHERE namespace = $1 AND name = $2 AND key = ANY($3)";
+    const POSTGRES: &str = "DELETE FROM portolan_chart_digests WHERE namespace = $1 AND name = $2 AND key = ANY($3)";
     for keys in keys.chunks(AT_ONCE) {
         match tx {
             Engine::Sqlite(tx) => {
@@ -261,41 +260,19 @@ async fn delete(tx: &mut Transaction, name: &RepositoryName, keys: &[&str]) -> R
     Ok(())
 }
 
-/// Writes those that differ from what is stored; `$1` and `$2` are the repository, `new` are the cuts.
-macro_rules! upsert {
-    ($new:literal) => {
-        concat!(
-            "INSERT INTO portolan_cuts (namespace, name, key, digest, memo, chart_id, row_id)
-            SELECT $1, $2, new.key, new.digest, new.memo, new.chart_id, c.id FROM ",
-            $new,
-            " LEFT JOIN charts c ON c.repo_namespace = $1 AND c.repo_name = $2 AND c.chart_id = new.chart_id
-            WHERE NOT EXISTS (SELECT 1 FROM portolan_cuts k WHERE k.namespace = $1 AND k.name = $2 AND k.key = new.key
-                AND k.digest = new.digest AND k.memo = new.memo
-                AND k.chart_id IS NOT DISTINCT FROM new.chart_id AND k.row_id IS NOT DISTINCT FROM c.id)
-            ON CONFLICT (namespace, name, key) DO UPDATE SET digest = excluded.digest, memo = excluded.memo,
-                chart_id = excluded.chart_id, row_id = excluded.row_id"
-        )
-    };
-}
-
 async fn upsert(tx: &mut Transaction, name: &RepositoryName, new: &[CutRow<'_>]) -> Result<(), Error> {
-    const SQLITE: &str = upsert!(
-        "(SELECT value ->> '$.key' AS key, value ->> '$.digest' AS digest, value ->> '$.memo' AS memo,
-            value ->> '$.chart_id' AS chart_id FROM json_each($3)) AS new"
-    );
-    const POSTGRES: &str =
-        upsert!("unnest($3::text[], $4::text[], $5::text[], $6::text[]) AS new (key, digest, memo, chart_id)");
+    let statement = sql!(tx, "chart_digests_upsert.sql");
     match tx {
         Engine::Sqlite(tx) => {
-            let query = sqlx::query(SQLITE).bind(&name.namespace).bind(&name.name);
+            let query = sqlx::query(statement).bind(&name.namespace).bind(&name.name);
             query.bind(Json(new)).execute(&mut **tx).await?;
         }
         Engine::Postgres(tx) => {
-            let query = sqlx::query(POSTGRES).bind(&name.namespace).bind(&name.name);
+            let query = sqlx::query(statement).bind(&name.namespace).bind(&name.name);
             let query = query
                 .bind(new.iter().map(|cut| cut.key).collect::<Vec<_>>())
                 .bind(new.iter().map(|cut| cut.digest).collect::<Vec<_>>())
-                .bind(new.iter().map(|cut| cut.memo).collect::<Vec<_>>())
+                .bind(new.iter().map(|cut| cut.stats).collect::<Vec<_>>())
                 .bind(new.iter().map(|cut| cut.chart_id).collect::<Vec<_>>());
             query.execute(&mut **tx).await?;
         }

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use backon::{ExponentialBuilder, Retryable};
 use sqlx::{
-    Executor, SqlSafeStr,
+    Executor, FromRow, SqlSafeStr,
     migrate::{Migration, MigrationType, Migrator},
 };
 
 use super::{
     Error,
-    engine::{Engine, Pools, Transaction, on_engine},
+    engine::{Engine, Pools, Transaction, on_engine, sql},
     identity::advisory_key,
 };
 
@@ -97,69 +97,35 @@ const DROP_KUBEAPPS: &str = "DROP TABLE IF EXISTS files; DROP TABLE IF EXISTS ch
 const DROP_OURS: &str = "DROP TABLE IF EXISTS portolan_syncs; DROP TABLE IF EXISTS portolan_repositories;
     DROP TABLE IF EXISTS portolan_files; DROP TABLE IF EXISTS portolan_icons;
     DROP TABLE IF EXISTS portolan_oci_tags; DROP TABLE IF EXISTS portolan_oci_repositories;
-    DROP TABLE IF EXISTS portolan_kept_versions; DROP TABLE IF EXISTS portolan_indexes; DROP TABLE IF EXISTS portolan_cuts;
+    DROP TABLE IF EXISTS portolan_kept_versions; DROP TABLE IF EXISTS portolan_index_cache; DROP TABLE IF EXISTS portolan_chart_digests;
     DROP TABLE IF EXISTS portolan_migrations;";
 
 /// What tells of rows in Kubeapps' tables, and means nothing without them. What is known of registries still holds.
 const FORGET_ROWS: &str = "DELETE FROM portolan_files; DELETE FROM portolan_icons; DELETE FROM portolan_kept_versions;
-    DELETE FROM portolan_cuts; DELETE FROM portolan_indexes;";
+    DELETE FROM portolan_chart_digests; DELETE FROM portolan_index_cache;";
 
 /// Where the migrations that were run are recorded.
 const MIGRATIONS_TABLE: &str = "portolan_migrations";
 
-const KUBEAPPS_TABLES: i64 = 3;
-/// Those that the first migration makes, and its record. A table of a later migration doesn't count here: it is not missing
-/// where that migration has not run yet.
-const OUR_TABLES: i64 = 3;
-/// Those of the later migrations.
-const LATER_TABLES: i64 = 7;
-
-/// Which tables are there.
-#[derive(Debug, Clone, Copy)]
+/// The tables that exist.
+#[derive(Debug, Clone, Copy, FromRow)]
 struct Present {
     /// `repos`, `charts` and `files`, all three.
     kubeapps: bool,
-    /// Ours that the first migration made, and the record of the migrations.
+    /// The record of the migrations.
+    migrations: bool,
+    /// All of Portolan's own tables.
     ours: bool,
-    /// Ours that the later migrations made.
-    later: bool,
-    /// Our index on a table of Kubeapps'.
+    /// Portolan's index on Kubeapps' table of files.
     index: bool,
 }
 
 impl Present {
     async fn find(tx: &mut Transaction) -> Result<Self, Error> {
-        let counts = match tx {
-            Engine::Sqlite(tx) => sqlx::query_as(PRESENT_SQLITE).fetch_one(&mut **tx).await?,
-            Engine::Postgres(tx) => sqlx::query_as(PRESENT_POSTGRES).fetch_one(&mut **tx).await?,
-        };
-        Ok(Self::of(counts))
-    }
-
-    const fn of((kubeapps, ours, later, index): (i64, i64, i64, i64)) -> Self {
-        Self {
-            kubeapps: kubeapps == KUBEAPPS_TABLES,
-            ours: ours == OUR_TABLES,
-            later: later == LATER_TABLES,
-            index: index == 1,
-        }
+        let statement = sql!(tx, "tables_present.sql");
+        Ok(on_engine!(tx, tx => sqlx::query_as(statement).fetch_one(&mut **tx).await?))
     }
 }
-
-const PRESENT_SQLITE: &str = "SELECT count(CASE WHEN name IN ('repos', 'charts', 'files') THEN 1 END),
-    count(CASE WHEN name IN ('portolan_repositories', 'portolan_syncs', 'portolan_migrations') THEN 1 END),
-    count(CASE WHEN name IN ('portolan_files', 'portolan_icons', 'portolan_oci_repositories', 'portolan_oci_tags',
-        'portolan_kept_versions', 'portolan_indexes', 'portolan_cuts') THEN 1 END),
-    count(CASE WHEN name = 'portolan_files_content' THEN 1 END)
-    FROM sqlite_master";
-
-/// As a statement without a schema would find them, by the search path.
-const PRESENT_POSTGRES: &str = "SELECT num_nonnulls(to_regclass('repos'), to_regclass('charts'), to_regclass('files'))::bigint,
-    num_nonnulls(to_regclass('portolan_repositories'), to_regclass('portolan_syncs'), to_regclass('portolan_migrations'))::bigint,
-    num_nonnulls(to_regclass('portolan_files'), to_regclass('portolan_icons'), to_regclass('portolan_oci_repositories'),
-        to_regclass('portolan_oci_tags'), to_regclass('portolan_kept_versions'), to_regclass('portolan_indexes'),
-        to_regclass('portolan_cuts'))::bigint,
-    num_nonnulls(to_regclass('portolan_files_content'))::bigint";
 
 /// Makes whatever table is missing, and says whether any was.
 ///
@@ -192,13 +158,13 @@ async fn ensure_once(pools: &Pools) -> Result<bool, Error> {
     if !before.kubeapps {
         make_kubeapps(&mut tx).await?;
     }
-    if !before.ours {
-        drop_ours(&mut tx).await?;
-    }
-    migrate(&mut tx).await?;
-    // A table of a later migration that was dropped is seen only now: before, it might just not have been made yet.
-    let healed = !Present::find(&mut tx).await?.later;
-    if healed {
+    // Migrations come before the look for a dropped table: a later migration may not have created it yet.
+    let is_complete = before.migrations && {
+        refuse_development_tables(&mut tx).await?;
+        migrate(&mut tx).await?;
+        Present::find(&mut tx).await?.ours
+    };
+    if !is_complete {
         drop_ours(&mut tx).await?;
         migrate(&mut tx).await?;
     }
@@ -209,7 +175,7 @@ async fn ensure_once(pools: &Pools) -> Result<bool, Error> {
         make_index(&mut tx).await?;
     }
     tx.commit().await?;
-    Ok(healed || !(before.kubeapps && before.ours))
+    Ok(!(before.kubeapps && is_complete))
 }
 
 /// Where somebody has dropped some of ours, what is left goes too: the record would say that there is nothing to do, and later
@@ -282,65 +248,35 @@ async fn make_kubeapps(tx: &mut Transaction) -> Result<(), Error> {
     Ok(())
 }
 
-/// `run_direct` is `run` for a connection at hand: of `run`, the compiler can't see that it may be sent between threads.
-async fn migrate(tx: &mut Transaction) -> Result<(), Error> {
-    match tx {
-        Engine::Sqlite(tx) => {
-            let migrations = [
-                (
-                    "repositories",
-                    include_str!("../../migrations/sqlite/0001_repositories.sql"),
-                ),
-                (
-                    "files icons oci kept",
-                    include_str!("../../migrations/sqlite/0002_files_icons_oci_kept.sql"),
-                ),
-                (
-                    "indexes cuts",
-                    include_str!("../../migrations/sqlite/0003_indexes_cuts.sql"),
-                ),
-            ];
-            migrator(&migrations).run_direct(None, &mut **tx, false).await?;
-        }
-        Engine::Postgres(tx) => {
-            let migrations = [
-                (
-                    "repositories",
-                    include_str!("../../migrations/postgres/0001_repositories.sql"),
-                ),
-                (
-                    "files icons oci kept",
-                    include_str!("../../migrations/postgres/0002_files_icons_oci_kept.sql"),
-                ),
-                (
-                    "indexes cuts",
-                    include_str!("../../migrations/postgres/0003_indexes_cuts.sql"),
-                ),
-            ];
-            migrator(&migrations).run_direct(None, &mut **tx, false).await?;
-        }
+/// The first migration of this database. Further ones follow it in [`migrate`].
+fn init(tx: &Transaction) -> Migration {
+    let sql = match tx {
+        Engine::Sqlite(_) => include_str!("../../migrations/sqlite/0001_init.sql"),
+        Engine::Postgres(_) => include_str!("../../migrations/postgres/0001_init.sql"),
+    };
+    Migration::new(1, "init".into(), MigrationType::Simple, sql.into_sql_str(), false)
+}
+
+/// Refuses tables whose first migration was another one: development builds created such tables before the first release.
+async fn refuse_development_tables(tx: &mut Transaction) -> Result<(), Error> {
+    const SELECT: &str = "SELECT count(*) FROM portolan_migrations WHERE version = 1 AND checksum <> $1";
+    let checksum = init(tx).checksum;
+    let others: i64 = on_engine!(tx, tx => sqlx::query_scalar(SELECT).bind(&*checksum).fetch_one(&mut **tx).await?);
+    if others > 0 {
+        return Err(Error::DevelopmentTables);
     }
     Ok(())
 }
 
-/// The migrations in their order; they are numbered from 1.
-fn migrator(migrations: &[(&'static str, &'static str)]) -> Migrator {
-    let migrations = (1..)
-        .zip(migrations)
-        .map(|(version, (name, sql))| {
-            Migration::new(
-                version,
-                (*name).into(),
-                MigrationType::Simple,
-                sql.into_sql_str(),
-                false,
-            )
-        })
-        .collect();
-    let mut migrator = Migrator::with_migrations(migrations);
+/// Runs the migrations that have not run yet.
+///
+/// `run_direct` is `run` for a connection at hand: of `run`, the compiler can't see that it may be sent between threads.
+async fn migrate(tx: &mut Transaction) -> Result<(), Error> {
+    let mut migrator = Migrator::with_migrations(vec![init(tx)]);
     migrator.dangerous_set_table_name(MIGRATIONS_TABLE);
     // We hold a lock of our own that ends with the transaction. The migrator's belongs to the connection, and would stay with
     // it in the pool when a migration fails.
     migrator.set_locking(false);
-    migrator
+    on_engine!(tx, tx => migrator.run_direct(None, &mut **tx, false).await?);
+    Ok(())
 }

@@ -13,6 +13,7 @@ mod delete;
 mod fetching;
 mod flags;
 mod given;
+mod history;
 mod invalidate_cache;
 mod logging;
 mod obsolete;
@@ -56,6 +57,7 @@ enum Command {
     InvalidateCache(invalidate_cache::InvalidateCache),
     Crds(crds::Crds),
     Status(status::Status),
+    History(history::History),
     Search(search::Search),
     Show(show::Show),
     Resync(resync::Resync),
@@ -151,6 +153,7 @@ impl Command {
             Self::InvalidateCache(command) => block_on(command.execute()),
             Self::Crds(command) => block_on(command.execute()),
             Self::Status(command) => block_on(command.execute()),
+            Self::History(command) => block_on(command.execute()),
             Self::Search(command) => block_on(command.execute()),
             Self::Show(command) => block_on(command.execute()),
             Self::Resync(command) => block_on(command.execute()),
@@ -168,6 +171,7 @@ impl Command {
             Self::InvalidateCache(command) => (&command.logging, None),
             Self::Crds(command) => (&command.logging, QUIET),
             Self::Status(command) => (&command.logging, QUIET),
+            Self::History(command) => (&command.logging, QUIET),
             Self::Search(command) => (&command.logging, QUIET),
             Self::Show(command) => (&command.logging, QUIET),
             Self::Resync(command) => (&command.logging, QUIET),

@@ -151,8 +151,8 @@ async fn another_stamp_or_key_replaces_all_that_was_remembered(
     assert_eq!(counts(&committed), (0, 0, 1, 2, 0));
     assert_eq!(
         (
-            fixture.tables.count("portolan_indexes").await,
-            fixture.tables.count("portolan_cuts").await
+            fixture.tables.count("portolan_index_cache").await,
+            fixture.tables.count("portolan_chart_digests").await
         ),
         (1, 2)
     );
@@ -205,7 +205,7 @@ async fn tables_made_anew_and_removals_leave_nothing_remembered(#[values(On::Sql
     sync(&fixture, None, &three()).await;
     fixture.catalog.recreate().await.unwrap();
     assert_eq!(given(&fixture).await, None);
-    assert_eq!(fixture.tables.count("portolan_cuts").await, 0);
+    assert_eq!(fixture.tables.count("portolan_chart_digests").await, 0);
     assert_eq!(sync(&fixture, None, &three()).await.added, 3);
     fixture
         .tables
@@ -215,7 +215,7 @@ async fn tables_made_anew_and_removals_leave_nothing_remembered(#[values(On::Sql
     assert_eq!(given(&fixture).await, None);
     assert_eq!(sync(&fixture, None, &three()).await.added, 3);
     assert!(fixture.catalog.remove(&repository(), None).await.unwrap());
-    for table in ["portolan_indexes", "portolan_cuts"] {
+    for table in ["portolan_index_cache", "portolan_chart_digests"] {
         assert_eq!(fixture.tables.count(table).await, 0, "{table}");
     }
 }
@@ -226,7 +226,7 @@ async fn a_commit_that_remembers_nothing_forgets_the_last_index(#[values(On::Sql
     let fixture = Fixture::new(on).await;
     sync(&fixture, None, &three()).await;
     assert_eq!(fixture.sync(three()).await.unchanged, 3);
-    for table in ["portolan_indexes", "portolan_cuts"] {
+    for table in ["portolan_index_cache", "portolan_chart_digests"] {
         assert_eq!(fixture.tables.count(table).await, 0, "{table}");
     }
 }
@@ -270,8 +270,8 @@ async fn memory(fixture: &Fixture) -> Vec<String> {
             fixture
                 .tables
                 .texts(
-                    "SELECT key || ' ' || ctid::text || ' ' || xmin::text || ' ' || xmax::text FROM portolan_cuts
-                     UNION ALL SELECT stamp || ' ' || ctid::text || ' ' || xmin::text || ' ' || xmax::text FROM portolan_indexes
+                    "SELECT key || ' ' || ctid::text || ' ' || xmin::text || ' ' || xmax::text FROM portolan_chart_digests
+                     UNION ALL SELECT cache_key || ' ' || ctid::text || ' ' || xmin::text || ' ' || xmax::text FROM portolan_index_cache
                      ORDER BY 1",
                 )
                 .await
@@ -288,9 +288,13 @@ async fn what_did_not_change_is_not_remembered_again(#[values(On::Sqlite, On::Po
     sync(&fixture, None, &charts).await;
     if on == On::Sqlite {
         fixture.tables.execute("CREATE TABLE writes (what TEXT)").await;
-        for table in ["portolan_cuts", "portolan_indexes"] {
+        for table in ["portolan_chart_digests", "portolan_index_cache"] {
             for (event, row) in [("INSERT", "new"), ("UPDATE", "new"), ("DELETE", "old")] {
-                let key = if table == "portolan_cuts" { "key" } else { "stamp" };
+                let key = if table == "portolan_chart_digests" {
+                    "key"
+                } else {
+                    "cache_key"
+                };
                 fixture
                     .tables
                     .execute(&format!(
@@ -392,7 +396,7 @@ async fn many_charts_are_remembered_and_forgotten_in_batches(#[values(On::Sqlite
     assert_eq!(given(&fixture).await.unwrap().len(), 1300);
     let committed = sync(&fixture, None, &charts[1100..]).await;
     assert_eq!(counts(&committed), (0, 0, 1100, 200, 0));
-    assert_eq!(fixture.tables.count("portolan_cuts").await, 200);
+    assert_eq!(fixture.tables.count("portolan_chart_digests").await, 200);
     assert_eq!(given(&fixture).await.unwrap().len(), 200);
 }
 
@@ -420,7 +424,7 @@ async fn of_two_that_know_the_same_the_second_is_superseded(#[values(On::Sqlite,
     assert!(matches!(error, Error::Superseded { .. }), "{error}");
     let changed = fixture
         .tables
-        .texts("SELECT key FROM portolan_cuts WHERE digest LIKE '%!%'")
+        .texts("SELECT key FROM portolan_chart_digests WHERE digest LIKE '%!%'")
         .await;
     assert_eq!(changed, [won]);
     // One who has read no record can't know that nothing was written since.

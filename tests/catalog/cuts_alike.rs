@@ -217,7 +217,10 @@ async fn play(fixture: &Fixture, on: On, at: u64, syncs: &[Sync]) -> Result<u64,
     }
     for name in [&twins.delta, &twins.full] {
         fixture.catalog.remove(name, None).await.unwrap();
-        let cuts = format!("SELECT count(*) FROM portolan_cuts WHERE name = '{}'", name.name);
+        let cuts = format!(
+            "SELECT count(*) FROM portolan_chart_digests WHERE name = '{}'",
+            name.name
+        );
         prop_assert_eq!(fixture.tables.number(&cuts).await, 0);
     }
     Ok(spared)

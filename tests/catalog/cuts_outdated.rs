@@ -31,8 +31,8 @@ async fn everything(fixture: &Fixture) -> Vec<String> {
         "SELECT chart_id || CAST(info AS TEXT) || id FROM charts ORDER BY id",
         "SELECT checksum || last_update || id FROM repos ORDER BY id",
         "SELECT CAST(revision AS TEXT) FROM portolan_repositories",
-        "SELECT stamp || secret FROM portolan_indexes",
-        "SELECT key || digest || coalesce(chart_id, '') || coalesce(row_id, 0) FROM portolan_cuts ORDER BY key",
+        "SELECT cache_key || digest_key FROM portolan_index_cache",
+        "SELECT key || digest || coalesce(chart_id, '') || coalesce(row_id, 0) FROM portolan_chart_digests ORDER BY key",
         "SELECT chart_id || version FROM portolan_kept_versions ORDER BY 1",
     ] {
         all.extend(fixture.tables.texts(sql).await);
@@ -49,13 +49,13 @@ async fn everything(fixture: &Fixture) -> Vec<String> {
     "INSERT INTO portolan_kept_versions (namespace, name, chart_id, version, missing_since, expires)
      VALUES ('kubeapps', 'stable', 'stable/b', '0', 0, 9000000000000)"
 )]
-#[case::one_that_is_forgotten("DELETE FROM portolan_cuts WHERE key = 'b'")]
-#[case::one_of_another_chart("UPDATE portolan_cuts SET chart_id = 'stable/x' WHERE key = 'b'")]
-#[case::one_without_a_row("UPDATE portolan_cuts SET chart_id = NULL WHERE key = 'b'")]
-#[case::one_without_the_id_of_its_row("UPDATE portolan_cuts SET row_id = NULL WHERE key = 'b'")]
-#[case::an_index_that_is_forgotten("DELETE FROM portolan_indexes")]
-#[case::an_index_of_another_key("UPDATE portolan_indexes SET secret = 'another'")]
-#[case::an_index_of_another_stamp("UPDATE portolan_indexes SET stamp = 'another'")]
+#[case::one_that_is_forgotten("DELETE FROM portolan_chart_digests WHERE key = 'b'")]
+#[case::one_of_another_chart("UPDATE portolan_chart_digests SET chart_id = 'stable/x' WHERE key = 'b'")]
+#[case::one_without_a_row("UPDATE portolan_chart_digests SET chart_id = NULL WHERE key = 'b'")]
+#[case::one_without_the_id_of_its_row("UPDATE portolan_chart_digests SET row_id = NULL WHERE key = 'b'")]
+#[case::an_index_that_is_forgotten("DELETE FROM portolan_index_cache")]
+#[case::an_index_of_another_key("UPDATE portolan_index_cache SET digest_key = 'another'")]
+#[case::an_index_of_another_stamp("UPDATE portolan_index_cache SET cache_key = 'another'")]
 #[tokio::test]
 async fn what_changed_since_it_was_read_is_seen_and_nothing_is_written(
     #[values(On::Sqlite, On::Postgres)] on: On,

@@ -55,8 +55,8 @@ async fn a_commit_that_misses_a_table_heals_it(#[values(On::Sqlite, On::Postgres
 #[case::all_but_the_record_of_migrations("DROP TABLE portolan_syncs; DROP TABLE portolan_repositories")]
 #[case::only_the_record_of_migrations("DROP TABLE portolan_migrations")]
 #[case::only_the_history("DROP TABLE portolan_syncs")]
-#[case::one_of_a_later_migration("DROP TABLE portolan_files")]
-#[case::one_of_the_last_migration("DROP TABLE portolan_cuts")]
+#[case::only_the_failures_of_files("DROP TABLE portolan_files")]
+#[case::only_the_digests("DROP TABLE portolan_chart_digests")]
 #[tokio::test]
 async fn our_own_tables_heal_although_the_migrations_count_as_applied(
     #[values(On::Sqlite, On::Postgres)] on: On,
@@ -134,55 +134,63 @@ async fn opening_again_changes_nothing(#[values(On::Sqlite, On::Postgres)] on: O
     again.close().await;
 }
 
-/// What the first release has left behind: its own migration, and its index.
+/// The migrations of builds before the first release were other ones under the same numbers.
 #[rstest]
+#[case::with_all_three_migrations(3)]
+#[case::with_the_first_migration(1)]
 #[tokio::test]
-async fn a_database_of_an_older_release_is_brought_up_to_date(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn tables_of_a_development_build_are_refused_and_stay_as_they_are(
+    #[values(On::Sqlite, On::Postgres)] on: On,
+    #[case] migrations: i64,
+) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("a", &["1.0.0"])]).await;
+    let blob = if on == On::Sqlite { "x'00'" } else { "'\\x00'" };
     fixture
         .tables
         .execute(
-            "DROP TABLE portolan_files; DROP TABLE portolan_icons; DROP TABLE portolan_oci_repositories;
-             DROP TABLE portolan_oci_tags; DROP TABLE portolan_kept_versions; DROP TABLE portolan_indexes;
-             DROP TABLE portolan_cuts; DROP INDEX portolan_files_content;
-             ALTER TABLE portolan_repositories DROP COLUMN credentials;
-             DELETE FROM portolan_migrations WHERE version > 1; CREATE INDEX files_chart ON files (chart_id)",
+            "DROP TABLE portolan_index_cache; DROP TABLE portolan_chart_digests; DROP TABLE portolan_files;
+             ALTER TABLE portolan_repositories DROP COLUMN details; DELETE FROM portolan_migrations",
         )
         .await;
+    for version in 1..=migrations {
+        let insert = "INSERT INTO portolan_migrations (version, description, success, checksum, execution_time)";
+        let values = format!("VALUES ({version}, 'of a development build', TRUE, {blob}, 0)");
+        fixture.tables.execute(&format!("{insert} {values}")).await;
+    }
     let reader = Catalog::open_to_read(&fixture.settings).await.unwrap();
     let progress = reader.files_progress(&repository(), FilesMode::All).await.unwrap();
     assert_eq!(progress.total, 0, "whoever only reads makes no tables");
     assert_eq!(reader.cuts(&repository(), "stamp").await.unwrap(), None);
     let error = reader.record(&repository()).await.unwrap_err();
     assert!(error.to_string().contains("of an older release"), "{error}");
-    let catalog = Catalog::open(&fixture.settings).await.unwrap();
-    assert_eq!(*catalog.rebuilt().borrow(), 0);
-    assert!(catalog.record(&repository()).await.unwrap().unwrap().trusted);
-    let progress = catalog.files_progress(&repository(), FilesMode::All).await.unwrap();
-    assert_eq!(progress.total, 1);
-    assert!(!catalog.ensure_tables().await.unwrap());
-}
 
-/// The tables that the second release has made count as ours, and none of them is lost.
-#[rstest]
-#[tokio::test]
-async fn tables_of_a_new_migration_are_added_without_a_resync(#[values(On::Sqlite, On::Postgres)] on: On) {
-    let fixture = Fixture::new(on).await;
-    fixture.sync(vec![chart("a", &["1.0.0"])]).await;
-    fail(&fixture, &of("a", "1.0.0"), 60).await;
+    let error = Catalog::open(&fixture.settings).await.unwrap_err();
+    assert!(matches!(error, Error::DevelopmentTables), "{error}");
+    assert!(!error.is_transient());
+    let text = error.to_string();
+    assert!(
+        text.contains("drop all tables whose names begin with portolan_"),
+        "{text}"
+    );
+    assert_eq!(fixture.tables.count("portolan_migrations").await, migrations);
+    assert_eq!(fixture.tables.count("portolan_repositories").await, 1);
+
+    // The advice is followed.
     fixture
         .tables
         .execute(
-            "DROP TABLE portolan_indexes; DROP TABLE portolan_cuts; DELETE FROM portolan_migrations WHERE version > 2",
+            "DROP TABLE portolan_syncs; DROP TABLE portolan_repositories; DROP TABLE portolan_icons;
+             DROP TABLE portolan_oci_repositories; DROP TABLE portolan_oci_tags; DROP TABLE portolan_kept_versions;
+             DROP TABLE portolan_migrations",
         )
         .await;
     let catalog = Catalog::open(&fixture.settings).await.unwrap();
     assert_eq!(*catalog.rebuilt().borrow(), 0);
-    assert!(catalog.record(&repository()).await.unwrap().unwrap().trusted);
-    assert_eq!(fixture.tables.count("portolan_files").await, 1);
-    assert_eq!(fixture.tables.count("portolan_cuts").await, 0);
+    let progress = catalog.files_progress(&repository(), FilesMode::All).await.unwrap();
+    assert_eq!(progress.total, 1, "Kubeapps' tables stay");
     assert!(!catalog.ensure_tables().await.unwrap());
+    assert_eq!(fixture.sync(vec![chart("a", &["1.0.0"])]).await.unchanged, 1);
 }
 
 #[rstest]

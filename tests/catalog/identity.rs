@@ -225,3 +225,31 @@ async fn a_repository_without_a_record_is_removed_too(#[values(On::Sqlite, On::P
     assert!(fixture.catalog.remove(&repository(), Some("uid-1")).await.unwrap());
     assert_eq!(fixture.tables.count("repos").await, 0);
 }
+
+/// Two releases may share a database: the older one must neither guess nor drop what it does not know.
+#[rstest]
+#[case::a_field_of_a_newer_release(r#"{"schedule": null, "ofTheFuture": 1}"#, "ofTheFuture")]
+#[case::a_nested_field_of_a_newer_release(r#"{"state": {"ofTheFuture": 1}}"#, "ofTheFuture")]
+#[case::no_json("{", "EOF")]
+#[tokio::test]
+async fn details_that_cannot_be_read_are_an_error_that_names_the_repository(
+    #[values(On::Sqlite, On::Postgres)] on: On,
+    #[case] details: &str,
+    #[case] reason: &str,
+) {
+    let fixture = Fixture::new(on).await;
+    fixture.sync(vec![chart("a", &["1.0.0"])]).await;
+    let update = format!("UPDATE portolan_repositories SET details = '{details}'");
+    fixture.tables.execute(&update).await;
+    let one = fixture.catalog.record(&repository()).await.unwrap_err();
+    let all = fixture.catalog.records().await.unwrap_err();
+    for error in [one, all] {
+        assert!(matches!(error, Error::UnreadableRecord { .. }), "{error}");
+        assert!(!error.is_transient(), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("kubeapps/stable") && text.contains(reason), "{text}");
+    }
+    let stored = fixture.tables.texts("SELECT details FROM portolan_repositories").await;
+    assert_eq!(stored, [details]);
+    assert!(fixture.catalog.remove(&repository(), Some("uid-1")).await.unwrap());
+}

@@ -9,13 +9,14 @@ use crate::support::eventually::eventually;
 use crate::support::portolan::{Portolan, command};
 use crate::support::project;
 
-const COMMANDS: [&str; 10] = [
+const COMMANDS: [&str; 11] = [
     "run",
     "sync",
     "delete",
     "invalidate-cache",
     "crds",
     "status",
+    "history",
     "search",
     "show",
     "resync",

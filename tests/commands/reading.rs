@@ -53,6 +53,7 @@ async fn control_characters_of_hostile_charts_never_reach_the_terminal() {
         for reading in [
             &["status"][..],
             &["status", "stable"],
+            &["history", "broken"],
             &["search"],
             &["search", "sea"],
             &["show", "stable/web"],
@@ -170,6 +171,61 @@ async fn tables_are_for_people_and_json_is_for_programs() {
     }
     let shown = world.ran(&["show", "harbour/beacon", "-o", "json"]).await.json();
     assert_eq!(shown["chartVersions"][0]["version"], "1.2.0");
+}
+
+#[tokio::test]
+async fn the_history_of_a_repository_is_shown_newest_first() {
+    let world = World::new().await;
+    let url = world.serve("stable", super::index_of(1));
+    world.ran(&["sync", "stable", &url, "helm", "-n", "one"]).await.ok();
+    world.serve("stable", super::index_of(3));
+    world.ran(&["sync", "stable", &url, "helm", "-n", "one"]).await.ok();
+    world.serve("stable", "<html>");
+    world
+        .ran(&["sync", "stable", &url, "helm", "-n", "one"])
+        .await
+        .failed(1);
+
+    let shown = world.ran(&["history", "stable", "-o", "json"]).await.json();
+    let results: Vec<&str> = shown
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|sync| sync["result"].as_str().unwrap())
+        .collect();
+    assert_eq!(results[1..], ["Succeeded", "Succeeded"], "{shown}");
+    assert_ne!(results[0], "Succeeded", "{shown}");
+    assert!(!shown[0]["message"].as_str().unwrap().is_empty(), "{shown}");
+    assert_eq!((&shown[1]["charts"], &shown[1]["added"]), (&json!(3), &json!(2)));
+    assert_eq!((&shown[2]["charts"], &shown[2]["added"]), (&json!(1), &json!(1)));
+    assert!(
+        shown[0]["startTime"].as_str() > shown[1]["startTime"].as_str(),
+        "{shown}"
+    );
+    assert!(shown[1]["durationSeconds"].is_f64(), "{shown}");
+
+    let table = world.ran(&["history", "stable", "--limit=2"]).await.ok();
+    let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines.len(), 3, "{table}");
+    let header = [
+        "STARTED", "DURATION", "RESULT", "REASON", "CHARTS", "ADDED", "CHANGED", "REMOVED", "MESSAGE",
+    ];
+    assert_eq!(lines[0], header);
+    assert_eq!(lines[1][4], "-", "a failed sync counts no charts: {table}");
+    assert_eq!(lines[2][2..8], ["Succeeded", "Synced", "3", "2", "0", "0"], "{table}");
+
+    let said = world.ran(&["history", "none"]).await.failed(1);
+    assert!(said.contains("`portolan status` lists all"), "{said}");
+    world.ran(&["history", "stable", "-n", "elsewhere"]).await.failed(1);
+    world.serve("stable", super::index_of(1));
+    world.ran(&["sync", "stable", &url, "helm", "-n", "two"]).await.ok();
+    let said = world.ran(&["history", "stable"]).await.failed(1);
+    assert!(said.contains("(one, two)") && said.contains("-n"), "{said}");
+    let two = world
+        .ran(&["history", "stable", "-n", "two", "-o", "json"])
+        .await
+        .json();
+    assert_eq!(two.as_array().map(Vec::len), Some(1), "{two}");
 }
 
 #[tokio::test]

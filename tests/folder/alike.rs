@@ -50,7 +50,9 @@ async fn repositories_that_are_the_same_are_fetched_once_a_round() {
     // A round that takes longer than its second may need a second request for who comes late.
     assert!(requests as f64 <= syncs / 3.0, "{requests} requests for {syncs} syncs");
     // What one makes of the bytes is told by the same digests as what another makes of them.
-    let keys = world.texts("SELECT DISTINCT secret FROM portolan_indexes").await;
+    let keys = world
+        .texts("SELECT DISTINCT digest_key FROM portolan_index_cache")
+        .await;
     assert_eq!(keys.len(), 1);
 }
 

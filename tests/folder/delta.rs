@@ -104,7 +104,7 @@ impl World {
     /// Waits until this is remembered.
     async fn until_remembered(&self, wanted: &[&str]) {
         eventually(SOON, "what is remembered", async || {
-            let keys = self.texts("SELECT key FROM portolan_cuts ORDER BY key").await;
+            let keys = self.texts("SELECT key FROM portolan_chart_digests ORDER BY key").await;
             (keys == wanted).then_some(()).ok_or(format!("{keys:?}"))
         })
         .await;

@@ -234,6 +234,7 @@ async fn no_failure_of_any_kind_tells_a_secret() {
         &["status"][..],
         &["status", "-o", "json"],
         &["status", "tokens"],
+        &["history", "tokens"],
         &["search"],
         &["resync", "well"],
     ] {

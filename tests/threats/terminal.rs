@@ -73,6 +73,8 @@ async fn no_text_of_a_chart_drives_the_terminal_that_shows_it() {
         &["status"][..],
         &["status", "codes"],
         &["status", "-o", "json"],
+        &["history", "broken"],
+        &["history", "broken", "-o", "json"],
         &["search", "boat"],
         &["search", "boat", "-o", "json"],
         &["search", "-o", "json"],

@@ -1,0 +1,9 @@
+-- Selects the repository of a chart as its row describes it, and the digest of a version, of several entries the first.
+-- $1 namespace, $2 name, $3 chart_id, $4 version
+SELECT CAST(c.info -> 'repo' AS TEXT), (
+    SELECT coalesce(e.entry ->> 'digest', '')
+    FROM jsonb_array_elements(CASE jsonb_typeof(c.info -> 'chartVersions')
+        WHEN 'array' THEN c.info -> 'chartVersions' ELSE '[]' END) WITH ORDINALITY AS e (entry, at)
+    WHERE e.entry ->> 'version' = $4 ORDER BY e.at LIMIT 1)
+FROM charts c
+WHERE c.repo_namespace = $1 AND c.repo_name = $2 AND c.chart_id = $3

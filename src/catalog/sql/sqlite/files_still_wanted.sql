@@ -1,0 +1,8 @@
+-- Selects the repository of a chart as its row describes it, and the digest of a version, of several entries the first.
+-- $1 namespace, $2 name, $3 chart_id, $4 version
+SELECT c.info -> 'repo', (
+    SELECT coalesce(e.value ->> 'digest', '')
+    FROM json_each(c.info, '$.chartVersions') AS e
+    WHERE e.value ->> 'version' = $4 ORDER BY e.key LIMIT 1)
+FROM charts c
+WHERE c.repo_namespace = $1 AND c.repo_name = $2 AND c.chart_id = $3

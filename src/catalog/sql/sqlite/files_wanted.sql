@@ -1,0 +1,39 @@
+-- Selects the versions whose files are to be fetched now, the newest of each chart first, then the second newest, and so on.
+-- One row in any case: it holds the time of the next try where nothing is to be fetched now, with NULL in the other columns.
+-- $1 namespace, $2 name, $3 only the newest version of each chart, $4 now in milliseconds since 1970, $5 limit
+--
+-- versions: the versions of the repository, a first entry for each.
+-- missing: versions without files, with the files of another archive, or with empty ones; and the failures of this very archive.
+-- A row that belongs to another chart, which has come to the same id, is not touched.
+-- The digest of a row is read from the index portolan_files_content, since the row itself holds the README too. Without the index,
+-- because somebody dropped it or Kubeapps created the table again, reading the row is the shorter way.
+WITH versions AS MATERIALIZED (
+    SELECT chart_id, at, digest, version, chart_id || '-' || version AS files_id, urls
+    FROM (
+        SELECT c.chart_id, e.key + 1 AS at, e.value ->> 'version' AS version,
+            coalesce(e.value ->> 'digest', '') AS digest, e.value -> 'urls' AS urls,
+            row_number() OVER (PARTITION BY c.chart_id, e.value ->> 'version' ORDER BY e.key) AS nth
+        FROM charts c, json_each(c.info, '$.chartVersions') AS e
+        WHERE c.repo_namespace = $1 AND c.repo_name = $2 AND c.chart_id IS NOT NULL
+            AND e.value ->> 'version' <> '' AND (NOT $3 OR e.key = 0)
+    ) AS entries
+    WHERE nth = 1
+), missing AS MATERIALIZED (
+    SELECT v.chart_id, v.at, v.version, v.digest, v.urls,
+        CASE WHEN p.digest = v.digest THEN p.tries ELSE 0 END AS tries,
+        CASE WHEN p.digest = v.digest THEN p.next_try ELSE 0 END AS next_try
+    FROM versions v
+    LEFT JOIN files f ON f.repo_namespace = $1 AND f.chart_files_id = v.files_id
+    LEFT JOIN portolan_files p ON p.namespace = $1 AND p.name = $2
+        AND p.chart_id = v.chart_id AND p.chart_files_id = v.files_id
+    WHERE f.id IS NULL OR (f.chart_id = v.chart_id
+        AND ((v.digest = '' AND p.digest IS NOT NULL) OR NOT coalesce(CASE
+            WHEN (SELECT count(*) FROM sqlite_master WHERE name = 'portolan_files_content') > 0 THEN
+                (SELECT TRUE FROM files m WHERE m.repo_name = $2 AND m.repo_namespace = $1 AND m.chart_id = v.chart_id
+                    AND m.chart_files_id || char(10) || (m.info ->> 'Digest') = v.files_id || char(10) || v.digest LIMIT 1)
+            ELSE f.info ->> 'Digest' = v.digest END, FALSE)))
+)
+SELECT n.next_try, w.chart_id, w.version, w.digest, w.urls, w.tries
+FROM (SELECT min(next_try) AS next_try FROM missing WHERE next_try > $4) AS n
+LEFT JOIN (SELECT * FROM missing WHERE next_try <= $4 ORDER BY at, chart_id LIMIT $5) AS w ON TRUE
+ORDER BY w.at, w.chart_id
