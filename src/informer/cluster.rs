@@ -235,9 +235,10 @@ fn status_code(error: &watcher::Error) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
 
     use kube::core::Status;
+    use parking_lot::Mutex;
     use tokio::time::Instant;
 
     use super::*;
@@ -276,7 +277,7 @@ mod tests {
     ) -> (BoxStream<'static, Next<AppRepository>>, Arc<Mutex<VecDeque<Script>>>) {
         let scripts = Arc::new(Mutex::new(VecDeque::from(scripts)));
         let rest = Arc::clone(&scripts);
-        let watch = move || match scripts.lock().unwrap().pop_front() {
+        let watch = move || match scripts.lock().pop_front() {
             Some(script) => stream::iter(script).boxed(),
             None => stream::pending().boxed(),
         };
@@ -308,7 +309,7 @@ mod tests {
             ["init", "error", "init", "error", "init", "done"]
         );
         assert_eq!(start.elapsed().as_secs(), 6, "it is looked for every three seconds");
-        assert!(rest.lock().unwrap().is_empty());
+        assert!(rest.lock().is_empty());
     }
 
     #[tokio::test(start_paused = true)]

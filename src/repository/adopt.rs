@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::batch::v1::CronJob;
 use kube::api::{Api, DeleteParams, ListParams, Preconditions, PropagationPolicy};
 use kube::{Client, ResourceExt};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::origin::API_DEADLINE;
 use crate::api::Partial;
@@ -202,7 +202,7 @@ impl Adoption {
     }
 
     fn done(&self) -> MutexGuard<'_, HashSet<ObjectName>> {
-        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+        self.done.lock()
     }
 }
 
@@ -379,11 +379,7 @@ mod tests {
         let left = Arc::new(Mutex::new(VecDeque::from(answers.to_vec())));
         let answers = Arc::clone(&left);
         let service = tower::service_fn(move |_: http::Request<Body>| {
-            let code = answers
-                .lock()
-                .unwrap()
-                .pop_front()
-                .expect("no request more than answers");
+            let code = answers.lock().pop_front().expect("no request more than answers");
             let body = match code {
                 200 => json!({ "metadata": {}, "items": [{ "metadata": {
                     "name": "apprepo-team-a-sync-charts", "uid": "u",
@@ -403,7 +399,7 @@ mod tests {
         for _ in 0..3 {
             removed.push(adoption.synced(&RepositoryName::new("team-a", "charts")).await);
         }
-        let left = left.lock().unwrap().len();
+        let left = left.lock().len();
         (removed, left)
     }
 

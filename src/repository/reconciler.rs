@@ -10,13 +10,14 @@
 //! bookkeeping are one transaction, and the status is derived from them anew by the next reconcile.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use kube::api::ObjectMeta;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -105,8 +106,7 @@ impl Written {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ObjectName, u64>> {
-        // The map is whole between any two statements, so a panic elsewhere leaves nothing to mend.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -130,8 +130,7 @@ impl Nudged {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashSet<ObjectName>> {
-        // The set is whole between any two statements, so a panic elsewhere leaves nothing to mend.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

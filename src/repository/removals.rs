@@ -5,7 +5,9 @@
 //! believed.
 
 use std::collections::{BTreeSet, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::catalog::Record;
 use crate::informer::ObjectName;
@@ -35,8 +37,7 @@ impl Removals {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashSet<ObjectName>> {
-        // The set is whole between any two statements, so a panic elsewhere leaves nothing to mend.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

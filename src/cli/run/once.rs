@@ -1,12 +1,9 @@
 //! `portolan run --once`: all that is declared is synced, once.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
+use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -93,7 +90,7 @@ async fn sync_all(mut assembly: Assembly) -> Result<(), Failure> {
         .await;
     assembly.catalog.close().await;
 
-    summary(&assembly.store.names(), &once.results(), problems.len())
+    summary(&assembly.store.names(), &once.results.lock(), problems.len())
 }
 
 /// All well, or what was not. A repository without a result is one whose sync has panicked, of which the log tells.
@@ -123,11 +120,6 @@ struct Once {
 }
 
 impl Once {
-    fn results(&self) -> MutexGuard<'_, BTreeMap<ObjectName, bool>> {
-        // The map is whole between any two statements, so a panic elsewhere leaves nothing to mend.
-        self.results.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     async fn sync(&self, name: &ObjectName) -> Result<(), String> {
         let mut tries = 0;
         while tries < TRIES {
@@ -160,7 +152,7 @@ impl Reconcile for Once {
             if let Err(message) = &result {
                 tracing::error!(repository = %name, "{message}");
             }
-            self.results().insert(name, result.is_ok());
+            self.results.lock().insert(name, result.is_ok());
             // There is no second try, so the pool needs to know nothing.
             Ok(Outcome::Done)
         }

@@ -7,8 +7,9 @@ mod workers;
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use tokio::task::JoinHandle;
@@ -69,7 +70,7 @@ struct Puppet {
 impl Reconcile<TestKey> for Puppet {
     fn reconcile<'a>(&'a self, key: &'a TestKey, priority: Priority) -> BoxFuture<'a, Result<Outcome, Failure>> {
         let number = {
-            let mut turns = self.turns.lock().unwrap();
+            let mut turns = self.turns.lock();
             turns.push((key.clone(), self.start.elapsed(), priority));
             turns.len() - 1
         };
@@ -114,7 +115,7 @@ impl Bench {
     }
 
     fn turns(&self) -> Vec<Turn> {
-        self.turns.lock().unwrap().clone()
+        self.turns.lock().clone()
     }
 
     /// When each turn was, in whole seconds.

@@ -14,8 +14,9 @@
 //! a pool of threads would hold many times as much as is ever in use at once.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// What is shared: enough for one of the largest archives (24.5 MiB, see
@@ -135,7 +136,7 @@ impl OneThread {
     }
 
     fn send(&self, job: Job) -> Result<(), Panicked> {
-        let mut thread = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut thread = self.0.lock();
         let sent = thread.get_or_insert_with(Self::start).send(job);
         sent.map_err(|_| {
             // There was none; there may be one next time.
@@ -167,10 +168,10 @@ fn units(bytes: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
-    use std::sync::{Condvar, Mutex};
     use std::time::Duration;
 
     use futures::future::join_all;
+    use parking_lot::{Condvar, Mutex};
 
     use super::*;
     use crate::source::archive;
@@ -233,11 +234,11 @@ mod tests {
             tokio::spawn(async move {
                 let work = budget.work(move |_| {
                     let (arrived, news) = &*all;
-                    let mut arrived = arrived.lock().unwrap();
+                    let mut arrived = arrived.lock();
                     *arrived += 1;
                     news.notify_all();
-                    let waited = news.wait_timeout_while(arrived, DEADLINE, |arrived| *arrived < 16);
-                    Tried::Done(!waited.unwrap().1.timed_out())
+                    let waited = news.wait_while_for(&mut arrived, |arrived| *arrived < 16, DEADLINE);
+                    Tried::Done(!waited.timed_out())
                 });
                 work.await.map(|(done, _)| done)
             })
@@ -259,7 +260,7 @@ mod tests {
         let rooms = Arc::new(Mutex::new(Vec::new()));
         let (seen, inside) = (Arc::clone(&rooms), budget.clone());
         let work = budget.work(move |room| {
-            seen.lock().unwrap().push((room, free(&inside)));
+            seen.lock().push((room, free(&inside)));
             if room < 4 * MIB {
                 Tried::Needs(4 * MIB)
             } else {
@@ -268,7 +269,7 @@ mod tests {
         });
         let (made, held) = tokio::time::timeout(DEADLINE, work).await.unwrap().unwrap();
         assert_eq!(made, "made");
-        assert_eq!(*rooms.lock().unwrap(), [(LITTLE, 2 * MIB), (4 * MIB, 0)]);
+        assert_eq!(*rooms.lock(), [(LITTLE, 2 * MIB), (4 * MIB, 0)]);
         assert_eq!(free(&budget), 0);
         drop(held);
         assert_eq!(free(&budget), 4 * MIB);

@@ -289,13 +289,13 @@ mod tests {
     #[tokio::test]
     async fn what_is_held_keeps_nothing_else_waiting_and_comes_last() {
         let mut wanted = queue(&[1, 2, 3, 4, 5, 6]);
-        let asked = std::sync::Mutex::new(Vec::new());
+        let asked = parking_lot::Mutex::new(Vec::new());
         let wait = take(&mut wanted, |number| {
-            asked.lock().unwrap().push(number);
+            asked.lock().push(number);
             async move { Ok((number <= 4).then_some((number, Duration::ZERO))) }
         });
         assert_eq!(wait.await.unwrap(), None);
-        assert_eq!(*asked.lock().unwrap(), [1, 2, 3, 4, 5, 6]);
+        assert_eq!(*asked.lock(), [1, 2, 3, 4, 5, 6]);
         assert_eq!(
             wanted.into_iter().collect::<std::collections::BTreeSet<_>>(),
             [1, 2, 3, 4].into()

@@ -17,10 +17,12 @@ mod locate;
 mod reconciler;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 pub use import::{Importer, Turn, Worklist};
 pub use reconciler::{FilesReconciler, Worklists};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::api::Files;
 use crate::catalog::{FilesMode, Handled, Record};
@@ -125,8 +127,7 @@ impl Follower {
     }
 
     fn begun(&self) -> MutexGuard<'_, HashMap<ObjectName, Charts>> {
-        // The map is whole between any two statements, so a panic elsewhere leaves nothing to mend.
-        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
+        self.begun.lock()
     }
 }
 
@@ -157,7 +158,6 @@ impl Progresses {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ObjectName, Files>> {
-        // The map is whole between any two statements, so a panic elsewhere leaves nothing to mend.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

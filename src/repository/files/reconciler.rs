@@ -1,12 +1,13 @@
 //! The reconcile of a repository's chart files: one turn at a time, so that no repository keeps the others waiting.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::Follower;
@@ -62,9 +63,8 @@ impl Worklists {
         self.lock().insert(name, state);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<ObjectName, (Worklist, Option<Instant>)>> {
-        // The map is whole between any two statements, so a panic elsewhere leaves nothing to mend.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, HashMap<ObjectName, (Worklist, Option<Instant>)>> {
+        self.0.lock()
     }
 }
 
