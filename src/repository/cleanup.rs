@@ -26,12 +26,11 @@ impl Reconciler {
     /// The object is gone. Its charts go only where there is proof (see [`super::removals`]).
     pub(super) async fn clean_up_gone(&self, name: &ObjectName) -> Result<Outcome, Failure> {
         self.forget(name);
-        if !self.removals.is_approved(name) {
+        if !self.states.read(name, |state| state.removal_approved) {
             return Ok(Outcome::Done);
         }
         self.remove(name).await.map_err(|error| transient(&error))?;
-        self.removals.withdraw(name);
-        self.told.forget(name);
+        self.states.update(name, |state| state.removal_approved = false);
         Ok(Outcome::Done)
     }
 
@@ -64,7 +63,6 @@ impl Reconciler {
             return Err(transient(&error));
         }
         self.origin.remove_finalizer(meta).await.or_else(gone_is_done)?;
-        self.told.forget(name);
         Ok(Outcome::Done)
     }
 
@@ -105,7 +103,7 @@ impl Reconciler {
         };
         self.tell_once(name, meta, news).await;
         let fingerprint = status::fingerprint(&status);
-        if !self.written.is(name, fingerprint)
+        if self.states.read(name, |state| state.last_status) != Some(fingerprint)
             && self
                 .origin
                 .has_status()
@@ -113,7 +111,7 @@ impl Reconciler {
                 .or_else(|error| gone_is_done(error).map(|()| false))?
         {
             self.origin.write_status(meta, &status).await.or_else(gone_is_done)?;
-            self.written.note(name.clone(), fingerprint);
+            self.states.update(name, |state| state.last_status = Some(fingerprint));
         }
         Err(Failure::Terminal { message })
     }
@@ -123,9 +121,9 @@ impl Reconciler {
         let mut hasher = DefaultHasher::new();
         (news.reason, meta.generation).hash(&mut hasher);
         let fingerprint = hasher.finish();
-        if !self.told.is(name, fingerprint) {
+        if self.states.read(name, |state| state.last_event) != Some(fingerprint) {
             self.origin.publish(meta, news).await;
-            self.told.note(name.clone(), fingerprint);
+            self.states.update(name, |state| state.last_event = Some(fingerprint));
         }
     }
 
@@ -142,10 +140,6 @@ impl Reconciler {
             schedule.remove(name);
         }
         self.metrics.forget(name);
-        if let Some(files) = &self.files {
-            files.forget(name);
-        }
-        self.written.forget(name);
     }
 }
 

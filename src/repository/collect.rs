@@ -10,7 +10,8 @@ use backon::{ExponentialBuilder, Retryable};
 use tokio::sync::{Notify, watch};
 
 use super::metrics::Metrics;
-use super::removals::{Difference, Removals, difference};
+use super::removals::{Difference, difference};
+use super::state::RepositoryStates;
 use super::trigger::key;
 use crate::api::AppRepository;
 use crate::catalog::{self, Catalog};
@@ -26,8 +27,8 @@ pub struct Collector {
     pub catalog: Catalog,
     /// Where keys go.
     pub queue: Queue<Key>,
-    /// What may be removed.
-    pub removals: Removals,
+    /// Where removals are approved.
+    pub states: RepositoryStates,
     /// The figures.
     pub metrics: Metrics,
     /// The origin whose rows are looked at.
@@ -81,7 +82,7 @@ impl Collector {
         self.metrics.removals_held(0);
         for name in gone {
             // It may have been declared since the list was taken; the reconcile looks again.
-            self.removals.approve(name.clone());
+            self.states.update(&name, |state| state.removal_approved = true);
             self.queue.add(key(&name), Priority::LOW);
         }
         Ok(())

@@ -63,7 +63,7 @@ pub enum Turn {
 }
 
 /// What is wanted of one repository, as it was looked up last.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub struct Worklist {
     files: VecDeque<WantedFiles>,
     icons: VecDeque<WantedIcon>,
