@@ -188,7 +188,7 @@ mod tests {
         let writer = lines.clone();
         let subscriber = tracing_subscriber::registry().with(layer(format, false, move || writer.clone()));
         tracing::subscriber::with_default(subscriber, || {
-            let span = tracing::info_span!("sync", repository = %HOSTILE);
+            let span = tracing::info_span!("sync", namespace = %HOSTILE);
             let _entered = span.enter();
             tracing::info!(name = %HOSTILE, quoted = HOSTILE, number = 7, "message {HOSTILE}");
         });

@@ -188,12 +188,12 @@ impl Adoption {
             Err(error @ AdoptError::Forbidden { .. }) => {
                 self.states.update(&name, |state| state.cron_jobs_removed = true);
                 if !self.warned.swap(true, Ordering::Relaxed) {
-                    tracing::warn!("Kubeapps' CronJobs are left as they are: {error}");
+                    tracing::warn!(%error, "leaving Kubeapps' CronJobs in place");
                 }
                 0
             }
             Err(error) => {
-                tracing::warn!(%name, "the CronJobs of Kubeapps are still there; trying again after the next sync: {error}");
+                tracing::warn!(%error, "failed to remove Kubeapps' CronJobs, retrying after the next sync");
                 0
             }
         }
@@ -235,7 +235,7 @@ pub async fn warn_of_cron_jobs(client: &Client, kubeapps_namespace: &str, is_man
                 tracing::warn!("{warning}");
             }
         }
-        Err(error) => tracing::warn!("it is not known whether Kubeapps' CronJobs still run: {error}"),
+        Err(error) => tracing::warn!(%error, "failed to look for Kubeapps' CronJobs"),
     }
 }
 

@@ -44,7 +44,10 @@ impl Reconciler {
             .and_then(|all| all.get(api::SKIP_CLEANUP))
             .is_some_and(|value| value == "true");
         if skip {
-            tracing::warn!(repository = %name, "the object goes now, and its charts when the database lets them, as the annotation {} asks", api::SKIP_CLEANUP);
+            tracing::warn!(
+                "releasing the object before its charts are removed, as requested by annotation {}",
+                api::SKIP_CLEANUP
+            );
         } else if let Err(error) = self.remove(name).await {
             let note = format!(
                 "the charts could not be removed, so the object waits: {error}. To let it go without, set the annotation {}: \"true\"",
@@ -130,7 +133,7 @@ impl Reconciler {
     async fn remove(&self, name: &ObjectName) -> Result<(), catalog::Error> {
         // Whoever wrote the rows last, the name was this object's.
         if self.catalog.remove(&RepositoryName::from(name), None).await? {
-            tracing::info!(repository = %name, "removed its charts");
+            tracing::info!("removed charts");
         }
         Ok(())
     }

@@ -185,7 +185,7 @@ impl Reconciler {
             Identity::New | Identity::Same => Ok((Some(record), expected_uid)),
             Identity::Restored => Ok((Some(restored(record)), expected_uid)),
             Identity::Another => {
-                tracing::info!(repository = %declaration.name, "removing the charts of an earlier repository of this name");
+                tracing::info!("removing charts of a previous repository with the same name");
                 self.catalog.remove(&declaration.name, expected_uid.as_deref()).await?;
                 Ok((None, None))
             }
@@ -201,7 +201,7 @@ impl Reconciler {
                 .await;
             if let Err(failure) = told {
                 // That nobody can be told is no reason not to sync; what comes of it is told again.
-                tracing::warn!(repository = %name, ?failure, "could not say that the sync has begun");
+                tracing::warn!(error = ?failure, "failed to set Reconciling condition");
             }
         }
         let running = self.activity.begin(name);
@@ -272,7 +272,7 @@ impl Reconciler {
         if let Some(adoption) = adoption {
             let removed = adoption.synced(&RepositoryName::from(name)).await;
             if removed > 0 {
-                tracing::info!(repository = %name, removed, "removed Kubeapps' CronJob, since the repository is synced from here");
+                tracing::info!(removed, "removed Kubeapps' CronJobs of the repository");
             }
         }
     }
@@ -296,7 +296,7 @@ impl Reconciler {
             .write_status(object, declaration, record, Some(&state), Phase::Settled)
             .await;
         if let Err(failure) = told {
-            tracing::warn!(repository = %declaration.name, ?failure, "could not say that the database fails");
+            tracing::warn!(error = ?failure, "failed to update status after database error");
         }
         Err(Failure::Transient {
             message: state.message,

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use super::{
     Run,
@@ -79,11 +80,13 @@ async fn sync_all(mut assembly: Assembly) -> Result<(), Failure> {
     let names = assembly.store.names();
     let import = |name: ObjectName| {
         let files = Arc::clone(&assembly.files);
+        let span = tracing::error_span!("import", namespace = %name.namespace, name = %name.name);
         async move {
             if let Err(error) = files.import_all(&name).await {
-                tracing::error!(repository = %name, "the chart files could not be imported: {error}");
+                tracing::error!(%error, "failed to import chart files");
             }
         }
+        .instrument(span)
     };
     stream::iter(names)
         .for_each_concurrent(assembly.files_at_once(), import)
@@ -107,7 +110,7 @@ fn summary(names: &[ObjectName], results: &BTreeMap<ObjectName, bool>, problems:
         parts.push(format!("{problems} things are wrong with the manifests"));
     }
     if parts.is_empty() {
-        tracing::info!("all {} repositories are in step", names.len());
+        tracing::info!("synced {} repositories", names.len());
         return Ok(());
     }
     Err(Failure::failed(format!("{}; the log tells why", parts.join(", and "))))
@@ -150,7 +153,7 @@ impl Reconcile for Once {
             };
             let result = self.sync(&name).await;
             if let Err(message) = &result {
-                tracing::error!(repository = %name, "{message}");
+                tracing::error!(error = message, "sync failed");
             }
             self.results.lock().insert(name, result.is_ok());
             // There is no second try, so the pool needs to know nothing.

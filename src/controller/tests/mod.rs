@@ -41,9 +41,20 @@ impl Item for TestKey {
     }
 }
 
-impl fmt::Display for TestKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} test/{}", self.0, self.1)
+impl ObjectKey for TestKey {
+    fn controller(&self) -> &'static str {
+        match self.0 {
+            TestKind::Repository => "repository",
+            TestKind::Application => "application",
+        }
+    }
+
+    fn namespace(&self) -> impl Display {
+        "test"
+    }
+
+    fn name(&self) -> impl Display {
+        self.1
     }
 }
 

@@ -101,6 +101,9 @@ async fn a_panic_is_logged_with_its_key_and_message_even_where_only_errors_are()
     let log = String::from_utf8(log.0.lock().clone()).unwrap();
     let lines: Vec<_> = log.lines().collect();
     assert_eq!(lines.len(), 1, "{log}");
-    assert!(lines[0].contains("key=Repository test/7"), "{log}");
+    assert!(
+        lines[0].contains("controller=repository namespace=test name=7"),
+        "{log}"
+    );
     assert!(lines[0].contains("index  out of bounds"), "{log}");
 }

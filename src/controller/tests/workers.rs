@@ -3,13 +3,14 @@
 use super::*;
 
 #[test]
-fn a_key_is_printed_with_its_kind() {
+fn a_key_names_its_controller_and_its_object() {
     let key = Key {
         kind: Kind::Repository,
         namespace: "kubeapps".to_owned(),
         name: "bitnami".to_owned(),
     };
-    assert_eq!(key.to_string(), "AppRepository kubeapps/bitnami");
+    let named = format!("{} {}/{}", key.controller(), key.namespace(), key.name());
+    assert_eq!(named, "apprepository kubeapps/bitnami");
     assert_eq!(key.lane(), Kind::Repository);
 }
 

@@ -133,7 +133,7 @@ impl Problems {
             .iter()
             .filter(|old| !problems.iter().any(|problem| problem.path == old.path));
         for path in over.map(|problem| &problem.path).collect::<BTreeSet<_>>() {
-            tracing::info!(file = %path.display(), "nothing is wrong here any more");
+            tracing::info!(file = %path.display(), "manifest is valid again");
         }
         *current = (problems, complete);
     }

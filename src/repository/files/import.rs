@@ -199,8 +199,8 @@ impl Importer {
                 }
                 Err(Miss::Failed { message, again }) => {
                     self.metrics.chart_files("failed");
-                    tracing::debug!(repository = %name, chart = %printable(&wanted.chart_id),
-                        version = %printable(&wanted.version), "no files: {}", printable(&message));
+                    tracing::debug!(chart = %printable(&wanted.chart_id), version = %printable(&wanted.version),
+                        error = %printable(&message), "failed to import chart files");
                     let next_try = next_try(wanted.tries, again);
                     catalog.files_failed(name, uid, &wanted, &message, next_try).await?
                 }
@@ -230,7 +230,7 @@ impl Importer {
                 Ok(png) => catalog.save_icon(name, uid, &wanted, &png).await?,
                 Err(Miss::Held(time)) => return Ok(Some((wanted, time))),
                 Err(Miss::Failed { message, again }) => {
-                    tracing::debug!(repository = %name, chart = %printable(&wanted.chart_id), "no icon: {}", printable(&message));
+                    tracing::debug!(chart = %printable(&wanted.chart_id), error = %printable(&message), "failed to import icon");
                     let next_try = next_try(wanted.tries, again);
                     catalog.icon_failed(name, uid, &wanted, &message, next_try).await?
                 }

@@ -151,7 +151,7 @@ impl FilesReconciler {
         match self.importer.progress(&declaration).await {
             Ok(Some(files)) => self.imports.report(name, files),
             Ok(None) => {}
-            Err(error) => tracing::debug!(repository = %name, "could not count the files: {error}"),
+            Err(error) => tracing::debug!(%error, "failed to count chart files"),
         }
     }
 }
