@@ -32,4 +32,5 @@ pub mod repository;
 pub mod schedule;
 pub mod server;
 pub mod source;
+pub mod sync_ext;
 pub mod text;

@@ -338,9 +338,7 @@ impl Catalog {
     ) -> Result<T, Error> {
         match self.within(doing, deadline, work).await {
             Err(error) if error.is_missing_table() && self.0.writable => {
-                tracing::warn!(
-                    "tables of the catalogue have vanished; they are made anew, and every repository is synced again"
-                );
+                tracing::warn!("catalog tables are missing, recreating them and resyncing all repositories");
                 self.within("making the tables", SHORT_DEADLINE, schema::ensure(&self.0.pools))
                     .await?;
                 // Told in any case: if another process was quicker to make them, they are as empty.

@@ -221,8 +221,8 @@ async fn make_index(tx: &mut Transaction) -> Result<(), Error> {
         Err(error) => {
             run(tx, "ROLLBACK TO SAVEPOINT index").await?;
             tracing::info!(
-                "the index portolan_files_content could not be made, looking for chart files takes longer without it: {}",
-                error.bare()
+                error = %error.bare(),
+                "failed to create the index portolan_files_content, queries for chart files are slower"
             );
         }
     }

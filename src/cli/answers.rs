@@ -171,12 +171,12 @@ fn query(uri: &Uri) -> impl Iterator<Item = (&str, &str)> {
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
-    use std::sync::Mutex;
 
     use futures::stream;
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::Api;
     use kube::api::ListParams;
+    use parking_lot::Mutex;
     use serde_json::json;
 
     use super::*;
@@ -193,7 +193,7 @@ mod tests {
                     .map(|pair| pair.1.parse::<usize>().unwrap())
             };
             let (limit, from) = (of("limit").unwrap_or(count), of("continue").unwrap_or(0));
-            asking.lock().unwrap().push(format!("{from}+{limit}"));
+            asking.lock().push(format!("{from}+{limit}"));
             let to = (from + limit).min(count);
             let object = |number: usize| json!({ "metadata": { "name": number.to_string(), "annotations": { "a": "a".repeat(bytes) } } });
             let objects: Vec<_> = (from..to).map(object).collect();
@@ -223,7 +223,7 @@ mod tests {
         let (client, asked) = server(10, 1000);
         let names = list(with_bounds(client, 4000), 8).await.unwrap();
         assert_eq!(names, ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]);
-        let asked = asked.lock().unwrap().clone();
+        let asked = asked.lock().clone();
         assert_eq!(asked[..4], ["0+8", "0+4", "0+2", "2+8"], "{asked:?}");
     }
 
@@ -231,7 +231,7 @@ mod tests {
     async fn a_page_that_fits_is_asked_for_once() {
         let (client, asked) = server(10, 10);
         assert_eq!(list(with_bounds(client, 4000), 8).await.unwrap().len(), 10);
-        assert_eq!(*asked.lock().unwrap(), ["0+8", "8+8"]);
+        assert_eq!(*asked.lock(), ["0+8", "8+8"]);
     }
 
     #[tokio::test]
@@ -247,7 +247,7 @@ mod tests {
         let (client, asked) = server(10, 1000);
         let api: Api<ConfigMap> = Api::all(with_bounds(client, 4000));
         assert!(api.list(&ListParams::default()).await.is_err());
-        assert_eq!(asked.lock().unwrap().len(), 1);
+        assert_eq!(asked.lock().len(), 1);
     }
 
     #[tokio::test]
@@ -259,7 +259,7 @@ mod tests {
             let begin = format!("{{\"metadata\": {{}}, \"items\": []{}", " ".repeat(SMALL));
             let rest = async move {
                 let begun = |change: isize| {
-                    let mut counts = counts.lock().unwrap();
+                    let mut counts = counts.lock();
                     counts.0 = counts.0.strict_add_signed(change);
                     counts.1 = counts.1.max(counts.0);
                 };
@@ -279,6 +279,6 @@ mod tests {
         for names in futures::future::join_all(lists).await {
             assert!(names.unwrap().is_empty());
         }
-        assert_eq!(*reading.lock().unwrap(), (0, PLACES));
+        assert_eq!(*reading.lock(), (0, PLACES));
     }
 }

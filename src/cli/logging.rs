@@ -161,7 +161,9 @@ impl<W: Write> Write for Stripped<W> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
 
     use super::*;
 
@@ -170,7 +172,7 @@ mod tests {
 
     impl Write for Lines {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
+            self.0.lock().extend_from_slice(bytes);
             Ok(bytes.len())
         }
 
@@ -186,11 +188,11 @@ mod tests {
         let writer = lines.clone();
         let subscriber = tracing_subscriber::registry().with(layer(format, false, move || writer.clone()));
         tracing::subscriber::with_default(subscriber, || {
-            let span = tracing::info_span!("sync", repository = %HOSTILE);
+            let span = tracing::info_span!("sync", namespace = %HOSTILE);
             let _entered = span.enter();
             tracing::info!(name = %HOSTILE, quoted = HOSTILE, number = 7, "message {HOSTILE}");
         });
-        let bytes = lines.0.lock().unwrap().clone();
+        let bytes = lines.0.lock().clone();
         String::from_utf8(bytes).unwrap()
     }
 
@@ -239,7 +241,7 @@ mod tests {
             let secrets: kube::Api<Secret> = kube::Api::all(kube::Client::new(server, "default"));
             let error = secrets.list(&kube::api::ListParams::default()).await.unwrap_err();
             tracing::warn!(%error, "told");
-            let out = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+            let out = String::from_utf8(lines.0.lock().clone()).unwrap();
             assert!(out.contains("told") && !out.contains("confidential"), "{out}");
         }
     }

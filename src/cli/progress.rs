@@ -3,11 +3,11 @@
 use std::{
     collections::BTreeSet,
     io::{self, IsTerminal},
-    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::{
@@ -73,7 +73,7 @@ struct Line;
 
 impl Line {
     fn set(text: Option<String>) {
-        let mut shown = shown();
+        let mut shown = SHOWN.lock();
         match text {
             Some(text) => shown.get_or_insert_with(bar).set_message(text),
             None => {
@@ -102,14 +102,10 @@ fn bar() -> ProgressBar {
 
 /// Writes above the progress line, so that neither tears the other apart.
 pub(super) fn above<T>(write: impl FnOnce() -> T) -> T {
-    match &*shown() {
+    match &*SHOWN.lock() {
         Some(bar) => bar.suspend(write),
         None => write(),
     }
-}
-
-fn shown() -> MutexGuard<'static, Option<ProgressBar>> {
-    SHOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

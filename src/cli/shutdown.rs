@@ -24,11 +24,11 @@ pub fn on_signal() -> Result<CancellationToken, Failure> {
                 _ = interrupt.recv() => ("SIGINT", 130),
             };
             if again {
-                tracing::warn!(signal = name, "ending at once");
+                tracing::warn!(signal = name, "exiting immediately");
                 std::process::exit(status);
             }
             again = true;
-            tracing::info!(signal = name, "shutting down; a second signal ends at once");
+            tracing::info!(signal = name, "shutting down; a second signal exits immediately");
             asked.cancel();
         }
     });

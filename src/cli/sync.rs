@@ -171,7 +171,8 @@ impl Sync {
                 (Some(record), origin)
             }
             Some(record) => {
-                tracing::info!(repository = %record.name, "removing the charts of the repository that had this name before");
+                tracing::info!(namespace = %record.name.namespace, name = %record.name.name,
+                    "removing charts of a previous repository with the same name");
                 catalog
                     .remove(&record.name, Some(&record.uid))
                     .await

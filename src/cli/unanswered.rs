@@ -104,8 +104,8 @@ where
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
-    use std::sync::Mutex;
 
+    use parking_lot::Mutex;
     use tokio::time::{Instant, sleep};
     use tower::ServiceExt;
 
@@ -118,7 +118,7 @@ mod tests {
     async fn asked(uri: &str, answers_after: &[u64]) -> Vec<(String, u64)> {
         let waits: Arc<Mutex<Vec<u64>>> = Arc::new(Mutex::new(answers_after.iter().rev().copied().collect()));
         let server = tower::service_fn(move |_: Request<()>| {
-            let wait = waits.lock().unwrap().pop().unwrap();
+            let wait = waits.lock().pop().unwrap();
             async move {
                 sleep(Duration::from_secs(wait)).await;
                 Ok::<_, Infallible>("answer")

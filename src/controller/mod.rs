@@ -9,7 +9,7 @@
 //!    └────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! The pool knows of a key only its kind, which is its lane in the queue, and how to print it.
+//! The pool knows of a key only its kind, which is its lane in the queue, and how to name its object.
 
 mod metrics;
 mod pool;
@@ -17,7 +17,7 @@ mod pool;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
+use std::fmt::Display;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -38,16 +38,6 @@ pub enum Kind {
     Application,
 }
 
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Repository => "AppRepository",
-            Self::ChartFiles => "ChartFiles",
-            Self::Application => "Application",
-        })
-    }
-}
-
 /// The object that is to be looked at. It says nothing of what happened to it: that is found by looking.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Key {
@@ -59,9 +49,31 @@ pub struct Key {
     pub name: String,
 }
 
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
+/// A key whose object log lines can name.
+pub trait ObjectKey: Item {
+    /// Returns the controller, and the queue class where it has several.
+    fn controller(&self) -> &'static str;
+    /// Returns the namespace of the object.
+    fn namespace(&self) -> impl Display;
+    /// Returns the name of the object.
+    fn name(&self) -> impl Display;
+}
+
+impl ObjectKey for Key {
+    fn controller(&self) -> &'static str {
+        match self.kind {
+            Kind::Repository => "apprepository",
+            Kind::ChartFiles => "apprepository/chart-files",
+            Kind::Application => "application",
+        }
+    }
+
+    fn namespace(&self) -> impl Display {
+        &self.namespace
+    }
+
+    fn name(&self) -> impl Display {
+        &self.name
     }
 }
 

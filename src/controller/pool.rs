@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::fmt::{self, Display};
+use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::metrics::{ControllerMetrics, Ended};
-use super::{Failure, Key, Metrics, Outcome, Reconcile};
+use super::{Failure, Key, Metrics, ObjectKey, Outcome, Reconcile};
 use crate::queue::{Backoff, Claim, Item, Queue};
 use crate::text::{printable, truncate};
 
@@ -41,7 +41,7 @@ struct Pool<K: Item> {
 
 type Panic = Box<dyn Any + Send>;
 
-impl<K: Item + Display> Controller<K> {
+impl<K: ObjectKey> Controller<K> {
     /// A controller of so many workers, at least one, which starts with [`Self::run`]. `name` is the label of its metrics.
     /// Lanes with caps (see [`crate::queue::Settings`]) keep one kind from taking all workers.
     #[must_use]
@@ -80,11 +80,7 @@ impl<K: Item + Display> Controller<K> {
             // Panics of reconcilers don't come here; but whatever does must not leave the pool a worker short.
             if let Some(panic) = ended.err().and_then(|error| error.try_into_panic().ok()) {
                 let error = panic_message(&*panic);
-                tracing::error!(
-                    controller = pool.name,
-                    error,
-                    "A worker panicked, another takes its place"
-                );
+                tracing::error!(controller = pool.name, error, "worker panicked, starting another");
                 tasks.spawn(Arc::clone(&pool).work());
             }
         }
@@ -99,14 +95,15 @@ impl<K: Item> fmt::Debug for Controller<K> {
     }
 }
 
-impl<K: Item + Display> Pool<K> {
+impl<K: ObjectKey> Pool<K> {
     async fn work(self: Arc<Self>) {
         while let Some(claim) = self.queue.get().await {
             // Of the highest level, so that no filter takes the key off an error.
             let span = tracing::error_span!(
                 "reconcile",
-                controller = self.name,
-                key = %claim.key(),
+                controller = %claim.key().controller(),
+                namespace = %claim.key().namespace(),
+                name = %claim.key().name(),
                 priority = claim.priority().0
             );
             self.handle(claim).instrument(span).await;
@@ -117,12 +114,12 @@ impl<K: Item + Display> Pool<K> {
         let _active = self.metrics.active_worker();
         let start = Instant::now();
         let result = AssertUnwindSafe(self.reconcile(&claim)).catch_unwind().await;
-        let took = start.elapsed();
-        self.metrics.time.observe(took.as_secs_f64());
+        let duration = start.elapsed();
+        self.metrics.time.observe(duration.as_secs_f64());
         // The panic is dropped after the key has been seen to: it may panic once more.
         match &result {
-            Ok(Ok(outcome)) => self.succeeded(&claim, *outcome, took),
-            Ok(Err(failure)) => self.failed(&claim, failure, took),
+            Ok(Ok(outcome)) => self.succeeded(&claim, *outcome, duration),
+            Ok(Err(failure)) => self.failed(&claim, failure, duration),
             Err(panic) => self.panicked(&claim, panic),
         }
     }
@@ -138,8 +135,8 @@ impl<K: Item + Display> Pool<K> {
         }
     }
 
-    fn succeeded(&self, claim: &Claim<K>, outcome: Outcome, took: Duration) {
-        tracing::debug!(?outcome, ?took, "Reconciled");
+    fn succeeded(&self, claim: &Claim<K>, outcome: Outcome, duration: Duration) {
+        tracing::debug!(?outcome, ?duration, "reconciled");
         let key = claim.key();
         let ended = match outcome {
             Outcome::Done => {
@@ -160,7 +157,7 @@ impl<K: Item + Display> Pool<K> {
         self.metrics.ended(ended);
     }
 
-    fn failed(&self, claim: &Claim<K>, failure: &Failure, took: Duration) {
+    fn failed(&self, claim: &Claim<K>, failure: &Failure, duration: Duration) {
         self.metrics.ended(Ended::Error);
         let key = claim.key();
         match failure {
@@ -177,19 +174,15 @@ impl<K: Item + Display> Pool<K> {
                 tracing::warn!(
                     error = shown(message),
                     ?retry_in,
-                    ?took,
-                    "Reconcile failed, will try again"
+                    ?duration,
+                    "reconcile failed, retrying"
                 );
             }
             Failure::Terminal { message } => {
                 self.metrics.terminal_errors.inc();
                 self.queue.forget(key);
                 // The reconciler has told the user in its report.
-                tracing::debug!(
-                    error = shown(message),
-                    ?took,
-                    "Reconcile failed, another try would not help"
-                );
+                tracing::debug!(error = shown(message), ?duration, "reconcile failed, not retrying");
             }
         }
     }
@@ -203,7 +196,7 @@ impl<K: Item + Display> Pool<K> {
         tracing::error!(
             error = panic_message(&**panic),
             ?retry_in,
-            "Reconcile panicked, will try again: please report this"
+            "reconcile panicked, retrying; please report this bug"
         );
     }
 }

@@ -161,7 +161,7 @@ where
         if !matches!(event, Event::Init) {
             self.backoff.reset();
             if self.trouble.take().is_some() {
-                tracing::info!(kind = %K::kind(&()), "the watch goes on");
+                tracing::info!(kind = %K::kind(&()), "watch re-established");
             }
         }
         event
@@ -197,24 +197,22 @@ where
         // Those of the core have no group.
         let resource = resource.trim_end_matches('.');
         if self.trouble.replace(trouble) == Some(trouble) {
-            tracing::debug!(resource, %error, "the watch still fails");
+            tracing::debug!(resource, %error, "watch still failing");
         } else if trouble == Trouble::NotInstalled && self.definition == Definition::Optional {
-            tracing::info!(
-                "the custom resource definition {resource} is not installed: there is nothing to do for it until it is"
-            );
+            tracing::info!("custom resource definition {resource} is not installed, waiting for it");
         } else if trouble == Trouble::NotInstalled {
             tracing::warn!(
-                "the custom resource definition {resource} is not installed: waiting for it; \
-                 `portolan crds --apply` installs it"
+                "custom resource definition {resource} is not installed, waiting for it; run `portolan crds --apply` to \
+                 install it"
             );
         } else if matches!(status_code(error), Some(401 | 403)) {
             tracing::warn!(
                 %error,
-                "the API server refuses the watch of {resource}: give Portolan's service account the verbs get, \
-                 list and watch on them; trying again"
+                "watch of {resource} is not allowed, retrying; grant Portolan's service account the verbs get, list and \
+                 watch on it"
             );
         } else {
-            tracing::warn!(%error, "the watch of {resource} was cut off; taking it up again");
+            tracing::warn!(%error, "watch of {resource} failed, retrying");
         }
     }
 }
@@ -235,9 +233,10 @@ fn status_code(error: &watcher::Error) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
 
     use kube::core::Status;
+    use parking_lot::Mutex;
     use tokio::time::Instant;
 
     use super::*;
@@ -276,7 +275,7 @@ mod tests {
     ) -> (BoxStream<'static, Next<AppRepository>>, Arc<Mutex<VecDeque<Script>>>) {
         let scripts = Arc::new(Mutex::new(VecDeque::from(scripts)));
         let rest = Arc::clone(&scripts);
-        let watch = move || match scripts.lock().unwrap().pop_front() {
+        let watch = move || match scripts.lock().pop_front() {
             Some(script) => stream::iter(script).boxed(),
             None => stream::pending().boxed(),
         };
@@ -308,7 +307,7 @@ mod tests {
             ["init", "error", "init", "error", "init", "done"]
         );
         assert_eq!(start.elapsed().as_secs(), 6, "it is looked for every three seconds");
-        assert!(rest.lock().unwrap().is_empty());
+        assert!(rest.lock().is_empty());
     }
 
     #[tokio::test(start_paused = true)]

@@ -55,7 +55,7 @@ pub async fn run<K, E>(
     while let Some(event) = events.next().await {
         match event {
             Ok(event) => informer.handle(event),
-            Err(error) => tracing::debug!(%error, "no event"),
+            Err(error) => tracing::debug!(%error, "watch returned an error"),
         }
     }
 }
@@ -95,14 +95,15 @@ impl<K: Resource<DynamicType = ()>, F: FnMut(Change<K>)> Informer<K, F> {
     fn apply(&mut self, object: DeserializeGuard<K>, initial: bool) -> Option<ObjectName> {
         let new = Seen::from(object);
         let Some(name) = ObjectName::of(new.meta()) else {
-            tracing::warn!(kind = %K::kind(&()), "an object without a name is passed over");
+            tracing::warn!(kind = %K::kind(&()), "skipping object without a name");
             return None;
         };
         let old = self.store.insert(name.clone(), new.clone());
         if let Seen::Undecodable { error, .. } = &new
             && !matches!(&old, Some(Seen::Undecodable { error: before, .. }) if before == error)
         {
-            tracing::warn!(kind = %K::kind(&()), object = %name, %error, "an object can't be decoded: it is left as it is until it is put right");
+            tracing::warn!(kind = %K::kind(&()), namespace = %name.namespace, name = %name.name, %error,
+                "failed to decode object, skipping it until it changes");
         }
         if !(initial && old.as_ref().is_some_and(|old| is_same(old, &new))) {
             (self.on_change)(Change::Applied {

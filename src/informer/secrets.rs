@@ -150,8 +150,8 @@ mod tests {
 
     /// The names that are told while these events come.
     async fn told(events: Vec<Next<Metadata>>) -> Vec<String> {
-        let events = std::sync::Mutex::new(Some(events));
-        let watch = move || match events.lock().unwrap().take() {
+        let events = parking_lot::Mutex::new(Some(events));
+        let watch = move || match events.lock().take() {
             Some(events) => stream::iter(events).chain(stream::pending()).boxed(),
             None => stream::pending().boxed(),
         };

@@ -1,10 +1,8 @@
 //! The cache: what is there now, as far as the events have told.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
-};
+use std::{collections::HashMap, sync::Arc};
 
+use parking_lot::RwLock;
 use tokio::sync::watch;
 
 use super::{ObjectName, Seen};
@@ -44,19 +42,19 @@ impl<K> Store<K> {
     /// The object of this name.
     #[must_use]
     pub fn get(&self, name: &ObjectName) -> Option<Seen<K>> {
-        self.read().get(name).cloned()
+        self.objects.read().get(name).cloned()
     }
 
     /// The names of all objects, in no order.
     #[must_use]
     pub fn names(&self) -> Vec<ObjectName> {
-        self.read().keys().cloned().collect()
+        self.objects.read().keys().cloned().collect()
     }
 
     /// The number of objects.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.read().len()
+        self.objects.read().len()
     }
 
     /// Whether there are no objects, or none are known yet.
@@ -78,23 +76,14 @@ impl<K> Store<K> {
     }
 
     pub(super) fn insert(&self, name: ObjectName, seen: Seen<K>) -> Option<Seen<K>> {
-        self.write().insert(name, seen)
+        self.objects.write().insert(name, seen)
     }
 
     pub(super) fn remove(&self, name: &ObjectName) -> Option<Seen<K>> {
-        self.write().remove(name)
+        self.objects.write().remove(name)
     }
 
     pub(super) fn set_synced(&self) {
         self.synced.send_if_modified(|synced| !std::mem::replace(synced, true));
-    }
-
-    fn read(&self) -> RwLockReadGuard<'_, HashMap<ObjectName, Seen<K>>> {
-        // Nothing that can panic runs under the lock, so what it holds is whole.
-        self.objects.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, HashMap<ObjectName, Seen<K>>> {
-        self.objects.write().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -69,15 +69,15 @@ impl Election {
             let attempt = timeout(self.patience(), self.take(&mut observed)).await;
             match attempt.unwrap_or_else(|_| Err(Failure::Silence(self.patience()))) {
                 Ok(()) => {
-                    tracing::info!(lease = self.name, identity = self.identity, "this process leads");
+                    tracing::info!(lease = self.name, identity = self.identity, "started leading");
                     return (self, started);
                 }
                 Err(Failure::Taken(holder)) if told.as_ref() == Some(&holder) => {}
                 Err(Failure::Taken(holder)) => {
-                    tracing::info!(lease = self.name, holder, "another process leads; waiting");
+                    tracing::info!(lease = self.name, holder, "lease held by another replica, waiting");
                     told = Some(holder);
                 }
-                Err(error) => tracing::warn!(lease = self.name, %error, "can't take the Lease; trying again"),
+                Err(error) => tracing::warn!(lease = self.name, %error, "failed to acquire lease, retrying"),
             }
             sleep(spread(self.timing.retry_period)).await;
         }
@@ -136,7 +136,7 @@ impl Election {
             match self.replace(written, next(&spec)).await {
                 Ok(()) => return Ok(true),
                 Err(error) => {
-                    tracing::debug!(lease = self.name, %error, "looking at the Lease before it is written again")
+                    tracing::debug!(lease = self.name, %error, "failed to update lease, reading it again")
                 }
             }
         }

@@ -96,8 +96,8 @@ async fn keep(mut election: Election, since: Instant, stop: &CancellationToken) 
             biased;
             () = stop.cancelled() => {
                 match election.release().await {
-                    Ok(()) => tracing::info!(lease = election.name(), "this process leads no more"),
-                    Err(error) => tracing::warn!(lease = election.name(), %error, "can't give the Lease back; it runs out"),
+                    Ok(()) => tracing::info!(lease = election.name(), "stopped leading"),
+                    Err(error) => tracing::warn!(lease = election.name(), %error, "failed to release lease, it will expire"),
                 }
                 return None;
             }
@@ -125,7 +125,7 @@ async fn keep(mut election: Election, since: Instant, stop: &CancellationToken) 
                 return Some(Lost::Taken { lease, holder });
             }
             Ok(Err(error)) => {
-                tracing::warn!(lease = election.name(), %error, "can't renew the Lease; trying again");
+                tracing::warn!(lease = election.name(), %error, "failed to renew lease, retrying");
                 last_error = Some(error.to_string());
             }
             Err(_) => {

@@ -3,9 +3,10 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::Counter;
@@ -119,7 +120,7 @@ impl Metrics {
 
     /// Has the work in progress of a queue read at each scrape, for as long as the queue lives.
     pub(super) fn watch(&self, name: &str, queue: Weak<dyn Working>) {
-        let mut queues = self.in_progress.queues();
+        let mut queues = self.in_progress.queues.lock();
         queues.retain(|(_, queue)| queue.strong_count() > 0);
         queues.push((
             Labels {
@@ -202,12 +203,6 @@ struct InProgressCollector {
     queues: Mutex<Vec<(Labels, Weak<dyn Working>)>>,
 }
 
-impl InProgressCollector {
-    fn queues(&self) -> MutexGuard<'_, Vec<(Labels, Weak<dyn Working>)>> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl fmt::Debug for InProgressCollector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("InProgressCollector").finish_non_exhaustive()
@@ -217,7 +212,8 @@ impl fmt::Debug for InProgressCollector {
 impl Collector for InProgressCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let found: Vec<(Labels, InProgress)> = self
-            .queues()
+            .queues
+            .lock()
             .iter()
             .filter_map(|(labels, queue)| Some((labels.clone(), queue.upgrade()?.in_progress())))
             .collect();

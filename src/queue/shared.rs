@@ -1,8 +1,9 @@
 //! The state that all handles of a queue share, behind one lock, and who is told when it changes.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -74,7 +75,7 @@ impl<K: Item> Shared<K> {
 
     /// Nothing that runs under the lock leaves it half changed, so a poisoned one is as good as any.
     pub(super) fn lock(&self) -> MutexGuard<'_, State<K>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     pub(super) fn add(&self, key: K, priority: Priority) {

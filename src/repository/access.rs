@@ -47,7 +47,7 @@ impl Keys {
                 };
                 let credentials = secrets::credentials(origin, &declaration.name, wanted, settings).await?;
                 // Whoever has changed a Secret can see from when on it counts.
-                tracing::debug!(repository = %declaration.name, secrets = credentials.versions, "read the Secrets");
+                tracing::debug!(secrets = credentials.versions, "read Secrets");
                 credentials
             }
         };

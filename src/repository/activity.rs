@@ -1,8 +1,9 @@
 //! What is being synced right now: so that it can be shown, and given up when its declaration goes.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -33,7 +34,7 @@ impl Activity {
 
     /// Gives up the sync of `name`, if there is one: its declaration has gone or is another's.
     pub fn cancel(&self, name: &ObjectName) {
-        if let Some(token) = self.lock().get(name) {
+        if let Some(token) = self.running.lock().get(name) {
             token.cancel();
         }
     }
@@ -42,7 +43,7 @@ impl Activity {
     #[must_use]
     pub fn begin(&self, name: &ObjectName) -> Running {
         let token = CancellationToken::new();
-        self.lock().insert(name.clone(), token.clone());
+        self.running.lock().insert(name.clone(), token.clone());
         self.tell();
         Running {
             activity: self.clone(),
@@ -52,13 +53,8 @@ impl Activity {
     }
 
     fn tell(&self) {
-        let names = self.lock().keys().cloned().collect();
+        let names = self.running.lock().keys().cloned().collect();
         self.names.send_replace(names);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<ObjectName, CancellationToken>> {
-        // The map is whole between any two statements, so a panic elsewhere leaves nothing to mend.
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -79,7 +75,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.activity.lock().remove(&self.name);
+        self.activity.running.lock().remove(&self.name);
         self.activity.tell();
     }
 }

@@ -1,14 +1,13 @@
 //! Taking over from Kubeapps' controller: the CronJobs that it has left, which go on running the old syncer.
 
-use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::batch::v1::CronJob;
 use kube::api::{Api, DeleteParams, ListParams, Preconditions, PropagationPolicy};
 use kube::{Client, ResourceExt};
 
 use super::origin::API_DEADLINE;
+use super::state::RepositoryStates;
 use crate::api::Partial;
 use crate::catalog::RepositoryName;
 use crate::informer::ObjectName;
@@ -156,8 +155,7 @@ pub async fn remove_cron_jobs(
 pub struct Adoption {
     client: Client,
     kubeapps_namespace: String,
-    /// The repositories of which nothing is left to be done.
-    done: Mutex<HashSet<ObjectName>>,
+    states: RepositoryStates,
     /// Whether it was said that a right is missing.
     warned: AtomicBool,
 }
@@ -165,11 +163,11 @@ pub struct Adoption {
 impl Adoption {
     /// Takes over from the Kubeapps in this namespace.
     #[must_use]
-    pub fn new(client: Client, kubeapps_namespace: String) -> Self {
+    pub fn new(client: Client, kubeapps_namespace: String, states: RepositoryStates) -> Self {
         Self {
             client,
             kubeapps_namespace,
-            done: Mutex::default(),
+            states,
             warned: AtomicBool::new(false),
         }
     }
@@ -179,30 +177,26 @@ impl Adoption {
     /// again.
     pub async fn synced(&self, repository: &RepositoryName) -> usize {
         let name = ObjectName::from(repository);
-        if self.done().contains(&name) {
+        if self.states.read(&name, |state| state.cron_jobs_removed) {
             return 0;
         }
         match remove_cron_jobs(&self.client, &self.kubeapps_namespace, repository).await {
             Ok(removed) => {
-                self.done().insert(name);
+                self.states.update(&name, |state| state.cron_jobs_removed = true);
                 removed
             }
             Err(error @ AdoptError::Forbidden { .. }) => {
-                self.done().insert(name);
+                self.states.update(&name, |state| state.cron_jobs_removed = true);
                 if !self.warned.swap(true, Ordering::Relaxed) {
-                    tracing::warn!("Kubeapps' CronJobs are left as they are: {error}");
+                    tracing::warn!(%error, "leaving Kubeapps' CronJobs in place");
                 }
                 0
             }
             Err(error) => {
-                tracing::warn!(%name, "the CronJobs of Kubeapps are still there; trying again after the next sync: {error}");
+                tracing::warn!(%error, "failed to remove Kubeapps' CronJobs, retrying after the next sync");
                 0
             }
         }
-    }
-
-    fn done(&self) -> MutexGuard<'_, HashSet<ObjectName>> {
-        self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -241,7 +235,7 @@ pub async fn warn_of_cron_jobs(client: &Client, kubeapps_namespace: &str, is_man
                 tracing::warn!("{warning}");
             }
         }
-        Err(error) => tracing::warn!("it is not known whether Kubeapps' CronJobs still run: {error}"),
+        Err(error) => tracing::warn!(%error, "failed to look for Kubeapps' CronJobs"),
     }
 }
 
@@ -299,6 +293,7 @@ mod tests {
 
     use kube::api::ObjectMeta;
     use kube::client::Body;
+    use parking_lot::Mutex;
     use rstest::rstest;
     use serde_json::json;
 
@@ -379,11 +374,7 @@ mod tests {
         let left = Arc::new(Mutex::new(VecDeque::from(answers.to_vec())));
         let answers = Arc::clone(&left);
         let service = tower::service_fn(move |_: http::Request<Body>| {
-            let code = answers
-                .lock()
-                .unwrap()
-                .pop_front()
-                .expect("no request more than answers");
+            let code = answers.lock().pop_front().expect("no request more than answers");
             let body = match code {
                 200 => json!({ "metadata": {}, "items": [{ "metadata": {
                     "name": "apprepo-team-a-sync-charts", "uid": "u",
@@ -398,12 +389,16 @@ mod tests {
                 .body(Body::from(body.to_string().into_bytes()));
             std::future::ready(Ok::<_, Infallible>(answer.unwrap()))
         });
-        let adoption = Adoption::new(Client::new(service, "default"), "kubeapps".to_owned());
+        let adoption = Adoption::new(
+            Client::new(service, "default"),
+            "kubeapps".to_owned(),
+            RepositoryStates::default(),
+        );
         let mut removed = Vec::new();
         for _ in 0..3 {
             removed.push(adoption.synced(&RepositoryName::new("team-a", "charts")).await);
         }
-        let left = left.lock().unwrap().len();
+        let left = left.lock().len();
         (removed, left)
     }
 

@@ -26,12 +26,11 @@ impl Reconciler {
     /// The object is gone. Its charts go only where there is proof (see [`super::removals`]).
     pub(super) async fn clean_up_gone(&self, name: &ObjectName) -> Result<Outcome, Failure> {
         self.forget(name);
-        if !self.removals.is_approved(name) {
+        if !self.states.read(name, |state| state.removal_approved) {
             return Ok(Outcome::Done);
         }
         self.remove(name).await.map_err(|error| transient(&error))?;
-        self.removals.withdraw(name);
-        self.told.forget(name);
+        self.states.update(name, |state| state.removal_approved = false);
         Ok(Outcome::Done)
     }
 
@@ -45,7 +44,10 @@ impl Reconciler {
             .and_then(|all| all.get(api::SKIP_CLEANUP))
             .is_some_and(|value| value == "true");
         if skip {
-            tracing::warn!(repository = %name, "the object goes now, and its charts when the database lets them, as the annotation {} asks", api::SKIP_CLEANUP);
+            tracing::warn!(
+                "releasing the object before its charts are removed, as requested by annotation {}",
+                api::SKIP_CLEANUP
+            );
         } else if let Err(error) = self.remove(name).await {
             let note = format!(
                 "the charts could not be removed, so the object waits: {error}. To let it go without, set the annotation {}: \"true\"",
@@ -64,7 +66,6 @@ impl Reconciler {
             return Err(transient(&error));
         }
         self.origin.remove_finalizer(meta).await.or_else(gone_is_done)?;
-        self.told.forget(name);
         Ok(Outcome::Done)
     }
 
@@ -105,7 +106,7 @@ impl Reconciler {
         };
         self.tell_once(name, meta, news).await;
         let fingerprint = status::fingerprint(&status);
-        if !self.written.is(name, fingerprint)
+        if self.states.read(name, |state| state.last_status) != Some(fingerprint)
             && self
                 .origin
                 .has_status()
@@ -113,7 +114,7 @@ impl Reconciler {
                 .or_else(|error| gone_is_done(error).map(|()| false))?
         {
             self.origin.write_status(meta, &status).await.or_else(gone_is_done)?;
-            self.written.note(name.clone(), fingerprint);
+            self.states.update(name, |state| state.last_status = Some(fingerprint));
         }
         Err(Failure::Terminal { message })
     }
@@ -123,16 +124,16 @@ impl Reconciler {
         let mut hasher = DefaultHasher::new();
         (news.reason, meta.generation).hash(&mut hasher);
         let fingerprint = hasher.finish();
-        if !self.told.is(name, fingerprint) {
+        if self.states.read(name, |state| state.last_event) != Some(fingerprint) {
             self.origin.publish(meta, news).await;
-            self.told.note(name.clone(), fingerprint);
+            self.states.update(name, |state| state.last_event = Some(fingerprint));
         }
     }
 
     async fn remove(&self, name: &ObjectName) -> Result<(), catalog::Error> {
         // Whoever wrote the rows last, the name was this object's.
         if self.catalog.remove(&RepositoryName::from(name), None).await? {
-            tracing::info!(repository = %name, "removed its charts");
+            tracing::info!("removed charts");
         }
         Ok(())
     }
@@ -142,10 +143,6 @@ impl Reconciler {
             schedule.remove(name);
         }
         self.metrics.forget(name);
-        if let Some(files) = &self.files {
-            files.forget(name);
-        }
-        self.written.forget(name);
     }
 }
 

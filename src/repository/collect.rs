@@ -10,7 +10,8 @@ use backon::{ExponentialBuilder, Retryable};
 use tokio::sync::{Notify, watch};
 
 use super::metrics::Metrics;
-use super::removals::{Difference, Removals, difference};
+use super::removals::{Difference, difference};
+use super::state::RepositoryStates;
 use super::trigger::key;
 use crate::api::AppRepository;
 use crate::catalog::{self, Catalog};
@@ -26,8 +27,8 @@ pub struct Collector {
     pub catalog: Catalog,
     /// Where keys go.
     pub queue: Queue<Key>,
-    /// What may be removed.
-    pub removals: Removals,
+    /// Where removals are approved.
+    pub states: RepositoryStates,
     /// The figures.
     pub metrics: Metrics,
     /// The origin whose rows are looked at.
@@ -49,10 +50,10 @@ impl Collector {
                 .without_max_times()
                 .with_jitter();
             let compared = (|| self.compare()).retry(backoff).notify(|error, delay| {
-                tracing::warn!(%error, "could not compare the catalogue with the declarations; trying again in {delay:?}");
+                tracing::warn!(%error, retry_in = ?delay, "failed to compare the catalog with declared repositories, retrying");
             });
             if let Err(error) = compared.await {
-                tracing::error!(%error, "could not compare the catalogue with the declarations");
+                tracing::error!(%error, "failed to compare the catalog with declared repositories");
             }
         }
     }
@@ -72,8 +73,8 @@ impl Collector {
             Difference::Held { missing, of } => {
                 self.metrics.removals_held(missing);
                 tracing::error!(
-                    "{missing} of {of} repositories are no longer declared, too many at once to be believed, so their charts \
-                     are kept; if that is meant, start once with --confirm-removals"
+                    "keeping the charts of {missing} of {of} repositories that are no longer declared, too many to remove \
+                     unconfirmed; to remove them, restart once with --confirm-removals"
                 );
                 return Ok(());
             }
@@ -81,7 +82,7 @@ impl Collector {
         self.metrics.removals_held(0);
         for name in gone {
             // It may have been declared since the list was taken; the reconcile looks again.
-            self.removals.approve(name.clone());
+            self.states.update(&name, |state| state.removal_approved = true);
             self.queue.add(key(&name), Priority::LOW);
         }
         Ok(())
@@ -91,7 +92,7 @@ impl Collector {
 /// Has every repository looked at again whenever tables that had vanished were made anew. Ends with the catalogue.
 pub async fn refill(mut rebuilt: watch::Receiver<u64>, store: Store<AppRepository>, queue: Queue<Key>) {
     while rebuilt.changed().await.is_ok() {
-        tracing::warn!("tables of the catalogue had vanished and were made anew; syncing every repository");
+        tracing::warn!("catalog tables were recreated, syncing all repositories");
         for name in store.names() {
             queue.add(key(&name), Priority::LOW);
         }

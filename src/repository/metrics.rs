@@ -1,10 +1,11 @@
 //! The figures of the AppRepository controller.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::Counter;
@@ -158,17 +159,12 @@ impl Metrics {
             versions: count("versions").unwrap_or_default(),
             last_success: record.last_success,
         };
-        self.lock().insert(ObjectName::from(&record.name), shown);
+        self.repositories.lock().insert(ObjectName::from(&record.name), shown);
     }
 
     /// Takes the series of a repository away.
     pub fn forget(&self, name: &ObjectName) {
-        self.lock().remove(name);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectName, Shown>> {
-        // The map is whole between any two statements, so a panic elsewhere leaves nothing to mend.
-        self.repositories.lock().unwrap_or_else(PoisonError::into_inner)
+        self.repositories.lock().remove(name);
     }
 }
 
@@ -197,7 +193,7 @@ struct Repositories(Arc<Mutex<HashMap<ObjectName, Shown>>>);
 impl Collector for Repositories {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let shown: Vec<(RepositoryLabels, Shown)> = {
-            let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let all = self.0.lock();
             let labels = |name: &ObjectName| RepositoryLabels {
                 namespace: name.namespace.clone(),
                 name: name.name.clone(),

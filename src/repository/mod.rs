@@ -30,6 +30,7 @@ pub mod reconciler;
 pub mod removals;
 pub mod rows;
 pub mod secrets;
+pub mod state;
 pub mod status;
 pub mod summary;
 pub mod trigger;

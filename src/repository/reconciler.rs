@@ -9,8 +9,7 @@
 //! Each step may be the last before the process dies: the finalizer stands before the first row is written, rows and their
 //! bookkeeping are one transaction, and the status is derived from them anew by the next reconcile.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -25,12 +24,12 @@ use super::adopt::Adoption;
 use super::decide::{Decision, Identity, Mode, decide, has_charts, identity, wanted_since};
 use super::declaration::{Declaration, Defaults};
 use super::execute::{SyncAborted, SyncError, SyncOutcome, SyncRequest, SyncResult};
-use super::files::Follower;
+use super::files::ImportQueue;
 use super::in_process::Syncer;
 use super::metrics::Metrics;
 use super::news;
 use super::origin::{Origin, OriginError};
-use super::removals::Removals;
+use super::state::RepositoryStates;
 use super::status::{self, Facts, Imported, Phase};
 use crate::api::AppRepository;
 use crate::catalog::{self, Catalog, Handled, Record, RepositoryName, State};
@@ -61,79 +60,18 @@ pub struct Reconciler {
     pub defaults: Defaults,
     /// The syncs under way.
     pub activity: Activity,
-    /// What may be removed.
-    pub removals: Removals,
+    /// What is kept in memory of each repository.
+    pub states: RepositoryStates,
     /// Told when the catalogue is to be compared with the declarations.
     pub listed: Arc<Notify>,
     /// The figures.
     pub metrics: Metrics,
-    /// What is told of charts that have changed, so that their files are imported; nothing, where none are.
-    pub files: Option<Follower>,
+    /// Imports chart files after a sync; `None` if they are not imported.
+    pub files: Option<ImportQueue>,
     /// What takes the CronJobs away that Kubeapps has left; nothing, where they are to stay.
     pub adoption: Option<Adoption>,
-    /// Repositories that are to be synced although they are not due: a Secret that they name has changed.
-    pub nudged: Nudged,
-    /// What was written last of each status.
-    pub written: Written,
-    /// What was told last by an event of objects that can't be helped, so that a retry is no news.
-    pub told: Written,
     /// Cancelled when the process is to end: what is still queued is then left for the next start.
     pub stopping: CancellationToken,
-}
-
-/// Digests of the statuses written last: the store may not show them yet, and what it shows must not be taken for what is there.
-#[derive(Debug, Default)]
-pub struct Written(Mutex<HashMap<ObjectName, u64>>);
-
-impl Written {
-    /// Whether something else than `fingerprint` was written last.
-    fn differs(&self, name: &ObjectName, fingerprint: u64) -> bool {
-        self.lock().get(name).is_some_and(|written| *written != fingerprint)
-    }
-
-    /// Whether it is just this that was written last.
-    pub(super) fn is(&self, name: &ObjectName, fingerprint: u64) -> bool {
-        self.lock().get(name).is_some_and(|written| *written == fingerprint)
-    }
-
-    pub(super) fn note(&self, name: ObjectName, fingerprint: u64) {
-        self.lock().insert(name, fingerprint);
-    }
-
-    /// Takes the memory of an object away that is gone.
-    pub(super) fn forget(&self, name: &ObjectName) {
-        self.lock().remove(name);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectName, u64>> {
-        // The map is whole between any two statements, so a panic elsewhere leaves nothing to mend.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Repositories that are to be synced although they are not due. A handle, cheap to clone. It is lost with the process, which
-/// only means that the schedule decides.
-#[derive(Clone, Debug, Default)]
-pub struct Nudged(Arc<Mutex<HashSet<ObjectName>>>);
-
-impl Nudged {
-    /// Has the repository synced, until that has come to an end.
-    pub fn add(&self, name: ObjectName) {
-        self.lock().insert(name);
-    }
-
-    fn holds(&self, name: &ObjectName) -> bool {
-        self.lock().contains(name)
-    }
-
-    fn forget(&self, name: &ObjectName) {
-        self.lock().remove(name);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashSet<ObjectName>> {
-        // The set is whole between any two statements, so a panic elsewhere leaves nothing to mend.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Reconcile for Reconciler {
@@ -159,7 +97,10 @@ impl Reconciler {
         if self.stopping.is_cancelled() {
             return Ok(Outcome::Done);
         }
-        match self.store.get(name) {
+        let seen = self.store.get(name);
+        let uid = seen.as_ref().and_then(|seen| seen.meta().uid.clone());
+        self.states.update(name, |state| state.reset_unless_same(uid));
+        match seen {
             None => self.clean_up_gone(name).await,
             Some(seen) if seen.meta().deletion_timestamp.is_some() => self.clean_up_deleted(name, seen.meta()).await,
             Some(Seen::Undecodable { meta, error }) => self.report_undecodable(name, &meta, &error).await,
@@ -168,12 +109,14 @@ impl Reconciler {
     }
 
     async fn declared(&self, name: &ObjectName, object: &AppRepository, forced: bool) -> Result<Outcome, Failure> {
-        self.removals.withdraw(name);
+        self.states.update(name, |state| {
+            state.removal_approved = false;
+            state.last_event = None;
+        });
         if !self.is_still(name, &object.metadata) {
             // It has gone since it was looked up, and what was just taken back may be the approval to remove its charts.
             self.listed.notify_one();
         }
-        self.told.forget(name);
         let declaration = Declaration::of(object, &self.defaults, self.origin.is_folder());
         match self.origin.add_finalizer(&object.metadata).await {
             Ok(()) => {}
@@ -191,7 +134,9 @@ impl Reconciler {
             self.metrics.observe(record);
         }
         let decision = match decide(&declaration, record.as_ref(), now) {
-            Decision::Rest if forced || self.nudged.holds(name) => Decision::Sync(Mode::Conditional),
+            Decision::Rest if forced || self.states.read(name, |state| state.force_sync) => {
+                Decision::Sync(Mode::Conditional)
+            }
             decision => decision,
         };
         match decision {
@@ -241,7 +186,7 @@ impl Reconciler {
             Identity::New | Identity::Same => Ok((Some(record), expected_uid)),
             Identity::Restored => Ok((Some(restored(record)), expected_uid)),
             Identity::Another => {
-                tracing::info!(repository = %declaration.name, "removing the charts of an earlier repository of this name");
+                tracing::info!("removing charts of a previous repository with the same name");
                 self.catalog.remove(&declaration.name, expected_uid.as_deref()).await?;
                 Ok((None, None))
             }
@@ -262,7 +207,7 @@ impl Reconciler {
                 .await;
             if let Err(failure) = told {
                 // That nobody can be told is no reason not to sync; what comes of it is told again.
-                tracing::warn!(repository = %name, ?failure, "could not say that the sync has begun");
+                tracing::warn!(error = ?failure, "failed to set Reconciling condition");
             }
         }
         let running = self.activity.begin(name);
@@ -301,7 +246,7 @@ impl Reconciler {
         });
         self.metrics.observe(&record);
         if !matches!(&verdict, SyncOutcome::Failed(failed) if failed.transient) {
-            self.nudged.forget(name);
+            self.states.update(name, |state| state.force_sync = false);
         }
         self.follow(name, Some(&record)).await;
         for news in news::of(&declaration, previous.as_ref(), &record, &verdict) {
@@ -329,14 +274,14 @@ impl Reconciler {
             return;
         };
         if let Some(files) = &self.files {
-            files.follow(record);
+            files.enqueue(record);
         }
         // Kubeapps' own syncs go only once all is there.
         let adoption = self.adoption.as_ref().filter(|_| record.state.ready == Some(true));
         if let Some(adoption) = adoption {
             let removed = adoption.synced(&RepositoryName::from(name)).await;
             if removed > 0 {
-                tracing::info!(repository = %name, removed, "removed Kubeapps' CronJob, since the repository is synced from here");
+                tracing::info!(removed, "removed Kubeapps' CronJobs of the repository");
             }
         }
     }
@@ -360,7 +305,7 @@ impl Reconciler {
             .write_status(object, declaration, record, Some(&state), Phase::Settled)
             .await;
         if let Err(failure) = told {
-            tracing::warn!(repository = %declaration.name, ?failure, "could not say that the database fails");
+            tracing::warn!(error = ?failure, "failed to update status after database error");
         }
         Err(Failure::Transient {
             message: state.message,
@@ -400,18 +345,19 @@ impl Reconciler {
             files: self
                 .files
                 .as_ref()
-                .map_or(Imported::None, |files| files.imported(&name)),
+                .map_or(Imported::None, |files| files.progress(&name)),
             now: Timestamp::now(),
         };
         let before = object.status.as_ref();
         let status = status::build(&facts, before);
         let fingerprint = status::fingerprint(&status);
-        if status::is_news(before, &status) || self.written.differs(&name, fingerprint) {
+        let last = self.states.read(&name, |state| state.last_status);
+        if status::is_news(before, &status) || last.is_some_and(|last| last != fingerprint) {
             self.origin
                 .write_status(&object.metadata, &status)
                 .await
                 .or_else(gone_is_done)?;
-            self.written.note(name, fingerprint);
+            self.states.update(&name, |state| state.last_status = Some(fingerprint));
         }
         Ok(())
     }

@@ -4,41 +4,13 @@
 //! needs a reason: the API server told of the deletion, or the difference of two complete lists was found small enough to be
 //! believed.
 
-use std::collections::{BTreeSet, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeSet;
 
 use crate::catalog::Record;
 use crate::informer::ObjectName;
 
 /// Fewer missing repositories than this many are always believed.
 const ALWAYS_BELIEVED: usize = 5;
-
-/// The names that may be removed; a handle, cheap to clone.
-#[derive(Clone, Debug, Default)]
-pub struct Removals(Arc<Mutex<HashSet<ObjectName>>>);
-
-impl Removals {
-    /// Lets the charts of `name` be removed.
-    pub fn approve(&self, name: ObjectName) {
-        self.lock().insert(name);
-    }
-
-    /// Takes it back: the name is declared, or its charts are gone.
-    pub fn withdraw(&self, name: &ObjectName) {
-        self.lock().remove(name);
-    }
-
-    /// Whether the charts of `name` may be removed.
-    #[must_use]
-    pub fn is_approved(&self, name: &ObjectName) -> bool {
-        self.lock().contains(name)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashSet<ObjectName>> {
-        // The set is whole between any two statements, so a panic elsewhere leaves nothing to mend.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// What is to be done about the repositories that the catalogue has and a complete list of declarations has not.
 #[derive(Debug, PartialEq, Eq)]
@@ -154,14 +126,5 @@ mod tests {
         assert!(
             matches!(difference(&many(20), &declared(0), "here", |_| true, true), Difference::Remove(gone) if gone.len() == 20)
         );
-    }
-
-    #[test]
-    fn an_approval_is_withdrawn_when_the_name_is_declared_again() {
-        let removals = Removals::default();
-        removals.approve(name("default", "a"));
-        assert!(removals.is_approved(&name("default", "a")));
-        removals.withdraw(&name("default", "a"));
-        assert!(!removals.is_approved(&name("default", "a")));
     }
 }

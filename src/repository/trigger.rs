@@ -7,7 +7,7 @@ use kube::api::ObjectMeta;
 use tokio::sync::Notify;
 
 use super::activity::Activity;
-use super::removals::Removals;
+use super::state::RepositoryStates;
 use crate::api::AppRepository;
 use crate::controller::{Key, Kind};
 use crate::informer::{Change, ObjectName, Seen};
@@ -19,8 +19,8 @@ pub struct Trigger {
     pub queue: Queue<Key>,
     /// The syncs under way.
     pub activity: Activity,
-    /// What may be removed.
-    pub removals: Removals,
+    /// Where removals are approved.
+    pub states: RepositoryStates,
     /// Told when a complete list has been seen, so that the catalogue is compared with it.
     pub listed: Arc<Notify>,
     /// Told of names that are not declared any more, so that nothing is scheduled for them.
@@ -42,7 +42,7 @@ impl Trigger {
                 (self.gone)(&name);
                 // What a cut watch has missed is judged all together, once the list is complete.
                 if !vanished {
-                    self.removals.approve(name.clone());
+                    self.states.update(&name, |state| state.removal_approved = true);
                     self.queue.add(key(&name), Priority::USER);
                 }
             }
@@ -51,7 +51,7 @@ impl Trigger {
     }
 
     fn applied(&self, name: &ObjectName, old: Option<&Seen<AppRepository>>, new: &Seen<AppRepository>, initial: bool) {
-        self.removals.withdraw(name);
+        self.states.update(name, |state| state.removal_approved = false);
         match old {
             None => self
                 .queue
@@ -156,16 +156,40 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn at_a_start_what_was_changed_meanwhile_comes_before_what_only_has_its_turn() {
-        let queue = Queue::new(Settings::new("test"), &Metrics::register(&mut Registry::default()));
-        let trigger = Trigger {
-            queue: queue.clone(),
+    fn trigger() -> Trigger {
+        Trigger {
+            queue: Queue::new(Settings::new("test"), &Metrics::register(&mut Registry::default())),
             activity: Activity::default(),
-            removals: Removals::default(),
+            states: RepositoryStates::default(),
             listed: Arc::default(),
             gone: Box::new(|_| ()),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_deletion_approves_the_removal_of_charts_until_the_name_is_declared_again() {
+        let trigger = trigger();
+        let name = ObjectName {
+            namespace: "team".to_owned(),
+            name: "a".to_owned(),
         };
+        let is_approved = || trigger.states.read(&name, |state| state.removal_approved);
+        let removed = |vanished| match seen("a", Some(1), None) {
+            Change::Applied { name, new: old, .. } => Change::Removed { name, old, vanished },
+            change => change,
+        };
+        trigger.on_change(removed(true));
+        assert!(!is_approved(), "missing from a list proves no deletion");
+        trigger.on_change(removed(false));
+        assert!(is_approved());
+        trigger.on_change(seen("a", Some(1), None));
+        assert!(!is_approved());
+    }
+
+    #[tokio::test]
+    async fn at_a_start_what_was_changed_meanwhile_comes_before_what_only_has_its_turn() {
+        let trigger = trigger();
+        let queue = trigger.queue.clone();
         let list = [
             ("a", Some(1), Some(1)),
             ("changed", Some(2), Some(1)),

@@ -1,7 +1,9 @@
 //! Intervals that were read before: an object is looked at again and again, and its interval stays the same.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::{Cron, IntervalError, parse};
 
@@ -18,8 +20,7 @@ impl Intervals {
     /// # Errors
     /// As of [`parse`].
     pub fn parse(&self, text: &str) -> Result<Arc<Cron>, IntervalError> {
-        // Whatever is in it was read, so a panic elsewhere leaves nothing to mend.
-        let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || self.0.lock();
         if let Some(cron) = lock().get(text) {
             return Ok(Arc::clone(cron));
         }
@@ -55,6 +56,6 @@ mod tests {
             let (minute, hour) = (number % 60, number / 60);
             assert!(intervals.parse(&format!("{minute} {hour} * * *")).is_ok());
         }
-        assert_eq!(intervals.0.lock().unwrap().len(), 1);
+        assert_eq!(intervals.0.lock().len(), 1);
     }
 }

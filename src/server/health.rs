@@ -47,10 +47,10 @@ impl Check {
                 tracing::info!(
                     check = self.name,
                     reason = printable(&truncate(reason, 500)),
-                    "not ready"
+                    "readiness check failed"
                 );
             }
-            Ok(()) if was_failing => tracing::info!(check = self.name, "ready again"),
+            Ok(()) if was_failing => tracing::info!(check = self.name, "readiness check passed again"),
             _ => {}
         }
         result.is_ok()

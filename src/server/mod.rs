@@ -86,7 +86,7 @@ impl Server {
                     }
                     Err(error) if is_of_the_peer(&error) => {}
                     Err(error) => {
-                        tracing::warn!(%error, "a connection can't be accepted");
+                        tracing::warn!(%error, "failed to accept connection");
                         sleep(ACCEPT_PAUSE).await;
                     }
                 }
@@ -95,7 +95,7 @@ impl Server {
         shutdown.run_until_cancelled(serve).await;
         // All places free again: no connection is left.
         if timeout(GRACE, places.acquire_many(CONNECTIONS)).await.is_err() {
-            tracing::debug!("connections were still open at the end and are cut");
+            tracing::debug!("closing connections still open at shutdown");
         }
     }
 }
@@ -124,7 +124,7 @@ async fn connection(stream: TcpStream, routes: Router, shutdown: CancellationTok
         }
     };
     if let Err(error) = ended {
-        tracing::trace!(%error, "a connection ended early");
+        tracing::trace!(%error, "connection failed");
     }
 }
 

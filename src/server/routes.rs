@@ -50,7 +50,7 @@ async fn metrics(State(parts): State<Parts>) -> Response {
     match text::encode(&mut body, &parts.registry) {
         Ok(()) => ([(CONTENT_TYPE, OPEN_METRICS)], body).into_response(),
         Err(error) => {
-            tracing::error!(%error, "metrics can't be written as text");
+            tracing::error!(%error, "failed to encode metrics");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What each room may import of this crate. `text` knows nothing and may be used by all.
-const ALLOWED: [(&str, &[&str]); 15] = [
+/// What each room may import of this crate. `text` and `sync_ext` know nothing and may be used by all.
+const ALLOWED: [(&str, &[&str]); 16] = [
     ("text", &[]),
+    ("sync_ext", &[]),
     ("api", &["text"]),
     ("objects", &["text"]),
     ("queue", &["text"]),
@@ -29,6 +30,7 @@ const ALLOWED: [(&str, &[&str]); 15] = [
             "informer",
             "schedule",
             "controller",
+            "sync_ext",
             "text",
         ],
     ),

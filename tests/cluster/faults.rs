@@ -276,7 +276,7 @@ async fn undecodable_objects_stall_no_others(world: &World, postgres: &Postgres,
     tokio::time::sleep(WINDOW).await;
     let told = world.events("broken").await;
     assert_eq!(told.len(), 1, "{told:?}");
-    let is_retry = |line: &&String| line.contains("/broken") && line.contains("will try again");
+    let is_retry = |line: &&String| line.contains("name=broken") && line.contains("retrying");
     let retries: Vec<String> = portolan.lines().iter().filter(is_retry).cloned().collect();
     assert!(retries.is_empty(), "{retries:#?}");
 
@@ -323,7 +323,9 @@ async fn a_killed_api_server_is_outlived(control_plane: &ControlPlane, world: &W
     world.declare("stable", &url).await;
     world.until_ready("stable").await;
     control_plane.stop_api_server();
-    portolan.line_with("was cut off; taking it up again", SOON).await;
+    portolan
+        .line_with("watch of apprepositories.kubeapps.com failed, retrying", SOON)
+        .await;
     world.serve("stable", index(&[("web", &["2.0.0"])]));
     control_plane.start_api_server().await;
     eventually(RECOVERY, "the API server to take a resync", async || {

@@ -26,7 +26,7 @@ async fn who_stands_by_is_ready_and_takes_over_when_the_leader_ends_or_is_killed
     // The second waits, and is ready to.
     let mut second = Portolan::start(world.command(&world.kubeconfig, postgres.url(), &flags));
     second.ready(SOON).await;
-    second.line_with("waiting for the Lease", SOON).await;
+    second.line_with("waiting for the leader lease", SOON).await;
     assert!(
         second.metrics().await.sum("portolan_syncs_total", &[]).is_none(),
         "who stands by has synced something"
@@ -46,6 +46,6 @@ async fn who_stands_by_is_ready_and_takes_over_when_the_leader_ends_or_is_killed
     assert!(!second.exit(SOON).await.success());
     world.serve("stable", index(&[("web", &["3.0.0"])]));
     world.resync("stable", "two").await;
-    third.line_with("opening the catalogue", TAKEN_OVER).await;
+    third.line_with("opening catalog", TAKEN_OVER).await;
     postgres.rows.until_charts(&["stable/web 3.0.0"]).await;
 }

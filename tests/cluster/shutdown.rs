@@ -87,7 +87,7 @@ async fn a_sync_that_takes_longer_than_the_drain_is_given_up_and_done_by_the_nex
 async fn the_second_signal_ends_at_once_and_leaves_the_rows_as_they_were() {
     let (world, postgres, mut portolan) = syncing(Fault::StallAfter(60), &[]).await;
     portolan.signal("TERM");
-    portolan.line_with("a second signal ends at once", SOON).await;
+    portolan.line_with("a second signal exits immediately", SOON).await;
     let asked = Instant::now();
     portolan.signal("TERM");
     let status = portolan.exit(SOON).await;

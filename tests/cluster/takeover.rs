@@ -86,6 +86,37 @@ async fn the_cron_job_of_a_repository_goes_once_it_is_synced_from_here() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_recreated_repository_has_its_cron_job_removed_again() {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let name = repository(&world.namespace, "charts");
+    let kubeapps = kubeapps_with(&world, &[&name]).await;
+    let url = world.serve("charts", index(&[("web", &["1.0.0"])]));
+    let namespace = format!("--namespace={kubeapps}");
+    let _portolan = world
+        .portolan(postgres.url(), &["--crontab=@yearly", "--adopt-kubeapps", &namespace])
+        .await;
+    let cron_job_is_removed = async || {
+        eventually(SOON, "the CronJob to be removed", async || {
+            let there = names(&world.client, &kubeapps).await;
+            if there == left(&[]) {
+                Ok(())
+            } else {
+                Err(format!("{there:?}"))
+            }
+        })
+        .await;
+    };
+    world.declare("charts", &url).await;
+    cron_job_is_removed().await;
+
+    world.delete("charts").await;
+    world.gone("charts").await;
+    create(&world.client, &kubeapps, cron_job(&cron_job_name(&name), &name)).await;
+    world.declare("charts", &url).await;
+    cron_job_is_removed().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_the_flag_cron_jobs_stay_and_one_warning_tells_of_them() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let [one, two] = ["one", "two"].map(|name| repository(&world.namespace, name));

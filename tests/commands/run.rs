@@ -72,7 +72,7 @@ async fn a_database_that_comes_up_late_is_waited_for() {
     gate.close().await;
     let command = world.command(&control_plane().await.kubeconfig(), &through_gate, &[]);
     let portolan = Portolan::start(command);
-    portolan.line_with("the database can't be reached yet", SOON).await;
+    portolan.line_with("failed to reach the database", SOON).await;
     let (status, body) = portolan.get("/readyz").await.unwrap();
     assert!(status == 503 && body.contains("[-]database failed"), "{status} {body}");
     assert_eq!(portolan.get("/livez").await.unwrap().0, 200);

@@ -97,7 +97,10 @@ async fn what_is_not_done_when_the_time_is_over_is_given_up_and_nothing_of_it_wr
 async fn a_second_signal_ends_at_once() {
     let mut world = World::with(Fault::StallAfter(10), &[]).await;
     world.portolan.signal("TERM");
-    world.portolan.line_with("a second signal ends at once", SOON).await;
+    world
+        .portolan
+        .line_with("a second signal exits immediately", SOON)
+        .await;
     let asked = Instant::now();
     world.portolan.signal("TERM");
     let status = world.portolan.exit(SOON).await;

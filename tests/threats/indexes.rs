@@ -128,7 +128,9 @@ async fn an_index_above_its_cap_names_the_cap_and_the_bytes_seen() {
         assert!(message.contains("2097152 bytes ("), "{message}");
         assert!(message.contains("bytes seen)"), "{message}");
         assert_eq!(status["stalled"], true, "{status}");
-        portolan.line_with(&format!("default/{name}"), super::SOON).await;
+        portolan
+            .line_with(&format!("namespace=default name={name}"), super::SOON)
+            .await;
     }
     world.until_honest_is_served().await;
     assert!(

@@ -46,14 +46,14 @@ use crate::{
         adopt::{self, Adoption},
         collect::Collector,
         declaration::Defaults,
-        files::{FilesReconciler, Follower, Importer, Progresses, Worklists},
+        files::{FilesReconciler, ImportQueue, Importer},
         in_process::Syncer,
         locate::FileAccess,
         metrics::Metrics as RepositoryMetrics,
         origin::{Cluster, Folder, Origin},
-        reconciler::{Nudged, Reconciler, Written},
-        removals::Removals,
+        reconciler::Reconciler,
         secrets::{SecretSettings, repositories_of},
+        state::RepositoryStates,
         trigger::{Trigger, key},
     },
     schedule::{Intervals, Schedule},
@@ -158,13 +158,13 @@ impl Assembly {
             Patience::Fail => None, // all is synced once, whatever its time
         };
         let (store, listed) = (Store::default(), Arc::new(Notify::new()));
-        let (activity, removals) = (Activity::default(), Removals::default());
+        let (activity, states) = (Activity::default(), RepositoryStates::default());
         let scope = watched_namespace(run);
         let collector = Collector {
             store: store.clone(),
             catalog: catalog.clone(),
             queue: queue.clone(),
-            removals: removals.clone(),
+            states: Arc::clone(&states),
             metrics: metrics.repository.clone(),
             origin: origin.id().to_owned(),
             namespace: scope.clone(),
@@ -173,7 +173,7 @@ impl Assembly {
         let trigger = Trigger {
             queue: queue.clone(),
             activity: activity.clone(),
-            removals: removals.clone(),
+            states: Arc::clone(&states),
             listed: Arc::clone(&listed),
             gone: unschedule(schedule.clone()),
         };
@@ -187,18 +187,16 @@ impl Assembly {
         let id = origin.id().to_owned();
         let tools = fetching::tools(&run.fetch, &run.content, catalog.clone(), keys, files, id)?;
         let importer = Importer::new(tools.clone(), run.content.settings(), metrics.repository.clone());
-        let follower = Follower::new(queue.clone(), Progresses::default());
+        let imports = ImportQueue::new(queue.clone(), Arc::clone(&states));
         let files = Arc::new(FilesReconciler {
             store: store.clone(),
             folder_mode: origin.is_folder(),
             defaults: defaults.clone(),
             catalog: catalog.clone(),
             importer,
-            follower: follower.clone(),
+            imports: imports.clone(),
             stopping: stopping.clone(),
-            worklists: Worklists::default(),
         });
-        let nudged = Nudged::default();
         let applications = match &source {
             Source::Cluster(client) if run.applications.applications && patience == Patience::Wait => {
                 let scope =
@@ -215,7 +213,7 @@ impl Assembly {
             }
             _ => None,
         };
-        let secrets = watch_secrets(run, &source, &store, &nudged, &queue);
+        let secrets = watch_secrets(run, &source, &store, &states, &queue);
         let warning = warn_of_kubeapps(run, &source, &store);
         let reconciler = Arc::new(Reconciler {
             store: store.clone(),
@@ -225,14 +223,11 @@ impl Assembly {
             schedule,
             defaults,
             activity: activity.clone(),
-            removals,
             listed: Arc::clone(&listed),
             metrics: metrics.repository,
-            files: (run.content.imports() && patience == Patience::Wait).then_some(follower),
-            adoption: adoption(run, &source),
-            nudged,
-            written: Written::default(),
-            told: Written::default(),
+            files: (run.content.imports() && patience == Patience::Wait).then_some(imports),
+            adoption: adoption(run, &source, &states),
+            states,
             stopping,
         });
         let (informer, problems) = follow(source, scope, store.clone(), trigger);
@@ -338,7 +333,7 @@ fn watch_secrets(
     run: &Run,
     source: &Source,
     store: &Store<AppRepository>,
-    nudged: &Nudged,
+    states: &RepositoryStates,
     queue: &Queue<Key>,
 ) -> BoxFuture<'static, ()> {
     let (Source::Cluster(client), true) = (source, run.watch_secrets) else {
@@ -348,11 +343,11 @@ fn watch_secrets(
     let scope = watched_namespace(run).map_or(Scope::All, Scope::Namespace);
     let changes = informer::secrets::changes(client, &scope, &kubeapps_namespace);
     let settings = SecretSettings { kubeapps_namespace };
-    let (store, nudged, queue) = (store.clone(), nudged.clone(), queue.clone());
+    let (store, states, queue) = (store.clone(), Arc::clone(states), queue.clone());
     changes
         .for_each(move |secret| {
             for name in repositories_of(&secret, &store, &settings) {
-                nudged.add(name.clone());
+                states.update(&name, |state| state.force_sync = true);
                 queue.add(key(&name), Priority::USER);
             }
             futures::future::ready(())
@@ -361,11 +356,11 @@ fn watch_secrets(
 }
 
 /// What takes the CronJobs of Kubeapps away, where that is asked for.
-fn adoption(run: &Run, source: &Source) -> Option<Adoption> {
+fn adoption(run: &Run, source: &Source, states: &RepositoryStates) -> Option<Adoption> {
     match source {
         Source::Cluster(client) if run.adopt_kubeapps => {
             let namespace = cluster::own_namespace(run.namespace.as_deref());
-            Some(Adoption::new(client.clone(), namespace))
+            Some(Adoption::new(client.clone(), namespace, Arc::clone(states)))
         }
         _ => None,
     }

@@ -36,7 +36,7 @@ pub(super) async fn open(run: &Run, source: &Source, patience: Patience) -> Resu
     };
     let settings = database::settings(&run.database, password)?;
     let lock = database::lock(&settings)?;
-    tracing::info!(database = %settings.database, "opening the catalogue");
+    tracing::info!(database = %settings.database, "opening catalog");
     match (Catalog::open(&settings).await, patience, Catalog::open_later(&settings)) {
         (Ok(catalog), _, _) => Ok(Opened {
             catalog,
@@ -44,7 +44,7 @@ pub(super) async fn open(run: &Run, source: &Source, patience: Patience) -> Resu
             is_there: true,
         }),
         (Err(error), Patience::Wait, Some(catalog)) if error.is_transient() => {
-            tracing::warn!(%error, "the database can't be reached yet; syncs wait for it");
+            tracing::warn!(%error, "failed to reach the database, syncs wait for it");
             Ok(Opened {
                 catalog,
                 lock,
@@ -62,7 +62,7 @@ pub(super) async fn make_ready(catalog: Catalog) {
         .await;
     match made {
         Ok(_) => std::future::pending().await,
-        Err(error) => tracing::error!(%error, "the database can't be used"),
+        Err(error) => tracing::error!(%error, "failed to set up the database"),
     }
 }
 

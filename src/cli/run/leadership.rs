@@ -23,11 +23,7 @@ pub(super) async fn wait(run: &Run, requests: &Requests) -> Result<Option<Held>,
     let namespace = cluster::pod_namespace(run.namespace.as_deref());
     let pod = std::env::var("POD_NAME").unwrap_or_else(|_| NAME.to_owned());
     let lease = Lease::new(client, &namespace, NAME, &identity(&pod), Timing::default());
-    tracing::info!(
-        lease = NAME,
-        namespace,
-        "waiting for the Lease: another process may lead"
-    );
+    tracing::info!(lease = NAME, namespace, "waiting for the leader lease");
     Ok(Some(lease.acquire().await))
 }
 

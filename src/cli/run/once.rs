@@ -1,15 +1,13 @@
 //! `portolan run --once`: all that is declared is synced, once.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
+use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use super::{
     Run,
@@ -82,18 +80,20 @@ async fn sync_all(mut assembly: Assembly) -> Result<(), Failure> {
     let names = assembly.store.names();
     let import = |name: ObjectName| {
         let files = Arc::clone(&assembly.files);
+        let span = tracing::error_span!("import", namespace = %name.namespace, name = %name.name);
         async move {
             if let Err(error) = files.import_all(&name).await {
-                tracing::error!(repository = %name, "the chart files could not be imported: {error}");
+                tracing::error!(%error, "failed to import chart files");
             }
         }
+        .instrument(span)
     };
     stream::iter(names)
         .for_each_concurrent(assembly.files_at_once(), import)
         .await;
     assembly.catalog.close().await;
 
-    summary(&assembly.store.names(), &once.results(), problems.len())
+    summary(&assembly.store.names(), &once.results.lock(), problems.len())
 }
 
 /// All well, or what was not. A repository without a result is one whose sync has panicked, of which the log tells.
@@ -110,7 +110,7 @@ fn summary(names: &[ObjectName], results: &BTreeMap<ObjectName, bool>, problems:
         parts.push(format!("{problems} things are wrong with the manifests"));
     }
     if parts.is_empty() {
-        tracing::info!("all {} repositories are in step", names.len());
+        tracing::info!("synced {} repositories", names.len());
         return Ok(());
     }
     Err(Failure::failed(format!("{}; the log tells why", parts.join(", and "))))
@@ -123,11 +123,6 @@ struct Once {
 }
 
 impl Once {
-    fn results(&self) -> MutexGuard<'_, BTreeMap<ObjectName, bool>> {
-        // The map is whole between any two statements, so a panic elsewhere leaves nothing to mend.
-        self.results.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     async fn sync(&self, name: &ObjectName) -> Result<(), String> {
         let mut tries = 0;
         while tries < TRIES {
@@ -158,9 +153,9 @@ impl Reconcile for Once {
             };
             let result = self.sync(&name).await;
             if let Err(message) = &result {
-                tracing::error!(repository = %name, "{message}");
+                tracing::error!(error = message, "sync failed");
             }
-            self.results().insert(name, result.is_ok());
+            self.results.lock().insert(name, result.is_ok());
             // There is no second try, so the pool needs to know nothing.
             Ok(Outcome::Done)
         }

@@ -34,7 +34,7 @@ impl Patience {
         attempt
             .retry(backoff)
             .when(|error| self == Self::Wait && may_pass(error))
-            .notify(|error, delay| tracing::warn!(%error, "{what} can't be reached yet; trying again in {delay:.0?}"))
+            .notify(|error, delay| tracing::warn!(%error, retry_in = ?delay, "failed to reach {what}, retrying"))
             .await
             .map_err(|error| Failure::failed(format!("can't reach {what}: {error}")))
     }

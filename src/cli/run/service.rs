@@ -168,7 +168,7 @@ async fn listen(run: &Run, registry: Registry, checks: Vec<Check>) -> Result<Lis
             ))
         })?;
     if let Ok(address) = server.local_addr() {
-        tracing::info!(version = env!("CARGO_PKG_VERSION"), %address, "portolan serves health and metrics");
+        tracing::info!(version = env!("CARGO_PKG_VERSION"), %address, "serving health and metrics");
     }
     let shutdown = CancellationToken::new();
     let task = tokio::spawn(server.run(shutdown.clone()));

@@ -7,8 +7,9 @@ mod workers;
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use tokio::task::JoinHandle;
@@ -40,9 +41,20 @@ impl Item for TestKey {
     }
 }
 
-impl fmt::Display for TestKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} test/{}", self.0, self.1)
+impl ObjectKey for TestKey {
+    fn controller(&self) -> &'static str {
+        match self.0 {
+            TestKind::Repository => "repository",
+            TestKind::Application => "application",
+        }
+    }
+
+    fn namespace(&self) -> impl Display {
+        "test"
+    }
+
+    fn name(&self) -> impl Display {
+        self.1
     }
 }
 
@@ -69,7 +81,7 @@ struct Puppet {
 impl Reconcile<TestKey> for Puppet {
     fn reconcile<'a>(&'a self, key: &'a TestKey, priority: Priority) -> BoxFuture<'a, Result<Outcome, Failure>> {
         let number = {
-            let mut turns = self.turns.lock().unwrap();
+            let mut turns = self.turns.lock();
             turns.push((key.clone(), self.start.elapsed(), priority));
             turns.len() - 1
         };
@@ -114,7 +126,7 @@ impl Bench {
     }
 
     fn turns(&self) -> Vec<Turn> {
-        self.turns.lock().unwrap().clone()
+        self.turns.lock().clone()
     }
 
     /// When each turn was, in whole seconds.

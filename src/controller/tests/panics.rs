@@ -68,7 +68,7 @@ struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl io::Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
+        self.0.lock().extend_from_slice(bytes);
         Ok(bytes.len())
     }
     fn flush(&mut self) -> io::Result<()> {
@@ -98,9 +98,12 @@ async fn a_panic_is_logged_with_its_key_and_message_even_where_only_errors_are()
     bench.queue.add(repository(7), Priority::USER);
     sleep(5 * SECOND).await;
     bench.end().await;
-    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let log = String::from_utf8(log.0.lock().clone()).unwrap();
     let lines: Vec<_> = log.lines().collect();
     assert_eq!(lines.len(), 1, "{log}");
-    assert!(lines[0].contains("key=Repository test/7"), "{log}");
+    assert!(
+        lines[0].contains("controller=repository namespace=test name=7"),
+        "{log}"
+    );
     assert!(lines[0].contains("index  out of bounds"), "{log}");
 }

@@ -3,13 +3,14 @@
 use super::*;
 
 #[test]
-fn a_key_is_printed_with_its_kind() {
+fn a_key_names_its_controller_and_its_object() {
     let key = Key {
         kind: Kind::Repository,
         namespace: "kubeapps".to_owned(),
         name: "bitnami".to_owned(),
     };
-    assert_eq!(key.to_string(), "AppRepository kubeapps/bitnami");
+    let named = format!("{} {}/{}", key.controller(), key.namespace(), key.name());
+    assert_eq!(named, "apprepository kubeapps/bitnami");
     assert_eq!(key.lane(), Kind::Repository);
 }
 
@@ -18,7 +19,7 @@ async fn the_reconciler_of_its_kind_is_given_the_key() {
     struct Named(&'static str, Arc<Mutex<Vec<(&'static str, TestKey)>>>);
     impl Reconcile<TestKey> for Named {
         fn reconcile<'a>(&'a self, key: &'a TestKey, _: Priority) -> BoxFuture<'a, Result<Outcome, Failure>> {
-            self.1.lock().unwrap().push((self.0, key.clone()));
+            self.1.lock().push((self.0, key.clone()));
             Box::pin(async { Ok(Outcome::Done) })
         }
     }
@@ -36,7 +37,7 @@ async fn the_reconciler_of_its_kind_is_given_the_key() {
     queue.shut_down();
     controller.run().await;
     assert_eq!(
-        *seen.lock().unwrap(),
+        *seen.lock(),
         [("applications", application(1)), ("repositories", repository(2))]
     );
 }
@@ -114,7 +115,7 @@ async fn at_shut_down_what_is_in_progress_and_what_is_ready_comes_to_its_end() {
             let finished = Arc::clone(&finished);
             async move {
                 sleep(10 * SECOND).await;
-                *finished.lock().unwrap() += 1;
+                *finished.lock() += 1;
                 Err(transient())
             }
         }
@@ -127,6 +128,6 @@ async fn at_shut_down_what_is_in_progress_and_what_is_ready_comes_to_its_end() {
     bench.queue.shut_down();
     bench.queue.add(repository(9), Priority::USER);
     bench.end().await;
-    assert_eq!(*finished.lock().unwrap(), 3, "and no retry of them");
+    assert_eq!(*finished.lock(), 3, "and no retry of them");
     assert_eq!(start.elapsed(), 19 * SECOND);
 }

@@ -199,7 +199,7 @@ where
             other => other.split_once('/').unwrap_or_default(),
         };
         if object["kind"].as_str() != Some(&kind) || group != K::group(&()) {
-            tracing::debug!(folder = %self.path.display(), kind = %object["kind"], "an object of another kind is ignored");
+            tracing::debug!(file = %self.path.display(), kind = %object["kind"], "ignoring object of another kind");
             return Ok(None);
         }
         if version != K::version(&()) {

@@ -24,12 +24,13 @@ use std::{
     fmt::{self, Display},
     fs, io,
     path::{Path, PathBuf},
-    sync::{Arc, PoisonError, RwLock},
+    sync::Arc,
     time::Duration,
 };
 
 use futures::{Stream, stream};
 use kube::{Resource, core::DeserializeGuard, runtime::watcher::Event};
+use parking_lot::RwLock;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 use tokio::{
@@ -112,25 +113,19 @@ impl Problems {
     /// All problems, by path.
     #[must_use]
     pub fn list(&self) -> Vec<Problem> {
-        self.0
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .0
-            .iter()
-            .cloned()
-            .collect()
+        self.0.read().0.iter().cloned().collect()
     }
 
     /// Whether all that the folder declares is known. While it is not, as with a file that could never be parsed, nothing
     /// may be removed for not being declared. Once it is, a complete list is told again.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).1
+        self.0.read().1
     }
 
     /// Takes over what is wrong now, and logs what is new and what is over.
     fn set(&self, problems: BTreeSet<Problem>, complete: bool) {
-        let mut current = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.0.write();
         for problem in problems.difference(&current.0) {
             tracing::warn!(file = %problem.path.display(), "{}", problem.message);
         }
@@ -139,7 +134,7 @@ impl Problems {
             .iter()
             .filter(|old| !problems.iter().any(|problem| problem.path == old.path));
         for path in over.map(|problem| &problem.path).collect::<BTreeSet<_>>() {
-            tracing::info!(file = %path.display(), "nothing is wrong here any more");
+            tracing::info!(file = %path.display(), "manifest is valid again");
         }
         *current = (problems, complete);
     }

@@ -116,7 +116,7 @@ impl Reader<'_> {
             Ok(metadata) if metadata.is_file() && is_manifest(path) => self.file(path),
             Ok(_) => {}
             Err(error) if is_manifest(path) => self.broken_entry(path, &error),
-            Err(error) => tracing::debug!(path = %path.display(), %error, "passed over"),
+            Err(error) => tracing::debug!(file = %path.display(), %error, "skipping unreadable file"),
         }
     }
 

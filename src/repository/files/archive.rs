@@ -1,9 +1,10 @@
 //! One archive: fetched, compared with the index, read.
 
 use std::io::Seek;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use url::Url;
 
 use super::budget::{Budget, Panicked, Reservation};
@@ -171,7 +172,7 @@ impl<'a> Archives<'a> {
     /// The registry that a reference leads to: the declared one, where it is that, since a reference says nothing of plain HTTP.
     /// One is used for all archives of a turn, since each has to be let in by a token.
     fn registry(&self, reference: &ChartReference) -> Result<Arc<Registry>, Miss> {
-        let mut registries = self.registries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut registries = self.registries.lock();
         if let Some(registry) = registries.iter().find(|registry| registry.holds(reference)) {
             return Ok(Arc::clone(registry));
         }

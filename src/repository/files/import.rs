@@ -63,7 +63,7 @@ pub enum Turn {
 }
 
 /// What is wanted of one repository, as it was looked up last.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub struct Worklist {
     files: VecDeque<WantedFiles>,
     icons: VecDeque<WantedIcon>,
@@ -199,8 +199,8 @@ impl Importer {
                 }
                 Err(Miss::Failed { message, again }) => {
                     self.metrics.chart_files("failed");
-                    tracing::debug!(repository = %name, chart = %printable(&wanted.chart_id),
-                        version = %printable(&wanted.version), "no files: {}", printable(&message));
+                    tracing::debug!(chart = %printable(&wanted.chart_id), version = %printable(&wanted.version),
+                        error = %printable(&message), "failed to import chart files");
                     let next_try = next_try(wanted.tries, again);
                     catalog.files_failed(name, uid, &wanted, &message, next_try).await?
                 }
@@ -230,7 +230,7 @@ impl Importer {
                 Ok(png) => catalog.save_icon(name, uid, &wanted, &png).await?,
                 Err(Miss::Held(time)) => return Ok(Some((wanted, time))),
                 Err(Miss::Failed { message, again }) => {
-                    tracing::debug!(repository = %name, chart = %printable(&wanted.chart_id), "no icon: {}", printable(&message));
+                    tracing::debug!(chart = %printable(&wanted.chart_id), error = %printable(&message), "failed to import icon");
                     let next_try = next_try(wanted.tries, again);
                     catalog.icon_failed(name, uid, &wanted, &message, next_try).await?
                 }
@@ -289,13 +289,13 @@ mod tests {
     #[tokio::test]
     async fn what_is_held_keeps_nothing_else_waiting_and_comes_last() {
         let mut wanted = queue(&[1, 2, 3, 4, 5, 6]);
-        let asked = std::sync::Mutex::new(Vec::new());
+        let asked = parking_lot::Mutex::new(Vec::new());
         let wait = take(&mut wanted, |number| {
-            asked.lock().unwrap().push(number);
+            asked.lock().push(number);
             async move { Ok((number <= 4).then_some((number, Duration::ZERO))) }
         });
         assert_eq!(wait.await.unwrap(), None);
-        assert_eq!(*asked.lock().unwrap(), [1, 2, 3, 4, 5, 6]);
+        assert_eq!(*asked.lock(), [1, 2, 3, 4, 5, 6]);
         assert_eq!(
             wanted.into_iter().collect::<std::collections::BTreeSet<_>>(),
             [1, 2, 3, 4].into()

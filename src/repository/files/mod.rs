@@ -16,11 +16,11 @@ mod import;
 mod locate;
 mod reconciler;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::mem;
+use std::time::Instant;
 
 pub use import::{Importer, Turn, Worklist};
-pub use reconciler::{FilesReconciler, Worklists};
+pub use reconciler::FilesReconciler;
 
 use crate::api::Files;
 use crate::catalog::{FilesMode, Handled, Record};
@@ -28,7 +28,9 @@ use crate::controller::{Key, Kind};
 use crate::informer::ObjectName;
 use crate::queue::{Priority, Queue};
 use crate::repository::decide::has_charts;
+use crate::repository::state::RepositoryStates;
 use crate::repository::status::Imported;
+use crate::repository::trigger;
 use crate::source::{archive as packed, icon as picture};
 
 /// What is imported, and within which bounds.
@@ -54,15 +56,17 @@ pub fn key(name: &ObjectName) -> Key {
     }
 }
 
-/// What syncs have to do with imports: whatever they change is to be looked at.
-#[derive(Clone)]
-pub struct Follower {
-    /// Where the keys of imports go.
-    pub queue: Queue<Key>,
-    /// How far the imports are.
-    pub progresses: Progresses,
-    /// Of which charts each import was begun.
-    begun: Arc<Mutex<HashMap<ObjectName, Charts>>>,
+/// The state of one repository's import.
+#[derive(Debug, Default, PartialEq)]
+pub struct ImportState {
+    /// Charts that the import was enqueued for.
+    enqueued: Option<Charts>,
+    /// Progress that the status shows; `None` until it was counted.
+    progress: Option<Files>,
+    /// Work left by the turn before.
+    worklist: Worklist,
+    /// Time of the last progress report of an import under way.
+    reported: Option<Instant>,
 }
 
 /// What tells the charts of one sync from those of another, whoever made it.
@@ -86,78 +90,63 @@ impl Charts {
     }
 }
 
-impl Follower {
-    /// One that puts keys into `queue`.
+/// Enqueues imports and keeps their state; a handle, cheap to clone.
+#[derive(Clone)]
+pub struct ImportQueue {
+    queue: Queue<Key>,
+    states: RepositoryStates,
+}
+
+impl ImportQueue {
+    /// Returns one that adds keys to `queue`.
     #[must_use]
-    pub fn new(queue: Queue<Key>, progresses: Progresses) -> Self {
-        Self {
-            queue,
-            progresses,
-            begun: Arc::default(),
-        }
+    pub fn new(queue: Queue<Key>, states: RepositoryStates) -> Self {
+        Self { queue, states }
     }
 
-    /// Has the import of a repository looked at, where its charts are there, and are others than those of which it was begun; or
-    /// where nobody has looked since the start.
-    pub fn follow(&self, record: &Record) {
+    /// Enqueues the import of a repository that has charts, unless it was enqueued for the same charts since the start.
+    pub fn enqueue(&self, record: &Record) {
         let (name, charts) = (ObjectName::from(&record.name), Charts::of(record));
-        if has_charts(record) && self.begun().get(&name) != Some(&charts) {
-            self.begun().insert(name.clone(), charts);
+        if has_charts(record) && self.update(&name, |import| import.enqueued.replace(charts) != import.enqueued) {
             self.queue.add(key(&name), Priority::LOW);
         }
     }
 
-    /// Forgets that an import was begun: it was left, and is to be taken up by the next sync.
-    pub fn leave(&self, name: &ObjectName) {
-        self.begun().remove(name);
+    /// Forgets that an import was enqueued: it could not be made, and the next sync enqueues it again.
+    fn abandon(&self, name: &ObjectName) {
+        self.update(name, |import| import.enqueued = None);
     }
 
-    /// How far the import for `name` is.
+    /// Takes the work left by the turn before, and the time of the last report.
+    fn resume(&self, name: &ObjectName) -> (Worklist, Option<Instant>) {
+        self.update(name, |import| (mem::take(&mut import.worklist), import.reported.take()))
+    }
+
+    /// Keeps the work left for the next turn.
+    fn suspend(&self, name: &ObjectName, worklist: Worklist, reported: Option<Instant>) {
+        self.update(name, |import| (import.worklist, import.reported) = (worklist, reported));
+    }
+
+    /// Returns the progress of the import.
     #[must_use]
-    pub fn imported(&self, name: &ObjectName) -> Imported {
-        self.progresses.get(name).map_or(Imported::Unseen, Imported::Seen)
+    pub fn progress(&self, name: &ObjectName) -> Imported {
+        let progress = self.states.read(name, |state| state.import.progress.clone());
+        progress.map_or(Imported::Unseen, Imported::Seen)
     }
 
-    /// Takes the memory of a repository away that is gone.
-    pub fn forget(&self, name: &ObjectName) {
-        self.begun().remove(name);
-        self.progresses.forget(name);
-    }
-
-    fn begun(&self) -> MutexGuard<'_, HashMap<ObjectName, Charts>> {
-        // The map is whole between any two statements, so a panic elsewhere leaves nothing to mend.
-        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// How far the imports are, as it was seen last: what a status shows of them. A handle, cheap to clone.
-#[derive(Clone, Debug, Default)]
-pub struct Progresses(Arc<Mutex<HashMap<ObjectName, Files>>>);
-
-impl Progresses {
-    /// How far the import for `name` is, where that was looked at since the start.
-    #[must_use]
-    pub fn get(&self, name: &ObjectName) -> Option<Files> {
-        self.lock().get(name).cloned()
-    }
-
-    /// Notes how far the import for `name` is. Says whether that is news.
-    pub fn set(&self, name: &ObjectName, files: Files) -> bool {
-        let mut all = self.lock();
-        let is_news = all.get(name) != Some(&files);
-        if is_news {
-            all.insert(name.clone(), files);
+    /// Stores the progress, and enqueues the repository if its status has to change.
+    fn report(&self, name: &ObjectName, files: Files) {
+        if self.update(name, |import| import.progress.replace(files) != import.progress) {
+            self.queue.add(trigger::key(name), Priority::LOW);
         }
-        is_news
     }
 
-    /// Takes the memory of a repository away that is gone.
-    pub fn forget(&self, name: &ObjectName) {
-        self.lock().remove(name);
+    /// Forgets the import of a repository that is gone.
+    fn forget(&self, name: &ObjectName) {
+        self.update(name, mem::take);
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectName, Files>> {
-        // The map is whole between any two statements, so a panic elsewhere leaves nothing to mend.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn update<T>(&self, name: &ObjectName, change: impl FnOnce(&mut ImportState) -> T) -> T {
+        self.states.update(name, |state| change(&mut state.import))
     }
 }

@@ -1,7 +1,6 @@
 //! The reconcile of a repository's chart files: one turn at a time, so that no repository keeps the others waiting.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
@@ -9,7 +8,7 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
-use super::Follower;
+use super::ImportQueue;
 use super::import::{Importer, Turn, Worklist};
 use crate::api::AppRepository;
 use crate::catalog::{self, Catalog};
@@ -18,10 +17,9 @@ use crate::informer::{ObjectName, Seen, Store};
 use crate::queue::{Backoff, Priority};
 use crate::repository::decide::has_charts;
 use crate::repository::declaration::{Declaration, Defaults};
-use crate::repository::trigger;
 
 /// How often a status is brought up to date while an import is under way.
-const TOLD_EVERY: Duration = Duration::from_secs(15);
+const REPORT_INTERVAL: Duration = Duration::from_secs(15);
 /// How soon, and how late, a turn that the database has failed is repeated.
 const BACKOFF: Backoff = Backoff {
     base: Duration::from_secs(5),
@@ -40,32 +38,10 @@ pub struct FilesReconciler {
     pub catalog: Catalog,
     /// What does the work.
     pub importer: Importer,
-    /// What tells of charts to be looked at, and shows how far the imports are.
-    pub follower: Follower,
+    /// The queue and the progress of imports.
+    pub imports: ImportQueue,
     /// Cancelled when the process is to end: a turn under way has nothing to lose.
     pub stopping: CancellationToken,
-    /// What is known to be wanted.
-    pub worklists: Worklists,
-}
-
-/// What is known to be wanted of each repository, and when its progress was told last. It is lost with the process, and looked up
-/// again.
-#[derive(Debug, Default)]
-pub struct Worklists(Mutex<HashMap<ObjectName, (Worklist, Option<Instant>)>>);
-
-impl Worklists {
-    fn take(&self, name: &ObjectName) -> (Worklist, Option<Instant>) {
-        self.lock().remove(name).unwrap_or_default()
-    }
-
-    fn put(&self, name: ObjectName, state: (Worklist, Option<Instant>)) {
-        self.lock().insert(name, state);
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<ObjectName, (Worklist, Option<Instant>)>> {
-        // The map is whole between any two statements, so a panic elsewhere leaves nothing to mend.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Reconcile for FilesReconciler {
@@ -84,15 +60,15 @@ impl Reconcile for FilesReconciler {
 
 impl FilesReconciler {
     async fn look_at(&self, name: &ObjectName) -> Result<Outcome, Failure> {
-        let (mut worklist, mut told) = self.worklists.take(name);
+        let (mut worklist, mut reported) = self.imports.resume(name);
         let Some(object) = self.declared(name) else {
-            self.follower.forget(name);
+            self.imports.forget(name);
             return Ok(Outcome::Done);
         };
         let turn = match self.turn(&object, &mut worklist).await {
             Ok(Some(turn)) => turn,
             Ok(None) => {
-                self.follower.leave(name);
+                self.imports.abandon(name);
                 return Ok(Outcome::Done);
             }
             Err(error) => {
@@ -105,17 +81,17 @@ impl FilesReconciler {
             }
         };
         let is_under_way = turn == Turn::More;
-        if !is_under_way || told.is_none_or(|told| told.elapsed() >= TOLD_EVERY) {
+        if !is_under_way || reported.is_none_or(|reported| reported.elapsed() >= REPORT_INTERVAL) {
             self.tell(name, &object).await;
-            told = is_under_way.then(Instant::now);
+            reported = is_under_way.then(Instant::now);
         }
         Ok(match turn {
             Turn::More => {
-                self.worklists.put(name.clone(), (worklist, told));
+                self.imports.suspend(name, worklist, reported);
                 Outcome::RequeueAfter(Duration::ZERO)
             }
             Turn::Held(time) => {
-                self.worklists.put(name.clone(), (worklist, None));
+                self.imports.suspend(name, worklist, None);
                 Outcome::RequeueAfter(time)
             }
             Turn::Done(Some(time)) => {
@@ -173,13 +149,9 @@ impl FilesReconciler {
     async fn tell(&self, name: &ObjectName, object: &AppRepository) {
         let declaration = Declaration::of(object, &self.defaults, self.folder_mode);
         match self.importer.progress(&declaration).await {
-            Ok(Some(files)) => {
-                if self.follower.progresses.set(name, files) {
-                    self.follower.queue.add(trigger::key(name), Priority::LOW);
-                }
-            }
+            Ok(Some(files)) => self.imports.report(name, files),
             Ok(None) => {}
-            Err(error) => tracing::debug!(repository = %name, "could not count the files: {error}"),
+            Err(error) => tracing::debug!(%error, "failed to count chart files"),
         }
     }
 }

@@ -91,8 +91,8 @@ impl Cluster {
         let found = resources.resources.iter().any(|resource| resource.name == wanted);
         if !found && !std::mem::replace(&mut subresource.warned, true) {
             tracing::warn!(
-                "the installed definition of AppRepository has no status subresource, so the news of repositories is in \
-                 events, metrics and the catalogue only; `portolan crds --apply` upgrades the definition"
+                "the custom resource definition of AppRepository has no status subresource, reporting by events and metrics \
+                 only; run `portolan crds --apply` to upgrade it"
             );
         }
         subresource.known = Some((found, Instant::now()));
@@ -154,7 +154,7 @@ impl Cluster {
         let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
         if let Err(error) = within(recorder.publish(&event, &reference)).await {
             let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
-            tracing::warn!(namespace, name, reason = news.reason, %error, "could not publish an event");
+            tracing::warn!(namespace, name, reason = news.reason, %error, "failed to publish event");
         }
     }
 

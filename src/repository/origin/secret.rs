@@ -84,9 +84,10 @@ pub async fn read(client: &Client, name: &ObjectName) -> Result<Option<SecretCon
 mod tests {
     use std::convert::Infallible;
     use std::io::{self, Write};
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
 
     use kube::client::Body;
+    use parking_lot::Mutex;
     use rstest::rstest;
     use serde_json::json;
 
@@ -170,7 +171,7 @@ mod tests {
 
     impl Write for Log {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().write(bytes)
+            self.0.lock().write(bytes)
         }
 
         fn flush(&mut self) -> io::Result<()> {
@@ -195,7 +196,7 @@ mod tests {
         let error = read(&answering(200, &answer), &name()).await.err().unwrap();
         tracing::info!("the log is kept");
         drop(guard);
-        let logged = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        let logged = String::from_utf8(log.0.lock().clone()).unwrap();
         assert!(
             logged.contains("the log is kept") && !logged.contains("hush"),
             "{logged}"

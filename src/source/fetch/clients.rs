@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::url::Url;
+use parking_lot::Mutex;
 use reqwest::Certificate;
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
@@ -99,7 +100,7 @@ impl Clients {
         self.policy.check_url(url)?;
         let (scheme, proxy) = self.proxies.of(url).unzip();
         let way = Way { connect, proxy: scheme };
-        if let Some(client) = self.made().get(&way) {
+        if let Some(client) = self.made.lock().get(&way) {
             return Ok((client.clone(), proxy));
         }
         // It reads the system's certificates, for which nobody else should have to wait.
@@ -113,7 +114,7 @@ impl Clients {
     fn keep(&self, way: Way, client: reqwest::Client) -> reqwest::Client {
         /// Limits may be set for one repository; so many different ones are not of good will.
         const KEPT_CLIENTS: usize = 16;
-        let mut made = self.made();
+        let mut made = self.made.lock();
         if made.len() >= KEPT_CLIENTS && !made.contains_key(&way) {
             made.clear();
         }
@@ -121,10 +122,6 @@ impl Clients {
     }
 
     /// No panic can leave the map half changed.
-    fn made(&self) -> MutexGuard<'_, HashMap<Way, reqwest::Client>> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn build(&self, connect: Duration, proxy: Option<&Url>) -> Result<reqwest::Client, FetchError> {
         let failed = |error: reqwest::Error| FetchError::Client(super::classify::innermost(&error));
         let proxy = proxy

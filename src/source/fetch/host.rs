@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use governor::clock::Clock;
 use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
+use parking_lot::Mutex;
 use reqwest::StatusCode;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
@@ -84,7 +85,7 @@ impl Hosts {
             way,
             name: name.to_owned(),
         };
-        let mut hosts = lock(&self.hosts);
+        let mut hosts = self.hosts.lock();
         if let Some(host) = hosts.get(&key) {
             return Arc::clone(host);
         }
@@ -128,7 +129,7 @@ impl Host {
     pub(super) fn hold(&self, status: StatusCode, wanted: Duration) -> Duration {
         let duration = wanted.min(LONGEST_HOLD);
         let until = Instant::now() + duration;
-        let mut hold = lock(&self.hold);
+        let mut hold = self.hold.lock();
         if hold.is_none_or(|hold| hold.until < until) {
             *hold = Some(Hold { status, until });
         }
@@ -136,7 +137,7 @@ impl Host {
     }
 
     fn check_hold(&self) -> Result<(), FetchError> {
-        let mut hold = lock(&self.hold);
+        let mut hold = self.hold.lock();
         let Some(Hold { status, until }) = *hold else {
             return Ok(());
         };
@@ -151,11 +152,6 @@ impl Host {
             remaining,
         })
     }
-}
-
-/// No panic can leave what is locked here half changed.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -243,7 +239,7 @@ mod tests {
         for number in 0..3 * KEPT_HOSTS {
             hosts.get(None, &number.to_string());
         }
-        assert!(lock(&hosts.hosts).len() <= KEPT_HOSTS + 1);
+        assert!(hosts.hosts.lock().len() <= KEPT_HOSTS + 1);
         assert!(hosts.get(None, "held").check_hold().is_err());
         assert!(Arc::ptr_eq(&used, &hosts.get(None, "used")));
     }

@@ -8,9 +8,10 @@
 //! ```
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use reqwest::StatusCode;
 use tokio::sync::{Mutex as AsyncMutex, OnceCell};
 use tokio::time::Instant;
@@ -49,7 +50,7 @@ pub(super) struct Keys {
 impl Keys {
     /// Where the token of a scope is kept.
     fn slot(&self, scope: &str) -> Arc<AsyncMutex<Option<Kept>>> {
-        let mut tokens = lock(&self.tokens);
+        let mut tokens = self.tokens.lock();
         if tokens.len() >= KEPT_TOKENS && !tokens.contains_key(scope) {
             tokens.retain(|_, slot| Arc::strong_count(slot) > 1);
         }
@@ -162,7 +163,7 @@ impl Registry {
             }
             Credentials::None => {}
         }
-        let scheme = lock(&self.keys.scheme).clone();
+        let scheme = self.keys.scheme.lock().clone();
         match scheme {
             Scheme::Bearer(realm) => self.token(scope, &realm, scope, None).await.map(Authorization::Bearer),
             Scheme::Basic | Scheme::Unknown => Ok(Authorization::OfAccess),
@@ -194,7 +195,7 @@ impl Registry {
     }
 
     fn learn(&self, learned: Scheme) {
-        let mut scheme = lock(&self.keys.scheme);
+        let mut scheme = self.keys.scheme.lock();
         if matches!(*scheme, Scheme::Unknown) {
             *scheme = learned;
         }
@@ -345,11 +346,6 @@ impl Registry {
     }
 }
 
-/// No panic can leave what is locked here half changed.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
@@ -384,7 +380,7 @@ mod tests {
         for number in 0..3 * KEPT_TOKENS {
             keys.slot(&number.to_string());
         }
-        assert!(lock(&keys.tokens).len() <= KEPT_TOKENS);
+        assert!(keys.tokens.lock().len() <= KEPT_TOKENS);
         assert!(Arc::ptr_eq(&used, &keys.slot("used")));
     }
 }

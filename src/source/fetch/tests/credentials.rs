@@ -54,17 +54,17 @@ async fn credentials_go_to_the_repository_and_to_nobody_else() {
 
 #[tokio::test]
 async fn a_redirect_takes_no_credentials_elsewhere_and_gets_them_back_at_home() {
-    let away = Arc::new(std::sync::Mutex::new(String::new()));
+    let away = Arc::new(parking_lot::Mutex::new(String::new()));
     let home = Server::start({
         let away = Arc::clone(&away);
         move |request| match request.starts_with("GET /home") {
             true => answer("200 OK", "", b"hello"),
-            false => redirect(&away.lock().unwrap()),
+            false => redirect(&away.lock()),
         }
     })
     .await;
     let elsewhere = redirecting_to(&home.at("home")).await;
-    *away.lock().unwrap() = elsewhere.url.to_string();
+    *away.lock() = elsewhere.url.to_string();
     let answer = fetcher()
         .with(access(&home.url))
         .unwrap()

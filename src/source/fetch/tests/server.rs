@@ -1,8 +1,9 @@
 //! A chart server that answers byte by byte as it is told, so that it can do what no proper server does.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
@@ -80,7 +81,7 @@ impl Server {
                 while !head.ends_with(b"\r\n\r\n") {
                     head.push(stream.read_u8().await.unwrap());
                 }
-                requests.lock().unwrap().push(String::from_utf8(head).unwrap());
+                requests.lock().push(String::from_utf8(head).unwrap());
                 stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
                 connection(stream, Some(tls.clone()), &requests, &handler).await;
             }
@@ -99,7 +100,7 @@ impl Server {
     }
 
     pub fn requests(&self) -> Vec<String> {
-        self.requests.lock().unwrap().clone()
+        self.requests.lock().clone()
     }
 
     pub fn connections(&self) -> usize {
@@ -139,7 +140,7 @@ async fn converse(
             continue;
         }
         let request = String::from_utf8(std::mem::take(&mut head)).unwrap();
-        requests.lock().unwrap().push(request.clone());
+        requests.lock().push(request.clone());
         for part in handler(&request) {
             match part {
                 // A client that has seen enough hangs up.

@@ -13,7 +13,7 @@ use super::{ChangeSink, Known, KnownChart, Remembered, Stop, lines};
 use crate::source::index::collect::Collector;
 use crate::source::index::error::{DecodeError, Position};
 use crate::source::index::yaml::{self, Item, subset};
-use crate::source::index::{Account, Chart, DecodeLimits, Sink as _, json};
+use crate::source::index::{Account, Chart, DecodeLimits, json};
 
 /// The whole tells it better.
 const SOMEWHERE: Position = Position { line: 1, column: 1 };
