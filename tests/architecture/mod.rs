@@ -5,12 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What each room may import of this crate. `text` knows nothing and may be used by all.
-const ALLOWED: [(&str, &[&str]); 15] = [
+const ALLOWED: [(&str, &[&str]); 16] = [
     ("text", &[]),
+    ("clock", &[]),
     ("api", &["text"]),
     ("objects", &["text"]),
-    ("queue", &["text"]),
-    ("source", &["text"]),
+    ("queue", &["clock", "text"]),
+    ("source", &["clock", "text"]),
     ("catalog", &["text"]),
     ("filter", &["text"]),
     ("informer", &["api", "queue", "text"]),
