@@ -82,6 +82,7 @@ async fn a_terminal_failure_is_counted_and_not_tried_again_until_somebody_asks()
         } else {
             Err(Failure::Terminal {
                 message: "not an index".to_owned(),
+                retry_after: None,
             })
         }
     });
@@ -106,7 +107,7 @@ async fn a_requeue_is_a_retry_without_an_error_and_a_requeue_after_comes_at_its_
     let mut bench = Bench::start(1, &[], |turn| async move {
         Ok(match turn {
             0..=9 => Outcome::Requeue,
-            10 => Outcome::RequeueAfter(100 * SECOND),
+            10 => Outcome::requeue_after(100 * SECOND),
             11 => Outcome::Requeue,
             _ => Outcome::Done,
         })
@@ -133,4 +134,28 @@ async fn a_requeue_is_a_retry_without_an_error_and_a_requeue_after_comes_at_its_
         ("max_concurrent_reconciles{}", 1.0),
     ]);
     assert_eq!(bench.counted(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reconcile_says_at_which_priority_it_comes_back() {
+    let bench = Bench::start(1, &[], |turn| async move {
+        match turn {
+            0 => Ok(Outcome::RequeueAfter {
+                delay: 10 * SECOND,
+                priority: Some(Priority::LOW),
+            }),
+            2 => Err(Failure::Terminal {
+                message: "not an index".to_owned(),
+                retry_after: Some(20 * SECOND),
+            }),
+            _ => Ok(Outcome::Done),
+        }
+    });
+    bench.queue.add(repository(1), Priority::USER);
+    sleep(15 * SECOND).await;
+    bench.queue.add(repository(1), Priority::USER);
+    sleep(60 * SECOND).await;
+    let turns: Vec<_> = bench.turns().iter().map(|turn| (turn.1.as_secs(), turn.2)).collect();
+    let (user, low) = (Priority::USER, Priority::LOW);
+    assert_eq!(turns, [(0, user), (10, low), (15, user), (35, low)]);
 }

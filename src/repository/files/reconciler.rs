@@ -112,15 +112,15 @@ impl FilesReconciler {
         Ok(match turn {
             Turn::More => {
                 self.worklists.put(name.clone(), (worklist, told));
-                Outcome::RequeueAfter(Duration::ZERO)
+                Outcome::requeue_after(Duration::ZERO)
             }
             Turn::Held(time) => {
                 self.worklists.put(name.clone(), (worklist, None));
-                Outcome::RequeueAfter(time)
+                Outcome::requeue_after(time)
             }
             Turn::Done(Some(time)) => {
                 let wait = Duration::try_from(time.duration_since(Timestamp::now())).unwrap_or_default();
-                Outcome::RequeueAfter(wait)
+                Outcome::requeue_after(wait)
             }
             Turn::Done(None) => Outcome::Done,
         })
