@@ -22,6 +22,7 @@ pub mod api;
 pub mod application;
 pub mod catalog;
 pub mod cli;
+pub mod clock;
 pub mod controller;
 pub mod filter;
 pub mod informer;

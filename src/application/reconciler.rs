@@ -125,22 +125,22 @@ impl Reconciler {
         let has_refusals = !owned.refused.is_empty();
         assessment.problems.extend(owned.refused);
         if owned.is_outdated {
-            return Ok(Outcome::RequeueAfter(OUTDATED));
+            return Ok(Outcome::requeue_after(OUTDATED));
         }
         let wait = match self.tell(name, application, owned.version, &assessment).await? {
             Told::All => None,
             Told::Later(wait) => Some(wait),
-            Told::Conflict => return Ok(Outcome::RequeueAfter(OUTDATED)),
+            Told::Conflict => return Ok(Outcome::requeue_after(OUTDATED)),
         };
         let again = [wait, owned.again, has_refusals.then_some(self.sync_period)];
         match owned.failed {
             Some(message) => Err(transient(message)),
-            None if owned.is_more => Ok(Outcome::RequeueAfter(Duration::ZERO)),
+            None if owned.is_more => Ok(Outcome::requeue_after(Duration::ZERO)),
             None => Ok(again
                 .into_iter()
                 .flatten()
                 .min()
-                .map_or(Outcome::Done, Outcome::RequeueAfter)),
+                .map_or(Outcome::Done, Outcome::requeue_after)),
         }
     }
 

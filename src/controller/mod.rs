@@ -4,8 +4,8 @@
 //!            ┌──────────────── worker, one of a fixed number ────────────────┐
 //!  queue ──► │ get ──► reconciler of the key's kind, panics caught ──► result │
 //!    ▲       └───────────────────────────────────────────────────────┬───────┘
-//!    │   Done: forget   RequeueAfter: forget, add_after               │
-//!    │   Requeue, Transient, panic: add_rate_limited  Terminal: forget│
+//!    │   Done: forget   RequeueAfter, Terminal: forget, add_after     │
+//!    │   Requeue, Transient, panic: add_rate_limited                  │
 //!    └────────────────────────────────────────────────────────────────┘
 //! ```
 //!
@@ -103,8 +103,21 @@ pub enum Outcome {
     Done,
     /// Not there yet, although nothing failed: look again soon, ever later if it goes on.
     Requeue,
-    /// Look again after this time.
-    RequeueAfter(Duration),
+    /// Requeue after a delay.
+    RequeueAfter {
+        /// The delay.
+        delay: Duration,
+        /// The priority of the next reconcile; that of this one if `None`.
+        priority: Option<Priority>,
+    },
+}
+
+impl Outcome {
+    /// Requeues after `delay` at the priority of this reconcile.
+    #[must_use]
+    pub fn requeue_after(delay: Duration) -> Self {
+        Self::RequeueAfter { delay, priority: None }
+    }
 }
 
 /// How a reconcile failed.
@@ -125,5 +138,7 @@ pub enum Failure {
     Terminal {
         /// A sentence for the log.
         message: String,
+        /// The time to the next reconcile, at [`Priority::LOW`]; without it, only an event causes one.
+        retry_after: Option<Duration>,
     },
 }

@@ -14,7 +14,7 @@ use tracing::Instrument;
 
 use super::metrics::{ControllerMetrics, Ended};
 use super::{Failure, Key, Metrics, ObjectKey, Outcome, Reconcile};
-use crate::queue::{Backoff, Claim, Item, Queue};
+use crate::queue::{Backoff, Claim, Item, Priority, Queue};
 use crate::text::{printable, truncate};
 
 /// After a panic: the same input is likely to panic again, so there is no hurry, but the world may have changed.
@@ -130,7 +130,10 @@ impl<K: ObjectKey> Pool<K> {
             None => {
                 let message = format!("there is no reconciler for {:?}", claim.key().lane());
                 tracing::error!(message);
-                Err(Failure::Terminal { message })
+                Err(Failure::Terminal {
+                    message,
+                    retry_after: None,
+                })
             }
         }
     }
@@ -148,9 +151,10 @@ impl<K: ObjectKey> Pool<K> {
                     .add_rate_limited(key.clone(), Backoff::CONFLICT, claim.priority());
                 Ended::Requeue
             }
-            Outcome::RequeueAfter(delay) => {
+            Outcome::RequeueAfter { delay, priority } => {
                 self.queue.forget(key);
-                self.queue.add_after(key.clone(), delay, claim.priority());
+                self.queue
+                    .add_after(key.clone(), delay, priority.unwrap_or(claim.priority()));
                 Ended::RequeueAfter
             }
         };
@@ -178,11 +182,19 @@ impl<K: ObjectKey> Pool<K> {
                     "reconcile failed, retrying"
                 );
             }
-            Failure::Terminal { message } => {
+            Failure::Terminal { message, retry_after } => {
                 self.metrics.terminal_errors.inc();
                 self.queue.forget(key);
+                if let Some(delay) = retry_after {
+                    self.queue.add_after(key.clone(), *delay, Priority::LOW);
+                }
                 // The reconciler has told the user in its report.
-                tracing::debug!(error = shown(message), ?duration, "reconcile failed, not retrying");
+                tracing::debug!(
+                    error = shown(message),
+                    ?retry_after,
+                    ?duration,
+                    "reconcile failed, not retrying"
+                );
             }
         }
     }

@@ -2,18 +2,15 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
-use std::ops::Add;
 use std::sync::Arc;
 use std::time::Duration;
 
-use governor::clock::{Clock, Reference};
-use governor::middleware::NoOpMiddleware;
-use governor::nanos::Nanos;
 use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
 use tokio::time::Instant;
 
 use super::Item;
+use crate::clock::TokioClock;
 
 /// How long a key waits before it is tried again: `base` after its first failure, twice that after each further one, never
 /// more than `cap`.
@@ -56,17 +53,13 @@ impl<K: Item> Failures<K> {
         delay
     }
 
-    pub(super) fn count(&self, key: &K) -> u32 {
-        self.0.get(key).copied().unwrap_or_default()
-    }
-
     pub(super) fn forget(&mut self, key: &K) {
         self.0.remove(key);
     }
 }
 
 /// The bucket over all keys: so many retries a second, with so many at once after a quiet time.
-pub(super) struct Bucket(RateLimiter<NotKeyed, InMemoryState, TokioClock, NoOpMiddleware<Moment>>);
+pub(super) struct Bucket(RateLimiter<NotKeyed, InMemoryState, TokioClock>);
 
 impl Bucket {
     pub(super) fn new(rate_per_second: NonZeroU32, burst: NonZeroU32) -> Self {
@@ -76,40 +69,9 @@ impl Bucket {
 
     /// Takes a token, or says when there will be one.
     pub(super) fn take(&self) -> Result<(), Instant> {
-        self.0.check().map_err(|not_until| not_until.earliest_possible().0)
-    }
-}
-
-/// Tokio's clock, so that the bucket stands still when a test pauses time.
-#[derive(Clone, Copy, Debug)]
-struct TokioClock;
-
-impl Clock for TokioClock {
-    type Instant = Moment;
-
-    fn now(&self) -> Moment {
-        Moment(Instant::now())
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Moment(Instant);
-
-impl Add<Nanos> for Moment {
-    type Output = Self;
-
-    fn add(self, nanos: Nanos) -> Self {
-        Self(self.0 + Duration::from(nanos))
-    }
-}
-
-impl Reference for Moment {
-    fn duration_since(&self, earlier: Self) -> Nanos {
-        self.0.saturating_duration_since(earlier.0).into()
-    }
-
-    fn saturating_sub(&self, duration: Nanos) -> Self {
-        self.0.checked_sub(duration.into()).map_or(*self, Self)
+        self.0
+            .check()
+            .map_err(|not_until| Instant::from_std(not_until.earliest_possible()))
     }
 }
 

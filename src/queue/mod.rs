@@ -172,12 +172,6 @@ impl<K: Item> Queue<K> {
         self.shared.lock().failures.forget(key);
     }
 
-    /// The failures of a key since it was last forgotten.
-    #[must_use]
-    pub fn retries(&self, key: &K) -> u32 {
-        self.shared.lock().failures.count(key)
-    }
-
     /// Waits for a key: the highest priority first, first in first out within one, from lanes that have room. `None` when the
     /// queue is shut down and empty. Dropping the future loses nothing, neither a key nor another worker's wake-up.
     pub async fn get(&self) -> Option<Claim<K>> {
@@ -210,27 +204,9 @@ impl<K: Item> Queue<K> {
         self.len() == 0
     }
 
-    /// True while a worker has the key.
-    #[must_use]
-    pub fn is_processing(&self, key: &K) -> bool {
-        self.shared.lock().ready.is_processing(key)
-    }
-
     /// Ends the queue: nothing is added any more and delays are dropped, but what is ready is still handed out.
     pub fn shut_down(&self) {
         self.shared.shut_down();
-    }
-
-    /// Ends the queue, and waits until no worker has a key.
-    pub async fn shut_down_with_drain(&self) {
-        self.shut_down();
-        loop {
-            let idle = self.shared.idle.notified();
-            if !self.shared.lock().ready.is_anything_processing() {
-                return;
-            }
-            idle.await;
-        }
     }
 }
 

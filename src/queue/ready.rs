@@ -75,14 +75,6 @@ impl<K: Item> Ready<K> {
         self.dirty.contains_key(key)
     }
 
-    pub(super) fn is_processing(&self, key: &K) -> bool {
-        self.processing.contains_key(key)
-    }
-
-    pub(super) fn is_anything_processing(&self) -> bool {
-        !self.processing.is_empty()
-    }
-
     pub(super) fn in_progress(&self, now: Instant) -> InProgress {
         self.processing.values().fold(InProgress::default(), |so_far, since| {
             let running = now.saturating_duration_since(*since);
@@ -225,7 +217,7 @@ mod tests {
         assert_eq!(bench.take(), Some(("a", Priority::USER)));
         bench.done("a");
         assert_eq!(bench.take(), None);
-        assert!(!bench.ready.is_anything_processing());
+        assert!(bench.ready.processing.is_empty());
     }
 
     #[test]

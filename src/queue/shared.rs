@@ -24,8 +24,6 @@ pub(super) struct Shared<K: Item> {
     /// No wake-up is lost: whoever takes a key and sees that another could be taken too passes the word on, so that it doesn't
     /// matter that a `Notify` remembers only one. And one that was given to a `get` that is dropped goes to another waiter.
     pub(super) available: Notify,
-    /// Tells those who wait for a drain that nothing is being processed any more.
-    pub(super) idle: Notify,
     /// Tells the timer task of a time earlier than the one it sleeps for, and of the end.
     pub(super) timer: Arc<Notify>,
 }
@@ -68,7 +66,6 @@ impl<K: Item> Shared<K> {
             state: Mutex::new(state),
             bucket,
             available: Notify::new(),
-            idle: Notify::new(),
             timer: Arc::default(),
         }
     }
@@ -129,9 +126,6 @@ impl<K: Item> Shared<K> {
         let worked = state.ready.done(key, Instant::now());
         state.metrics.done(worked);
         self.tell(&state);
-        if !state.ready.is_anything_processing() {
-            self.idle.notify_waiters();
-        }
     }
 
     pub(super) fn shut_down(&self) {

@@ -76,9 +76,6 @@ impl Reconciler {
         meta: &ObjectMeta,
         error: &str,
     ) -> Result<Outcome, Failure> {
-        if let Some(schedule) = &self.schedule {
-            schedule.remove(name);
-        }
         let message = format!("the object can't be read as an AppRepository: {error}");
         let state = State {
             ready: Some(false),
@@ -116,7 +113,10 @@ impl Reconciler {
             self.origin.write_status(meta, &status).await.or_else(gone_is_done)?;
             self.states.update(name, |state| state.last_status = Some(fingerprint));
         }
-        Err(Failure::Terminal { message })
+        Err(Failure::Terminal {
+            message,
+            retry_after: None,
+        })
     }
 
     /// Publishes an event unless the last one of this object had the same reason: what is only tried again is no news.
@@ -139,9 +139,6 @@ impl Reconciler {
     }
 
     fn forget(&self, name: &ObjectName) {
-        if let Some(schedule) = &self.schedule {
-            schedule.remove(name);
-        }
         self.metrics.forget(name);
     }
 }

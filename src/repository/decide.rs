@@ -2,13 +2,22 @@
 //!
 //! The status of the object is never asked: it only shows (and users may edit it).
 
-use jiff::Timestamp;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
 
 use super::declaration::Declaration;
 use crate::catalog::{Handled, Record};
 
 /// Stands before the digest of a registry of which not all is pulled.
 const CUT_SHORT: &str = "cut-short:";
+
+/// The longest time to the next reconcile of a repository that is not suspended. Timers follow the monotonic clock, so this
+/// bounds the delay of a sync after a step of the wall clock. Each such reconcile reads the database once.
+const MAX_REQUEUE: Duration = Duration::from_hours(1);
+
+/// The trigger of a schedule polls its jobs twice a second. The timer comes after it, so that a tick causes one reconcile.
+const TRIGGER_LATENCY: Duration = Duration::from_secs(1);
 
 /// Whether what the server and the last sync say of "unchanged" is believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,6 +197,20 @@ pub fn handled(declaration: &Declaration, before: &Handled) -> Handled {
 /// Whether the last sync has ended only because one takes no more. One that has failed waits.
 pub(super) fn goes_on(record: &Record) -> bool {
     is_cut_short(record) && record.state.ready.is_none()
+}
+
+/// Returns the time from `now` to the first scheduled sync after `since`, the time of the last attempt or decision. At most
+/// an hour.
+#[must_use]
+pub fn until_due(declaration: &Declaration, since: Timestamp, now: Timestamp) -> Duration {
+    let Some(tick) = declaration.cron.next_after(since) else {
+        return MAX_REQUEUE;
+    };
+    let delay = declaration.jitter() + TRIGGER_LATENCY;
+    let wait = tick
+        .duration_since(now)
+        .saturating_add(SignedDuration::try_from(delay).unwrap_or_default());
+    Duration::try_from(wait).unwrap_or_default().min(MAX_REQUEUE)
 }
 
 fn is_due(declaration: &Declaration, record: &Record, now: Timestamp) -> bool {

@@ -11,7 +11,7 @@ use crate::api::{self, AppRepository, SecretKeyRef};
 use crate::catalog::RepositoryName;
 use crate::filter::Rule;
 use crate::informer::manifests::MANIFEST_ANNOTATION;
-use crate::schedule::{Cron, IntervalError, Intervals};
+use crate::schedule::{self, Cron, IntervalError, Intervals};
 use crate::source::fetch::Proxies;
 use crate::text::hex;
 
@@ -223,6 +223,12 @@ impl Declaration {
             url,
             kind,
         }
+    }
+
+    /// Returns the delay of scheduled syncs after each tick.
+    #[must_use]
+    pub fn jitter(&self) -> Duration {
+        schedule::jitter(&self.uid, self.cron.shortest_gap())
     }
 
     /// What a refusal of an index rests on beside its bytes: with another declaration, or another limit, the same index may do.

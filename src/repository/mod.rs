@@ -35,6 +35,9 @@ pub mod status;
 pub mod summary;
 pub mod trigger;
 
+#[cfg(test)]
+mod schedule_tests;
+
 use crate::catalog::RepositoryName;
 use crate::informer::ObjectName;
 

@@ -4,7 +4,7 @@
 //!  not in the store ───────────► cleanup (if the removal is approved)
 //!  being deleted ──────────────► cleanup, then the finalizer is taken off
 //!  can't be decoded ───────────► reported
-//!  declared ─► finalizer ─► schedule ─► identity ─► decide ─► attempt ─► status, events
+//!  declared ─► finalizer ─► identity ─► decide ─► attempt ─► status, events ─► requeue at the next tick
 //! ```
 //! Each step may be the last before the process dies: the finalizer stands before the first row is written, rows and their
 //! bookkeeping are one transaction, and the status is derived from them anew by the next reconcile.
@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::activity::Activity;
 use super::adopt::Adoption;
-use super::decide::{Decision, Identity, Mode, decide, has_charts, identity, wanted_since};
+use super::decide::{Decision, Identity, Mode, decide, has_charts, identity, until_due, wanted_since};
 use super::declaration::{Declaration, Defaults};
 use super::execute::{SyncAborted, SyncError, SyncOutcome, SyncRequest, SyncResult};
 use super::files::ImportQueue;
@@ -36,7 +36,6 @@ use crate::catalog::{self, Catalog, Handled, Record, RepositoryName, State};
 use crate::controller::{Failure, Key, Outcome, Reconcile};
 use crate::informer::{ObjectName, Seen, Store};
 use crate::queue::{Backoff, Priority};
-use crate::schedule::{self, Schedule};
 
 /// How soon, and how late, a sync that failed is tried again. The next tick may come sooner.
 const SYNC_BACKOFF: Backoff = Backoff {
@@ -54,8 +53,6 @@ pub struct Reconciler {
     pub catalog: Catalog,
     /// Runs the syncs.
     pub syncer: Syncer,
-    /// What brings keys back when a sync is due; nothing, where each repository is synced just once.
-    pub schedule: Option<Schedule<ObjectName>>,
     /// What the declarations that say nothing get.
     pub defaults: Defaults,
     /// The syncs under way.
@@ -124,7 +121,6 @@ impl Reconciler {
             Err(OriginError::Gone) => return Ok(Outcome::Done),
             Err(error) => gone_is_done(error)?,
         }
-        self.keep_schedule(name, &declaration);
         let (record, expected_uid) = match self.remembered(&declaration).await {
             Ok(remembered) => remembered,
             Err(error) => return self.database_away(object, &declaration, None, &error).await,
@@ -144,7 +140,11 @@ impl Reconciler {
                 self.follow(name, record.as_ref()).await;
                 self.write_status(object, &declaration, record.as_ref(), None, Phase::Settled)
                     .await?;
-                Ok(Outcome::Done)
+                Ok(if declaration.suspended {
+                    Outcome::Done
+                } else {
+                    scheduled(until_due(&declaration, now, Timestamp::now()))
+                })
             }
             Decision::Sync(mode) => {
                 let created = object.metadata.creation_timestamp.as_ref().map(|time| time.0);
@@ -167,13 +167,6 @@ impl Reconciler {
             let now = seen.meta();
             now.uid == meta.uid && now.deletion_timestamp.is_none()
         })
-    }
-
-    /// Brings keys back at the declared times.
-    fn keep_schedule(&self, name: &ObjectName, declaration: &Declaration) {
-        let Some(schedule) = &self.schedule else { return };
-        let jitter = schedule::jitter(&declaration.uid, declaration.cron.shortest_gap());
-        schedule.set(name, &declaration.cron, jitter);
     }
 
     /// What the database remembers of this very object, and the UID that it holds.
@@ -200,7 +193,7 @@ impl Reconciler {
         attempt: SyncRequest,
     ) -> Result<Outcome, Failure> {
         let declaration = attempt.declaration.clone();
-        let previous = attempt.previous.clone();
+        let (previous, started) = (attempt.previous.clone(), attempt.started);
         if is_worth_announcing(object, &declaration, previous.is_some()) {
             let told = self
                 .write_status(object, &declaration, previous.as_ref(), None, Phase::Syncing)
@@ -255,15 +248,17 @@ impl Reconciler {
         let told = self
             .write_status(object, &declaration, Some(&record), None, Phase::Settled)
             .await;
+        let next = until_due(&declaration, started, Timestamp::now());
         match verdict {
             // The verdict's own back-off stands whatever came of telling: the next attempt tells again.
             SyncOutcome::Interrupted(failed) => Err(retry(&declaration, failed, record.state.failures)),
             SyncOutcome::Failed(failed) if failed.transient => Err(retry(&declaration, failed, record.state.failures)),
             SyncOutcome::Failed(failed) => told.and(Err(Failure::Terminal {
                 message: failed.message,
+                retry_after: Some(next),
             })),
-            SyncOutcome::Synced { is_complete: false, .. } => told.map(|()| Outcome::RequeueAfter(Duration::ZERO)),
-            SyncOutcome::NotModified | SyncOutcome::Synced { .. } => told.map(|()| Outcome::Done),
+            SyncOutcome::Synced { is_complete: false, .. } => told.map(|()| Outcome::requeue_after(Duration::ZERO)),
+            SyncOutcome::NotModified | SyncOutcome::Synced { .. } => told.map(|()| scheduled(next)),
         }
     }
 
@@ -311,7 +306,7 @@ impl Reconciler {
             message: state.message,
             backoff: SYNC_BACKOFF,
             at_least: Duration::ZERO,
-            at_most: until_tick(declaration),
+            at_most: until_retry(declaration),
         })
     }
 
@@ -416,14 +411,20 @@ fn retry(declaration: &Declaration, failed: SyncError, failures: u32) -> Failure
             cap: delay,
         },
         at_least,
-        at_most: until_tick(declaration).max(at_least),
+        at_most: until_retry(declaration).max(at_least),
     }
 }
 
-/// How long it is to the next tick, which a retry never waits beyond.
-fn until_tick(declaration: &Declaration) -> Duration {
+/// Returns the longest backoff: a retry comes no later than the next scheduled sync.
+fn until_retry(declaration: &Declaration) -> Duration {
     let now = Timestamp::now();
-    let tick = declaration.cron.next_after(now);
-    tick.and_then(|tick| Duration::try_from(tick.duration_since(now)).ok())
-        .unwrap_or(Duration::MAX)
+    until_due(declaration, now, now)
+}
+
+/// Requeues a repository for its schedule, whatever the priority of the event that caused this reconcile.
+fn scheduled(delay: Duration) -> Outcome {
+    Outcome::RequeueAfter {
+        delay,
+        priority: Some(Priority::LOW),
+    }
 }

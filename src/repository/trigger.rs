@@ -7,11 +7,13 @@ use kube::api::ObjectMeta;
 use tokio::sync::Notify;
 
 use super::activity::Activity;
+use super::declaration::{Declaration, Defaults};
 use super::state::RepositoryStates;
 use crate::api::AppRepository;
 use crate::controller::{Key, Kind};
 use crate::informer::{Change, ObjectName, Seen};
 use crate::queue::{Priority, Queue};
+use crate::schedule::CronTrigger;
 
 /// Turns changes of declarations into keys in the queue.
 pub struct Trigger {
@@ -23,8 +25,10 @@ pub struct Trigger {
     pub states: RepositoryStates,
     /// Told when a complete list has been seen, so that the catalogue is compared with it.
     pub listed: Arc<Notify>,
-    /// Told of names that are not declared any more, so that nothing is scheduled for them.
-    pub gone: Box<dyn Fn(&ObjectName) + Send + Sync>,
+    /// Enqueues repositories at the ticks of their schedules.
+    pub schedule: CronTrigger<ObjectName>,
+    /// The schedule of repositories without an interval.
+    pub defaults: Defaults,
 }
 
 impl Trigger {
@@ -39,7 +43,7 @@ impl Trigger {
             } => self.applied(&name, old.as_ref(), &new, initial),
             Change::Removed { name, vanished, .. } => {
                 self.activity.cancel(&name);
-                (self.gone)(&name);
+                self.schedule.remove(&name);
                 // What a cut watch has missed is judged all together, once the list is complete.
                 if !vanished {
                     self.states.update(&name, |state| state.removal_approved = true);
@@ -52,18 +56,31 @@ impl Trigger {
 
     fn applied(&self, name: &ObjectName, old: Option<&Seen<AppRepository>>, new: &Seen<AppRepository>, initial: bool) {
         self.states.update(name, |state| state.removal_approved = false);
-        match old {
-            None => self
-                .queue
-                .add(key(name), if initial { at_start(new) } else { Priority::USER }),
-            Some(old) => {
-                if is_another(old.meta(), new.meta()) {
-                    self.activity.cancel(name);
-                }
-                if calls_for_reconcile(old, new) {
-                    self.queue.add(key(name), Priority::USER);
-                }
+        if let Some(old) = old {
+            if is_another(old.meta(), new.meta()) {
+                self.activity.cancel(name);
             }
+            if !calls_for_reconcile(old, new) {
+                return;
+            }
+        }
+        self.schedule(name, new);
+        let priority = if initial && old.is_none() {
+            at_start(new)
+        } else {
+            Priority::USER
+        };
+        self.queue.add(key(name), priority);
+    }
+
+    /// Sets the schedule of a repository that is synced by one.
+    fn schedule(&self, name: &ObjectName, new: &Seen<AppRepository>) {
+        let declaration = new
+            .object()
+            .map(|object| Declaration::of(object, &self.defaults, false));
+        match declaration.filter(|declaration| !declaration.suspended && new.meta().deletion_timestamp.is_none()) {
+            Some(declaration) => self.schedule.set(name, &declaration.cron, declaration.jitter()),
+            None => self.schedule.remove(name),
         }
     }
 }
@@ -162,7 +179,8 @@ mod tests {
             activity: Activity::default(),
             states: RepositoryStates::default(),
             listed: Arc::default(),
-            gone: Box::new(|_| ()),
+            schedule: CronTrigger::default(),
+            defaults: Defaults::usual(),
         }
     }
 
@@ -184,6 +202,39 @@ mod tests {
         assert!(is_approved());
         trigger.on_change(seen("a", Some(1), None));
         assert!(!is_approved());
+    }
+
+    #[tokio::test]
+    async fn only_repositories_that_are_synced_by_a_schedule_have_one() {
+        let trigger = trigger();
+        let scheduled = |change| {
+            trigger.on_change(change);
+            trigger.schedule.len()
+        };
+        assert_eq!(scheduled(seen("a", Some(1), None)), 1);
+        assert_eq!(scheduled(seen("b", Some(1), None)), 2);
+        assert_eq!(scheduled(seen("odd", Some(1), None)), 2);
+        let Change::Applied { name, new: old, .. } = seen("a", Some(1), None) else {
+            unreachable!()
+        };
+        let mut suspended = AppRepository::clone(old.object().unwrap());
+        suspended.metadata.generation = Some(2);
+        suspended.spec.suspend = true;
+        let suspend = Change::Applied {
+            name: name.clone(),
+            old: Some(old.clone()),
+            new: Seen::Object(Arc::new(suspended)),
+            initial: false,
+        };
+        assert_eq!(scheduled(suspend), 1);
+        let resume = seen("a", Some(3), None);
+        assert_eq!(scheduled(resume), 2);
+        let gone = Change::Removed {
+            name,
+            old,
+            vanished: true,
+        };
+        assert_eq!(scheduled(gone), 1);
     }
 
     #[tokio::test]

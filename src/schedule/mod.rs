@@ -1,29 +1,25 @@
-//! Intervals and cron expressions: when things are due, and telling so.
+//! Intervals and cron expressions.
 //!
 //! ```text
-//!  spec.interval ──parse──► Cron ──► expressions ──► one scheduler job each ──tick──► handler, for each key that has it
+//!  spec.interval ──parse──► Cron ──► expressions ──► CronTrigger: one scheduler job each ──tick──► work queue
 //!   "10m", "0 3 * * *"       └──► next tick, gaps, jitter (pure)
 //! ```
 //!
-//! [`parse`] and [`Cron`] are pure: they read text and compute with the clock that they are given. [`Schedule`] fires and
-//! does nothing else. All times are UTC.
-//!
-//! The scheduler underneath logs every job that is added or removed at the level of information: a log filter should hold
-//! it down with `tokio_cron_scheduler=warn`.
+//! [`parse`] and [`Cron`] are pure: they read text and compute with the clock that they are given. All times are UTC.
 
 mod cron;
 mod field;
-mod fire;
 mod go_duration;
 mod intervals;
+mod trigger;
 
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
 pub use cron::{Cron, IntervalError, parse};
-pub use fire::{Schedule, StartError};
 pub use intervals::Intervals;
+pub use trigger::CronTrigger;
 
 /// No tick is put off by more than this.
 const MAX_JITTER: Duration = Duration::from_secs(60);

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What each room may import of this crate. `text` and `sync_ext` know nothing and may be used by all.
-const ALLOWED: [(&str, &[&str]); 16] = [
+/// What each room may import of this crate. `text`, `clock` and `sync_ext` know nothing and may be used by all.
+const ALLOWED: [(&str, &[&str]); 17] = [
     ("text", &[]),
+    ("clock", &[]),
     ("sync_ext", &[]),
     ("api", &["text"]),
     ("objects", &["text"]),
-    ("queue", &["text"]),
-    ("source", &["text"]),
+    ("queue", &["clock", "text"]),
+    ("source", &["clock", "text"]),
     ("catalog", &["text"]),
     ("filter", &["text"]),
     ("informer", &["api", "queue", "text"]),

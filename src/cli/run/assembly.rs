@@ -35,7 +35,7 @@ use crate::{
     },
     controller::{self, Controller, Key, Kind, Reconcile},
     informer::{
-        self, Change, ObjectName, Store,
+        self, Change, Store,
         cluster::{Definition, Scope},
         manifests::{self, Problems},
     },
@@ -56,7 +56,7 @@ use crate::{
         state::RepositoryStates,
         trigger::{Trigger, key},
     },
-    schedule::{Intervals, Schedule},
+    schedule::{CronTrigger, Intervals},
 };
 
 /// The label of the metrics of queue and pool.
@@ -105,6 +105,8 @@ pub(super) struct Assembly {
     pub(super) files: Arc<FilesReconciler>,
     /// What looks at Applications and follows them; nothing, where that is not wanted or there is no cluster.
     pub(super) applications: Option<Applications>,
+    /// Enqueues repositories at the ticks of their schedules, once it is polled; it never ends.
+    pub(super) schedule: BoxFuture<'static, ()>,
     /// What follows the Secrets, once it is polled and as long as it is; it never ends where they are not to be followed.
     pub(super) secrets: BoxFuture<'static, ()>,
     /// What tells of Kubeapps' CronJobs, once it is polled; it never ends.
@@ -153,10 +155,7 @@ impl Assembly {
             (Kind::Application, count(run.applications.application_workers)),
         ];
         let queue = queue(run, lanes, &metrics.queue);
-        let schedule = match patience {
-            Patience::Wait => Some(start_schedule(queue.clone()).await?),
-            Patience::Fail => None, // all is synced once, whatever its time
-        };
+        let schedule = CronTrigger::default();
         let (store, listed) = (Store::default(), Arc::new(Notify::new()));
         let (activity, states) = (Activity::default(), RepositoryStates::default());
         let scope = watched_namespace(run);
@@ -175,7 +174,8 @@ impl Assembly {
             activity: activity.clone(),
             states: Arc::clone(&states),
             listed: Arc::clone(&listed),
-            gone: unschedule(schedule.clone()),
+            schedule: schedule.clone(),
+            defaults: defaults.clone(),
         };
         let origin = Arc::new(origin);
         let keys = Keys::Named {
@@ -220,7 +220,6 @@ impl Assembly {
             origin,
             catalog: catalog.clone(),
             syncer: Syncer::new(tools, metrics.repository.clone()),
-            schedule,
             defaults,
             activity: activity.clone(),
             listed: Arc::clone(&listed),
@@ -231,6 +230,8 @@ impl Assembly {
             stopping,
         });
         let (informer, problems) = follow(source, scope, store.clone(), trigger);
+        let due = queue.clone();
+        let schedule = schedule.run(move |name, jitter| due.add_after(key(&name), jitter, Priority::LOW));
         let pool = Pool {
             workers: lanes.iter().map(|(_, cap)| cap).sum(),
             files_at_once: count(run.files_workers),
@@ -244,6 +245,7 @@ impl Assembly {
             reconciler,
             files,
             applications,
+            schedule: schedule.boxed(),
             secrets,
             warning,
             collector,
@@ -381,21 +383,6 @@ fn warn_of_kubeapps(run: &Run, source: &Source, store: &Store<AppRepository>) ->
         }
         _ => futures::future::pending().boxed(),
     }
-}
-
-async fn start_schedule(queue: Queue<Key>) -> Result<Schedule<ObjectName>, Failure> {
-    let due = move |name: &ObjectName, jitter| queue.add_after(key(name), jitter, Priority::LOW);
-    Schedule::start(due)
-        .await
-        .map_err(|error| Failure::failed(error.to_string()))
-}
-
-fn unschedule(schedule: Option<Schedule<ObjectName>>) -> Box<dyn Fn(&ObjectName) + Send + Sync> {
-    Box::new(move |name| {
-        if let Some(schedule) = &schedule {
-            schedule.remove(name);
-        }
-    })
 }
 
 /// The one namespace that is watched, or nothing for all.

@@ -9,6 +9,9 @@ mod patience;
 mod service;
 mod source;
 
+#[cfg(test)]
+mod schedule_tests;
+
 use std::{num::NonZeroU32, path::PathBuf, time::Duration};
 
 use clap::Args;

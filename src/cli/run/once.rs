@@ -128,10 +128,13 @@ impl Once {
         while tries < TRIES {
             match self.reconciler.sync_now(name).await {
                 Ok(Outcome::Requeue) => tries += 1,
-                // More is to be had than one attempt takes.
-                Ok(Outcome::RequeueAfter(Duration::ZERO)) => {}
-                Ok(Outcome::Done | Outcome::RequeueAfter(_)) => return Ok(()),
-                Err(controller::Failure::Transient { message, .. } | controller::Failure::Terminal { message }) => {
+                // A registry has more tags than one sync takes. A requeue with a priority is that of the schedule.
+                Ok(Outcome::RequeueAfter {
+                    delay: Duration::ZERO,
+                    priority: None,
+                }) => {}
+                Ok(Outcome::Done | Outcome::RequeueAfter { .. }) => return Ok(()),
+                Err(controller::Failure::Transient { message, .. } | controller::Failure::Terminal { message, .. }) => {
                     return Err(message);
                 }
             }

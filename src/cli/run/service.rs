@@ -103,6 +103,7 @@ async fn work(
     }
     parts.spawn(assembly.collector.run(assembly.listed));
     parts.spawn(assembly.informer);
+    parts.spawn(assembly.schedule);
     parts.spawn(assembly.secrets);
     parts.spawn(assembly.warning);
     if let Some(applications) = assembly.applications {

@@ -134,6 +134,12 @@ impl Bench {
         self.turns().iter().map(|(_, at, _)| at.as_secs()).collect()
     }
 
+    /// Returns true if the key has no failures: its next retry would wait for the base of its backoff. The queue must be shut
+    /// down, or the retry would take place.
+    fn has_no_failures(&self, key: TestKey) -> bool {
+        self.queue.add_rate_limited(key, BACKOFF, Priority::LOW) == BACKOFF.base
+    }
+
     async fn end(&mut self) {
         self.queue.shut_down();
         (&mut self.pool).await.unwrap();

@@ -16,8 +16,8 @@ async fn a_failed_reconcile_is_tried_again_ever_later_at_its_own_priority_and_fo
             .iter()
             .all(|(key, _, priority)| (key, *priority) == (&repository(1), Priority::LOW))
     );
-    assert_eq!(bench.queue.retries(&repository(1)), 0);
     bench.end().await;
+    assert!(bench.has_no_failures(repository(1)));
     let expected = counts([
         ("reconcile_total{,result=\"error\"}", 3.0),
         ("reconcile_total{,result=\"success\"}", 1.0),
@@ -82,15 +82,16 @@ async fn a_terminal_failure_is_counted_and_not_tried_again_until_somebody_asks()
         } else {
             Err(Failure::Terminal {
                 message: "not an index".to_owned(),
+                retry_after: None,
             })
         }
     });
     bench.queue.add(repository(1), Priority::USER);
     sleep(3600 * SECOND).await;
     assert_eq!(bench.seconds(), [0, 1]);
-    assert_eq!(bench.queue.retries(&repository(1)), 0);
     bench.queue.add(repository(1), Priority::USER);
     bench.end().await;
+    assert!(bench.has_no_failures(repository(1)));
     let expected = counts([
         ("reconcile_total{,result=\"error\"}", 3.0),
         ("reconcile_errors_total{}", 3.0),
@@ -106,7 +107,8 @@ async fn a_requeue_is_a_retry_without_an_error_and_a_requeue_after_comes_at_its_
     let mut bench = Bench::start(1, &[], |turn| async move {
         Ok(match turn {
             0..=9 => Outcome::Requeue,
-            10 => Outcome::RequeueAfter(100 * SECOND),
+            10 => Outcome::requeue_after(100 * SECOND),
+            11 => Outcome::Requeue,
             _ => Outcome::Done,
         })
     });
@@ -118,17 +120,42 @@ async fn a_requeue_is_a_retry_without_an_error_and_a_requeue_after_comes_at_its_
         .map(|pair| (pair[1].1 - pair[0].1).as_millis())
         .collect();
     assert_eq!(gaps, [5, 10, 20, 40, 80, 160, 320, 640, 1280, 2560]);
-    assert_eq!(bench.queue.retries(&repository(1)), 0);
     sleep(100 * SECOND).await;
-    assert_eq!(bench.seconds()[10..], [5, 105]);
+    assert_eq!(bench.seconds()[10..], [5, 105, 105]);
+    let gap = bench.turns()[12].1 - bench.turns()[11].1;
+    assert_eq!(gap.as_millis(), 5, "the backoff starts from its base again");
     assert!(bench.turns().iter().all(|(_, _, priority)| *priority == Priority::LOW));
     bench.end().await;
     let expected = counts([
-        ("reconcile_total{,result=\"requeue\"}", 10.0),
+        ("reconcile_total{,result=\"requeue\"}", 11.0),
         ("reconcile_total{,result=\"requeue_after\"}", 1.0),
         ("reconcile_total{,result=\"success\"}", 1.0),
-        ("reconcile_time_seconds_count{}", 12.0),
+        ("reconcile_time_seconds_count{}", 13.0),
         ("max_concurrent_reconciles{}", 1.0),
     ]);
     assert_eq!(bench.counted(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reconcile_says_at_which_priority_it_comes_back() {
+    let bench = Bench::start(1, &[], |turn| async move {
+        match turn {
+            0 => Ok(Outcome::RequeueAfter {
+                delay: 10 * SECOND,
+                priority: Some(Priority::LOW),
+            }),
+            2 => Err(Failure::Terminal {
+                message: "not an index".to_owned(),
+                retry_after: Some(20 * SECOND),
+            }),
+            _ => Ok(Outcome::Done),
+        }
+    });
+    bench.queue.add(repository(1), Priority::USER);
+    sleep(15 * SECOND).await;
+    bench.queue.add(repository(1), Priority::USER);
+    sleep(60 * SECOND).await;
+    let turns: Vec<_> = bench.turns().iter().map(|turn| (turn.1.as_secs(), turn.2)).collect();
+    let (user, low) = (Priority::USER, Priority::LOW);
+    assert_eq!(turns, [(0, user), (10, low), (15, user), (35, low)]);
 }

@@ -88,15 +88,15 @@ impl FilesReconciler {
         Ok(match turn {
             Turn::More => {
                 self.imports.suspend(name, worklist, reported);
-                Outcome::RequeueAfter(Duration::ZERO)
+                Outcome::requeue_after(Duration::ZERO)
             }
             Turn::Held(time) => {
                 self.imports.suspend(name, worklist, None);
-                Outcome::RequeueAfter(time)
+                Outcome::requeue_after(time)
             }
             Turn::Done(Some(time)) => {
                 let wait = Duration::try_from(time.duration_since(Timestamp::now())).unwrap_or_default();
-                Outcome::RequeueAfter(wait)
+                Outcome::requeue_after(wait)
             }
             Turn::Done(None) => Outcome::Done,
         })

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::access::Identity;
 use super::error::FetchError;
+use crate::clock::TokioClock;
 
 /// Longest that a host's wish to be left alone is heeded: any repository may point at a host that others share.
 const LONGEST_HOLD: Duration = Duration::from_mins(15);
@@ -28,18 +29,6 @@ pub(super) struct HostLimits {
     pub(super) requests_per_second: NonZeroU32,
     pub(super) burst: NonZeroU32,
     pub(super) requests_at_once: usize,
-}
-
-/// Tokio's clock, which tests can pause.
-#[derive(Debug, Clone)]
-struct TokioClock;
-
-impl Clock for TokioClock {
-    type Instant = std::time::Instant;
-
-    fn now(&self) -> Self::Instant {
-        Instant::now().into_std()
-    }
 }
 
 /// All hosts, each by name and port, and by the way that it is reached: who chooses the proxy or the certificates may answer

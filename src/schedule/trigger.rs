@@ -1,0 +1,141 @@
+//! Enqueues keys at the ticks of their cron expressions, by the wall clock.
+//!
+//! This only makes schedules punctual: the work queue brings each key back by a timer of its own (see
+//! `repository::decide::until_due`). That timer follows the monotonic clock, so it is late after a step of the wall clock.
+
+use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
+use tokio_cron_scheduler::{Job, JobScheduler, JobSchedulerError};
+
+use super::Cron;
+
+/// The scheduler broadcasts up to three messages for each job that is due, on channels of 200. A receiver that lags behind
+/// misses ticks, or ends for good. Keys of further expressions rely on the timers of the work queue.
+const MAX_JOBS: usize = 64;
+
+/// A list adds many keys at once; their expressions become jobs together.
+const DEBOUNCE: Duration = Duration::from_millis(500);
+
+/// The scheduler answers from memory. It never answers once one of its tasks has ended.
+const UPDATE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The keys to enqueue and their schedules. Clones share them.
+#[derive(Clone)]
+pub struct CronTrigger<K> {
+    schedules: Arc<Mutex<Schedules<K>>>,
+    changed: Arc<Notify>,
+}
+
+type Schedules<K> = HashMap<K, (Arc<Cron>, Duration)>;
+type Enqueue<K> = dyn Fn(K, Duration) + Send + Sync;
+
+impl<K> Default for CronTrigger<K> {
+    fn default() -> Self {
+        Self {
+            schedules: Arc::default(),
+            changed: Arc::default(),
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash + Send + 'static> CronTrigger<K> {
+    /// Sets the schedule of a key, with the delay after each tick.
+    pub fn set(&self, key: &K, cron: &Arc<Cron>, jitter: Duration) {
+        if cron.next_after(Timestamp::now()).is_none() {
+            // The scheduler deletes jobs without a next tick all at once, which it may not survive.
+            return self.remove(key);
+        }
+        let previous = self.schedules().insert(key.clone(), (Arc::clone(cron), jitter));
+        if previous.is_none_or(|(previous, _)| previous != *cron) {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Removes a key.
+    pub fn remove(&self, key: &K) {
+        if self.schedules().remove(key).is_some() {
+            self.changed.notify_one();
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.schedules().len()
+    }
+
+    /// Calls `enqueue` with a key and its jitter at each tick of the key's schedule. Never returns.
+    pub async fn run(self, enqueue: impl Fn(K, Duration) + Send + Sync + 'static) {
+        let Err(error) = self.run_jobs(Arc::new(enqueue)).await;
+        tracing::error!(%error, "cron scheduler failed, scheduled syncs rely on the timers of the work queue");
+        std::future::pending().await
+    }
+
+    async fn run_jobs(&self, enqueue: Arc<Enqueue<K>>) -> Result<Infallible, JobSchedulerError> {
+        let scheduler = JobScheduler::new().await?;
+        scheduler.start().await?;
+        let mut jobs = HashMap::new();
+        loop {
+            self.changed.notified().await;
+            sleep(DEBOUNCE).await;
+            timeout(UPDATE_TIMEOUT, self.update(&scheduler, &mut jobs, &enqueue))
+                .await
+                .map_err(|_| JobSchedulerError::CantAdd)??;
+        }
+    }
+
+    /// Adds and removes jobs until there is one for each expression.
+    async fn update(
+        &self,
+        scheduler: &JobScheduler,
+        jobs: &mut HashMap<String, Job>,
+        enqueue: &Arc<Enqueue<K>>,
+    ) -> Result<(), JobSchedulerError> {
+        let mut expressions = self.expressions(jobs);
+        for (_, job) in jobs.extract_if(|expression, _| !expressions.contains(expression)) {
+            scheduler.remove(&job.guid()).await?;
+        }
+        expressions.retain(|expression| !jobs.contains_key(expression));
+        for expression in expressions {
+            let job = self.job(expression.clone(), Arc::clone(enqueue))?;
+            scheduler.add(job.clone()).await?;
+            jobs.insert(expression, job);
+        }
+        Ok(())
+    }
+
+    /// Returns the distinct expressions of all keys, at most [`MAX_JOBS`], those that have a job first.
+    fn expressions(&self, jobs: &HashMap<String, Job>) -> HashSet<String> {
+        let schedules = self.schedules();
+        let all: HashSet<_> = schedules.values().flat_map(|(cron, _)| cron.expressions()).collect();
+        let (with_job, without): (Vec<_>, Vec<_>) = all.into_iter().partition(|&text| jobs.contains_key(text));
+        let first = with_job.into_iter().chain(without).take(MAX_JOBS);
+        first.cloned().collect()
+    }
+
+    /// Makes a job that enqueues all keys with the expression.
+    fn job(&self, expression: String, enqueue: Arc<Enqueue<K>>) -> Result<Job, JobSchedulerError> {
+        let trigger = self.clone();
+        Job::new(expression.clone(), move |_, _| {
+            let is_due = |cron: &Cron| cron.expressions().contains(&expression);
+            for (key, (_, jitter)) in trigger.schedules().iter().filter(|(_, (cron, _))| is_due(cron)) {
+                enqueue(key.clone(), *jitter);
+            }
+        })
+    }
+
+    fn schedules(&self) -> MutexGuard<'_, Schedules<K>> {
+        // The map is consistent between any two statements, so a poisoned lock is usable.
+        self.schedules.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+#[path = "trigger_tests.rs"]
+mod tests;
