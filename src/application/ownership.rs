@@ -20,7 +20,7 @@ use super::changed::{Changed, SHOWN_WITHIN};
 use super::declared::Declared;
 use super::index::Index;
 use super::metrics::Metrics;
-use super::report::{self, WriteError};
+use super::report;
 use crate::objects::owners::{self, ChangeError};
 
 /// Owners that are changed at once. Before each such lot the Application is read again, so none of it may wait for another. Each
@@ -79,12 +79,12 @@ impl Ownership {
         if !record.iter().eq(&declared.recorded) {
             match report::write_record(&self.client, self.manager, declared, &record).await {
                 Ok(version) => owned.version = version,
-                Err(WriteError::Gone | WriteError::Conflict(_)) => {
+                Err(error) if error.is_not_found() || error.is_conflict() => {
                     owned.is_outdated = true;
                     return owned;
                 }
-                Err(WriteError::Failed(message)) => {
-                    owned.failed = Some(message);
+                Err(error) => {
+                    owned.failed = Some(format!("can't note what is owned: {error}"));
                     return owned;
                 }
             }
@@ -173,7 +173,8 @@ impl Ownership {
         if !is_current {
             return Ok(false);
         }
-        let live = report::read(&self.client, &declared.name).await?;
+        let live = report::read(&self.client, &declared.name).await;
+        let live = live.map_err(|error| format!("can't read the Application again: {error}"))?;
         Ok(live.is_some_and(|live| {
             live.uid.as_deref() == Some(declared.uid.as_str())
                 && live.deletion_timestamp.is_none()

@@ -23,12 +23,13 @@ use super::known::{Known, Said};
 use super::memory::Memory;
 use super::metrics::{Ended, Metrics};
 use super::ownership::Ownership;
-use super::report::{self, WriteError};
-use crate::api::ApplicationCondition;
+use super::report;
+use crate::api::{Application, ApplicationCondition};
 use crate::controller::{Failure, Key, Outcome, Reconcile};
 use crate::informer::{ObjectName, Store};
 use crate::objects::{GroupKind, Look, Watches};
 use crate::queue::{Backoff, Priority};
+use crate::runtime::events::EventPublisher;
 
 /// How soon, and how late, what the API server has failed to do is tried again.
 const BACKOFF: Backoff = Backoff {
@@ -50,6 +51,8 @@ pub struct Reconciler {
     pub index: Index,
     /// The watches of components.
     pub watches: Watches<ObjectName, Judgement>,
+    /// The publisher of events.
+    pub events: EventPublisher,
     /// What changes owners.
     pub ownership: Ownership,
     /// What was written last.
@@ -74,11 +77,7 @@ enum Told {
 
 impl Reconcile for Reconciler {
     fn reconcile<'a>(&'a self, key: &'a Key, _priority: Priority) -> BoxFuture<'a, Result<Outcome, Failure>> {
-        let name = ObjectName {
-            namespace: key.namespace.clone(),
-            name: key.name.clone(),
-        };
-        async move { self.look_at(&name).await }.boxed()
+        async move { self.look_at(&key.name).await }.boxed()
     }
 }
 
@@ -193,22 +192,23 @@ impl Reconciler {
         let version = match written {
             Ok(version) => version,
             // The event of its end is on its way.
-            Err(WriteError::Gone) => return Ok(Told::All),
-            Err(WriteError::Conflict(message)) => {
+            Err(error) if error.is_not_found() => return Ok(Told::All),
+            Err(error) => {
                 self.metrics.ended(Ended::Error);
-                tracing::debug!(application = %name, message, "the status is written again");
-                return Ok(Told::Conflict);
-            }
-            Err(WriteError::Failed(message)) => {
-                self.metrics.ended(Ended::Error);
-                return Err(transient(message));
+                if error.is_conflict() {
+                    tracing::debug!(application = %name, %error, "the status is written again");
+                    return Ok(Told::Conflict);
+                }
+                return Err(transient(format!("can't write the status: {error}")));
             }
         };
         self.metrics.ended(Ended::Written);
         let news = report::news(readiness(conditions), &said.conditions);
         self.memory.note(name.clone(), application, version, said);
         if let Some(news) = news {
-            report::publish(client, manager, &application.metadata, news).await;
+            self.events
+                .publish::<Application>(&application.metadata, "Aggregate", news)
+                .await;
         }
         Ok(Told::All)
     }

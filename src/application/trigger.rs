@@ -119,7 +119,6 @@ impl Trigger {
 pub fn key(name: &ObjectName) -> Key {
     Key {
         kind: Kind::Application,
-        namespace: name.namespace.clone(),
-        name: name.name.clone(),
+        name: name.clone(),
     }
 }

@@ -8,6 +8,7 @@ use sqlx::FromRow;
 use super::{
     Error, RepositoryName,
     engine::{Engine, Pools, Transaction, on_engine},
+    identity::repository_key,
 };
 
 /// All that decisions about a repository rest on. The database decides; the status of the object only shows.
@@ -333,7 +334,7 @@ pub(super) async fn lock_and_identify(
 pub(super) async fn lock(tx: &mut Transaction, name: &RepositoryName) -> Result<(), Error> {
     if let Engine::Postgres(tx) = tx {
         sqlx::query("SELECT pg_advisory_xact_lock($1)")
-            .bind(name.advisory_key())
+            .bind(repository_key(name))
             .execute(&mut **tx)
             .await?;
     }
@@ -447,7 +448,7 @@ pub(super) async fn update(pools: &Pools, record: &Record, uid: &str, revision: 
         }
         Engine::Postgres(pool) => {
             let query = bound!(sqlx::query(POSTGRES), record).bind(uid).bind(revision);
-            let query = query.bind(record.name.advisory_key());
+            let query = query.bind(repository_key(&record.name));
             query.execute(pool).await?.rows_affected()
         }
     };

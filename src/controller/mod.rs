@@ -25,6 +25,7 @@ use futures::future::BoxFuture;
 pub use metrics::Metrics;
 pub use pool::Controller;
 
+use crate::api::NamespacedName;
 use crate::queue::{Backoff, Item, Priority};
 
 /// What sort of object a key names. Each has its own lane in the queue.
@@ -53,15 +54,13 @@ impl fmt::Display for Kind {
 pub struct Key {
     /// What sort of object it is.
     pub kind: Kind,
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
+    /// Its namespace and name.
+    pub name: NamespacedName,
 }
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
+        write!(f, "{} {}", self.kind, self.name)
     }
 }
 

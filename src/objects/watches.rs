@@ -11,7 +11,7 @@ use kube::Client;
 use kube::core::ApiResource;
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::clock::Clock;
 use super::discovery::{Resource, discover};
@@ -20,12 +20,11 @@ use super::plan::{MOST, plan};
 use super::running::{OneWatch, Running, needs};
 use super::store::Change;
 use super::watch::{Events, News, Scope, events};
-use super::{GroupKind, Keep, Object, Reads, sentence};
+use super::{GroupKind, Keep, Object, Reads};
+use crate::runtime::kube_client::call;
 
 /// How long changes of needs and definitions are gathered: they come many at a time.
 const GATHERED: Duration = Duration::from_millis(20);
-/// How long the API server may take to say what it serves.
-const ANSWER: Duration = Duration::from_secs(30);
 
 /// Settings of [`Watches`].
 #[derive(Clone, Copy, Debug)]
@@ -312,12 +311,8 @@ where
     fn ask(&self) -> Answer {
         let client = self.shared.client.clone();
         async move {
-            let error = match timeout(ANSWER, discover(&client)).await {
-                Ok(Ok(served)) => return Ok(served),
-                Ok(Err(error)) => sentence(&error),
-                Err(_) => format!("no answer within {} s", ANSWER.as_secs()),
-            };
-            Err(format!("can't ask the API server for its kinds: {error}"))
+            let served = call(discover(&client)).await;
+            served.map_err(|error| format!("can't ask the API server for its kinds: {error}"))
         }
         .boxed()
     }

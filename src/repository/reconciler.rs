@@ -28,14 +28,15 @@ use super::execute::{Attempt, AttemptError, Execute, Failed, Finished, Verdict};
 use super::files::Follower;
 use super::metrics::Metrics;
 use super::news;
-use super::origin::{Origin, OriginError};
+use super::origin::Origin;
 use super::removals::Removals;
 use super::status::{self, Facts, Imported, Phase};
 use crate::api::AppRepository;
-use crate::catalog::{self, Catalog, Handled, Record, RepositoryName, State};
+use crate::catalog::{self, Catalog, Handled, Record, State};
 use crate::controller::{Failure, Key, Outcome, Reconcile};
 use crate::informer::{ObjectName, Seen, Store};
 use crate::queue::{Backoff, Priority};
+use crate::runtime::kube_client::ApiError;
 use crate::schedule::{self, Schedule};
 
 /// How soon, and how late, a sync that failed is tried again. The next tick may come sooner.
@@ -137,11 +138,7 @@ impl Nudged {
 
 impl Reconcile for Reconciler {
     fn reconcile<'a>(&'a self, key: &'a Key, _priority: Priority) -> BoxFuture<'a, Result<Outcome, Failure>> {
-        let name = ObjectName {
-            namespace: key.namespace.clone(),
-            name: key.name.clone(),
-        };
-        async move { self.look_at(&name, false).await }.boxed()
+        async move { self.look_at(&key.name, false).await }.boxed()
     }
 }
 
@@ -177,7 +174,7 @@ impl Reconciler {
         match self.origin.add_finalizer(&object.metadata).await {
             Ok(()) => {}
             // The event of its deletion is on its way.
-            Err(OriginError::Gone) => return Ok(Outcome::Done),
+            Err(error) if error.is_not_found() => return Ok(Outcome::Done),
             Err(error) => gone_is_done(error)?,
         }
         self.keep_schedule(name, &declaration);
@@ -325,7 +322,7 @@ impl Reconciler {
         // Kubeapps' own syncs go only once all is there.
         let adoption = self.adoption.as_ref().filter(|_| record.state.ready == Some(true));
         if let Some(adoption) = adoption {
-            let removed = adoption.synced(&RepositoryName::from(name)).await;
+            let removed = adoption.synced(name).await;
             if removed > 0 {
                 tracing::info!(repository = %name, removed, "removed Kubeapps' CronJob, since the repository is synced from here");
             }
@@ -377,8 +374,8 @@ impl Reconciler {
         {
             return Ok(());
         }
-        let name = ObjectName::from(&declaration.name);
-        if !self.is_still(&name, &object.metadata) {
+        let name = &declaration.name;
+        if !self.is_still(name, &object.metadata) {
             // There is nobody to tell, or somebody else.
             return Ok(());
         }
@@ -388,21 +385,18 @@ impl Reconciler {
             record,
             unrecorded,
             phase,
-            files: self
-                .files
-                .as_ref()
-                .map_or(Imported::None, |files| files.imported(&name)),
+            files: self.files.as_ref().map_or(Imported::None, |files| files.imported(name)),
             now: Timestamp::now(),
         };
         let before = object.status.as_ref();
         let status = status::build(&facts, before);
         let fingerprint = status::fingerprint(&status);
-        if status::is_news(before, &status) || self.written.differs(&name, fingerprint) {
+        if status::is_news(before, &status) || self.written.differs(name, fingerprint) {
             self.origin
                 .write_status(&object.metadata, &status)
                 .await
                 .or_else(gone_is_done)?;
-            self.written.note(name, fingerprint);
+            self.written.note(name.clone(), fingerprint);
         }
         Ok(())
     }
@@ -424,16 +418,16 @@ fn restored(record: Record) -> Record {
 }
 
 /// Nobody is left to tell, which is no reason to try again.
-pub(super) fn gone_is_done(error: OriginError) -> Result<(), Failure> {
-    match error {
-        OriginError::Gone => Ok(()),
-        error => Err(Failure::Transient {
-            message: error.to_string(),
-            backoff: Backoff::CONFLICT,
-            at_least: Duration::ZERO,
-            at_most: Duration::MAX,
-        }),
+pub(super) fn gone_is_done(error: ApiError) -> Result<(), Failure> {
+    if error.is_not_found() {
+        return Ok(());
     }
+    Err(Failure::Transient {
+        message: format!("call to the API server failed: {error}"),
+        backoff: Backoff::CONFLICT,
+        at_least: Duration::ZERO,
+        at_most: Duration::MAX,
+    })
 }
 
 /// Whether it is to be said that a sync begins: of a repository that was never synced, and of a spec that nothing was said of

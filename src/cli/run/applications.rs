@@ -29,6 +29,7 @@ use crate::{
     objects::{Settings, Watches},
     queue::Queue,
     repository::origin::FIELD_MANAGER,
+    runtime::events::EventPublisher,
 };
 
 /// What concerns Applications.
@@ -96,6 +97,7 @@ impl Applications {
             .boxed();
         let reconciler = Reconciler {
             store,
+            events: EventPublisher::new(client.clone(), FIELD_MANAGER),
             ownership: Ownership {
                 client: client.clone(),
                 manager: FIELD_MANAGER,

@@ -6,8 +6,7 @@ use super::*;
 fn a_key_is_printed_with_its_kind() {
     let key = Key {
         kind: Kind::Repository,
-        namespace: "kubeapps".to_owned(),
-        name: "bitnami".to_owned(),
+        name: NamespacedName::new("kubeapps", "bitnami"),
     };
     assert_eq!(key.to_string(), "AppRepository kubeapps/bitnami");
     assert_eq!(key.lane(), Kind::Repository);

@@ -49,8 +49,7 @@ pub struct Settings {
 pub fn key(name: &ObjectName) -> Key {
     Key {
         kind: Kind::ChartFiles,
-        namespace: name.namespace.clone(),
-        name: name.name.clone(),
+        name: name.clone(),
     }
 }
 
@@ -100,7 +99,7 @@ impl Follower {
     /// Has the import of a repository looked at, where its charts are there, and are others than those of which it was begun; or
     /// where nobody has looked since the start.
     pub fn follow(&self, record: &Record) {
-        let (name, charts) = (ObjectName::from(&record.name), Charts::of(record));
+        let (name, charts) = (record.name.clone(), Charts::of(record));
         if has_charts(record) && self.begun().get(&name) != Some(&charts) {
             self.begun().insert(name.clone(), charts);
             self.queue.add(key(&name), Priority::LOW);
