@@ -49,6 +49,13 @@ impl Display for NamespacedName {
     }
 }
 
+/// Returns true if one resource version is known to be older than another. Kubernetes 1.35 declares them to be comparable
+/// integers; versions that are not, as of some aggregated API servers, have no order.
+#[must_use]
+pub fn is_older(version: &str, than: &str) -> bool {
+    matches!((version.parse::<u64>(), than.parse::<u64>()), (Ok(version), Ok(than)) if version < than)
+}
+
 /// The metadata that somebody here reads. Who manages which field is left out.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -225,6 +232,12 @@ mod tests {
             "it is being deleted, whenever that ends"
         );
         assert!(meta.managed_fields.is_none());
+    }
+
+    #[test]
+    fn versions_are_ordered_as_integers_or_not_at_all() {
+        assert!(is_older("9", "10") && !is_older("10", "9") && !is_older("9", "9"));
+        assert!(!is_older("", "1") && !is_older("1", "a") && !is_older("a", "b"));
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub use application::{
 };
 pub use crd::{crds, crds_yaml};
 pub(crate) use metadata::Metadata;
-pub use metadata::{Guarded, NamespacedName, Partial};
+pub use metadata::{Guarded, NamespacedName, Partial, is_older};
 pub use status::{AppRepositoryStatus, Files, LastSync, SkippedEntry};
 
 /// The finalizer that stands on every AppRepository, ours and Kubeapps': its charts go before the object goes.

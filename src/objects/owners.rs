@@ -3,7 +3,7 @@
 //! Server-side apply merges owner references by UID, so it can't take the place of one whose UID is stale, nor take off what
 //! another program has put there. A JSON patch can, and it fails if the object has changed since it was read.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
@@ -23,6 +23,17 @@ pub enum Change {
     Set(OwnerReference),
     /// The one of this UID is to go.
     Remove(String),
+}
+
+/// The result of [`change`].
+#[derive(Clone, Debug)]
+pub enum Changed {
+    /// The object was written; its metadata since.
+    Written(ObjectMeta),
+    /// The object needs no write; its metadata as they were read.
+    Unchanged(ObjectMeta),
+    /// The object is gone, or was replaced by another one.
+    Gone,
 }
 
 /// Why owners could not be changed, in one sentence.
@@ -99,12 +110,11 @@ impl Keep for Nothing {
 }
 
 /// Changes the owners of an object. If it is not in the known version any more it is read first, so that nothing is lost of what
-/// others have written meanwhile; an object that is gone, is another by now, or is as wanted is left alone. Says whether it was
-/// written.
+/// others have written meanwhile; an object that is gone, is another by now, or is as wanted is left alone.
 ///
 /// # Errors
 /// [`ChangeError`].
-pub async fn change(client: &Client, manager: &str, target: &Target, change: &Change) -> Result<bool, ChangeError> {
+pub async fn change(client: &Client, manager: &str, target: &Target, change: &Change) -> Result<Changed, ChangeError> {
     let api: Api<Decoded<Nothing>> = match &target.namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &target.resource.api),
         None => Api::all_with(client.clone(), &target.resource.api),
@@ -117,9 +127,9 @@ pub async fn change(client: &Client, manager: &str, target: &Target, change: &Ch
     if let Some(owners) = changed(&target.owners, change) {
         let patch = patch(Some(&target.version), &owners)?;
         match call(api.patch(&target.name, &parameters, &patch)).await {
-            Ok(_) => return Ok(true),
+            Ok(written) => return Ok(Changed::Written(written.meta)),
             Err(error) => match error.code {
-                Some(404) => return Ok(false),
+                Some(404) => return Ok(Changed::Gone),
                 // So it answers a test that fails, and other things: it is found out below.
                 Some(409 | 422) => {}
                 _ => return Err(error.into()),
@@ -129,24 +139,24 @@ pub async fn change(client: &Client, manager: &str, target: &Target, change: &Ch
     let mut last_version = None;
     for _ in 0..TRIES {
         let Some(object) = call(api.get_opt(&target.name)).await? else {
-            return Ok(false);
+            return Ok(Changed::Gone);
         };
         let meta = &object.meta;
         if meta.uid.as_deref() != Some(target.uid.as_str()) {
-            return Ok(false);
+            return Ok(Changed::Gone);
         }
         // What is being deleted needs no owner any more.
         if matches!(change, Change::Set(_)) && meta.deletion_timestamp.is_some() {
-            return Ok(false);
+            return Ok(Changed::Unchanged(object.meta));
         }
         let Some(owners) = changed(object.owner_references(), change) else {
-            return Ok(false);
+            return Ok(Changed::Unchanged(object.meta));
         };
         let patch = patch(meta.resource_version.as_deref(), &owners)?;
         match call(api.patch(&target.name, &parameters, &patch)).await {
-            Ok(_) => return Ok(true),
+            Ok(written) => return Ok(Changed::Written(written.meta)),
             Err(error) => match error.code {
-                Some(404) => return Ok(false),
+                Some(404) => return Ok(Changed::Gone),
                 Some(409) => {}
                 // So it also answers a test that fails; if the object is as it was, it means the owners.
                 Some(422) if last_version != meta.resource_version => {}

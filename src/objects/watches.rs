@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::core::ApiResource;
 use serde_json::value::RawValue;
@@ -157,7 +158,7 @@ impl Keep for Generation {
 impl<U, K> Watches<U, K>
 where
     U: Ord + Send + Sync + 'static,
-    K: PartialEq + Send + Sync + 'static,
+    K: Clone + PartialEq + Send + Sync + 'static,
 {
     /// No watches yet. `open` begins one, `listener` is told of all that happens; it must not wait.
     pub fn new(
@@ -244,6 +245,34 @@ where
             objects: watch.store.objects(namespace),
             polled: trouble.polled,
         })
+    }
+
+    /// Has the watches of a kind show the result of our own write before they have seen it, and tells of it as of any change.
+    /// `meta` is the API server's response to the write.
+    pub fn assume(&self, kind: &GroupKind, meta: ObjectMeta) {
+        let (namespace, name) = (
+            meta.namespace.clone().unwrap_or_default(),
+            meta.name.clone().unwrap_or_default(),
+        );
+        let stores: Vec<_> = {
+            let kinds = self.shared.kinds_read();
+            let watches = kinds.running.get(kind).map(|running| &running.watches);
+            [Scope::All, Scope::Namespace(namespace.clone())]
+                .iter()
+                .filter_map(|scope| watches?.get(scope))
+                .map(|watch| Arc::clone(&watch.store))
+                .collect()
+        };
+        // A write of the metadata changes nothing of what is kept beside them.
+        let Some(stored) = stores.iter().find_map(|store| store.get(&namespace, &name)) else {
+            return;
+        };
+        let object = Object::new(meta, stored.kept.clone());
+        for store in stores {
+            if let Some(change) = store.assume(object.clone()) {
+                self.shared.tell(kind, News::Change(change));
+            }
+        }
     }
 
     /// The number of watches, and of the objects that they hold.
