@@ -30,6 +30,7 @@ pub mod lease;
 pub mod objects;
 pub mod queue;
 pub mod repository;
+pub mod runtime;
 pub mod schedule;
 pub mod server;
 pub mod source;

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt::Debug;
+use std::fmt::{self, Debug, Display};
 use std::marker::PhantomData;
 
 use jiff::Timestamp;
@@ -17,10 +17,49 @@ use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
+/// The namespace and name of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NamespacedName {
+    /// Empty for cluster-scoped objects.
+    pub namespace: String,
+    /// Unique among the objects of its kind in the namespace.
+    pub name: String,
+}
+
+impl NamespacedName {
+    /// A name from its parts.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+
+    /// The name in the metadata; none if it is absent or empty.
+    #[must_use]
+    pub fn of(meta: &ObjectMeta) -> Option<Self> {
+        let name = meta.name.clone().filter(|name| !name.is_empty())?;
+        Some(Self::new(meta.namespace.clone().unwrap_or_default(), name))
+    }
+}
+
+impl Display for NamespacedName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// Returns true if one resource version is known to be older than another. Kubernetes 1.35 declares them to be comparable
+/// integers; versions that are not, as of some aggregated API servers, have no order.
+#[must_use]
+pub fn is_older(version: &str, than: &str) -> bool {
+    matches!((version.parse::<u64>(), than.parse::<u64>()), (Ok(version), Ok(than)) if version < than)
+}
+
 /// The metadata that somebody here reads. Who manages which field is left out.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Metadata {
+pub(crate) struct Metadata {
     name: Option<String>,
     namespace: Option<String>,
     uid: Option<String>,
@@ -42,22 +81,27 @@ fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Time>, D::E
     Ok(text.map(|text| Time(text.parse().unwrap_or(Timestamp::MAX))))
 }
 
+impl From<Metadata> for ObjectMeta {
+    fn from(meta: Metadata) -> Self {
+        Self {
+            name: meta.name,
+            namespace: meta.namespace,
+            uid: meta.uid,
+            resource_version: meta.resource_version,
+            generation: meta.generation,
+            labels: meta.labels,
+            annotations: meta.annotations,
+            finalizers: meta.finalizers,
+            owner_references: meta.owner_references,
+            creation_timestamp: meta.creation_timestamp,
+            deletion_timestamp: meta.deletion_timestamp,
+            ..Self::default()
+        }
+    }
+}
+
 fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
-    let meta = Option::<Metadata>::deserialize(deserializer)?;
-    Ok(meta.map_or_else(ObjectMeta::default, |meta| ObjectMeta {
-        name: meta.name,
-        namespace: meta.namespace,
-        uid: meta.uid,
-        resource_version: meta.resource_version,
-        generation: meta.generation,
-        labels: meta.labels,
-        annotations: meta.annotations,
-        finalizers: meta.finalizers,
-        owner_references: meta.owner_references,
-        creation_timestamp: meta.creation_timestamp,
-        deletion_timestamp: meta.deletion_timestamp,
-        ..ObjectMeta::default()
-    }))
+    Option::<Metadata>::deserialize(deserializer).map(|meta| meta.map(Into::into).unwrap_or_default())
 }
 
 /// The metadata of an object of kind `K`, which are all that the API server is asked for.
@@ -188,6 +232,12 @@ mod tests {
             "it is being deleted, whenever that ends"
         );
         assert!(meta.managed_fields.is_none());
+    }
+
+    #[test]
+    fn versions_are_ordered_as_integers_or_not_at_all() {
+        assert!(is_older("9", "10") && !is_older("10", "9") && !is_older("9", "9"));
+        assert!(!is_older("", "1") && !is_older("1", "a") && !is_older("a", "b"));
     }
 
     #[test]

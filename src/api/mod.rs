@@ -22,7 +22,8 @@ pub use application::{
     Descriptor, Icon, InfoItem, InfoSource, IngressReference, KeyReference, Link, ObjectReference, ServiceReference,
 };
 pub use crd::{crds, crds_yaml};
-pub use metadata::{Guarded, Partial};
+pub(crate) use metadata::Metadata;
+pub use metadata::{Guarded, NamespacedName, Partial, is_older};
 pub use status::{AppRepositoryStatus, Files, LastSync, SkippedEntry};
 
 /// The finalizer that stands on every AppRepository, ours and Kubeapps': its charts go before the object goes.

@@ -28,8 +28,6 @@ pub struct Plan {
     pub problems: Vec<Problem>,
     /// The kinds of which something is owned now.
     pub owned_kinds: BTreeSet<GroupKind>,
-    /// The UIDs of what is owned now.
-    pub owned: Vec<Box<str>>,
     /// The kinds of which nothing is owned for certain.
     pub clean_kinds: BTreeSet<GroupKind>,
 }
@@ -57,16 +55,11 @@ impl Plan {
     /// The kinds that have to be on record before the first change is made: those of which something is or will be owned, and
     /// those of which that can't be ruled out.
     #[must_use]
-    pub fn record(&self, declared: &Declared, just_adopted: &BTreeSet<GroupKind>) -> BTreeSet<GroupKind> {
+    pub fn record(&self, declared: &Declared) -> BTreeSet<GroupKind> {
         let adopted = self.changes.iter().filter(|planned| planned.is_set());
         let adopted = adopted.map(|planned| &planned.kind);
         let not_clean = declared.recorded.iter().filter(|kind| !self.clean_kinds.contains(kind));
-        let kinds = self
-            .owned_kinds
-            .iter()
-            .chain(just_adopted)
-            .chain(adopted)
-            .chain(not_clean);
+        let kinds = self.owned_kinds.iter().chain(adopted).chain(not_clean);
         kinds.cloned().collect()
     }
 }
@@ -106,7 +99,6 @@ impl Plan {
             let is_owned = is_owned(declared, object);
             if is_owned {
                 self.owned_kinds.insert(kind.clone());
-                self.owned.push(object.uid.clone());
                 is_clean = false;
             }
             // What is being deleted needs nothing any more.

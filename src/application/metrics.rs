@@ -83,8 +83,8 @@ impl Metrics {
         self.reconciles.get_or_create(&ResultLabel { result }).inc();
     }
 
-    pub(super) fn owner_changed(&self, was_written: bool) {
-        self.owners.inc_by(u64::from(was_written));
+    pub(super) fn owner_changed(&self) {
+        self.owners.inc();
     }
 
     pub(super) fn observe(&self, name: &ObjectName, ready: &str) {

@@ -14,13 +14,11 @@
 
 pub mod adopt;
 pub mod assess;
-pub mod changed;
 pub mod components;
 pub mod declared;
 pub mod index;
 pub mod judge;
 pub mod known;
-pub mod memory;
 pub mod metrics;
 pub mod ownership;
 pub mod reconciler;

@@ -9,19 +9,20 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::future::join_all;
 use kube::Client;
 
 use super::adopt::{Plan, Planned};
 use super::assess::Problem;
-use super::changed::{Changed, SHOWN_WITHIN};
 use super::declared::Declared;
 use super::index::Index;
+use super::judge::Judgement;
 use super::metrics::Metrics;
-use super::report::{self, WriteError};
-use crate::objects::owners::{self, ChangeError};
+use super::report;
+use crate::informer::ObjectName;
+use crate::objects::Watches;
+use crate::objects::owners::{self, ChangeError, Changed};
 
 /// Owners that are changed at once. Before each such lot the Application is read again, so none of it may wait for another. Each
 /// takes a connection of its own, of some 50 KB.
@@ -33,7 +34,7 @@ const REFUSALS: usize = 16;
 /// After so many other failures nothing is: it is the API server that is not well.
 const FAILURES: usize = 8;
 
-/// What changes owners, and remembers for a while what it has changed.
+/// What changes owners.
 pub struct Ownership {
     /// The API server.
     pub client: Client,
@@ -43,10 +44,8 @@ pub struct Ownership {
     pub index: Index,
     /// The figures.
     pub metrics: Metrics,
-    /// How long what was changed is not looked at again while the store shows it as it was: as long as its list may be old.
-    pub sync_period: Duration,
-    /// What was changed of late.
-    pub changed: Changed,
+    /// The watches of components, which are to show our own writes at once.
+    pub watches: Watches<ObjectName, Judgement>,
 }
 
 /// What came of it.
@@ -60,8 +59,6 @@ pub struct Owned {
     pub failed: Option<String>,
     /// The Application is not what was planned for any more: its event is on its way.
     pub is_outdated: bool,
-    /// When to look again although nothing may be told.
-    pub again: Option<Duration>,
     /// The version of the Application after its record was written, if it was.
     pub version: Option<String>,
 }
@@ -70,33 +67,28 @@ impl Ownership {
     /// Brings the owners nearer to the plan.
     pub(super) async fn bring(&self, declared: &Arc<Declared>, plan: &Plan) -> Owned {
         let mut owned = Owned::default();
-        let changes = self.changed.rest(declared, plan, self.sync_period.max(SHOWN_WITHIN));
-        let just_adopted = self.changed.just_adopted(declared);
-        let record = plan.record(declared, &just_adopted);
-        if !just_adopted.is_subset(&plan.owned_kinds) {
-            owned.again = Some(SHOWN_WITHIN);
-        }
+        let record = plan.record(declared);
         if !record.iter().eq(&declared.recorded) {
             match report::write_record(&self.client, self.manager, declared, &record).await {
                 Ok(version) => owned.version = version,
-                Err(WriteError::Gone | WriteError::Conflict(_)) => {
+                Err(error) if error.is_not_found() || error.is_conflict() => {
                     owned.is_outdated = true;
                     return owned;
                 }
-                Err(WriteError::Failed(message)) => {
-                    owned.failed = Some(message);
+                Err(error) => {
+                    owned.failed = Some(format!("can't note what is owned: {error}"));
                     return owned;
                 }
             }
         }
-        self.change(declared, changes, &mut owned).await;
+        self.change(declared, &plan.changes, &mut owned).await;
         owned
     }
 
     /// Changes owners, but not all at once. One object that can't be changed is in no other's way, unless they are many.
-    async fn change(&self, declared: &Arc<Declared>, changes: Vec<&Planned>, owned: &mut Owned) {
+    async fn change(&self, declared: &Arc<Declared>, changes: &[Planned], owned: &mut Owned) {
         let mut tally = Tally::default();
-        let mut changes = changes.into_iter();
+        let mut changes = changes.iter();
         while tally.writes < WRITES && tally.failures < FAILURES {
             let lot: Vec<_> = changes
                 .by_ref()
@@ -125,29 +117,24 @@ impl Ownership {
             });
             let results = join_all(work).await;
             for (planned, result) in results {
-                self.count(declared, planned, result, &mut tally, owned);
+                self.count(planned, result, &mut tally, owned);
             }
         }
         let is_left = changes.any(|planned| tally.is_tried(planned));
         owned.is_more = is_left && tally.writes > 0;
     }
 
-    fn count(
-        &self,
-        declared: &Declared,
-        planned: &Planned,
-        result: Result<bool, ChangeError>,
-        tally: &mut Tally,
-        owned: &mut Owned,
-    ) {
+    fn count(&self, planned: &Planned, result: Result<Changed, ChangeError>, tally: &mut Tally, owned: &mut Owned) {
         let kind = planned.target.resource.name();
         let verb = if planned.is_set() { "adopt" } else { "let go of" };
         match result {
-            Ok(was_written) => {
-                self.metrics.owner_changed(was_written);
-                tally.writes += usize::from(was_written);
-                self.changed.note(declared, planned);
+            Ok(Changed::Written(meta)) => {
+                self.metrics.owner_changed();
+                tally.writes += 1;
+                self.watches.assume(&planned.kind, meta);
             }
+            Ok(Changed::Unchanged(meta)) => self.watches.assume(&planned.kind, meta),
+            Ok(Changed::Gone) => {}
             Err(ChangeError::Refused(message)) => {
                 let refusals = tally.refusals.entry(kind).or_default();
                 *refusals += 1;
@@ -173,7 +160,8 @@ impl Ownership {
         if !is_current {
             return Ok(false);
         }
-        let live = report::read(&self.client, &declared.name).await?;
+        let live = report::read(&self.client, &declared.name).await;
+        let live = live.map_err(|error| format!("can't read the Application again: {error}"))?;
         Ok(live.is_some_and(|live| {
             live.uid.as_deref() == Some(declared.uid.as_str())
                 && live.deletion_timestamp.is_none()

@@ -6,12 +6,14 @@
 //! ```
 //! Each step may be the last before the process dies: all is derived anew from the objects and the status by the next reconcile.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::{Timestamp, Unit};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio_util::sync::CancellationToken;
 
 use super::adopt;
@@ -20,15 +22,15 @@ use super::declared::Declared;
 use super::index::Index;
 use super::judge::Judgement;
 use super::known::{Known, Said};
-use super::memory::Memory;
 use super::metrics::{Ended, Metrics};
 use super::ownership::Ownership;
-use super::report::{self, WriteError};
-use crate::api::ApplicationCondition;
+use super::report;
+use crate::api::{Application, ApplicationCondition};
 use crate::controller::{Failure, Key, Outcome, Reconcile};
 use crate::informer::{ObjectName, Store};
 use crate::objects::{GroupKind, Look, Watches};
 use crate::queue::{Backoff, Priority};
+use crate::runtime::events::EventPublisher;
 
 /// How soon, and how late, what the API server has failed to do is tried again.
 const BACKOFF: Backoff = Backoff {
@@ -50,16 +52,41 @@ pub struct Reconciler {
     pub index: Index,
     /// The watches of components.
     pub watches: Watches<ObjectName, Judgement>,
+    /// The publisher of events.
+    pub events: EventPublisher,
     /// What changes owners.
     pub ownership: Ownership,
-    /// What was written last.
-    pub memory: Memory,
+    /// When statuses were written last.
+    pub throttle: WriteThrottle,
     /// The figures.
     pub metrics: Metrics,
     /// How often what was refused is tried again: nothing tells of rights that were given.
     pub sync_period: Duration,
     /// Cancelled when the process is to end: what is still queued is then left for the next start.
     pub stopping: CancellationToken,
+}
+
+/// Keeps the writes of an Application's status [`APART`].
+#[derive(Debug, Default)]
+pub struct WriteThrottle(Mutex<HashMap<ObjectName, Instant>>);
+
+impl WriteThrottle {
+    /// The time until the status may be written; none if it may be now.
+    fn wait(&self, name: &ObjectName) -> Option<Duration> {
+        let age = self.lock().get(name)?.elapsed();
+        APART.checked_sub(age).filter(|wait| !wait.is_zero())
+    }
+
+    fn note(&self, name: &ObjectName) {
+        let mut writes = self.lock();
+        writes.retain(|_, at| at.elapsed() < APART);
+        writes.insert(name.clone(), Instant::now());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectName, Instant>> {
+        // The map is whole between any two statements, so a panic elsewhere leaves nothing to mend.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What has come of telling.
@@ -74,11 +101,7 @@ enum Told {
 
 impl Reconcile for Reconciler {
     fn reconcile<'a>(&'a self, key: &'a Key, _priority: Priority) -> BoxFuture<'a, Result<Outcome, Failure>> {
-        let name = ObjectName {
-            namespace: key.namespace.clone(),
-            name: key.name.clone(),
-        };
-        async move { self.look_at(&name).await }.boxed()
+        async move { self.look_at(&key.name).await }.boxed()
     }
 }
 
@@ -132,7 +155,7 @@ impl Reconciler {
             Told::Later(wait) => Some(wait),
             Told::Conflict => return Ok(Outcome::requeue_after(OUTDATED)),
         };
-        let again = [wait, owned.again, has_refusals.then_some(self.sync_period)];
+        let again = [wait, has_refusals.then_some(self.sync_period)];
         match owned.failed {
             Some(message) => Err(transient(message)),
             None if owned.is_more => Ok(Outcome::requeue_after(Duration::ZERO)),
@@ -155,9 +178,7 @@ impl Reconciler {
 
     /// Takes away what is remembered of an Application that is gone. It is done here, after what was under way for it.
     fn forget(&self, name: &ObjectName) {
-        self.memory.forget(name);
         self.metrics.forget(name);
-        self.ownership.changed.forget(name);
     }
 
     /// Writes the status, if it says anything that it did not say before, and an event if that is readiness.
@@ -168,8 +189,8 @@ impl Reconciler {
         version: Option<String>,
         assessment: &Assessment,
     ) -> Result<Told, Failure> {
-        let before = self.memory.said_of(name, application);
-        let conditions = before.as_ref().map_or(&[][..], |before| &*before.conditions);
+        let before = application.said.as_ref();
+        let conditions = before.map_or(&[][..], |before| &*before.conditions);
         let now = Timestamp::now();
         // As the API server stores it.
         let now = now.round(Unit::Second).unwrap_or(now);
@@ -177,38 +198,46 @@ impl Reconciler {
         let said = Said::of(&status);
         let ready = readiness(&said.conditions).unwrap_or_default().to_owned();
         self.metrics.observe(name, &ready);
-        if before.as_ref() == Some(&said) {
+        if before == Some(&said) {
             self.metrics.ended(Ended::Unchanged);
             return Ok(Told::All);
         }
-        if let Some(age) = self.memory.age(name)
-            && age < APART
-        {
+        if let Some(wait) = self.throttle.wait(name) {
             self.metrics.ended(Ended::Waiting);
-            return Ok(Told::Later(APART - age));
+            return Ok(Told::Later(wait));
         }
         let (client, manager) = (&self.ownership.client, self.ownership.manager);
-        let version = version.or_else(|| self.memory.version_of(name, application));
+        let version = version.or_else(|| application.metadata.resource_version.clone());
         let written = report::write_status(client, manager, &application.metadata, version.as_deref(), &status).await;
         let version = match written {
             Ok(version) => version,
             // The event of its end is on its way.
-            Err(WriteError::Gone) => return Ok(Told::All),
-            Err(WriteError::Conflict(message)) => {
+            Err(error) if error.is_not_found() => return Ok(Told::All),
+            Err(error) => {
                 self.metrics.ended(Ended::Error);
-                tracing::debug!(application = %name, message, "the status is written again");
-                return Ok(Told::Conflict);
-            }
-            Err(WriteError::Failed(message)) => {
-                self.metrics.ended(Ended::Error);
-                return Err(transient(message));
+                if error.is_conflict() {
+                    tracing::debug!(application = %name, %error, "the status is written again");
+                    return Ok(Told::Conflict);
+                }
+                return Err(transient(format!("can't write the status: {error}")));
             }
         };
         self.metrics.ended(Ended::Written);
         let news = report::news(readiness(conditions), &said.conditions);
-        self.memory.note(name.clone(), application, version, said);
+        self.throttle.note(name);
+        let written = Known {
+            metadata: ObjectMeta {
+                resource_version: version,
+                ..application.metadata.clone()
+            },
+            declared: Arc::clone(&application.declared),
+            said: Some(said),
+        };
+        self.store.assume(name, written);
         if let Some(news) = news {
-            report::publish(client, manager, &application.metadata, news).await;
+            self.events
+                .publish::<Application>(&application.metadata, "Aggregate", news)
+                .await;
         }
         Ok(Told::All)
     }

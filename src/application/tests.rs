@@ -10,7 +10,6 @@ use crate::objects::{GroupKind, Look, Object, Resource, View};
 
 mod adopt;
 mod assess;
-mod memory;
 
 /// An Application `shop` in the namespace `team` that selects `app: shop`.
 fn declared(spec: Value) -> Declared {

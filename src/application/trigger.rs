@@ -8,7 +8,6 @@ use super::declared::Declared;
 use super::index::Index;
 use super::judge::Judgement;
 use super::known::Known;
-use super::memory::Memory;
 use crate::controller::{Key, Kind};
 use crate::informer::{Change, ObjectName, Seen};
 use crate::objects::{GroupKind, Told, Watches};
@@ -47,8 +46,6 @@ pub struct Trigger {
     pub queue: Queue<Key>,
     /// The watches of components.
     pub watches: Watches<ObjectName, Judgement>,
-    /// What was written last.
-    pub memory: Memory,
 }
 
 impl Trigger {
@@ -64,7 +61,7 @@ impl Trigger {
                 Seen::Object(new) if new.metadata.deletion_timestamp.is_none() => {
                     self.declared(&name, &new.declared);
                     let old = old.as_ref().and_then(Seen::object);
-                    if old.is_none_or(|old| !self.is_own_write(&name, old, &new)) {
+                    if old.is_none_or(|old| is_news(old, &new)) {
                         // The list at start is no user's event: it must not delay the one that a user has just changed.
                         let priority = if initial { Priority::LOW } else { Priority::USER };
                         self.queue.add(key(&name), priority);
@@ -107,11 +104,11 @@ impl Trigger {
         // What is remembered goes after what is under way.
         self.queue.add(key(name), Priority::LOW);
     }
+}
 
-    /// Whether nothing has changed but what we have written ourselves.
-    fn is_own_write(&self, name: &ObjectName, old: &Known, new: &Known) -> bool {
-        old.declared.is_declared_as(&new.declared) && self.memory.holds(name, new)
-    }
+/// Returns true if an Application needs a reconcile. The store shows our own writes before their events come.
+fn is_news(old: &Known, new: &Known) -> bool {
+    !old.declared.is_declared_as(&new.declared) || old.said != new.said
 }
 
 /// The key of an Application in the queue.
@@ -119,7 +116,45 @@ impl Trigger {
 pub fn key(name: &ObjectName) -> Key {
     Key {
         kind: Kind::Application,
-        namespace: name.namespace.clone(),
-        name: name.name.clone(),
+        name: name.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::api::Application;
+
+    fn application(version: &str, generation: i64, ready: &str, annotations: &Value) -> Known {
+        let application: Application = serde_json::from_value(json!({
+            "metadata": {
+                "name": "shop", "namespace": "team", "uid": "u", "resourceVersion": version,
+                "generation": generation, "annotations": annotations,
+            },
+            "status": { "componentsReady": ready },
+        }))
+        .unwrap();
+        application.into()
+    }
+
+    #[rstest]
+    #[case::our_own_status("3", 1, "1/1", json!({}), false)]
+    #[case::our_own_record("4", 1, "1/1", json!({ "portolan.dev/owned-kinds": "Pod" }), false)]
+    #[case::a_status_of_others("4", 1, "5/5", json!({}), true)]
+    #[case::a_new_spec("4", 2, "1/1", json!({}), true)]
+    fn only_what_we_have_not_written_ourselves_calls_for_a_reconcile(
+        #[case] version: &str,
+        #[case] generation: i64,
+        #[case] ready: &str,
+        #[case] annotations: Value,
+        #[case] expected: bool,
+    ) {
+        // The store holds what we wrote last.
+        let stored = application("3", 1, "1/1", &json!({}));
+        let shown = application(version, generation, ready, &annotations);
+        assert_eq!(is_news(&stored, &shown), expected);
     }
 }

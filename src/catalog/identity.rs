@@ -1,37 +1,12 @@
 //! What a repository is called, and the numbers that Postgres locks it by.
 
-use std::fmt;
-
 use sha2::{Digest, Sha256};
 
-/// A repository: the namespace and name of its AppRepository.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RepositoryName {
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-}
+pub use crate::api::NamespacedName as RepositoryName;
 
-impl RepositoryName {
-    /// A repository's name from its parts.
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Self {
-            namespace: namespace.into(),
-            name: name.into(),
-        }
-    }
-
-    /// The number of the lock that every sync and removal of this repository takes.
-    pub(super) fn advisory_key(&self) -> i64 {
-        advisory_key(&["repository", &self.namespace, &self.name])
-    }
-}
-
-impl fmt::Display for RepositoryName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
+/// The number of the lock that every sync and removal of this repository takes.
+pub(super) fn repository_key(name: &RepositoryName) -> i64 {
+    advisory_key(&["repository", &name.namespace, &name.name])
 }
 
 /// A number for Postgres' advisory locks, which all programs of one database share: so it is spread over all 64 bits.
@@ -56,10 +31,10 @@ mod tests {
     #[test]
     fn each_repository_has_a_lock_of_its_own() {
         let keys = [("a", "bc"), ("ab", "c"), ("abc", ""), ("a", "b")]
-            .map(|(ns, name)| RepositoryName::new(ns, name).advisory_key());
+            .map(|(ns, name)| repository_key(&RepositoryName::new(ns, name)));
         for (at, key) in keys.iter().enumerate() {
             assert!(!keys[..at].contains(key));
         }
-        assert_eq!(RepositoryName::new("a", "bc").advisory_key(), keys[0]);
+        assert_eq!(repository_key(&RepositoryName::new("a", "bc")), keys[0]);
     }
 }

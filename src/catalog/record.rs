@@ -9,6 +9,7 @@ use sqlx::{Encode, FromRow, Type, query::Query};
 use super::{
     Error, RepositoryName,
     engine::{Engine, Pools, Transaction, on_engine, sql},
+    identity::repository_key,
 };
 
 /// All that decisions about a repository rest on. The database decides; the status of the object only shows.
@@ -309,7 +310,7 @@ pub(super) async fn lock_and_identify(
 pub(super) async fn lock(tx: &mut Transaction, name: &RepositoryName) -> Result<(), Error> {
     if let Engine::Postgres(tx) = tx {
         sqlx::query("SELECT pg_advisory_xact_lock($1)")
-            .bind(name.advisory_key())
+            .bind(repository_key(name))
             .execute(&mut **tx)
             .await?;
     }
@@ -374,7 +375,7 @@ pub(super) async fn update(pools: &Pools, record: &Record, uid: &str, revision: 
     let written = on_engine!(writer, pool => bind(sqlx::query(statement), record)?
         .bind(uid)
         .bind(revision)
-        .bind(record.name.advisory_key())
+        .bind(repository_key(&record.name))
         .execute(pool)
         .await?
         .rows_affected());

@@ -238,7 +238,7 @@ mod tests {
     async fn one_object_that_is_too_large_is_an_error_that_says_so() {
         let (client, _) = server(1, 5000);
         let error = list(with_bounds(client, 4000), 8).await.unwrap_err();
-        let error = crate::cli::cluster::ApiError(error).to_string();
+        let error = crate::runtime::kube_client::ApiError::from(error).to_string();
         assert!(error.contains("larger than 4000 bytes"), "{error}");
     }
 

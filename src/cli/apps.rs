@@ -11,13 +11,14 @@ use serde::Serialize;
 
 use super::{
     Failure, ages,
-    cluster::{self, ApiError, given},
+    cluster::{self, given},
     flags::{ClusterFlags, LogFlags, OutputFlags, OutputForm},
     output,
     requests::Requests,
 };
 use crate::{
     api::{Application, ApplicationCondition, ApplicationStatus, ComponentStatus, Guarded},
+    runtime::kube_client::ApiError,
     text::{printable, truncate},
 };
 
@@ -106,16 +107,12 @@ fn field_value(text: &str) -> String {
 }
 
 fn refused(error: kube::Error, namespace: Option<&str>) -> Failure {
-    let code = match &error {
-        kube::Error::Api(status) => status.code,
-        _ => 0,
-    };
-    let error = ApiError(error);
-    Failure::failed(match (code, namespace) {
-        (404, _) => "the cluster does not have the definition applications.app.k8s.io, and so no Applications: \
+    let error = ApiError::from(error);
+    Failure::failed(match (error.code, namespace) {
+        (Some(404), _) => "the cluster does not have the definition applications.app.k8s.io, and so no Applications: \
                      `portolan crds applications --apply` installs it"
             .to_owned(),
-        (403, None) => {
+        (Some(403), None) => {
             format!("can't list Applications: {error}; with -n NAMESPACE, the right to list them there is enough")
         }
         _ => format!("can't list Applications: {error}"),

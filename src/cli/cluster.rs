@@ -1,6 +1,6 @@
 //! The way to the API server.
 
-use std::{error::Error as _, fmt, fs, path::Path, time::Duration};
+use std::{fs, path::Path, time::Duration};
 
 use kube::{
     Client, Config,
@@ -86,47 +86,6 @@ async fn config(flags: &ClusterFlags) -> Result<Config, Failure> {
         // An address alone will do, as with kubectl, where the server asks for no credentials.
         (Err(_), Some(cluster_url)) if file.is_none() && options.context.is_none() => Ok(Config::new(cluster_url)),
         (Err(failure), _) => Err(failure),
-    }
-}
-
-/// What the API server said, or why it could not be asked, in one sentence.
-#[derive(Debug)]
-pub struct ApiError(pub kube::Error);
-
-impl ApiError {
-    /// Whether another try may succeed although nobody does anything: the server is away or overloaded, rather than that it refuses.
-    #[must_use]
-    pub fn may_pass(&self) -> bool {
-        match &self.0 {
-            kube::Error::Api(status) => status.code == 429 || status.code >= 500,
-            kube::Error::Service(_) | kube::Error::HyperError(_) => true,
-            _ => false,
-        }
-    }
-}
-
-impl fmt::Display for ApiError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            // The client's own text would repeat all of the answer in the form of the program.
-            kube::Error::Api(status) => write!(f, "{}", status.message),
-            error => {
-                write!(f, "{error}")?;
-                // "client error (Connect)" alone tells nobody that the connection was refused.
-                let mut source = error.source();
-                while let Some(cause) = source {
-                    write!(f, ": {cause}")?;
-                    source = cause.source();
-                }
-                Ok(())
-            }
-        }
-    }
-}
-
-impl From<kube::Error> for ApiError {
-    fn from(error: kube::Error) -> Self {
-        Self(error)
     }
 }
 

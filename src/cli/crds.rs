@@ -11,12 +11,11 @@ use kube::{
 };
 
 use super::{
-    Failure,
-    cluster::{self, ApiError},
+    Failure, cluster,
     flags::{ClusterFlags, LogFlags},
     output,
 };
-use crate::{api, repository::origin::FIELD_MANAGER};
+use crate::{api, repository::origin::FIELD_MANAGER, runtime::kube_client::call};
 
 /// How long an API server may take to serve a new definition; it takes a second or two.
 const ESTABLISHED: Duration = Duration::from_secs(60);
@@ -72,10 +71,9 @@ async fn apply(client: &Client, definition: &CustomResourceDefinition) -> Result
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     let name = definition.name_any();
     let parameters = PatchParams::apply(FIELD_MANAGER).force();
-    definitions
-        .patch(&name, &parameters, &Patch::Apply(definition))
+    call(definitions.patch(&name, &parameters, &Patch::Apply(definition)))
         .await
-        .map_err(|error| ApiError(error).to_string())?;
+        .map_err(|error| error.to_string())?;
     let established = await_condition(definitions, &name, is_crd_established());
     match tokio::time::timeout(ESTABLISHED, established).await {
         Ok(Ok(_)) => Ok(()),

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::{
     Failure,
-    cluster::{self, ApiError, given},
+    cluster::{self, given},
     flags::{ClusterFlags, LogFlags},
     output,
 };
@@ -20,6 +20,7 @@ use crate::{
     api::{AppRepository, Partial, REQUESTED_AT},
     informer::{ObjectName, manifests},
     repository::origin::FIELD_MANAGER,
+    runtime::kube_client::call,
 };
 
 /// Ask for a repository to be synced now, everything compared anew; the running `portolan run` does it.
@@ -92,14 +93,11 @@ async fn in_cluster(client: Client, name: ObjectName, token: &str) -> Result<Obj
         ..PatchParams::default()
     };
     // Of the metadata only: whatever stands in the object's spec is no business of this command, not even whether it can be read.
-    match repositories.patch(&name.name, &parameters, &Patch::Merge(patch)).await {
+    match call(repositories.patch(&name.name, &parameters, &Patch::Merge(patch))).await {
         Ok(_) => Ok(name),
-        Err(kube::Error::Api(status)) if status.code == 404 => Err(Failure::failed(format!(
+        Err(error) if error.is_not_found() => Err(Failure::failed(format!(
             "there is no AppRepository {name}; `kubectl get apprepositories -A` lists them, -n names another namespace"
         ))),
-        Err(error) => Err(Failure::failed(format!(
-            "can't ask for a resync of {name}: {}",
-            ApiError(error)
-        ))),
+        Err(error) => Err(Failure::failed(format!("can't ask for a resync of {name}: {error}"))),
     }
 }

@@ -25,6 +25,7 @@ use futures::future::BoxFuture;
 pub use metrics::Metrics;
 pub use pool::Controller;
 
+use crate::api::NamespacedName;
 use crate::queue::{Backoff, Item, Priority};
 
 /// What sort of object a key names. Each has its own lane in the queue.
@@ -43,10 +44,8 @@ pub enum Kind {
 pub struct Key {
     /// What sort of object it is.
     pub kind: Kind,
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
+    /// Its namespace and name.
+    pub name: NamespacedName,
 }
 
 /// A key whose object log lines can name.
@@ -69,11 +68,11 @@ impl ObjectKey for Key {
     }
 
     fn namespace(&self) -> impl Display {
-        &self.namespace
+        &self.name.namespace
     }
 
     fn name(&self) -> impl Display {
-        &self.name
+        &self.name.name
     }
 }
 

@@ -15,10 +15,7 @@ mod run;
 pub mod secrets;
 mod store;
 
-use std::{
-    fmt::{self, Display},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, core::DeserializeGuard};
@@ -26,37 +23,12 @@ use kube::{Resource, core::DeserializeGuard};
 pub use run::{Change, run};
 pub use store::Store;
 
+pub use crate::api::NamespacedName as ObjectName;
+
 use crate::text;
 
 /// Decoders quote what they could not read: no more than this many bytes of it is kept.
 const MAX_ERROR: usize = 1_024;
-
-/// The name of an object among those of its kind.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ObjectName {
-    /// The namespace that it is in.
-    pub namespace: String,
-    /// Its name there.
-    pub name: String,
-}
-
-impl ObjectName {
-    /// The name that the metadata give; nothing where they have none.
-    #[must_use]
-    pub fn of(meta: &ObjectMeta) -> Option<Self> {
-        let name = meta.name.clone().filter(|name| !name.is_empty())?;
-        Some(Self {
-            namespace: meta.namespace.clone().unwrap_or_default(),
-            name,
-        })
-    }
-}
-
-impl Display for ObjectName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
 
 /// An object as it was last seen.
 #[derive(Debug)]

@@ -70,7 +70,10 @@ struct Informer<K, F> {
 impl<K: Resource<DynamicType = ()>, F: FnMut(Change<K>)> Informer<K, F> {
     fn handle(&mut self, event: Event<DeserializeGuard<K>>) {
         match event {
-            Event::Init => self.listed.clear(),
+            Event::Init => {
+                self.listed.clear();
+                self.store.begin_list();
+            }
             Event::InitApply(object) => {
                 if let Some(name) = self.apply(object, true) {
                     self.listed.insert(name);
@@ -98,7 +101,9 @@ impl<K: Resource<DynamicType = ()>, F: FnMut(Change<K>)> Informer<K, F> {
             tracing::warn!(kind = %K::kind(&()), "skipping object without a name");
             return None;
         };
-        let old = self.store.insert(name.clone(), new.clone());
+        let Ok(old) = self.store.insert(name.clone(), new.clone()) else {
+            return Some(name);
+        };
         if let Seen::Undecodable { error, .. } = &new
             && !matches!(&old, Some(Seen::Undecodable { error: before, .. }) if before == error)
         {
@@ -328,6 +333,58 @@ mod tests {
             panic!("it decodes")
         };
         assert!(error.contains("string"), "{error}");
+    }
+
+    /// The changes that the events make after a write of `a` in version 1 was assumed to have made it version 3.
+    fn after_an_assumed_write(events: Events) -> (Store<AppRepository>, Vec<String>) {
+        let (store, mut changes) = (Store::new(), Vec::new());
+        let mut informer = Informer {
+            store: store.clone(),
+            on_change: |change| changes.push(short(&change)),
+            listed: HashSet::new(),
+        };
+        for event in list(vec![object("a", "1")]) {
+            informer.handle(event);
+        }
+        let name = ObjectName::new("team-a", "a");
+        for version in ["3", "2", "odd"] {
+            store.assume(&name, object("a", version).0.unwrap());
+        }
+        for event in events {
+            informer.handle(event);
+        }
+        (store, changes.split_off(2))
+    }
+
+    fn version(store: &Store<AppRepository>) -> Option<String> {
+        let seen = store.get(&store.names()[0])?;
+        seen.meta().resource_version.clone()
+    }
+
+    #[test]
+    fn an_assumed_write_stands_until_the_watch_shows_it() {
+        let (store, told) = after_an_assumed_write(vec![Event::Apply(object("a", "2"))]);
+        assert!(told.is_empty(), "{told:?}");
+        assert_eq!(
+            version(&store).as_deref(),
+            Some("3"),
+            "of one version only one write is assumed"
+        );
+        let shown = vec![Event::Apply(object("a", "3")), Event::Apply(object("a", "2"))];
+        let (store, told) = after_an_assumed_write(shown);
+        assert_eq!(told, ["a 3>3", "a 3>2"]);
+        assert_eq!(version(&store).as_deref(), Some("2"));
+    }
+
+    #[test]
+    fn a_deletion_another_object_and_a_later_list_win_over_an_assumed_write() {
+        let (store, told) = after_an_assumed_write(vec![Event::Delete(object("a", "2"))]);
+        assert_eq!((told, store.len()), (vec!["a 2>".to_owned()], 0));
+        let mut other = object("a", "2");
+        other.0.as_mut().unwrap().metadata.uid = Some("another".to_owned());
+        assert_eq!(after_an_assumed_write(vec![Event::Apply(other)]).1, ["a 3>2"]);
+        let (_, told) = after_an_assumed_write(list(vec![object("a", "2")]));
+        assert_eq!(told, ["a 3>2 listed", "listed"]);
     }
 
     #[tokio::test]

@@ -59,27 +59,3 @@ impl fmt::Display for GroupKind {
         }
     }
 }
-
-/// What the API server said, or why it could not be asked, in one sentence that may be shown.
-pub(crate) fn sentence(error: &kube::Error) -> String {
-    use std::error::Error as _;
-
-    use crate::text::{printable, truncate};
-
-    /// Bytes of what the API server says that are kept.
-    const LONGEST: usize = 512;
-    let text = match error {
-        // The client's own text would repeat all of the answer in the form of the program.
-        kube::Error::Api(status) => status.message.clone(),
-        error => {
-            let mut text = error.to_string();
-            let mut source = error.source();
-            while let Some(cause) = source {
-                text = format!("{text}: {cause}");
-                source = cause.source();
-            }
-            text
-        }
-    };
-    truncate(&printable(&text), LONGEST)
-}

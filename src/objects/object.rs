@@ -5,8 +5,7 @@ use std::fmt::{self, Debug};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::{ApiResource, DynamicResourceScope};
 use serde::de::{IgnoredAny, MapAccess, Visitor};
@@ -14,6 +13,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::packed::OwnerReferences;
+use crate::api::Metadata;
 
 /// How much of an object has to be fetched and read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,37 +182,6 @@ impl<K: Keep> Resource for Decoded<K> {
     }
 }
 
-/// The metadata of interest. Annotations and managed fields, which may be most of an object, are passed over. Of times nothing is
-/// read: a client may make them larger than ours can be, in `managedFields` or by a grace period, and would fail the whole list.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata {
-    name: Option<String>,
-    namespace: Option<String>,
-    uid: Option<String>,
-    resource_version: Option<String>,
-    generation: Option<i64>,
-    labels: Option<std::collections::BTreeMap<String, String>>,
-    owner_references: Option<Vec<OwnerReference>>,
-    deletion_timestamp: Option<IgnoredAny>,
-}
-
-impl From<Metadata> for ObjectMeta {
-    fn from(meta: Metadata) -> Self {
-        Self {
-            name: meta.name,
-            namespace: meta.namespace,
-            uid: meta.uid,
-            resource_version: meta.resource_version,
-            generation: meta.generation,
-            labels: meta.labels,
-            owner_references: meta.owner_references,
-            deletion_timestamp: meta.deletion_timestamp.map(|_| Time(Timestamp::MAX)),
-            ..Self::default()
-        }
-    }
-}
-
 impl<'de, K: Keep> Deserialize<'de> for Decoded<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(Decode(PhantomData))
@@ -234,7 +203,13 @@ impl<'de, K: Keep> Visitor<'de> for Decode<K> {
             // Spec and status stay text, of which no more than one object's is there at a time: whatever is in them, it can't
             // fail the list that the object is in.
             match (&*key, K::READS) {
-                ("metadata", _) => meta = map.next_value::<Metadata>()?.into(),
+                // Annotations may be most of an object, and a page of objects is held at a time.
+                ("metadata", _) => {
+                    meta = ObjectMeta {
+                        annotations: None,
+                        ..map.next_value::<Metadata>()?.into()
+                    }
+                }
                 ("spec", Reads::SpecAndStatus) => spec = map.next_value::<Option<Box<RawValue>>>()?,
                 ("status", Reads::Status | Reads::SpecAndStatus) => {
                     status = map.next_value::<Option<Box<RawValue>>>()?;

@@ -3,19 +3,16 @@
 //! Server-side apply merges owner references by UID, so it can't take the place of one whose UID is stale, nor take off what
 //! another program has put there. A JSON patch can, and it fails if the object has changed since it was read.
 
-use std::time::Duration;
-
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client, Error, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::object::Decoded;
-use super::{Keep, Reads, Resource, sentence};
+use super::{Keep, Reads, Resource};
+use crate::runtime::kube_client::{ApiError, call};
 
-/// How long a call of the API server may take.
-const DEADLINE: Duration = Duration::from_secs(30);
 /// How often an object that changes under our hands is read again.
 const TRIES: usize = 5;
 
@@ -28,6 +25,17 @@ pub enum Change {
     Remove(String),
 }
 
+/// The result of [`change`].
+#[derive(Clone, Debug)]
+pub enum Changed {
+    /// The object was written; its metadata since.
+    Written(ObjectMeta),
+    /// The object needs no write; its metadata as they were read.
+    Unchanged(ObjectMeta),
+    /// The object is gone, or was replaced by another one.
+    Gone,
+}
+
 /// Why owners could not be changed, in one sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangeError {
@@ -37,18 +45,12 @@ pub enum ChangeError {
     Passing(String),
 }
 
-/// A call that failed.
-struct Failed {
-    /// The HTTP status that the API server answered with, if it did.
-    code: Option<u16>,
-    message: String,
-}
-
-impl From<Failed> for ChangeError {
-    fn from(Failed { code, message }: Failed) -> Self {
-        match code {
-            None | Some(409 | 429 | 500..) => Self::Passing(message),
-            Some(_) => Self::Refused(message),
+impl From<ApiError> for ChangeError {
+    fn from(error: ApiError) -> Self {
+        if error.is_retryable() {
+            Self::Passing(error.message)
+        } else {
+            Self::Refused(error.message)
         }
     }
 }
@@ -108,12 +110,11 @@ impl Keep for Nothing {
 }
 
 /// Changes the owners of an object. If it is not in the known version any more it is read first, so that nothing is lost of what
-/// others have written meanwhile; an object that is gone, is another by now, or is as wanted is left alone. Says whether it was
-/// written.
+/// others have written meanwhile; an object that is gone, is another by now, or is as wanted is left alone.
 ///
 /// # Errors
 /// [`ChangeError`].
-pub async fn change(client: &Client, manager: &str, target: &Target, change: &Change) -> Result<bool, ChangeError> {
+pub async fn change(client: &Client, manager: &str, target: &Target, change: &Change) -> Result<Changed, ChangeError> {
     let api: Api<Decoded<Nothing>> = match &target.namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &target.resource.api),
         None => Api::all_with(client.clone(), &target.resource.api),
@@ -125,63 +126,46 @@ pub async fn change(client: &Client, manager: &str, target: &Target, change: &Ch
     // Most objects are as they are known.
     if let Some(owners) = changed(&target.owners, change) {
         let patch = patch(Some(&target.version), &owners)?;
-        match within(api.patch(&target.name, &parameters, &patch)).await {
-            Ok(_) => return Ok(true),
-            Err(failed) => match failed.code {
-                Some(404) => return Ok(false),
+        match call(api.patch(&target.name, &parameters, &patch)).await {
+            Ok(written) => return Ok(Changed::Written(written.meta)),
+            Err(error) => match error.code {
+                Some(404) => return Ok(Changed::Gone),
                 // So it answers a test that fails, and other things: it is found out below.
                 Some(409 | 422) => {}
-                _ => return Err(failed.into()),
+                _ => return Err(error.into()),
             },
         }
     }
     let mut last_version = None;
     for _ in 0..TRIES {
-        let Some(object) = within(api.get_opt(&target.name)).await? else {
-            return Ok(false);
+        let Some(object) = call(api.get_opt(&target.name)).await? else {
+            return Ok(Changed::Gone);
         };
         let meta = &object.meta;
         if meta.uid.as_deref() != Some(target.uid.as_str()) {
-            return Ok(false);
+            return Ok(Changed::Gone);
         }
         // What is being deleted needs no owner any more.
         if matches!(change, Change::Set(_)) && meta.deletion_timestamp.is_some() {
-            return Ok(false);
+            return Ok(Changed::Unchanged(object.meta));
         }
         let Some(owners) = changed(object.owner_references(), change) else {
-            return Ok(false);
+            return Ok(Changed::Unchanged(object.meta));
         };
         let patch = patch(meta.resource_version.as_deref(), &owners)?;
-        match within(api.patch(&target.name, &parameters, &patch)).await {
-            Ok(_) => return Ok(true),
-            Err(failed) => match failed.code {
-                Some(404) => return Ok(false),
+        match call(api.patch(&target.name, &parameters, &patch)).await {
+            Ok(written) => return Ok(Changed::Written(written.meta)),
+            Err(error) => match error.code {
+                Some(404) => return Ok(Changed::Gone),
                 Some(409) => {}
                 // So it also answers a test that fails; if the object is as it was, it means the owners.
                 Some(422) if last_version != meta.resource_version => {}
-                _ => return Err(failed.into()),
+                _ => return Err(error.into()),
             },
         }
         last_version = object.meta.resource_version;
     }
     Err(ChangeError::Passing("it changes all the time".to_owned()))
-}
-
-async fn within<T>(call: impl Future<Output = Result<T, Error>>) -> Result<T, Failed> {
-    match tokio::time::timeout(DEADLINE, call).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) => Err(Failed {
-            code: match &error {
-                Error::Api(status) => Some(status.code),
-                _ => None,
-            },
-            message: sentence(&error),
-        }),
-        Err(_) => Err(Failed {
-            code: None,
-            message: format!("no answer within {} s", DEADLINE.as_secs()),
-        }),
-    }
 }
 
 fn patch(version: Option<&str>, owners: &[OwnerReference]) -> Result<Patch<()>, ChangeError> {

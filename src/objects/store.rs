@@ -1,11 +1,13 @@
 //! What one watch has seen.
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use kube::runtime::watcher::Event;
 
 use super::Object;
+use crate::api::is_older;
 
 /// The objects of a watch, and how the watch stands.
 #[derive(Debug)]
@@ -28,6 +30,16 @@ struct Stored<K> {
     object: Arc<Object<K>>,
     /// How many lists had begun when it was seen last.
     list: u32,
+    /// Set while the object is the assumed result of our own write: how many lists had begun at the time of the write.
+    assumed: Option<NonZeroU32>,
+}
+
+/// The origin of an object that a store accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    List,
+    Watch,
+    Write,
 }
 
 /// What is the matter with a watch.
@@ -74,10 +86,10 @@ impl<K: PartialEq> Store<K> {
                 Vec::new()
             }
             Event::InitApply(object) => {
-                let change = state.put(object);
+                let change = state.put(object, Source::List);
                 change.filter(|_| state.is_complete).into_iter().collect()
             }
-            Event::Apply(object) => state.put(object).into_iter().collect(),
+            Event::Apply(object) => state.put(object, Source::Watch).into_iter().collect(),
             Event::Delete(object) => {
                 let old = state.remove(&object);
                 old.map(|old| Change::Object {
@@ -94,6 +106,21 @@ impl<K: PartialEq> Store<K> {
                 changes
             }
         }
+    }
+
+    /// Replaces an object by the result of our own write, unless the store has seen this version or a newer one, a deletion, or
+    /// another object of the same name. Older objects are ignored until the watch shows the write, or a list that began after it.
+    /// An object whose version can't be compared is not assumed: the next write then fails its test of the version.
+    pub(super) fn assume(&self, object: Object<K>) -> Option<Change<K>> {
+        let mut state = self.write();
+        match state.find(namespace(&object), &object.name) {
+            Some(stored) if stored.uid != object.uid || !is_older(&stored.version, &object.version) => return None,
+            // Deleted since. The first list may have begun before the write, and not have come to the object yet.
+            None if state.is_complete => return None,
+            _ => {}
+        }
+        let change = state.put(object, Source::Write);
+        change.filter(|_| state.is_complete)
     }
 }
 
@@ -136,6 +163,11 @@ impl<K> Store<K> {
             .unwrap_or_default()
     }
 
+    /// The object of this name.
+    pub(super) fn get(&self, namespace: &str, name: &str) -> Option<Arc<Object<K>>> {
+        self.read().find(namespace, name).cloned()
+    }
+
     /// The number of all objects.
     pub(super) fn len(&self) -> usize {
         self.read().objects.values().map(Vec::len).sum()
@@ -152,14 +184,28 @@ impl<K> Store<K> {
 }
 
 impl<K: PartialEq> State<K> {
-    fn put(&mut self, mut object: Object<K>) -> Option<Change<K>> {
+    fn put(&mut self, mut object: Object<K>, source: Source) -> Option<Change<K>> {
         // The namespace is copied once, not for each of its objects.
         if !self.objects.contains_key(namespace(&object)) {
             self.objects.insert(namespace(&object).into(), Vec::new());
         }
+        let lists = self.lists;
         let objects = self.objects.get_mut(namespace(&object))?;
         let found = place(objects, &object.name);
         let (Ok(at) | Err(at)) = found;
+        let list = match (source, found) {
+            // Only a list or a watch proves that the object still exists.
+            (Source::Write, Ok(at)) => objects[at].list,
+            (Source::Write, Err(_)) => lists.wrapping_sub(1),
+            _ => lists,
+        };
+        if source != Source::Write
+            && let Ok(at) = found
+            && objects[at].is_newer_than(&object, source, lists)
+        {
+            objects[at].list = list;
+            return None;
+        }
         // The one in front; what it was itself, or the one behind.
         for beside in [at.wrapping_sub(1), at] {
             if let Some(beside) = objects.get(beside) {
@@ -169,7 +215,8 @@ impl<K: PartialEq> State<K> {
         let new_object = Arc::new(object);
         let new = Stored {
             object: Arc::clone(&new_object),
-            list: self.lists,
+            list,
+            assumed: NonZeroU32::new(lists).filter(|_| source == Source::Write),
         };
         let old = if found.is_ok() {
             Some(std::mem::replace(&mut objects[at], new).object)
@@ -206,7 +253,22 @@ impl<K: PartialEq> State<K> {
     }
 }
 
+impl<K> Stored<K> {
+    /// Returns true if `seen` is from before our own write.
+    fn is_newer_than(&self, seen: &Object<K>, source: Source, lists: u32) -> bool {
+        let Some(assumed) = self.assumed else { return false };
+        let began_after_write = source == Source::List && assumed.get() != lists;
+        !began_after_write && self.object.uid == seen.uid && is_older(&seen.version, &self.object.version)
+    }
+}
+
 impl<K> State<K> {
+    fn find(&self, namespace: &str, name: &str) -> Option<&Arc<Object<K>>> {
+        let objects = self.objects.get(namespace)?;
+        let at = place(objects, name).ok()?;
+        Some(&objects[at].object)
+    }
+
     fn remove(&mut self, object: &Object<K>) -> Option<Arc<Object<K>>> {
         let objects = self.objects.get_mut(namespace(object))?;
         let at = place(objects, &object.name).ok()?;
@@ -228,118 +290,4 @@ fn place<K>(objects: &[Stored<K>], name: &str) -> Result<usize, usize> {
 }
 
 #[cfg(test)]
-mod tests {
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-
-    use super::*;
-
-    fn object(name: &str, kept: u32) -> Object<u32> {
-        let meta = ObjectMeta {
-            name: Some(name.to_owned()),
-            namespace: Some("shop".to_owned()),
-            uid: Some(format!("uid-{name}")),
-            ..ObjectMeta::default()
-        };
-        Object::new(meta, kept)
-    }
-
-    fn told(store: &Store<u32>, events: Vec<Event<Object<u32>>>) -> Vec<String> {
-        let kept = |object: &Option<Arc<Object<u32>>>| object.as_ref().map_or(String::new(), |o| o.kept.to_string());
-        events
-            .into_iter()
-            .flat_map(|event| store.take(event))
-            .map(|change| match change {
-                Change::Object { old, new } => format!("{}>{}", kept(&old), kept(&new)),
-                Change::Listed { first } => if first { "first" } else { "listed" }.to_owned(),
-            })
-            .collect()
-    }
-
-    fn list(objects: Vec<Object<u32>>) -> Vec<Event<Object<u32>>> {
-        let objects = objects.into_iter().map(Event::InitApply);
-        [Event::Init]
-            .into_iter()
-            .chain(objects)
-            .chain([Event::InitDone])
-            .collect()
-    }
-
-    #[test]
-    fn the_first_list_is_told_as_a_whole() {
-        let store = Store::default();
-        assert_eq!(told(&store, list(vec![object("b", 2), object("a", 1)])), ["first"]);
-        let names: Vec<_> = store.objects("shop").iter().map(|o| o.name.to_string()).collect();
-        assert_eq!(names, ["a", "b"]);
-        assert_eq!((store.len(), store.objects("other").len()), (2, 0));
-    }
-
-    #[test]
-    fn what_is_alike_of_objects_side_by_side_is_held_once() {
-        let labelled = |name: &str, app: &str, owner: &str| {
-            let meta = serde_json::json!({
-                "name": name, "namespace": "shop", "labels": { "app": app },
-                "ownerReferences": [{ "apiVersion": "v1", "kind": "X", "name": owner, "uid": owner }],
-            });
-            Object::new(serde_json::from_value(meta).unwrap(), 1)
-        };
-        let store = Store::default();
-        let objects = vec![
-            labelled("c", "x", "u"),
-            labelled("a", "x", "u"),
-            labelled("b", "y", "u"),
-            labelled("b", "x", "v"),
-        ];
-        told(&store, list(objects));
-        let seen = store.objects("shop");
-        let text = |at: usize| seen[at].labels.get("app").map(str::as_ptr);
-        assert_eq!((text(0), text(1)), (text(2), text(2)), "the same text");
-        let namespace = |at: usize| seen[at].namespace.as_deref().map(str::as_ptr);
-        assert_eq!((namespace(0), namespace(1)), (namespace(2), namespace(2)));
-        let owners: Vec<_> = seen.iter().map(|object| object.owner_references.has("u")).collect();
-        assert_eq!(owners, [true, false, true], "what is otherwise stays so");
-        told(&store, vec![Event::Apply(labelled("b", "x", "u"))]);
-        let seen = store.objects("shop");
-        for other in &seen[1..] {
-            assert!(seen[0].owner_references.is_one_with(&other.owner_references));
-        }
-    }
-
-    #[test]
-    fn an_object_that_is_as_before_is_not_told() {
-        let store = Store::default();
-        told(&store, list(vec![object("a", 1)]));
-        let events = vec![
-            Event::Apply(object("a", 1)),
-            Event::Apply(object("a", 2)),
-            Event::Delete(object("a", 2)),
-        ];
-        assert_eq!(told(&store, events), ["1>2", "2>"]);
-    }
-
-    #[test]
-    fn a_later_list_tells_what_was_missed() {
-        let store = Store::default();
-        told(&store, list(vec![object("a", 1), object("b", 1)]));
-        assert_eq!(
-            told(&store, list(vec![object("b", 2), object("c", 1)])),
-            ["1>2", ">1", "1>", "listed"]
-        );
-    }
-
-    #[test]
-    fn a_list_that_is_broken_off_removes_nothing() {
-        let store = Store::default();
-        told(&store, list(vec![object("a", 1), object("b", 1)]));
-        let broken = vec![Event::Init, Event::InitApply(object("a", 1)), Event::Init];
-        assert!(told(&store, broken).is_empty());
-        assert_eq!(
-            told(&store, vec![Event::InitApply(object("b", 1)), Event::InitDone]),
-            ["1>", "listed"]
-        );
-    }
-
-    #[test]
-    fn a_deletion_of_what_was_never_seen_is_no_news() {
-        assert!(told(&Store::default(), vec![Event::Delete(object("a", 1))]).is_empty());
-    }
-}
+mod tests;

@@ -15,8 +15,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::discovery::Resource;
 use super::object::{Decoded, Keep, Object};
-use super::sentence;
 use super::store::{Change, Store, Trouble};
+use crate::runtime::kube_client::ApiError;
 
 /// Objects that are asked for at a time: a page is the largest that has to be in memory at once.
 const PAGE: u32 = 200;
@@ -333,11 +333,8 @@ fn read(error: &watcher::Error) -> (bool, Option<u16>, String) {
             return (true, Some(405), NO_VERSION.to_owned());
         }
     };
-    let code = match error {
-        kube::Error::Api(status) => Some(status.code),
-        _ => None,
-    };
-    (is_list, code, sentence(error))
+    let error = ApiError::from(error);
+    (is_list, error.code, error.message)
 }
 
 #[cfg(test)]

@@ -7,11 +7,12 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::core::ApiResource;
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::clock::Clock;
 use super::discovery::{Resource, discover};
@@ -20,12 +21,11 @@ use super::plan::{MOST, plan};
 use super::running::{OneWatch, Running, needs};
 use super::store::Change;
 use super::watch::{Events, News, Scope, events};
-use super::{GroupKind, Keep, Object, Reads, sentence};
+use super::{GroupKind, Keep, Object, Reads};
+use crate::runtime::kube_client::call;
 
 /// How long changes of needs and definitions are gathered: they come many at a time.
 const GATHERED: Duration = Duration::from_millis(20);
-/// How long the API server may take to say what it serves.
-const ANSWER: Duration = Duration::from_secs(30);
 
 /// Settings of [`Watches`].
 #[derive(Clone, Copy, Debug)]
@@ -158,7 +158,7 @@ impl Keep for Generation {
 impl<U, K> Watches<U, K>
 where
     U: Ord + Send + Sync + 'static,
-    K: PartialEq + Send + Sync + 'static,
+    K: Clone + PartialEq + Send + Sync + 'static,
 {
     /// No watches yet. `open` begins one, `listener` is told of all that happens; it must not wait.
     pub fn new(
@@ -247,6 +247,34 @@ where
         })
     }
 
+    /// Has the watches of a kind show the result of our own write before they have seen it, and tells of it as of any change.
+    /// `meta` is the API server's response to the write.
+    pub fn assume(&self, kind: &GroupKind, meta: ObjectMeta) {
+        let (namespace, name) = (
+            meta.namespace.clone().unwrap_or_default(),
+            meta.name.clone().unwrap_or_default(),
+        );
+        let stores: Vec<_> = {
+            let kinds = self.shared.kinds_read();
+            let watches = kinds.running.get(kind).map(|running| &running.watches);
+            [Scope::All, Scope::Namespace(namespace.clone())]
+                .iter()
+                .filter_map(|scope| watches?.get(scope))
+                .map(|watch| Arc::clone(&watch.store))
+                .collect()
+        };
+        // A write of the metadata changes nothing of what is kept beside them.
+        let Some(stored) = stores.iter().find_map(|store| store.get(&namespace, &name)) else {
+            return;
+        };
+        let object = Object::new(meta, stored.kept.clone());
+        for store in stores {
+            if let Some(change) = store.assume(object.clone()) {
+                self.shared.tell(kind, News::Change(change));
+            }
+        }
+    }
+
     /// The number of watches, and of the objects that they hold.
     #[must_use]
     pub fn size(&self) -> (usize, usize) {
@@ -312,12 +340,8 @@ where
     fn ask(&self) -> Answer {
         let client = self.shared.client.clone();
         async move {
-            let error = match timeout(ANSWER, discover(&client)).await {
-                Ok(Ok(served)) => return Ok(served),
-                Ok(Err(error)) => sentence(&error),
-                Err(_) => format!("no answer within {} s", ANSWER.as_secs()),
-            };
-            Err(format!("can't ask the API server for its kinds: {error}"))
+            let served = call(discover(&client)).await;
+            served.map_err(|error| format!("can't ask the API server for its kinds: {error}"))
         }
         .boxed()
     }

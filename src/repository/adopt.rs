@@ -6,11 +6,10 @@ use k8s_openapi::api::batch::v1::CronJob;
 use kube::api::{Api, DeleteParams, ListParams, Preconditions, PropagationPolicy};
 use kube::{Client, ResourceExt};
 
-use super::origin::API_DEADLINE;
 use super::state::RepositoryStates;
 use crate::api::Partial;
-use crate::catalog::RepositoryName;
 use crate::informer::ObjectName;
+use crate::runtime::kube_client::{ApiError, call};
 
 /// Label of Kubeapps' CronJobs: the name of the AppRepository.
 const REPO_NAME: &str = "apprepositories.kubeapps.com/repo-name";
@@ -46,9 +45,20 @@ pub enum AdoptError {
         verb: &'static str,
         /// Where.
         namespace: String,
-        /// What the API server said, or why it could not be asked.
-        cause: String,
+        /// The error of the call.
+        cause: ApiError,
     },
+}
+
+impl AdoptError {
+    fn new(verb: &'static str, namespace: &str, cause: ApiError) -> Self {
+        let namespace = namespace.to_owned();
+        if cause.is_forbidden() {
+            Self::Forbidden { verb, namespace }
+        } else {
+            Self::Failed { verb, namespace, cause }
+        }
+    }
 }
 
 /// The name that Kubeapps' controller gives the CronJob of a repository: no longer than the 52 characters that Kubernetes
@@ -100,8 +110,8 @@ async fn list(client: &Client, namespace: &str, selector: &str) -> Result<Vec<(O
     let mut parameters = ListParams::default().labels(selector).limit(PAGE);
     let mut found = Vec::new();
     loop {
-        let page = within(cron_jobs.list(&parameters)).await;
-        let page = page.map_err(|error| error.of("list", namespace))?;
+        let page = call(cron_jobs.list(&parameters)).await;
+        let page = page.map_err(|error| AdoptError::new("list", namespace, error))?;
         let named = page
             .items
             .into_iter()
@@ -122,17 +132,19 @@ async fn list(client: &Client, namespace: &str, selector: &str) -> Result<Vec<(O
 pub async fn remove_cron_jobs(
     client: &Client,
     kubeapps_namespace: &str,
-    repository: &RepositoryName,
+    repository: &ObjectName,
 ) -> Result<usize, AdoptError> {
-    let wanted = ObjectName::from(repository);
-    if !(is_label_value(&wanted.name) && is_label_value(&wanted.namespace)) {
+    if !(is_label_value(&repository.name) && is_label_value(&repository.namespace)) {
         return Ok(0);
     }
-    let selector = format!("{REPO_NAME}={},{REPO_NAMESPACE}={}", wanted.name, wanted.namespace);
+    let selector = format!(
+        "{REPO_NAME}={},{REPO_NAMESPACE}={}",
+        repository.name, repository.namespace
+    );
     let cron_jobs: Api<CronJob> = Api::namespaced(client.clone(), kubeapps_namespace);
     let mut removed = 0;
     let found = list(client, kubeapps_namespace, &selector).await?;
-    for (_, cron_job) in found.into_iter().filter(|(name, _)| *name == wanted) {
+    for (_, cron_job) in found.into_iter().filter(|(name, _)| name == repository) {
         let parameters = DeleteParams {
             propagation_policy: Some(PropagationPolicy::Background),
             preconditions: Some(Preconditions {
@@ -141,11 +153,11 @@ pub async fn remove_cron_jobs(
             }),
             ..DeleteParams::default()
         };
-        match within(cron_jobs.delete(&cron_job.name_any(), &parameters)).await {
+        match call(cron_jobs.delete(&cron_job.name_any(), &parameters)).await {
             Ok(_) => removed += 1,
             // Gone meanwhile, or another by now, which is for the next time.
-            Err(CallError::Api(error)) if matches!(status_code(&error), Some(404 | 409)) => {}
-            Err(error) => return Err(error.of("delete", kubeapps_namespace)),
+            Err(error) if error.is_not_found() || error.is_conflict() => {}
+            Err(error) => return Err(AdoptError::new("delete", kubeapps_namespace, error)),
         }
     }
     Ok(removed)
@@ -175,18 +187,17 @@ impl Adoption {
     /// To be called after each successful sync: removes the repository's CronJobs after the first, and gives how many there
     /// were. What fails for a moment is done after the next sync; a right that is missing is said once, and not asked for
     /// again.
-    pub async fn synced(&self, repository: &RepositoryName) -> usize {
-        let name = ObjectName::from(repository);
-        if self.states.read(&name, |state| state.cron_jobs_removed) {
+    pub async fn synced(&self, repository: &ObjectName) -> usize {
+        if self.states.read(repository, |state| state.cron_jobs_removed) {
             return 0;
         }
         match remove_cron_jobs(&self.client, &self.kubeapps_namespace, repository).await {
             Ok(removed) => {
-                self.states.update(&name, |state| state.cron_jobs_removed = true);
+                self.states.update(repository, |state| state.cron_jobs_removed = true);
                 removed
             }
             Err(error @ AdoptError::Forbidden { .. }) => {
-                self.states.update(&name, |state| state.cron_jobs_removed = true);
+                self.states.update(repository, |state| state.cron_jobs_removed = true);
                 if !self.warned.swap(true, Ordering::Relaxed) {
                     tracing::warn!(%error, "leaving Kubeapps' CronJobs in place");
                 }
@@ -248,41 +259,6 @@ fn warning(names: &[ObjectName], kubeapps_namespace: &str) -> Option<String> {
          controller in the namespace {kubeapps_namespace}; stop that controller, and run Portolan with {FLAG}, which \
          removes the CronJobs"
     ))
-}
-
-/// What came of a call.
-enum CallError {
-    Silent,
-    Api(Box<kube::Error>),
-}
-
-impl CallError {
-    fn of(self, verb: &'static str, namespace: &str) -> AdoptError {
-        let namespace = namespace.to_owned();
-        let cause = match self {
-            Self::Api(error) if status_code(&error) == Some(403) => return AdoptError::Forbidden { verb, namespace },
-            Self::Api(error) => match *error {
-                kube::Error::Api(status) => status.message,
-                error => error.to_string(),
-            },
-            Self::Silent => format!("the API server did not answer within {} s", API_DEADLINE.as_secs()),
-        };
-        AdoptError::Failed { verb, namespace, cause }
-    }
-}
-
-async fn within<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, CallError> {
-    match tokio::time::timeout(API_DEADLINE, call).await {
-        Ok(result) => result.map_err(|error| CallError::Api(Box::new(error))),
-        Err(_) => Err(CallError::Silent),
-    }
-}
-
-fn status_code(error: &kube::Error) -> Option<u16> {
-    match error {
-        kube::Error::Api(status) => Some(status.code),
-        _ => None,
-    }
 }
 
 #[cfg(test)]
@@ -396,7 +372,7 @@ mod tests {
         );
         let mut removed = Vec::new();
         for _ in 0..3 {
-            removed.push(adoption.synced(&RepositoryName::new("team-a", "charts")).await);
+            removed.push(adoption.synced(&name("team-a", "charts")).await);
         }
         let left = left.lock().len();
         (removed, left)

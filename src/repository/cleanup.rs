@@ -11,7 +11,7 @@ use super::origin::News;
 use super::reconciler::{Reconciler, gone_is_done};
 use super::status::{self, Facts, Imported, Phase};
 use crate::api;
-use crate::catalog::{self, RepositoryName, State};
+use crate::catalog::{self, State};
 use crate::controller::{Failure, Outcome};
 use crate::informer::ObjectName;
 use crate::queue::Backoff;
@@ -85,7 +85,7 @@ impl Reconciler {
             failures: 1,
         };
         // Without the record the status only says less.
-        let record = self.catalog.record(&RepositoryName::from(name)).await.ok().flatten();
+        let record = self.catalog.record(name).await.ok().flatten();
         let facts = Facts {
             generation: meta.generation,
             suspended: false,
@@ -132,7 +132,7 @@ impl Reconciler {
 
     async fn remove(&self, name: &ObjectName) -> Result<(), catalog::Error> {
         // Whoever wrote the rows last, the name was this object's.
-        if self.catalog.remove(&RepositoryName::from(name), None).await? {
+        if self.catalog.remove(name, None).await? {
             tracing::info!("removed charts");
         }
         Ok(())

@@ -159,7 +159,7 @@ impl Metrics {
             versions: count("versions").unwrap_or_default(),
             last_success: record.last_success,
         };
-        self.repositories.lock().insert(ObjectName::from(&record.name), shown);
+        self.repositories.lock().insert(record.name.clone(), shown);
     }
 
     /// Takes the series of a repository away.
@@ -253,7 +253,6 @@ fn gauge(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::RepositoryName;
 
     fn text(registry: &Registry) -> String {
         let mut text = String::new();
@@ -270,7 +269,7 @@ mod tests {
             name: "stable".to_owned(),
         };
         metrics.observe(&Record {
-            name: RepositoryName::from(&name),
+            name: name.clone(),
             last_sync: Some(serde_json::json!({ "charts": 3, "versions": 7 })),
             last_success: Some(Timestamp::now()),
             ..Record::default()

@@ -38,26 +38,5 @@ pub mod trigger;
 #[cfg(test)]
 mod schedule_tests;
 
-use crate::catalog::RepositoryName;
-use crate::informer::ObjectName;
-
 /// The reason of a repository whose index has shrunk so much that it is not believed.
 pub const SHRINK_REFUSED: &str = "ShrinkRefused";
-
-impl From<&RepositoryName> for ObjectName {
-    fn from(name: &RepositoryName) -> Self {
-        Self {
-            namespace: name.namespace.clone(),
-            name: name.name.clone(),
-        }
-    }
-}
-
-impl From<&ObjectName> for RepositoryName {
-    fn from(name: &ObjectName) -> Self {
-        Self {
-            namespace: name.namespace.clone(),
-            name: name.name.clone(),
-        }
-    }
-}

@@ -28,14 +28,15 @@ use super::files::ImportQueue;
 use super::in_process::Syncer;
 use super::metrics::Metrics;
 use super::news;
-use super::origin::{Origin, OriginError};
+use super::origin::Origin;
 use super::state::RepositoryStates;
 use super::status::{self, Facts, Imported, Phase};
 use crate::api::AppRepository;
-use crate::catalog::{self, Catalog, Handled, Record, RepositoryName, State};
+use crate::catalog::{self, Catalog, Handled, Record, State};
 use crate::controller::{Failure, Key, Outcome, Reconcile};
 use crate::informer::{ObjectName, Seen, Store};
 use crate::queue::{Backoff, Priority};
+use crate::runtime::kube_client::ApiError;
 
 /// How soon, and how late, a sync that failed is tried again. The next tick may come sooner.
 const SYNC_BACKOFF: Backoff = Backoff {
@@ -73,11 +74,7 @@ pub struct Reconciler {
 
 impl Reconcile for Reconciler {
     fn reconcile<'a>(&'a self, key: &'a Key, _priority: Priority) -> BoxFuture<'a, Result<Outcome, Failure>> {
-        let name = ObjectName {
-            namespace: key.namespace.clone(),
-            name: key.name.clone(),
-        };
-        async move { self.look_at(&name, false).await }.boxed()
+        async move { self.look_at(&key.name, false).await }.boxed()
     }
 }
 
@@ -118,7 +115,7 @@ impl Reconciler {
         match self.origin.add_finalizer(&object.metadata).await {
             Ok(()) => {}
             // The event of its deletion is on its way.
-            Err(OriginError::Gone) => return Ok(Outcome::Done),
+            Err(error) if error.is_not_found() => return Ok(Outcome::Done),
             Err(error) => gone_is_done(error)?,
         }
         let (record, expected_uid) = match self.remembered(&declaration).await {
@@ -274,7 +271,7 @@ impl Reconciler {
         // Kubeapps' own syncs go only once all is there.
         let adoption = self.adoption.as_ref().filter(|_| record.state.ready == Some(true));
         if let Some(adoption) = adoption {
-            let removed = adoption.synced(&RepositoryName::from(name)).await;
+            let removed = adoption.synced(name).await;
             if removed > 0 {
                 tracing::info!(removed, "removed Kubeapps' CronJobs of the repository");
             }
@@ -326,8 +323,8 @@ impl Reconciler {
         {
             return Ok(());
         }
-        let name = ObjectName::from(&declaration.name);
-        if !self.is_still(&name, &object.metadata) {
+        let name = &declaration.name;
+        if !self.is_still(name, &object.metadata) {
             // There is nobody to tell, or somebody else.
             return Ok(());
         }
@@ -337,22 +334,19 @@ impl Reconciler {
             record,
             unrecorded,
             phase,
-            files: self
-                .files
-                .as_ref()
-                .map_or(Imported::None, |files| files.progress(&name)),
+            files: self.files.as_ref().map_or(Imported::None, |files| files.progress(name)),
             now: Timestamp::now(),
         };
         let before = object.status.as_ref();
         let status = status::build(&facts, before);
         let fingerprint = status::fingerprint(&status);
-        let last = self.states.read(&name, |state| state.last_status);
+        let last = self.states.read(name, |state| state.last_status);
         if status::is_news(before, &status) || last.is_some_and(|last| last != fingerprint) {
             self.origin
                 .write_status(&object.metadata, &status)
                 .await
                 .or_else(gone_is_done)?;
-            self.states.update(&name, |state| state.last_status = Some(fingerprint));
+            self.states.update(name, |state| state.last_status = Some(fingerprint));
         }
         Ok(())
     }
@@ -374,16 +368,16 @@ fn restored(record: Record) -> Record {
 }
 
 /// Nobody is left to tell, which is no reason to try again.
-pub(super) fn gone_is_done(error: OriginError) -> Result<(), Failure> {
-    match error {
-        OriginError::Gone => Ok(()),
-        error => Err(Failure::Transient {
-            message: error.to_string(),
-            backoff: Backoff::CONFLICT,
-            at_least: Duration::ZERO,
-            at_most: Duration::MAX,
-        }),
+pub(super) fn gone_is_done(error: ApiError) -> Result<(), Failure> {
+    if error.is_not_found() {
+        return Ok(());
     }
+    Err(Failure::Transient {
+        message: format!("call to the API server failed: {error}"),
+        backoff: Backoff::CONFLICT,
+        at_least: Duration::ZERO,
+        at_most: Duration::MAX,
+    })
 }
 
 /// Whether it is to be said that a sync begins: of a repository that was never synced, and of a spec that nothing was said of

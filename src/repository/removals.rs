@@ -39,7 +39,7 @@ pub fn difference(
     let ours: Vec<ObjectName> = records
         .iter()
         .filter(|record| record.origin == origin && is_watched(&record.name.namespace))
-        .map(|record| ObjectName::from(&record.name))
+        .map(|record| record.name.clone())
         .collect();
     let missing: Vec<ObjectName> = ours.iter().filter(|name| !declared.contains(name)).cloned().collect();
     if !confirmed && missing.len() > ALWAYS_BELIEVED && missing.len() * 2 > ours.len() {

@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use super::decide::{Decision, decide, handled, until_due};
 use super::declaration::{Declaration, Defaults};
+use crate::api::NamespacedName;
 use crate::catalog::{Handled, Record, State};
 use crate::controller::{self, Controller, Failure, Key, Kind, Outcome, Reconcile};
 use crate::queue::{self, Priority, Queue, Settings};
@@ -77,8 +78,7 @@ impl Schedule {
         tokio::spawn(Controller::new("test", queue.clone(), reconcilers, 1, metrics).run());
         let key = Key {
             kind: Kind::Repository,
-            namespace: "default".to_owned(),
-            name: "stable".to_owned(),
+            name: NamespacedName::new("default", "stable"),
         };
         queue.add(key, Priority::USER);
         sleep(time).await;

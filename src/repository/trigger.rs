@@ -103,8 +103,7 @@ fn at_start(seen: &Seen<AppRepository>) -> Priority {
 pub fn key(name: &ObjectName) -> Key {
     Key {
         kind: Kind::Repository,
-        namespace: name.namespace.clone(),
-        name: name.name.clone(),
+        name: name.clone(),
     }
 }
 
@@ -255,7 +254,7 @@ mod tests {
         trigger.on_change(seen("just-made", Some(1), None));
         let mut order = Vec::new();
         while order.len() <= list.len() {
-            order.push(queue.get().await.unwrap().key().name.clone());
+            order.push(queue.get().await.unwrap().key().name.name.clone());
         }
         assert_eq!(order, ["just-made", "changed", "made", "a", "odd", "b", "in-a-folder"]);
     }

@@ -78,14 +78,14 @@ async fn the_cron_jobs_of_a_repository_go_with_their_jobs_and_no_other_does() {
     assert_eq!(twice, [long.clone(), ours.clone()]);
 
     for name in &managed {
-        let removed = remove_cron_jobs(&client, &kubeapps, &RepositoryName::from(name)).await;
+        let removed = remove_cron_jobs(&client, &kubeapps, name).await;
         assert_eq!(removed.unwrap(), 1, "{name}");
     }
     assert_eq!(
         names(&client, &kubeapps).await,
         [cron_job_name(&theirs), "nightly-report".to_owned()]
     );
-    let again = remove_cron_jobs(&client, &kubeapps, &RepositoryName::from(&ours)).await;
+    let again = remove_cron_jobs(&client, &kubeapps, &ours).await;
     assert_eq!(again.unwrap(), 0, "the second time there is nothing to do");
     eventually(SOON, "the job to be collected", async || {
         match jobs.get_opt("running").await.unwrap() {
@@ -148,9 +148,7 @@ async fn who_may_not_list_or_delete_is_told_which_right_is_missing() {
         synced_twice(&sailor, &kubeapps, |_| true).await
     })
     .await;
-    let error = remove_cron_jobs(&sailor, &kubeapps, &RepositoryName::from(&ours))
-        .await
-        .unwrap_err();
+    let error = remove_cron_jobs(&sailor, &kubeapps, &ours).await.unwrap_err();
     assert!(matches!(error, AdoptError::Forbidden { verb: "delete", .. }), "{error}");
     assert!(error.to_string().contains("adoptKubeapps"), "{error}");
 }

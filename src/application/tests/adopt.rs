@@ -202,28 +202,26 @@ fn recorded(names: &[&str]) -> Declared {
     }
 }
 
-fn record(declared: &Declared, looks: &[(GroupKind, Look<Judgement>)], just_adopted: &[&str]) -> Vec<String> {
+fn record(declared: &Declared, looks: &[(GroupKind, Look<Judgement>)]) -> Vec<String> {
     let plan = plan(declared, looks, &Index::default());
-    let record = plan.record(declared, &kinds(just_adopted));
+    let record = plan.record(declared);
     record.iter().map(ToString::to_string).collect()
 }
 
 #[test]
 fn a_kind_is_on_record_before_the_first_of_it_is_adopted_and_as_long_as_one_is_owned() {
     assert_eq!(
-        record(&adopting(), &[seen("", "Pod", vec![object("a", ready())])], &[]),
+        record(&adopting(), &[seen("", "Pod", vec![object("a", ready())])]),
         ["Pod"]
     );
     let owned = [seen("", "Service", vec![owned(object("a", ready()), &["shop"])])];
-    assert_eq!(record(&recorded(&["Service"]), &owned, &[]), ["Service"]);
+    assert_eq!(record(&recorded(&["Service"]), &owned), ["Service"]);
 }
 
 #[test]
 fn a_kind_leaves_the_record_when_nothing_of_it_is_owned_for_certain() {
     let none = || seen("", "Service", vec![object("a", ready())]);
-    assert!(record(&recorded(&["Service"]), &[none()], &[]).is_empty());
-    // What was adopted a moment ago may not be shown yet.
-    assert_eq!(record(&recorded(&["Service"]), &[none()], &["Service"]), ["Service"]);
+    assert!(record(&recorded(&["Service"]), &[none()]).is_empty());
     // What is listed now and then may be old.
     let (kind, look) = none();
     let Look::Objects(mut view) = look else {
@@ -231,12 +229,12 @@ fn a_kind_leaves_the_record_when_nothing_of_it_is_owned_for_certain() {
     };
     view.polled = Some("can't watch services".to_owned());
     assert_eq!(
-        record(&recorded(&["Service"]), &[(kind, Look::Objects(view))], &[]),
+        record(&recorded(&["Service"]), &[(kind, Look::Objects(view))]),
         ["Service"]
     );
     for look in [Look::Pending, Look::Unknown, Look::Failed("away".to_owned())] {
         let service = GroupKind::new("", "Service");
-        assert_eq!(record(&recorded(&["Service"]), &[(service, look)], &[]), ["Service"]);
+        assert_eq!(record(&recorded(&["Service"]), &[(service, look)]), ["Service"]);
     }
 }
 
@@ -261,7 +259,7 @@ fn with_a_selector_that_cannot_be_used_the_record_stays() {
         ..declared(json!({ "selector": selector }))
     };
     assert_eq!(
-        record(&declared, &[seen("", "Service", vec![object("a", ready())])], &[]),
+        record(&declared, &[seen("", "Service", vec![object("a", ready())])]),
         ["Service"]
     );
 }

@@ -10,14 +10,12 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     api::Application,
     application::{
-        changed::Changed,
         components,
         index::Index,
         known::Known,
-        memory::Memory,
         metrics::Metrics,
         ownership::Ownership,
-        reconciler::Reconciler,
+        reconciler::{Reconciler, WriteThrottle},
         trigger::{ComponentTrigger, Trigger},
     },
     cli::values::seconds,
@@ -29,6 +27,7 @@ use crate::{
     objects::{Settings, Watches},
     queue::Queue,
     repository::origin::FIELD_MANAGER,
+    runtime::events::EventPublisher,
 };
 
 /// What concerns Applications.
@@ -75,7 +74,7 @@ impl Applications {
         metrics: &Metrics,
         stopping: CancellationToken,
     ) -> Self {
-        let (store, index, memory) = (Store::<Known>::default(), Index::default(), Memory::default());
+        let (store, index) = (Store::<Known>::default(), Index::default());
         let component_trigger = ComponentTrigger {
             index: index.clone(),
             queue: queue.clone(),
@@ -91,7 +90,6 @@ impl Applications {
             index: index.clone(),
             queue: queue.clone(),
             watches: watches.clone(),
-            memory: memory.clone(),
         };
         let events = informer::cluster::events::<Application, Known>(client.clone(), scope, Definition::Optional);
         let informer = informer::run(events, store.clone(), move |change| trigger.on_change(change));
@@ -100,17 +98,17 @@ impl Applications {
             .boxed();
         let reconciler = Reconciler {
             store,
+            events: EventPublisher::new(client.clone(), FIELD_MANAGER),
             ownership: Ownership {
                 client: client.clone(),
                 manager: FIELD_MANAGER,
                 index: index.clone(),
                 metrics: metrics.clone(),
-                sync_period: flags.sync_period,
-                changed: Changed::default(),
+                watches: watches.clone(),
             },
             index,
             watches,
-            memory,
+            throttle: WriteThrottle::default(),
             metrics: metrics.clone(),
             sync_period: flags.sync_period,
             stopping,

@@ -11,7 +11,7 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
-use futures::{FutureExt, StreamExt, TryFutureExt, future::BoxFuture};
+use futures::{FutureExt, StreamExt, future::BoxFuture};
 use prometheus_client::registry::Registry;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -29,7 +29,7 @@ use crate::{
     catalog::{Catalog, lock::SqliteLock},
     cli::{
         Failure,
-        cluster::{self, ApiError, given},
+        cluster::{self, given},
         fetching,
         requests::Requests,
     },
@@ -56,6 +56,7 @@ use crate::{
         state::RepositoryStates,
         trigger::{Trigger, key},
     },
+    runtime::kube_client::ApiError,
     schedule::{CronTrigger, Intervals},
 };
 
@@ -299,8 +300,8 @@ fn defaults(run: &Run) -> Result<Defaults, Failure> {
 async fn origin(run: &Run, source: &Source, patience: Patience) -> Result<(Origin, FileAccess), Failure> {
     match source {
         Source::Cluster(client) => {
-            let connect = || Cluster::new(client.clone()).map_err(ApiError);
-            let cluster = patience.get("the API server", ApiError::may_pass, connect).await?;
+            let connect = || Cluster::new(client.clone());
+            let cluster = patience.get("the API server", ApiError::is_retryable, connect).await?;
             Ok((Origin::Cluster(Box::new(cluster)), FileAccess::Never))
         }
         Source::Folder(folder) => {

@@ -150,15 +150,12 @@ impl Reconcile for Once {
         _priority: Priority,
     ) -> BoxFuture<'a, Result<Outcome, controller::Failure>> {
         async move {
-            let name = ObjectName {
-                namespace: key.namespace.clone(),
-                name: key.name.clone(),
-            };
-            let result = self.sync(&name).await;
+            let name = &key.name;
+            let result = self.sync(name).await;
             if let Err(message) = &result {
                 tracing::error!(error = message, "sync failed");
             }
-            self.results.lock().insert(name, result.is_ok());
+            self.results.lock().insert(name.clone(), result.is_ok());
             // There is no second try, so the pool needs to know nothing.
             Ok(Outcome::Done)
         }

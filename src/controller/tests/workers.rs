@@ -6,8 +6,7 @@ use super::*;
 fn a_key_names_its_controller_and_its_object() {
     let key = Key {
         kind: Kind::Repository,
-        namespace: "kubeapps".to_owned(),
-        name: "bitnami".to_owned(),
+        name: NamespacedName::new("kubeapps", "bitnami"),
     };
     let named = format!("{} {}/{}", key.controller(), key.namespace(), key.name());
     assert_eq!(named, "apprepository kubeapps/bitnami");

@@ -205,3 +205,41 @@ async fn what_is_not_watched_for_want_of_room_is_told_and_watched_as_soon_as_the
     sent.list(&Scope::Namespace(team(1))).await;
     sent.assert_known(2);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_assumed_write_is_shown_at_once_and_by_a_watch_whose_list_began_before_it() {
+    let pod = |version: &str, owner: Option<&str>| {
+        let owners: Vec<_> = owner
+            .iter()
+            .map(|uid| serde_json::json!({ "apiVersion": "v1", "kind": "X", "name": "x", "uid": uid }))
+            .collect();
+        let meta = serde_json::json!({
+            "name": "pod", "namespace": team(0), "resourceVersion": version, "ownerReferences": owners,
+        });
+        serde_json::from_value::<ObjectMeta>(meta).unwrap()
+    };
+    let sent = Sent::new();
+    let is_owned = || match sent.watches.look(&pods(), &team(0)) {
+        Look::Objects(view) => view.objects[0].owner_references.has("u"),
+        look => panic!("{look:?}"),
+    };
+    let wide = Scope::All;
+    sent.need(21).await;
+    sent.list(&wide).await;
+    sent.send(&wide, [Ok(Event::Apply(Object::new(pod("5", None), 1)))])
+        .await;
+    sent.need(2).await;
+    let narrow = Scope::Namespace(team(0));
+    sent.send(&narrow, [Ok(Event::Init)]).await;
+    sent.watches.assume(&pods(), pod("7", Some("u")));
+    assert!(is_owned());
+    let listed = Object::new(pod("5", None), 1);
+    sent.send(&narrow, [Ok(Event::InitApply(listed)), Ok(Event::InitDone)])
+        .await;
+    sent.list(&Scope::Namespace(team(1))).await;
+    assert_eq!(sent.count(), 2, "the wide one has stopped");
+    assert!(is_owned());
+    sent.send(&narrow, [Ok(Event::Apply(Object::new(pod("8", None), 1)))])
+        .await;
+    assert!(!is_owned(), "others may take it off again");
+}

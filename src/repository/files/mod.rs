@@ -51,8 +51,7 @@ pub struct Settings {
 pub fn key(name: &ObjectName) -> Key {
     Key {
         kind: Kind::ChartFiles,
-        namespace: name.namespace.clone(),
-        name: name.name.clone(),
+        name: name.clone(),
     }
 }
 
@@ -106,7 +105,7 @@ impl ImportQueue {
 
     /// Enqueues the import of a repository that has charts, unless it was enqueued for the same charts since the start.
     pub fn enqueue(&self, record: &Record) {
-        let (name, charts) = (ObjectName::from(&record.name), Charts::of(record));
+        let (name, charts) = (record.name.clone(), Charts::of(record));
         if has_charts(record) && self.update(&name, |import| import.enqueued.replace(charts) != import.enqueued) {
             self.queue.add(key(&name), Priority::LOW);
         }

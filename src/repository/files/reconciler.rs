@@ -46,12 +46,8 @@ pub struct FilesReconciler {
 
 impl Reconcile for FilesReconciler {
     fn reconcile<'a>(&'a self, key: &'a Key, _priority: Priority) -> BoxFuture<'a, Result<Outcome, Failure>> {
-        let name = ObjectName {
-            namespace: key.namespace.clone(),
-            name: key.name.clone(),
-        };
         async move {
-            let turn = self.stopping.run_until_cancelled(self.look_at(&name)).await;
+            let turn = self.stopping.run_until_cancelled(self.look_at(&key.name)).await;
             turn.unwrap_or(Ok(Outcome::Done))
         }
         .boxed()

@@ -2,23 +2,21 @@
 
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::{Namespace, ObjectReference};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams};
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, Resource, ResourceExt};
 use serde_json::json;
 use tokio::sync::Mutex;
 
-use super::{API_DEADLINE, News, OriginError, SecretReadError, secret};
+use super::{News, SecretReadError, secret};
 use crate::api::{AppRepository, AppRepositoryStatus, FINALIZER, Partial};
 use crate::informer::ObjectName;
 use crate::informer::manifests::SecretContent;
-use crate::text::{printable, truncate};
+use crate::runtime::events::{Event, EventPublisher};
+use crate::runtime::kube_client::{ApiError, call};
 
 /// The name under which the API server keeps what we own of an object, and under which our events appear.
 pub const FIELD_MANAGER: &str = "portolan";
-/// The API server lets no longer note of an event in.
-const MAX_NOTE: usize = 1024;
 
 /// How long a definition without a status subresource is believed to be still the installed one.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
@@ -27,7 +25,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 pub struct Cluster {
     client: Client,
     id: String,
-    reporter: Reporter,
+    events: EventPublisher,
     status_subresource: Mutex<StatusSubresource>,
 }
 
@@ -53,17 +51,13 @@ impl Cluster {
     ///
     /// # Errors
     /// The namespace can't be read.
-    pub async fn new(client: Client) -> Result<Self, kube::Error> {
+    pub async fn new(client: Client) -> Result<Self, ApiError> {
         let namespaces: Api<Namespace> = Api::all(client.clone());
-        let id = namespaces.get("kube-system").await?.uid().unwrap_or_default();
-        let reporter = Reporter {
-            controller: FIELD_MANAGER.to_owned(),
-            instance: std::env::var("POD_NAME").ok(),
-        };
+        let id = call(namespaces.get("kube-system")).await?.uid().unwrap_or_default();
         Ok(Self {
+            events: EventPublisher::new(client.clone(), FIELD_MANAGER),
             client,
             id,
-            reporter,
             status_subresource: Mutex::default(),
         })
     }
@@ -80,14 +74,14 @@ impl Cluster {
         Api::namespaced(self.client.clone(), meta.namespace.as_deref().unwrap_or_default())
     }
 
-    pub(super) async fn has_status(&self) -> Result<bool, OriginError> {
+    pub(super) async fn has_status(&self) -> Result<bool, ApiError> {
         let mut subresource = self.status_subresource.lock().await;
         if let Some(found) = subresource.fresh() {
             return Ok(found);
         }
         let version = AppRepository::api_version(&());
         let wanted = format!("{}/status", AppRepository::plural(&()));
-        let resources = within(self.client.list_api_group_resources(&version)).await?;
+        let resources = call(self.client.list_api_group_resources(&version)).await?;
         let found = resources.resources.iter().any(|resource| resource.name == wanted);
         if !found && !std::mem::replace(&mut subresource.warned, true) {
             tracing::warn!(
@@ -99,11 +93,7 @@ impl Cluster {
         Ok(found)
     }
 
-    pub(super) async fn write_status(
-        &self,
-        meta: &ObjectMeta,
-        status: &AppRepositoryStatus,
-    ) -> Result<(), OriginError> {
+    pub(super) async fn write_status(&self, meta: &ObjectMeta, status: &AppRepositoryStatus) -> Result<(), ApiError> {
         let patch = json!({
             "apiVersion": AppRepository::api_version(&()),
             "kind": AppRepository::kind(&()),
@@ -113,13 +103,13 @@ impl Cluster {
         let name = meta.name.as_deref().unwrap_or_default();
         let patch = Patch::Apply(patch);
         // Of the answer nothing is of interest; and an object that can't be decoded has to be told so too.
-        match within(self.api(meta).patch_status(name, &parameters, &patch)).await {
+        match call(self.api(meta).patch_status(name, &parameters, &patch)).await {
             // The API server passes over the UID in a patch of the status, so it may have gone to an object of the same name that was
             // made meanwhile; whose own sync puts it right.
-            Ok(written) if written.metadata.uid != meta.uid => Err(OriginError::Gone),
+            Ok(written) if written.metadata.uid != meta.uid => Err(ApiError::not_found("the object was replaced")),
             Ok(_) => Ok(()),
             Err(error) => {
-                if matches!(error, OriginError::Gone) {
+                if error.is_not_found() {
                     // The object is gone, or the definition was exchanged for one without a status: look again.
                     self.status_subresource.lock().await.known = None;
                 }
@@ -129,36 +119,15 @@ impl Cluster {
     }
 
     pub(super) async fn publish(&self, meta: &ObjectMeta, news: News) {
-        let reference = ObjectReference {
-            api_version: Some(AppRepository::api_version(&()).into_owned()),
-            kind: Some(AppRepository::kind(&()).into_owned()),
-            namespace: meta.namespace.clone(),
-            name: meta.name.clone(),
-            uid: meta.uid.clone(),
-            resource_version: meta.resource_version.clone(),
-            ..ObjectReference::default()
-        };
         let event = Event {
-            type_: if news.warning {
-                EventType::Warning
-            } else {
-                EventType::Normal
-            },
+            is_warning: news.warning,
             reason: news.reason.to_owned(),
-            note: Some(truncate(&printable(&news.note), MAX_NOTE)),
-            action: "Sync".to_owned(),
-            secondary: None,
+            note: news.note,
         };
-        // A recorder that is kept counts a second event of one reason as the first again, and its note is lost; each of ours
-        // says something new.
-        let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
-        if let Err(error) = within(recorder.publish(&event, &reference)).await {
-            let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
-            tracing::warn!(namespace, name, reason = news.reason, %error, "failed to publish event");
-        }
+        self.events.publish::<AppRepository>(meta, "Sync", event).await;
     }
 
-    pub(super) async fn add_finalizer(&self, meta: &ObjectMeta) -> Result<(), OriginError> {
+    pub(super) async fn add_finalizer(&self, meta: &ObjectMeta) -> Result<(), ApiError> {
         let finalizers = meta.finalizers.as_deref().unwrap_or_default();
         if finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
             return Ok(());
@@ -167,7 +136,7 @@ impl Cluster {
         self.patch_finalizers(meta, &all).await
     }
 
-    pub(super) async fn remove_finalizer(&self, meta: &ObjectMeta) -> Result<(), OriginError> {
+    pub(super) async fn remove_finalizer(&self, meta: &ObjectMeta) -> Result<(), ApiError> {
         let finalizers = meta.finalizers.as_deref().unwrap_or_default();
         if !finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
             return Ok(());
@@ -179,14 +148,14 @@ impl Cluster {
             .collect();
         match self.patch_finalizers(meta, &rest).await {
             // That it is gone is what was wanted.
-            Err(OriginError::Gone) => Ok(()),
+            Err(error) if error.is_not_found() => Ok(()),
             other => other,
         }
     }
 
     /// Writes the whole list, for lists of finalizers can't be merged; the resource version makes sure that nobody else has
     /// changed it since it was read.
-    async fn patch_finalizers(&self, meta: &ObjectMeta, finalizers: &[&str]) -> Result<(), OriginError> {
+    async fn patch_finalizers(&self, meta: &ObjectMeta, finalizers: &[&str]) -> Result<(), ApiError> {
         let patch = json!({
             "metadata": { "resourceVersion": meta.resource_version, "uid": meta.uid, "finalizers": finalizers }
         });
@@ -196,16 +165,7 @@ impl Cluster {
         };
         let name = meta.name.as_deref().unwrap_or_default();
         let patch = Patch::Merge(patch);
-        within(self.api(meta).patch(name, &parameters, &patch)).await?;
+        call(self.api(meta).patch(name, &parameters, &patch)).await?;
         Ok(())
-    }
-}
-
-/// A call of the API server that ends, although a connection may be half open and never tell: a worker that waits for it is lost
-/// to all others.
-async fn within<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, OriginError> {
-    match tokio::time::timeout(API_DEADLINE, call).await {
-        Ok(result) => result.map_err(OriginError::from),
-        Err(_) => Err(OriginError::Silent(API_DEADLINE)),
     }
 }

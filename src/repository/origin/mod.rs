@@ -13,9 +13,7 @@ use kube::api::ObjectMeta;
 use crate::api::AppRepositoryStatus;
 use crate::informer::ObjectName;
 use crate::informer::manifests::SecretContent;
-
-/// How long a call of the API server may take.
-pub(super) const API_DEADLINE: std::time::Duration = std::time::Duration::from_secs(30);
+use crate::runtime::kube_client::ApiError;
 
 /// The origin of the rows that one-shot commands write: no list of declarations can miss them, so nothing but a command or an
 /// object of the same name ever removes them.
@@ -38,33 +36,6 @@ pub struct News {
     pub reason: &'static str,
     /// What happened, and what to do.
     pub note: String,
-}
-
-/// Why something could not be written back.
-#[derive(Debug, thiserror::Error)]
-pub enum OriginError {
-    /// The object has gone meanwhile: there is nobody left to tell.
-    #[error("the object is gone")]
-    Gone,
-    /// The object has changed since it was read: read it again.
-    #[error("the object has changed meanwhile")]
-    Conflict,
-    /// The API server did not answer.
-    #[error("the API server did not answer within {} s", .0.as_secs())]
-    Silent(std::time::Duration),
-    /// The API server refused or could not be reached.
-    #[error("the API server did not take the change: {0}")]
-    Api(#[source] Box<kube::Error>),
-}
-
-impl From<kube::Error> for OriginError {
-    fn from(error: kube::Error) -> Self {
-        match &error {
-            kube::Error::Api(status) if status.code == 404 => Self::Gone,
-            kube::Error::Api(status) if status.code == 409 => Self::Conflict,
-            _ => Self::Api(Box::new(error)),
-        }
-    }
 }
 
 impl Origin {
@@ -98,7 +69,7 @@ impl Origin {
     ///
     /// # Errors
     /// The API server can't be asked.
-    pub async fn has_status(&self) -> Result<bool, OriginError> {
+    pub async fn has_status(&self) -> Result<bool, ApiError> {
         match self {
             Self::Cluster(cluster) => cluster.has_status().await,
             Self::Folder(_) => Ok(false),
@@ -109,7 +80,7 @@ impl Origin {
     ///
     /// # Errors
     /// The API server does not take it.
-    pub async fn write_status(&self, meta: &ObjectMeta, status: &AppRepositoryStatus) -> Result<(), OriginError> {
+    pub async fn write_status(&self, meta: &ObjectMeta, status: &AppRepositoryStatus) -> Result<(), ApiError> {
         match self {
             Self::Cluster(cluster) => cluster.write_status(meta, status).await,
             Self::Folder(_) => Ok(()),
@@ -128,7 +99,7 @@ impl Origin {
     ///
     /// # Errors
     /// The API server does not take it.
-    pub async fn add_finalizer(&self, meta: &ObjectMeta) -> Result<(), OriginError> {
+    pub async fn add_finalizer(&self, meta: &ObjectMeta) -> Result<(), ApiError> {
         match self {
             Self::Cluster(cluster) => cluster.add_finalizer(meta).await,
             Self::Folder(_) => Ok(()),
@@ -139,7 +110,7 @@ impl Origin {
     ///
     /// # Errors
     /// The API server does not take it.
-    pub async fn remove_finalizer(&self, meta: &ObjectMeta) -> Result<(), OriginError> {
+    pub async fn remove_finalizer(&self, meta: &ObjectMeta) -> Result<(), ApiError> {
         match self {
             Self::Cluster(cluster) => cluster.remove_finalizer(meta).await,
             Self::Folder(_) => Ok(()),

@@ -9,9 +9,9 @@ use kube::core::Request;
 use kube::{Client, Resource};
 use serde::Deserialize;
 
-use super::API_DEADLINE;
 use crate::informer::ObjectName;
 use crate::informer::manifests::SecretContent;
+use crate::runtime::kube_client::call;
 
 /// Why a Secret can't be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,20 +54,15 @@ pub async fn read(client: &Client, name: &ObjectName) -> Result<Option<SecretCon
     let request = Request::new(path).get(&name.name, &GetParams::default());
     let request = request.map_err(|error| unavailable(error.to_string()))?;
     // As text: the client logs the whole of an answer that it is to decode and can't.
-    let answer = tokio::time::timeout(API_DEADLINE, client.request_text(request)).await;
-    let text = match answer {
-        Ok(Ok(text)) => text,
-        Ok(Err(kube::Error::Api(status))) => {
-            return match status.code {
-                404 => Ok(None),
-                403 => Err(SecretReadError::Forbidden),
-                _ => Err(unavailable(format!("the API server refused it: {}", status.message))),
+    let text = match call(client.request_text(request)).await {
+        Ok(text) => text,
+        Err(error) => {
+            return match error.code {
+                Some(404) => Ok(None),
+                Some(403) => Err(SecretReadError::Forbidden),
+                Some(_) => Err(unavailable(format!("the API server refused it: {error}"))),
+                None => Err(unavailable(format!("the API server could not be asked: {error}"))),
             };
-        }
-        Ok(Err(error)) => return Err(unavailable(format!("the API server could not be asked: {error}"))),
-        Err(_) => {
-            let silence = API_DEADLINE.as_secs();
-            return Err(unavailable(format!("the API server did not answer within {silence} s")));
         }
     };
     // What a decoder says may quote what it could not read.

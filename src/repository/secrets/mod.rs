@@ -243,7 +243,7 @@ pub fn repositories_of(
         let wanted = Wanted::of(object);
         let own =
             || name.namespace == secret.namespace && wanted.references().any(|reference| reference.name == secret.name);
-        let copy = || match copy_of(&RepositoryName::from(name), &settings.kubeapps_namespace) {
+        let copy = || match copy_of(name, &settings.kubeapps_namespace) {
             Copy::Named(copy) => copy == *secret && wanted.references().next().is_some(),
             Copy::None | Copy::Ambiguous(_) => false,
         };

@@ -61,13 +61,7 @@ async fn read(
         header: Some(&header),
         ca: None,
     };
-    credentials(
-        &origin,
-        &RepositoryName::from(&object_name(repository)),
-        wanted,
-        &settings(),
-    )
-    .await
+    credentials(&origin, &object_name(repository), wanted, &settings()).await
 }
 
 fn authorization(read: Result<Credentials, SecretError>) -> Result<String, &'static str> {

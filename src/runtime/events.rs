@@ -1,0 +1,72 @@
+//! Kubernetes events.
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::runtime::events::{self, EventType, Recorder, Reporter};
+use kube::{Client, Resource};
+
+use super::kube_client::call;
+use crate::text::{printable, truncate};
+
+/// Maximum length of a note that the API server accepts, in bytes.
+const MAX_NOTE: usize = 1024;
+
+/// The content of an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Selects the type `Warning` instead of `Normal`.
+    pub is_warning: bool,
+    /// In `CamelCase`.
+    pub reason: String,
+    /// The text; truncated to what the API server accepts.
+    pub note: String,
+}
+
+/// Publishes events in the name of one controller.
+#[derive(Clone)]
+pub struct EventPublisher {
+    client: Client,
+    reporter: Reporter,
+}
+
+impl EventPublisher {
+    /// A publisher in the name of `controller`.
+    #[must_use]
+    pub fn new(client: Client, controller: &str) -> Self {
+        let reporter = Reporter {
+            controller: controller.to_owned(),
+            instance: std::env::var("POD_NAME").ok(),
+        };
+        Self { client, reporter }
+    }
+
+    /// Publishes an event about an object of kind `K`. A failure is only logged.
+    pub async fn publish<K: Resource<DynamicType = ()>>(&self, meta: &ObjectMeta, action: &str, event: Event) {
+        let reference = ObjectReference {
+            api_version: Some(K::api_version(&()).into_owned()),
+            kind: Some(K::kind(&()).into_owned()),
+            namespace: meta.namespace.clone(),
+            name: meta.name.clone(),
+            uid: meta.uid.clone(),
+            resource_version: meta.resource_version.clone(),
+            ..ObjectReference::default()
+        };
+        let event = events::Event {
+            type_: if event.is_warning {
+                EventType::Warning
+            } else {
+                EventType::Normal
+            },
+            reason: event.reason,
+            note: Some(truncate(&printable(&event.note), MAX_NOTE)),
+            action: action.to_owned(),
+            secondary: None,
+        };
+        // A shared recorder counts a second event of the same reason as a repetition and drops its note.
+        let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
+        if let Err(error) = call(recorder.publish(&event, &reference)).await {
+            let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
+            tracing::warn!(namespace, name, reason = event.reason, %error, "could not publish an event");
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! Controller machinery that is independent of our own kinds.
+
+pub mod events;
+pub mod kube_client;
