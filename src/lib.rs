@@ -19,20 +19,19 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
-pub mod application;
 pub mod catalog;
-pub mod cli;
 pub mod clock;
-pub mod controller;
-pub mod filter;
-pub mod informer;
-pub mod lease;
-pub mod objects;
-pub mod queue;
-pub mod repository;
+pub mod cmd;
+pub mod controllers;
+pub mod helm;
+pub mod http;
+pub mod jq;
+pub mod oci;
 pub mod runtime;
-pub mod schedule;
 pub mod server;
-pub mod source;
 pub mod sync_ext;
 pub mod text;
+
+#[cfg(test)]
+#[path = "../tests/support/corpus.rs"]
+mod corpus;

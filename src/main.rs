@@ -1,5 +1,5 @@
 //! The `portolan` binary: see `portolan --help`.
 
 fn main() -> std::process::ExitCode {
-    portolan::cli::main()
+    portolan::cmd::main()
 }

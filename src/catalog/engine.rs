@@ -51,8 +51,12 @@ pub(super) use on_engine;
 macro_rules! sql {
     ($engine:expr, $file:literal) => {
         match $engine {
-            $crate::catalog::engine::Engine::Sqlite(_) => include_str!(concat!("sql/sqlite/", $file)),
-            $crate::catalog::engine::Engine::Postgres(_) => include_str!(concat!("sql/postgres/", $file)),
+            $crate::catalog::engine::Engine::Sqlite(_) => {
+                include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/catalog/sql/sqlite/", $file))
+            }
+            $crate::catalog::engine::Engine::Postgres(_) => {
+                include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/catalog/sql/postgres/", $file))
+            }
         }
     };
 }

@@ -1,10 +1,9 @@
 //! What can go wrong with the database, sorted by what is to be done about it.
 
+use crate::api::NamespacedName;
 use std::{fmt, io, time::Duration};
 
 use sqlx::{migrate::MigrateError, postgres::PgDatabaseError, sqlite::SqliteError};
-
-use super::RepositoryName;
 
 /// Why the catalogue could not be read or written. Each message is a sentence that says what to do; none holds the password.
 #[derive(Debug, thiserror::Error)]
@@ -13,7 +12,7 @@ pub enum Error {
     #[error("the repository {repository} was replaced or removed meanwhile; nothing was written, look at it again")]
     Superseded {
         /// The repository.
-        repository: RepositoryName,
+        repository: NamespacedName,
     },
     /// What a commit called unchanged is not what is stored any more. Nothing was written. The commit is to be made anew, with the rows of all charts.
     #[error(
@@ -81,7 +80,7 @@ pub enum Error {
     )]
     UnreadableRecord {
         /// The repository.
-        repository: RepositoryName,
+        repository: NamespacedName,
         /// The error of the JSON decoder.
         reason: String,
     },

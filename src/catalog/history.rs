@@ -6,10 +6,11 @@ use jiff::Timestamp;
 use sqlx::FromRow;
 
 use super::{
-    Error, RepositoryName,
+    Error,
     engine::{Pools, Transaction, on_engine},
     record::{signed, storable, time, unsigned},
 };
+use crate::api::NamespacedName;
 
 /// How many syncs of a repository its history keeps.
 pub const HISTORY_KEPT: i64 = 50;
@@ -44,7 +45,7 @@ pub struct HistoryEntry {
 }
 
 /// Adds one sync to the history, and drops those beyond the newest [`HISTORY_KEPT`].
-pub(super) async fn add(tx: &mut Transaction, name: &RepositoryName, entry: &HistoryEntry) -> Result<(), Error> {
+pub(super) async fn add(tx: &mut Transaction, name: &NamespacedName, entry: &HistoryEntry) -> Result<(), Error> {
     const INSERT: &str =
         "INSERT INTO portolan_syncs (namespace, name, started_at, duration_ms, result, reason, message, digest,
             charts, versions, added, changed, removed, skipped)
@@ -80,7 +81,7 @@ pub(super) async fn add(tx: &mut Transaction, name: &RepositoryName, entry: &His
 }
 
 /// The newest entries, the newest first.
-pub(super) async fn newest(pools: &Pools, name: &RepositoryName, limit: u32) -> Result<Vec<HistoryEntry>, Error> {
+pub(super) async fn newest(pools: &Pools, name: &NamespacedName, limit: u32) -> Result<Vec<HistoryEntry>, Error> {
     const SELECT: &str =
         "SELECT started_at, duration_ms, result, reason, message, digest, charts, versions, added, changed,
             removed, skipped

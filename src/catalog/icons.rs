@@ -4,11 +4,10 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use jiff::Timestamp;
 use sqlx::FromRow;
 
-use super::{
-    Catalog, Error, RepositoryName, SHORT_DEADLINE, Saved,
-    engine::{Engine, Transaction, on_engine},
-    failures, record,
-};
+use super::engine::{Engine, Transaction, on_engine};
+use super::files::failures;
+use super::{Catalog, Error, SHORT_DEADLINE, Saved, record};
+use crate::api::NamespacedName;
 
 /// The length from which on the URLs of icons that are wanted are no more looked up together: `data:` URLs hold whole pictures.
 const URLS: i64 = 2 << 20;
@@ -39,7 +38,7 @@ impl Catalog {
     /// When the database fails.
     pub async fn icons_wanted(
         &self,
-        name: &RepositoryName,
+        name: &NamespacedName,
         now: Timestamp,
         limit: usize,
     ) -> Result<Vec<WantedIcon>, Error> {
@@ -70,7 +69,7 @@ impl Catalog {
     ///
     /// # Errors
     /// When the database fails.
-    pub async fn icons_next_try(&self, name: &RepositoryName, now: Timestamp) -> Result<Option<Timestamp>, Error> {
+    pub async fn icons_next_try(&self, name: &NamespacedName, now: Timestamp) -> Result<Option<Timestamp>, Error> {
         const SELECT: &str =
             "SELECT min(next_try) FROM portolan_icons WHERE namespace = $1 AND name = $2 AND next_try > $3";
         self.look("looking for icons to try again", async {
@@ -91,7 +90,7 @@ impl Catalog {
     /// When the database fails.
     pub async fn save_icon(
         &self,
-        name: &RepositoryName,
+        name: &NamespacedName,
         uid: &str,
         wanted: &WantedIcon,
         png: &[u8],
@@ -116,7 +115,7 @@ impl Catalog {
     /// When the database fails.
     pub async fn icon_failed(
         &self,
-        name: &RepositoryName,
+        name: &NamespacedName,
         uid: &str,
         wanted: &WantedIcon,
         message: &str,
@@ -141,7 +140,7 @@ impl Catalog {
 /// Takes the repository's lock, and looks whether the chart is still there and its icon the same.
 async fn still_wanted(
     tx: &mut Transaction,
-    name: &RepositoryName,
+    name: &NamespacedName,
     uid: &str,
     wanted: &WantedIcon,
 ) -> Result<bool, Error> {
@@ -160,7 +159,7 @@ async fn still_wanted(
     Ok(count > 0)
 }
 
-async fn write(tx: &mut Transaction, name: &RepositoryName, wanted: &WantedIcon, raw: &str) -> Result<(), Error> {
+async fn write(tx: &mut Transaction, name: &NamespacedName, wanted: &WantedIcon, raw: &str) -> Result<(), Error> {
     const SQLITE: &str = "UPDATE charts SET info = json_set(info, '$.raw_icon', $5, '$.icon_content_type', 'image/png')
         WHERE repo_namespace = $1 AND repo_name = $2 AND chart_id = $3 AND info ->> 'icon' = $4
             AND (info ->> 'raw_icon' IS NOT $5 OR info ->> 'icon_content_type' IS NOT 'image/png')";

@@ -2,10 +2,10 @@
 
 use sha2::{Digest, Sha256};
 
-pub use crate::api::NamespacedName as RepositoryName;
+use crate::api::NamespacedName;
 
 /// The number of the lock that every sync and removal of this repository takes.
-pub(super) fn repository_key(name: &RepositoryName) -> i64 {
+pub(super) fn repository_key(name: &NamespacedName) -> i64 {
     advisory_key(&["repository", &name.namespace, &name.name])
 }
 
@@ -31,10 +31,10 @@ mod tests {
     #[test]
     fn each_repository_has_a_lock_of_its_own() {
         let keys = [("a", "bc"), ("ab", "c"), ("abc", ""), ("a", "b")]
-            .map(|(ns, name)| repository_key(&RepositoryName::new(ns, name)));
+            .map(|(ns, name)| repository_key(&NamespacedName::new(ns, name)));
         for (at, key) in keys.iter().enumerate() {
             assert!(!keys[..at].contains(key));
         }
-        assert_eq!(repository_key(&RepositoryName::new("a", "bc")), keys[0]);
+        assert_eq!(repository_key(&NamespacedName::new("a", "bc")), keys[0]);
     }
 }

@@ -12,59 +12,44 @@
 //! whether the charts are still the ones that we wrote. Tables that vanish under a running process are made again by the call
 //! that misses them, and [`Catalog::rebuilt`] tells that every repository is to be looked at.
 
-mod batch;
 mod chart;
-mod commit;
-mod cuts;
 mod engine;
 mod error;
-mod expire;
-mod failures;
 mod files;
-mod files_info;
-mod forget;
 mod history;
 mod icons;
 mod identity;
-mod keep;
 pub mod lock;
 mod oci;
 mod problems;
-pub mod read;
+pub mod query;
 mod record;
-mod remember;
-mod repos;
+mod repositories;
 mod schema;
 mod settings;
-mod stored;
-mod wanted;
-mod write;
+pub mod sync;
 
+use crate::api::NamespacedName;
 use std::{io, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use tokio::sync::watch;
 
-pub use self::{
-    chart::{ChartInfo, ChartRow, ChartVersion, Fingerprint, Maintainer, RepoRef},
-    commit::{Commit, Committed, Conclude},
-    cuts::{Cut, Cuts, NewCuts, Unchanged},
-    error::Error,
-    files::{ChartFiles, FilesMode, Progress, Saved, Wanted, WantedFiles},
-    files_info::FetchedFiles,
-    forget::OciGone,
-    history::{HISTORY_KEPT, HistoryEntry},
-    icons::WantedIcon,
-    identity::RepositoryName,
-    keep::{Held, Keep},
-    oci::{OciChange, OciMetadata, OciRepository, OciTag},
-    record::{Baseline, Handled, Record, Refused, State},
-    settings::{DEFAULT_POSTGRES_CONNECTIONS, Database, Login, Password, Settings, SettingsError},
-};
-use self::{
-    engine::{Pools, on_engine},
-    record::RecordRow,
-};
+pub use chart::{ChartInfo, ChartRow, ChartVersion, Fingerprint, Maintainer, RepoRef};
+use engine::{Pools, on_engine};
+pub use error::Error;
+pub use files::info::FetchedFiles;
+pub use files::{ChartFiles, FilesMode, Progress, Saved, Wanted, WantedFiles};
+pub use history::{HISTORY_KEPT, HistoryEntry};
+pub use icons::WantedIcon;
+pub use oci::{OciChange, OciMetadata, OciRepository, OciTag};
+use record::RecordRow;
+pub use record::{Baseline, Handled, Record, Refused, State};
+pub use settings::{DEFAULT_POSTGRES_CONNECTIONS, Database, Login, Password, Settings, SettingsError};
+pub use sync::chart_digests::{Cut, Cuts, NewCuts, Unchanged};
+pub use sync::commit::{Commit, Committed, Conclude};
+pub use sync::delete::OciGone;
+pub use sync::retention::{Held, Keep};
 
 /// What is asked for readiness must be answered while somebody waits.
 const PING_DEADLINE: Duration = Duration::from_secs(5);
@@ -203,7 +188,7 @@ impl Catalog {
     ///
     /// # Errors
     /// When the database fails, and [`Error::UnreadableRecord`].
-    pub async fn record(&self, name: &RepositoryName) -> Result<Option<Record>, Error> {
+    pub async fn record(&self, name: &NamespacedName) -> Result<Option<Record>, Error> {
         self.look("reading a repository", async {
             let row: Option<RecordRow> = on_engine!(self.0.pools.reader(), pool => sqlx::query_as(record::SELECT_ONE)
                 .bind(&name.namespace)
@@ -279,7 +264,7 @@ impl Catalog {
             "writing the charts of a repository",
             COMMIT_DEADLINE,
             // On the heap: it is by far the largest of all, and moving it about takes stack.
-            commit::commit(&self.0.pools, commit, rows).boxed(),
+            sync::commit::commit(&self.0.pools, commit, rows).boxed(),
         )
         .await
     }
@@ -291,7 +276,7 @@ impl Catalog {
     ///
     /// # Errors
     /// When the database fails.
-    pub async fn remove(&self, name: &RepositoryName, expected_uid: Option<&str>) -> Result<bool, Error> {
+    pub async fn remove(&self, name: &NamespacedName, expected_uid: Option<&str>) -> Result<bool, Error> {
         const STATEMENTS: [&str; 9] = [
             "DELETE FROM portolan_repositories WHERE namespace = $1 AND name = $2",
             "DELETE FROM portolan_files WHERE namespace = $1 AND name = $2",

@@ -11,10 +11,11 @@ use serde::Serialize;
 use sqlx::{FromRow, types::Json};
 
 use super::{
-    COMMIT_DEADLINE, Catalog, Error, RepositoryName,
+    COMMIT_DEADLINE, Catalog, Error,
     engine::{Engine, Transaction, on_engine},
     record::{self, storable, time},
 };
+use crate::api::NamespacedName;
 
 /// What one statement writes: the metadata of a tag may be long.
 const MAX_BYTES: usize = 1 << 20;
@@ -96,7 +97,7 @@ impl Catalog {
     ///
     /// # Errors
     /// When the database fails.
-    pub async fn oci_repositories(&self, name: &RepositoryName, source: &str) -> Result<Vec<OciRepository>, Error> {
+    pub async fn oci_repositories(&self, name: &NamespacedName, source: &str) -> Result<Vec<OciRepository>, Error> {
         const SELECT: &str = "SELECT r.repository, r.etag, r.last_modified, r.digests_checked,
                 t.tag, t.digest, t.problem, t.tries, t.next_try
             FROM portolan_oci_repositories r LEFT JOIN portolan_oci_tags t
@@ -125,7 +126,7 @@ impl Catalog {
     /// When the database fails.
     pub async fn oci_metadata(
         &self,
-        name: &RepositoryName,
+        name: &NamespacedName,
         repository: &str,
         after: &str,
         limit: u32,
@@ -153,7 +154,7 @@ impl Catalog {
     /// When the database fails.
     pub async fn save_oci(
         &self,
-        name: &RepositoryName,
+        name: &NamespacedName,
         source: &str,
         repository: &OciRepository,
         changed: &[OciChange],
@@ -175,7 +176,7 @@ impl Catalog {
     ///
     /// # Errors
     /// When the database fails.
-    pub async fn recheck_oci(&self, name: &RepositoryName, now: Timestamp) -> Result<(), Error> {
+    pub async fn recheck_oci(&self, name: &NamespacedName, now: Timestamp) -> Result<(), Error> {
         const REPOSITORIES: &str = "UPDATE portolan_oci_repositories
             SET etag = NULL, last_modified = NULL, digests_checked = NULL WHERE namespace = $1 AND name = $2";
         const TAGS: &str = "UPDATE portolan_oci_tags SET next_try = $3
@@ -196,7 +197,7 @@ impl Catalog {
     }
 }
 
-async fn forget_other_sources(tx: &mut Transaction, name: &RepositoryName, source: &str) -> Result<(), Error> {
+async fn forget_other_sources(tx: &mut Transaction, name: &NamespacedName, source: &str) -> Result<(), Error> {
     for statement in [
         "DELETE FROM portolan_oci_tags WHERE namespace = $1 AND name = $2 AND repository IN (SELECT repository
             FROM portolan_oci_repositories WHERE namespace = $1 AND name = $2 AND source <> $3)",
@@ -216,7 +217,7 @@ async fn forget_other_sources(tx: &mut Transaction, name: &RepositoryName, sourc
 
 pub(super) async fn upsert_repository(
     tx: &mut Transaction,
-    name: &RepositoryName,
+    name: &NamespacedName,
     source: &str,
     repository: &OciRepository,
 ) -> Result<(), Error> {
@@ -244,7 +245,7 @@ pub(super) async fn upsert_repository(
 
 async fn upsert_tags(
     tx: &mut Transaction,
-    name: &RepositoryName,
+    name: &NamespacedName,
     repository: &str,
     changed: &[OciChange],
 ) -> Result<(), Error> {
@@ -264,7 +265,7 @@ async fn upsert_tags(
 
 async fn upsert_batch(
     tx: &mut Transaction,
-    name: &RepositoryName,
+    name: &NamespacedName,
     repository: &str,
     rows: &[TagRow],
 ) -> Result<(), Error> {

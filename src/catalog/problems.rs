@@ -1,13 +1,14 @@
 //! What is wrong with chart files, to be shown.
 
-use super::{Catalog, Error, RepositoryName, engine::on_engine};
+use super::{Catalog, Error, engine::on_engine};
+use crate::api::NamespacedName;
 
 impl Catalog {
     /// The first `limit` versions of a repository whose files could not be had, by id, each with the reason.
     ///
     /// # Errors
     /// When the database fails.
-    pub async fn files_problems(&self, name: &RepositoryName, limit: usize) -> Result<Vec<(String, String)>, Error> {
+    pub async fn files_problems(&self, name: &NamespacedName, limit: usize) -> Result<Vec<(String, String)>, Error> {
         const SELECT: &str = "SELECT chart_files_id, message FROM portolan_files
             WHERE namespace = $1 AND name = $2 AND tries > 0 ORDER BY chart_files_id LIMIT $3";
         self.look("reading why chart files are missing", async {

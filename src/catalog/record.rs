@@ -7,16 +7,17 @@ use serde::{Deserialize, Serialize};
 use sqlx::{Encode, FromRow, Type, query::Query};
 
 use super::{
-    Error, RepositoryName,
+    Error,
     engine::{Engine, Pools, Transaction, on_engine, sql},
     identity::repository_key,
 };
+use crate::api::NamespacedName;
 
 /// All that decisions about a repository rest on. The database decides; the status of the object only shows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Record {
     /// The repository.
-    pub name: RepositoryName,
+    pub name: NamespacedName,
     /// UID of the object that the charts belong to.
     pub uid: String,
     /// Where the object is from: the UID of the namespace kube-system, an id of the folder, or `one-shot`.
@@ -129,7 +130,7 @@ pub struct State {
 
 impl Record {
     /// A record of a repository of which nothing is known yet.
-    pub fn new(name: RepositoryName, uid: impl Into<String>) -> Self {
+    pub fn new(name: NamespacedName, uid: impl Into<String>) -> Self {
         Self {
             name,
             uid: uid.into(),
@@ -206,7 +207,7 @@ impl TryFrom<RecordRow> for Record {
     type Error = Error;
 
     fn try_from(row: RecordRow) -> Result<Self, Error> {
-        let name = RepositoryName::new(row.namespace, row.name);
+        let name = NamespacedName::new(row.namespace, row.name);
         let details: Details = serde_json::from_str(&row.details).map_err(|error| Error::UnreadableRecord {
             repository: name.clone(),
             reason: error.to_string(),
@@ -269,7 +270,7 @@ pub(super) fn storable(text: &str) -> Cow<'_, str> {
 /// What is stored of a repository's identity: the UID, and how often the record was written.
 pub(super) async fn stored_identity(
     tx: &mut Transaction,
-    name: &RepositoryName,
+    name: &NamespacedName,
 ) -> Result<Option<(String, i64)>, Error> {
     const SELECT: &str = "SELECT uid, revision FROM portolan_repositories WHERE namespace = $1 AND name = $2";
     Ok(on_engine!(tx, tx => sqlx::query_as(SELECT)
@@ -307,7 +308,7 @@ pub(super) async fn lock_and_identify(
 }
 
 /// Takes the repository's lock until the transaction ends: one-shot commands and controllers may share a Postgres database.
-pub(super) async fn lock(tx: &mut Transaction, name: &RepositoryName) -> Result<(), Error> {
+pub(super) async fn lock(tx: &mut Transaction, name: &NamespacedName) -> Result<(), Error> {
     if let Engine::Postgres(tx) = tx {
         sqlx::query("SELECT pg_advisory_xact_lock($1)")
             .bind(repository_key(name))
@@ -318,7 +319,7 @@ pub(super) async fn lock(tx: &mut Transaction, name: &RepositoryName) -> Result<
 }
 
 /// Takes the repository's lock, and says whether it still is the one of this UID.
-pub(super) async fn lock_if_of(tx: &mut Transaction, name: &RepositoryName, uid: &str) -> Result<bool, Error> {
+pub(super) async fn lock_if_of(tx: &mut Transaction, name: &NamespacedName, uid: &str) -> Result<bool, Error> {
     lock(tx, name).await?;
     let stored = stored_identity(tx, name).await?;
     Ok(stored.is_some_and(|(stored, _)| stored == uid))
@@ -389,7 +390,7 @@ mod tests {
     /// Databases hold this text: a key that is renamed needs a migration.
     #[test]
     fn the_keys_of_the_details_stay_the_same() {
-        let mut record = Record::new(RepositoryName::new("kubeapps", "stable"), "uid");
+        let mut record = Record::new(NamespacedName::new("kubeapps", "stable"), "uid");
         record.baseline = Some(Baseline { names: 1, versions: 2 });
         record.refused = Some(Refused {
             etag: Some("e".into()),

@@ -1,4 +1,12 @@
 //! Controller machinery that is independent of our own kinds.
 
+pub mod controller;
+pub mod cron;
 pub mod events;
+pub mod informer;
 pub mod kube_client;
+pub mod leader_election;
+pub mod manifests;
+pub mod owner_refs;
+pub mod watch;
+pub mod workqueue;

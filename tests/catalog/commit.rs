@@ -1,6 +1,7 @@
 //! What a sync writes, and what it leaves alone.
 
-use portolan::catalog::{ChartInfo, Commit, RepositoryName};
+use portolan::api::NamespacedName;
+use portolan::catalog::{ChartInfo, Commit};
 use rstest::rstest;
 
 use super::{Fixture, On, chart, repository, rows};
@@ -132,7 +133,7 @@ async fn one_version_more_writes_one_row(#[values(On::Sqlite, On::Postgres)] on:
 async fn charts_that_are_gone_go_with_their_files_and_others_stay(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("a", &["1.0.0"]), chart("b", &["1.0.0"])]).await;
-    let other = RepositoryName::new("kubeapps", "other");
+    let other = NamespacedName::new("kubeapps", "other");
     let other_record = portolan::catalog::Record::new(other.clone(), "uid-2");
     let mut theirs = chart("a", &["1.0.0"]);
     theirs.id = "other/a".into();
@@ -244,7 +245,7 @@ async fn hostile_names_are_names(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let hostile = hostile_names();
     let all: Vec<ChartInfo> = hostile.iter().map(|name| chart(name, &["1.0.0"])).collect();
-    let other = portolan::catalog::Record::new(RepositoryName::new("kubeapps", "x') OR true --"), "uid-2");
+    let other = portolan::catalog::Record::new(NamespacedName::new("kubeapps", "x') OR true --"), "uid-2");
     fixture
         .catalog
         .commit(Commit::new(other, None, "x"), rows(vec![chart("safe", &["1.0.0"])]))

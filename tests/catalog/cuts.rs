@@ -1,8 +1,7 @@
 //! What is remembered of an index, and what a sync that knows it neither reads nor writes.
 
-use portolan::catalog::{
-    ChartInfo, Commit, Committed, Cut, Cuts, Error, Keep, NewCuts, Record, RepositoryName, Unchanged,
-};
+use portolan::api::NamespacedName;
+use portolan::catalog::{ChartInfo, Commit, Committed, Cut, Cuts, Error, Keep, NewCuts, Record, Unchanged};
 use rstest::rstest;
 
 use super::{
@@ -41,7 +40,7 @@ pub struct Known {
     pub cuts: Option<Cuts>,
 }
 
-pub async fn known(fixture: &Fixture, name: &RepositoryName, stamp: &str) -> Known {
+pub async fn known(fixture: &Fixture, name: &NamespacedName, stamp: &str) -> Known {
     let stored = fixture.catalog.record(name).await.unwrap();
     Known {
         uid: stored.as_ref().map(|record| record.uid.clone()),
@@ -126,7 +125,7 @@ async fn what_is_remembered_of_an_index_comes_back_under_the_same_stamp(#[values
     assert_eq!(cuts.secret, "key 1");
     assert!(!format!("{cuts:?}").contains("key 1"), "the key is not to be shown");
     assert_eq!(fixture.catalog.cuts(&repository(), "decoder 2").await.unwrap(), None);
-    let other = RepositoryName::new("kubeapps", "other");
+    let other = NamespacedName::new("kubeapps", "other");
     assert_eq!(fixture.catalog.cuts(&other, STAMP).await.unwrap(), None);
     let again = sync(&fixture, None, &charts).await;
     assert_eq!((again.unchanged, again.is_change()), (charts.len() as u64 - 1, false));

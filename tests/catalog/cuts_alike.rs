@@ -5,7 +5,8 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use portolan::catalog::{ChartInfo, Committed, Error, RepositoryName};
+use portolan::api::NamespacedName;
+use portolan::catalog::{ChartInfo, Committed, Error};
 use proptest::{prelude::*, test_runner::TestRunner};
 use rstest::rstest;
 
@@ -74,8 +75,8 @@ fn syncs() -> impl Strategy<Value = Vec<Sync>> {
 struct Twins<'a> {
     fixture: &'a Fixture,
     on: On,
-    delta: RepositoryName,
-    full: RepositoryName,
+    delta: NamespacedName,
+    full: NamespacedName,
     index: BTreeMap<usize, ChartInfo>,
     created: u32,
     now: i64,
@@ -182,7 +183,7 @@ impl Twins<'_> {
         }
     }
 
-    async fn state(&self, name: &RepositoryName) -> Vec<String> {
+    async fn state(&self, name: &NamespacedName) -> Vec<String> {
         let tables = &self.fixture.tables;
         let name = &name.name;
         let charts = "SELECT chart_id || CAST(info AS TEXT) FROM charts WHERE repo_name";
@@ -196,7 +197,7 @@ impl Twins<'_> {
 
 /// Syncs one after the other, in two repositories that nobody has used before.
 async fn play(fixture: &Fixture, on: On, at: u64, syncs: &[Sync]) -> Result<u64, TestCaseError> {
-    let name = |way: &str| RepositoryName::new("kubeapps", format!("{way}-{at}"));
+    let name = |way: &str| NamespacedName::new("kubeapps", format!("{way}-{at}"));
     let mut twins = Twins {
         fixture,
         on,

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use portolan::catalog::{
-    ChartFiles, Commit, FetchedFiles, FilesMode, Progress, RepositoryName, Saved, Wanted, WantedFiles,
-};
+use portolan::api::NamespacedName;
+use portolan::catalog::{ChartFiles, Commit, FetchedFiles, FilesMode, Progress, Saved, Wanted, WantedFiles};
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -98,7 +97,7 @@ async fn the_newest_version_of_each_chart_is_wanted_first(#[values(On::Sqlite, O
         .await
         .unwrap();
     assert_eq!(names(&two), ["a 3.0.0", "b 1.0.0"]);
-    let other = RepositoryName::new("kubeapps", "other");
+    let other = NamespacedName::new("kubeapps", "other");
     let none = fixture.catalog.files_wanted(&other, FilesMode::All, at(0), 2).await;
     assert_eq!(none.unwrap(), Wanted::default());
 }

@@ -1,6 +1,7 @@
 //! Whose a repository is, its record, and its removal.
 
-use portolan::catalog::{Baseline, Commit, Error, HISTORY_KEPT, Handled, Record, Refused, RepositoryName, State};
+use portolan::api::NamespacedName;
+use portolan::catalog::{Baseline, Commit, Error, HISTORY_KEPT, Handled, Record, Refused, State};
 use rstest::rstest;
 
 use super::{Fixture, On, chart, commit::insert_file, history, record, repository, rows};
@@ -102,7 +103,7 @@ async fn what_was_counted_is_known_when_the_record_is_concluded(#[values(On::Sql
 #[tokio::test]
 async fn the_history_keeps_the_newest_syncs_of_each_repository(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
-    let other = Record::new(RepositoryName::new("kubeapps", "other"), "uid-2");
+    let other = Record::new(NamespacedName::new("kubeapps", "other"), "uid-2");
     fixture
         .catalog
         .save(&other, None, Some(&history("theirs")))

@@ -23,9 +23,10 @@ mod together;
 use std::{io, time::Duration};
 
 use jiff::Timestamp;
+use portolan::api::NamespacedName;
 use portolan::catalog::{
     Catalog, ChartInfo, ChartRow, ChartVersion, Commit, Committed, Database, Error, HistoryEntry, Login, Maintainer,
-    Record, RepoRef, RepositoryName, Settings,
+    Record, RepoRef, Settings,
 };
 use sqlx::{AssertSqlSafe, Executor, PgPool, SqlitePool};
 use tempfile::TempDir;
@@ -189,8 +190,8 @@ pub fn settings(url: &str) -> Settings {
     Settings::new(Database::parse(url, &Login::default()).unwrap())
 }
 
-pub fn repository() -> RepositoryName {
-    RepositoryName::new("kubeapps", "stable")
+pub fn repository() -> NamespacedName {
+    NamespacedName::new("kubeapps", "stable")
 }
 
 pub fn record() -> Record {
@@ -208,7 +209,7 @@ pub fn rows(charts: Vec<ChartInfo>) -> impl Iterator<Item = io::Result<ChartRow>
 
 /// A chart of [`repository`] with these versions.
 pub fn chart(name: &str, versions: &[&str]) -> ChartInfo {
-    let RepositoryName { namespace, name: repo } = repository();
+    let NamespacedName { namespace, name: repo } = repository();
     let escaped = name.replace('/', "%2F");
     ChartInfo {
         id: format!("{repo}/{escaped}"),

@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use portolan::catalog::{Catalog, ChartInfo, ChartRow, Commit, FilesMode, Record, RepositoryName};
+use portolan::api::NamespacedName;
+use portolan::catalog::{Catalog, ChartInfo, ChartRow, Commit, FilesMode, Record};
 use serde::Deserialize;
 use sqlx::PgPool;
 
@@ -43,7 +44,7 @@ async fn rows_that_kubeapps_wrote_are_taken_over_without_a_write() {
         panic!("not Postgres")
     };
     let golden = golden_charts();
-    let name = RepositoryName::new(&golden[0].repo_namespace, &golden[0].repo_name);
+    let name = NamespacedName::new(&golden[0].repo_namespace, &golden[0].repo_name);
     sqlx::query("INSERT INTO repos (namespace, name, checksum, last_update) VALUES ($1, $2, 'digest', '2024-12-24 08:06:53 +0000 UTC m=+1.2')")
         .bind(&name.namespace)
         .bind(&name.name)

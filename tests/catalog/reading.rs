@@ -1,6 +1,8 @@
 //! What commands show.
 
-use portolan::catalog::{Catalog, Commit, Error, Record, RepositoryName, read::Search};
+use portolan::api::NamespacedName;
+use portolan::catalog::query::Search;
+use portolan::catalog::{Catalog, Commit, Error, Record};
 use rstest::rstest;
 
 use super::{Fixture, On, chart, commit::hostile_names, record, repository, rows};
@@ -69,7 +71,7 @@ async fn a_search_keeps_to_a_namespace_and_a_repository(#[values(On::Sqlite, On:
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("mysql", &["1.0.0"])]).await;
     for (namespace, name) in [("kubeapps", "other"), ("team", "stable")] {
-        let record = Record::new(RepositoryName::new(namespace, name), "uid");
+        let record = Record::new(NamespacedName::new(namespace, name), "uid");
         let charts = rows(vec![chart("mysql", &["1.0.0"])]);
         fixture
             .catalog
@@ -118,7 +120,7 @@ async fn wildcards_and_quotes_in_a_word_are_letters(#[values(On::Sqlite, On::Pos
 async fn a_chart_is_shown_in_one_namespace_or_in_each(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("team/nginx", &["2.0.0", "1.0.0"])]).await;
-    let other = Record::new(RepositoryName::new("other", "stable"), "uid");
+    let other = Record::new(NamespacedName::new("other", "stable"), "uid");
     fixture
         .catalog
         .commit(
@@ -166,7 +168,7 @@ async fn repositories_are_summed_up_with_and_without_a_record_and_charts(#[value
                 VALUES ('a', 'theirs', 'theirs/x', '{\"repo\": {\"url\": \"https://theirs\"}, \"chartVersions\": null}')",
         )
         .await;
-    let mut failing = Record::new(RepositoryName::new("z", "failing"), "uid-2");
+    let mut failing = Record::new(NamespacedName::new("z", "failing"), "uid-2");
     failing.url = "https://failing".into();
     fixture.catalog.save(&failing, None, None).await.unwrap();
     let summaries = fixture.catalog.repositories().await.unwrap();

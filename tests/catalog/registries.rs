@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use portolan::catalog::{Commit, OciChange, OciGone, OciMetadata, OciRepository, OciTag, RepositoryName};
+use portolan::api::NamespacedName;
+use portolan::catalog::{Commit, OciChange, OciGone, OciMetadata, OciRepository, OciTag};
 use rstest::rstest;
 
 use super::{Fixture, On, at, record, repository, rows};
@@ -76,7 +77,7 @@ async fn what_was_saved_comes_back(#[values(On::Sqlite, On::Postgres)] on: On) {
     save(&fixture, "s", &first).await;
     save(&fixture, "s", &empty).await;
     assert_eq!(load(&fixture, "s").await, [empty, first.clone()]);
-    let other = RepositoryName::new("kubeapps", "other");
+    let other = NamespacedName::new("kubeapps", "other");
     assert!(fixture.catalog.oci_repositories(&other, "s").await.unwrap().is_empty());
 
     let found = charts(&fixture, "team/nginx", "", 10).await;

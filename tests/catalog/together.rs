@@ -1,6 +1,7 @@
 //! Several at one database.
 
-use portolan::catalog::{Catalog, ChartRow, Commit, Error, Record, RepositoryName, Saved};
+use portolan::api::NamespacedName;
+use portolan::catalog::{Catalog, ChartRow, Commit, Error, Record, Saved};
 use rstest::rstest;
 use tokio::sync::oneshot;
 
@@ -75,7 +76,7 @@ async fn many_repositories_are_written_side_by_side(#[values(On::Sqlite, On::Pos
     let writes = (0..16).map(|at| {
         let catalog = fixture.catalog.clone();
         tokio::spawn(async move {
-            let name = RepositoryName::new("kubeapps", format!("repo-{at}"));
+            let name = NamespacedName::new("kubeapps", format!("repo-{at}"));
             let charts = (0..50).map(|at| chart(&at.to_string(), &["1.0.0"])).collect();
             catalog
                 .commit(Commit::new(Record::new(name, "uid"), None, "x"), rows(charts))

@@ -3,9 +3,10 @@
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use kube::api::{Api, ListParams, PostParams};
 use kube::{Client, ResourceExt};
-use portolan::catalog::RepositoryName;
-use portolan::informer::ObjectName;
-use portolan::repository::adopt::{AdoptError, cron_job_name, remove_cron_jobs, synced_twice};
+use portolan::api::NamespacedName;
+use portolan::controllers::apprepository::kubeapps_cronjobs::{
+    AdoptError, cron_job_name, remove_cron_jobs, synced_twice,
+};
 use serde_json::{Value, json};
 
 use super::SOON;
@@ -13,7 +14,7 @@ use crate::support::control_plane::control_plane;
 use crate::support::eventually::eventually;
 
 /// A CronJob as Kubeapps' controller makes it, under a name of the test's choice.
-pub fn cron_job(name: &str, repository: &ObjectName) -> Value {
+pub fn cron_job(name: &str, repository: &NamespacedName) -> Value {
     let pod = json!({ "restartPolicy": "OnFailure", "containers": [{ "name": "sync", "image": "asset-syncer" }] });
     json!({
         "metadata": { "name": name, "labels": {
@@ -36,8 +37,8 @@ pub async fn names(client: &Client, namespace: &str) -> Vec<String> {
     list.items.iter().map(ResourceExt::name_any).collect()
 }
 
-pub fn repository(namespace: &str, name: &str) -> ObjectName {
-    ObjectName {
+pub fn repository(namespace: &str, name: &str) -> NamespacedName {
+    NamespacedName {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
     }
@@ -101,7 +102,7 @@ async fn names_that_no_cron_job_can_have_find_none() {
     let control_plane = control_plane().await;
     let (client, kubeapps) = (control_plane.client().await, control_plane.namespace().await);
     for name in ["a,b", "a in (b)", "", &"n".repeat(64)] {
-        let removed = remove_cron_jobs(&client, &kubeapps, &RepositoryName::new("team-a", name)).await;
+        let removed = remove_cron_jobs(&client, &kubeapps, &NamespacedName::new("team-a", name)).await;
         assert_eq!(removed.unwrap(), 0, "{name}");
     }
 }

@@ -4,11 +4,12 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use portolan::api::NamespacedName;
 use portolan::api::SecretKeyRef;
-use portolan::catalog::RepositoryName;
-use portolan::informer::{self, ObjectName, cluster::Scope};
-use portolan::repository::origin::{Cluster, Origin};
-use portolan::repository::secrets::{Credentials, SecretError, SecretSettings, Wanted, credentials};
+use portolan::controllers::apprepository::origin::{Cluster, Origin};
+use portolan::controllers::apprepository::secrets::{Credentials, SecretError, SecretSettings, Wanted, credentials};
+use portolan::runtime::informer::cluster::Scope;
+use portolan::runtime::informer::{self};
 use serde_json::{Value, json};
 
 use super::SOON;
@@ -84,7 +85,7 @@ impl Namespaces {
     async fn read_with(
         &self,
         client: Client,
-        repository: &RepositoryName,
+        repository: &NamespacedName,
         secret: &str,
         key: &str,
     ) -> Result<Credentials, SecretError> {
@@ -104,7 +105,7 @@ impl Namespaces {
     }
 
     async fn read(&self, name: &str, secret: &str) -> Result<Credentials, SecretError> {
-        let repository = RepositoryName::new(&*self.team, name);
+        let repository = NamespacedName::new(&*self.team, name);
         self.read_with(self.client.clone(), &repository, secret, "header").await
     }
 }
@@ -206,7 +207,7 @@ async fn a_copy_whose_name_two_repositories_have_is_for_neither() {
         authorization(namespaces.read("b-apprepo-c", "auth").await),
         Err("SecretNotFound")
     );
-    let other = RepositoryName::new(format!("{}-apprepo-b", namespaces.team), "c");
+    let other = NamespacedName::new(format!("{}-apprepo-b", namespaces.team), "c");
     let read = namespaces
         .read_with(namespaces.client.clone(), &other, "auth", "header")
         .await;
@@ -221,7 +222,7 @@ async fn a_right_that_is_missing_is_named() {
         .await;
     let client = namespaces.client_for(&namespaces.team).await;
     let read = async |namespace: &str, secret: &str| {
-        let repository = RepositoryName::new(namespace, "charts");
+        let repository = NamespacedName::new(namespace, "charts");
         namespaces
             .read_with(client.clone(), &repository, secret, "header")
             .await
@@ -250,7 +251,7 @@ async fn a_secret_that_is_made_changed_or_deleted_is_told_of_in_all_namespaces_t
     let changes = informer::secrets::changes(&namespaces.client, &Scope::Namespace(team.clone()), &kubeapps);
     let mut changes = changes.boxed();
     let mut next_of = async |namespace: &str, name: &str| {
-        let wanted = ObjectName {
+        let wanted = NamespacedName {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         };

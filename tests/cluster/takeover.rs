@@ -1,7 +1,7 @@
 //! In the place of Kubeapps' controller: its CronJobs go, and its Deployment's arguments do.
 
-use portolan::informer::ObjectName;
-use portolan::repository::adopt::cron_job_name;
+use portolan::api::NamespacedName;
+use portolan::controllers::apprepository::kubeapps_cronjobs::cron_job_name;
 use serde_json::json;
 
 use super::adopting::{create, cron_job, names, repository};
@@ -18,7 +18,7 @@ use crate::support::registry::{PASSWORD as REGISTRY_PASSWORD, USER as REGISTRY_U
 use crate::support::token_server::basic_authorization;
 
 /// CronJobs of Kubeapps for these repositories in a namespace of its own, and one that is none of Kubeapps'.
-async fn kubeapps_with(world: &World, repositories: &[&ObjectName]) -> String {
+async fn kubeapps_with(world: &World, repositories: &[&NamespacedName]) -> String {
     let kubeapps = control_plane().await.namespace().await;
     for name in repositories {
         create(&world.client, &kubeapps, cron_job(&cron_job_name(name), name)).await;
@@ -28,7 +28,7 @@ async fn kubeapps_with(world: &World, repositories: &[&ObjectName]) -> String {
 }
 
 /// The names of their CronJobs, and of the one that is none of Kubeapps', in order.
-fn left(repositories: &[&ObjectName]) -> Vec<String> {
+fn left(repositories: &[&NamespacedName]) -> Vec<String> {
     let mut names: Vec<String> = repositories.iter().map(|name| cron_job_name(name)).collect();
     names.push("nightly-report".to_owned());
     names.sort();

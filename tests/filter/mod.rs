@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use portolan::filter::{Filter, Limits, Rule};
+use portolan::jq::{Filter, Limits, Rule};
 
 use crate::support::corpus;
 

@@ -8,12 +8,14 @@ use std::io::{Cursor, Read};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use portolan::filter::{Filter, FilterError, Limits, Rule, on_large_stack};
-use portolan::source::index::{
+use portolan::helm::archive;
+use portolan::helm::index::{
     Account, ChangeSink, Chart, DecodeLimits, Known, Maintainer, Remembered, Secret, SharedCuts, Sink, Summary, chart,
     decode, decode_changes, metadata, newest_first, version_by_both_ways,
 };
-use portolan::source::{archive, credentials, oci};
+use portolan::http::credentials;
+use portolan::jq::{Filter, FilterError, Limits, Rule, on_large_stack};
+use portolan::oci;
 use serde_json::{Value, json};
 
 /// A fuzz target: its name, which is that of its folder of seeds, and its body.

@@ -13,7 +13,7 @@ use crate::support::tls::Authority;
 const INDEX: &str = "/stable/index.yaml";
 
 fn client() -> Client {
-    portolan::source::install_crypto_provider();
+    portolan::http::install_crypto_provider();
     Client::builder().no_proxy().build().unwrap()
 }
 
@@ -330,7 +330,7 @@ async fn servers_can_share_an_authority() {
     );
     assert_eq!(one.ca_pem(), other.ca_pem());
     let known = reqwest::Certificate::from_pem(authority.ca_pem.as_bytes()).unwrap();
-    portolan::source::install_crypto_provider();
+    portolan::http::install_crypto_provider();
     let client = Client::builder().no_proxy().tls_certs_only([known]).build().unwrap();
     for server in [one, other] {
         assert_eq!(

@@ -29,7 +29,7 @@ async fn a_wrong_password_is_refused() {
 
 #[tokio::test]
 async fn a_server_of_ones_own_speaks_tls_and_keeps_its_data_over_a_stop() {
-    portolan::source::install_crypto_provider();
+    portolan::http::install_crypto_provider();
     let server = PostgresServer::start().await;
     let database = server.database().await;
     let plain = PgConnectOptions::from_str(&database.url).unwrap();

@@ -6,7 +6,7 @@ use crate::support::tls::Authority;
 
 /// A client that trusts an authority and goes through a proxy, as `user` if there is one.
 fn client(authority: &Authority, proxy: &Proxy, login: Option<(&str, &str)>) -> Client {
-    portolan::source::install_crypto_provider();
+    portolan::http::install_crypto_provider();
     let mut through = reqwest::Proxy::all(proxy.url()).unwrap();
     if let Some((user, password)) = login {
         through = through.basic_auth(user, password);

@@ -8,7 +8,7 @@ use crate::support::tls::Authority;
 use crate::support::token_server::{TokenServer, basic_authorization};
 
 fn client() -> Client {
-    portolan::source::install_crypto_provider();
+    portolan::http::install_crypto_provider();
     Client::builder().no_proxy().build().unwrap()
 }
 

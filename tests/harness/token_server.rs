@@ -17,7 +17,7 @@ struct World {
 
 impl World {
     async fn new() -> Self {
-        portolan::source::install_crypto_provider();
+        portolan::http::install_crypto_provider();
         let server = TokenServer::start().await;
         let registry = Registry::start(Setup::default().tokens(&server)).await;
         let archive = Chart::new("harbour", "1.2.3").pack();

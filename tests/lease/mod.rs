@@ -10,7 +10,7 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use portolan::lease::{Held, Lease, Lost, Timing};
+use portolan::runtime::leader_election::{Held, Lease, Lost, Timing};
 use serde_json::json;
 use tokio::time::{Instant, timeout};
 
@@ -303,8 +303,8 @@ async fn a_renewal_is_one_request() {
 #[test]
 fn an_identity_is_nobody_elses() {
     let (one, other) = (
-        portolan::lease::identity("portolan-0"),
-        portolan::lease::identity("portolan-0"),
+        portolan::runtime::leader_election::identity("portolan-0"),
+        portolan::runtime::leader_election::identity("portolan-0"),
     );
     assert!(one.starts_with("portolan-0_") && other.starts_with("portolan-0_"));
     assert_ne!(one, other);

@@ -1,5 +1,5 @@
-use portolan::source::fetch::Access;
-use portolan::source::oci::Limits;
+use portolan::http::Access;
+use portolan::oci::Limits;
 
 use super::{access, chart, client, client_as, client_with, tags};
 use crate::support::registry::{Registry, Setup};

@@ -1,5 +1,5 @@
-use portolan::source::fetch::Access;
-use portolan::source::oci::{Limits, is_version, version_of};
+use portolan::http::Access;
+use portolan::oci::{Limits, is_version, version_of};
 
 use super::{chart, client, client_with, tags};
 use crate::support::archives::Chart;

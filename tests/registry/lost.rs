@@ -1,7 +1,7 @@
 //! Registries that have lost what they list, or tell nothing of it: the charts stay.
 
-use portolan::repository::decide::Mode;
-use portolan::repository::execute::SyncOutcome;
+use portolan::controllers::apprepository::decision::Mode;
+use portolan::controllers::apprepository::sync::request::SyncOutcome;
 use rstest::rstest;
 
 use super::site::{Site, is_complete, list, manifest, skipped};

@@ -11,9 +11,9 @@ mod shrinking;
 mod site;
 mod syncing;
 
-use portolan::source::fetch::{Access, Fetcher, Settings};
-use portolan::source::oci::{Limits, OciError, Registry as Client, Tags};
-use portolan::source::secret::Secret;
+use portolan::http::secret::Secret;
+use portolan::http::{Access, Fetcher, Settings};
+use portolan::oci::{Limits, OciError, Registry as Client, Tags};
 
 use crate::support::archives::{Archive, Chart};
 use crate::support::registry::Registry;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use portolan::repository::decide::Mode;
-use portolan::repository::execute::SyncOutcome;
+use portolan::controllers::apprepository::decision::Mode;
+use portolan::controllers::apprepository::sync::request::SyncOutcome;
 use reqwest::Method;
 use serde_json::json;
 

@@ -1,7 +1,7 @@
 use std::io::Read as _;
 
-use portolan::source::fetch;
-use portolan::source::oci::ChartReference;
+use portolan::http as fetch;
+use portolan::oci::ChartReference;
 use serde_json::Value;
 
 use super::{chart, client};

@@ -1,7 +1,7 @@
 //! What a registry does not give to whoever asks, although it lists it.
 
-use portolan::repository::decide::Mode;
-use portolan::repository::execute::SyncOutcome;
+use portolan::controllers::apprepository::decision::Mode;
+use portolan::controllers::apprepository::sync::request::SyncOutcome;
 
 use super::site::{Site, is_complete, manifest, skipped, versions};
 use crate::support::chart_server::Fault;

@@ -1,7 +1,7 @@
 //! Registries that shrink, or seem to: nothing is forgotten, and nothing goes, before that is believed.
 
-use portolan::repository::decide::Mode;
-use portolan::repository::execute::SyncOutcome;
+use portolan::controllers::apprepository::decision::Mode;
+use portolan::controllers::apprepository::sync::request::SyncOutcome;
 use serde_json::json;
 
 use super::site::{Site, list, manifest, name};

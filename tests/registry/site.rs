@@ -5,18 +5,19 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use portolan::catalog::{Catalog, ChartInfo, Database, Login, RepositoryName, Settings as CatalogSettings};
-use portolan::filter;
-use portolan::repository::access::Keys;
-use portolan::repository::decide::Mode;
-use portolan::repository::declaration::{Declaration, Defaults, Kind, OneShot};
-use portolan::repository::execute::{SyncOutcome, SyncRequest, SyncResult};
-use portolan::repository::in_process::{SyncContext, Syncer};
-use portolan::repository::locate::FileAccess;
-use portolan::repository::metrics::Metrics;
-use portolan::schedule::Intervals;
-use portolan::source::fetch::{Fetcher, Limits, Settings};
-use portolan::source::index::DecodeLimits;
+use portolan::api::NamespacedName;
+use portolan::catalog::{Catalog, ChartInfo, Database, Login, Settings as CatalogSettings};
+use portolan::controllers::apprepository::decision::Mode;
+use portolan::controllers::apprepository::metrics::Metrics;
+use portolan::controllers::apprepository::secrets::source::Keys;
+use portolan::controllers::apprepository::spec::{Declaration, Defaults, Kind, OneShot};
+use portolan::controllers::apprepository::sync::location::FileAccess;
+use portolan::controllers::apprepository::sync::request::{SyncOutcome, SyncRequest, SyncResult};
+use portolan::controllers::apprepository::sync::{SyncContext, Syncer};
+use portolan::helm::index::DecodeLimits;
+use portolan::http::{Fetcher, Limits, Settings};
+use portolan::jq as filter;
+use portolan::runtime::cron::Intervals;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use sqlx::SqlitePool;
@@ -35,8 +36,8 @@ pub struct Site {
     _folder: TempDir,
 }
 
-pub fn name() -> RepositoryName {
-    RepositoryName::new("kubeapps", "ports")
+pub fn name() -> NamespacedName {
+    NamespacedName::new("kubeapps", "ports")
 }
 
 pub fn list(repository: &str) -> String {

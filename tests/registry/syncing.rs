@@ -1,7 +1,7 @@
 //! What is learnt of a registry, what is remembered of it, and what that saves.
 
-use portolan::repository::decide::Mode;
-use portolan::repository::execute::SyncOutcome;
+use portolan::controllers::apprepository::decision::Mode;
+use portolan::controllers::apprepository::sync::request::SyncOutcome;
 use serde_json::json;
 
 use super::site::{Site, digest, interrupted, list, manifest, skipped};

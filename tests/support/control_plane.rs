@@ -121,7 +121,7 @@ impl ControlPlane {
 
     /// A client that may do what the token's owner may.
     pub async fn client_with(&self, token: &str) -> Client {
-        portolan::source::install_crypto_provider();
+        portolan::http::install_crypto_provider();
         let text = kubeconfig_text(&self.url(), self.ca_pem(), token);
         let kubeconfig = Kubeconfig::from_yaml(&text).expect("our kubeconfig is valid");
         let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;

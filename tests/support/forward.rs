@@ -13,7 +13,7 @@ pub struct Upstream {
 impl Upstream {
     /// A server at this address, without a path; `ca_pem` is the authority of its certificate.
     pub fn new(base: &str, ca_pem: Option<&str>) -> Self {
-        portolan::source::install_crypto_provider();
+        portolan::http::install_crypto_provider();
         let mut builder = reqwest::Client::builder()
             .no_gzip()
             .no_proxy()

@@ -131,7 +131,7 @@ impl Portolan {
 
     /// Asks its HTTP server; the status and the body.
     pub async fn get(&self, path: &str) -> Result<(u16, String), reqwest::Error> {
-        portolan::source::install_crypto_provider();
+        portolan::http::install_crypto_provider();
         let client = reqwest::Client::builder().no_proxy().build()?;
         let response = client.get(format!("{}{path}", self.http)).send().await?;
         Ok((response.status().as_u16(), response.text().await?))

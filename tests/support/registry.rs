@@ -229,7 +229,7 @@ impl Drop for Registry {
 }
 
 fn client(ca_pem: Option<&str>) -> reqwest::Client {
-    portolan::source::install_crypto_provider();
+    portolan::http::install_crypto_provider();
     let builder = reqwest::Client::builder().no_proxy();
     let builder = match ca_pem {
         None => builder,

@@ -52,7 +52,7 @@ impl Authority {
 
     /// What a TLS server on loopback needs.
     pub fn server_config(&self) -> Arc<ServerConfig> {
-        portolan::source::install_crypto_provider();
+        portolan::http::install_crypto_provider();
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.clone()));
         let config = ServerConfig::builder()
             .with_no_client_auth()

@@ -33,7 +33,12 @@ fn commands_in(help: &str) -> Vec<String> {
     let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     listed
         .take_while(|line| !line.is_empty())
-        .filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next())
+        .filter_map(|line| {
+            line.strip_prefix("  ")
+                .filter(|line| !line.starts_with(' '))?
+                .split_whitespace()
+                .next()
+        })
         .filter(|name| *name != "help")
         .map(str::to_owned)
         .collect()

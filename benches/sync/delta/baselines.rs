@@ -145,7 +145,7 @@ fn count_events(text: &str) -> usize {
 
 /// Bodies of the URLs that are asked for, until the asking ends.
 async fn receive_all() {
-    portolan::source::install_crypto_provider();
+    portolan::http::install_crypto_provider();
     let client = reqwest::Client::builder().no_proxy().build().expect("a client");
     let mut meter = Meter::of(std::process::id());
     for url in std::io::stdin().lock().lines() {

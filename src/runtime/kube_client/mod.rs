@@ -1,5 +1,8 @@
 //! Calls to the Kubernetes API server.
 
 mod call;
+pub mod metrics;
+pub mod response_size;
+pub mod response_timeout;
 
 pub use call::{ApiError, DEADLINE, call};

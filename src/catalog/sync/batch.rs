@@ -1,0 +1,269 @@
+//! Writing charts many at a time, and finding the one that the database will not take.
+
+use serde_json::value::{RawValue, to_raw_value};
+use sqlx::types::Json;
+
+use crate::api::NamespacedName;
+use crate::catalog::engine::{Engine, Transaction, on_engine};
+use crate::catalog::{ChartRow, Committed, Error};
+
+/// What a batch holds before it is written, or one chart where that is larger. The memory that a sync takes is some times this much:
+/// SQLite makes four copies of what it is given as JSON, and has no round trips that larger batches would save.
+const MAX_BYTES_SQLITE: usize = 1 << 18;
+const MAX_BYTES_POSTGRES: usize = 1 << 20;
+
+const MAX_ROWS: usize = 256;
+
+/// How much is shown of what the database says of a chart.
+const REASON_BYTES: usize = 1024;
+
+/// What is to happen to a chart's row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    Insert,
+    Update {
+        id: i64,
+        /// The stored row has an imported icon, and the chart still has the same icon's URL.
+        keep_icon: bool,
+    },
+}
+
+impl Change {
+    /// A row whose chart brings its own icon, if it has one.
+    pub(super) const fn update(id: i64) -> Self {
+        Self::Update { id, keep_icon: false }
+    }
+}
+
+/// Charts that are about to be written.
+#[derive(Default)]
+pub(super) struct Batch {
+    inserts: Vec<Insert>,
+    updates: Vec<Update>,
+    bytes: usize,
+}
+
+/// SQLite reads it as one JSON text, by these names.
+#[derive(serde::Serialize)]
+struct Insert {
+    chart_id: String,
+    info: Box<RawValue>,
+}
+
+#[derive(serde::Serialize)]
+struct Update {
+    id: i64,
+    chart_id: String,
+    info: Box<RawValue>,
+    keep_icon: bool,
+    /// The `chart_files_id` of each version that the chart has now.
+    #[serde(skip)]
+    files: Vec<String>,
+}
+
+impl Batch {
+    pub(super) fn push(&mut self, row: ChartRow, change: Change) -> Result<(), Error> {
+        let info = to_raw_value(&row.info).map_err(|error| sqlx::Error::Encode(Box::new(error)))?;
+        self.bytes += info.get().len();
+        match change {
+            Change::Insert => self.inserts.push(Insert {
+                chart_id: row.chart_id,
+                info,
+            }),
+            Change::Update { id, keep_icon } => {
+                let files = row.info.file_ids();
+                self.bytes += files.iter().map(String::len).sum::<usize>();
+                self.updates.push(Update {
+                    id,
+                    chart_id: row.chart_id,
+                    info,
+                    keep_icon,
+                    files,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) const fn is_full(&self, tx: &Transaction) -> bool {
+        let max_bytes = match tx {
+            Engine::Sqlite(_) => MAX_BYTES_SQLITE,
+            Engine::Postgres(_) => MAX_BYTES_POSTGRES,
+        };
+        self.bytes >= max_bytes || self.inserts.len() + self.updates.len() >= MAX_ROWS
+    }
+
+    /// Writes what there is, counts it in `committed`, and leaves the batch empty.
+    pub(super) async fn write(
+        &mut self,
+        tx: &mut Transaction,
+        name: &NamespacedName,
+        committed: &mut Committed,
+    ) -> Result<(), Error> {
+        let batch = std::mem::take(self);
+        committed.added += write_all(tx, name, &batch.inserts, &mut committed.rejected).await?;
+        committed.changed += write_all(tx, name, &batch.updates, &mut committed.rejected).await?;
+        Ok(())
+    }
+}
+
+/// Rows that one statement writes.
+trait Writable: Sized + Sync {
+    fn chart_id(&self) -> &str;
+    fn write(
+        tx: &mut Transaction,
+        name: &NamespacedName,
+        rows: &[Self],
+    ) -> impl Future<Output = Result<(), Error>> + Send;
+}
+
+/// Writes rows, all at once where the database takes them all.
+///
+/// Where it doesn't, because of what is in one of them, the rows are halved until the culprit stands alone; it is named and left
+/// out. Savepoints keep the transaction alive, which Postgres otherwise gives up at the first error.
+async fn write_all<R: Writable>(
+    tx: &mut Transaction,
+    name: &NamespacedName,
+    rows: &[R],
+    rejected: &mut Vec<(String, String)>,
+) -> Result<u64, Error> {
+    let mut written = 0;
+    let mut pending = vec![rows];
+    while let Some(rows) = pending.pop() {
+        let (Some(first), count) = (rows.first(), rows.len()) else {
+            continue;
+        };
+        run(tx, "SAVEPOINT batch").await?;
+        match R::write(tx, name, rows).await {
+            Ok(()) => written += count as u64,
+            Err(error) if error.is_data() => {
+                run(tx, "ROLLBACK TO SAVEPOINT batch").await?;
+                if count == 1 {
+                    let reason = crate::text::truncate(&crate::text::printable(&error.bare()), REASON_BYTES);
+                    rejected.push((first.chart_id().to_owned(), reason));
+                } else {
+                    let (left, right) = rows.split_at(count / 2);
+                    pending.extend([right, left]);
+                }
+            }
+            Err(error) => return Err(error),
+        }
+        run(tx, "RELEASE SAVEPOINT batch").await?;
+    }
+    Ok(written)
+}
+
+async fn run(tx: &mut Transaction, statement: &'static str) -> Result<(), Error> {
+    on_engine!(tx, tx => { sqlx::query(statement).execute(&mut **tx).await?; });
+    Ok(())
+}
+
+impl Writable for Insert {
+    fn chart_id(&self) -> &str {
+        &self.chart_id
+    }
+
+    /// A row that Kubeapps' syncer has inserted since the stored ones were read is taken over.
+    async fn write(tx: &mut Transaction, name: &NamespacedName, rows: &[Self]) -> Result<(), Error> {
+        // "WHERE true" tells SQLite's parser that ON CONFLICT is no join.
+        const SQLITE: &str = "INSERT INTO charts (repo_namespace, repo_name, chart_id, info)
+            SELECT $1, $2, value ->> '$.chart_id', value -> '$.info' FROM json_each($3) WHERE true
+            ON CONFLICT (repo_name, repo_namespace, chart_id) DO UPDATE SET info = excluded.info";
+        const POSTGRES: &str = "INSERT INTO charts (repo_namespace, repo_name, chart_id, info)
+            SELECT $1, $2, row.chart_id, row.info::jsonb FROM unnest($3::text[], $4::text[]) AS row (chart_id, info)
+            ON CONFLICT (repo_name, repo_namespace, chart_id) DO UPDATE SET info = excluded.info";
+        match tx {
+            Engine::Sqlite(tx) => {
+                let query = sqlx::query(SQLITE)
+                    .bind(&name.namespace)
+                    .bind(&name.name)
+                    .bind(Json(rows));
+                query.execute(&mut **tx).await?;
+            }
+            Engine::Postgres(tx) => {
+                let query = sqlx::query(POSTGRES)
+                    .bind(&name.namespace)
+                    .bind(&name.name)
+                    .bind(rows.iter().map(|row| &*row.chart_id).collect::<Vec<_>>())
+                    .bind(rows.iter().map(|row| row.info.get()).collect::<Vec<_>>());
+                query.execute(&mut **tx).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Writable for Update {
+    fn chart_id(&self) -> &str {
+        &self.chart_id
+    }
+
+    async fn write(tx: &mut Transaction, name: &NamespacedName, rows: &[Self]) -> Result<(), Error> {
+        const SQLITE: &str = "UPDATE charts SET info = CASE WHEN row.keep_icon THEN json_set(row.info,
+                '$.raw_icon', json(charts.info -> '$.raw_icon'),
+                '$.icon_content_type', json(charts.info -> '$.icon_content_type')) ELSE row.info END
+            FROM (SELECT value ->> '$.id' AS id, value -> '$.info' AS info, value ->> '$.keep_icon' AS keep_icon
+                FROM json_each($1)) AS row WHERE charts.id = row.id";
+        const POSTGRES: &str =
+            "UPDATE charts SET info = CASE WHEN row.keep_icon THEN row.info::jsonb || jsonb_build_object(
+                'raw_icon', charts.info -> 'raw_icon',
+                'icon_content_type', charts.info -> 'icon_content_type') ELSE row.info::jsonb END
+            FROM unnest($1::bigint[], $2::text[], $3::boolean[]) AS row (id, info, keep_icon) WHERE charts.id = row.id";
+        match tx {
+            Engine::Sqlite(tx) => {
+                sqlx::query(SQLITE).bind(Json(rows)).execute(&mut **tx).await?;
+            }
+            Engine::Postgres(tx) => {
+                let query = sqlx::query(POSTGRES)
+                    .bind(rows.iter().map(|row| row.id).collect::<Vec<_>>())
+                    .bind(rows.iter().map(|row| row.info.get()).collect::<Vec<_>>())
+                    .bind(rows.iter().map(|row| row.keep_icon).collect::<Vec<_>>());
+                query.execute(&mut **tx).await?;
+            }
+        }
+        delete_stale_files(tx, name, rows).await
+    }
+}
+
+/// Takes away the files of versions that these charts no longer have, which Kubeapps leaves for ever, and what we remember of them.
+async fn delete_stale_files(tx: &mut Transaction, name: &NamespacedName, rows: &[Update]) -> Result<(), Error> {
+    const SQLITE: [&str; 2] = [
+        "DELETE FROM files WHERE repo_name = $1 AND repo_namespace = $2
+            AND chart_id IN (SELECT value FROM json_each($3))
+            AND (chart_id, chart_files_id) NOT IN (SELECT value ->> 0, value ->> 1 FROM json_each($4))",
+        "DELETE FROM portolan_files WHERE name = $1 AND namespace = $2
+            AND chart_id IN (SELECT value FROM json_each($3))
+            AND (chart_id, chart_files_id) NOT IN (SELECT value ->> 0, value ->> 1 FROM json_each($4))",
+    ];
+    const POSTGRES: [&str; 2] = [
+        "DELETE FROM files WHERE repo_name = $1 AND repo_namespace = $2 AND chart_id = ANY($3::text[])
+            AND NOT EXISTS (SELECT FROM unnest($4::text[], $5::text[]) AS kept (chart_id, file_id)
+                WHERE kept.chart_id = files.chart_id AND kept.file_id = files.chart_files_id)",
+        "DELETE FROM portolan_files AS p WHERE p.name = $1 AND p.namespace = $2 AND p.chart_id = ANY($3::text[])
+            AND NOT EXISTS (SELECT FROM unnest($4::text[], $5::text[]) AS kept (chart_id, file_id)
+                WHERE kept.chart_id = p.chart_id AND kept.file_id = p.chart_files_id)",
+    ];
+    let charts: Vec<&str> = rows.iter().map(|row| &*row.chart_id).collect();
+    let kept = rows
+        .iter()
+        .flat_map(|row| row.files.iter().map(|file| (&*row.chart_id, &**file)));
+    match tx {
+        Engine::Sqlite(tx) => {
+            let kept: Vec<(&str, &str)> = kept.collect();
+            for statement in SQLITE {
+                let query = sqlx::query(statement).bind(&name.name).bind(&name.namespace);
+                let query = query.bind(Json(&charts)).bind(Json(&kept));
+                query.execute(&mut **tx).await?;
+            }
+        }
+        Engine::Postgres(tx) => {
+            let (owners, files): (Vec<&str>, Vec<&str>) = kept.unzip();
+            for statement in POSTGRES {
+                let query = sqlx::query(statement).bind(&name.name).bind(&name.namespace);
+                let query = query.bind(&charts).bind(&owners).bind(&files);
+                query.execute(&mut **tx).await?;
+            }
+        }
+    }
+    Ok(())
+}

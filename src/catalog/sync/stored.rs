@@ -1,0 +1,172 @@
+//! The charts that are stored, as far as a sync has to know them.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use futures::{Stream, TryStreamExt};
+use sqlx::types::Json;
+
+use super::batch::Change;
+use crate::api::NamespacedName;
+use crate::catalog::chart::Fingerprint;
+use crate::catalog::engine::{Engine, Transaction, on_engine};
+use crate::catalog::{ChartInfo, Error, RepoRef};
+
+/// What is known of a stored chart while the new ones go by.
+pub(super) struct Stored {
+    pub(super) id: i64,
+    /// Nothing where the row is not of Kubeapps' shape: it differs from whatever comes.
+    pub(super) fingerprint: Option<Fingerprint>,
+    /// URL of the icon that was imported, if one was.
+    icon: Option<String>,
+    /// It is in the new index too.
+    pub(super) seen: bool,
+    /// Its versions, where versions are kept that leave the index; else nothing, since there may be many.
+    pub(super) versions: Vec<String>,
+    /// Where they are from: what left another index is not missing in this one.
+    pub(super) repo: Option<RepoRef>,
+}
+
+impl Stored {
+    fn of(id: i64, info: &str, with_versions: bool) -> Self {
+        let info: Option<ChartInfo> = serde_json::from_str(info).ok();
+        let versions = info.iter().filter(|_| with_versions).flat_map(ChartInfo::versions);
+        let versions: BTreeSet<&str> = versions.collect();
+        Self {
+            id,
+            versions: versions.into_iter().map(str::to_owned).collect(),
+            fingerprint: info.as_ref().map(ChartInfo::fingerprint),
+            repo: info.as_ref().filter(|_| with_versions).map(|info| info.repo.clone()),
+            icon: info.filter(ChartInfo::has_imported_icon).map(|info| info.icon),
+            seen: false,
+        }
+    }
+
+    /// One that comes with this very sync: a second of its id is seen by it.
+    pub(super) const fn new_row() -> Self {
+        Self {
+            id: 0,
+            fingerprint: None,
+            icon: None,
+            seen: true,
+            versions: Vec::new(),
+            repo: None,
+        }
+    }
+
+    /// The versions that the chart has no more.
+    pub(super) fn missing_in(&self, info: &ChartInfo) -> Vec<&str> {
+        if self.versions.is_empty() || self.repo.as_ref() != Some(&info.repo) {
+            return Vec::new();
+        }
+        let present: HashSet<&str> = info.versions().collect();
+        let stored = self.versions.iter().map(String::as_str);
+        stored.filter(|version| !present.contains(version)).collect()
+    }
+
+    /// An imported icon stays while the chart names the same one.
+    pub(super) fn change_to(&self, info: &ChartInfo) -> Change {
+        Change::Update {
+            id: self.id,
+            keep_icon: self.icon.is_some() && info.raw_icon.is_none() && self.icon.as_deref() == Some(&info.icon),
+        }
+    }
+}
+
+/// The stored charts of a repository that a sync looks at.
+#[derive(Default)]
+pub(super) struct StoredCharts {
+    /// By chart_id.
+    pub(super) charts: HashMap<String, Stored>,
+    /// Ids of rows that have no chart_id: nobody can find them.
+    pub(super) nameless: Vec<i64>,
+}
+
+impl StoredCharts {
+    /// Reads them one by one, but for those that are `untouched` (chart_id, and id of the row), of which nothing is read.
+    ///
+    /// # Errors
+    /// [`Error::OutdatedCuts`] if not each of the untouched is there under its id.
+    pub(super) async fn read(
+        tx: &mut Transaction,
+        name: &NamespacedName,
+        untouched: &HashMap<String, i64>,
+        with_versions: bool,
+    ) -> Result<Self, Error> {
+        if untouched.is_empty() {
+            return all(tx, name, with_versions).await;
+        }
+        let (mut found, mut others) = (0, Vec::new());
+        for (id, chart_id) in ids(tx, name).await? {
+            match chart_id.and_then(|chart_id| untouched.get(&chart_id)) {
+                None => others.push(id),
+                Some(known) if *known == id => found += 1,
+                Some(_) => return Err(Error::OutdatedCuts),
+            }
+        }
+        if found < untouched.len() {
+            return Err(Error::OutdatedCuts);
+        }
+        some(tx, &others, with_versions).await
+    }
+
+    async fn collect(
+        mut rows: impl Stream<Item = Result<(i64, Option<String>, String), sqlx::Error>> + Send + Unpin,
+        with_versions: bool,
+    ) -> Result<Self, Error> {
+        let mut stored = Self::default();
+        while let Some((id, chart_id, info)) = rows.try_next().await? {
+            match chart_id {
+                Some(chart_id) => {
+                    stored.charts.insert(chart_id, Stored::of(id, &info, with_versions));
+                }
+                None => stored.nameless.push(id),
+            }
+        }
+        Ok(stored)
+    }
+}
+
+async fn all(tx: &mut Transaction, name: &NamespacedName, with_versions: bool) -> Result<StoredCharts, Error> {
+    const SELECT: &str = "SELECT CAST(id AS BIGINT), chart_id, CAST(info AS TEXT) FROM charts
+        WHERE repo_name = $1 AND repo_namespace = $2";
+    on_engine!(tx, tx => {
+        let rows = sqlx::query_as(SELECT).bind(&name.name).bind(&name.namespace).fetch(&mut **tx);
+        StoredCharts::collect(rows, with_versions).await
+    })
+}
+
+async fn some(tx: &mut Transaction, ids: &[i64], with_versions: bool) -> Result<StoredCharts, Error> {
+    const SQLITE: &str = "SELECT id, chart_id, info FROM charts WHERE id IN (SELECT value FROM json_each($1))";
+    const POSTGRES: &str = "SELECT CAST(id AS BIGINT), chart_id, CAST(info AS TEXT) FROM charts WHERE id = ANY($1)";
+    if ids.is_empty() {
+        return Ok(StoredCharts::default());
+    }
+    match tx {
+        Engine::Sqlite(tx) => {
+            let rows = sqlx::query_as(SQLITE).bind(Json(ids)).fetch(&mut **tx);
+            StoredCharts::collect(rows, with_versions).await
+        }
+        Engine::Postgres(tx) => {
+            let rows = sqlx::query_as(POSTGRES).bind(ids).fetch(&mut **tx);
+            StoredCharts::collect(rows, with_versions).await
+        }
+    }
+}
+
+/// Of each chart of a repository the id of its row, and its chart_id.
+async fn ids(tx: &mut Transaction, name: &NamespacedName) -> Result<Vec<(i64, Option<String>)>, Error> {
+    const SELECT: &str = "SELECT CAST(id AS BIGINT), chart_id FROM charts WHERE repo_name = $1 AND repo_namespace = $2";
+    Ok(on_engine!(tx, tx => sqlx::query_as(SELECT)
+        .bind(&name.name)
+        .bind(&name.namespace)
+        .fetch_all(&mut **tx)
+        .await?))
+}
+
+/// A stored chart; nothing where it is not of Kubeapps' shape.
+pub(super) async fn info(tx: &mut Transaction, id: i64) -> Result<Option<ChartInfo>, Error> {
+    const SELECT: &str = "SELECT CAST(info AS TEXT) FROM charts WHERE id = $1";
+    let info: Option<String> =
+        on_engine!(tx, tx => sqlx::query_scalar(SELECT).bind(id).fetch_optional(&mut **tx).await?);
+    Ok(info.and_then(|info| serde_json::from_str(&info).ok()))
+}

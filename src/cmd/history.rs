@@ -1,0 +1,201 @@
+//! `portolan history`: the latest syncs of a repository.
+
+use std::num::NonZeroU32;
+
+use clap::Args;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::{
+    Failure,
+    cluster::given,
+    database,
+    flags::{DatabaseFlags, LogFlags, OutputFlags, OutputForm},
+    output,
+};
+use crate::api::NamespacedName;
+use crate::{
+    catalog::{Catalog, HistoryEntry},
+    text::truncate,
+};
+
+/// The length of a message in the table, in bytes.
+const MAX_MESSAGE: usize = 100;
+
+/// Show the latest syncs of a repository that changed something, failed or recovered, newest first.
+///
+/// The catalog keeps 50 for each repository. CHARTS is the number of charts after the sync, if it read an index.
+#[derive(Args, Debug)]
+pub struct History {
+    /// The name of the repository
+    pub name: String,
+    /// The namespace of the repository; required if several have a repository of that name
+    #[arg(long, short, env = "PORTOLAN_NAMESPACE", value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+    /// Maximum number of syncs to show
+    #[arg(long, env = "PORTOLAN_LIMIT", value_name = "N", default_value = "20")]
+    pub limit: NonZeroU32,
+    #[command(flatten)]
+    pub output: OutputFlags,
+    #[command(flatten)]
+    pub database: DatabaseFlags,
+    #[command(flatten)]
+    pub logging: LogFlags,
+}
+
+impl History {
+    pub(super) async fn execute(self) -> Result<(), Failure> {
+        let catalog = database::open_to_read(&self.database).await?;
+        let entries = self.entries(&catalog).await;
+        catalog.close().await;
+        let entries = entries?;
+        match self.output.output {
+            OutputForm::Json => output::print_json(&entries.iter().map(View::new).collect::<Vec<_>>()),
+            OutputForm::Table if entries.is_empty() => output::print("no syncs recorded\n"),
+            OutputForm::Table => output::print(&text(&entries)),
+        }
+    }
+
+    async fn entries(&self, catalog: &Catalog) -> Result<Vec<HistoryEntry>, Failure> {
+        let namespace = given(self.namespace.as_deref());
+        let records = catalog
+            .records()
+            .await
+            .map_err(|error| Failure::failed(error.to_string()))?;
+        let is_asked_for = |name: &NamespacedName| {
+            name.name == self.name && namespace.is_none_or(|namespace| namespace == name.namespace)
+        };
+        let names: Vec<NamespacedName> = records
+            .into_iter()
+            .map(|record| record.name)
+            .filter(is_asked_for)
+            .collect();
+        match names.as_slice() {
+            [] => Err(Failure::failed(format!(
+                "the catalog has no repository {}; `portolan status` lists all",
+                self.name
+            ))),
+            [name] => catalog
+                .history(name, self.limit.get())
+                .await
+                .map_err(|error| Failure::failed(error.to_string())),
+            several => {
+                let namespaces: Vec<&str> = several.iter().map(|name| name.namespace.as_str()).collect();
+                Err(Failure::failed(format!(
+                    "{} is in several namespaces ({}): name one with -n",
+                    self.name,
+                    namespaces.join(", ")
+                )))
+            }
+        }
+    }
+}
+
+/// A sync as JSON.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct View<'a> {
+    start_time: Timestamp,
+    duration_seconds: f64,
+    result: &'a str,
+    reason: &'a str,
+    message: &'a str,
+    /// SHA-256 of the index, in hex; empty if none was read.
+    digest: &'a str,
+    charts: u64,
+    versions: u64,
+    added: u64,
+    changed: u64,
+    removed: u64,
+    /// Entries of the index that were left out.
+    skipped: u64,
+}
+
+impl<'a> View<'a> {
+    fn new(entry: &'a HistoryEntry) -> Self {
+        Self {
+            start_time: entry.started_at,
+            duration_seconds: entry.duration.as_secs_f64(),
+            result: &entry.result,
+            reason: &entry.reason,
+            message: &entry.message,
+            digest: &entry.digest,
+            charts: entry.charts,
+            versions: entry.versions,
+            added: entry.added,
+            changed: entry.changed,
+            removed: entry.removed,
+            skipped: entry.skipped,
+        }
+    }
+}
+
+/// The number of charts after a sync; `-` for one that read no index, which counts none.
+fn charts(entry: &HistoryEntry) -> String {
+    if entry.versions == 0 {
+        "-".to_owned()
+    } else {
+        entry.charts.to_string()
+    }
+}
+
+fn text(entries: &[HistoryEntry]) -> String {
+    const HEADER: [&str; 9] = [
+        "STARTED", "DURATION", "RESULT", "REASON", "CHARTS", "ADDED", "CHANGED", "REMOVED", "MESSAGE",
+    ];
+    let row = |entry: &HistoryEntry| {
+        vec![
+            entry.started_at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            format!("{:.1}s", entry.duration.as_secs_f64()),
+            entry.result.clone(),
+            entry.reason.clone(),
+            charts(entry),
+            entry.added.to_string(),
+            entry.changed.to_string(),
+            entry.removed.to_string(),
+            truncate(&entry.message, MAX_MESSAGE),
+        ]
+    };
+    output::table(&HEADER, entries.iter().map(row))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_sync_is_one_line_with_its_times_and_changes() {
+        let entry = HistoryEntry {
+            started_at: "2026-03-01T12:00:30.25Z".parse().unwrap(),
+            duration: Duration::from_millis(1234),
+            result: "Failed".to_owned(),
+            reason: "Timeout".to_owned(),
+            message: "slow\u{1b}[2J ".repeat(100),
+            charts: 4,
+            versions: 9,
+            added: 3,
+            changed: 2,
+            removed: 1,
+            ..HistoryEntry::default()
+        };
+        let text = text(&[entry]);
+        assert_eq!(text.lines().count(), 2, "{text}");
+        let words: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
+        assert_eq!(
+            words[..9],
+            [
+                "2026-03-01T12:00:30Z",
+                "1.2s",
+                "Failed",
+                "Timeout",
+                "4",
+                "3",
+                "2",
+                "1",
+                "slow"
+            ]
+        );
+    }
+}

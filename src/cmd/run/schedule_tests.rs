@@ -1,0 +1,88 @@
+//! The parts as `portolan run` puts them together, but for the cron trigger.
+
+use std::{ffi::OsString, fs, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use prometheus_client::registry::Registry;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Run,
+    assembly::{Assembly, Metrics},
+    patience::Patience,
+};
+use crate::api::NamespacedName;
+use crate::catalog::Record;
+use crate::cmd::{self as cli, Command};
+use crate::http as source;
+use crate::runtime::controller::Reconcile;
+
+const INDEX: &str = "apiVersion: v1\nentries: {web: [{name: web, version: 1.0.0, urls: [web-1.0.0.tgz]}]}\n";
+
+fn parse(arguments: &[&str]) -> Run {
+    match cli::parse(arguments.iter().map(OsString::from)).unwrap().command {
+        Command::Run(run) => *run,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn healthy_and_stalled_repositories_are_synced_at_their_ticks_though_the_trigger_never_runs() {
+    source::install_crypto_provider();
+    let folder = tempfile::tempdir().unwrap();
+    for (name, index) in [("good", INDEX), ("bad", "not an index")] {
+        let manifest = format!(
+            "apiVersion: kubeapps.com/v1alpha1\nkind: AppRepository\nmetadata: {{name: {name}}}\n\
+             spec: {{type: helm, url: \"file:./{name}\", interval: \"* * * * * *\"}}\n"
+        );
+        fs::write(folder.path().join(format!("{name}.yaml")), manifest).unwrap();
+        fs::create_dir(folder.path().join(name)).unwrap();
+        fs::write(folder.path().join(name).join("index.yaml"), index).unwrap();
+    }
+    let manifests = folder.path().to_str().unwrap();
+    let database = format!("sqlite://{manifests}/portolan.db");
+    let run = parse(&[
+        "portolan",
+        "run",
+        "--manifests",
+        manifests,
+        "--database-url",
+        &database,
+        "--min-interval=1s",
+    ]);
+    let test = async {
+        let metrics = Metrics::register(&mut Registry::default());
+        let assembly = Assembly::new(&run, metrics, Patience::Wait, CancellationToken::new()).await?;
+        let reconciler = Arc::clone(&assembly.reconciler) as Arc<dyn Reconcile>;
+        tokio::spawn(assembly.controller(reconciler).run());
+        tokio::spawn(assembly.informer);
+        for (name, stalls) in [("good", false), ("bad", true)] {
+            let name = NamespacedName {
+                namespace: "default".to_owned(),
+                name: name.to_owned(),
+            };
+            let mut last = None;
+            for _ in 0..3 {
+                let is_next = |record: &Record| record.last_attempt > last && record.state.stalled == stalls;
+                last = timeout(Duration::from_secs(60), async {
+                    loop {
+                        match assembly.catalog.record(&name).await.unwrap() {
+                            Some(record) if is_next(&record) => return record.last_attempt,
+                            _ => sleep(Duration::from_millis(50)).await,
+                        }
+                    }
+                })
+                .await
+                .unwrap_or_else(|_| {
+                    panic!(
+                        "{name}: the last attempt was at {last:?}, now it is {}",
+                        Timestamp::now()
+                    )
+                });
+            }
+        }
+        Ok(())
+    };
+    cli::block_on(test).unwrap();
+}

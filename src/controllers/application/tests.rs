@@ -1,0 +1,90 @@
+//! What the pure parts have in common in their tests.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Value, json};
+
+use super::readiness::{ComponentState, Judgement};
+use super::spec::Declared;
+use crate::api::NamespacedName;
+use crate::runtime::watch::{GroupKind, Look, Object, Resource, View};
+
+mod adopt;
+mod assess;
+
+/// An Application `shop` in the namespace `team` that selects `app: shop`.
+fn declared(spec: Value) -> Declared {
+    named("shop", spec)
+}
+
+fn named(name: &str, mut spec: Value) -> Declared {
+    if spec.get("selector").is_none() {
+        spec["selector"] = json!({ "matchLabels": { "app": "shop" } });
+    }
+    if spec.get("componentKinds").is_none() {
+        let kinds = ["Service", "Pod", "Secret", "ConfigMap"].map(|kind| json!({ "group": "", "kind": kind }));
+        let others = [
+            ("apps", "Deployment"),
+            ("batch", "Job"),
+            ("example.com", "Widget"),
+            ("app.k8s.io", "Application"),
+        ];
+        let others = others.map(|(group, kind)| json!({ "group": group, "kind": kind }));
+        spec["componentKinds"] = kinds.into_iter().chain(others).collect();
+    }
+    let application = serde_json::from_value(json!({
+        "apiVersion": "app.k8s.io/v1beta1", "kind": "Application",
+        "metadata": { "name": name, "namespace": "team", "uid": format!("uid-{name}") },
+        "spec": spec
+    }));
+    let name = NamespacedName {
+        namespace: "team".to_owned(),
+        name: name.to_owned(),
+    };
+    Declared::of(&name, &application.unwrap())
+}
+
+fn judgement(state: ComponentState, why: &str) -> Judgement {
+    Judgement {
+        state,
+        why: Some(why).filter(|why| !why.is_empty()).map(Into::into),
+    }
+}
+
+fn ready() -> Judgement {
+    judgement(ComponentState::Ready, "")
+}
+
+/// An object with the label `app: shop`.
+fn object(name: &str, kept: Judgement) -> Object<Judgement> {
+    labelled(name, "shop", kept)
+}
+
+fn labelled(name: &str, app: &str, kept: Judgement) -> Object<Judgement> {
+    let meta = ObjectMeta {
+        name: Some(name.to_owned()),
+        namespace: Some("team".to_owned()),
+        uid: Some(format!("uid-{name}")),
+        labels: Some([("app".to_owned(), app.to_owned())].into()),
+        ..ObjectMeta::default()
+    };
+    Object::new(meta, kept)
+}
+
+fn view(kind: &GroupKind, objects: Vec<Object<Judgement>>) -> View<Judgement> {
+    let gvk = kube::core::GroupVersionKind::gvk(&kind.group, "v1", &kind.kind);
+    View {
+        resource: Resource {
+            api: kube::core::ApiResource::from_gvk(&gvk),
+            is_namespaced: true,
+            can_list: true,
+        },
+        objects: objects.into_iter().map(std::sync::Arc::new).collect(),
+        polled: None,
+    }
+}
+
+fn seen(group: &str, kind: &str, objects: Vec<Object<Judgement>>) -> (GroupKind, Look<Judgement>) {
+    let kind = GroupKind::new(group, kind);
+    let look = Look::Objects(view(&kind, objects));
+    (kind, look)
+}

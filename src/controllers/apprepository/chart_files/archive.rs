@@ -1,0 +1,243 @@
+//! One archive: fetched, compared with the index, read.
+
+use std::io::Seek;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use url::Url;
+
+use super::budget::{Budget, Panicked, Reservation};
+use super::locate::{Place, place};
+use crate::catalog::{ChartFiles, FetchedFiles, WantedFiles};
+use crate::controllers::apprepository::spec::{Declaration, Kind};
+use crate::controllers::apprepository::sync::location::locate_beside;
+use crate::controllers::apprepository::sync::request::SyncError;
+use crate::controllers::apprepository::sync::{SyncContext, limits};
+use crate::helm::archive::{self, ArchiveError};
+use crate::http::{self as fetch, Answer, Body, FetchError, Fetcher, Request};
+use crate::oci::{self, ChartReference, OciError, Registry};
+use crate::text::truncate;
+
+/// The longest that is kept of why a version has no files, in bytes.
+const MESSAGE_BYTES: usize = 512;
+/// How long nothing is asked for when a temporary file can't be written or read.
+pub(super) const NO_ROOM: Duration = Duration::from_secs(60);
+
+/// Why the files of a version could not be had.
+#[derive(Debug)]
+pub(super) enum Miss {
+    /// Nothing was asked for: the host wants to be left alone, or there is no room on our disk. The version is not to blame.
+    Held(Duration),
+    /// It was asked for and can't be had, for now or for good. The host may have said when to ask again.
+    Failed { message: String, again: Option<Duration> },
+}
+
+impl Miss {
+    pub(super) fn failed(message: impl std::fmt::Display) -> Self {
+        Self::Failed {
+            message: truncate(&message.to_string(), MESSAGE_BYTES),
+            again: None,
+        }
+    }
+}
+
+impl From<SyncError> for Miss {
+    fn from(failed: SyncError) -> Self {
+        Self::failed(failed.message)
+    }
+}
+
+impl From<FetchError> for Miss {
+    fn from(error: FetchError) -> Self {
+        match &error {
+            FetchError::OnHold { remaining, .. } => Self::Held(*remaining),
+            FetchError::Spool(_) => Self::Held(NO_ROOM),
+            _ => Self::Failed {
+                message: truncate(&error.to_string(), MESSAGE_BYTES),
+                again: error.retry_after(),
+            },
+        }
+    }
+}
+
+impl From<OciError> for Miss {
+    fn from(error: OciError) -> Self {
+        match error {
+            OciError::Fetch(error) => error.into(),
+            error => Self::Failed {
+                again: error.retry_after(),
+                message: truncate(&error.to_string(), MESSAGE_BYTES),
+            },
+        }
+    }
+}
+
+impl From<ArchiveError> for Miss {
+    fn from(error: ArchiveError) -> Self {
+        match error {
+            ArchiveError::Read(_) => Self::Held(NO_ROOM),
+            error => Self::failed(error),
+        }
+    }
+}
+
+/// What archives are fetched with.
+pub(super) struct Archives<'a> {
+    tools: &'a SyncContext,
+    budget: &'a Budget,
+    limits: archive::Limits,
+    declaration: &'a Declaration,
+    /// The way to the repository's server, with its credentials.
+    session: &'a Fetcher,
+    registries: Mutex<Vec<Arc<Registry>>>,
+}
+
+impl<'a> Archives<'a> {
+    pub(super) fn new(
+        tools: &'a SyncContext,
+        budget: &'a Budget,
+        limits: archive::Limits,
+        declaration: &'a Declaration,
+        session: &'a Fetcher,
+    ) -> Self {
+        // The flags' bound, lowered by what the declaration asks for.
+        let packed_bytes = declaration
+            .archive_max_bytes
+            .map_or(limits.packed_bytes, |bytes| bytes.min(limits.packed_bytes));
+        Self {
+            tools,
+            budget,
+            limits: archive::Limits { packed_bytes, ..limits },
+            declaration,
+            session,
+            registries: Mutex::default(),
+        }
+    }
+
+    /// Returns the files of one version, ready to be stored, and the memory that storing them takes.
+    pub(super) async fn files(&self, wanted: &WantedFiles) -> Result<(FetchedFiles, Reservation), Miss> {
+        let (body, manifest) = self.fetch(wanted).await?;
+        check(&wanted.digest, &body.sha256, manifest.as_deref())?;
+        let (limits, wanted, mut body) = (self.limits, wanted.clone(), body.into_reader());
+        let reading = self.budget.run(limits.memory(), move || {
+            body.rewind().map_err(ArchiveError::Read)?;
+            let files = archive::read(&mut body, &limits)?;
+            let files = ChartFiles {
+                readme: files.readme,
+                values: files.values,
+                additional_values: files.additional_values,
+                schema: files.schema,
+            };
+            FetchedFiles::new(wanted, &files).map_err(Miss::failed)
+        });
+        let (files, mut reservation) = reading.await.map_err(|Panicked| {
+            Miss::failed("reading the archive has failed because of a defect in Portolan; please report it")
+        })?;
+        let files = files?;
+        reservation.shrink(files.memory());
+        Ok((files, reservation))
+    }
+
+    /// The archive; of one in a registry also the digest of its manifest.
+    async fn fetch(&self, wanted: &WantedFiles) -> Result<(Body, Option<String>), Miss> {
+        let Some(url) = wanted.urls.as_ref().and_then(|urls| urls.first()) else {
+            return Err(Miss::failed("the index names no archive for this version"));
+        };
+        match place(url, &self.declaration.url)? {
+            Place::Web(url) => Ok((self.download(url).await?, None)),
+            Place::Registry(reference) => self.pull(&reference, &wanted.version).await,
+            Place::Beside(path) => Ok((self.read(&path).await?, None)),
+        }
+    }
+
+    async fn download(&self, url: Url) -> Result<Body, Miss> {
+        let request = Request {
+            // The digest is over the bytes as they lie on the server.
+            verbatim: true,
+            ..Request::new(url)
+        };
+        let Answer { body, .. } = self.session.send(&request, &self.bounds()).await?;
+        Ok(body)
+    }
+
+    async fn pull(&self, reference: &str, version: &str) -> Result<(Body, Option<String>), Miss> {
+        let reference = ChartReference::parse(reference, Some(version))?;
+        let registry = self.registry(&reference)?;
+        let manifest = (registry.manifest(&reference.repository, &reference.reference).await)?;
+        let body = (registry.layer(&reference.repository, &manifest, &self.bounds()).await)?;
+        Ok((body, Some(manifest.digest)))
+    }
+
+    /// The registry that a reference leads to: the declared one, where it is that, since a reference says nothing of plain HTTP.
+    /// One is used for all archives of a turn, since each has to be let in by a token.
+    fn registry(&self, reference: &ChartReference) -> Result<Arc<Registry>, Miss> {
+        let mut registries = self.registries.lock();
+        if let Some(registry) = registries.iter().find(|registry| registry.holds(reference)) {
+            return Ok(Arc::clone(registry));
+        }
+        let limits = oci::Limits {
+            fetch: limits(self.declaration, &self.tools.fetch_limits),
+            ..oci::Limits::default()
+        };
+        let at = |url: &Url| Registry::new(self.session.clone(), url, limits);
+        let declared = Url::parse(&self.declaration.url).ok().and_then(|url| at(&url).ok());
+        let registry = match declared.filter(|registry| self.declaration.kind == Kind::Oci && registry.holds(reference))
+        {
+            Some(registry) => registry,
+            None => at(&reference.registry)?,
+        };
+        let registry = Arc::new(registry);
+        registries.push(Arc::clone(&registry));
+        Ok(registry)
+    }
+
+    async fn read(&self, path: &str) -> Result<Body, Miss> {
+        let manifest = self.declaration.manifest.as_deref();
+        let path = locate_beside(&self.declaration.url, path, manifest, &self.tools.files)?;
+        let body = fetch::read_file(&path, self.tools.spool_dir.as_deref(), &self.bounds()).await;
+        Ok(body?)
+    }
+
+    fn bounds(&self) -> fetch::Limits {
+        fetch::Limits {
+            max_bytes: self.limits.packed_bytes,
+            ..limits(self.declaration, &self.tools.fetch_limits)
+        }
+    }
+}
+
+/// Compares what came with what the index says of it. Of an archive in a registry an index may name the digest of the archive
+/// or of its manifest. What is no SHA-256 can't be compared.
+fn check(named: &str, archive: &str, manifest: Option<&str>) -> Result<(), Miss> {
+    let hex = |text: &str| text.trim().trim_start_matches("sha256:").to_ascii_lowercase();
+    let wanted = hex(named);
+    let is_comparable = wanted.len() == 64 && wanted.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if !is_comparable || wanted == archive || manifest.is_some_and(|manifest| hex(manifest) == wanted) {
+        return Ok(());
+    }
+    Err(Miss::failed(format!(
+        "the archive is not the one that the index names: its SHA-256 is {archive} and not {wanted}; its publisher has to \
+         put that right"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_archive_is_compared_with_the_digest_of_the_index() {
+        let (one, other) = ("ab".repeat(32), "cd".repeat(32));
+        for same in [one.clone(), one.to_uppercase(), format!("sha256:{one}")] {
+            assert!(check(&same, &one, None).is_ok());
+        }
+        assert!(check("", &one, None).is_ok());
+        assert!(check("md5:abc", &one, None).is_ok());
+        assert!(check(&format!("sha256:{other}"), &one, Some(&format!("sha256:{other}"))).is_ok());
+        let Err(Miss::Failed { message, .. }) = check(&other, &one, None) else {
+            panic!("it was taken")
+        };
+        assert!(message.contains(&one) && message.contains(&other), "{message}");
+    }
+}

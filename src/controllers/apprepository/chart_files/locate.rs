@@ -1,0 +1,148 @@
+//! Where the archive of a chart version is.
+
+use url::Url;
+
+use crate::http::{FetchError, percent_decoded};
+
+/// Where an archive is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Behind a URL.
+    Web(Url),
+    /// In an OCI registry: `oci://host/path/chart:tag`.
+    Registry(String),
+    /// Beside an index that is a file; a path relative to the index's folder, without the escapes of a URL.
+    Beside(String),
+}
+
+/// Finds the archive that an index names `text`, in the repository at `repository`.
+///
+/// A relative URL counts from the repository's URL, whose query it keeps, since some servers take their token there, unless it
+/// leads to another server; one that begins with a slash counts from the server's root, as with Helm.
+///
+/// # Errors
+/// It is no URL, or of a scheme that nothing can be fetched by.
+pub fn place(text: &str, repository: &str) -> Result<Place, FetchError> {
+    let invalid = |problem: &str| FetchError::InvalidUrl(format!("the URL of the archive {problem}"));
+    let text = text.trim();
+    if text.is_empty() {
+        return Err(invalid("is empty"));
+    }
+    if text
+        .get(..6)
+        .is_some_and(|scheme| scheme.eq_ignore_ascii_case("oci://"))
+    {
+        return Ok(Place::Registry(text.to_owned()));
+    }
+    match Url::parse(text) {
+        Ok(url) if matches!(url.scheme(), "http" | "https") => Ok(Place::Web(url)),
+        Ok(_) => Err(invalid("is of a scheme that can't be fetched; http, https and oci can")),
+        Err(url::ParseError::RelativeUrlWithoutBase) if repository.starts_with("file:") => {
+            let path = String::from_utf8(percent_decoded(text)).map_err(|_| invalid("is no UTF-8"))?;
+            Ok(Place::Beside(path))
+        }
+        Err(url::ParseError::RelativeUrlWithoutBase) => beside(text, repository)
+            .ok_or_else(|| invalid("can't be resolved"))
+            .map(Place::Web),
+        Err(_) => Err(invalid("can't be read")),
+    }
+}
+
+fn beside(text: &str, repository: &str) -> Option<Url> {
+    let repository = Url::parse(repository).ok()?;
+    let mut base = repository.clone();
+    if !base.path().ends_with('/') {
+        base.set_path(&format!("{}/", base.path()));
+    }
+    let mut url = base.join(text).ok()?;
+    // `//elsewhere/a.tgz` is relative too, and nobody elsewhere shall have the token.
+    if url.query().is_none() && url.origin() == repository.origin() {
+        url.set_query(repository.query());
+    }
+    matches!(url.scheme(), "http" | "https").then_some(url)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::absolute("https://elsewhere.example/a-1.tgz", "https://elsewhere.example/a-1.tgz")]
+    #[case::relative("a-1.tgz", "https://charts.example/stable/a-1.tgz")]
+    #[case::in_a_folder("charts/a-1.tgz", "https://charts.example/stable/charts/a-1.tgz")]
+    #[case::from_the_root("/archives/a-1.tgz", "https://charts.example/archives/a-1.tgz")]
+    #[case::another_host("//elsewhere.example/a-1.tgz", "https://elsewhere.example/a-1.tgz")]
+    #[case::escaped(
+        "charts/my%20chart-1.0.0+build.tgz",
+        "https://charts.example/stable/charts/my%20chart-1.0.0+build.tgz"
+    )]
+    #[case::a_blank("my chart-1.tgz", "https://charts.example/stable/my%20chart-1.tgz")]
+    #[case::with_a_query("a-1.tgz?x=y", "https://charts.example/stable/a-1.tgz?x=y")]
+    fn an_archive_counts_from_its_repository(#[case] text: &str, #[case] url: &str) {
+        for repository in ["https://charts.example/stable", "https://charts.example/stable/"] {
+            assert_eq!(place(text, repository).unwrap(), Place::Web(Url::parse(url).unwrap()));
+        }
+    }
+
+    #[test]
+    fn a_relative_archive_keeps_the_query_of_its_repository() {
+        let url = Url::parse("https://charts.example/stable/a-1.tgz?token=x").unwrap();
+        assert_eq!(
+            place("a-1.tgz", "https://charts.example/stable?token=x").unwrap(),
+            Place::Web(url)
+        );
+    }
+
+    #[rstest]
+    fn an_archive_elsewhere_gets_no_query_of_its_repository(
+        #[values(
+            "//elsewhere.example/a-1.tgz",
+            "\\\\elsewhere.example\\a-1.tgz",
+            "//charts.example:8443/a-1.tgz"
+        )]
+        text: &str,
+    ) {
+        let Place::Web(url) = place(text, "https://charts.example/stable?token=x").unwrap() else {
+            panic!("{text}")
+        };
+        assert_eq!(url.query(), None, "{url}");
+    }
+
+    #[test]
+    fn an_archive_may_be_in_a_registry_or_beside_a_file() {
+        let reference = "oci://registry.example/charts/a:1";
+        assert_eq!(
+            place(reference, "https://charts.example").unwrap(),
+            Place::Registry(reference.to_owned())
+        );
+        assert_eq!(
+            place("charts/a-1.tgz", "file:./repo").unwrap(),
+            Place::Beside("charts/a-1.tgz".to_owned())
+        );
+        assert_eq!(
+            place("my%20chart-1.0.0+b%2b.tgz", "file:./repo").unwrap(),
+            Place::Beside("my chart-1.0.0+b+.tgz".to_owned())
+        );
+    }
+
+    #[rstest]
+    fn what_can_not_be_fetched_is_refused(
+        #[values(
+            "",
+            " ",
+            "file:///etc/passwd",
+            "ftp://a/b",
+            "javascript:alert(1)",
+            "https://[",
+            "data:,x"
+        )]
+        text: &str,
+    ) {
+        for repository in ["https://charts.example", "file:./repo"] {
+            let error = place(text, repository).unwrap_err();
+            assert!(!error.is_transient(), "{error}");
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Which changes of declarations call for a reconcile, and what else has to know of them at once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kube::api::ObjectMeta;
+use tokio::sync::Notify;
+
+use super::running_syncs::Activity;
+use super::spec::{Declaration, Defaults};
+use super::state::RepositoryStates;
+use crate::api::AppRepository;
+use crate::api::NamespacedName;
+use crate::runtime::controller::{Key, Kind};
+use crate::runtime::cron::CronTrigger;
+use crate::runtime::informer::{Change, Seen};
+use crate::runtime::workqueue::{Priority, Queue};
+
+/// Turns changes of declarations into keys in the queue.
+pub struct Trigger {
+    /// Where keys go.
+    pub queue: Queue<Key>,
+    /// The syncs under way.
+    pub activity: Activity,
+    /// Where removals are approved.
+    pub states: RepositoryStates,
+    /// Told when a complete list has been seen, so that the catalogue is compared with it.
+    pub listed: Arc<Notify>,
+    /// Enqueues repositories at the ticks of their schedules.
+    pub schedule: CronTrigger<NamespacedName>,
+    /// The schedule of repositories without an interval.
+    pub defaults: Defaults,
+}
+
+impl Trigger {
+    /// Takes note of a change. Never waits.
+    pub fn on_change(&self, change: Change<AppRepository>) {
+        match change {
+            Change::Applied {
+                name,
+                old,
+                new,
+                initial,
+            } => self.applied(&name, old.as_ref(), &new, initial),
+            Change::Removed { name, vanished, .. } => {
+                self.activity.cancel(&name);
+                self.schedule.remove(&name);
+                // What a cut watch has missed is judged all together, once the list is complete.
+                if !vanished {
+                    self.states.update(&name, |state| state.removal_approved = true);
+                    self.queue.add(key(&name), Priority::USER);
+                }
+            }
+            Change::Listed => self.listed.notify_one(),
+        }
+    }
+
+    fn applied(
+        &self,
+        name: &NamespacedName,
+        old: Option<&Seen<AppRepository>>,
+        new: &Seen<AppRepository>,
+        initial: bool,
+    ) {
+        self.states.update(name, |state| state.removal_approved = false);
+        if let Some(old) = old {
+            if is_another(old.meta(), new.meta()) {
+                self.activity.cancel(name);
+            }
+            if !calls_for_reconcile(old, new) {
+                return;
+            }
+        }
+        self.schedule(name, new);
+        let priority = if initial && old.is_none() {
+            at_start(new)
+        } else {
+            Priority::USER
+        };
+        self.queue.add(key(name), priority);
+    }
+
+    /// Sets the schedule of a repository that is synced by one.
+    fn schedule(&self, name: &NamespacedName, new: &Seen<AppRepository>) {
+        let declaration = new
+            .object()
+            .map(|object| Declaration::of(object, &self.defaults, false));
+        match declaration.filter(|declaration| !declaration.suspended && new.meta().deletion_timestamp.is_none()) {
+            Some(declaration) => self.schedule.set(name, &declaration.cron, declaration.jitter()),
+            None => self.schedule.remove(name),
+        }
+    }
+}
+
+/// The list at start is no user's event: it must not delay the one that a user has just changed. Of what is in it, that comes
+/// first which nobody has looked at since its last change.
+fn at_start(seen: &Seen<AppRepository>) -> Priority {
+    let looked_at = seen.object().map(|object| {
+        let observed = object.status.as_ref().and_then(|status| status.observed_generation);
+        observed == object.metadata.generation
+    });
+    match looked_at {
+        Some(false) => Priority::MISSED,
+        Some(true) | None => Priority::LOW,
+    }
+}
+
+/// The key of a repository in the queue.
+#[must_use]
+pub fn key(name: &NamespacedName) -> Key {
+    Key {
+        kind: Kind::Repository,
+        name: name.clone(),
+    }
+}
+
+/// Whether the sync of the old object has lost its meaning.
+fn is_another(old: &ObjectMeta, new: &ObjectMeta) -> bool {
+    old.uid != new.uid || (old.deletion_timestamp.is_none() && new.deletion_timestamp.is_some())
+}
+
+/// Whether anything has changed that a reconcile looks at. Our own writes (status, finalizer, bookkeeping of the server) are
+/// none of it, or each would call for the next.
+fn calls_for_reconcile(old: &Seen<AppRepository>, new: &Seen<AppRepository>) -> bool {
+    match (old, new) {
+        (Seen::Object(before), Seen::Object(after)) => {
+            before.spec != after.spec || facts(&before.metadata) != facts(&after.metadata)
+        }
+        (
+            Seen::Undecodable {
+                meta: before,
+                error: was,
+            },
+            Seen::Undecodable { meta: after, error: is },
+        ) => was != is || facts(before) != facts(after),
+        _ => true,
+    }
+}
+
+type Facts<'a> = (Option<&'a str>, Option<i64>, bool, Option<&'a BTreeMap<String, String>>);
+
+fn facts(meta: &ObjectMeta) -> Facts<'_> {
+    // A generation may rise without a change that we see, and the status has to say that it was looked at. None of our own
+    // writes raises it.
+    (
+        meta.uid.as_deref(),
+        meta.generation,
+        meta.deletion_timestamp.is_some(),
+        meta.annotations.as_ref(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::DeserializeGuard;
+    use prometheus_client::registry::Registry;
+    use serde_json::json;
+
+    use super::*;
+    use crate::runtime::workqueue::{Metrics, Settings};
+
+    fn seen(name: &str, generation: Option<i64>, observed: Option<i64>) -> Change<AppRepository> {
+        let object = json!({
+            "apiVersion": "kubeapps.com/v1alpha1", "kind": "AppRepository",
+            "metadata": { "name": name, "namespace": "team", "uid": name, "generation": generation },
+            "spec": { "type": if name == "odd" { json!(7) } else { json!("helm") }, "url": "https://charts.example.com" },
+            "status": observed.map(|observed| json!({ "observedGeneration": observed })),
+        });
+        let object: DeserializeGuard<AppRepository> = serde_json::from_value(object).unwrap();
+        assert_eq!(object.0.is_ok(), name != "odd");
+        Change::Applied {
+            name: NamespacedName {
+                namespace: "team".to_owned(),
+                name: name.to_owned(),
+            },
+            old: None,
+            new: object.into(),
+            initial: !name.starts_with("just"),
+        }
+    }
+
+    fn trigger() -> Trigger {
+        Trigger {
+            queue: Queue::new(Settings::new("test"), &Metrics::register(&mut Registry::default())),
+            activity: Activity::default(),
+            states: RepositoryStates::default(),
+            listed: Arc::default(),
+            schedule: CronTrigger::default(),
+            defaults: Defaults::usual(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_deletion_approves_the_removal_of_charts_until_the_name_is_declared_again() {
+        let trigger = trigger();
+        let name = NamespacedName {
+            namespace: "team".to_owned(),
+            name: "a".to_owned(),
+        };
+        let is_approved = || trigger.states.read(&name, |state| state.removal_approved);
+        let removed = |vanished| match seen("a", Some(1), None) {
+            Change::Applied { name, new: old, .. } => Change::Removed { name, old, vanished },
+            change => change,
+        };
+        trigger.on_change(removed(true));
+        assert!(!is_approved(), "missing from a list proves no deletion");
+        trigger.on_change(removed(false));
+        assert!(is_approved());
+        trigger.on_change(seen("a", Some(1), None));
+        assert!(!is_approved());
+    }
+
+    #[tokio::test]
+    async fn only_repositories_that_are_synced_by_a_schedule_have_one() {
+        let trigger = trigger();
+        let scheduled = |change| {
+            trigger.on_change(change);
+            trigger.schedule.len()
+        };
+        assert_eq!(scheduled(seen("a", Some(1), None)), 1);
+        assert_eq!(scheduled(seen("b", Some(1), None)), 2);
+        assert_eq!(scheduled(seen("odd", Some(1), None)), 2);
+        let Change::Applied { name, new: old, .. } = seen("a", Some(1), None) else {
+            unreachable!()
+        };
+        let mut suspended = AppRepository::clone(old.object().unwrap());
+        suspended.metadata.generation = Some(2);
+        suspended.spec.suspend = true;
+        let suspend = Change::Applied {
+            name: name.clone(),
+            old: Some(old.clone()),
+            new: Seen::Object(Arc::new(suspended)),
+            initial: false,
+        };
+        assert_eq!(scheduled(suspend), 1);
+        let resume = seen("a", Some(3), None);
+        assert_eq!(scheduled(resume), 2);
+        let gone = Change::Removed {
+            name,
+            old,
+            vanished: true,
+        };
+        assert_eq!(scheduled(gone), 1);
+    }
+
+    #[tokio::test]
+    async fn at_a_start_what_was_changed_meanwhile_comes_before_what_only_has_its_turn() {
+        let trigger = trigger();
+        let queue = trigger.queue.clone();
+        let list = [
+            ("a", Some(1), Some(1)),
+            ("changed", Some(2), Some(1)),
+            ("odd", Some(2), Some(1)),
+            ("b", Some(3), Some(3)),
+            ("in-a-folder", None, None),
+            ("made", Some(1), None),
+        ];
+        for (name, generation, observed) in list {
+            trigger.on_change(seen(name, generation, observed));
+        }
+        trigger.on_change(seen("just-made", Some(1), None));
+        let mut order = Vec::new();
+        while order.len() <= list.len() {
+            order.push(queue.get().await.unwrap().key().name.name.clone());
+        }
+        assert_eq!(order, ["just-made", "changed", "made", "a", "odd", "b", "in-a-folder"]);
+    }
+}

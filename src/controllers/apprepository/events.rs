@@ -1,0 +1,293 @@
+//! What of an attempt is worth an event: what is new, or has recovered. A quiet pass is none.
+
+use super::decision::is_cut_short;
+use super::origin::News;
+use super::spec::Declaration;
+use super::sync::request::SyncOutcome;
+use super::sync_summary::account;
+use crate::catalog::Record;
+use crate::helm::index::Skipped;
+
+/// How many of the entries left out an event names.
+const NAMED: usize = 5;
+
+/// The news of an attempt. `before` is what was remembered when it began.
+#[must_use]
+pub fn of(declaration: &Declaration, before: Option<&Record>, after: &Record, outcome: &SyncOutcome) -> Vec<News> {
+    let mut news = Vec::new();
+    let is_new_spec = before.and_then(|record| record.spec_hash.as_deref()) != Some(declaration.spec_hash.as_str());
+    if let Some(error) = declaration.interval_error.as_ref().filter(|_| is_new_spec) {
+        news.push(News {
+            warning: true,
+            reason: "InvalidInterval",
+            note: format!("{error}; the default is used"),
+        });
+    }
+    let recovered = before.is_some_and(|record| record.state.ready == Some(false));
+    match outcome {
+        SyncOutcome::NotModified => {
+            if recovered {
+                news.push(succeeded(format!("Recovered: {}", after.state.message)));
+            }
+        }
+        // What goes on at once is one sync: its end tells of all.
+        SyncOutcome::Synced { is_complete: false, .. } => {}
+        SyncOutcome::Synced { committed, skipped, .. } => {
+            let was_cut_short = before.is_some_and(is_cut_short);
+            let (added, changed, removed) = match account(after).filter(|_| was_cut_short) {
+                Some(all) => (all.added, all.changed, all.removed),
+                None => {
+                    let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+                    (
+                        number(committed.added),
+                        number(committed.changed),
+                        number(committed.removed),
+                    )
+                }
+            };
+            let is_change = added + changed + removed > 0;
+            let is_first = before.is_none_or(|record| record.last_success.is_none());
+            if is_change || recovered || is_first || was_cut_short {
+                news.push(succeeded(format!(
+                    "charts added: {added}, changed: {changed}, removed: {removed}; now {}",
+                    after.state.message
+                )));
+            }
+            let skipped_before = before.filter(|_| !was_cut_short).and_then(skipped_of);
+            if skipped.count > 0 && skipped_before != skipped_of(after) {
+                news.push(News {
+                    warning: true,
+                    reason: "ChartsSkipped",
+                    note: skipped_note(skipped),
+                });
+            }
+        }
+        SyncOutcome::Failed(failed) | SyncOutcome::Interrupted(failed) => {
+            let told = before.is_some_and(|record| {
+                record.state.ready == Some(false)
+                    && record.state.reason == failed.reason
+                    // Another shrinking has another digest to confirm it by.
+                    && (failed.reason != super::SHRINK_REFUSED || record.state.message == failed.message)
+            });
+            if !told {
+                let reason = match failed.reason.as_str() {
+                    super::SHRINK_REFUSED => super::SHRINK_REFUSED,
+                    _ if failed.transient => "SyncFailed",
+                    _ => "SyncStalled",
+                };
+                news.push(News {
+                    warning: true,
+                    reason,
+                    note: format!("{}: {}", failed.reason, failed.message),
+                });
+            }
+        }
+    }
+    news
+}
+
+fn succeeded(note: String) -> News {
+    News {
+        warning: false,
+        reason: "SyncSucceeded",
+        note,
+    }
+}
+
+/// What was left out, as it is remembered: the same list twice is no news.
+fn skipped_of(record: &Record) -> Option<&serde_json::Value> {
+    record.last_sync.as_ref().and_then(|account| account.get("skipped"))
+}
+
+fn skipped_note(skipped: &Skipped) -> String {
+    let named: Vec<String> = (skipped.first.iter().take(NAMED))
+        .map(|skip| match &skip.version {
+            Some(version) => format!("{} {version}: {}", skip.chart, skip.reason),
+            None => format!("{}: {}", skip.chart, skip.reason),
+        })
+        .collect();
+    let more = skipped.count.saturating_sub(named.len() as u64);
+    let tail = if more > 0 {
+        format!("; and {more} more")
+    } else {
+        String::new()
+    };
+    format!(
+        "{} entries of the index were left out: {}{tail}",
+        skipped.count,
+        named.join("; ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::NamespacedName;
+    use crate::catalog::{Committed, State};
+    use crate::controllers::apprepository::spec::{Defaults, OneShot};
+    use crate::controllers::apprepository::sync::request::SyncError;
+    use crate::helm::index::Skip;
+
+    fn declaration() -> Declaration {
+        let defaults = Defaults::usual();
+        let name = NamespacedName {
+            namespace: "default".to_owned(),
+            name: "stable".to_owned(),
+        };
+        let given = OneShot {
+            url: "https://example.com".to_owned(),
+            ..OneShot::default()
+        };
+        Declaration::one_shot(name, given, &defaults)
+    }
+
+    fn record(ready: bool, reason: &str) -> Record {
+        Record {
+            spec_hash: Some(declaration().spec_hash),
+            last_success: Some(jiff::Timestamp::UNIX_EPOCH),
+            state: State {
+                ready: Some(ready),
+                reason: reason.to_owned(),
+                ..State::default()
+            },
+            ..Record::default()
+        }
+    }
+
+    fn failed(reason: &str, transient: bool) -> SyncOutcome {
+        SyncOutcome::Failed(SyncError {
+            reason: reason.to_owned(),
+            message: "it broke".to_owned(),
+            transient,
+            retry_after: None,
+        })
+    }
+
+    fn synced(added: u64) -> SyncOutcome {
+        SyncOutcome::Synced {
+            committed: Committed {
+                added,
+                ..Committed::default()
+            },
+            skipped: Skipped::default(),
+            is_complete: true,
+        }
+    }
+
+    fn reasons(before: Option<&Record>, after: &Record, outcome: &SyncOutcome) -> Vec<&'static str> {
+        of(&declaration(), before, after, outcome)
+            .into_iter()
+            .map(|news| news.reason)
+            .collect()
+    }
+
+    #[test]
+    fn a_quiet_pass_is_no_news() {
+        let ready = record(true, "Synced");
+        assert!(reasons(Some(&ready), &ready, &SyncOutcome::NotModified).is_empty());
+        assert!(reasons(Some(&ready), &ready, &synced(0)).is_empty());
+    }
+
+    #[test]
+    fn the_first_sync_a_change_and_a_recovery_are_news() {
+        let (ready, broken) = (record(true, "Synced"), record(false, "NotFound"));
+        assert_eq!(reasons(None, &ready, &synced(0)), ["SyncSucceeded"]);
+        assert_eq!(reasons(Some(&ready), &ready, &synced(1)), ["SyncSucceeded"]);
+        assert_eq!(
+            reasons(Some(&broken), &ready, &SyncOutcome::NotModified),
+            ["SyncSucceeded"]
+        );
+    }
+
+    #[test]
+    fn a_sync_in_parts_is_told_once_with_all_that_it_did() {
+        let synced_partly = SyncOutcome::Synced {
+            committed: Committed {
+                added: 2,
+                ..Committed::default()
+            },
+            skipped: Skipped::default(),
+            is_complete: false,
+        };
+        let part = Record {
+            index_digest: crate::controllers::apprepository::decision::cut_short("feed"),
+            ..record(true, "Pulling")
+        };
+        assert!(reasons(None, &part, &synced_partly).is_empty());
+        let whole = Record {
+            last_sync: Some(json!({ "added": 3, "removed": 1 })),
+            ..record(true, "Synced")
+        };
+        let news = of(&declaration(), Some(&part), &whole, &synced(1));
+        assert_eq!(news.len(), 1);
+        assert!(
+            news[0].note.starts_with("charts added: 3, changed: 0, removed: 1;"),
+            "{}",
+            news[0].note
+        );
+    }
+
+    #[test]
+    fn a_failure_is_told_once_for_each_cause() {
+        let (ready, broken) = (record(true, "Synced"), record(false, "NotFound"));
+        assert_eq!(
+            reasons(Some(&ready), &broken, &failed("NotFound", false)),
+            ["SyncStalled"]
+        );
+        assert!(reasons(Some(&broken), &broken, &failed("NotFound", false)).is_empty());
+        assert_eq!(
+            reasons(Some(&broken), &broken, &failed("Timeout", true)),
+            ["SyncFailed"]
+        );
+        assert_eq!(
+            reasons(Some(&ready), &broken, &failed("ShrinkRefused", false)),
+            ["ShrinkRefused"]
+        );
+    }
+
+    #[test]
+    fn entries_left_out_are_told_when_the_list_changes() {
+        let skip = Skip {
+            chart: "bad".to_owned(),
+            version: Some("1".to_owned()),
+            reason: "it is null".to_owned(),
+        };
+        let skipped = Skipped {
+            count: 7,
+            first: vec![skip],
+        };
+        let outcome = SyncOutcome::Synced {
+            committed: Committed::default(),
+            skipped,
+            is_complete: true,
+        };
+        let before = record(true, "Synced");
+        let after = Record {
+            last_sync: Some(json!({ "skipped": [{ "chart": "bad" }] })),
+            ..before.clone()
+        };
+        let news = of(&declaration(), Some(&before), &after, &outcome);
+        assert_eq!(news.len(), 1);
+        assert_eq!(news[0].reason, "ChartsSkipped");
+        assert!(
+            news[0].note.ends_with("bad 1: it is null; and 6 more"),
+            "{}",
+            news[0].note
+        );
+        assert!(reasons(Some(&after), &after, &outcome).is_empty());
+    }
+
+    #[test]
+    fn an_interval_that_is_not_used_is_told_when_the_spec_changes() {
+        let declaration = Declaration {
+            interval_error: Some("spec.interval can't be used".to_owned()),
+            ..declaration()
+        };
+        let ready = record(true, "Synced");
+        let told = |before| of(&declaration, before, &ready, &SyncOutcome::NotModified);
+        assert_eq!(told(None)[0].reason, "InvalidInterval");
+        assert!(told(Some(&ready)).is_empty());
+    }
+}

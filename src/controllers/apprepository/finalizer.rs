@@ -1,0 +1,153 @@
+//! Cleaning up after repositories that are gone, or are being deleted: the same work, reached from the finalizer, from a
+//! deletion event, and from the comparison of the catalogue with a complete list.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::api::ObjectMeta;
+
+use super::origin::News;
+use super::reconciler::{Reconciler, gone_is_done};
+use super::status::{self, Facts, Imported, Phase};
+use crate::api;
+use crate::api::NamespacedName;
+use crate::catalog::{self, State};
+use crate::runtime::controller::{Failure, Outcome};
+use crate::runtime::workqueue::Backoff;
+
+/// How soon, and how late, a removal that failed is tried again.
+const CLEANUP_BACKOFF: Backoff = Backoff {
+    base: Duration::from_secs(1),
+    cap: Duration::from_secs(5 * 60),
+};
+
+impl Reconciler {
+    /// The object is gone. Its charts go only where there is proof (see [`super::removals`]).
+    pub(super) async fn clean_up_gone(&self, name: &NamespacedName) -> Result<Outcome, Failure> {
+        self.forget(name);
+        if !self.states.read(name, |state| state.removal_approved) {
+            return Ok(Outcome::Done);
+        }
+        self.remove(name).await.map_err(|error| transient(&error))?;
+        self.states.update(name, |state| state.removal_approved = false);
+        Ok(Outcome::Done)
+    }
+
+    /// The object is being deleted: first the rows go, then the finalizer, so that a process that dies between the two finds the
+    /// object again. Asks nothing of the spec, which may be invalid, or of suspension.
+    pub(super) async fn clean_up_deleted(&self, name: &NamespacedName, meta: &ObjectMeta) -> Result<Outcome, Failure> {
+        self.forget(name);
+        let skip = meta
+            .annotations
+            .as_ref()
+            .and_then(|all| all.get(api::SKIP_CLEANUP))
+            .is_some_and(|value| value == "true");
+        if skip {
+            tracing::warn!(
+                "releasing the object before its charts are removed, as requested by annotation {}",
+                api::SKIP_CLEANUP
+            );
+        } else if let Err(error) = self.remove(name).await {
+            let note = format!(
+                "the charts could not be removed, so the object waits: {error}. To let it go without, set the annotation {}: \"true\"",
+                api::SKIP_CLEANUP
+            );
+            self.tell_once(
+                name,
+                meta,
+                News {
+                    warning: true,
+                    reason: "CleanupFailed",
+                    note,
+                },
+            )
+            .await;
+            return Err(transient(&error));
+        }
+        self.origin.remove_finalizer(meta).await.or_else(gone_is_done)?;
+        Ok(Outcome::Done)
+    }
+
+    /// An object that can't be read as an AppRepository: its charts stay, and it says itself, once, what is wrong.
+    pub(super) async fn report_undecodable(
+        &self,
+        name: &NamespacedName,
+        meta: &ObjectMeta,
+        error: &str,
+    ) -> Result<Outcome, Failure> {
+        let message = format!("the object can't be read as an AppRepository: {error}");
+        let state = State {
+            ready: Some(false),
+            stalled: true,
+            reason: "InvalidObject".to_owned(),
+            message: message.clone(),
+            failures: 1,
+        };
+        // Without the record the status only says less.
+        let record = self.catalog.record(name).await.ok().flatten();
+        let facts = Facts {
+            generation: meta.generation,
+            suspended: false,
+            record: record.as_ref(),
+            unrecorded: Some(&state),
+            phase: Phase::Settled,
+            files: Imported::None,
+            now: Timestamp::now(),
+        };
+        let status = status::build(&facts, None);
+        let news = News {
+            warning: true,
+            reason: "InvalidObject",
+            note: message.clone(),
+        };
+        self.tell_once(name, meta, news).await;
+        let fingerprint = status::fingerprint(&status);
+        if self.states.read(name, |state| state.last_status) != Some(fingerprint)
+            && self
+                .origin
+                .has_status()
+                .await
+                .or_else(|error| gone_is_done(error).map(|()| false))?
+        {
+            self.origin.write_status(meta, &status).await.or_else(gone_is_done)?;
+            self.states.update(name, |state| state.last_status = Some(fingerprint));
+        }
+        Err(Failure::Terminal {
+            message,
+            retry_after: None,
+        })
+    }
+
+    /// Publishes an event unless the last one of this object had the same reason: what is only tried again is no news.
+    async fn tell_once(&self, name: &NamespacedName, meta: &ObjectMeta, news: News) {
+        let mut hasher = DefaultHasher::new();
+        (news.reason, meta.generation).hash(&mut hasher);
+        let fingerprint = hasher.finish();
+        if self.states.read(name, |state| state.last_event) != Some(fingerprint) {
+            self.origin.publish(meta, news).await;
+            self.states.update(name, |state| state.last_event = Some(fingerprint));
+        }
+    }
+
+    async fn remove(&self, name: &NamespacedName) -> Result<(), catalog::Error> {
+        // Whoever wrote the rows last, the name was this object's.
+        if self.catalog.remove(name, None).await? {
+            tracing::info!("removed charts");
+        }
+        Ok(())
+    }
+
+    fn forget(&self, name: &NamespacedName) {
+        self.metrics.forget(name);
+    }
+}
+
+fn transient(error: &catalog::Error) -> Failure {
+    Failure::Transient {
+        message: error.to_string(),
+        backoff: CLEANUP_BACKOFF,
+        at_least: Duration::ZERO,
+        at_most: Duration::MAX,
+    }
+}

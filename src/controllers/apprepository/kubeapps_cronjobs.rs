@@ -1,0 +1,396 @@
+//! Taking over from Kubeapps' controller: the CronJobs that it has left, which go on running the old syncer.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use k8s_openapi::api::batch::v1::CronJob;
+use kube::api::{Api, DeleteParams, ListParams, Preconditions, PropagationPolicy};
+use kube::{Client, ResourceExt};
+
+use super::state::RepositoryStates;
+use crate::api::NamespacedName;
+use crate::api::Partial;
+use crate::runtime::kube_client::{ApiError, call};
+
+/// Label of Kubeapps' CronJobs: the name of the AppRepository.
+const REPO_NAME: &str = "apprepositories.kubeapps.com/repo-name";
+/// Label of Kubeapps' CronJobs: the namespace of the AppRepository.
+const REPO_NAMESPACE: &str = "apprepositories.kubeapps.com/repo-namespace";
+/// The CronJobs that are asked for at a time.
+const PAGE: u32 = 500;
+
+/// The flag that has them removed.
+const FLAG: &str = "--adopt-kubeapps";
+
+/// All that is asked for of a CronJob.
+type Metadata = Partial<CronJob>;
+
+/// Why Kubeapps' CronJobs could not be seen or removed. It never fails a sync.
+#[derive(Debug, thiserror::Error)]
+pub enum AdoptError {
+    /// The service account may not do it.
+    #[error(
+        "Portolan may not {verb} the CronJobs in the namespace {namespace}: give its service account the verbs list and \
+         delete on cronjobs of batch there (in Portolan's chart: adoptKubeapps and kubeappsNamespace)"
+    )]
+    Forbidden {
+        /// What was tried.
+        verb: &'static str,
+        /// Where.
+        namespace: String,
+    },
+    /// The API server did not answer, or refused: another try may succeed.
+    #[error("could not {verb} the CronJobs in the namespace {namespace}: {cause}")]
+    Failed {
+        /// What was tried.
+        verb: &'static str,
+        /// Where.
+        namespace: String,
+        /// The error of the call.
+        cause: ApiError,
+    },
+}
+
+impl AdoptError {
+    fn new(verb: &'static str, namespace: &str, cause: ApiError) -> Self {
+        let namespace = namespace.to_owned();
+        if cause.is_forbidden() {
+            Self::Forbidden { verb, namespace }
+        } else {
+            Self::Failed { verb, namespace, cause }
+        }
+    }
+}
+
+/// The name that Kubeapps' controller gives the CronJob of a repository: no longer than the 52 characters that Kubernetes
+/// allows. Of a part over 19 characters the end is replaced by its checksum.
+#[must_use]
+pub fn cron_job_name(name: &NamespacedName) -> String {
+    let (namespace, name) = (shortened(&name.namespace), shortened(&name.name));
+    format!("apprepo-{namespace}-sync-{name}")
+}
+
+/// What is left of the 52 characters, divided among namespace and name.
+const PART: usize = 19;
+/// The dash and the ten digits that a checksum may have.
+const CHECKSUM: usize = 11;
+
+fn shortened(part: &str) -> String {
+    // Names in Kubernetes are ASCII; another text, which no CronJob can have, is left as it is.
+    if part.len() <= PART || !part.is_ascii() {
+        return part.to_owned();
+    }
+    let (head, tail) = part.split_at(PART - CHECKSUM);
+    format!("{head}-{}", adler32(tail.as_bytes()))
+}
+
+/// The checksum Adler-32, as RFC 1950 defines it.
+fn adler32(bytes: &[u8]) -> u32 {
+    const MODULUS: u32 = 65_521;
+    let (low, high) = bytes.iter().fold((1, 0), |(low, high), byte| {
+        let low = (low + u32::from(*byte)) % MODULUS;
+        (low, (high + low) % MODULUS)
+    });
+    high << 16 | low
+}
+
+/// The AppRepository that a CronJob syncs, if Kubeapps' controller has made it: the labels name it, and the CronJob has the
+/// name that the controller makes of theirs. Labels alone may have been copied, and a name alone may be a coincidence.
+fn repository_of(cron_job: &Metadata) -> Option<NamespacedName> {
+    let labels = cron_job.labels();
+    let name = NamespacedName {
+        namespace: labels.get(REPO_NAMESPACE)?.clone(),
+        name: labels.get(REPO_NAME)?.clone(),
+    };
+    (cron_job.name_any() == cron_job_name(&name)).then_some(name)
+}
+
+/// The AppRepositories that Kubeapps' CronJobs in the namespace sync, each as often as there are CronJobs of it.
+async fn list(client: &Client, namespace: &str, selector: &str) -> Result<Vec<(NamespacedName, Metadata)>, AdoptError> {
+    let cron_jobs: Api<Metadata> = Api::namespaced(client.clone(), namespace);
+    let mut parameters = ListParams::default().labels(selector).limit(PAGE);
+    let mut found = Vec::new();
+    loop {
+        let page = call(cron_jobs.list(&parameters)).await;
+        let page = page.map_err(|error| AdoptError::new("list", namespace, error))?;
+        let named = page
+            .items
+            .into_iter()
+            .filter_map(|job| Some((repository_of(&job)?, job)));
+        found.extend(named);
+        match page.metadata.continue_ {
+            Some(token) if !token.is_empty() => parameters = parameters.continue_token(&token),
+            _ => return Ok(found),
+        }
+    }
+}
+
+/// Removes the CronJobs that Kubeapps' controller has made for the repository, and with them their Jobs and pods. Gives how
+/// many there were; there are none the second time. As long as Kubeapps' controller runs, it makes them again.
+///
+/// # Errors
+/// The API server can't be asked, or does not let Portolan list or delete them.
+pub async fn remove_cron_jobs(
+    client: &Client,
+    kubeapps_namespace: &str,
+    repository: &NamespacedName,
+) -> Result<usize, AdoptError> {
+    if !(is_label_value(&repository.name) && is_label_value(&repository.namespace)) {
+        return Ok(0);
+    }
+    let selector = format!(
+        "{REPO_NAME}={},{REPO_NAMESPACE}={}",
+        repository.name, repository.namespace
+    );
+    let cron_jobs: Api<CronJob> = Api::namespaced(client.clone(), kubeapps_namespace);
+    let mut removed = 0;
+    let found = list(client, kubeapps_namespace, &selector).await?;
+    for (_, cron_job) in found.into_iter().filter(|(name, _)| name == repository) {
+        let parameters = DeleteParams {
+            propagation_policy: Some(PropagationPolicy::Background),
+            preconditions: Some(Preconditions {
+                uid: cron_job.uid(),
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        match call(cron_jobs.delete(&cron_job.name_any(), &parameters)).await {
+            Ok(_) => removed += 1,
+            // Gone meanwhile, or another by now, which is for the next time.
+            Err(error) if error.is_not_found() || error.is_conflict() => {}
+            Err(error) => return Err(AdoptError::new("delete", kubeapps_namespace, error)),
+        }
+    }
+    Ok(removed)
+}
+
+/// Takes repositories over from Kubeapps: removes the CronJobs of each, once.
+pub struct Adoption {
+    client: Client,
+    kubeapps_namespace: String,
+    states: RepositoryStates,
+    /// Whether it was said that a right is missing.
+    warned: AtomicBool,
+}
+
+impl Adoption {
+    /// Takes over from the Kubeapps in this namespace.
+    #[must_use]
+    pub fn new(client: Client, kubeapps_namespace: String, states: RepositoryStates) -> Self {
+        Self {
+            client,
+            kubeapps_namespace,
+            states,
+            warned: AtomicBool::new(false),
+        }
+    }
+
+    /// To be called after each successful sync: removes the repository's CronJobs after the first, and gives how many there
+    /// were. What fails for a moment is done after the next sync; a right that is missing is said once, and not asked for
+    /// again.
+    pub async fn synced(&self, repository: &NamespacedName) -> usize {
+        if self.states.read(repository, |state| state.cron_jobs_removed) {
+            return 0;
+        }
+        match remove_cron_jobs(&self.client, &self.kubeapps_namespace, repository).await {
+            Ok(removed) => {
+                self.states.update(repository, |state| state.cron_jobs_removed = true);
+                removed
+            }
+            Err(error @ AdoptError::Forbidden { .. }) => {
+                self.states.update(repository, |state| state.cron_jobs_removed = true);
+                if !self.warned.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(%error, "leaving Kubeapps' CronJobs in place");
+                }
+                0
+            }
+            Err(error) => {
+                tracing::warn!(%error, "failed to remove Kubeapps' CronJobs, retrying after the next sync");
+                0
+            }
+        }
+    }
+}
+
+/// Whether a text can be the value of a label; a repository with a longer name never got a CronJob.
+fn is_label_value(text: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    (1..=63).contains(&text.len()) && text.bytes().all(inner)
+}
+
+/// The AppRepositories that are synced by a CronJob of Kubeapps as well as by Portolan, in order.
+///
+/// # Errors
+/// The API server can't be asked, or does not let Portolan list CronJobs.
+pub async fn synced_twice(
+    client: &Client,
+    kubeapps_namespace: &str,
+    is_managed: impl Fn(&NamespacedName) -> bool,
+) -> Result<Vec<NamespacedName>, AdoptError> {
+    let found = list(client, kubeapps_namespace, REPO_NAME).await?;
+    let mut names: Vec<NamespacedName> = found
+        .into_iter()
+        .map(|(name, _)| name)
+        .filter(|name| is_managed(name))
+        .collect();
+    names.sort();
+    names.dedup();
+    Ok(names)
+}
+
+/// Says in the log, once for all, how many of the repositories that Portolan syncs are synced by Kubeapps' CronJobs too;
+/// nothing if there are none. To be called when the declarations are known. That they can't be listed is said and no more.
+pub async fn warn_of_cron_jobs(
+    client: &Client,
+    kubeapps_namespace: &str,
+    is_managed: impl Fn(&NamespacedName) -> bool,
+) {
+    match synced_twice(client, kubeapps_namespace, is_managed).await {
+        Ok(names) => {
+            if let Some(warning) = warning(&names, kubeapps_namespace) {
+                tracing::warn!("{warning}");
+            }
+        }
+        Err(error) => tracing::warn!(%error, "failed to look for Kubeapps' CronJobs"),
+    }
+}
+
+fn warning(names: &[NamespacedName], kubeapps_namespace: &str) -> Option<String> {
+    let first = names.first()?;
+    let many = names.len();
+    let repositories = if many == 1 { "repository" } else { "repositories" };
+    Some(format!(
+        "{many} {repositories} (the first is {first}) are synced twice: by Portolan, and by the CronJobs of Kubeapps' \
+         controller in the namespace {kubeapps_namespace}; stop that controller, and run Portolan with {FLAG}, which \
+         removes the CronJobs"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::convert::Infallible;
+    use std::sync::Arc;
+
+    use kube::api::ObjectMeta;
+    use kube::client::Body;
+    use parking_lot::Mutex;
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    fn name(namespace: &str, name: &str) -> NamespacedName {
+        NamespacedName {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    #[rstest]
+    #[case("kubeapps", "bitnami", "apprepo-kubeapps-sync-bitnami")]
+    #[case("foofoofoofoofoofoof", "b", "apprepo-foofoofoofoofoofoof-sync-b")]
+    #[case(
+        "foofoofoofoofoofoofoo",
+        "barbarbarbarbarbarbar",
+        "apprepo-foofoofo-645137792-sync-barbarba-620299591"
+    )]
+    #[case("a", "barbarbarbarbarbarbar", "apprepo-a-sync-barbarba-620299591")]
+    fn the_name_of_a_cron_job_is_the_one_that_kubeapps_controller_makes(
+        #[case] namespace: &str,
+        #[case] repository: &str,
+        #[case] expected: &str,
+    ) {
+        assert_eq!(cron_job_name(&name(namespace, repository)), expected);
+    }
+
+    #[test]
+    fn no_name_of_a_cron_job_is_longer_than_kubernetes_allows() {
+        let long = "z".repeat(253);
+        assert!(cron_job_name(&name(&long[..63], &long)).len() <= 52);
+        assert_eq!(
+            cron_job_name(&name("ä-is-no-name-in-a-cluster", "a")),
+            "apprepo-ä-is-no-name-in-a-cluster-sync-a"
+        );
+    }
+
+    #[rstest]
+    #[case("Wikipedia", 0x11E6_0398)]
+    #[case("", 1)]
+    fn the_checksum_is_adler_32(#[case] text: &str, #[case] expected: u32) {
+        assert_eq!(adler32(text.as_bytes()), expected);
+    }
+
+    #[rstest]
+    #[case::made_by_the_controller("apprepo-team-a-sync-charts", &[(REPO_NAME, "charts"), (REPO_NAMESPACE, "team-a")], true)]
+    #[case::another_name("nightly", &[(REPO_NAME, "charts"), (REPO_NAMESPACE, "team-a")], false)]
+    #[case::of_another_repository("apprepo-team-b-sync-charts", &[(REPO_NAME, "charts"), (REPO_NAMESPACE, "team-a")], false)]
+    #[case::one_label("apprepo-team-a-sync-charts", &[(REPO_NAME, "charts")], false)]
+    #[case::no_label("apprepo-team-a-sync-charts", &[], false)]
+    fn a_cron_job_belongs_to_a_repository_by_its_labels_and_its_name(
+        #[case] cron_job: &str,
+        #[case] labels: &[(&str, &str)],
+        #[case] belongs: bool,
+    ) {
+        let metadata = ObjectMeta {
+            name: Some(cron_job.to_owned()),
+            labels: Some(labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()),
+            ..ObjectMeta::default()
+        };
+        let found = repository_of(&metadata.into());
+        assert_eq!(found, belongs.then(|| name("team-a", "charts")));
+    }
+
+    #[test]
+    fn the_warning_says_how_many_and_what_to_do() {
+        assert_eq!(warning(&[], "kubeapps"), None);
+        let said = warning(&[name("a", "b"), name("c", "d")], "kubeapps").unwrap();
+        for part in ["2 repositories", "a/b", "namespace kubeapps", "--adopt-kubeapps"] {
+            assert!(said.contains(part), "{said}");
+        }
+    }
+
+    /// What it comes to when a repository was synced three times, and the API server answered so to each request.
+    async fn synced_three_times(answers: &[u16]) -> (Vec<usize>, usize) {
+        let left = Arc::new(Mutex::new(VecDeque::from(answers.to_vec())));
+        let answers = Arc::clone(&left);
+        let service = tower::service_fn(move |_: http::Request<Body>| {
+            let code = answers.lock().pop_front().expect("no request more than answers");
+            let body = match code {
+                200 => json!({ "metadata": {}, "items": [{ "metadata": {
+                    "name": "apprepo-team-a-sync-charts", "uid": "u",
+                    "labels": { REPO_NAME: "charts", REPO_NAMESPACE: "team-a" },
+                } }] }),
+                // Of a deletion.
+                202 => json!({ "kind": "Status", "apiVersion": "v1", "status": "Success", "code": 202 }),
+                code => json!({ "kind": "Status", "status": "Failure", "message": "no", "code": code }),
+            };
+            let answer = http::Response::builder()
+                .status(code)
+                .body(Body::from(body.to_string().into_bytes()));
+            std::future::ready(Ok::<_, Infallible>(answer.unwrap()))
+        });
+        let adoption = Adoption::new(
+            Client::new(service, "default"),
+            "kubeapps".to_owned(),
+            RepositoryStates::default(),
+        );
+        let mut removed = Vec::new();
+        for _ in 0..3 {
+            removed.push(adoption.synced(&name("team-a", "charts")).await);
+        }
+        let left = left.lock().len();
+        (removed, left)
+    }
+
+    #[rstest]
+    #[case::done_once(&[200, 202], [1, 0, 0])]
+    #[case::gone_meanwhile(&[200, 404], [0, 0, 0])]
+    #[case::made_anew_meanwhile(&[200, 409], [0, 0, 0])]
+    #[case::not_allowed(&[403], [0, 0, 0])]
+    #[case::not_allowed_to_delete(&[200, 403], [0, 0, 0])]
+    #[case::away_for_a_moment(&[500, 200, 503, 200, 202], [0, 0, 1])]
+    #[tokio::test]
+    async fn a_repository_is_taken_over_once(#[case] answers: &[u16], #[case] removed: [usize; 3]) {
+        assert_eq!(synced_three_times(answers).await, (removed.to_vec(), 0));
+    }
+}

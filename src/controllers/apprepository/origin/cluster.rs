@@ -1,0 +1,171 @@
+//! A cluster's API server as the origin of declarations.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, ObjectMeta, Patch, PatchParams};
+use kube::{Client, Resource, ResourceExt};
+use serde_json::json;
+use tokio::sync::Mutex;
+
+use super::{News, SecretReadError, secret};
+use crate::api::NamespacedName;
+use crate::api::{AppRepository, AppRepositoryStatus, FINALIZER, Partial};
+use crate::runtime::events::{Event, EventPublisher};
+use crate::runtime::kube_client::{ApiError, call};
+use crate::runtime::manifests::SecretContent;
+
+/// The name under which the API server keeps what we own of an object, and under which our events appear.
+pub const FIELD_MANAGER: &str = "portolan";
+
+/// How long a definition without a status subresource is believed to be still the installed one.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+
+/// A cluster's API server.
+pub struct Cluster {
+    client: Client,
+    id: String,
+    events: EventPublisher,
+    status_subresource: Mutex<StatusSubresource>,
+}
+
+/// What is known of the status subresource of the installed definition; Kubeapps' own has none.
+#[derive(Default)]
+struct StatusSubresource {
+    known: Option<(bool, Instant)>,
+    warned: bool,
+}
+
+impl StatusSubresource {
+    /// Whether it is there, if that was found out lately enough: that it is there holds until a write fails, that it is not is
+    /// asked again, since the definition may be upgraded.
+    fn fresh(&self) -> Option<bool> {
+        let (found, when) = self.known?;
+        (found || when.elapsed() < LOOK_AGAIN).then_some(found)
+    }
+}
+
+impl Cluster {
+    /// Connects the cluster that `client` talks to. It is known by the UID of its namespace `kube-system`, which is made once
+    /// and never again.
+    ///
+    /// # Errors
+    /// The namespace can't be read.
+    pub async fn new(client: Client) -> Result<Self, ApiError> {
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        let id = call(namespaces.get("kube-system")).await?.uid().unwrap_or_default();
+        Ok(Self {
+            events: EventPublisher::new(client.clone(), FIELD_MANAGER),
+            client,
+            id,
+            status_subresource: Mutex::default(),
+        })
+    }
+
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub(super) async fn secret(&self, name: &NamespacedName) -> Result<Option<SecretContent>, SecretReadError> {
+        secret::read(&self.client, name).await
+    }
+
+    fn api(&self, meta: &ObjectMeta) -> Api<Partial<AppRepository>> {
+        Api::namespaced(self.client.clone(), meta.namespace.as_deref().unwrap_or_default())
+    }
+
+    pub(super) async fn has_status(&self) -> Result<bool, ApiError> {
+        let mut subresource = self.status_subresource.lock().await;
+        if let Some(found) = subresource.fresh() {
+            return Ok(found);
+        }
+        let version = AppRepository::api_version(&());
+        let wanted = format!("{}/status", AppRepository::plural(&()));
+        let resources = call(self.client.list_api_group_resources(&version)).await?;
+        let found = resources.resources.iter().any(|resource| resource.name == wanted);
+        if !found && !std::mem::replace(&mut subresource.warned, true) {
+            tracing::warn!(
+                "the custom resource definition of AppRepository has no status subresource, reporting by events and metrics \
+                 only; run `portolan crds --apply` to upgrade it"
+            );
+        }
+        subresource.known = Some((found, Instant::now()));
+        Ok(found)
+    }
+
+    pub(super) async fn write_status(&self, meta: &ObjectMeta, status: &AppRepositoryStatus) -> Result<(), ApiError> {
+        let patch = json!({
+            "apiVersion": AppRepository::api_version(&()),
+            "kind": AppRepository::kind(&()),
+            "status": status,
+        });
+        let parameters = PatchParams::apply(FIELD_MANAGER).force();
+        let name = meta.name.as_deref().unwrap_or_default();
+        let patch = Patch::Apply(patch);
+        // Of the answer nothing is of interest; and an object that can't be decoded has to be told so too.
+        match call(self.api(meta).patch_status(name, &parameters, &patch)).await {
+            // The API server passes over the UID in a patch of the status, so it may have gone to an object of the same name that was
+            // made meanwhile; whose own sync puts it right.
+            Ok(written) if written.metadata.uid != meta.uid => Err(ApiError::not_found("the object was replaced")),
+            Ok(_) => Ok(()),
+            Err(error) => {
+                if error.is_not_found() {
+                    // The object is gone, or the definition was exchanged for one without a status: look again.
+                    self.status_subresource.lock().await.known = None;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) async fn publish(&self, meta: &ObjectMeta, news: News) {
+        let event = Event {
+            is_warning: news.warning,
+            reason: news.reason.to_owned(),
+            note: news.note,
+        };
+        self.events.publish::<AppRepository>(meta, "Sync", event).await;
+    }
+
+    pub(super) async fn add_finalizer(&self, meta: &ObjectMeta) -> Result<(), ApiError> {
+        let finalizers = meta.finalizers.as_deref().unwrap_or_default();
+        if finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
+            return Ok(());
+        }
+        let all: Vec<&str> = finalizers.iter().map(String::as_str).chain([FINALIZER]).collect();
+        self.patch_finalizers(meta, &all).await
+    }
+
+    pub(super) async fn remove_finalizer(&self, meta: &ObjectMeta) -> Result<(), ApiError> {
+        let finalizers = meta.finalizers.as_deref().unwrap_or_default();
+        if !finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
+            return Ok(());
+        }
+        let rest: Vec<&str> = finalizers
+            .iter()
+            .map(String::as_str)
+            .filter(|&finalizer| finalizer != FINALIZER)
+            .collect();
+        match self.patch_finalizers(meta, &rest).await {
+            // That it is gone is what was wanted.
+            Err(error) if error.is_not_found() => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Writes the whole list, for lists of finalizers can't be merged; the resource version makes sure that nobody else has
+    /// changed it since it was read.
+    async fn patch_finalizers(&self, meta: &ObjectMeta, finalizers: &[&str]) -> Result<(), ApiError> {
+        let patch = json!({
+            "metadata": { "resourceVersion": meta.resource_version, "uid": meta.uid, "finalizers": finalizers }
+        });
+        let parameters = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let name = meta.name.as_deref().unwrap_or_default();
+        let patch = Patch::Merge(patch);
+        call(self.api(meta).patch(name, &parameters, &patch)).await?;
+        Ok(())
+    }
+}

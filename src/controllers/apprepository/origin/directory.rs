@@ -1,0 +1,57 @@
+//! A folder of manifests as the origin of declarations.
+
+use std::path::{Path, PathBuf};
+
+use kube::api::ObjectMeta;
+
+use super::{News, SecretReadError};
+use crate::api::NamespacedName;
+use crate::runtime::manifests::{self, SecretContent, SecretFileError, folder_id};
+use crate::text::printable;
+
+/// A folder of manifests.
+pub struct Folder {
+    id: String,
+    path: PathBuf,
+}
+
+impl Folder {
+    /// The folder at `path`, known by its absolute path.
+    ///
+    /// # Errors
+    /// There is no such folder, or it can't be read.
+    pub fn new(path: &Path) -> std::io::Result<Self> {
+        Ok(Self {
+            id: folder_id(path)?,
+            path: path.to_owned(),
+        })
+    }
+
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub(super) async fn secret(&self, name: &NamespacedName) -> Result<Option<SecretContent>, SecretReadError> {
+        let (path, name) = (self.path.clone(), name.clone());
+        let read = tokio::task::spawn_blocking(move || manifests::secret(&path, &name)).await;
+        match read {
+            Ok(Ok(content)) => Ok(content),
+            Ok(Err(SecretFileError::Invalid(why))) => Err(SecretReadError::Invalid(printable(&why))),
+            Ok(Err(SecretFileError::Unreadable(cause))) => Err(SecretReadError::Unavailable(printable(&cause))),
+            Err(error) => Err(SecretReadError::Unavailable(error.to_string())),
+        }
+    }
+
+    pub(super) fn publish(meta: &ObjectMeta, news: &News) {
+        let (namespace, name) = (
+            meta.namespace.as_deref().unwrap_or_default(),
+            meta.name.as_deref().unwrap_or_default(),
+        );
+        let note = printable(&news.note);
+        if news.warning {
+            tracing::warn!(namespace, name, reason = news.reason, "{note}");
+        } else {
+            tracing::info!(namespace, name, reason = news.reason, "{note}");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Reading a Secret from the API server: nothing of it is logged, and no more is decoded than is needed.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::GetParams;
+use kube::core::Request;
+use kube::{Client, Resource};
+use serde::Deserialize;
+
+use crate::api::NamespacedName;
+use crate::runtime::kube_client::call;
+use crate::runtime::manifests::SecretContent;
+
+/// Why a Secret can't be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SecretReadError {
+    /// The API server does not let Portolan read it.
+    #[error("Portolan may not read it: give its service account the verb get on secrets")]
+    Forbidden,
+    /// What is there is no proper Secret, and why.
+    #[error("{0}")]
+    Invalid(String),
+    /// It can't be read now, and what is in the way.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+/// What is decoded of a Secret. Without Debug, as all that holds its values.
+#[derive(Deserialize)]
+struct Wire {
+    metadata: WireMetadata,
+    #[serde(default)]
+    data: Option<BTreeMap<String, ByteString>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireMetadata {
+    #[serde(default)]
+    uid: String,
+    #[serde(default)]
+    resource_version: String,
+}
+
+/// The Secret of this name, which must be one that objects can have; nothing if there is none.
+///
+/// # Errors
+/// See [`SecretReadError`].
+pub async fn read(client: &Client, name: &NamespacedName) -> Result<Option<SecretContent>, SecretReadError> {
+    let path = Secret::url_path(&(), Some(&name.namespace));
+    let unavailable = |cause: String| SecretReadError::Unavailable(cause);
+    let request = Request::new(path).get(&name.name, &GetParams::default());
+    let request = request.map_err(|error| unavailable(error.to_string()))?;
+    // As text: the client logs the whole of an answer that it is to decode and can't.
+    let text = match call(client.request_text(request)).await {
+        Ok(text) => text,
+        Err(error) => {
+            return match error.code {
+                Some(404) => Ok(None),
+                Some(403) => Err(SecretReadError::Forbidden),
+                Some(_) => Err(unavailable(format!("the API server refused it: {error}"))),
+                None => Err(unavailable(format!("the API server could not be asked: {error}"))),
+            };
+        }
+    };
+    // What a decoder says may quote what it could not read.
+    let wire: Wire = serde_json::from_str(&text)
+        .map_err(|_| unavailable("the API server answered with something else than a Secret".to_owned()))?;
+    let values = wire.data.unwrap_or_default().into_iter();
+    Ok(Some(SecretContent {
+        version: format!("{}.{}", wire.metadata.uid, wire.metadata.resource_version),
+        data: values.map(|(key, ByteString(value))| (key, value)).collect(),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::io::{self, Write};
+    use std::sync::Arc;
+
+    use kube::client::Body;
+    use parking_lot::Mutex;
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    fn name() -> NamespacedName {
+        NamespacedName {
+            namespace: "team-a".to_owned(),
+            name: "auth".to_owned(),
+        }
+    }
+
+    /// A client whose API server always answers this.
+    fn answering(status: u16, body: &str) -> Client {
+        let body = body.to_owned();
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            assert_eq!(request.uri(), "/api/v1/namespaces/team-a/secrets/auth");
+            let answer = http::Response::builder()
+                .status(status)
+                .body(Body::from(body.clone().into_bytes()));
+            std::future::ready(Ok::<_, Infallible>(answer.unwrap()))
+        });
+        Client::new(service, "default")
+    }
+
+    fn refusal(code: u16) -> String {
+        json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "refused", "code": code })
+            .to_string()
+    }
+
+    #[tokio::test]
+    async fn values_and_version_are_read() {
+        let secret = json!({
+            "metadata": { "uid": "u", "resourceVersion": "7", "annotations": { "a": "b" } },
+            "data": { "token": "aHVzaA==" }, "type": "Opaque",
+        });
+        let content = read(&answering(200, &secret.to_string()), &name())
+            .await
+            .ok()
+            .flatten()
+            .unwrap();
+        assert_eq!(content.version, "u.7");
+        assert_eq!(content.data, BTreeMap::from([("token".to_owned(), b"hush".to_vec())]));
+    }
+
+    #[rstest]
+    #[case(404, None)]
+    #[case(403, Some(false))]
+    #[case(401, Some(true))]
+    #[case(429, Some(true))]
+    #[case(500, Some(true))]
+    #[tokio::test]
+    async fn a_refusal_is_absence_a_missing_right_or_something_that_may_pass(
+        #[case] code: u16,
+        #[case] may_pass: Option<bool>,
+    ) {
+        let read = read(&answering(code, &refusal(code)), &name()).await;
+        match may_pass {
+            None => assert!(matches!(read, Ok(None))),
+            Some(may_pass) => {
+                let error = read.err().unwrap();
+                assert_eq!(matches!(error, SecretReadError::Unavailable(_)), may_pass, "{error:?}");
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_never_answers_is_not_waited_for_for_ever() {
+        let never = tower::service_fn(|_: http::Request<Body>| {
+            std::future::pending::<Result<http::Response<Body>, Infallible>>()
+        });
+        let error = read(&Client::new(never, "default"), &name()).await.err().unwrap();
+        assert!(
+            matches!(&error, SecretReadError::Unavailable(cause) if cause.contains("30 s")),
+            "{error:?}"
+        );
+    }
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[rstest]
+    #[case(json!({ "metadata": {}, "data": { "token": ["hush"] } }).to_string())]
+    #[case(json!({ "metadata": {}, "data": { "token": "hush%" } }).to_string())]
+    #[case(json!({ "metadata": {}, "data": "hush" }).to_string())]
+    #[case("hush".to_owned())]
+    #[tokio::test]
+    async fn an_answer_that_can_t_be_decoded_is_shown_nowhere(#[case] answer: String) {
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::TRACE)
+            .with_writer(move || writer.clone())
+            .finish();
+        let guard = tracing::subscriber::set_default(subscriber);
+        let error = read(&answering(200, &answer), &name()).await.err().unwrap();
+        tracing::info!("the log is kept");
+        drop(guard);
+        let logged = String::from_utf8(log.0.lock().clone()).unwrap();
+        assert!(
+            logged.contains("the log is kept") && !logged.contains("hush"),
+            "{logged}"
+        );
+        assert!(!format!("{error:?}").contains("hush"), "{error:?}");
+    }
+}

@@ -1,0 +1,130 @@
+//! Which repositories may have their charts removed although no object asks for it any more.
+//!
+//! That a name is not in the store proves nothing by itself: a watch may have been cut, or a list may be wrong. So a removal
+//! needs a reason: the API server told of the deletion, or the difference of two complete lists was found small enough to be
+//! believed.
+
+use std::collections::BTreeSet;
+
+use crate::api::NamespacedName;
+use crate::catalog::Record;
+
+/// Fewer missing repositories than this many are always believed.
+const ALWAYS_BELIEVED: usize = 5;
+
+/// What is to be done about the repositories that the catalogue has and a complete list of declarations has not.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Difference {
+    /// These are gone.
+    Remove(Vec<NamespacedName>),
+    /// Too many at once to be believed without a word of the user.
+    Held {
+        /// How many are missing.
+        missing: usize,
+        /// Of how many.
+        of: usize,
+    },
+}
+
+/// Compares the catalogue with a complete list of declarations. Only rows of the same `origin`, and of a namespace that is
+/// watched, can be missed: those of one-shot commands, of Kubeapps, or of other clusters are nobody's business here.
+#[must_use]
+pub fn difference(
+    records: &[Record],
+    declared: &BTreeSet<NamespacedName>,
+    origin: &str,
+    is_watched: impl Fn(&str) -> bool,
+    confirmed: bool,
+) -> Difference {
+    let ours: Vec<NamespacedName> = records
+        .iter()
+        .filter(|record| record.origin == origin && is_watched(&record.name.namespace))
+        .map(|record| record.name.clone())
+        .collect();
+    let missing: Vec<NamespacedName> = ours.iter().filter(|name| !declared.contains(name)).cloned().collect();
+    if !confirmed && missing.len() > ALWAYS_BELIEVED && missing.len() * 2 > ours.len() {
+        return Difference::Held {
+            missing: missing.len(),
+            of: ours.len(),
+        };
+    }
+    Difference::Remove(missing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::NamespacedName;
+
+    fn name(namespace: &str, name: &str) -> NamespacedName {
+        NamespacedName {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    fn record(namespace: &str, repository: &str, origin: &str) -> Record {
+        Record {
+            name: NamespacedName {
+                namespace: namespace.to_owned(),
+                name: repository.to_owned(),
+            },
+            origin: origin.to_owned(),
+            ..Record::default()
+        }
+    }
+
+    fn many(count: usize) -> Vec<Record> {
+        (0..count)
+            .map(|i| record("default", &format!("r{i}"), "here"))
+            .collect()
+    }
+
+    fn declared(count: usize) -> BTreeSet<NamespacedName> {
+        (0..count).map(|i| name("default", &format!("r{i}"))).collect()
+    }
+
+    #[test]
+    fn what_is_not_declared_any_more_is_removed() {
+        let found = difference(&many(3), &declared(2), "here", |_| true, false);
+        assert_eq!(found, Difference::Remove(vec![name("default", "r2")]));
+    }
+
+    #[test]
+    fn rows_of_other_origins_and_of_namespaces_not_watched_are_left_alone() {
+        let records = [
+            record("default", "one-shot", "one-shot"),
+            record("default", "other-cluster", "there"),
+            record("elsewhere", "not-watched", "here"),
+        ];
+        let found = difference(
+            &records,
+            &BTreeSet::new(),
+            "here",
+            |namespace| namespace == "default",
+            false,
+        );
+        assert_eq!(found, Difference::Remove(Vec::new()));
+    }
+
+    #[test]
+    fn more_than_half_and_more_than_five_at_once_are_held() {
+        assert_eq!(
+            difference(&many(11), &declared(5), "here", |_| true, false),
+            Difference::Held { missing: 6, of: 11 }
+        );
+        assert!(
+            matches!(difference(&many(12), &declared(6), "here", |_| true, false), Difference::Remove(gone) if gone.len() == 6)
+        );
+        assert!(
+            matches!(difference(&many(5), &declared(0), "here", |_| true, false), Difference::Remove(gone) if gone.len() == 5)
+        );
+    }
+
+    #[test]
+    fn held_removals_go_on_once_they_are_confirmed() {
+        assert!(
+            matches!(difference(&many(20), &declared(0), "here", |_| true, true), Difference::Remove(gone) if gone.len() == 20)
+        );
+    }
+}

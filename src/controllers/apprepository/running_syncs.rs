@@ -1,0 +1,112 @@
+//! What is being synced right now: so that it can be shown, and given up when its declaration goes.
+
+use crate::api::NamespacedName;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// The syncs under way; a handle, cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Activity {
+    running: Arc<Mutex<BTreeMap<NamespacedName, CancellationToken>>>,
+    names: watch::Sender<Vec<NamespacedName>>,
+}
+
+impl Default for Activity {
+    fn default() -> Self {
+        Self {
+            running: Arc::default(),
+            names: watch::Sender::new(Vec::new()),
+        }
+    }
+}
+
+impl Activity {
+    /// The names of what is being synced, now and whenever that changes.
+    #[must_use]
+    pub fn names(&self) -> watch::Receiver<Vec<NamespacedName>> {
+        self.names.subscribe()
+    }
+
+    /// Gives up the sync of `name`, if there is one: its declaration has gone or is another's.
+    pub fn cancel(&self, name: &NamespacedName) {
+        if let Some(token) = self.running.lock().get(name) {
+            token.cancel();
+        }
+    }
+
+    /// Notes that `name` is being synced until the guard is dropped.
+    #[must_use]
+    pub fn begin(&self, name: &NamespacedName) -> Running {
+        let token = CancellationToken::new();
+        self.running.lock().insert(name.clone(), token.clone());
+        self.tell();
+        Running {
+            activity: self.clone(),
+            name: name.clone(),
+            token,
+        }
+    }
+
+    fn tell(&self) {
+        let names = self.running.lock().keys().cloned().collect();
+        self.names.send_replace(names);
+    }
+}
+
+/// A sync under way.
+pub struct Running {
+    activity: Activity,
+    name: NamespacedName,
+    token: CancellationToken,
+}
+
+impl Running {
+    /// Cancelled when the sync is to be given up.
+    #[must_use]
+    pub fn token(&self) -> &CancellationToken {
+        &self.token
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.activity.running.lock().remove(&self.name);
+        self.activity.tell();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(name: &str) -> NamespacedName {
+        NamespacedName {
+            namespace: "default".to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    #[test]
+    fn only_the_sync_of_that_name_is_given_up() {
+        let activity = Activity::default();
+        let (a, b) = (activity.begin(&name("a")), activity.begin(&name("b")));
+        activity.cancel(&name("a"));
+        assert!(a.token().is_cancelled());
+        assert!(!b.token().is_cancelled());
+    }
+
+    #[test]
+    fn a_sync_is_shown_until_it_ends() {
+        let activity = Activity::default();
+        let names = activity.names();
+        let running = activity.begin(&name("a"));
+        assert_eq!(*names.borrow(), [name("a")]);
+        drop(running);
+        assert!(names.borrow().is_empty());
+        activity.cancel(&name("a"));
+    }
+}

@@ -1,0 +1,169 @@
+//! Schedules that only the work queue keeps: no cron trigger runs.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use prometheus_client::registry::Registry;
+use tokio::time::{Instant, sleep};
+
+use super::decision::{Decision, decide, handled, until_due};
+use super::spec::{Declaration, Defaults};
+use crate::api::NamespacedName;
+use crate::catalog::{Handled, Record, State};
+use crate::runtime::controller::{self, Controller, Failure, Key, Kind, Outcome, Reconcile};
+use crate::runtime::workqueue::{self as queue, Priority, Queue, Settings};
+
+const START: &str = "2026-01-01T00:05:00Z";
+
+/// Reconciles one repository by a clock that starts at [`START`] and stops with tokio's.
+struct Schedule {
+    declaration: Declaration,
+    /// Each attempt fails so that only the schedule repeats it.
+    stalls: bool,
+    start: Instant,
+    record: Mutex<Option<Record>>,
+    reconciles: Mutex<Vec<(Duration, Priority)>>,
+    attempts: Mutex<Vec<Duration>>,
+}
+
+impl Schedule {
+    fn new(interval: &str, stalls: bool) -> Arc<Self> {
+        let object = serde_json::json!({
+            "apiVersion": "kubeapps.com/v1alpha1", "kind": "AppRepository",
+            "metadata": { "namespace": "default", "name": "stable", "uid": "u1", "generation": 1 },
+            "spec": { "type": "helm", "url": "https://example.com", "interval": interval },
+        });
+        Arc::new(Self {
+            declaration: Declaration::of(&serde_json::from_value(object).unwrap(), &Defaults::usual(), false),
+            stalls,
+            start: Instant::now(),
+            record: Mutex::default(),
+            reconciles: Mutex::default(),
+            attempts: Mutex::default(),
+        })
+    }
+
+    fn now(&self) -> Timestamp {
+        START.parse::<Timestamp>().unwrap() + self.start.elapsed()
+    }
+
+    fn attempted(&self, now: Timestamp) -> Record {
+        let declaration = &self.declaration;
+        Record {
+            uid: declaration.uid.clone(),
+            change_key: declaration.change_key.as_str().to_owned(),
+            spec_hash: Some(declaration.spec_hash.clone()),
+            handled: handled(declaration, &Handled::default()),
+            last_attempt: Some(now),
+            state: State {
+                ready: Some(!self.stalls),
+                stalled: self.stalls,
+                ..State::default()
+            },
+            trusted: true,
+            ..Record::default()
+        }
+    }
+
+    /// Runs for a while after an event at [`START`]. Returns the time of each attempt after that, relative to its tick.
+    async fn run(self: &Arc<Self>, time: Duration) -> Vec<Duration> {
+        let mut registry = Registry::default();
+        let queue = Queue::new(Settings::new("test"), &queue::Metrics::register(&mut registry));
+        let reconcilers = HashMap::from([(Kind::Repository, Arc::clone(self) as Arc<dyn Reconcile>)]);
+        let metrics = controller::Metrics::register(&mut registry);
+        tokio::spawn(Controller::new("test", queue.clone(), reconcilers, 1, metrics).run());
+        let key = Key {
+            kind: Kind::Repository,
+            name: NamespacedName::new("default", "stable"),
+        };
+        queue.add(key, Priority::USER);
+        sleep(time).await;
+        let start = START.parse::<Timestamp>().unwrap();
+        let attempts = self.attempts.lock().unwrap().clone();
+        let ticks = attempts.windows(2).map(|pair| {
+            let tick = self.declaration.cron.next_after(start + pair[0]).unwrap();
+            Duration::try_from((start + pair[1]).duration_since(tick)).unwrap()
+        });
+        ticks.collect()
+    }
+}
+
+impl Reconcile for Schedule {
+    fn reconcile<'a>(&'a self, _key: &'a Key, priority: Priority) -> BoxFuture<'a, Result<Outcome, Failure>> {
+        async move {
+            let now = self.now();
+            self.reconciles.lock().unwrap().push((self.start.elapsed(), priority));
+            let mut record = self.record.lock().unwrap();
+            if let Decision::Sync(_) = decide(&self.declaration, record.as_ref(), now) {
+                self.attempts.lock().unwrap().push(self.start.elapsed());
+                *record = Some(self.attempted(now));
+            }
+            let delay = until_due(&self.declaration, now, self.now());
+            if self.stalls {
+                return Err(Failure::Terminal {
+                    message: String::new(),
+                    retry_after: Some(delay),
+                });
+            }
+            Ok(Outcome::RequeueAfter {
+                delay,
+                priority: Some(Priority::LOW),
+            })
+        }
+        .boxed()
+    }
+}
+
+const DAY: Duration = Duration::from_hours(24);
+
+#[tokio::test(start_paused = true)]
+async fn a_repository_is_synced_at_each_tick_though_the_trigger_never_fires() {
+    let schedule = Schedule::new("*/10 * * * *", false);
+    let late = schedule.run(DAY).await;
+    assert_eq!(late.len(), 144);
+    let expected = schedule.declaration.jitter() + Duration::from_secs(1);
+    // Timers have a resolution of a millisecond.
+    assert!(
+        late.iter()
+            .all(|late| late.abs_diff(expected) <= Duration::from_millis(2)),
+        "{late:?}"
+    );
+    let reconciles = schedule.reconciles.lock().unwrap();
+    assert_eq!(reconciles.len(), 145, "one reconcile for each tick");
+    assert!(reconciles[1..].iter().all(|(_, priority)| *priority == Priority::LOW));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stalled_repository_is_tried_again_at_each_tick_though_the_trigger_never_fires() {
+    let schedule = Schedule::new("@hourly", true);
+    assert_eq!(schedule.run(DAY).await.len(), 24);
+    let reconciles = schedule.reconciles.lock().unwrap();
+    assert!(reconciles[1..].iter().all(|(_, priority)| *priority == Priority::LOW));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repository_that_is_rarely_due_is_reconciled_once_an_hour() {
+    let schedule = Schedule::new("0 12 * * *", false);
+    assert_eq!(schedule.run(10 * DAY).await.len(), 10);
+    let reconciles = schedule.reconciles.lock().unwrap();
+    let longest = reconciles.windows(2).map(|pair| pair[1].0 - pair[0].0).max().unwrap();
+    assert!(
+        longest <= Duration::from_hours(1) + Duration::from_millis(2),
+        "{longest:?}"
+    );
+}
+
+#[test]
+fn a_sync_that_takes_longer_than_the_gap_is_followed_by_the_one_that_is_due() {
+    let schedule = Schedule::new("* * * * *", false);
+    let declaration = &schedule.declaration;
+    let at = |time: &str| time.parse::<Timestamp>().unwrap();
+    let (started, ended) = (at("2026-01-01T10:00:07Z"), at("2026-01-01T10:02:30Z"));
+    assert_eq!(until_due(declaration, started, ended), Duration::ZERO);
+    let wait = until_due(declaration, ended, ended);
+    assert_eq!(wait, Duration::from_secs(31) + declaration.jitter());
+}

@@ -1,0 +1,139 @@
+//! Kubeapps' copies of Secrets: their names, and whose they can be.
+//!
+//! Kubeapps' API server copies the Secret of a repository into Kubeapps' namespace, since the pods of its syncs run there,
+//! and calls the copy `<namespace>-apprepo-<name>` by the repository. Two repositories may so have one name:
+//! `a` and `b-apprepo-c`, and `a-apprepo-b` and `c`. Whoever may name a repository could thereby reach the Secret of another
+//! namespace. So a copy counts only if its name can be read in one way, whatever namespaces and repositories there are:
+//!
+//! - `-apprepo-` occurs in it once, overlapping ones counted: `a-apprepo-apprepo-b` is of `a` and `apprepo-b`, or of
+//!   `a-apprepo` and `b`;
+//! - it does not begin like the Secrets that belong to the repositories of Kubeapps' own namespace, `apprepo-<name>` and
+//!   `pullsecret-<name>`: in a namespace `apprepo-x`, a repository's copy would be another's `apprepo-x-apprepo-y`.
+
+use crate::api::NamespacedName;
+use crate::runtime::manifests::is_object_name;
+
+/// Between namespace and name in a copy's name.
+const BETWEEN: &str = "-apprepo-";
+/// What the Secrets of repositories in Kubeapps' own namespace begin with.
+const OWN: [&str; 2] = ["apprepo-", "pullsecret-"];
+
+/// Kubeapps' copy of a repository's Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Copy {
+    /// There can be none: the repository is in Kubeapps' namespace, or no Secret can have that name.
+    None,
+    /// It has this name, and no other repository's copy can have it.
+    Named(NamespacedName),
+    /// What has this name may be another's.
+    Ambiguous(NamespacedName),
+}
+
+/// Kubeapps' copy of the Secret of a repository.
+#[must_use]
+pub fn copy_of(repository: &NamespacedName, kubeapps_namespace: &str) -> Copy {
+    let NamespacedName { namespace, name } = repository;
+    let copy = format!("{namespace}{BETWEEN}{name}");
+    if namespace == kubeapps_namespace || !is_object_name(&copy) {
+        return Copy::None;
+    }
+    let is_unambiguous = is_unambiguous(&copy);
+    let copy = NamespacedName {
+        namespace: kubeapps_namespace.to_owned(),
+        name: copy,
+    };
+    if is_unambiguous {
+        Copy::Named(copy)
+    } else {
+        Copy::Ambiguous(copy)
+    }
+}
+
+/// Whether a copy's name tells whose it is.
+fn is_unambiguous(copy: &str) -> bool {
+    // Not `matches`, which passes over those that overlap.
+    let between = copy
+        .as_bytes()
+        .windows(BETWEEN.len())
+        .filter(|window| *window == BETWEEN.as_bytes());
+    between.count() == 1 && !OWN.iter().any(|own| copy.starts_with(own))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+
+    fn copy(namespace: &str, name: &str) -> Copy {
+        copy_of(&NamespacedName::new(namespace, name), "kubeapps")
+    }
+
+    fn named(name: &str) -> NamespacedName {
+        NamespacedName {
+            namespace: "kubeapps".to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    #[rstest]
+    #[case("team-a", "charts")]
+    #[case("team-a", "charts.internal")]
+    #[case("apprep", "apprepo")]
+    #[case("a", "b-apprepo")]
+    #[case("my-apprepos", "c")]
+    fn a_name_that_is_read_in_one_way_is_used(#[case] namespace: &str, #[case] name: &str) {
+        assert_eq!(
+            copy(namespace, name),
+            Copy::Named(named(&format!("{namespace}-apprepo-{name}")))
+        );
+    }
+
+    #[rstest]
+    #[case::name_holds_it("a", "b-apprepo-c")]
+    #[case::namespace_holds_it("a-apprepo-b", "c")]
+    #[case::both_hold_it("a-apprepo-b", "c-apprepo-d")]
+    #[case::overlapping_in_the_name("a", "apprepo-b")]
+    #[case::overlapping_in_the_namespace("a-apprepo", "b")]
+    #[case::a_secret_of_a_repository_of_kubeapps("apprepo-x", "y")]
+    #[case::the_same_with_nothing_between("apprepo", "y")]
+    #[case::a_pull_secret_of_a_repository_of_kubeapps("pullsecret-x", "y")]
+    fn a_name_that_may_be_another_s_is_not_used(#[case] namespace: &str, #[case] name: &str) {
+        assert_eq!(
+            copy(namespace, name),
+            Copy::Ambiguous(named(&format!("{namespace}-apprepo-{name}")))
+        );
+    }
+
+    #[rstest]
+    #[case::kubeapps_own_namespace("kubeapps", "charts")]
+    #[case::a_path("..", "../secrets/x")]
+    #[case::a_query("team-a", "x?y")]
+    fn where_there_can_be_no_copy_none_is_looked_for(#[case] namespace: &str, #[case] name: &str) {
+        assert_eq!(copy(namespace, name), Copy::None);
+    }
+
+    #[test]
+    fn a_name_too_long_for_a_secret_has_no_copy() {
+        assert_eq!(copy("team-a", &"n".repeat(250)), Copy::None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_two_repositories_share_a_copy_that_is_used(
+            one in ("[ab]?(-?apprepo-?[ab]?){0,2}", "[ab]?(-?apprepo-?[ab]?){0,2}"),
+            other in ("[ab]?(-?apprepo-?[ab]?){0,2}", "[ab]?(-?apprepo-?[ab]?){0,2}"),
+        ) {
+            if one != other && let Copy::Named(used) = copy(&one.0, &one.1) {
+                prop_assert_ne!(copy(&other.0, &other.1), Copy::Named(used));
+            }
+        }
+
+        #[test]
+        fn a_copy_that_is_used_splits_in_one_way_only(text in "[ab-]{0,3}(-?apprepo-?[ab]{0,2}-?){1,3}") {
+            let splits = (0..text.len()).filter(|at| text[*at..].starts_with(BETWEEN)).count();
+            prop_assert!(!is_unambiguous(&text) || splits == 1);
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! State that is kept in memory for each AppRepository. A restart loses it: the database and the object decide what is due.
+
+use std::sync::Arc;
+
+use super::chart_files::ImportState;
+use crate::api::NamespacedName;
+use crate::sync_ext::ObjectStates;
+
+/// The states of all AppRepositories; a handle, cheap to clone.
+pub type RepositoryStates = Arc<ObjectStates<NamespacedName, RepositoryState>>;
+
+/// The state of one AppRepository.
+#[derive(Debug, Default, PartialEq)]
+pub struct RepositoryState {
+    /// UID of the object that the state belongs to, once it was reconciled.
+    uid: Option<String>,
+    /// Hash of the last status written; the cache may still show an older one.
+    pub last_status: Option<u64>,
+    /// Hash of the last event about an object that can't be reconciled, so that a retry does not repeat it.
+    pub last_event: Option<u64>,
+    /// Requests a sync regardless of the schedule, because a referenced Secret changed.
+    pub force_sync: bool,
+    /// Allows the charts to be removed once the object is gone (see [`super::removals`]).
+    pub removal_approved: bool,
+    /// No CronJob of Kubeapps is left to remove, or Portolan may not remove it.
+    pub cron_jobs_removed: bool,
+    /// Import of chart files and icons.
+    pub import: ImportState,
+}
+
+impl RepositoryState {
+    /// Resets the state if the object is gone (no UID) or was recreated. An approved removal stays: it belongs to the charts.
+    pub fn reset_unless_same(&mut self, uid: Option<String>) {
+        // Without a UID so far, the state was set for an object that is yet to be reconciled for the first time.
+        if uid.is_none() || (self.uid.is_some() && self.uid != uid) {
+            *self = Self {
+                removal_approved: self.removal_approved,
+                ..Self::default()
+            };
+        }
+        self.uid = uid;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn used(uid: Option<&str>, removal_approved: bool) -> RepositoryState {
+        RepositoryState {
+            uid: uid.map(str::to_owned),
+            last_status: Some(1),
+            last_event: Some(2),
+            force_sync: true,
+            removal_approved,
+            cron_jobs_removed: true,
+            import: ImportState::default(),
+        }
+    }
+
+    #[test]
+    fn a_recreated_object_inherits_nothing() {
+        let mut state = used(Some("first"), false);
+        state.reset_unless_same(Some("second".to_owned()));
+        let fresh = RepositoryState {
+            uid: Some("second".to_owned()),
+            ..RepositoryState::default()
+        };
+        assert_eq!(state, fresh);
+    }
+
+    #[test]
+    fn nothing_but_an_approved_removal_is_left_of_an_object_that_is_gone() {
+        for uid in [None, Some("first")] {
+            let mut state = used(uid, false);
+            state.reset_unless_same(None);
+            assert_eq!(state, RepositoryState::default());
+        }
+        let mut state = used(Some("first"), true);
+        state.reset_unless_same(None);
+        let approved = RepositoryState {
+            removal_approved: true,
+            ..RepositoryState::default()
+        };
+        assert_eq!(state, approved);
+    }
+
+    #[test]
+    fn the_same_object_keeps_its_state_and_so_does_one_not_reconciled_before() {
+        for uid in [None, Some("first")] {
+            let mut state = used(uid, false);
+            state.reset_unless_same(Some("first".to_owned()));
+            assert_eq!(state, used(Some("first"), false));
+        }
+    }
+}

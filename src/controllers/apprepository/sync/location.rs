@@ -1,0 +1,147 @@
+//! Where the index of a declared URL is: on the web or, in folder mode only, in a file.
+
+use std::path::{Path, PathBuf};
+
+use url::Url;
+
+use super::request::SyncError;
+use crate::http as fetch;
+
+/// Which files `file:` URLs may name.
+#[derive(Clone, Debug)]
+pub enum FileAccess {
+    /// None: whoever may declare a repository in a cluster must not read the files of this machine.
+    Never,
+    /// Those below one of these folders, after links were followed.
+    Below(Vec<PathBuf>),
+}
+
+/// Where an index is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Location {
+    /// The URL of the index itself.
+    Web(Url),
+    /// The file of the index itself.
+    File(PathBuf),
+}
+
+/// Finds the index of the repository at `url`. A path after `file:` is relative to the folder of `manifest`, as a user who
+/// writes `file:./charts` beside it expects; a URL parser would make it absolute.
+///
+/// # Errors
+/// The URL is none, or names a file that may not be read.
+pub fn locate(url: &str, manifest: Option<&Path>, files: &FileAccess) -> Result<Location, SyncError> {
+    if !url.starts_with("file:") {
+        return Ok(Location::Web(fetch::index_url(url)?));
+    }
+    locate_beside(url, "index.yaml", manifest, files).map(Location::File)
+}
+
+/// Finds a file of the repository at the `file:` URL `url`, by its path below it.
+///
+/// # Errors
+/// The file is not there or may not be read.
+pub fn locate_beside(url: &str, file: &str, manifest: Option<&Path>, files: &FileAccess) -> Result<PathBuf, SyncError> {
+    let FileAccess::Below(roots) = files else {
+        return Err(stalled("FileNotAllowed", "file: URLs are read only from a folder of manifests (--manifests); serve the repository over http or https".to_owned()));
+    };
+    let path = url.strip_prefix("file:").unwrap_or(url);
+    // `file:///x` names the path `/x`; `file:x` and `file:./x` are relative.
+    let path = Path::new(path.strip_prefix("//").unwrap_or(path));
+    let base = manifest.and_then(Path::parent).unwrap_or(Path::new("."));
+    let wanted = base.join(path).join(file);
+    let found = wanted.canonicalize().map_err(|error| {
+        stalled(
+            "FileNotFound",
+            format!("the file {} can't be read: {error}", wanted.display()),
+        )
+    })?;
+    let allowed = roots
+        .iter()
+        .filter_map(|root| root.canonicalize().ok())
+        .any(|root| found.starts_with(root));
+    if !allowed {
+        return Err(stalled(
+            "FileNotAllowed",
+            format!(
+                "the file {} is outside the folder of manifests; allow its folder with --allow-file-root",
+                found.display()
+            ),
+        ));
+    }
+    Ok(found)
+}
+
+fn stalled(reason: &str, message: String) -> SyncError {
+    SyncError {
+        reason: reason.to_owned(),
+        message,
+        transient: false,
+        retry_after: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder() -> (tempfile::TempDir, FileAccess) {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["manifests/charts", "elsewhere"] {
+            std::fs::create_dir_all(folder.path().join(name)).unwrap();
+            std::fs::write(folder.path().join(name).join("index.yaml"), "entries: {}").unwrap();
+        }
+        let access = FileAccess::Below(vec![folder.path().join("manifests")]);
+        (folder, access)
+    }
+
+    #[test]
+    fn a_relative_file_is_looked_for_beside_its_manifest() {
+        let (folder, access) = folder();
+        let manifest = folder.path().join("manifests/repos.yaml");
+        for url in ["file:./charts", "file:charts", "file:charts/"] {
+            let Ok(Location::File(path)) = locate(url, Some(&manifest), &access) else {
+                panic!("{url}")
+            };
+            assert!(path.ends_with("manifests/charts/index.yaml"));
+        }
+    }
+
+    #[test]
+    fn a_file_outside_the_folder_is_refused_even_through_a_link() {
+        let (folder, access) = folder();
+        let manifest = folder.path().join("manifests/repos.yaml");
+        std::os::unix::fs::symlink(folder.path().join("elsewhere"), folder.path().join("manifests/link")).unwrap();
+        let absolute = format!("file://{}", folder.path().join("elsewhere").display());
+        for url in ["file:../elsewhere", "file:./link", &absolute] {
+            assert_eq!(
+                locate(url, Some(&manifest), &access).unwrap_err().reason,
+                "FileNotAllowed",
+                "{url}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_folder_that_is_allowed_besides_may_be_read() {
+        let (folder, _) = folder();
+        let access = FileAccess::Below(vec![folder.path().join("manifests"), folder.path().join("elsewhere")]);
+        let url = format!("file://{}", folder.path().join("elsewhere").display());
+        assert!(matches!(locate(&url, None, &access), Ok(Location::File(_))));
+    }
+
+    #[test]
+    fn a_cluster_reads_no_files() {
+        assert_eq!(
+            locate("file:///etc", None, &FileAccess::Never).unwrap_err().reason,
+            "FileNotAllowed"
+        );
+    }
+
+    #[test]
+    fn what_is_no_url_is_refused_with_its_reason() {
+        let failed = locate("not a url", None, &FileAccess::Never).unwrap_err();
+        assert!(!failed.transient);
+        assert_eq!(failed.reason, "InvalidURL");
+    }
+}

@@ -1,0 +1,214 @@
+//! Making charts of what is remembered of a registry, one repository after the other: their metadata is never in memory together.
+
+use tokio::sync::mpsc;
+
+use super::Repository;
+use super::listing::Listing;
+use crate::catalog::{self, OciGone, OciMetadata};
+use crate::controllers::apprepository::sync::chart_rows::{Selected, Selection, SelectionError};
+use crate::controllers::apprepository::sync::helm_index::no_thread;
+use crate::controllers::apprepository::sync::request::SyncAborted;
+use crate::controllers::apprepository::sync::{Decoded, Found, Run, Stays};
+use crate::helm::index::{self, DecodeLimits, Summary, Versions};
+use crate::http::Validators;
+use crate::jq::{self as filter, Filter};
+use crate::oci;
+
+/// Versions whose metadata is read at once.
+const AT_ONCE: u32 = 100;
+
+/// What is told of a tag that could not be pulled by earlier attempts and is not due yet.
+const NOT_YET: &str = "it could not be pulled so far, and is tried again";
+
+/// The same of a tag that is a chart all the same.
+const OUTDATED: &str = "what it stands for now could not be pulled so far, and is tried again; it stays what it was";
+
+/// What the thread is given that makes the charts.
+enum Part {
+    /// Of the repository that ends next, with the URL of its charts.
+    Versions(String, Vec<OciMetadata>),
+    End(Box<Repository>),
+}
+
+impl Run<'_> {
+    /// Makes charts of what is remembered.
+    pub(super) async fn charts(
+        &self,
+        listing: Listing,
+        digest: String,
+        filter: Option<Filter>,
+    ) -> Result<Found, SyncAborted> {
+        let (parts, given) = mpsc::channel(1);
+        let making = Making {
+            selection: self.selection(filter),
+            limits: self.syncer.context.decode_limits,
+            summary: Summary::default(),
+            versions: Versions::default(),
+            unusable: Vec::new(),
+        };
+        let task = filter::on_large_stack(move || making.charts(given));
+        let (rest, stays) = (listing.rest(), listing.stays(&self.request.declaration));
+        let gone = match stays {
+            Stays::All => OciGone::default(),
+            Stays::Held(_) => listing.gone(self.request.declaration.change_key.source()),
+        };
+        let offer = listing.offer();
+        let (read, made) = tokio::join!(self.read(listing, parts), task);
+        if let Err(error) = &made
+            && error.is_transient()
+        {
+            return Ok(Found::Failed(no_thread(error)));
+        }
+        read?;
+        let Ok(selected) = made else {
+            tracing::error!(repository = %self.request.declaration.name, "making charts of a registry has panicked");
+            let message = "the charts of the registry can't be read because of a defect in Portolan; please report it";
+            let refused = self.refuse(Validators::default(), digest, "DecoderFailed", message.to_owned());
+            return Ok(Found::Refused(refused));
+        };
+        match selected {
+            Ok((selected, summary)) => Ok(self.judge(Decoded {
+                spool: selected.spool,
+                filtered_out: selected.filtered_out,
+                summary: Summary {
+                    digest: offer,
+                    ..summary
+                },
+                sha256: digest,
+                validators: Validators::default(),
+                rest,
+                stays,
+                gone,
+                cuts: None,
+            })),
+            Err(error) => self.unselected(error, Validators::default(), digest),
+        }
+    }
+
+    /// Hands everything to the thread that makes the charts, until it wants no more.
+    async fn read(&self, listing: Listing, parts: mpsc::Sender<Part>) -> Result<(), catalog::Error> {
+        let (catalog, name) = (self.catalog(), &self.request.declaration.name);
+        for repository in listing.repositories {
+            let mut after = String::new();
+            loop {
+                let path = &repository.memory.repository;
+                let mut versions = catalog.oci_metadata(name, path, &after, AT_ONCE).await?;
+                let Some(last) = versions.last() else { break };
+                after.clone_from(&last.tag);
+                // What is gone is remembered until its charts go.
+                versions.retain(|version| repository.memory.tags.contains_key(&version.tag));
+                if parts
+                    .send(Part::Versions(repository.url.clone(), versions))
+                    .await
+                    .is_err()
+                {
+                    return Ok(());
+                }
+            }
+            if parts.send(Part::End(Box::new(repository))).await.is_err() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes one chart of each repository, from the metadata of its versions.
+struct Making {
+    selection: Selection,
+    limits: DecodeLimits,
+    summary: Summary,
+    /// Of the repository that is under way.
+    versions: Versions,
+    /// Tags of it that can't be used, and why.
+    unusable: Vec<(String, String)>,
+}
+
+impl Making {
+    fn charts(mut self, mut parts: mpsc::Receiver<Part>) -> Result<(Selected, Summary), SelectionError> {
+        while let Some(part) = parts.blocking_recv() {
+            match part {
+                Part::Versions(url, versions) => {
+                    for version in versions {
+                        self.version(&url, version);
+                    }
+                }
+                Part::End(repository) => self.chart(*repository)?,
+            }
+        }
+        Ok((self.selection.finish(), self.summary))
+    }
+
+    fn version(&mut self, url: &str, OciMetadata { tag, digest, metadata }: OciMetadata) {
+        // Its versions are not kept beyond that, so there is no chart of them.
+        if self.is_too_large() {
+            return;
+        }
+        let metadata = index::metadata(metadata.as_bytes(), &self.limits)
+            .and_then(|metadata| metadata.with_version(&oci::version_of(&tag)));
+        match metadata {
+            Ok(metadata) => {
+                let url = format!("{url}{tag}");
+                self.versions.push(metadata.with_digest(digest).with_urls(vec![url]));
+            }
+            Err(problem) => self.unusable.push((tag, problem)),
+        }
+    }
+
+    fn is_too_large(&self) -> bool {
+        self.versions.bytes() > self.limits.chart_bytes
+    }
+
+    /// Makes the chart of the versions that were given.
+    fn chart(&mut self, repository: Repository) -> Result<(), SelectionError> {
+        let path = repository.memory.repository.clone();
+        let is_too_large = self.is_too_large();
+        let versions = std::mem::take(&mut self.versions);
+        self.account(repository);
+        if is_too_large {
+            let problem = format!("its versions have more than {} bytes", self.limits.chart_bytes);
+            self.summary.skipped.add(&path, None, &problem);
+            return Ok(());
+        }
+        if versions.is_empty() {
+            return Ok(());
+        }
+        match versions.chart() {
+            Ok(Some(chart)) => self.selection.take(chart, Some(&path))?,
+            Ok(None) => self.summary.deprecated += 1,
+            Err(problem) => self.summary.skipped.add(&path, None, &problem),
+        }
+        Ok(())
+    }
+
+    /// Counts what a repository has, and what of it is of no use.
+    fn account(&mut self, repository: Repository) {
+        let Repository {
+            memory,
+            versions,
+            failed,
+            delayed,
+            ..
+        } = repository;
+        let (summary, path) = (&mut self.summary, &memory.repository);
+        if let Some(error) = failed {
+            summary.skipped.add(path, None, &error.to_string());
+        }
+        summary.names += u64::from(!versions.is_empty());
+        summary.versions += versions.len() as u64;
+        for (tag, known) in &memory.tags {
+            let earlier = match known {
+                known if known.is_pending() => Some(NOT_YET),
+                known if known.is_outdated() => Some(OUTDATED),
+                _ => None,
+            };
+            let problem = known.problem.as_deref().or(delayed.get(tag).map(String::as_str));
+            if let Some(problem) = problem.or(earlier) {
+                summary.skipped.add(path, Some(tag), problem);
+            }
+        }
+        for (tag, problem) in self.unusable.drain(..) {
+            summary.skipped.add(path, Some(&tag), &problem);
+        }
+    }
+}

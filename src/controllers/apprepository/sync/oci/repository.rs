@@ -1,0 +1,233 @@
+//! One repository of a registry: what is remembered of it, and what becomes of that.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::catalog::{Held, OciChange, OciRepository, OciTag};
+use crate::helm::index;
+use crate::http::Validators;
+use crate::oci::{self, OciError};
+
+/// Tags that are remembered of one registry: some hundred bytes each, all in memory while it is synced.
+pub(super) const TAGS: usize = 200_000;
+
+/// One repository of the registry: what is remembered of it, and what its list of tags says.
+pub(super) struct Repository {
+    pub(super) memory: OciRepository,
+    /// The URL of its charts, but for the tag.
+    pub(super) url: String,
+    /// Its tags that are versions, newest first.
+    pub(super) versions: Vec<String>,
+    /// What the registry said of the list of its tags.
+    pub(super) validators: Validators,
+    /// Whether it is known which tags it has: by a list, or because it is no more.
+    pub(super) is_listed: bool,
+    /// Why its tags can't be had.
+    pub(super) failed: Option<Arc<OciError>>,
+    /// What is to be written of it: more than its tags.
+    pub(super) is_changed: bool,
+    /// Its tags that are to be written.
+    pub(super) changed: Vec<OciChange>,
+    /// Its tags that are no more. They are remembered until their charts go.
+    pub(super) gone: Vec<String>,
+    /// Its tags that could not be pulled for now, and why.
+    pub(super) delayed: BTreeMap<String, String>,
+}
+
+impl Repository {
+    /// As it is remembered, until its tags are listed.
+    pub(super) fn remembered(url: String, memory: OciRepository) -> Self {
+        Self {
+            url,
+            versions: newest_first(memory.tags.keys().cloned()),
+            validators: Validators {
+                etag: memory.etag.clone(),
+                last_modified: memory.last_modified.clone(),
+            },
+            memory,
+            is_listed: false,
+            failed: None,
+            is_changed: false,
+            changed: Vec::new(),
+            gone: Vec::new(),
+            delayed: BTreeMap::new(),
+        }
+    }
+
+    /// Whether nobody knows for now which tags it has, which may pass by itself.
+    pub(super) fn is_in_the_dark(&self) -> bool {
+        self.failed.as_ref().is_some_and(|error| error.is_transient())
+    }
+
+    /// Takes the list of its tags. What is not in it is gone.
+    pub(super) fn take(&mut self, tags: Vec<String>, validators: Validators) {
+        self.is_listed = true;
+        self.versions = newest_first(tags.into_iter().filter(|tag| oci::is_version(tag)));
+        self.validators = validators;
+        let listed: HashSet<&str> = self.versions.iter().map(String::as_str).collect();
+        let gone = self.memory.tags.extract_if(.., |tag, _| !listed.contains(tag.as_str()));
+        self.gone.extend(gone.map(|(tag, _)| tag));
+    }
+
+    /// That the list is the one which is remembered.
+    pub(super) const fn take_unchanged(&mut self) {
+        self.is_listed = true;
+    }
+
+    /// What stays of its chart in the catalogue although it can't be made anew: nothing is known of it, and it may be there.
+    pub(super) fn held(&self) -> Option<Held> {
+        if !self.is_listed {
+            return Some(Held::Chart);
+        }
+        let is_unknown = |tag: &&String| self.memory.tags.get(*tag).is_none_or(|known| known.digest.is_empty());
+        let unknown = self.versions.iter().filter(is_unknown);
+        let unknown: HashSet<String> = unknown.map(|tag| oci::version_of(tag)).collect();
+        (!unknown.is_empty()).then_some(Held::Versions(unknown))
+    }
+
+    /// Takes its part of the tags that there is room for in all. Where that is too little, only what is remembered is looked at; where
+    /// there is too little even for that, nothing is, and its chart stays in the catalogue.
+    pub(super) fn fit(&mut self, room: &mut usize) {
+        if self.versions.len() > *room {
+            self.failed = Some(Arc::new(OciError::TooMany {
+                url: self.shown().to_owned(),
+                limit: TAGS as u64,
+                what: "tags, with those of the repositories before it",
+            }));
+            self.is_listed = false;
+            self.versions = newest_first(self.memory.tags.keys().cloned());
+        }
+        if self.memory.tags.len() > *room {
+            // It stays in the database.
+            self.memory.tags.clear();
+            self.versions.clear();
+        }
+        *room -= self.versions.len().max(self.memory.tags.len());
+    }
+
+    /// That the list of tags is the same means that there is nothing to do only where all of them are remembered.
+    pub(super) fn settle(&mut self) {
+        // Nor must it bring back what is gone and still remembered.
+        let known = if self.gone.is_empty() {
+            self.known()
+        } else {
+            Validators::default()
+        };
+        if self.memory.etag != known.etag || self.memory.last_modified != known.last_modified {
+            (self.memory.etag, self.memory.last_modified) = (known.etag, known.last_modified);
+            self.is_changed = true;
+        }
+    }
+
+    /// What to send with the next question for its tags, where these ones are all that is remembered.
+    pub(super) fn known(&self) -> Validators {
+        let is_whole = self.failed.is_none() && self.versions.len() == self.memory.tags.len();
+        if is_whole {
+            self.validators.clone()
+        } else {
+            Validators::default()
+        }
+    }
+
+    /// Its URL, as it is shown.
+    pub(super) fn shown(&self) -> &str {
+        self.url.trim_end_matches(':')
+    }
+
+    /// Has a tag pulled again. What is stored of it stays until then.
+    pub(super) fn pull_again(&mut self, tag: String, now: Timestamp) {
+        let Some(known) = self.memory.tags.get(&tag).cloned() else {
+            return;
+        };
+        self.remember(OciChange {
+            name: tag,
+            tag: OciTag {
+                next_try: Some(now),
+                ..known
+            },
+            metadata: None,
+        });
+    }
+
+    pub(super) fn set_digests_checked(&mut self, time: Option<Timestamp>) {
+        self.is_changed |= self.memory.digests_checked != time;
+        self.memory.digests_checked = time;
+    }
+
+    pub(super) fn remember(&mut self, change: OciChange) {
+        self.memory.tags.insert(change.name.clone(), change.tag.clone());
+        self.changed.push(change);
+    }
+}
+
+/// Tags in the order of the versions that they stand for.
+fn newest_first(tags: impl Iterator<Item = String>) -> Vec<String> {
+    let mut tags: Vec<String> = tags.collect();
+    tags.sort_by(|a, b| index::newest_first(&oci::version_of(a), &oci::version_of(b)).then_with(|| a.cmp(b)));
+    tags
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn repository(listed: usize, remembered: usize) -> Repository {
+        let tags = |count: usize| (0..count).map(|number| format!("1.{number}.0"));
+        let chart = OciTag {
+            digest: "sha256:00".to_owned(),
+            ..OciTag::default()
+        };
+        let memory = OciRepository {
+            tags: tags(remembered).map(|tag| (tag, chart.clone())).collect(),
+            ..OciRepository::default()
+        };
+        let mut repository = Repository::remembered("oci://example.com/harbour:".to_owned(), memory);
+        repository.take(tags(listed).collect(), Validators::default());
+        repository
+    }
+
+    #[test]
+    fn tags_that_there_is_no_room_for_are_told_of_and_what_is_remembered_stays_if_it_can() {
+        for (listed, remembered, room, kept, left) in [
+            (3, 0, 3, Some(3), 0),
+            (3, 3, 5, Some(3), 2),
+            (4, 2, 3, None, 1),
+            (4, 4, 3, None, 3),
+        ] {
+            let (mut repository, mut room) = (repository(listed, remembered), room);
+            repository.fit(&mut room);
+            assert_eq!(room, left, "{listed} {remembered}");
+            assert_eq!(repository.failed.is_none(), kept.is_some(), "{listed} {remembered}");
+            assert!(kept.is_none_or(|kept| repository.versions.len() == kept));
+            assert!(repository.memory.tags.len() <= repository.versions.len());
+            // What the registry still has is not gone.
+            assert!(repository.gone.is_empty(), "{listed} {remembered}");
+            let unknown = kept.filter(|kept| *kept > remembered).is_some();
+            let held = match kept {
+                None => matches!(repository.held(), Some(Held::Chart)),
+                Some(_) => matches!(repository.held(), Some(Held::Versions(_))) == unknown,
+            };
+            assert!(held, "{listed} {remembered} {:?}", repository.held());
+        }
+    }
+
+    #[test]
+    fn of_a_repository_that_is_no_more_nothing_is_held() {
+        let mut repository = repository(0, 2);
+        assert_eq!((repository.held(), repository.gone.len()), (None, 2));
+        repository.is_listed = false;
+        assert_eq!(repository.held(), Some(Held::Chart));
+    }
+
+    #[test]
+    fn a_list_is_not_known_again_by_what_is_gone() {
+        let mut repository = repository(2, 3);
+        repository.validators.etag = Some("new".to_owned());
+        repository.memory.etag = Some("old".to_owned());
+        repository.settle();
+        assert_eq!((repository.gone.len(), repository.memory.etag.as_deref()), (1, None));
+        assert_eq!(repository.known().etag.as_deref(), Some("new"));
+    }
+}

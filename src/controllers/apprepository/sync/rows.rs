@@ -1,0 +1,260 @@
+//! From a decoded chart to the row that Kubeapps' API server reads, and the spool that holds rows until they are written.
+
+use std::collections::HashMap;
+use std::io::{self, BufRead, BufReader, Seek, Write};
+use std::path::Path;
+
+use tempfile::SpooledTempFile;
+
+use crate::catalog::{ChartInfo, ChartRow, ChartVersion, Maintainer, RepoRef};
+use crate::controllers::apprepository::spec::Declaration;
+use crate::helm::index::Chart;
+
+/// Rows up to this many bytes of JSON wait in memory, more in an unlinked temporary file.
+const IN_MEMORY: usize = 256 * 1024;
+
+/// The name of a chart as Kubeapps keeps it: escaped as a path segment and unescaped again, but for the slash. So
+/// `project/chart` becomes `project%2Fchart`, and the identifier of a chart has exactly one slash.
+#[must_use]
+pub fn stored_name(name: &str) -> String {
+    // The round trip through escaping leaves every character as it was, except that a literal `%2F` can't be told from an
+    // escaped slash any more; that is how Kubeapps has it.
+    name.replace('/', "%2F")
+}
+
+/// The identifier of a chart in the catalogue, by its name, or by its path in an OCI registry.
+#[must_use]
+pub fn chart_id(declaration: &Declaration, name_or_path: &str) -> String {
+    format!("{}/{}", declaration.name.name, stored_name(name_or_path))
+}
+
+/// The row of `chart` in the catalogue. `path` is where it is in an OCI registry, below the path of the repository's URL: its
+/// identifier there, as Kubeapps has it, since two projects may each have a chart of one name.
+#[must_use]
+pub fn row(declaration: &Declaration, chart: Chart, path: Option<&str>) -> ChartRow {
+    let name = stored_name(&chart.name);
+    let id = chart_id(declaration, path.unwrap_or(&chart.name));
+    ChartRow {
+        chart_id: id.clone(),
+        info: ChartInfo {
+            id,
+            name,
+            repo: RepoRef {
+                namespace: declaration.name.namespace.clone(),
+                name: declaration.name.name.clone(),
+                url: declaration.url.clone(),
+                // Kubeapps never fills it for Helm repositories.
+                kind: String::new(),
+            },
+            description: chart.description,
+            home: chart.home,
+            keywords: chart.keywords,
+            maintainers: chart
+                .maintainers
+                .into_iter()
+                .map(|m| Maintainer {
+                    name: m.name,
+                    email: m.email.unwrap_or_default(),
+                    url: m.url.unwrap_or_default(),
+                })
+                .collect(),
+            sources: chart.sources,
+            icon: chart.icon,
+            raw_icon: None,
+            icon_content_type: String::new(),
+            category: chart.category,
+            chart_versions: chart
+                .versions
+                .into_iter()
+                .map(|v| ChartVersion {
+                    version: v.version,
+                    app_version: v.app_version,
+                    created: v.created,
+                    digest: v.digest,
+                    urls: v.urls,
+                    ..ChartVersion::default()
+                })
+                .collect(),
+        },
+    }
+}
+
+/// Rows on their way to the catalogue: everything is fetched, decoded and judged before a transaction is opened, so they wait
+/// here, in memory while they are few and in an unlinked temporary file when they are many.
+pub struct Spool {
+    file: SpooledTempFile,
+    /// The row that is being added.
+    line: Vec<u8>,
+    seen: HashMap<String, Place>,
+    versions: u64,
+}
+
+/// Where a row is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Here,
+    /// In the catalogue, as it is to be.
+    Stored,
+}
+
+impl Spool {
+    /// An empty spool; `folder` is where a temporary file would be, the system's own place by default.
+    #[must_use]
+    pub fn new(folder: Option<&Path>) -> Self {
+        let file = match folder {
+            Some(folder) => tempfile::spooled_tempfile_in(IN_MEMORY, folder),
+            None => tempfile::spooled_tempfile(IN_MEMORY),
+        };
+        Self {
+            file,
+            line: Vec::new(),
+            seen: HashMap::new(),
+            versions: 0,
+        }
+    }
+
+    /// Adds a row, unless one of the same identifier was added before: the first counts.
+    ///
+    /// # Errors
+    /// The temporary file can't be written.
+    pub fn push(&mut self, row: &ChartRow) -> io::Result<Pushed> {
+        match self.seen.get(&row.chart_id) {
+            Some(Place::Here) => return Ok(Pushed::Duplicate),
+            Some(Place::Stored) => return Ok(Pushed::DuplicateOfHeld),
+            None => self.seen.insert(row.chart_id.clone(), Place::Here),
+        };
+        self.versions += row.info.chart_versions.len() as u64;
+        // Whole lines: a file of its own would be written to for each text of a row.
+        self.line.clear();
+        serde_json::to_writer(&mut self.line, &row.info)?;
+        self.line.push(b'\n');
+        self.file.write_all(&self.line)?;
+        Ok(Pushed::Added)
+    }
+
+    /// Counts a row that is in the catalogue as it is to be, unless one of the same identifier was added before.
+    pub fn hold(&mut self, chart_id: String, versions: u64) -> Pushed {
+        match self.seen.get(&chart_id) {
+            Some(Place::Here) => Pushed::Duplicate,
+            Some(Place::Stored) => Pushed::DuplicateOfHeld,
+            None => {
+                self.seen.insert(chart_id, Place::Stored);
+                self.versions += versions;
+                Pushed::Added
+            }
+        }
+    }
+
+    /// Whether a row of this identifier was added.
+    #[must_use]
+    pub fn holds(&self, chart_id: &str) -> bool {
+        self.seen.contains_key(chart_id)
+    }
+
+    /// How many rows were added, those that are only counted included.
+    #[must_use]
+    pub fn charts(&self) -> u64 {
+        self.seen.len() as u64
+    }
+
+    /// How many versions they hold.
+    #[must_use]
+    pub fn versions(&self) -> u64 {
+        self.versions
+    }
+
+    /// The rows in the order in which they were added, without those that were only counted.
+    ///
+    /// # Errors
+    /// The temporary file can't be read.
+    pub fn into_rows(mut self) -> io::Result<impl Iterator<Item = io::Result<ChartRow>> + Send> {
+        self.file.rewind()?;
+        let lines = BufReader::with_capacity(64 * 1024, self.file).lines();
+        Ok(lines.map(|line| {
+            let info: ChartInfo = serde_json::from_str(&line?)?;
+            Ok(ChartRow {
+                chart_id: info.id.clone(),
+                info,
+            })
+        }))
+    }
+}
+
+/// What became of a row that was pushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pushed {
+    /// It is new.
+    Added,
+    /// A row of the same identifier is there already.
+    Duplicate,
+    /// A row of the same identifier is in the catalogue and counts as added.
+    DuplicateOfHeld,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::NamespacedName;
+    use crate::controllers::apprepository::spec::OneShot;
+
+    fn spooled(id: &str) -> ChartRow {
+        ChartRow {
+            chart_id: id.to_owned(),
+            info: ChartInfo {
+                id: id.to_owned(),
+                ..ChartInfo::default()
+            },
+        }
+    }
+
+    #[test]
+    fn an_identifier_has_exactly_one_slash() {
+        assert_eq!(stored_name("project/chart"), "project%2Fchart");
+        assert_eq!(stored_name("a b"), "a b");
+        assert_eq!(stored_name("o'neill"), "o'neill");
+    }
+
+    #[test]
+    fn rows_come_out_as_they_went_in_and_the_first_of_two_counts() {
+        let mut spool = Spool::new(None);
+        assert_eq!(spool.push(&spooled("r/a")).unwrap(), Pushed::Added);
+        assert_eq!(spool.push(&spooled("r/b\nwith a line")).unwrap(), Pushed::Added);
+        assert_eq!(spool.push(&spooled("r/a")).unwrap(), Pushed::Duplicate);
+        assert_eq!(spool.charts(), 2);
+        let rows: Vec<ChartRow> = spool.into_rows().unwrap().map(Result::unwrap).collect();
+        assert_eq!(rows, [spooled("r/a"), spooled("r/b\nwith a line")]);
+    }
+
+    #[test]
+    fn a_row_has_the_shape_that_kubeapps_reads() {
+        let defaults = crate::controllers::apprepository::spec::Defaults::usual();
+        let name = NamespacedName {
+            namespace: "kubeapps".to_owned(),
+            name: "bitnami".to_owned(),
+        };
+        let given = OneShot {
+            url: " https://charts.bitnami.com/bitnami ".to_owned(),
+            ..OneShot::default()
+        };
+        let declaration = Declaration::one_shot(name, given, &defaults);
+        let chart = Chart {
+            name: "team/wordpress".to_owned(),
+            ..Chart::default()
+        };
+        let row = row(&declaration, chart, None);
+        assert_eq!(row.chart_id, "bitnami/team%2Fwordpress");
+        let json = serde_json::to_value(&row.info).unwrap();
+        assert_eq!(json["ID"], "bitnami/team%2Fwordpress");
+        assert_eq!(json["name"], "team%2Fwordpress");
+        assert_eq!(
+            json["repo"],
+            serde_json::json!({
+                "namespace": "kubeapps", "name": "bitnami", "url": "https://charts.bitnami.com/bitnami", "type": ""
+            })
+        );
+        // The reader groups by it and can't read a null.
+        assert_eq!(json["category"], "");
+        assert!(json["keywords"].is_null());
+        assert_eq!(json["maintainers"], serde_json::json!([]));
+    }
+}

@@ -1,0 +1,129 @@
+//! The shrink guard: an index that is suddenly empty, or much smaller than the last, is not believed at once.
+
+use crate::catalog::Baseline;
+use crate::helm::index::Summary;
+
+/// From how many names on a fall below half counts.
+const MIN_NAMES: u64 = 10;
+/// From how many versions on a fall below half counts.
+const MIN_VERSIONS: u64 = 50;
+
+/// An index that was not believed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shrunk {
+    was: Baseline,
+    now: Baseline,
+    digest: String,
+}
+
+impl Shrunk {
+    /// The digest that confirms it.
+    #[must_use]
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+}
+
+impl std::fmt::Display for Shrunk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "the index has shrunk from {} charts with {} versions to {} charts with {} versions, so it was not taken over. If \
+             that is meant, confirm it with the annotation {}: \"{}\"",
+            self.was.names,
+            self.was.versions,
+            self.now.names,
+            self.now.versions,
+            crate::api::ALLOW_SHRINK,
+            self.digest
+        )
+    }
+}
+
+/// What the guard compares the next index with, once this one is accepted: the counts before any filter.
+#[must_use]
+pub fn baseline(summary: &Summary) -> Baseline {
+    Baseline {
+        names: summary.names,
+        versions: summary.versions,
+    }
+}
+
+/// Accepts an index or refuses it, comparing the counts of names and of versions **before** any filter with those of the last
+/// accepted index. `allowed` is the digest that the user has confirmed.
+///
+/// # Errors
+/// The index has nothing left of what it had, or less than half of a baseline that is large enough to tell.
+pub fn check(was: Option<&Baseline>, summary: &Summary, allowed: Option<&str>) -> Result<(), Shrunk> {
+    let Some(was) = was else { return Ok(()) };
+    let now = baseline(summary);
+    let shrunk = fell(was.names, now.names, MIN_NAMES) || fell(was.versions, now.versions, MIN_VERSIONS);
+    if !shrunk || allowed == Some(summary.digest.as_str()) {
+        return Ok(());
+    }
+    Err(Shrunk {
+        was: *was,
+        now,
+        digest: summary.digest.clone(),
+    })
+}
+
+fn fell(was: u64, now: u64, enough_to_tell: u64) -> bool {
+    (was > 0 && now == 0) || (was >= enough_to_tell && now < was.div_ceil(2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(names: u64, versions: u64) -> Baseline {
+        Baseline { names, versions }
+    }
+
+    fn index(names: u64, versions: u64) -> Summary {
+        Summary {
+            names,
+            versions,
+            digest: "feed".to_owned(),
+            ..Summary::default()
+        }
+    }
+
+    #[test]
+    fn without_a_baseline_any_index_is_accepted() {
+        assert!(check(None, &index(0, 0), None).is_ok());
+    }
+
+    #[test]
+    fn an_index_that_is_suddenly_empty_is_refused_however_small_it_was() {
+        assert!(check(Some(&counts(1, 1)), &index(0, 0), None).is_err());
+        assert!(check(Some(&counts(1, 1)), &index(1, 0), None).is_err());
+    }
+
+    #[test]
+    fn an_index_that_was_empty_may_stay_empty() {
+        assert!(check(Some(&counts(0, 0)), &index(0, 0), None).is_ok());
+    }
+
+    #[test]
+    fn half_is_accepted_and_less_than_half_is_refused() {
+        assert!(check(Some(&counts(10, 40)), &index(5, 40), None).is_ok());
+        assert!(check(Some(&counts(10, 40)), &index(4, 40), None).is_err());
+        assert!(check(Some(&counts(11, 40)), &index(5, 40), None).is_err());
+        assert!(check(Some(&counts(2, 50)), &index(2, 25), None).is_ok());
+        assert!(check(Some(&counts(2, 50)), &index(2, 24), None).is_err());
+    }
+
+    #[test]
+    fn a_baseline_too_small_to_tell_refuses_only_nothing_at_all() {
+        assert!(check(Some(&counts(9, 49)), &index(1, 1), None).is_ok());
+    }
+
+    #[test]
+    fn only_the_digest_of_this_very_index_confirms_it() {
+        let was = counts(10, 100);
+        assert!(check(Some(&was), &index(0, 0), Some("feed")).is_ok());
+        let refused = check(Some(&was), &index(0, 0), Some("beef")).unwrap_err();
+        assert!(refused.to_string().contains("allow-shrink: \"feed\""), "{refused}");
+    }
+}

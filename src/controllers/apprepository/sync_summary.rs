@@ -1,0 +1,218 @@
+//! The account of a sync that an object's status and the catalogue show.
+
+use jiff::Timestamp;
+
+use crate::api::{LastSync, SkippedEntry};
+use crate::catalog::{Committed, Record};
+use crate::helm::index::Summary;
+use crate::text::{printable, truncate};
+
+/// How many of the entries left out are named.
+const NAMED: usize = 20;
+/// The longest text of one of them, in bytes.
+const MAX_TEXT: usize = 1024;
+
+/// What a sync has made of an index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Charts that it kept.
+    pub charts: u64,
+    /// Versions of those.
+    pub versions: u64,
+    /// Charts that the filter has left out.
+    pub filtered: u64,
+}
+
+/// The account of a sync that has read an index and kept `counts` of it.
+#[must_use]
+pub fn last_sync(summary: &Summary, counts: &Counts, committed: &Committed, started: Timestamp) -> LastSync {
+    let entry = |chart: &str, version: Option<&str>, reason: &str| SkippedEntry {
+        chart: shown(chart),
+        version: version.map(shown),
+        reason: shown(reason),
+    };
+    let skipped = (summary.skipped.first.iter())
+        .map(|skip| entry(&skip.chart, skip.version.as_deref(), &skip.reason))
+        .chain(
+            committed
+                .rejected
+                .iter()
+                .map(|(chart, reason)| entry(chart, None, reason)),
+        )
+        .take(NAMED)
+        .collect();
+    let rejected = committed.rejected.len() as u64;
+    LastSync {
+        result: "Synced".to_owned(),
+        // Of the entries, not of the body: `generated` moves that, and nobody wants to hear of it.
+        digest: format!("sha256:{}", summary.digest),
+        duration: format!(
+            "{:.3}s",
+            Timestamp::now().duration_since(started).as_secs_f64().max(0.0)
+        ),
+        charts: number(counts.charts.saturating_sub(rejected)),
+        versions: number(counts.versions),
+        deprecated: number(summary.deprecated),
+        filtered: number(counts.filtered),
+        kept: number(committed.kept),
+        duplicates: number(summary.duplicates),
+        added: number(committed.added),
+        changed: number(committed.changed),
+        removed: number(committed.removed),
+        skipped_count: number(summary.skipped.count + rejected),
+        skipped,
+    }
+}
+
+/// What the record remembers of the last sync. One written by another version that can't be read counts as none.
+#[must_use]
+pub fn account(record: &Record) -> Option<LastSync> {
+    record
+        .last_sync
+        .as_ref()
+        .and_then(|value| serde_json::from_value(value.clone()).ok())
+}
+
+/// `new`, or the account before where that says the same: of a sync that has changed nothing nobody has to hear, and the last one
+/// that did something is the one worth showing.
+pub(super) fn unless_quiet(new: LastSync, before: Option<LastSync>) -> LastSync {
+    let Some(before) = before else { return new };
+    let as_if_quiet = LastSync {
+        duration: new.duration.clone(),
+        added: 0,
+        changed: 0,
+        removed: 0,
+        ..before.clone()
+    };
+    if as_if_quiet == new { before } else { new }
+}
+
+/// `new`, as the account of all of a sync of which `earlier` tells what was done before.
+pub(super) fn with_earlier(new: LastSync, earlier: &LastSync) -> LastSync {
+    let added = new.added.saturating_add(earlier.added);
+    LastSync {
+        // A chart that was added, or changed before, may have changed with each part: it counts once.
+        changed: new
+            .changed
+            .max(earlier.changed)
+            .min(new.charts.saturating_sub(added).max(0)),
+        removed: new.removed.saturating_add(earlier.removed),
+        added,
+        ..new
+    }
+}
+
+/// What `Ready` says of a repository whose charts are in step.
+#[must_use]
+pub fn ready_message(account: &LastSync) -> String {
+    let mut message = format!(
+        "{} in {}",
+        counted(account.versions, "version"),
+        counted(account.charts, "chart")
+    );
+    let mut left_out = Vec::new();
+    if account.deprecated > 0 {
+        left_out.push(format!(
+            "{} because the newest version is deprecated",
+            counted(account.deprecated, "chart")
+        ));
+    }
+    if account.filtered > 0 {
+        left_out.push(format!("{} by the filter", counted(account.filtered, "chart")));
+    }
+    if account.skipped_count > 0 {
+        left_out.push(format!(
+            "{} that can't be used",
+            counted(account.skipped_count, "entry")
+        ));
+    }
+    if !left_out.is_empty() {
+        message.push_str("; left out: ");
+        message.push_str(&left_out.join(", "));
+    }
+    message.push('.');
+    message
+}
+
+fn counted(count: i64, what: &str) -> String {
+    match (count, what) {
+        (1, _) => format!("1 {what}"),
+        (_, "entry") => format!("{count} entries"),
+        _ => format!("{count} {what}s"),
+    }
+}
+
+fn number(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+fn shown(text: &str) -> String {
+    truncate(&printable(text), MAX_TEXT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn synced(added: u64, digest: &str) -> LastSync {
+        let summary = Summary {
+            digest: digest.to_owned(),
+            ..Summary::default()
+        };
+        let committed = Committed {
+            added,
+            ..Committed::default()
+        };
+        let counts = Counts {
+            charts: 2,
+            versions: 3,
+            filtered: 0,
+        };
+        last_sync(&summary, &counts, &committed, Timestamp::now())
+    }
+
+    #[test]
+    fn a_sync_that_changed_nothing_leaves_the_account_of_the_last_that_did() {
+        let before = synced(2, "a");
+        assert_eq!(unless_quiet(synced(0, "a"), Some(before.clone())), before);
+        assert_eq!(unless_quiet(synced(0, "b"), Some(before.clone())).digest, "sha256:b");
+        assert_eq!(unless_quiet(synced(1, "a"), Some(before)).added, 1);
+        assert_eq!(unless_quiet(synced(0, "a"), None).added, 0);
+    }
+
+    #[test]
+    fn parts_of_a_sync_are_counted_together_and_each_chart_once() {
+        let earlier = LastSync {
+            added: 5,
+            changed: 2,
+            removed: 1,
+            ..LastSync::default()
+        };
+        let part = |changed| LastSync {
+            charts: 8,
+            added: 1,
+            changed,
+            ..LastSync::default()
+        };
+        let counts = |account: LastSync| (account.added, account.changed, account.removed);
+        assert_eq!(counts(with_earlier(part(7), &earlier)), (6, 2, 1));
+        assert_eq!(counts(with_earlier(part(0), &earlier)), (6, 2, 1));
+    }
+
+    #[test]
+    fn what_was_left_out_is_said() {
+        let account = LastSync {
+            charts: 1,
+            versions: 2,
+            deprecated: 1,
+            filtered: 2,
+            skipped_count: 3,
+            ..LastSync::default()
+        };
+        let message = ready_message(&account);
+        assert_eq!(
+            message,
+            "2 versions in 1 chart; left out: 1 chart because the newest version is deprecated, 2 charts by the filter, 3 entries that can't be used."
+        );
+    }
+}

@@ -1,0 +1,36 @@
+//! Tests of the reader as a whole; what concerns one file stands in that file.
+
+mod build;
+mod hostile;
+mod real;
+mod rules;
+
+use std::io::Write;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use super::*;
+use crate::corpus;
+use build::{file, tar};
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn read_within(archive: &[u8], limits: &Limits) -> Result<ChartFiles, ArchiveError> {
+    read(archive, limits)
+}
+
+fn read_tar(entries: &[Vec<u8>]) -> Result<ChartFiles, ArchiveError> {
+    read_within(&gzip(&tar(entries)), &Limits::default())
+}
+
+fn readme(text: &str) -> ChartFiles {
+    ChartFiles {
+        readme: text.to_owned(),
+        ..ChartFiles::default()
+    }
+}

@@ -1,0 +1,218 @@
+//! The rules for one chart version: what is taken of it, and what makes it be skipped.
+
+use super::node::{Field, Fields, Node};
+use super::{Maintainer, Version, created};
+use crate::helm::semver::Rank;
+
+/// Bytes that a version may have; more is no version, and no column of the catalogue's readers is made for it.
+const VERSION_BYTES: usize = 128;
+
+/// One usable version.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) rank: Rank,
+    pub(super) version: Version,
+    pub(super) head: Head,
+}
+
+/// What the newest version says about its chart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) name: String,
+    pub(super) deprecated: bool,
+    pub(super) description: String,
+    pub(super) home: String,
+    pub(super) icon: String,
+    pub(super) category: String,
+    pub(super) keywords: Option<Vec<String>>,
+    pub(super) maintainers: Vec<Maintainer>,
+    pub(super) sources: Option<Vec<String>>,
+}
+
+/// Why a version is skipped, and which one it is as far as that can be told.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Unusable {
+    pub(super) version: Option<String>,
+    pub(super) reason: String,
+}
+
+/// Applies the rules. A wrong type in a field that is read makes the version unusable, whichever field it is, so that
+/// whether a version counts doesn't depend on its being the newest.
+pub(super) fn read(mut fields: Fields) -> Result<Entry, Unusable> {
+    let version = match text(&mut fields, Field::Version, "version") {
+        Ok(version) => version,
+        Err(reason) => return Err(Unusable { version: None, reason }),
+    };
+    if let Err(reason) = check_version(&version) {
+        return Err(Unusable {
+            version: Some(version),
+            reason,
+        });
+    }
+    match read_rest(&mut fields, &version) {
+        Ok(entry) => Ok(entry),
+        Err(reason) => Err(Unusable {
+            version: Some(version),
+            reason,
+        }),
+    }
+}
+
+pub(super) fn check_version(version: &str) -> Result<(), String> {
+    if version.is_empty() {
+        return Err("it has no version".to_owned());
+    }
+    if version.len() > VERSION_BYTES {
+        return Err(format!(
+            "its version has {} bytes, more than {VERSION_BYTES}",
+            version.len()
+        ));
+    }
+    if version.chars().any(char::is_control) {
+        return Err("its version holds control characters".to_owned());
+    }
+    Ok(())
+}
+
+fn read_rest(fields: &mut Fields, version: &str) -> Result<Entry, String> {
+    Ok(Entry {
+        rank: Rank::of(version),
+        version: Version {
+            version: version.to_owned(),
+            app_version: without_nul(text(fields, Field::AppVersion, "appVersion")?),
+            created: created_of(fields.take(Field::Created)),
+            digest: without_nul(text(fields, Field::Digest, "digest")?),
+            urls: urls(list(fields, Field::Urls, "urls")?.unwrap_or_default()),
+        },
+        head: Head {
+            // Its characters are looked at when it turns out to be the newest version's.
+            name: text(fields, Field::Name, "name")?,
+            deprecated: deprecated(fields.take(Field::Deprecated))?,
+            description: without_nul(text(fields, Field::Description, "description")?),
+            home: without_nul(text(fields, Field::Home, "home")?),
+            icon: without_nul(text(fields, Field::Icon, "icon")?),
+            category: category(fields.take(Field::Annotations))?,
+            keywords: list(fields, Field::Keywords, "keywords")?,
+            maintainers: maintainers(fields.take(Field::Maintainers))?,
+            sources: list(fields, Field::Sources, "sources")?,
+        },
+    })
+}
+
+/// Those that are not empty; nothing rather than an empty list, of which readers would take the first.
+pub(super) fn urls(urls: Vec<String>) -> Option<Vec<String>> {
+    let urls: Vec<String> = urls.into_iter().filter(|url| !url.is_empty()).collect();
+    (!urls.is_empty()).then_some(urls)
+}
+
+/// The text of a field as it is written: `1.10` stays `1.10`. Absent and null are empty.
+fn text(fields: &mut Fields, field: Field, name: &str) -> Result<String, String> {
+    match fields.take(field) {
+        None => Ok(String::new()),
+        Some(node) => scalar_text(node, name),
+    }
+}
+
+fn scalar_text(node: Node, name: &str) -> Result<String, String> {
+    match node {
+        Node::Scalar(scalar) if scalar.is_null() => Ok(String::new()),
+        Node::Scalar(scalar) => Ok(scalar.text),
+        Node::List(_) => Err(format!("its {name} is a list where a text is wanted")),
+        Node::Map(_) => Err(format!("its {name} is a map where a text is wanted")),
+    }
+}
+
+/// Postgres refuses NUL in a jsonb value, and nothing shows it.
+fn without_nul(mut text: String) -> String {
+    if text.contains('\0') {
+        text.retain(|character| character != '\0');
+    }
+    text
+}
+
+/// Absent and null are nothing; an empty list stays one.
+fn list(fields: &mut Fields, field: Field, name: &str) -> Result<Option<Vec<String>>, String> {
+    match fields.take(field) {
+        None => Ok(None),
+        Some(Node::Scalar(scalar)) if scalar.is_null() => Ok(None),
+        Some(Node::List(nodes)) => {
+            let texts = nodes
+                .into_iter()
+                .map(|node| scalar_text(node, &format!("entry in {name}")).map(without_nul));
+            texts.collect::<Result<_, _>>().map(Some)
+        }
+        Some(Node::Scalar(_)) => Err(format!("its {name} is a text where a list is wanted")),
+        Some(Node::Map(_)) => Err(format!("its {name} is a map where a list is wanted")),
+    }
+}
+
+/// A time of whatever wrong kind is no reason to lose a version.
+fn created_of(node: Option<Node>) -> String {
+    match node {
+        Some(Node::Scalar(scalar)) => created::normalise(&scalar.text),
+        _ => created::ZERO.to_owned(),
+    }
+}
+
+fn deprecated(node: Option<Node>) -> Result<bool, String> {
+    let Some(node) = node else { return Ok(false) };
+    let value = match node {
+        Node::Scalar(scalar) if scalar.is_null() => Some(false),
+        Node::Scalar(scalar) => scalar.as_bool(),
+        Node::List(_) | Node::Map(_) => None,
+    };
+    value.ok_or_else(|| "its deprecated is neither true nor false".to_owned())
+}
+
+/// `annotations.category`; never absent, since readers group by it.
+fn category(annotations: Option<Node>) -> Result<String, String> {
+    match annotations {
+        None => Ok(String::new()),
+        Some(Node::Scalar(scalar)) if scalar.is_null() => Ok(String::new()),
+        Some(Node::Map(pairs)) => match pairs.into_iter().find(|(key, _)| key == "category") {
+            None => Ok(String::new()),
+            Some((_, node)) => scalar_text(node, "category").map(without_nul),
+        },
+        Some(Node::Scalar(_) | Node::List(_)) => Err("its annotations are no map".to_owned()),
+    }
+}
+
+/// A maintainer without a name is dropped: one such would break every listing of the catalogue.
+fn maintainers(node: Option<Node>) -> Result<Vec<Maintainer>, String> {
+    let nodes = match node {
+        None => return Ok(Vec::new()),
+        Some(Node::Scalar(scalar)) if scalar.is_null() => return Ok(Vec::new()),
+        Some(Node::List(nodes)) => nodes,
+        Some(Node::Scalar(_) | Node::Map(_)) => return Err("its maintainers are no list".to_owned()),
+    };
+    let mut maintainers = Vec::with_capacity(nodes.len());
+    for node in nodes {
+        let pairs = match node {
+            Node::Map(pairs) => pairs,
+            Node::Scalar(scalar) if scalar.is_null() => continue,
+            Node::Scalar(_) | Node::List(_) => return Err("one of its maintainers is no map".to_owned()),
+        };
+        maintainers.extend(maintainer(pairs)?);
+    }
+    Ok(maintainers)
+}
+
+fn maintainer(pairs: Vec<(String, Node)>) -> Result<Option<Maintainer>, String> {
+    let mut maintainer = Maintainer {
+        name: String::new(),
+        email: None,
+        url: None,
+    };
+    for (key, node) in pairs {
+        let text = match key.as_str() {
+            "name" | "email" | "url" => without_nul(scalar_text(node, &format!("maintainer's {key}"))?),
+            _ => continue,
+        };
+        match key.as_str() {
+            "name" => maintainer.name = text,
+            "email" => maintainer.email = Some(text).filter(|text| !text.is_empty()),
+            _ => maintainer.url = Some(text).filter(|text| !text.is_empty()),
+        }
+    }
+    Ok((!maintainer.name.is_empty()).then_some(maintainer))
+}

@@ -1,0 +1,359 @@
+//! The events of a YAML document, with aliases expanded where they are read, and within limits.
+
+use std::borrow::Cow;
+use std::io::Read;
+use std::rc::Rc;
+
+use granit_parser::{BufferedInput, Event as Parsed, Parser, ScalarStyle, ScanError, Span, StructureStyle, Tag};
+
+use super::anchors::{Anchors, Size};
+use crate::helm::index::error::{Position, Refused};
+use crate::helm::index::limits::{DecodeLimits, LEVELS_ABOVE};
+use crate::helm::index::metered_reader::{Characters, Fault, Meter, Metered};
+use crate::helm::index::node::Scalar;
+
+/// What a document is made of.
+#[derive(Debug, Clone)]
+pub(super) enum Event {
+    Scalar(Scalar),
+    SequenceStart,
+    SequenceEnd,
+    MappingStart,
+    MappingEnd,
+    /// Never comes out of [`Source::next`].
+    Alias(usize),
+}
+
+impl Event {
+    pub(super) const fn text_bytes(&self) -> u64 {
+        match self {
+            Self::Scalar(scalar) => scalar.text.len() as u64,
+            _ => 0,
+        }
+    }
+}
+
+/// How an event is written, as far as it matters to those who look for it in the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Notation {
+    /// A scalar that is all on this line, with neither anchor nor tag.
+    Line {
+        line: usize,
+        plain: bool,
+    },
+    /// The start of a list or map in block style.
+    Block,
+    Other,
+}
+
+impl Notation {
+    fn of(event: &Parsed<'_>, span: &Span) -> Self {
+        match event {
+            Parsed::Scalar(_, style, 0, None)
+                if !matches!(style, ScalarStyle::Literal | ScalarStyle::Folded)
+                    && span.start.line() == span.end.line()
+                    && span.start.col() < span.end.col() =>
+            {
+                Self::Line {
+                    line: span.start.line(),
+                    plain: *style == ScalarStyle::Plain,
+                }
+            }
+            Parsed::SequenceStart(StructureStyle::Block, ..) | Parsed::MappingStart(StructureStyle::Block, ..) => {
+                Self::Block
+            }
+            _ => Self::Other,
+        }
+    }
+
+    /// The line that this value has to itself with its key, a plain word.
+    pub(super) fn line_of_pair(self, key: Self) -> Option<usize> {
+        match (key, self) {
+            (Self::Line { line, plain: true }, Self::Line { line: its, .. }) if line == its => Some(line),
+            _ => None,
+        }
+    }
+}
+
+pub(super) struct Source<R: Read> {
+    parser: Parser<'static, BufferedInput<Characters<R>>>,
+    meter: Rc<Meter>,
+    limits: DecodeLimits,
+    anchors: Anchors,
+    /// Aliases that are being read, innermost last.
+    replays: Vec<Replay>,
+    position: Position,
+    notation: Notation,
+    depth: usize,
+    nodes: u64,
+}
+
+struct Replay {
+    events: Rc<[Event]>,
+    next: usize,
+}
+
+impl<R: Read> Source<R> {
+    pub(super) fn new(input: R, limits: &DecodeLimits) -> Self {
+        Self::below(0, input, limits)
+    }
+
+    /// Of a text that stands so many levels deep in the document that the limits are for.
+    pub(super) fn below(levels: usize, input: R, limits: &DecodeLimits) -> Self {
+        // Only guards the parser's own stack and state; the limit that counts is looked at below and names itself.
+        const NESTING: usize = 128;
+        let meter = Rc::new(Meter::default());
+        let metered = Metered::new(input, limits.unbroken_bytes(), Rc::clone(&meter));
+        let options = granit_parser::options! {
+            emit_comments: false,
+            emit_anchor_events: true,
+            flow_nesting_limit: NESTING,
+            block_nesting_limit: NESTING,
+        };
+        let parser = Parser::with_options(BufferedInput::new(Characters::new(metered)), options);
+        Self {
+            parser,
+            meter,
+            limits: *limits,
+            anchors: Anchors::new(limits),
+            replays: Vec::new(),
+            position: Position { line: 1, column: 1 },
+            notation: Notation::Other,
+            depth: levels,
+            nodes: 0,
+        }
+    }
+
+    /// Where the last event began.
+    pub(super) const fn position(&self) -> Position {
+        self.position
+    }
+
+    /// How the last event is written; of one that comes by an alias nothing is told.
+    pub(super) const fn notation(&self) -> Notation {
+        self.notation
+    }
+
+    /// Scalars, lists, maps and aliases so far.
+    pub(super) const fn nodes(&self) -> u64 {
+        self.nodes
+    }
+
+    /// Whether there was an anchor so far; no alias is without one.
+    pub(super) const fn is_anchored(&self) -> bool {
+        self.anchors.has_any()
+    }
+
+    /// Begins the one document. False: there is none.
+    pub(super) fn begin(&mut self) -> Result<bool, Refused> {
+        loop {
+            match self.parsed()? {
+                Parsed::DocumentStart(..) => return Ok(true),
+                Parsed::StreamEnd => return Ok(false),
+                _ => {}
+            }
+        }
+    }
+
+    /// Makes sure that nothing follows the document.
+    pub(super) fn end(&mut self) -> Result<(), Refused> {
+        loop {
+            match self.parsed()? {
+                Parsed::StreamEnd => return Ok(()),
+                Parsed::DocumentEnd => {}
+                _ => return Err(self.invalid("a second document begins where the first should end")),
+            }
+        }
+    }
+
+    /// The next event, aliases expanded.
+    pub(super) fn next(&mut self) -> Result<Event, Refused> {
+        loop {
+            match self.next_unexpanded()? {
+                Event::Alias(id) => {
+                    // Looked up before: an alias that stands for nothing doesn't come this far.
+                    if let Some(anchored) = self.anchors.get(id) {
+                        self.replays.push(Replay {
+                            events: Rc::clone(&anchored.events),
+                            next: 0,
+                        });
+                    }
+                }
+                event => return Ok(event),
+            }
+        }
+    }
+
+    /// Passes over the next node. An alias in it is not expanded.
+    pub(super) fn skip(&mut self) -> Result<(), Refused> {
+        match self.next_unexpanded()? {
+            Event::SequenceStart | Event::MappingStart => self.skip_rest(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Passes over what is left of the list or map that has begun last.
+    pub(super) fn skip_rest(&mut self) -> Result<(), Refused> {
+        let mut depth = 1_usize;
+        while depth > 0 {
+            match self.next_unexpanded()? {
+                Event::SequenceStart | Event::MappingStart => depth += 1,
+                Event::SequenceEnd | Event::MappingEnd => depth -= 1,
+                Event::Scalar(_) | Event::Alias(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn next_unexpanded(&mut self) -> Result<Event, Refused> {
+        while let Some(replay) = self.replays.last_mut() {
+            if let Some(event) = replay.events.get(replay.next) {
+                replay.next += 1;
+                return Ok(event.clone());
+            }
+            self.replays.pop();
+        }
+        let (event, anchor) = match self.parsed()? {
+            Parsed::Scalar(text, style, anchor, tag) => (Event::Scalar(scalar(text, style, tag.as_deref())), anchor),
+            Parsed::SequenceStart(_, anchor, _) => (Event::SequenceStart, anchor),
+            Parsed::MappingStart(_, anchor, _) => (Event::MappingStart, anchor),
+            Parsed::SequenceEnd => (Event::SequenceEnd, 0),
+            Parsed::MappingEnd => (Event::MappingEnd, 0),
+            Parsed::Alias(id) => (Event::Alias(id), 0),
+            _ => return Err(self.invalid("the index ends too early")),
+        };
+        self.count(&event, anchor)?;
+        Ok(event)
+    }
+
+    /// Holds an event of the document's text against the limits, and keeps it if it is anchored.
+    fn count(&mut self, event: &Event, anchor: usize) -> Result<(), Refused> {
+        let size = match event {
+            Event::SequenceStart | Event::MappingStart => {
+                self.depth += 1;
+                Size {
+                    nodes: 1,
+                    bytes: 0,
+                    height: 0,
+                }
+            }
+            Event::SequenceEnd | Event::MappingEnd => {
+                self.depth -= 1;
+                Size::default()
+            }
+            Event::Scalar(scalar) => Size {
+                nodes: 1,
+                bytes: scalar.text.len() as u64,
+                height: 0,
+            },
+            Event::Alias(id) => {
+                let Some(anchored) = self.anchors.get(*id) else {
+                    return Err(self.invalid("an alias stands for the very node that holds it"));
+                };
+                let size = anchored.size;
+                self.anchors.refer(size).map_err(|limit| self.too_complex(limit))?;
+                size
+            }
+        };
+        self.nodes += u64::from(size.nodes > 0);
+        if self.depth + size.height > LEVELS_ABOVE + self.limits.depth {
+            let limit = format!(
+                "lists and maps nest more than {} deep in a chart version",
+                self.limits.depth
+            );
+            return Err(self.too_complex(limit));
+        }
+        if self.nodes > self.limits.nodes {
+            return Err(self.too_complex(format!("it has more than {} nodes", self.limits.nodes)));
+        }
+        if event.text_bytes() > self.limits.scalar_bytes {
+            return Err(self.too_complex(format!("a text has more than {} bytes", self.limits.scalar_bytes)));
+        }
+        self.anchors
+            .record(event, anchor, size)
+            .map_err(|limit| self.too_complex(limit))
+    }
+
+    fn parsed(&mut self) -> Result<Parsed<'static>, Refused> {
+        loop {
+            match self.parsed_or_name()? {
+                // The parser remembers the names of all anchors.
+                Parsed::Anchor(_, name) => {
+                    self.anchors
+                        .keep(name.len() as u64)
+                        .map_err(|limit| self.too_complex(limit))?;
+                }
+                event => return Ok(event),
+            }
+        }
+    }
+
+    fn parsed_or_name(&mut self) -> Result<Parsed<'static>, Refused> {
+        let next = self.parser.next_event();
+        // To the parser a fault looks like the end of the text, so it comes before what the parser makes of that.
+        if self.meter.has_failed() {
+            self.note_parser_position(next.as_ref());
+            return Err(self.fault());
+        }
+        match next {
+            Some(Ok((event, span))) => {
+                self.position = position(&span.start);
+                self.notation = Notation::of(&event, &span);
+                self.meter.reset();
+                Ok(event)
+            }
+            Some(Err(error)) => {
+                self.position = position(error.marker());
+                Err(self.invalid(&error.info()))
+            }
+            None => Err(self.invalid("the index ends too early")),
+        }
+    }
+
+    fn note_parser_position(&mut self, next: Option<&Result<(Parsed<'static>, Span), ScanError>>) {
+        match next {
+            Some(Ok((_, span))) => self.position = position(&span.end),
+            Some(Err(error)) => self.position = position(error.marker()),
+            None => {}
+        }
+    }
+
+    fn fault(&self) -> Refused {
+        match self.meter.take_fault() {
+            Some(Fault::Read(error)) => Refused::Read(error),
+            Some(Fault::NulByte) => self.invalid("a NUL byte stands in the text"),
+            Some(Fault::Unbroken) => self.too_complex(format!(
+                "nothing comes of {} bytes in a row, a single text or comment",
+                self.limits.unbroken_bytes()
+            )),
+            Some(Fault::NotUtf8) | None => self.invalid("the bytes are no UTF-8 text"),
+        }
+    }
+
+    pub(super) fn invalid(&self, message: &str) -> Refused {
+        Refused::invalid(message, self.position)
+    }
+
+    pub(super) const fn too_complex(&self, limit: String) -> Refused {
+        Refused::TooComplex {
+            limit,
+            position: self.position,
+        }
+    }
+}
+
+fn scalar(text: Cow<'static, str>, style: ScalarStyle, tag: Option<&Tag>) -> Scalar {
+    let is_text = tag.is_some_and(|tag| tag.core_suffix() == Some("str") || (tag.handle(), tag.suffix()) == ("", "!"));
+    Scalar {
+        text: text.into_owned(),
+        plain: style == ScalarStyle::Plain && !is_text,
+    }
+}
+
+/// The parser counts columns from 0.
+fn position(marker: &granit_parser::Marker) -> Position {
+    Position {
+        line: marker.line(),
+        column: marker.col() + 1,
+    }
+}

@@ -1,0 +1,46 @@
+//! The client against real servers on loopback.
+
+mod addresses;
+mod bodies;
+mod connections;
+mod credentials;
+mod encodings;
+mod files;
+mod proxies;
+pub(crate) mod server;
+mod tls;
+
+use std::io::Read as _;
+
+use server::{Part, Server, answer};
+
+use super::*;
+
+fn fetcher() -> Fetcher {
+    Fetcher::new(Settings::default()).unwrap()
+}
+
+fn limits() -> Limits {
+    Limits::default()
+}
+
+async fn get(url: &Url) -> Result<Fetched, FetchError> {
+    fetcher().get(url, None, &limits()).await
+}
+
+async fn body(url: &Url) -> Body {
+    match get(url).await.unwrap() {
+        Fetched::Body(body) => body,
+        Fetched::NotModified => panic!("no validators were sent"),
+    }
+}
+
+fn bytes(body: Body) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    body.into_reader().read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+fn redirect(to: &str) -> server::Answer {
+    answer("302 Found", &format!("Location: {to}"), b"")
+}

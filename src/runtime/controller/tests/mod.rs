@@ -1,0 +1,171 @@
+//! The pool at work, with time paused and reconcilers that do as they are told.
+
+mod metrics;
+mod outcomes;
+mod panics;
+mod workers;
+
+use std::collections::{BTreeMap, HashMap};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+use super::*;
+use crate::runtime::workqueue::{self as queue, Queue, Settings};
+
+const SECOND: Duration = Duration::from_secs(1);
+const BACKOFF: Backoff = Backoff {
+    base: SECOND,
+    cap: Duration::from_secs(8),
+};
+
+/// Two kinds, as later issues will have.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum TestKind {
+    Repository,
+    Application,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct TestKey(TestKind, usize);
+
+impl Item for TestKey {
+    type Lane = TestKind;
+    fn lane(&self) -> TestKind {
+        self.0
+    }
+}
+
+impl ObjectKey for TestKey {
+    fn controller(&self) -> &'static str {
+        match self.0 {
+            TestKind::Repository => "repository",
+            TestKind::Application => "application",
+        }
+    }
+
+    fn namespace(&self) -> impl Display {
+        "test"
+    }
+
+    fn name(&self) -> impl Display {
+        self.1
+    }
+}
+
+fn repository(number: usize) -> TestKey {
+    TestKey(TestKind::Repository, number)
+}
+
+fn application(number: usize) -> TestKey {
+    TestKey(TestKind::Application, number)
+}
+
+/// One reconcile as it was seen: when, after the start, and at which priority.
+type Turn = (TestKey, Duration, Priority);
+
+type Play = dyn Fn(usize) -> BoxFuture<'static, Result<Outcome, Failure>> + Send + Sync;
+
+/// Does what `play` says for the turn of this number, counted over all keys.
+struct Puppet {
+    start: Instant,
+    turns: Arc<Mutex<Vec<Turn>>>,
+    play: Box<Play>,
+}
+
+impl Reconcile<TestKey> for Puppet {
+    fn reconcile<'a>(&'a self, key: &'a TestKey, priority: Priority) -> BoxFuture<'a, Result<Outcome, Failure>> {
+        let number = {
+            let mut turns = self.turns.lock();
+            turns.push((key.clone(), self.start.elapsed(), priority));
+            turns.len() - 1
+        };
+        (self.play)(number)
+    }
+}
+
+struct Bench {
+    queue: Queue<TestKey>,
+    turns: Arc<Mutex<Vec<Turn>>>,
+    registry: Registry,
+    pool: JoinHandle<()>,
+}
+
+impl Bench {
+    fn start<F>(workers: usize, lanes: &[(TestKind, usize)], play: impl Fn(usize) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<Outcome, Failure>> + Send + 'static,
+    {
+        let mut registry = Registry::default();
+        let settings = Settings {
+            lanes: lanes.to_vec(),
+            burst: NonZeroU32::new(1000).unwrap(),
+            ..Settings::new("test")
+        };
+        let queue = Queue::new(settings, &queue::Metrics::register(&mut registry));
+        let turns = Arc::<Mutex<Vec<Turn>>>::default();
+        let puppet: Arc<dyn Reconcile<TestKey>> = Arc::new(Puppet {
+            start: Instant::now(),
+            turns: Arc::clone(&turns),
+            play: Box::new(move |number| Box::pin(play(number))),
+        });
+        let reconcilers = [TestKind::Repository, TestKind::Application].map(|kind| (kind, Arc::clone(&puppet)));
+        let metrics = Metrics::register(&mut registry);
+        let controller = Controller::new("test", queue.clone(), HashMap::from(reconcilers), workers, metrics);
+        Self {
+            queue,
+            turns,
+            registry,
+            pool: tokio::spawn(controller.run()),
+        }
+    }
+
+    fn turns(&self) -> Vec<Turn> {
+        self.turns.lock().clone()
+    }
+
+    /// When each turn was, in whole seconds.
+    fn seconds(&self) -> Vec<u64> {
+        self.turns().iter().map(|(_, at, _)| at.as_secs()).collect()
+    }
+
+    /// Returns true if the key has no failures: its next retry would wait for the base of its backoff. The queue must be shut
+    /// down, or the retry would take place.
+    fn has_no_failures(&self, key: TestKey) -> bool {
+        self.queue.add_rate_limited(key, BACKOFF, Priority::LOW) == BACKOFF.base
+    }
+
+    async fn end(&mut self) {
+        self.queue.shut_down();
+        (&mut self.pool).await.unwrap();
+    }
+
+    /// The samples of a scrape whose value is not zero, without their one controller.
+    fn counted(&self) -> BTreeMap<String, f64> {
+        let mut text = String::new();
+        encode(&mut text, &self.registry).unwrap();
+        text.lines()
+            .filter_map(|line| line.strip_prefix("controller_runtime_")?.rsplit_once(' '))
+            .map(|(sample, value)| (sample.replace(r#"controller="test""#, ""), value.parse().unwrap()))
+            .filter(|(sample, value)| *value != 0.0 && !sample.contains("_bucket"))
+            .collect()
+    }
+}
+
+fn counts<const N: usize>(counts: [(&str, f64); N]) -> BTreeMap<String, f64> {
+    counts.map(|(sample, value)| (sample.to_owned(), value)).into()
+}
+
+fn transient() -> Failure {
+    Failure::Transient {
+        message: "the server is away".to_owned(),
+        backoff: BACKOFF,
+        at_least: Duration::ZERO,
+        at_most: Duration::MAX,
+    }
+}

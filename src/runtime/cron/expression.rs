@@ -1,0 +1,332 @@
+//! A cron expression: read, written for the scheduler, and asked for its ticks.
+
+use std::{
+    fmt::{self, Display},
+    str::FromStr,
+    time::Duration,
+};
+
+use chrono::{DateTime, Utc};
+use croner::parser::{CronParser, Seconds};
+use jiff::Timestamp;
+
+use super::{
+    field::{Field, Unit},
+    go_duration,
+};
+use crate::text;
+
+/// Longer texts than this are no interval; every form that means something is much shorter.
+const MAX_LENGTH: usize = 256;
+
+const NICKNAMES: [(&str, &str); 12] = [
+    ("@yearly", "0 0 1 1 *"),
+    ("@annually", "0 0 1 1 *"),
+    ("@monthly", "0 0 1 * *"),
+    ("@weekly", "0 0 * * 0"),
+    ("@daily", "0 0 * * *"),
+    ("@hourly", "0 * * * *"),
+    ("@always", "* * * * *"),
+    ("@5minutes", "*/5 * * * *"),
+    ("@10minutes", "*/10 * * * *"),
+    ("@15minutes", "*/15 * * * *"),
+    ("@30minutes", "0,30 * * * *"),
+    ("@everysecond", "* * * * * *"),
+];
+
+/// An interval that can't be used, as a sentence that says why and what can.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the interval `{interval}` can't be used: {reason}; write a cron expression of five fields such as `0 3 * * *` \
+     (in UTC; a sixth in front for seconds), a nickname such as `@hourly`, or a duration such as `10m`, `2h` or `72h`"
+)]
+pub struct IntervalError {
+    interval: String,
+    reason: String,
+}
+
+impl IntervalError {
+    fn new(interval: &str, reason: impl Into<String>) -> Self {
+        Self {
+            interval: text::truncate(&text::printable(interval), 64),
+            reason: reason.into(),
+        }
+    }
+}
+
+/// When something is due, over and over. Equal if its expressions are.
+#[derive(Clone, Debug)]
+pub struct Cron {
+    expressions: Vec<String>,
+    // The very parser that fires: what it computes here is when the scheduler ticks.
+    parsed: Vec<croner::Cron>,
+    display: String,
+    shortest_gap: Duration,
+}
+
+/// Reads an interval: a cron expression or a duration, in every form that Kubeapps takes.
+///
+/// - Cron expressions as its parser (gronx) takes them: five fields; six with the seconds in front, or with a year of
+///   four digits behind; seven with both; names of months and weekdays, `?`, `L`, `15W`, `5L`, `5#2`, weekday 7, and its
+///   nicknames (`@hourly`, `@5minutes`…).
+/// - Durations as Go writes them, rounded up to whole minutes, hours, days or months as Kubeapps does (`90m` is every
+///   second hour).
+///
+/// Where days of the month *and* of the week are restricted, either is enough, as in cron and in Kubernetes.
+///
+/// # Errors
+/// What is neither, and what would never be due: `@every 5m`, `@reboot`, `*/0`, `1d`, `0s`, February 31st.
+pub fn parse(text: &str) -> Result<Cron, IntervalError> {
+    let trimmed = text.trim();
+    if trimmed.is_empty() {
+        return Err(IntervalError::new(trimmed, "it is empty"));
+    }
+    if trimmed.len() > MAX_LENGTH {
+        return Err(IntervalError::new(
+            trimmed,
+            format!("it is longer than {MAX_LENGTH} bytes"),
+        ));
+    }
+    Cron::from_expression(trimmed)
+        .or_else(
+            |reason| match (go_duration::parse(trimmed), looks_like_a_duration(trimmed)) {
+                (Some(duration), _) => match go_duration::to_cron(duration) {
+                    Some(expression) => Cron::from_expression(&expression),
+                    None if duration <= 0 => Err("a duration must be longer than nothing".to_owned()),
+                    None => {
+                        Err("a duration must not be longer than 8928h, which is twelve months of 31 days".to_owned())
+                    }
+                },
+                (None, true) => Err("it is no duration with the units s, m and h".to_owned()),
+                (None, false) => Err(reason),
+            },
+        )
+        .map_err(|reason| IntervalError::new(trimmed, reason))
+}
+
+fn looks_like_a_duration(text: &str) -> bool {
+    !text.contains(char::is_whitespace) && text.starts_with(|c: char| c.is_ascii_digit() || ".+-".contains(c))
+}
+
+impl FromStr for Cron {
+    type Err = IntervalError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        parse(text)
+    }
+}
+
+/// The fields of an expression, each read.
+struct Fields {
+    second: Field,
+    minute: Field,
+    hour: Field,
+    day: Field,
+    month: Field,
+    weekday: Field,
+    year: Field,
+}
+
+impl Fields {
+    fn parse(text: &str) -> Result<Self, String> {
+        if text.starts_with('@') {
+            let nickname = NICKNAMES.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
+            let (_, expression) = nickname.ok_or("there is no such nickname")?;
+            return Self::parse(expression);
+        }
+        let mut fields: Vec<&str> = text.split_whitespace().collect();
+        let has_year = |field: &str| {
+            field
+                .as_bytes()
+                .windows(4)
+                .any(|run| run.iter().all(u8::is_ascii_digit))
+        };
+        match fields.as_slice() {
+            [_, _, _, _, _] => fields.insert(0, "0"),
+            [.., year] if fields.len() == 6 && has_year(year) => fields.insert(0, "0"),
+            _ => {}
+        }
+        if fields.len() == 6 {
+            fields.push("*");
+        }
+        let [second, minute, hour, day, month, weekday, year] = fields[..] else {
+            return Err(format!(
+                "a cron expression has five to seven fields, and it has {}",
+                fields.len()
+            ));
+        };
+        Ok(Self {
+            second: Field::parse(Unit::Second, second)?,
+            minute: Field::parse(Unit::Minute, minute)?,
+            hour: Field::parse(Unit::Hour, hour)?,
+            day: Field::parse(Unit::DayOfMonth, day)?,
+            month: Field::parse(Unit::Month, month)?,
+            weekday: Field::parse(Unit::DayOfWeek, weekday)?,
+            year: Field::parse(Unit::Year, year)?,
+        })
+    }
+
+    /// The expression for the scheduler with these two fields for the day: seconds first, the year only where it counts.
+    fn expression(&self, day: &Field, weekday: &Field) -> String {
+        let Self {
+            second,
+            minute,
+            hour,
+            month,
+            ..
+        } = self;
+        format!("{second} {minute} {hour} {day} {month} {weekday}{}", self.year_suffix())
+    }
+
+    fn year_suffix(&self) -> String {
+        if self.year.is_open() {
+            String::new()
+        } else {
+            format!(" {}", self.year)
+        }
+    }
+
+    /// As people write it: without the seconds where they are 0.
+    fn display(&self) -> String {
+        let expression = self.expression(&self.day, &self.weekday);
+        expression.strip_prefix("0 ").map(str::to_owned).unwrap_or(expression)
+    }
+
+    /// Whether one of the months has the day. The scheduler's parser would look for it up to the year 5000.
+    fn can_come(&self, day: &Field, weekday: &Field) -> bool {
+        let longest = |month: u16| match month {
+            2 if self.years().any(is_leap) => 29,
+            2 => 28,
+            4 | 6 | 9 | 11 => 30,
+            _ => 31,
+        };
+        let least = day.least_day().max(weekday.least_day());
+        self.month
+            .values()
+            .into_iter()
+            .any(|month| least.is_none_or(|day| day <= longest(month)))
+    }
+
+    fn years(&self) -> impl Iterator<Item = u16> {
+        self.year.values().into_iter()
+    }
+
+    /// The shortest time between two ticks of any days that follow one another.
+    fn shortest_gap(&self) -> Duration {
+        const DAY: u32 = 86_400;
+        let (hours, minutes, seconds) = (self.hour.values(), self.minute.values(), self.second.values());
+        let times = hours
+            .iter()
+            .flat_map(|h| minutes.iter().map(move |m| u32::from(*h) * 3_600 + u32::from(*m) * 60));
+        let mut times = times.flat_map(|time| seconds.iter().map(move |s| time + u32::from(*s)));
+        let Some(first) = times.next() else {
+            return Duration::MAX;
+        };
+        let (mut last, mut shortest) = (first, DAY);
+        for time in times {
+            shortest = shortest.min(time - last);
+            last = time;
+        }
+        Duration::from_secs(shortest.min(DAY - last + first).into())
+    }
+}
+
+fn is_leap(year: u16) -> bool {
+    year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+}
+
+impl Cron {
+    fn from_expression(text: &str) -> Result<Self, String> {
+        let fields = Fields::parse(text)?;
+        // Cron wants either day where both are restricted, the scheduler wants both: two expressions make either of it.
+        let days = if fields.day.is_open() || fields.weekday.is_open() {
+            vec![(fields.day.clone(), fields.weekday.clone())]
+        } else {
+            vec![
+                (fields.day.clone(), Field::every(Unit::DayOfWeek)),
+                (Field::every(Unit::DayOfMonth), fields.weekday.clone()),
+            ]
+        };
+        let (mut expressions, mut parsed) = (Vec::new(), Vec::new());
+        for (day, weekday) in days.iter().filter(|(day, weekday)| fields.can_come(day, weekday)) {
+            let expression = fields.expression(day, weekday);
+            let cron = scheduler_parser()
+                .parse(&expression)
+                .map_err(|error| error.to_string())?;
+            if cron.find_next_occurrence(&DateTime::<Utc>::UNIX_EPOCH, true).is_ok() {
+                expressions.push(expression);
+                parsed.push(cron);
+            }
+        }
+        if expressions.is_empty() {
+            return Err("there is no such date".to_owned());
+        }
+        Ok(Self {
+            expressions,
+            parsed,
+            display: fields.display(),
+            shortest_gap: fields.shortest_gap(),
+        })
+    }
+
+    /// The expressions for the scheduler: six fields, seconds first, and a year behind them if one is given. Two where
+    /// days of the month and of the week are both restricted: it is due when either is.
+    #[must_use]
+    pub fn expressions(&self) -> &[String] {
+        &self.expressions
+    }
+
+    /// The first tick after `time`; nothing once there is none any more, as after the last year that is given.
+    #[must_use]
+    pub fn next_after(&self, time: Timestamp) -> Option<Timestamp> {
+        let time = DateTime::<Utc>::from_timestamp(time.as_second(), 0)?;
+        let next = |cron: &croner::Cron| cron.find_next_occurrence(&time, false).ok();
+        let tick = self.parsed.iter().filter_map(next).min()?;
+        Timestamp::from_second(tick.timestamp()).ok()
+    }
+
+    /// The shortest time between any two ticks.
+    #[must_use]
+    pub fn shortest_gap(&self) -> Duration {
+        self.shortest_gap
+    }
+
+    /// The error of an interval that is due more often than every `minimum`, if this one is.
+    #[must_use]
+    pub fn below_minimum(&self, minimum: Duration) -> Option<IntervalError> {
+        (self.shortest_gap < minimum).then(|| {
+            let reason = format!(
+                "it is due every {:?}, and the least that is allowed is {minimum:?}",
+                self.shortest_gap
+            );
+            IntervalError::new(&self.display, reason)
+        })
+    }
+}
+
+/// The scheduler's own settings: what it is given is read here just as it reads it.
+fn scheduler_parser() -> CronParser {
+    CronParser::builder()
+        .seconds(Seconds::Required)
+        .dom_and_dow(true)
+        .build()
+}
+
+impl PartialEq for Cron {
+    fn eq(&self, other: &Self) -> bool {
+        self.expressions == other.expressions
+    }
+}
+
+impl Eq for Cron {}
+
+/// The normal form: a cron expression in numbers.
+impl Display for Cron {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.display)
+    }
+}
+
+#[cfg(test)]
+#[path = "expression_tests.rs"]
+mod tests;

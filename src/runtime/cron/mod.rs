@@ -1,0 +1,61 @@
+//! Intervals and cron expressions.
+//!
+//! ```text
+//!  spec.interval ──parse──► Cron ──► expressions ──► CronTrigger: one scheduler job each ──tick──► work queue
+//!   "10m", "0 3 * * *"       └──► next tick, gaps, jitter (pure)
+//! ```
+//!
+//! [`parse`] and [`Cron`] are pure: they read text and compute with the clock that they are given. All times are UTC.
+
+mod cache;
+mod expression;
+mod field;
+mod go_duration;
+mod trigger;
+
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+pub use cache::Intervals;
+pub use expression::{Cron, IntervalError, parse};
+pub use trigger::CronTrigger;
+
+/// No tick is put off by more than this.
+const MAX_JITTER: Duration = Duration::from_secs(60);
+
+/// How long after a tick the object with this UID has its turn: always the same for one UID, spread evenly over all of
+/// them, below a tenth of `gap`, the shortest time between two ticks, and below a minute.
+#[must_use]
+pub fn jitter(uid: &str, gap: Duration) -> Duration {
+    let limit = u64::try_from((gap / 10).min(MAX_JITTER).as_millis()).unwrap_or(u64::MAX);
+    let digest = Sha256::digest(uid.as_bytes());
+    let hash = digest.iter().take(8).fold(0, |hash, byte| hash << 8 | u64::from(*byte));
+    Duration::from_millis(hash.checked_rem(limit).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_jitter_is_stable_and_within_a_tenth_of_the_gap_and_a_minute() {
+        for (gap, limit) in [(0, 0), (60, 6), (600, 60), (86_400, 60)] {
+            for uid in ["", "a", "6d598d42-b5fb-4254-beeb-9847fe9041a4"] {
+                let jitter = super::jitter(uid, Duration::from_secs(gap));
+                assert!(jitter <= Duration::from_secs(limit), "{uid} {gap}: {jitter:?}");
+                assert_eq!(jitter, super::jitter(uid, Duration::from_secs(gap)));
+            }
+        }
+        assert!(super::jitter("a", Duration::MAX) < MAX_JITTER);
+    }
+
+    #[test]
+    fn jitters_are_spread_over_their_range() {
+        let gap = Duration::from_secs(600);
+        let late = (0..1000)
+            .filter(|n| jitter(&format!("uid-{n}"), gap) > Duration::from_secs(30))
+            .count();
+        assert!((400..600).contains(&late), "{late} of 1000 in the second half");
+    }
+}

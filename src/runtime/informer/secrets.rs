@@ -1,0 +1,248 @@
+//! Which Secrets change: a watch of their metadata, which asks for nothing of what is in them.
+
+use std::collections::{HashMap, HashSet};
+
+use futures::{
+    Stream, StreamExt, TryStreamExt,
+    stream::{self, BoxStream},
+};
+use k8s_openapi::api::core::v1::Secret;
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    core::DeserializeGuard,
+    runtime::{
+        utils::Backoff,
+        watcher::{self, DefaultBackoff, Event},
+    },
+};
+
+use super::cluster::{Definition, Next, Scope, events_of, map};
+use crate::api::NamespacedName;
+use crate::api::Partial;
+
+/// All that is asked for of a Secret.
+type Metadata = Partial<Secret>;
+
+/// The names of Secrets that were made, changed or deleted. They never end.
+///
+/// Watched are those in the scope and in Kubeapps' namespace, where its copies are. The first complete list tells nothing:
+/// who needs a Secret reads it. What a later list holds otherwise than the one before is told, since a watch that was cut
+/// off has missed it. It needs the right to list and watch Secrets; without it a warning says so once, and nothing is told.
+///
+/// The API server is asked for metadata alone. These may hold a copy of the content all the same, in the annotation that
+/// `kubectl apply` leaves: nothing but name and version is kept of them.
+pub fn changes(
+    client: &Client,
+    scope: &Scope,
+    kubeapps_namespace: &str,
+) -> impl Stream<Item = NamespacedName> + Send + use<> {
+    let apis: Vec<Api<Metadata>> = match scope {
+        Scope::All => vec![Api::all(client.clone())],
+        Scope::Namespace(namespace) => {
+            let namespaces = HashSet::from([namespace.as_str(), kubeapps_namespace]);
+            let api = |namespace: &str| Api::namespaced(client.clone(), namespace);
+            namespaces.into_iter().map(api).collect()
+        }
+    };
+    let watches = apis.into_iter().map(|api| {
+        // Not an Api of guarded objects: that would not know that it is about metadata, and ask for all.
+        let watch = move || {
+            watcher::watcher(api.clone(), watcher::Config::default())
+                .map_ok(|event| map(event, |object| DeserializeGuard(Ok(object))))
+                .boxed()
+        };
+        changes_of(watch, DefaultBackoff::default()).boxed()
+    });
+    stream::select_all(watches)
+}
+
+fn changes_of(
+    watch: impl Fn() -> BoxStream<'static, Next<Metadata>> + Send,
+    backoff: impl Backoff,
+) -> impl Stream<Item = NamespacedName> + Send {
+    let mut known = Known::default();
+    // Errors have been logged, and the watch is taken up again.
+    events_of(watch, backoff, Definition::Required)
+        .filter_map(|event| std::future::ready(event.ok()))
+        .flat_map(move |event| stream::iter(known.take(event)))
+}
+
+/// The Secrets that there are, by their versions.
+#[derive(Default)]
+struct Known {
+    versions: HashMap<NamespacedName, String>,
+    /// Those of a list that has begun and not ended.
+    listed: HashSet<NamespacedName>,
+    /// Whether a complete list has been seen.
+    is_complete: bool,
+}
+
+impl Known {
+    /// The names of what the event shows to have changed.
+    fn take(&mut self, event: Event<DeserializeGuard<Metadata>>) -> Vec<NamespacedName> {
+        match event {
+            Event::Init => {
+                self.listed.clear();
+                Vec::new()
+            }
+            Event::InitApply(object) => {
+                let changed = self.applied(&object);
+                self.listed.extend(NamespacedName::of(object.meta()));
+                changed.filter(|_| self.is_complete).into_iter().collect()
+            }
+            Event::InitDone => {
+                let listed = std::mem::take(&mut self.listed);
+                let gone = self.versions.extract_if(|name, _| !listed.contains(name));
+                let gone = gone.map(|(name, _)| name).collect();
+                if std::mem::replace(&mut self.is_complete, true) {
+                    gone
+                } else {
+                    Vec::new()
+                }
+            }
+            Event::Apply(object) => self.applied(&object).into_iter().collect(),
+            Event::Delete(object) => {
+                let name = NamespacedName::of(object.meta());
+                name.filter(|name| self.versions.remove(name).is_some())
+                    .into_iter()
+                    .collect()
+            }
+        }
+    }
+
+    /// The name, if the object was not known in this version.
+    fn applied(&mut self, object: &DeserializeGuard<Metadata>) -> Option<NamespacedName> {
+        let name = NamespacedName::of(object.meta())?;
+        let version = object.resource_version().unwrap_or_default();
+        let before = self.versions.insert(name.clone(), version.clone());
+        (before != Some(version)).then_some(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::{api::ObjectMeta, core::Status};
+
+    use super::*;
+
+    fn secret(name: &str, version: &str) -> DeserializeGuard<Metadata> {
+        let metadata = ObjectMeta {
+            namespace: Some("team-a".to_owned()),
+            name: Some(name.to_owned()),
+            resource_version: Some(version.to_owned()),
+            ..ObjectMeta::default()
+        };
+        DeserializeGuard(Ok(metadata.into()))
+    }
+
+    fn list(secrets: &[(&str, &str)]) -> Vec<Next<Metadata>> {
+        let secrets = secrets
+            .iter()
+            .map(|(name, version)| Ok(Event::InitApply(secret(name, version))));
+        [Ok(Event::Init)]
+            .into_iter()
+            .chain(secrets)
+            .chain([Ok(Event::InitDone)])
+            .collect()
+    }
+
+    /// The names that are told while these events come.
+    async fn told(events: Vec<Next<Metadata>>) -> Vec<String> {
+        let events = parking_lot::Mutex::new(Some(events));
+        let watch = move || match events.lock().take() {
+            Some(events) => stream::iter(events).chain(stream::pending()).boxed(),
+            None => stream::pending().boxed(),
+        };
+        let changes = changes_of(watch, DefaultBackoff::default()).map(|name| name.to_string());
+        let over = tokio::time::sleep(std::time::Duration::from_secs(600));
+        changes.take_until(over).collect().await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_there_at_first_tells_nothing() {
+        assert!(told(list(&[("a", "1"), ("b", "2")])).await.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_made_changed_or_deleted_later_is_told() {
+        let mut events = list(&[("a", "1"), ("b", "2")]);
+        events.extend([
+            Ok(Event::Apply(secret("a", "3"))),
+            Ok(Event::Apply(secret("c", "4"))),
+            Ok(Event::Delete(secret("b", "5"))),
+        ]);
+        assert_eq!(told(events).await, ["team-a/a", "team-a/c", "team-a/b"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_version_that_is_known_is_not_told_again() {
+        let mut events = list(&[("a", "1")]);
+        events.extend([Ok(Event::Apply(secret("a", "1"))), Ok(Event::Delete(secret("b", "2")))]);
+        assert!(told(events).await.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_cut_watch_has_missed_is_told_after_the_next_list() {
+        let mut events = list(&[("kept", "1"), ("changed", "2"), ("gone", "3")]);
+        let cut = watcher::Error::WatchError(Box::new(Status {
+            code: 500,
+            ..Status::default()
+        }));
+        events.push(Err(cut));
+        events.extend(list(&[("kept", "1"), ("changed", "4"), ("new", "5")]));
+        assert_eq!(told(events).await, ["team-a/changed", "team-a/new", "team-a/gone"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_was_broken_off_is_no_complete_one() {
+        let mut events = list(&[("a", "1")]);
+        events.pop();
+        events.extend(list(&[("a", "1"), ("b", "2")]));
+        assert!(told(events).await.is_empty());
+    }
+
+    #[tokio::test]
+    async fn nothing_but_metadata_is_asked_for() {
+        let (asked, mut requests) = tokio::sync::mpsc::unbounded_channel();
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let accept = request.headers().get(http::header::ACCEPT).cloned();
+            asked.send((request.uri().to_string(), accept)).unwrap();
+            let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+            async move {
+                if is_watch {
+                    std::future::pending::<()>().await;
+                }
+                let list = r#"{"metadata": {"resourceVersion": "1"}, "items": []}"#;
+                let body = kube::client::Body::from(list.as_bytes().to_vec());
+                Ok::<_, std::convert::Infallible>(http::Response::new(body))
+            }
+        });
+        let client = Client::new(service, "default");
+        let scope = Scope::Namespace("team-a".to_owned());
+        let mut changes = changes(&client, &scope, "kubeapps").boxed();
+        let mut seen = Vec::new();
+        while seen.len() < 4 {
+            tokio::select! {
+                _ = changes.next() => panic!("nothing changes"),
+                request = requests.recv() => seen.push(request.unwrap()),
+            }
+        }
+        for (uri, accept) in &seen {
+            let accept = accept.as_ref().unwrap().to_str().unwrap();
+            assert!(
+                accept.contains("as=PartialObjectMetadata") && !accept.contains(','),
+                "{uri}: {accept}"
+            );
+        }
+        for (namespace, what) in ["team-a", "kubeapps"]
+            .into_iter()
+            .flat_map(|ns| [(ns, "limit="), (ns, "watch=true")])
+        {
+            let path = format!("/api/v1/namespaces/{namespace}/secrets?");
+            assert!(
+                seen.iter().any(|(uri, _)| uri.starts_with(&path) && uri.contains(what)),
+                "{seen:?}"
+            );
+        }
+    }
+}
