@@ -46,7 +46,7 @@ pub use oci::{OciChange, OciMetadata, OciRepository, OciTag};
 use record::RecordRow;
 pub use record::{Baseline, Handled, Record, Refused, State};
 pub use settings::{DEFAULT_POSTGRES_CONNECTIONS, Database, Login, Password, Settings, SettingsError};
-pub use sync::chart_digests::{Cut, Cuts, NewCuts, Unchanged};
+pub use sync::chart_digests::{ChartDigest, ChartDigests, DigestUpdate, Unchanged};
 pub use sync::commit::{Commit, Committed, Conclude};
 pub use sync::delete::OciGone;
 pub use sync::retention::{Held, Keep};
@@ -252,7 +252,7 @@ impl Catalog {
     ///
     /// # Errors
     /// [`Error::Superseded`] if the UID that is stored is not `expected_uid`; [`Error::OutdatedCuts`] if a chart of
-    /// [`NewCuts::unchanged`] is not what it was; [`Error::Rows`] if the iterator gives an error; otherwise when the database fails.
+    /// [`DigestUpdate::unchanged`] is not what it was; [`Error::Rows`] if the iterator gives an error; otherwise when the database fails.
     /// Nothing is written then.
     pub async fn commit(
         &self,

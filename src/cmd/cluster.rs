@@ -12,7 +12,7 @@ use super::Failure;
 use super::flags::ClusterFlags;
 use crate::runtime::kube_client::metrics::Requests;
 use crate::runtime::kube_client::response_size::bounded;
-use crate::runtime::kube_client::response_timeout::Unanswered;
+use crate::runtime::kube_client::response_timeout::ResponseTimeout;
 
 /// Where a pod finds the namespace that it runs in.
 const POD_NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
@@ -38,7 +38,7 @@ pub async fn client(flags: &ClusterFlags, requests: &Requests) -> Result<Client,
     ));
     let builder = ClientBuilder::try_from(config)
         .map_err(|error| Failure::failed(format!("can't make a client for the API server: {error}")))?;
-    let builder = builder.with_layer(&Unanswered::default()).with_layer(requests);
+    let builder = builder.with_layer(&ResponseTimeout::default()).with_layer(requests);
     Ok(bounded(builder.build()))
 }
 

@@ -18,7 +18,7 @@ use crate::controllers::apprepository::decision::{Decision, Mode, decide};
 use crate::controllers::apprepository::metrics::Metrics;
 use crate::controllers::apprepository::origin::ONE_SHOT;
 use crate::controllers::apprepository::secrets::source::Keys;
-use crate::controllers::apprepository::spec::{Declaration, Defaults, Kind, OneShot, Reach, Requests};
+use crate::controllers::apprepository::spec::{Defaults, Kind, OneShot, RepositoryAccess, RepositorySpec, Requests};
 use crate::controllers::apprepository::sync::Syncer;
 use crate::controllers::apprepository::sync::location::FileAccess;
 use crate::controllers::apprepository::sync::request::{SyncAborted, SyncOutcome, SyncRequest, SyncResult};
@@ -156,7 +156,7 @@ impl Sync {
             min_interval: Duration::ZERO,
             index_max_bytes: fetching::limits(&self.fetch).max_bytes,
         };
-        let mut declaration = Declaration::one_shot(name, given, &defaults);
+        let mut declaration = RepositorySpec::one_shot(name, given, &defaults);
         let (previous, origin) = match record {
             Some(record) if record.url == declaration.url && record.kind == declaration.kind.as_str() => {
                 speak_for(&mut declaration, &record);
@@ -243,10 +243,10 @@ impl Sync {
                 .filter(|name| !name.is_empty())
                 .collect(),
             filter: given::filter(&self.filter_rules)?,
-            reach: Reach {
+            reach: RepositoryAccess {
                 insecure: self.tls_insecure_skip_verify,
                 pass_credentials: self.pass_credentials,
-                ..Reach::default()
+                ..RepositoryAccess::default()
             },
             allow_shrink: self.allow_shrink.clone(),
         })
@@ -256,7 +256,7 @@ impl Sync {
 /// A repository that was synced, and whose files are to be imported.
 struct Synced {
     finished: SyncResult,
-    declaration: Declaration,
+    declaration: RepositorySpec,
     importer: Importer,
 }
 
@@ -299,7 +299,7 @@ fn confirmation(record: &Record, reason: &str) -> String {
 
 /// Lets the sync of a repository that is known already leave it whose it is: an object that declares it finds its charts current, its
 /// requests as it left them, and nothing to do.
-fn speak_for(declaration: &mut Declaration, record: &Record) {
+fn speak_for(declaration: &mut RepositorySpec, record: &Record) {
     declaration.uid.clone_from(&record.uid);
     declaration.generation = Some(record.generation);
     if let Some(spec_hash) = &record.spec_hash {
@@ -335,7 +335,7 @@ mod tests {
             url: "https://charts.example".to_owned(),
             ..OneShot::default()
         };
-        let mut declaration = Declaration::one_shot(record.name.clone(), given, &defaults);
+        let mut declaration = RepositorySpec::one_shot(record.name.clone(), given, &defaults);
         speak_for(&mut declaration, &record);
         assert_eq!(
             (

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use super::kube_client::{ApiError, call};
 use super::watch::projection::Decoded;
-use super::watch::{Keep, Reads, Resource};
+use super::watch::{Project, Reads, Resource};
 
 /// How often an object that changes under our hands is read again.
 const TRIES: usize = 5;
@@ -101,7 +101,7 @@ pub fn changed(owners: &[OwnerReference], change: &Change) -> Option<Vec<OwnerRe
 #[derive(Clone, Debug)]
 struct Nothing;
 
-impl Keep for Nothing {
+impl Project for Nothing {
     const READS: Reads = Reads::Metadata;
 
     fn keep(_: i64, _: Option<&RawValue>, _: Option<&RawValue>) -> Self {

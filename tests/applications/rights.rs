@@ -7,12 +7,12 @@ use super::{Site, assert_error, assert_no_panic, assert_ready, components, condi
 const UNKNOWN: &str = "failed to aggregate all components' statuses, check the Error condition for details";
 
 /// A service account that may follow Applications, and of components nothing yet.
-struct Account<'a> {
+struct ChartStats<'a> {
     site: &'a Site<'static>,
     token: String,
 }
 
-impl<'a> Account<'a> {
+impl<'a> ChartStats<'a> {
     async fn new(site: &'a Site<'static>) -> Self {
         let token = site.control_plane.token_for(&site.namespace, "portolan").await;
         let account = Self { site, token };
@@ -87,7 +87,7 @@ impl<'a> Account<'a> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_kind_that_may_be_listed_only_is_counted_every_period_and_watched_as_soon_as_it_may_be() {
     let site = Site::new().await;
-    let account = Account::new(&site).await;
+    let account = ChartStats::new(&site).await;
     account.allow_of("configmaps", &["list"]).await;
     let portolan = account.portolan().await;
     site.config_map("one", &json!({ "app": "shop" })).await;
@@ -115,7 +115,7 @@ async fn a_kind_that_may_be_listed_only_is_counted_every_period_and_watched_as_s
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_kind_that_changes_all_the_time_is_known_to_be_watched_too() {
     let site = Site::new().await;
-    let account = Account::new(&site).await;
+    let account = ChartStats::new(&site).await;
     account.allow_of("configmaps", &["list"]).await;
     let _portolan = account.portolan().await;
     site.config_map("busy", &json!({ "app": "shop" })).await;
@@ -139,7 +139,7 @@ async fn a_kind_that_changes_all_the_time_is_known_to_be_watched_too() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_kind_that_may_not_even_be_listed_makes_readiness_unknown_until_it_may() {
     let site = Site::new().await;
-    let account = Account::new(&site).await;
+    let account = ChartStats::new(&site).await;
     account.allow_of("services", &["list", "watch"]).await;
     let portolan = account.portolan().await;
     site.config_map("one", &json!({ "app": "shop" })).await;
@@ -167,7 +167,7 @@ async fn a_kind_that_may_not_even_be_listed_makes_readiness_unknown_until_it_may
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn components_that_may_not_be_changed_are_counted_and_owned_as_soon_as_they_may() {
     let site = Site::new().await;
-    let account = Account::new(&site).await;
+    let account = ChartStats::new(&site).await;
     account.allow_of("configmaps", &["get", "list", "watch"]).await;
     let portolan = account.portolan().await;
     site.config_maps(0..20).await;

@@ -1,7 +1,9 @@
 //! What is remembered of an index, and what a sync that knows it neither reads nor writes.
 
 use portolan::api::NamespacedName;
-use portolan::catalog::{ChartInfo, Commit, Committed, Cut, Cuts, Error, Keep, NewCuts, Record, Unchanged};
+use portolan::catalog::{
+    ChartDigest, ChartDigests, ChartInfo, Commit, Committed, DigestUpdate, Error, Keep, Record, Unchanged,
+};
 use rstest::rstest;
 
 use super::{
@@ -12,12 +14,12 @@ use super::{
 const STAMP: &str = "decoder 1";
 
 /// A chart of an index as the caller knows it: a deprecated one makes no row.
-pub fn cut(info: &ChartInfo) -> Cut {
+pub fn cut(info: &ChartInfo) -> ChartDigest {
     let mut text = info.clone();
     for version in &mut text.chart_versions {
         version.created.clear();
     }
-    Cut {
+    ChartDigest {
         key: info.name.clone(),
         digest: serde_json::to_string(&text).unwrap(),
         memo: format!("{} versions", info.chart_versions.len()),
@@ -37,7 +39,7 @@ fn deprecated(name: &str) -> ChartInfo {
 pub struct Known {
     pub record: Record,
     pub uid: Option<String>,
-    pub cuts: Option<Cuts>,
+    pub cuts: Option<ChartDigests>,
 }
 
 pub async fn known(fixture: &Fixture, name: &NamespacedName, stamp: &str) -> Known {
@@ -50,12 +52,12 @@ pub async fn known(fixture: &Fixture, name: &NamespacedName, stamp: &str) -> Kno
 }
 
 /// An index against what is known: what is new of it, and all that is remembered.
-pub fn compared(known: Option<&Cuts>, stamp: &str, charts: &[ChartInfo]) -> (Vec<ChartInfo>, NewCuts) {
+pub fn compared(known: Option<&ChartDigests>, stamp: &str, charts: &[ChartInfo]) -> (Vec<ChartInfo>, DigestUpdate) {
     let known_cuts = known.map_or(&[][..], |known| &known.cuts);
-    let mut new = NewCuts {
+    let mut new = DigestUpdate {
         stamp: stamp.into(),
         secret: known.map_or_else(|| "key 1".into(), |known| known.secret.clone()),
-        ..NewCuts::default()
+        ..DigestUpdate::default()
     };
     let mut changed = Vec::new();
     for info in charts {
@@ -78,7 +80,7 @@ pub async fn commit(
     known: &Known,
     keep: Option<Keep>,
     changed: Vec<ChartInfo>,
-    cuts: Option<NewCuts>,
+    cuts: Option<DigestUpdate>,
 ) -> Result<Committed, Error> {
     let mut commit = Commit::new(known.record.clone(), known.uid.clone(), "checksum");
     commit.keep = keep;
@@ -118,7 +120,7 @@ async fn what_is_remembered_of_an_index_comes_back_under_the_same_stamp(#[values
     let committed = sync(&fixture, None, &charts).await;
     assert_eq!(committed.added as usize, charts.len() - 1);
     let mut cuts = fixture.catalog.cuts(&repository(), STAMP).await.unwrap().unwrap();
-    let mut expected: Vec<Cut> = charts.iter().map(cut).collect();
+    let mut expected: Vec<ChartDigest> = charts.iter().map(cut).collect();
     cuts.cuts.sort_by(|a, b| a.key.cmp(&b.key));
     expected.sort_by(|a, b| a.key.cmp(&b.key));
     assert_eq!(cuts.cuts, expected);
@@ -142,7 +144,7 @@ async fn another_stamp_or_key_replaces_all_that_was_remembered(
     let known = known(&fixture, &repository(), STAMP).await;
     let (stamp, secret) = other;
     let (changed, cuts) = compared(None, stamp, &three()[..2]);
-    let cuts = NewCuts {
+    let cuts = DigestUpdate {
         secret: secret.into(),
         ..cuts
     };
@@ -349,19 +351,19 @@ async fn what_can_not_be_remembered_is_decoded_each_time(#[values(On::Sqlite, On
     let fixture = Fixture::new(on).await;
     // Postgres' indexes take 2,704 bytes, and compression does not help where nothing repeats.
     let noise = (0..2000_u32).filter_map(|at| char::from_u32(0x4e00 + (at * 7919) % 20_000));
-    let no_row = |key: &str| Cut {
+    let no_row = |key: &str| ChartDigest {
         key: key.into(),
         digest: "digest".into(),
-        ..Cut::default()
+        ..ChartDigest::default()
     };
-    let twin = |key: &str| Cut {
+    let twin = |key: &str| ChartDigest {
         chart_id: Some("stable/twin".into()),
         ..no_row(key)
     };
     let new = vec![
         no_row(&noise.collect::<String>()),
         no_row("a\0"),
-        Cut {
+        ChartDigest {
             memo: "\0".into(),
             ..no_row("b")
         },
@@ -372,7 +374,7 @@ async fn what_can_not_be_remembered_is_decoded_each_time(#[values(On::Sqlite, On
         twin("d"),
         no_row("remembered"),
     ];
-    let cuts = NewCuts {
+    let cuts = DigestUpdate {
         stamp: STAMP.into(),
         secret: "key 1".into(),
         unchanged: Vec::new(),

@@ -1,6 +1,6 @@
 //! What is called unchanged and is something else by the time of the commit: nothing is written, and all is compared then.
 
-use portolan::catalog::{Cut, Error};
+use portolan::catalog::{ChartDigest, Error};
 use rstest::rstest;
 
 use super::{
@@ -93,8 +93,8 @@ async fn what_changed_since_it_was_read_is_seen_and_nothing_is_written(
 
 #[rstest]
 #[case::a_row_of_its_own(|charts: &mut Charts| charts.0.push(chart("b", &["9"])))]
-#[case::a_row_of_another_text(|charts: &mut Charts| charts.1.push(Cut { key: "x".into(), ..cut(&chart("b", &["9"])) }))]
-#[case::a_new_text(|charts: &mut Charts| charts.1.push(Cut { chart_id: None, ..cut(&chart("b", &["9"])) }))]
+#[case::a_row_of_another_text(|charts: &mut Charts| charts.1.push(ChartDigest { key: "x".into(), ..cut(&chart("b", &["9"])) }))]
+#[case::a_new_text(|charts: &mut Charts| charts.1.push(ChartDigest { chart_id: None, ..cut(&chart("b", &["9"])) }))]
 #[tokio::test]
 async fn a_chart_that_is_both_new_and_unchanged_is_compared(
     #[values(On::Sqlite, On::Postgres)] on: On,
@@ -113,7 +113,7 @@ async fn a_chart_that_is_both_new_and_unchanged_is_compared(
 }
 
 /// The rows of a commit, and its new cuts.
-struct Charts(Vec<portolan::catalog::ChartInfo>, Vec<Cut>);
+struct Charts(Vec<portolan::catalog::ChartInfo>, Vec<ChartDigest>);
 
 /// A row that somebody has put under no identifier goes with a sync of which nothing else is new.
 #[rstest]

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use portolan::helm::archive;
 use portolan::helm::index::{
-    Account, ChangeSink, Chart, DecodeLimits, Known, Maintainer, Remembered, Secret, SharedCuts, Sink, Summary, chart,
-    decode, decode_changes, metadata, newest_first, version_by_both_ways,
+    CacheEntry, CachedIndex, ChangeSink, Chart, ChartStats, DecodeLimits, Maintainer, Secret, SharedSplit, Sink,
+    Summary, chart, decode, decode_changes, metadata, newest_first, version_by_both_ways,
 };
 use portolan::http::credentials;
 use portolan::jq::{Filter, FilterError, Limits, Rule, on_large_stack};
@@ -137,7 +137,7 @@ pub fn delta(bytes: &[u8]) {
 
 /// What is known of an index, and what stands in the catalogue.
 struct Followed {
-    known: Known,
+    known: CachedIndex,
     charts: HashMap<String, Option<Chart>>,
 }
 
@@ -152,7 +152,7 @@ struct Next<'f> {
 impl Followed {
     fn new() -> Self {
         Self {
-            known: Known {
+            known: CachedIndex {
                 secret: Secret::from(*b"known to nobody, which is a key!"),
                 times_count: false,
                 charts: HashMap::new(),
@@ -171,7 +171,7 @@ impl Followed {
             last: None,
             charts: Vec::new(),
         };
-        let (input, cuts) = (Cursor::new(index), SharedCuts::default());
+        let (input, cuts) = (Cursor::new(index), SharedSplit::default());
         let given = decode_changes(input, &limits, &self.known, &cuts, &mut next).map_err(|error| error.to_string());
         assert_eq!(given, expected);
         if given.is_ok() {
@@ -207,7 +207,7 @@ impl Sink for Next<'_> {
 }
 
 impl ChangeSink for Next<'_> {
-    fn unchanged(&mut self, key: &str, account: &Account) -> Result<(), Infallible> {
+    fn unchanged(&mut self, key: &str, account: &ChartStats) -> Result<(), Infallible> {
         let (chart, known) = (&self.before.charts[key], &self.before.known.charts[key]);
         assert_eq!(*account, known.account);
         self.charts.extend(chart.clone().map(|chart| (chart, false)));
@@ -216,7 +216,7 @@ impl ChangeSink for Next<'_> {
         Ok(())
     }
 
-    fn remember(&mut self, Remembered { key, chart }: Remembered) -> Result<(), Infallible> {
+    fn remember(&mut self, CacheEntry { key, chart }: CacheEntry) -> Result<(), Infallible> {
         self.after.charts.insert(key.clone(), self.last.take());
         self.after.known.charts.insert(key, chart);
         Ok(())

@@ -10,7 +10,7 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use portolan::runtime::leader_election::{Held, Lease, Lost, Timing};
+use portolan::runtime::leader_election::{LeaderGuard, Lease, Lost, Timing};
 use serde_json::json;
 use tokio::time::{Instant, timeout};
 
@@ -52,14 +52,14 @@ impl World {
     }
 
     /// Holds the Lease, with an API server that can be reached.
-    async fn leader(&self, identity: &str) -> Held {
+    async fn leader(&self, identity: &str) -> LeaderGuard {
         timeout(SOON, self.contender(&self.client, identity).acquire())
             .await
             .unwrap()
     }
 
     /// The same through the proxy.
-    async fn proxied_leader(&self, identity: &str) -> Held {
+    async fn proxied_leader(&self, identity: &str) -> LeaderGuard {
         let client = self.proxied().await;
         timeout(SOON, self.contender(&client, identity).acquire())
             .await

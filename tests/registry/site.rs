@@ -10,7 +10,7 @@ use portolan::catalog::{Catalog, ChartInfo, Database, Login, Settings as Catalog
 use portolan::controllers::apprepository::decision::Mode;
 use portolan::controllers::apprepository::metrics::Metrics;
 use portolan::controllers::apprepository::secrets::source::Keys;
-use portolan::controllers::apprepository::spec::{Declaration, Defaults, Kind, OneShot};
+use portolan::controllers::apprepository::spec::{Defaults, Kind, OneShot, RepositorySpec};
 use portolan::controllers::apprepository::sync::location::FileAccess;
 use portolan::controllers::apprepository::sync::request::{SyncOutcome, SyncRequest, SyncResult};
 use portolan::controllers::apprepository::sync::{SyncContext, Syncer};
@@ -31,7 +31,7 @@ pub struct Site {
     pub server: ChartServer,
     pub syncer: Syncer,
     pub tools: SyncContext,
-    pub declaration: Declaration,
+    pub declaration: RepositorySpec,
     pub tables: SqlitePool,
     _folder: TempDir,
 }
@@ -68,7 +68,7 @@ pub fn syncer(tools: &SyncContext) -> Syncer {
 }
 
 /// These repositories of the registry.
-fn declared(server: &ChartServer, repositories: &[&str]) -> Declaration {
+fn declared(server: &ChartServer, repositories: &[&str]) -> RepositorySpec {
     let intervals = Intervals::default();
     let defaults = Defaults {
         crontab: intervals.parse("*/10 * * * *").unwrap(),
@@ -82,9 +82,9 @@ fn declared(server: &ChartServer, repositories: &[&str]) -> Declaration {
         oci_repositories: repositories.iter().map(|name| (*name).to_owned()).collect(),
         ..OneShot::default()
     };
-    Declaration {
+    RepositorySpec {
         uid: "uid-1".to_owned(),
-        ..Declaration::one_shot(name(), given, &defaults)
+        ..RepositorySpec::one_shot(name(), given, &defaults)
     }
 }
 

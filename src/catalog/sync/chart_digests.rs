@@ -20,7 +20,7 @@ use crate::catalog::{Catalog, Error};
 
 /// What is remembered of one chart of an index: the text that it was read from, by a digest, and what came of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Cut {
+pub struct ChartDigest {
     /// What the chart stands under in the index.
     pub key: String,
     /// Digest of its text.
@@ -34,14 +34,14 @@ pub struct Cut {
 
 /// What is remembered of an index.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Cuts {
+pub struct ChartDigests {
     /// The key of the digests. It is never shown.
     pub secret: String,
     /// Its charts, in no order. One that is not among them is to be decoded.
-    pub cuts: Vec<Cut>,
+    pub cuts: Vec<ChartDigest>,
 }
 
-impl fmt::Debug for Cuts {
+impl fmt::Debug for ChartDigests {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cuts").field("cuts", &self.cuts).finish_non_exhaustive()
     }
@@ -50,16 +50,16 @@ impl fmt::Debug for Cuts {
 /// A chart that was given by [`Catalog::cuts`] and has the same text still.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unchanged {
-    /// As in [`Cut::key`].
+    /// As in [`ChartDigest::key`].
     pub key: String,
-    /// As in [`Cut::chart_id`].
+    /// As in [`ChartDigest::chart_id`].
     pub chart_id: Option<String>,
 }
 
 /// What is to be remembered of an index with the commit of its charts.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct NewCuts {
-    /// What, beside the text of a chart, its row depends on: the decoder, the filter, the repository's URL. Cuts of another stamp
+pub struct DigestUpdate {
+    /// What, beside the text of a chart, its row depends on: the decoder, the filter, the repository's URL. ChartDigests of another stamp
     /// don't count.
     pub stamp: String,
     /// The key of the digests: that of the cuts that were given, or a new one where none were. With another stamp or key all that
@@ -69,10 +69,10 @@ pub struct NewCuts {
     /// neither is their stored row read.
     pub unchanged: Vec<Unchanged>,
     /// All other charts of the index, whether a row came of them or not.
-    pub new: Vec<Cut>,
+    pub new: Vec<ChartDigest>,
 }
 
-impl fmt::Debug for NewCuts {
+impl fmt::Debug for DigestUpdate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NewCuts")
             .field("stamp", &self.stamp)
@@ -100,16 +100,16 @@ type Row = (String, Option<String>, Option<String>, Option<String>, Option<Strin
 
 impl Catalog {
     /// What is remembered of a repository's index, if it was written under this stamp and nobody else has been at the charts since.
-    /// Cuts are left out whose row is gone or another one, or holds versions that have left the index.
+    /// ChartDigests are left out whose row is gone or another one, or holds versions that have left the index.
     ///
     /// They are to be read after the record that [`crate::catalog::Commit::record`] is made of: that nobody has written the repository in between is
     /// seen by the record's revision.
     ///
     /// # Errors
     /// When the database fails.
-    pub async fn cuts(&self, name: &NamespacedName, stamp: &str) -> Result<Option<Cuts>, Error> {
+    pub async fn cuts(&self, name: &NamespacedName, stamp: &str) -> Result<Option<ChartDigests>, Error> {
         self.look("reading what is remembered of an index", async {
-            let mut cuts: Option<Cuts> = None;
+            let mut cuts: Option<ChartDigests> = None;
             on_engine!(self.0.pools.reader(), pool => {
                 let mut rows = sqlx::query_as::<_, Row>(SELECT)
                     .bind(&name.namespace)
@@ -117,9 +117,9 @@ impl Catalog {
                     .bind(storable(stamp))
                     .fetch(pool);
                 while let Some((secret, key, digest, memo, chart_id)) = rows.try_next().await? {
-                    let cuts = cuts.get_or_insert_with(|| Cuts { secret, cuts: Vec::new() });
+                    let cuts = cuts.get_or_insert_with(|| ChartDigests { secret, cuts: Vec::new() });
                     if let (Some(key), Some(digest), Some(memo)) = (key, digest, memo) {
-                        cuts.cuts.push(Cut { key, digest, memo, chart_id });
+                        cuts.cuts.push(ChartDigest { key, digest, memo, chart_id });
                     }
                 }
             });

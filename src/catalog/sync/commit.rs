@@ -9,7 +9,7 @@
 //!                            not seen ──► delete ─► cuts ─► repos row ─► memory of a registry ─► record, history ─► commit
 //! ```
 //!
-//! Where the caller knows of charts that they are the ones of the last index ([`NewCuts::unchanged`]), these are neither among the
+//! Where the caller knows of charts that they are the ones of the last index ([`DigestUpdate::unchanged`]), these are neither among the
 //! new ones nor are their stored ones read: what a sync costs then follows what has changed.
 //!
 //! Nothing of the network happens inside, and of the charts only one batch is in memory.
@@ -23,7 +23,7 @@ use super::{delete as forget, diff as write};
 use crate::api::NamespacedName;
 use crate::catalog::engine::{Pools, Transaction, on_engine};
 use crate::catalog::repositories::ReposRow;
-use crate::catalog::{ChartRow, Error, HistoryEntry, Keep, NewCuts, OciGone, Record, history, record};
+use crate::catalog::{ChartRow, DigestUpdate, Error, HistoryEntry, Keep, OciGone, Record, history, record};
 
 /// Told what was written, it completes the record (with the counts of the summary, say) and gives the entry for the history, if
 /// this sync is worth one. It runs inside the transaction, so it should only compute.
@@ -45,7 +45,7 @@ pub struct Commit {
     pub gone: Option<OciGone>,
     /// What is to be remembered of the index, and which of its charts are not among the rows since they are what they were.
     /// Nothing: the rows are all charts, and nothing is remembered of this repository's index any more.
-    pub cuts: Option<NewCuts>,
+    pub cuts: Option<DigestUpdate>,
 }
 
 impl Commit {

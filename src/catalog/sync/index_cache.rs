@@ -8,7 +8,7 @@ use sqlx::{FromRow, types::Json};
 use crate::api::NamespacedName;
 use crate::catalog::engine::{Engine, Transaction, on_engine, sql};
 use crate::catalog::record::storable;
-use crate::catalog::{Cut, Error, NewCuts, Record, Unchanged};
+use crate::catalog::{ChartDigest, DigestUpdate, Error, Record, Unchanged};
 
 /// How many cuts one statement writes or deletes.
 const AT_ONCE: usize = 500;
@@ -19,7 +19,7 @@ const KEY_BYTES: usize = 1024;
 /// What is remembered of a repository's index, in the transaction that writes its charts.
 pub(super) struct Memory {
     /// Nothing where nothing is to be remembered.
-    cuts: Option<NewCuts>,
+    cuts: Option<DigestUpdate>,
     /// Whether the stored cuts are of the same stamp and key.
     is_same_index: bool,
     /// Keys of the stored cuts, where they are.
@@ -50,7 +50,11 @@ impl Memory {
     ///
     /// # Errors
     /// [`Error::OutdatedCuts`] where that is not what is stored any more.
-    pub(super) async fn recall(tx: &mut Transaction, record: &Record, cuts: Option<NewCuts>) -> Result<Self, Error> {
+    pub(super) async fn recall(
+        tx: &mut Transaction,
+        record: &Record,
+        cuts: Option<DigestUpdate>,
+    ) -> Result<Self, Error> {
         let Some(cuts) = cuts else {
             return Ok(Self {
                 cuts: None,
@@ -118,7 +122,7 @@ impl Memory {
 
 /// The rows that need not be looked at, by chart_id, with their ids; nothing where what is called unchanged is not what is stored, or
 /// a new chart would come to a row of them.
-fn untouched(cuts: &NewCuts, stored: &[StoredCut]) -> Option<HashMap<String, i64>> {
+fn untouched(cuts: &DigestUpdate, stored: &[StoredCut]) -> Option<HashMap<String, i64>> {
     let stored: HashMap<&str, &StoredCut> = stored.iter().map(|cut| (&*cut.key, cut)).collect();
     let (mut keys, mut rows) = (HashSet::new(), HashMap::new());
     for Unchanged { key, chart_id } in &cuts.unchanged {
@@ -133,7 +137,7 @@ fn untouched(cuts: &NewCuts, stored: &[StoredCut]) -> Option<HashMap<String, i64
         }
     }
     let is_taken =
-        |new: &Cut| keys.contains(&*new.key) || new.chart_id.as_ref().is_some_and(|id| rows.contains_key(id));
+        |new: &ChartDigest| keys.contains(&*new.key) || new.chart_id.as_ref().is_some_and(|id| rows.contains_key(id));
     (!cuts.new.iter().any(is_taken)).then_some(rows)
 }
 
@@ -147,7 +151,7 @@ struct CutRow<'a> {
 }
 
 /// Those cuts that can be remembered. Of several of one chart_id it can't be told by which the row would be made once one of them goes.
-fn memorable<'a>(new: &'a [Cut], rejected: &[(String, String)]) -> Vec<CutRow<'a>> {
+fn memorable<'a>(new: &'a [ChartDigest], rejected: &[(String, String)]) -> Vec<CutRow<'a>> {
     let rejected: HashSet<&str> = rejected.iter().map(|(chart_id, _)| &**chart_id).collect();
     let (mut keys, mut charts) = (HashMap::<&str, usize>::new(), HashMap::<&str, usize>::new());
     for cut in new {
@@ -215,7 +219,7 @@ async fn forget(tx: &mut Transaction, name: &NamespacedName) -> Result<(), Error
     Ok(())
 }
 
-async fn begin_anew(tx: &mut Transaction, name: &NamespacedName, cuts: &NewCuts) -> Result<(), Error> {
+async fn begin_anew(tx: &mut Transaction, name: &NamespacedName, cuts: &DigestUpdate) -> Result<(), Error> {
     const UPSERT: &str =
         "INSERT INTO portolan_index_cache (namespace, name, cache_key, digest_key) VALUES ($1, $2, $3, $4)
         ON CONFLICT (namespace, name) DO UPDATE SET cache_key = excluded.cache_key, digest_key = excluded.digest_key";

@@ -9,9 +9,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::Application;
 use crate::cmd::parse::seconds;
-use crate::controllers::application::cached::Known;
+use crate::controllers::application::cached::CachedApplication;
 use crate::controllers::application::components;
-use crate::controllers::application::event_handler::{ComponentTrigger, Trigger};
+use crate::controllers::application::event_handler::{ComponentEventHandler, EventHandler};
 use crate::controllers::application::index::Index;
 use crate::controllers::application::metrics::Metrics;
 use crate::controllers::application::owner_apply::Ownership;
@@ -21,7 +21,7 @@ use crate::runtime::controller::Key;
 use crate::runtime::events::EventPublisher;
 use crate::runtime::informer::cluster::{Definition, Scope};
 use crate::runtime::informer::{self, Store};
-use crate::runtime::watch::{Settings, Watches};
+use crate::runtime::watch::{Settings, WatchManager};
 use crate::runtime::workqueue::Queue;
 
 /// What concerns Applications.
@@ -68,24 +68,25 @@ impl Applications {
         metrics: &Metrics,
         stopping: CancellationToken,
     ) -> Self {
-        let (store, index) = (Store::<Known>::default(), Index::default());
-        let component_trigger = ComponentTrigger {
+        let (store, index) = (Store::<CachedApplication>::default(), Index::default());
+        let component_trigger = ComponentEventHandler {
             index: index.clone(),
             queue: queue.clone(),
         };
         let settings = Settings {
             sync_period: flags.sync_period,
         };
-        let watches = Watches::new(client.clone(), settings, components::open, move |kind, told| {
+        let watches = WatchManager::new(client.clone(), settings, components::open, move |kind, told| {
             component_trigger.on_told(kind, &told);
         });
         metrics.follow(&watches);
-        let trigger = Trigger {
+        let trigger = EventHandler {
             index: index.clone(),
             queue: queue.clone(),
             watches: watches.clone(),
         };
-        let events = informer::cluster::events::<Application, Known>(client.clone(), scope, Definition::Optional);
+        let events =
+            informer::cluster::events::<Application, CachedApplication>(client.clone(), scope, Definition::Optional);
         let informer = informer::run(events, store.clone(), move |change| trigger.on_change(change));
         let following = futures::future::join(informer, watches.clone().run())
             .map(|_| ())

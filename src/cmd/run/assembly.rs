@@ -30,13 +30,13 @@ use crate::cmd::cluster::{self, given};
 use crate::cmd::{Failure, sync_context as fetching};
 use crate::controllers::application::metrics::Metrics as ApplicationMetrics;
 use crate::controllers::apprepository::chart_files::{FilesReconciler, ImportQueue, Importer};
-use crate::controllers::apprepository::event_handler::{Trigger, key};
+use crate::controllers::apprepository::event_handler::{EventHandler, key};
 use crate::controllers::apprepository::kubeapps_cronjobs::{self as adopt, Adoption};
 use crate::controllers::apprepository::metrics::Metrics as RepositoryMetrics;
 use crate::controllers::apprepository::origin::{Cluster, Folder, Origin};
-use crate::controllers::apprepository::orphans::Collector;
+use crate::controllers::apprepository::orphans::OrphanFinder;
 use crate::controllers::apprepository::reconciler::Reconciler;
-use crate::controllers::apprepository::running_syncs::Activity;
+use crate::controllers::apprepository::running_syncs::RunningSyncs;
 use crate::controllers::apprepository::secrets::source::Keys;
 use crate::controllers::apprepository::secrets::{SecretSettings, repositories_of};
 use crate::controllers::apprepository::spec::Defaults;
@@ -91,7 +91,7 @@ pub(super) struct Assembly {
     /// The keys to be looked at.
     pub(super) queue: Queue<Key>,
     /// The syncs under way.
-    pub(super) activity: Activity,
+    pub(super) activity: RunningSyncs,
     /// What looks at keys.
     pub(super) reconciler: Arc<Reconciler>,
     /// What looks at keys of chart files.
@@ -105,7 +105,7 @@ pub(super) struct Assembly {
     /// What tells of Kubeapps' CronJobs, once it is polled; it never ends.
     pub(super) warning: BoxFuture<'static, ()>,
     /// What compares the catalogue with the declarations, when it is told of a complete list.
-    pub(super) collector: Collector,
+    pub(super) collector: OrphanFinder,
     /// What tells of complete lists.
     pub(super) listed: Arc<Notify>,
     /// What follows the declarations, once it is polled and as long as it is.
@@ -150,9 +150,9 @@ impl Assembly {
         let queue = queue(run, lanes, &metrics.queue);
         let schedule = CronTrigger::default();
         let (store, listed) = (Store::default(), Arc::new(Notify::new()));
-        let (activity, states) = (Activity::default(), RepositoryStates::default());
+        let (activity, states) = (RunningSyncs::default(), RepositoryStates::default());
         let scope = watched_namespace(run);
-        let collector = Collector {
+        let collector = OrphanFinder {
             store: store.clone(),
             catalog: catalog.clone(),
             queue: queue.clone(),
@@ -162,7 +162,7 @@ impl Assembly {
             namespace: scope.clone(),
             confirmed: AtomicBool::new(run.confirm_removals),
         };
-        let trigger = Trigger {
+        let trigger = EventHandler {
             queue: queue.clone(),
             activity: activity.clone(),
             states: Arc::clone(&states),
@@ -392,7 +392,7 @@ fn follow(
     source: Source,
     scope: Option<String>,
     store: Store<AppRepository>,
-    trigger: Trigger,
+    trigger: EventHandler,
 ) -> (BoxFuture<'static, ()>, Problems) {
     match source {
         Source::Cluster(client) => {

@@ -3,13 +3,13 @@
 use super::Run;
 use crate::cmd::{Failure, cluster};
 use crate::runtime::kube_client::metrics::Requests;
-use crate::runtime::leader_election::{Held, Lease, Timing, identity};
+use crate::runtime::leader_election::{LeaderGuard, Lease, Timing, identity};
 
 /// The name of the Lease.
 const NAME: &str = "portolan";
 
 /// Waits until this process leads, if it has to; nothing is held where it has not.
-pub(super) async fn wait(run: &Run, requests: &Requests) -> Result<Option<Held>, Failure> {
+pub(super) async fn wait(run: &Run, requests: &Requests) -> Result<Option<LeaderGuard>, Failure> {
     if !run.enable_leader_election {
         return Ok(None);
     }
@@ -27,7 +27,7 @@ pub(super) async fn wait(run: &Run, requests: &Requests) -> Result<Option<Held>,
 }
 
 /// Ends when what is held is lost, and says why; never, where nothing is held.
-pub(super) async fn lost(held: Option<&mut Held>) -> Failure {
+pub(super) async fn lost(held: Option<&mut LeaderGuard>) -> Failure {
     match held {
         Some(held) => Failure::failed(format!(
             "{}; the process ends, so that it can start anew",

@@ -17,7 +17,7 @@ use super::{
 use crate::api::NamespacedName;
 use crate::cmd::{Failure, progress};
 use crate::controllers::apprepository::reconciler::Reconciler;
-use crate::runtime::controller::{self, Key, Outcome, Reconcile};
+use crate::runtime::controller::{self, Action, Key, Reconcile};
 use crate::runtime::workqueue::Priority;
 
 /// How long a list of all declarations may take to come. An API server that is away is not waited for longer.
@@ -125,14 +125,17 @@ impl Once {
         let mut tries = 0;
         while tries < TRIES {
             match self.reconciler.sync_now(name).await {
-                Ok(Outcome::Requeue) => tries += 1,
+                Ok(Action::Requeue) => tries += 1,
                 // A registry has more tags than one sync takes. A requeue with a priority is that of the schedule.
-                Ok(Outcome::RequeueAfter {
+                Ok(Action::RequeueAfter {
                     delay: Duration::ZERO,
                     priority: None,
                 }) => {}
-                Ok(Outcome::Done | Outcome::RequeueAfter { .. }) => return Ok(()),
-                Err(controller::Failure::Transient { message, .. } | controller::Failure::Terminal { message, .. }) => {
+                Ok(Action::Done | Action::RequeueAfter { .. }) => return Ok(()),
+                Err(
+                    controller::ReconcileError::Transient { message, .. }
+                    | controller::ReconcileError::Terminal { message, .. },
+                ) => {
                     return Err(message);
                 }
             }
@@ -146,7 +149,7 @@ impl Reconcile for Once {
         &'a self,
         key: &'a Key,
         _priority: Priority,
-    ) -> BoxFuture<'a, Result<Outcome, controller::Failure>> {
+    ) -> BoxFuture<'a, Result<Action, controller::ReconcileError>> {
         async move {
             let name = &key.name;
             let result = self.sync(name).await;
@@ -155,7 +158,7 @@ impl Reconcile for Once {
             }
             self.results.lock().insert(name.clone(), result.is_ok());
             // There is no second try, so the pool needs to know nothing.
-            Ok(Outcome::Done)
+            Ok(Action::Done)
         }
         .boxed()
     }

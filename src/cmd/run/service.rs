@@ -30,7 +30,7 @@ use crate::cmd::{Failure, progress};
 use crate::controllers::apprepository::orphans as collect;
 use crate::runtime::controller::Reconcile;
 use crate::runtime::informer::Store;
-use crate::runtime::leader_election::Held;
+use crate::runtime::leader_election::LeaderGuard;
 use crate::server::{self, Check, ProcessMetrics, Server};
 
 /// How long connections to the database get to be closed in order.
@@ -72,7 +72,7 @@ async fn work(
     metrics: Metrics,
     health: &Health,
     shutdown: &CancellationToken,
-    held: Option<&mut Held>,
+    held: Option<&mut LeaderGuard>,
 ) -> Result<(), Failure> {
     let mut lost = std::pin::pin!(leadership::lost(held));
     let mut is_lost = false;

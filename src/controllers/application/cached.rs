@@ -8,30 +8,30 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use sha2::{Digest, Sha256};
 
-use super::spec::Declared;
+use super::spec::AppSpec;
 use crate::api::NamespacedName;
 use crate::api::{Application, ApplicationCondition, ApplicationStatus};
 
 /// An Application as far as it is of interest. What may be most of it is not kept: what describes it to people, annotations, and
 /// the components in its status.
 #[derive(Clone, Debug)]
-pub struct Known {
+pub struct CachedApplication {
     /// Which object it is, in which version, and whether it is being deleted.
     pub metadata: ObjectMeta,
     /// What it declares.
-    pub declared: Arc<Declared>,
+    pub declared: Arc<AppSpec>,
     /// What its status says, if it has one.
-    pub said: Option<Said>,
+    pub said: Option<StatusSnapshot>,
 }
 
-impl From<Application> for Known {
+impl From<Application> for CachedApplication {
     fn from(application: Application) -> Self {
         let name = NamespacedName {
             namespace: application.metadata.namespace.clone().unwrap_or_default(),
             name: application.metadata.name.clone().unwrap_or_default(),
         };
-        let declared = Arc::new(Declared::of(&name, &application));
-        let said = application.status.as_ref().map(Said::of);
+        let declared = Arc::new(AppSpec::of(&name, &application));
+        let said = application.status.as_ref().map(StatusSnapshot::of);
         let meta = application.metadata;
         Self {
             metadata: ObjectMeta {
@@ -51,14 +51,14 @@ impl From<Application> for Known {
 
 /// What a status says: all of it can be compared, but only its conditions can be read.
 #[derive(Clone, Debug)]
-pub struct Said {
+pub struct StatusSnapshot {
     /// The conditions, of which those of others stay, and ours as long as they say the same.
     pub conditions: Arc<[ApplicationCondition]>,
     /// SHA-256 of the whole as it is written.
     digest: [u8; 32],
 }
 
-impl Said {
+impl StatusSnapshot {
     /// What this status says.
     #[must_use]
     pub fn of(status: &ApplicationStatus) -> Self {
@@ -71,13 +71,13 @@ impl Said {
     }
 }
 
-impl PartialEq for Said {
+impl PartialEq for StatusSnapshot {
     fn eq(&self, other: &Self) -> bool {
         self.digest == other.digest
     }
 }
 
-impl Resource for Known {
+impl Resource for CachedApplication {
     type DynamicType = ();
     type Scope = NamespaceResourceScope;
 
@@ -113,7 +113,7 @@ mod tests {
 
     use super::*;
 
-    fn known(generation: i64, annotations: &Value, component: &str) -> Known {
+    fn known(generation: i64, annotations: &Value, component: &str) -> CachedApplication {
         let application: Application = serde_json::from_value(json!({
             "metadata": {
                 "name": "shop", "namespace": "team", "uid": "u", "resourceVersion": "7", "generation": generation,
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(ready.conditions[0].type_, "Ready");
         assert_eq!(known(2, &json!({}), "Ready").said.unwrap(), ready);
         assert_ne!(known(1, &json!({}), "InProgress").said.unwrap(), ready);
-        assert_ne!(Said::of(&ApplicationStatus::default()), ready);
+        assert_ne!(StatusSnapshot::of(&ApplicationStatus::default()), ready);
     }
 
     #[test]
@@ -148,7 +148,7 @@ mod tests {
             ..ApplicationStatus::default()
         };
         let stored: ApplicationStatus = serde_json::from_value(serde_json::to_value(&status).unwrap()).unwrap();
-        assert_eq!(Said::of(&stored), Said::of(&status));
+        assert_eq!(StatusSnapshot::of(&stored), StatusSnapshot::of(&status));
     }
 
     #[test]

@@ -6,12 +6,12 @@ use std::marker::PhantomData;
 use kube::Client;
 use serde_json::value::RawValue;
 
-use super::readiness::{Judgement, Rule, Visitor, with_rule};
-use crate::runtime::watch::{Events, GroupKind, Keep, Reads, Resource, Scope, events};
+use super::readiness::{Readiness, Rule, Visitor, with_rule};
+use crate::runtime::watch::{Events, GroupKind, Project, Reads, Resource, Scope, events};
 
 /// Begins the watch of a kind, whose objects are judged while they are decoded.
 #[must_use]
-pub fn open(client: Client, kind: &GroupKind, resource: &Resource, scope: &Scope) -> Events<Judgement> {
+pub fn open(client: Client, kind: &GroupKind, resource: &Resource, scope: &Scope) -> Events<Readiness> {
     let opening = Opening {
         client,
         resource,
@@ -27,17 +27,17 @@ struct Opening<'a> {
 }
 
 impl Visitor for Opening<'_> {
-    type Output = Events<Judgement>;
+    type Output = Events<Readiness>;
 
-    fn visit<R: Rule>(self) -> Events<Judgement> {
+    fn visit<R: Rule>(self) -> Events<Readiness> {
         events::<Judged<R>, _>(self.client, self.resource, self.scope, |judged| judged.0)
     }
 }
 
 /// What is kept of an object: what its rule says of it.
-struct Judged<R>(Judgement, PhantomData<R>);
+struct Judged<R>(Readiness, PhantomData<R>);
 
-impl<R: Rule> Keep for Judged<R> {
+impl<R: Rule> Project for Judged<R> {
     const READS: Reads = R::READS;
 
     fn keep(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Self {

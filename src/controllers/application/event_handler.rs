@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::cached::Known;
+use super::cached::CachedApplication;
 use super::index::Index;
 use super::owner_plan::application_kind;
-use super::readiness::Judgement;
-use super::spec::Declared;
+use super::readiness::Readiness;
+use super::spec::AppSpec;
 use crate::api::NamespacedName;
 use crate::runtime::controller::{Key, Kind};
 use crate::runtime::informer::{Change, Seen};
-use crate::runtime::watch::{GroupKind, Told, Watches};
+use crate::runtime::watch::{GroupKind, KindEvent, WatchManager};
 use crate::runtime::workqueue::{Priority, Queue};
 
 /// How long changes of components are gathered: a Deployment that becomes ready changes many times within moments.
@@ -19,19 +19,19 @@ const GATHERED: Duration = Duration::from_millis(50);
 
 /// Turns changes of components into keys in the queue.
 #[derive(Clone)]
-pub struct ComponentTrigger {
+pub struct ComponentEventHandler {
     /// The Applications by what they select.
     pub index: Index,
     /// Where keys go.
     pub queue: Queue<Key>,
 }
 
-impl ComponentTrigger {
+impl ComponentEventHandler {
     /// Takes note of what has happened to a kind. Never waits.
-    pub fn on_told(&self, kind: &GroupKind, told: &Told<Judgement>) {
+    pub fn on_told(&self, kind: &GroupKind, told: &KindEvent<Readiness>) {
         let names = match told {
-            Told::Object { old, new } => self.index.concerned(kind, old.as_deref(), new.as_deref()),
-            Told::Kind => self.index.users(kind),
+            KindEvent::Object { old, new } => self.index.concerned(kind, old.as_deref(), new.as_deref()),
+            KindEvent::Kind => self.index.users(kind),
         };
         for name in names {
             self.queue.add_after(key(&name), GATHERED, Priority::USER);
@@ -40,18 +40,18 @@ impl ComponentTrigger {
 }
 
 /// Turns changes of Applications into keys in the queue, and says what has to be watched for them.
-pub struct Trigger {
+pub struct EventHandler {
     /// The Applications by what they select.
     pub index: Index,
     /// Where keys go.
     pub queue: Queue<Key>,
     /// The watches of components.
-    pub watches: Watches<NamespacedName, Judgement>,
+    pub watches: WatchManager<NamespacedName, Readiness>,
 }
 
-impl Trigger {
+impl EventHandler {
     /// Takes note of a change. Never waits.
-    pub fn on_change(&self, change: Change<Known>) {
+    pub fn on_change(&self, change: Change<CachedApplication>) {
         match change {
             Change::Applied {
                 name,
@@ -76,7 +76,7 @@ impl Trigger {
         }
     }
 
-    fn declared(&self, name: &NamespacedName, declared: &Arc<Declared>) {
+    fn declared(&self, name: &NamespacedName, declared: &Arc<AppSpec>) {
         let kinds = declared.watched().cloned().collect();
         let before = self.index.get(name);
         let is_changed = before.as_ref() != Some(declared);
@@ -108,7 +108,7 @@ impl Trigger {
 }
 
 /// Returns true if an Application needs a reconcile. The store shows our own writes before their events come.
-fn is_news(old: &Known, new: &Known) -> bool {
+fn is_news(old: &CachedApplication, new: &CachedApplication) -> bool {
     !old.declared.is_declared_as(&new.declared) || old.said != new.said
 }
 
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
     use crate::api::Application;
 
-    fn application(version: &str, generation: i64, ready: &str, annotations: &Value) -> Known {
+    fn application(version: &str, generation: i64, ready: &str, annotations: &Value) -> CachedApplication {
         let application: Application = serde_json::from_value(json!({
             "metadata": {
                 "name": "shop", "namespace": "team", "uid": "u", "resourceVersion": version,

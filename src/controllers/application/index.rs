@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-use super::spec::Declared;
+use super::spec::AppSpec;
 use crate::api::NamespacedName;
 use crate::runtime::watch::{GroupKind, Object};
 
@@ -13,14 +13,14 @@ pub struct Index(Arc<RwLock<Tables>>);
 
 #[derive(Debug, Default)]
 struct Tables {
-    by_name: HashMap<NamespacedName, Arc<Declared>>,
+    by_name: HashMap<NamespacedName, Arc<AppSpec>>,
     /// By the kinds of components, then by namespace.
     by_kind: HashMap<GroupKind, HashMap<String, BTreeSet<String>>>,
 }
 
 impl Index {
     /// Takes an Application in, in place of what it declared before.
-    pub fn insert(&self, declared: impl Into<Arc<Declared>>) {
+    pub fn insert(&self, declared: impl Into<Arc<AppSpec>>) {
         let declared = declared.into();
         let mut tables = self.0.write().unwrap_or_else(PoisonError::into_inner);
         tables.remove(&declared.name);
@@ -42,7 +42,7 @@ impl Index {
 
     /// What the Application of this name declares.
     #[must_use]
-    pub fn get(&self, name: &NamespacedName) -> Option<Arc<Declared>> {
+    pub fn get(&self, name: &NamespacedName) -> Option<Arc<AppSpec>> {
         self.read().by_name.get(name).cloned()
     }
 
@@ -91,7 +91,7 @@ impl Index {
 }
 
 /// Whether the object, which is of this kind, is a component of the Application.
-pub(super) fn is_component<K>(declared: &Declared, kind: &GroupKind, object: &Object<K>) -> bool {
+pub(super) fn is_component<K>(declared: &AppSpec, kind: &GroupKind, object: &Object<K>) -> bool {
     declared.kinds.contains(kind)
         && declared
             .selection
@@ -100,7 +100,7 @@ pub(super) fn is_component<K>(declared: &Declared, kind: &GroupKind, object: &Ob
 }
 
 /// Whether the Application stands among the owners of the object.
-pub(super) fn is_owned<K>(declared: &Declared, object: &Object<K>) -> bool {
+pub(super) fn is_owned<K>(declared: &AppSpec, object: &Object<K>) -> bool {
     object.owner_references.has(&declared.uid)
 }
 
@@ -139,13 +139,13 @@ mod tests {
 
     use super::*;
 
-    fn declared(namespace: &str, name: &str, kind: &str, app: &str) -> Declared {
+    fn declared(namespace: &str, name: &str, kind: &str, app: &str) -> AppSpec {
         let application = serde_json::from_value(json!({
             "apiVersion": "app.k8s.io/v1beta1", "kind": "Application",
             "metadata": { "name": name, "namespace": namespace, "uid": format!("uid-{namespace}-{name}") },
             "spec": { "componentKinds": [{ "group": "", "kind": kind }], "selector": { "matchLabels": { "app": app } } }
         }));
-        Declared::of(&named(namespace, name), &application.unwrap())
+        AppSpec::of(&named(namespace, name), &application.unwrap())
     }
 
     fn object(namespace: Option<&str>, app: &str, owner: Option<&str>) -> Object<()> {

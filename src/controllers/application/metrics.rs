@@ -10,9 +10,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use super::readiness::Judgement;
+use super::readiness::Readiness;
 use crate::api::NamespacedName;
-use crate::runtime::watch::Watches;
+use crate::runtime::watch::WatchManager;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct ResultLabel {
@@ -39,7 +39,7 @@ pub struct Metrics {
     owners: Counter,
     /// What the condition Ready says of each Application.
     ready: Arc<Mutex<HashMap<NamespacedName, String>>>,
-    watches: Arc<OnceLock<Watches<NamespacedName, Judgement>>>,
+    watches: Arc<OnceLock<WatchManager<NamespacedName, Readiness>>>,
 }
 
 impl std::fmt::Debug for Metrics {
@@ -68,7 +68,7 @@ impl Metrics {
     }
 
     /// Has the figures show how large the watches are.
-    pub fn follow(&self, watches: &Watches<NamespacedName, Judgement>) {
+    pub fn follow(&self, watches: &WatchManager<NamespacedName, Readiness>) {
         // Told once, by whoever makes them.
         let _ = self.watches.set(watches.clone());
     }
@@ -124,7 +124,7 @@ impl Collector for Shown {
             let label = [("ready", state)];
             ConstGauge::<i64>::new(count).encode(family.encode_family(&label)?)?;
         }
-        let (watches, objects) = self.0.watches.get().map_or((0, 0), Watches::size);
+        let (watches, objects) = self.0.watches.get().map_or((0, 0), WatchManager::size);
         for (name, help, count) in [
             ("portolan_component_watches", "Watches of components that run", watches),
             ("portolan_components", "Objects that these watches hold", objects),

@@ -5,7 +5,7 @@
 
 //!
 //! ```text
-//!  Application ──Trigger──► Index, Watches::need          component changes ──ComponentTrigger──► Index: whom it concerns
+//!  Application ──EventHandler──► Index, WatchManager::need          component changes ──ComponentEventHandler──► Index: whom it concerns
 //!                    └────► queue ◄───────────────────────────────────────────────┘
 //!                             │
 //!                         Reconciler: judge ──► assess ──► status, event

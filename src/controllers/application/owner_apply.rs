@@ -16,13 +16,13 @@ use kube::Client;
 use super::index::Index;
 use super::metrics::Metrics;
 use super::owner_plan::{Plan, Planned};
-use super::readiness::Judgement;
+use super::readiness::Readiness;
 use super::report;
-use super::spec::Declared;
+use super::spec::AppSpec;
 use super::status::Problem;
 use crate::api::NamespacedName;
 use crate::runtime::owner_refs::{self as owners, ChangeError, Changed};
-use crate::runtime::watch::Watches;
+use crate::runtime::watch::WatchManager;
 
 /// Owners that are changed at once. Before each such lot the Application is read again, so none of it may wait for another. Each
 /// takes a connection of its own, of some 50 KB.
@@ -45,7 +45,7 @@ pub struct Ownership {
     /// The figures.
     pub metrics: Metrics,
     /// The watches of components, which are to show our own writes at once.
-    pub watches: Watches<NamespacedName, Judgement>,
+    pub watches: WatchManager<NamespacedName, Readiness>,
 }
 
 /// What came of it.
@@ -65,7 +65,7 @@ pub struct Owned {
 
 impl Ownership {
     /// Brings the owners nearer to the plan.
-    pub(super) async fn bring(&self, declared: &Arc<Declared>, plan: &Plan) -> Owned {
+    pub(super) async fn bring(&self, declared: &Arc<AppSpec>, plan: &Plan) -> Owned {
         let mut owned = Owned::default();
         let record = plan.record(declared);
         if !record.iter().eq(&declared.recorded) {
@@ -86,7 +86,7 @@ impl Ownership {
     }
 
     /// Changes owners, but not all at once. One object that can't be changed is in no other's way, unless they are many.
-    async fn change(&self, declared: &Arc<Declared>, changes: &[Planned], owned: &mut Owned) {
+    async fn change(&self, declared: &Arc<AppSpec>, changes: &[Planned], owned: &mut Owned) {
         let mut tally = Tally::default();
         let mut changes = changes.iter();
         while tally.writes < WRITES && tally.failures < FAILURES {
@@ -152,7 +152,7 @@ impl Ownership {
 
     /// Whether the Application is still what was planned for. The store may be behind, and an owner that is about to go takes with
     /// it what it has adopted in its last moments: Kubernetes' own controllers look again for the same reason.
-    async fn is_still_declared(&self, declared: &Arc<Declared>) -> Result<bool, String> {
+    async fn is_still_declared(&self, declared: &Arc<AppSpec>) -> Result<bool, String> {
         let is_current = self.index.get(&declared.name).is_some_and(|now| {
             (&now.uid, now.generation, &now.kinds, now.adopts)
                 == (&declared.uid, declared.generation, &declared.kinds, declared.adopts)

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use super::index::{Index, is_component, is_owned};
-use super::spec::Declared;
+use super::spec::AppSpec;
 use super::status::Problem;
 use crate::api::NamespacedName;
 use crate::runtime::owner_refs::{self as owners, Change, Target};
-use crate::runtime::watch::{GroupKind, Look, Object, Resource, View};
+use crate::runtime::watch::{GroupKind, KindState, Object, Resource, View};
 
 /// The API version that stands in owner references.
 const API_VERSION: &str = "app.k8s.io/v1beta1";
@@ -55,7 +55,7 @@ impl Plan {
     /// The kinds that have to be on record before the first change is made: those of which something is or will be owned, and
     /// those of which that can't be ruled out.
     #[must_use]
-    pub fn record(&self, declared: &Declared) -> BTreeSet<GroupKind> {
+    pub fn record(&self, declared: &AppSpec) -> BTreeSet<GroupKind> {
         let adopted = self.changes.iter().filter(|planned| planned.is_set());
         let adopted = adopted.map(|planned| &planned.kind);
         let not_clean = declared.recorded.iter().filter(|kind| !self.clean_kinds.contains(kind));
@@ -72,14 +72,14 @@ pub fn application_kind() -> GroupKind {
 
 /// What has to be done to the objects that are known, so that those are owned that should be, and no others.
 #[must_use]
-pub fn plan<K>(declared: &Declared, kinds: &[(GroupKind, Look<K>)], index: &Index) -> Plan {
+pub fn plan<K>(declared: &AppSpec, kinds: &[(GroupKind, KindState<K>)], index: &Index) -> Plan {
     let mut plan = Plan::default();
     if declared.selection.is_err() {
         // What is to be owned is not known.
         return plan;
     }
     for (kind, look) in kinds {
-        if let Look::Objects(view) = look {
+        if let KindState::Objects(view) = look {
             plan.add(declared, kind, view, index);
         }
     }
@@ -87,7 +87,7 @@ pub fn plan<K>(declared: &Declared, kinds: &[(GroupKind, Look<K>)], index: &Inde
 }
 
 impl Plan {
-    fn add<K>(&mut self, declared: &Declared, kind: &GroupKind, view: &View<K>, index: &Index) {
+    fn add<K>(&mut self, declared: &AppSpec, kind: &GroupKind, view: &View<K>, index: &Index) {
         let is_of_applications = declared.adopts && *kind == application_kind();
         let circle = if is_of_applications {
             circle(declared, view, index)
@@ -146,7 +146,7 @@ impl Plan {
     }
 }
 
-fn owner(declared: &Declared) -> OwnerReference {
+fn owner(declared: &AppSpec) -> OwnerReference {
     OwnerReference {
         api_version: API_VERSION.to_owned(),
         kind: "Application".to_owned(),
@@ -169,7 +169,7 @@ fn target<K>(resource: &Resource, object: &Object<K>) -> Target {
 }
 
 /// The Applications of the namespace from which adoption leads back to this one: found from this one backwards.
-fn circle<K>(declared: &Declared, view: &View<K>, index: &Index) -> BTreeSet<String> {
+fn circle<K>(declared: &AppSpec, view: &View<K>, index: &Index) -> BTreeSet<String> {
     let name_of = |object: &Object<K>| NamespacedName {
         namespace: declared.name.namespace.clone(),
         name: object.name.to_string(),
@@ -191,7 +191,7 @@ fn circle<K>(declared: &Declared, view: &View<K>, index: &Index) -> BTreeSet<Str
             .into_iter()
             .partition(|other| is_component(other, &application_kind(), adopted));
         adopters = others;
-        let found: Vec<Arc<Declared>> = found;
+        let found: Vec<Arc<AppSpec>> = found;
         leading_back.extend(found.iter().map(|other| other.name.name.clone()));
         let is_found = |object: &&Arc<Object<K>>| found.iter().any(|other| *other.uid == *object.uid);
         open.extend(view.objects.iter().filter(is_found));

@@ -16,21 +16,21 @@ use jiff::{Timestamp, Unit};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio_util::sync::CancellationToken;
 
-use super::cached::{Known, Said};
+use super::cached::{CachedApplication, StatusSnapshot};
 use super::index::Index;
 use super::metrics::{Ended, Metrics};
 use super::owner_apply::Ownership;
 use super::owner_plan as adopt;
-use super::readiness::Judgement;
+use super::readiness::Readiness;
 use super::report;
-use super::spec::Declared;
+use super::spec::AppSpec;
 use super::status::{Assessment, READY, assess};
 use crate::api::NamespacedName;
 use crate::api::{Application, ApplicationCondition};
-use crate::runtime::controller::{Failure, Key, Outcome, Reconcile};
+use crate::runtime::controller::{Action, Key, Reconcile, ReconcileError};
 use crate::runtime::events::EventPublisher;
 use crate::runtime::informer::Store;
-use crate::runtime::watch::{GroupKind, Look, Watches};
+use crate::runtime::watch::{GroupKind, KindState, WatchManager};
 use crate::runtime::workqueue::{Backoff, Priority};
 
 /// How soon, and how late, what the API server has failed to do is tried again.
@@ -48,11 +48,11 @@ const OUTDATED: Duration = Duration::from_millis(500);
 /// What reconciles work with.
 pub struct Reconciler {
     /// The Applications.
-    pub store: Store<Known>,
+    pub store: Store<CachedApplication>,
     /// The same, by what they select.
     pub index: Index,
     /// The watches of components.
-    pub watches: Watches<NamespacedName, Judgement>,
+    pub watches: WatchManager<NamespacedName, Readiness>,
     /// The publisher of events.
     pub events: EventPublisher,
     /// What changes owners.
@@ -101,31 +101,31 @@ enum Told {
 }
 
 impl Reconcile for Reconciler {
-    fn reconcile<'a>(&'a self, key: &'a Key, _priority: Priority) -> BoxFuture<'a, Result<Outcome, Failure>> {
+    fn reconcile<'a>(&'a self, key: &'a Key, _priority: Priority) -> BoxFuture<'a, Result<Action, ReconcileError>> {
         async move { self.look_at(&key.name).await }.boxed()
     }
 }
 
 impl Reconciler {
-    async fn look_at(&self, name: &NamespacedName) -> Result<Outcome, Failure> {
+    async fn look_at(&self, name: &NamespacedName) -> Result<Action, ReconcileError> {
         if self.stopping.is_cancelled() {
-            return Ok(Outcome::Done);
+            return Ok(Action::Done);
         }
         // What is not here is gone, being deleted, or can't be read: all of these are left alone.
         let Some(declared) = self.index.get(name) else {
             self.forget(name);
-            return Ok(Outcome::Done);
+            return Ok(Action::Done);
         };
         let Some(seen) = self.store.get(name) else {
-            return Ok(Outcome::Done);
+            return Ok(Action::Done);
         };
         let Some(application) = seen.object() else {
-            return Ok(Outcome::Done);
+            return Ok(Action::Done);
         };
         let components = self.look(&declared, declared.components().iter());
-        if components.iter().any(|(_, look)| matches!(look, Look::Pending)) {
+        if components.iter().any(|(_, look)| matches!(look, KindState::Pending)) {
             self.metrics.ended(Ended::Waiting);
-            return Ok(Outcome::Done);
+            return Ok(Action::Done);
         }
         self.bring(name, application, &declared, components).await
     }
@@ -133,10 +133,10 @@ impl Reconciler {
     async fn bring(
         &self,
         name: &NamespacedName,
-        application: &Known,
-        declared: &Arc<Declared>,
-        components: Vec<(GroupKind, Look<Judgement>)>,
-    ) -> Result<Outcome, Failure> {
+        application: &CachedApplication,
+        declared: &Arc<AppSpec>,
+        components: Vec<(GroupKind, KindState<Readiness>)>,
+    ) -> Result<Action, ReconcileError> {
         let mut assessment = assess(declared, &components);
         let others = declared
             .recorded
@@ -149,30 +149,30 @@ impl Reconciler {
         let has_refusals = !owned.refused.is_empty();
         assessment.problems.extend(owned.refused);
         if owned.is_outdated {
-            return Ok(Outcome::requeue_after(OUTDATED));
+            return Ok(Action::requeue_after(OUTDATED));
         }
         let wait = match self.tell(name, application, owned.version, &assessment).await? {
             Told::All => None,
             Told::Later(wait) => Some(wait),
-            Told::Conflict => return Ok(Outcome::requeue_after(OUTDATED)),
+            Told::Conflict => return Ok(Action::requeue_after(OUTDATED)),
         };
         let again = [wait, has_refusals.then_some(self.sync_period)];
         match owned.failed {
             Some(message) => Err(transient(message)),
-            None if owned.is_more => Ok(Outcome::requeue_after(Duration::ZERO)),
+            None if owned.is_more => Ok(Action::requeue_after(Duration::ZERO)),
             None => Ok(again
                 .into_iter()
                 .flatten()
                 .min()
-                .map_or(Outcome::Done, Outcome::requeue_after)),
+                .map_or(Action::Done, Action::requeue_after)),
         }
     }
 
     fn look<'a>(
         &self,
-        declared: &Declared,
+        declared: &AppSpec,
         kinds: impl Iterator<Item = &'a GroupKind>,
-    ) -> Vec<(GroupKind, Look<Judgement>)> {
+    ) -> Vec<(GroupKind, KindState<Readiness>)> {
         let look = |kind: &GroupKind| (kind.clone(), self.watches.look(kind, &declared.name.namespace));
         kinds.map(look).collect()
     }
@@ -186,17 +186,17 @@ impl Reconciler {
     async fn tell(
         &self,
         name: &NamespacedName,
-        application: &Known,
+        application: &CachedApplication,
         version: Option<String>,
         assessment: &Assessment,
-    ) -> Result<Told, Failure> {
+    ) -> Result<Told, ReconcileError> {
         let before = application.said.as_ref();
         let conditions = before.map_or(&[][..], |before| &*before.conditions);
         let now = Timestamp::now();
         // As the API server stores it.
         let now = now.round(Unit::Second).unwrap_or(now);
         let status = assessment.status(application.metadata.generation, conditions, now);
-        let said = Said::of(&status);
+        let said = StatusSnapshot::of(&status);
         let ready = readiness(&said.conditions).unwrap_or_default().to_owned();
         self.metrics.observe(name, &ready);
         if before == Some(&said) {
@@ -226,7 +226,7 @@ impl Reconciler {
         self.metrics.ended(Ended::Written);
         let news = report::news(readiness(conditions), &said.conditions);
         self.throttle.note(name);
-        let written = Known {
+        let written = CachedApplication {
             metadata: ObjectMeta {
                 resource_version: version,
                 ..application.metadata.clone()
@@ -250,8 +250,8 @@ fn readiness(conditions: &[ApplicationCondition]) -> Option<&str> {
     Some(&ready.status)
 }
 
-fn transient(message: String) -> Failure {
-    Failure::Transient {
+fn transient(message: String) -> ReconcileError {
+    ReconcileError::Transient {
         message,
         backoff: BACKOFF,
         at_least: Duration::ZERO,

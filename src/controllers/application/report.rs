@@ -7,7 +7,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
 
-use super::spec::{Declared, OWNED_KINDS};
+use super::spec::{AppSpec, OWNED_KINDS};
 use super::status::READY;
 use crate::api::NamespacedName;
 use crate::api::{Application, ApplicationCondition, ApplicationStatus, Partial};
@@ -25,7 +25,7 @@ pub(super) async fn read(client: &Client, name: &NamespacedName) -> Result<Optio
 pub(super) async fn write_record(
     client: &Client,
     manager: &str,
-    declared: &Declared,
+    declared: &AppSpec,
     kinds: &BTreeSet<GroupKind>,
 ) -> Result<Option<String>, ApiError> {
     let record: Vec<_> = kinds.iter().map(ToString::to_string).collect();

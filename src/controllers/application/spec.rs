@@ -18,7 +18,7 @@ pub const OWNED_KINDS: &str = "portolan.dev/owned-kinds";
 
 /// An Application as far as its components are concerned.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Declared {
+pub struct AppSpec {
     /// Its name.
     pub name: NamespacedName,
     /// Its UID.
@@ -37,7 +37,7 @@ pub struct Declared {
     pub recorded: Box<[GroupKind]>,
 }
 
-impl Declared {
+impl AppSpec {
     /// Reads an Application.
     #[must_use]
     pub fn of(name: &NamespacedName, application: &Application) -> Self {
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(strip_version(written), group);
     }
 
-    fn declared(kinds: &serde_json::Value) -> Declared {
+    fn declared(kinds: &serde_json::Value) -> AppSpec {
         let application = serde_json::from_value(json!({
             "apiVersion": "app.k8s.io/v1beta1", "kind": "Application",
             "metadata": { "name": "shop", "namespace": "team", "uid": "u" },
@@ -165,7 +165,7 @@ mod tests {
             namespace: "team".to_owned(),
             name: "shop".to_owned(),
         };
-        Declared::of(&name, &application.unwrap())
+        AppSpec::of(&name, &application.unwrap())
     }
 
     #[test]

@@ -10,10 +10,10 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::index::is_component;
-use super::readiness::{ComponentState, Judgement};
-use super::spec::{Declared, MAX_KINDS};
+use super::readiness::{ComponentState, Readiness};
+use super::spec::{AppSpec, MAX_KINDS};
 use crate::api::{ApplicationCondition, ApplicationStatus, ComponentStatus};
-use crate::runtime::watch::{GroupKind, Look, Object, View};
+use crate::runtime::watch::{GroupKind, KindState, Object, View};
 use crate::text::truncate;
 
 /// Ready: all components are.
@@ -69,7 +69,7 @@ pub struct Assessment {
 
 /// Assesses an application by what is known of its kinds, each of which has been settled.
 #[must_use]
-pub fn assess(declared: &Declared, kinds: &[(GroupKind, Look<Judgement>)]) -> Assessment {
+pub fn assess(declared: &AppSpec, kinds: &[(GroupKind, KindState<Readiness>)]) -> Assessment {
     let mut assessment = Assessment::default();
     if let Err(error) = &declared.selection {
         let text = format!("the selector can't be used, so that no components are known: {error}");
@@ -84,13 +84,13 @@ pub fn assess(declared: &Declared, kinds: &[(GroupKind, Look<Judgement>)]) -> As
     }
     for (kind, look) in kinds {
         match look {
-            Look::Pending => assessment.problems.push(Problem::hiding(format!("{kind} was not listed yet"))),
-            Look::Unknown => assessment.problems.push(Problem::aside(format!(
+            KindState::Pending => assessment.problems.push(Problem::hiding(format!("{kind} was not listed yet"))),
+            KindState::Unknown => assessment.problems.push(Problem::aside(format!(
                 "the cluster has no kind {kind}: install its definition, or put spec.componentKinds right (the group of \
                  Pods and Services is empty)"
             ))),
-            Look::Failed(error) => assessment.problems.push(Problem::hiding(error.clone())),
-            Look::Objects(view) => {
+            KindState::Failed(error) => assessment.problems.push(Problem::hiding(error.clone())),
+            KindState::Objects(view) => {
                 assessment.problems.extend(view.polled.clone().map(Problem::aside));
                 assessment.count(declared, kind, view);
             }
@@ -100,7 +100,7 @@ pub fn assess(declared: &Declared, kinds: &[(GroupKind, Look<Judgement>)]) -> As
 }
 
 impl Assessment {
-    fn count(&mut self, declared: &Declared, kind: &GroupKind, view: &View<Judgement>) {
+    fn count(&mut self, declared: &AppSpec, kind: &GroupKind, view: &View<Readiness>) {
         for object in view
             .objects
             .iter()
@@ -205,9 +205,9 @@ impl Assessment {
 }
 
 /// How a component stands. The Application itself counts as ready: it would wait for itself for ever.
-fn judged(declared: &Declared, object: &Object<Judgement>) -> Judgement {
+fn judged(declared: &AppSpec, object: &Object<Readiness>) -> Readiness {
     if *object.uid == *declared.uid {
-        Judgement::READY
+        Readiness::READY
     } else {
         object.kept.clone()
     }

@@ -3,20 +3,20 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
-use super::readiness::{ComponentState, Judgement};
-use super::spec::Declared;
+use super::readiness::{ComponentState, Readiness};
+use super::spec::AppSpec;
 use crate::api::NamespacedName;
-use crate::runtime::watch::{GroupKind, Look, Object, Resource, View};
+use crate::runtime::watch::{GroupKind, KindState, Object, Resource, View};
 
 mod adopt;
 mod assess;
 
 /// An Application `shop` in the namespace `team` that selects `app: shop`.
-fn declared(spec: Value) -> Declared {
+fn declared(spec: Value) -> AppSpec {
     named("shop", spec)
 }
 
-fn named(name: &str, mut spec: Value) -> Declared {
+fn named(name: &str, mut spec: Value) -> AppSpec {
     if spec.get("selector").is_none() {
         spec["selector"] = json!({ "matchLabels": { "app": "shop" } });
     }
@@ -40,26 +40,26 @@ fn named(name: &str, mut spec: Value) -> Declared {
         namespace: "team".to_owned(),
         name: name.to_owned(),
     };
-    Declared::of(&name, &application.unwrap())
+    AppSpec::of(&name, &application.unwrap())
 }
 
-fn judgement(state: ComponentState, why: &str) -> Judgement {
-    Judgement {
+fn judgement(state: ComponentState, why: &str) -> Readiness {
+    Readiness {
         state,
         why: Some(why).filter(|why| !why.is_empty()).map(Into::into),
     }
 }
 
-fn ready() -> Judgement {
+fn ready() -> Readiness {
     judgement(ComponentState::Ready, "")
 }
 
 /// An object with the label `app: shop`.
-fn object(name: &str, kept: Judgement) -> Object<Judgement> {
+fn object(name: &str, kept: Readiness) -> Object<Readiness> {
     labelled(name, "shop", kept)
 }
 
-fn labelled(name: &str, app: &str, kept: Judgement) -> Object<Judgement> {
+fn labelled(name: &str, app: &str, kept: Readiness) -> Object<Readiness> {
     let meta = ObjectMeta {
         name: Some(name.to_owned()),
         namespace: Some("team".to_owned()),
@@ -70,7 +70,7 @@ fn labelled(name: &str, app: &str, kept: Judgement) -> Object<Judgement> {
     Object::new(meta, kept)
 }
 
-fn view(kind: &GroupKind, objects: Vec<Object<Judgement>>) -> View<Judgement> {
+fn view(kind: &GroupKind, objects: Vec<Object<Readiness>>) -> View<Readiness> {
     let gvk = kube::core::GroupVersionKind::gvk(&kind.group, "v1", &kind.kind);
     View {
         resource: Resource {
@@ -83,8 +83,8 @@ fn view(kind: &GroupKind, objects: Vec<Object<Judgement>>) -> View<Judgement> {
     }
 }
 
-fn seen(group: &str, kind: &str, objects: Vec<Object<Judgement>>) -> (GroupKind, Look<Judgement>) {
+fn seen(group: &str, kind: &str, objects: Vec<Object<Readiness>>) -> (GroupKind, KindState<Readiness>) {
     let kind = GroupKind::new(group, kind);
-    let look = Look::Objects(view(&kind, objects));
+    let look = KindState::Objects(view(&kind, objects));
     (kind, look)
 }

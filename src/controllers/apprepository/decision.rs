@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::spec::Declaration;
+use super::spec::RepositorySpec;
 use crate::catalog::{Handled, Record};
 
 /// Stands before the digest of a registry of which not all is pulled.
@@ -55,7 +55,7 @@ pub enum Decision {
 
 /// Tells whose the rows are that `record` remembers.
 #[must_use]
-pub fn identity(declaration: &Declaration, record: Option<&Record>) -> Identity {
+pub fn identity(declaration: &RepositorySpec, record: Option<&Record>) -> Identity {
     match record {
         None => Identity::New,
         Some(record) if record.uid == declaration.uid => Identity::Same,
@@ -66,7 +66,7 @@ pub fn identity(declaration: &Declaration, record: Option<&Record>) -> Identity 
 
 /// Decides. `record` is what is remembered of this very object, so that of another identity is not handed in.
 #[must_use]
-pub fn decide(declaration: &Declaration, record: Option<&Record>, now: Timestamp) -> Decision {
+pub fn decide(declaration: &RepositorySpec, record: Option<&Record>, now: Timestamp) -> Decision {
     if declaration.suspended {
         return Decision::Suspended;
     }
@@ -87,7 +87,7 @@ pub fn decide(declaration: &Declaration, record: Option<&Record>, now: Timestamp
 /// repository that is new by what came after it was `created`. Whatever else asks for a sync means what there is now.
 #[must_use]
 pub fn wanted_since(
-    declaration: &Declaration,
+    declaration: &RepositorySpec,
     record: Option<&Record>,
     created: Option<Timestamp>,
     mode: Mode,
@@ -106,7 +106,7 @@ pub fn wanted_since(
 }
 
 /// Whether the rows, or the user, ask that everything is fetched and compared.
-fn needs_comparison(declaration: &Declaration, record: &Record) -> bool {
+fn needs_comparison(declaration: &RepositorySpec, record: &Record) -> bool {
     let confirms_shrink = declaration.allow_shrink.is_some()
         && record
             .refused
@@ -167,7 +167,7 @@ pub fn is_lost(record: &Record) -> bool {
 
 /// Whether a way to ask for a resync holds another value than the one handled last. A value that is taken away asks nothing.
 #[must_use]
-pub fn is_requested(declaration: &Declaration, handled: &Handled) -> bool {
+pub fn is_requested(declaration: &RepositorySpec, handled: &Handled) -> bool {
     let requests = &declaration.requests;
     let differs = |asked: &Option<String>, handled: &Option<String>| asked.is_some() && asked != handled;
     handled.resync_requests.unwrap_or_default() != requests.resync_requests
@@ -177,7 +177,7 @@ pub fn is_requested(declaration: &Declaration, handled: &Handled) -> bool {
 
 /// What is remembered as handled once a sync for `declaration` has been tried.
 #[must_use]
-pub fn handled(declaration: &Declaration, before: &Handled) -> Handled {
+pub fn handled(declaration: &RepositorySpec, before: &Handled) -> Handled {
     let requests = &declaration.requests;
     let last = if requests.requested_at.is_some() && requests.requested_at != before.requested_at {
         requests.requested_at.clone()
@@ -202,7 +202,7 @@ pub(super) fn goes_on(record: &Record) -> bool {
 /// Returns the time from `now` to the first scheduled sync after `since`, the time of the last attempt or decision. At most
 /// an hour.
 #[must_use]
-pub fn until_due(declaration: &Declaration, since: Timestamp, now: Timestamp) -> Duration {
+pub fn until_due(declaration: &RepositorySpec, since: Timestamp, now: Timestamp) -> Duration {
     let Some(tick) = declaration.cron.next_after(since) else {
         return MAX_REQUEUE;
     };
@@ -213,7 +213,7 @@ pub fn until_due(declaration: &Declaration, since: Timestamp, now: Timestamp) ->
     Duration::try_from(wait).unwrap_or_default().min(MAX_REQUEUE)
 }
 
-fn is_due(declaration: &Declaration, record: &Record, now: Timestamp) -> bool {
+fn is_due(declaration: &RepositorySpec, record: &Record, now: Timestamp) -> bool {
     let Some(last) = record.last_attempt else { return true };
     // A failure that may pass by itself is tried again whenever the queue's back-off hands the key out.
     let retry = record.state.ready == Some(false) && !record.state.stalled;
@@ -238,8 +238,8 @@ mod tests {
         serde_json::from_value(object).unwrap()
     }
 
-    fn declared(edit: impl FnOnce(&mut serde_json::Value)) -> Declaration {
-        Declaration::of(&object(edit), &Defaults::usual(), false)
+    fn declared(edit: impl FnOnce(&mut serde_json::Value)) -> RepositorySpec {
+        RepositorySpec::of(&object(edit), &Defaults::usual(), false)
     }
 
     fn at(time: &str) -> Timestamp {
@@ -249,7 +249,7 @@ mod tests {
     const NOW: &str = "2026-01-01T10:05:00Z";
 
     /// A record of `declaration` as it stands after a sync at 10:00:05.
-    fn synced(declaration: &Declaration) -> Record {
+    fn synced(declaration: &RepositorySpec) -> Record {
         Record {
             name: declaration.name.clone(),
             uid: declaration.uid.clone(),

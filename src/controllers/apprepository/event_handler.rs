@@ -6,8 +6,8 @@ use std::sync::Arc;
 use kube::api::ObjectMeta;
 use tokio::sync::Notify;
 
-use super::running_syncs::Activity;
-use super::spec::{Declaration, Defaults};
+use super::running_syncs::RunningSyncs;
+use super::spec::{Defaults, RepositorySpec};
 use super::state::RepositoryStates;
 use crate::api::AppRepository;
 use crate::api::NamespacedName;
@@ -17,11 +17,11 @@ use crate::runtime::informer::{Change, Seen};
 use crate::runtime::workqueue::{Priority, Queue};
 
 /// Turns changes of declarations into keys in the queue.
-pub struct Trigger {
+pub struct EventHandler {
     /// Where keys go.
     pub queue: Queue<Key>,
     /// The syncs under way.
-    pub activity: Activity,
+    pub activity: RunningSyncs,
     /// Where removals are approved.
     pub states: RepositoryStates,
     /// Told when a complete list has been seen, so that the catalogue is compared with it.
@@ -32,7 +32,7 @@ pub struct Trigger {
     pub defaults: Defaults,
 }
 
-impl Trigger {
+impl EventHandler {
     /// Takes note of a change. Never waits.
     pub fn on_change(&self, change: Change<AppRepository>) {
         match change {
@@ -84,7 +84,7 @@ impl Trigger {
     fn schedule(&self, name: &NamespacedName, new: &Seen<AppRepository>) {
         let declaration = new
             .object()
-            .map(|object| Declaration::of(object, &self.defaults, false));
+            .map(|object| RepositorySpec::of(object, &self.defaults, false));
         match declaration.filter(|declaration| !declaration.suspended && new.meta().deletion_timestamp.is_none()) {
             Some(declaration) => self.schedule.set(name, &declaration.cron, declaration.jitter()),
             None => self.schedule.remove(name),
@@ -179,10 +179,10 @@ mod tests {
         }
     }
 
-    fn trigger() -> Trigger {
-        Trigger {
+    fn trigger() -> EventHandler {
+        EventHandler {
             queue: Queue::new(Settings::new("test"), &Metrics::register(&mut Registry::default())),
-            activity: Activity::default(),
+            activity: RunningSyncs::default(),
             states: RepositoryStates::default(),
             listed: Arc::default(),
             schedule: CronTrigger::default(),

@@ -2,7 +2,7 @@
 
 use super::decision::is_cut_short;
 use super::origin::News;
-use super::spec::Declaration;
+use super::spec::RepositorySpec;
 use super::sync::request::SyncOutcome;
 use super::sync_summary::account;
 use crate::catalog::Record;
@@ -13,7 +13,7 @@ const NAMED: usize = 5;
 
 /// The news of an attempt. `before` is what was remembered when it began.
 #[must_use]
-pub fn of(declaration: &Declaration, before: Option<&Record>, after: &Record, outcome: &SyncOutcome) -> Vec<News> {
+pub fn of(declaration: &RepositorySpec, before: Option<&Record>, after: &Record, outcome: &SyncOutcome) -> Vec<News> {
     let mut news = Vec::new();
     let is_new_spec = before.and_then(|record| record.spec_hash.as_deref()) != Some(declaration.spec_hash.as_str());
     if let Some(error) = declaration.interval_error.as_ref().filter(|_| is_new_spec) {
@@ -130,7 +130,7 @@ mod tests {
     use crate::controllers::apprepository::sync::request::SyncError;
     use crate::helm::index::Skip;
 
-    fn declaration() -> Declaration {
+    fn declaration() -> RepositorySpec {
         let defaults = Defaults::usual();
         let name = NamespacedName {
             namespace: "default".to_owned(),
@@ -140,7 +140,7 @@ mod tests {
             url: "https://example.com".to_owned(),
             ..OneShot::default()
         };
-        Declaration::one_shot(name, given, &defaults)
+        RepositorySpec::one_shot(name, given, &defaults)
     }
 
     fn record(ready: bool, reason: &str) -> Record {
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn an_interval_that_is_not_used_is_told_when_the_spec_changes() {
-        let declaration = Declaration {
+        let declaration = RepositorySpec {
             interval_error: Some("spec.interval can't be used".to_owned()),
             ..declaration()
         };

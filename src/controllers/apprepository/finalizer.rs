@@ -13,7 +13,7 @@ use super::status::{self, Facts, Imported, Phase};
 use crate::api;
 use crate::api::NamespacedName;
 use crate::catalog::{self, State};
-use crate::runtime::controller::{Failure, Outcome};
+use crate::runtime::controller::{Action, ReconcileError};
 use crate::runtime::workqueue::Backoff;
 
 /// How soon, and how late, a removal that failed is tried again.
@@ -24,19 +24,23 @@ const CLEANUP_BACKOFF: Backoff = Backoff {
 
 impl Reconciler {
     /// The object is gone. Its charts go only where there is proof (see [`super::removals`]).
-    pub(super) async fn clean_up_gone(&self, name: &NamespacedName) -> Result<Outcome, Failure> {
+    pub(super) async fn clean_up_gone(&self, name: &NamespacedName) -> Result<Action, ReconcileError> {
         self.forget(name);
         if !self.states.read(name, |state| state.removal_approved) {
-            return Ok(Outcome::Done);
+            return Ok(Action::Done);
         }
         self.remove(name).await.map_err(|error| transient(&error))?;
         self.states.update(name, |state| state.removal_approved = false);
-        Ok(Outcome::Done)
+        Ok(Action::Done)
     }
 
     /// The object is being deleted: first the rows go, then the finalizer, so that a process that dies between the two finds the
     /// object again. Asks nothing of the spec, which may be invalid, or of suspension.
-    pub(super) async fn clean_up_deleted(&self, name: &NamespacedName, meta: &ObjectMeta) -> Result<Outcome, Failure> {
+    pub(super) async fn clean_up_deleted(
+        &self,
+        name: &NamespacedName,
+        meta: &ObjectMeta,
+    ) -> Result<Action, ReconcileError> {
         self.forget(name);
         let skip = meta
             .annotations
@@ -66,7 +70,7 @@ impl Reconciler {
             return Err(transient(&error));
         }
         self.origin.remove_finalizer(meta).await.or_else(gone_is_done)?;
-        Ok(Outcome::Done)
+        Ok(Action::Done)
     }
 
     /// An object that can't be read as an AppRepository: its charts stay, and it says itself, once, what is wrong.
@@ -75,7 +79,7 @@ impl Reconciler {
         name: &NamespacedName,
         meta: &ObjectMeta,
         error: &str,
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<Action, ReconcileError> {
         let message = format!("the object can't be read as an AppRepository: {error}");
         let state = State {
             ready: Some(false),
@@ -113,7 +117,7 @@ impl Reconciler {
             self.origin.write_status(meta, &status).await.or_else(gone_is_done)?;
             self.states.update(name, |state| state.last_status = Some(fingerprint));
         }
-        Err(Failure::Terminal {
+        Err(ReconcileError::Terminal {
             message,
             retry_after: None,
         })
@@ -143,8 +147,8 @@ impl Reconciler {
     }
 }
 
-fn transient(error: &catalog::Error) -> Failure {
-    Failure::Transient {
+fn transient(error: &catalog::Error) -> ReconcileError {
+    ReconcileError::Transient {
         message: error.to_string(),
         backoff: CLEANUP_BACKOFF,
         at_least: Duration::ZERO,

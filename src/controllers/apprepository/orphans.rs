@@ -20,7 +20,7 @@ use crate::runtime::informer::Store;
 use crate::runtime::workqueue::{Priority, Queue};
 
 /// Compares the catalogue with the declarations.
-pub struct Collector {
+pub struct OrphanFinder {
     /// The declarations.
     pub store: Store<AppRepository>,
     /// The database.
@@ -39,7 +39,7 @@ pub struct Collector {
     pub confirmed: AtomicBool,
 }
 
-impl Collector {
+impl OrphanFinder {
     /// Compares whenever a complete list has been seen. Never ends by itself.
     pub async fn run(self, listed: Arc<Notify>) {
         loop {

@@ -25,8 +25,8 @@ use super::events as news;
 use super::kubeapps_cronjobs::Adoption;
 use super::metrics::Metrics;
 use super::origin::Origin;
-use super::running_syncs::Activity;
-use super::spec::{Declaration, Defaults};
+use super::running_syncs::RunningSyncs;
+use super::spec::{Defaults, RepositorySpec};
 use super::state::RepositoryStates;
 use super::status::{self, Facts, Imported, Phase};
 use super::sync::Syncer;
@@ -34,7 +34,7 @@ use super::sync::request::{SyncAborted, SyncError, SyncOutcome, SyncRequest, Syn
 use crate::api::AppRepository;
 use crate::api::NamespacedName;
 use crate::catalog::{self, Catalog, Handled, Record, State};
-use crate::runtime::controller::{Failure, Key, Outcome, Reconcile};
+use crate::runtime::controller::{Action, Key, Reconcile, ReconcileError};
 use crate::runtime::informer::{Seen, Store};
 use crate::runtime::kube_client::ApiError;
 use crate::runtime::workqueue::{Backoff, Priority};
@@ -58,7 +58,7 @@ pub struct Reconciler {
     /// What the declarations that say nothing get.
     pub defaults: Defaults,
     /// The syncs under way.
-    pub activity: Activity,
+    pub activity: RunningSyncs,
     /// What is kept in memory of each repository.
     pub states: RepositoryStates,
     /// Told when the catalogue is to be compared with the declarations.
@@ -74,7 +74,7 @@ pub struct Reconciler {
 }
 
 impl Reconcile for Reconciler {
-    fn reconcile<'a>(&'a self, key: &'a Key, _priority: Priority) -> BoxFuture<'a, Result<Outcome, Failure>> {
+    fn reconcile<'a>(&'a self, key: &'a Key, _priority: Priority) -> BoxFuture<'a, Result<Action, ReconcileError>> {
         async move { self.look_at(&key.name, false).await }.boxed()
     }
 }
@@ -84,13 +84,13 @@ impl Reconciler {
     ///
     /// # Errors
     /// The same as a reconcile's.
-    pub async fn sync_now(&self, name: &NamespacedName) -> Result<Outcome, Failure> {
+    pub async fn sync_now(&self, name: &NamespacedName) -> Result<Action, ReconcileError> {
         self.look_at(name, true).await
     }
 
-    async fn look_at(&self, name: &NamespacedName, forced: bool) -> Result<Outcome, Failure> {
+    async fn look_at(&self, name: &NamespacedName, forced: bool) -> Result<Action, ReconcileError> {
         if self.stopping.is_cancelled() {
-            return Ok(Outcome::Done);
+            return Ok(Action::Done);
         }
         let seen = self.store.get(name);
         let uid = seen.as_ref().and_then(|seen| seen.meta().uid.clone());
@@ -103,7 +103,12 @@ impl Reconciler {
         }
     }
 
-    async fn declared(&self, name: &NamespacedName, object: &AppRepository, forced: bool) -> Result<Outcome, Failure> {
+    async fn declared(
+        &self,
+        name: &NamespacedName,
+        object: &AppRepository,
+        forced: bool,
+    ) -> Result<Action, ReconcileError> {
         self.states.update(name, |state| {
             state.removal_approved = false;
             state.last_event = None;
@@ -112,11 +117,11 @@ impl Reconciler {
             // It has gone since it was looked up, and what was just taken back may be the approval to remove its charts.
             self.listed.notify_one();
         }
-        let declaration = Declaration::of(object, &self.defaults, self.origin.is_folder());
+        let declaration = RepositorySpec::of(object, &self.defaults, self.origin.is_folder());
         match self.origin.add_finalizer(&object.metadata).await {
             Ok(()) => {}
             // The event of its deletion is on its way.
-            Err(error) if error.is_not_found() => return Ok(Outcome::Done),
+            Err(error) if error.is_not_found() => return Ok(Action::Done),
             Err(error) => gone_is_done(error)?,
         }
         let (record, expected_uid) = match self.remembered(&declaration).await {
@@ -139,7 +144,7 @@ impl Reconciler {
                 self.write_status(object, &declaration, record.as_ref(), None, Phase::Settled)
                     .await?;
                 Ok(if declaration.suspended {
-                    Outcome::Done
+                    Action::Done
                 } else {
                     scheduled(until_due(&declaration, now, Timestamp::now()))
                 })
@@ -168,7 +173,10 @@ impl Reconciler {
     }
 
     /// What the database remembers of this very object, and the UID that it holds.
-    async fn remembered(&self, declaration: &Declaration) -> Result<(Option<Record>, Option<String>), catalog::Error> {
+    async fn remembered(
+        &self,
+        declaration: &RepositorySpec,
+    ) -> Result<(Option<Record>, Option<String>), catalog::Error> {
         let Some(record) = self.catalog.record(&declaration.name).await? else {
             return Ok((None, None));
         };
@@ -189,7 +197,7 @@ impl Reconciler {
         name: &NamespacedName,
         object: &AppRepository,
         attempt: SyncRequest,
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<Action, ReconcileError> {
         let declaration = attempt.declaration.clone();
         let (previous, started) = (attempt.previous.clone(), attempt.started);
         if is_worth_announcing(object, &declaration, previous.is_some()) {
@@ -204,7 +212,7 @@ impl Reconciler {
         let running = self.activity.begin(name);
         // What has become of the object before this moment has given up nothing; its key is in the queue again.
         if !self.is_still(name, &object.metadata) {
-            return Ok(Outcome::Done);
+            return Ok(Action::Done);
         }
         let timer = self.metrics.start();
         let finished = self.syncer.sync(attempt, running.token().clone()).await;
@@ -219,8 +227,8 @@ impl Reconciler {
         } = match finished {
             Ok(finished) => finished,
             // Whatever cancelled it has put the key back into the queue, or has the catalogue compared with a new list.
-            Err(SyncAborted::Cancelled) => return Ok(Outcome::Done),
-            Err(SyncAborted::Catalog(catalog::Error::Superseded { .. })) => return Ok(Outcome::Requeue),
+            Err(SyncAborted::Cancelled) => return Ok(Action::Done),
+            Err(SyncAborted::Catalog(catalog::Error::Superseded { .. })) => return Ok(Action::Requeue),
             Err(SyncAborted::Catalog(error)) => {
                 timer.ended("database");
                 return self
@@ -251,11 +259,11 @@ impl Reconciler {
             // The verdict's own back-off stands whatever came of telling: the next attempt tells again.
             SyncOutcome::Interrupted(failed) => Err(retry(&declaration, failed, record.state.failures)),
             SyncOutcome::Failed(failed) if failed.transient => Err(retry(&declaration, failed, record.state.failures)),
-            SyncOutcome::Failed(failed) => told.and(Err(Failure::Terminal {
+            SyncOutcome::Failed(failed) => told.and(Err(ReconcileError::Terminal {
                 message: failed.message,
                 retry_after: Some(next),
             })),
-            SyncOutcome::Synced { is_complete: false, .. } => told.map(|()| Outcome::requeue_after(Duration::ZERO)),
+            SyncOutcome::Synced { is_complete: false, .. } => told.map(|()| Action::requeue_after(Duration::ZERO)),
             SyncOutcome::NotModified | SyncOutcome::Synced { .. } => told.map(|()| scheduled(next)),
         }
     }
@@ -283,10 +291,10 @@ impl Reconciler {
     async fn database_away(
         &self,
         object: &AppRepository,
-        declaration: &Declaration,
+        declaration: &RepositorySpec,
         record: Option<&Record>,
         error: &catalog::Error,
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<Action, ReconcileError> {
         let state = State {
             ready: Some(false),
             stalled: false,
@@ -300,7 +308,7 @@ impl Reconciler {
         if let Err(failure) = told {
             tracing::warn!(error = ?failure, "failed to update status after database error");
         }
-        Err(Failure::Transient {
+        Err(ReconcileError::Transient {
             message: state.message,
             backoff: SYNC_BACKOFF,
             at_least: Duration::ZERO,
@@ -311,11 +319,11 @@ impl Reconciler {
     async fn write_status(
         &self,
         object: &AppRepository,
-        declaration: &Declaration,
+        declaration: &RepositorySpec,
         record: Option<&Record>,
         unrecorded: Option<&State>,
         phase: Phase,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ReconcileError> {
         if !self
             .origin
             .has_status()
@@ -369,11 +377,11 @@ fn restored(record: Record) -> Record {
 }
 
 /// Nobody is left to tell, which is no reason to try again.
-pub(super) fn gone_is_done(error: ApiError) -> Result<(), Failure> {
+pub(super) fn gone_is_done(error: ApiError) -> Result<(), ReconcileError> {
     if error.is_not_found() {
         return Ok(());
     }
-    Err(Failure::Transient {
+    Err(ReconcileError::Transient {
         message: format!("call to the API server failed: {error}"),
         backoff: Backoff::CONFLICT,
         at_least: Duration::ZERO,
@@ -383,7 +391,7 @@ pub(super) fn gone_is_done(error: ApiError) -> Result<(), Failure> {
 
 /// Whether it is to be said that a sync begins: of a repository that was never synced, and of a spec that nothing was said of
 /// yet. Where nothing can be remembered because the database fails, each retry would be a first; it is said just once.
-fn is_worth_announcing(object: &AppRepository, declaration: &Declaration, is_known: bool) -> bool {
+fn is_worth_announcing(object: &AppRepository, declaration: &RepositorySpec, is_known: bool) -> bool {
     let Some(status) = &object.status else { return true };
     let has_failed = || {
         status
@@ -396,10 +404,10 @@ fn is_worth_announcing(object: &AppRepository, declaration: &Declaration, is_kno
 
 /// Has the attempt repeated after its `failures`, counted in the database: the queue's own count would mix in the conflicts with
 /// the API server, and knows nothing of the time before a restart.
-fn retry(declaration: &Declaration, failed: SyncError, failures: u32) -> Failure {
+fn retry(declaration: &RepositorySpec, failed: SyncError, failures: u32) -> ReconcileError {
     let delay = SYNC_BACKOFF.delay(failures.saturating_sub(1));
     let at_least = failed.retry_after.unwrap_or_default();
-    Failure::Transient {
+    ReconcileError::Transient {
         message: failed.message,
         backoff: Backoff {
             base: delay,
@@ -411,14 +419,14 @@ fn retry(declaration: &Declaration, failed: SyncError, failures: u32) -> Failure
 }
 
 /// Returns the longest backoff: a retry comes no later than the next scheduled sync.
-fn until_retry(declaration: &Declaration) -> Duration {
+fn until_retry(declaration: &RepositorySpec) -> Duration {
     let now = Timestamp::now();
     until_due(declaration, now, now)
 }
 
 /// Requeues a repository for its schedule, whatever the priority of the event that caused this reconcile.
-fn scheduled(delay: Duration) -> Outcome {
-    Outcome::RequeueAfter {
+fn scheduled(delay: Duration) -> Action {
+    Action::RequeueAfter {
         delay,
         priority: Some(Priority::LOW),
     }

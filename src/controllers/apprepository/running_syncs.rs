@@ -10,12 +10,12 @@ use tokio_util::sync::CancellationToken;
 
 /// The syncs under way; a handle, cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Activity {
+pub struct RunningSyncs {
     running: Arc<Mutex<BTreeMap<NamespacedName, CancellationToken>>>,
     names: watch::Sender<Vec<NamespacedName>>,
 }
 
-impl Default for Activity {
+impl Default for RunningSyncs {
     fn default() -> Self {
         Self {
             running: Arc::default(),
@@ -24,7 +24,7 @@ impl Default for Activity {
     }
 }
 
-impl Activity {
+impl RunningSyncs {
     /// The names of what is being synced, now and whenever that changes.
     #[must_use]
     pub fn names(&self) -> watch::Receiver<Vec<NamespacedName>> {
@@ -59,7 +59,7 @@ impl Activity {
 
 /// A sync under way.
 pub struct Running {
-    activity: Activity,
+    activity: RunningSyncs,
     name: NamespacedName,
     token: CancellationToken,
 }
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn only_the_sync_of_that_name_is_given_up() {
-        let activity = Activity::default();
+        let activity = RunningSyncs::default();
         let (a, b) = (activity.begin(&name("a")), activity.begin(&name("b")));
         activity.cancel(&name("a"));
         assert!(a.token().is_cancelled());
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_sync_is_shown_until_it_ends() {
-        let activity = Activity::default();
+        let activity = RunningSyncs::default();
         let names = activity.names();
         let running = activity.begin(&name("a"));
         assert_eq!(*names.borrow(), [name("a")]);

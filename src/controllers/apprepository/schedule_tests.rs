@@ -11,17 +11,17 @@ use prometheus_client::registry::Registry;
 use tokio::time::{Instant, sleep};
 
 use super::decision::{Decision, decide, handled, until_due};
-use super::spec::{Declaration, Defaults};
+use super::spec::{Defaults, RepositorySpec};
 use crate::api::NamespacedName;
 use crate::catalog::{Handled, Record, State};
-use crate::runtime::controller::{self, Controller, Failure, Key, Kind, Outcome, Reconcile};
+use crate::runtime::controller::{self, Action, Controller, Key, Kind, Reconcile, ReconcileError};
 use crate::runtime::workqueue::{self as queue, Priority, Queue, Settings};
 
 const START: &str = "2026-01-01T00:05:00Z";
 
 /// Reconciles one repository by a clock that starts at [`START`] and stops with tokio's.
 struct Schedule {
-    declaration: Declaration,
+    declaration: RepositorySpec,
     /// Each attempt fails so that only the schedule repeats it.
     stalls: bool,
     start: Instant,
@@ -38,7 +38,7 @@ impl Schedule {
             "spec": { "type": "helm", "url": "https://example.com", "interval": interval },
         });
         Arc::new(Self {
-            declaration: Declaration::of(&serde_json::from_value(object).unwrap(), &Defaults::usual(), false),
+            declaration: RepositorySpec::of(&serde_json::from_value(object).unwrap(), &Defaults::usual(), false),
             stalls,
             start: Instant::now(),
             record: Mutex::default(),
@@ -93,7 +93,7 @@ impl Schedule {
 }
 
 impl Reconcile for Schedule {
-    fn reconcile<'a>(&'a self, _key: &'a Key, priority: Priority) -> BoxFuture<'a, Result<Outcome, Failure>> {
+    fn reconcile<'a>(&'a self, _key: &'a Key, priority: Priority) -> BoxFuture<'a, Result<Action, ReconcileError>> {
         async move {
             let now = self.now();
             self.reconciles.lock().unwrap().push((self.start.elapsed(), priority));
@@ -104,12 +104,12 @@ impl Reconcile for Schedule {
             }
             let delay = until_due(&self.declaration, now, self.now());
             if self.stalls {
-                return Err(Failure::Terminal {
+                return Err(ReconcileError::Terminal {
                     message: String::new(),
                     retry_after: Some(delay),
                 });
             }
-            Ok(Outcome::RequeueAfter {
+            Ok(Action::RequeueAfter {
                 delay,
                 priority: Some(Priority::LOW),
             })

@@ -123,7 +123,7 @@ pub struct Requests {
 
 /// An AppRepository as declared.
 #[derive(Clone, Debug)]
-pub struct Declaration {
+pub struct RepositorySpec {
     /// Its namespace and name.
     pub name: NamespacedName,
     /// The UID of the object; empty for a one-shot sync, which has none.
@@ -147,7 +147,7 @@ pub struct Declaration {
     /// The repositories to take from an OCI registry, below the path of the URL; without any, those that the registry lists.
     pub oci_repositories: Vec<String>,
     /// How the server is reached.
-    pub reach: Reach,
+    pub reach: RepositoryAccess,
     /// The digest of a shrunken index that the user has confirmed.
     pub allow_shrink: Option<String>,
     /// When to sync.
@@ -166,7 +166,7 @@ pub struct Declaration {
     pub archive_max_bytes: Option<u64>,
 }
 
-impl Declaration {
+impl RepositorySpec {
     /// Reads what `object` declares. `folder_mode` decides whether the annotation that names a manifest is believed: only the
     /// informer of folders sets it, while in a cluster anybody can.
     #[must_use]
@@ -203,7 +203,7 @@ impl Declaration {
             suspended: object.is_suspended(),
             filter,
             oci_repositories: spec.oci_repositories.clone(),
-            reach: Reach::of(object),
+            reach: RepositoryAccess::of(object),
             allow_shrink: annotation(api::ALLOW_SHRINK),
             schedule: Some(cron.to_string()),
             cron,
@@ -281,19 +281,19 @@ pub struct OneShot {
     pub url: String,
     /// Which protocol it speaks.
     pub kind: Kind,
-    /// See [`Declaration::oci_repositories`].
+    /// See [`RepositorySpec::oci_repositories`].
     pub oci_repositories: Vec<String>,
-    /// See [`Declaration::filter`].
+    /// See [`RepositorySpec::filter`].
     pub filter: Option<Rule>,
-    /// See [`Declaration::reach`].
-    pub reach: Reach,
-    /// See [`Declaration::allow_shrink`].
+    /// See [`RepositorySpec::reach`].
+    pub reach: RepositoryAccess,
+    /// See [`RepositorySpec::allow_shrink`].
     pub allow_shrink: Option<String>,
 }
 
 /// How a repository's server is reached, as far as it is declared: the Secrets that are named here are read by each sync.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reach {
+pub struct RepositoryAccess {
     /// Where the credentials are.
     pub auth_header: Option<SecretKeyRef>,
     /// Where the certificates are of the authorities to trust beside the system's.
@@ -306,7 +306,7 @@ pub struct Reach {
     pub proxies: Option<Proxies>,
 }
 
-impl Reach {
+impl RepositoryAccess {
     fn of(object: &AppRepository) -> Self {
         Self {
             auth_header: object.auth_header().cloned(),

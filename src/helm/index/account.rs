@@ -6,7 +6,7 @@ use super::Skipped;
 
 /// The contribution of one chart to the [`Summary`](super::Summary) of its index.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Account {
+pub struct ChartStats {
     /// Number of versions.
     pub versions: u64,
     /// Number of versions that repeat an earlier one.

@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 use super::chart::{self, Gathered};
 use super::error::{DecodeError, Position};
 use super::node::{Fields, takes_over};
-use super::{Account, DecodeLimits, Sink, Skipped, Summary, entry};
+use super::{ChartStats, DecodeLimits, Sink, Skipped, Summary, entry};
 use crate::text::printable;
 
 /// Enough of a SHA-256 to tell keys apart, so that a hundred thousand long ones cost little.
@@ -177,16 +177,16 @@ impl<'a, S: Sink> Collector<'a, S> {
     }
 
     /// The chart is over: it goes out, or is counted as skipped or deprecated. Gives what it adds to the summary.
-    pub(super) fn end_chart(&mut self) -> Result<Account, DecodeError<S::Error>> {
+    pub(super) fn end_chart(&mut self) -> Result<ChartStats, DecodeError<S::Error>> {
         let Some(Open {
             key, gathered, skipped, ..
         }) = self.chart.take()
         else {
-            return Ok(Account::default());
+            return Ok(ChartStats::default());
         };
-        let mut account = Account {
+        let mut account = ChartStats {
             skipped,
-            ..Account::default()
+            ..ChartStats::default()
         };
         let complete = match gathered.complete() {
             Ok(complete) => complete,
@@ -213,7 +213,7 @@ impl<'a, S: Sink> Collector<'a, S> {
     }
 
     /// Counts a chart.
-    pub(super) fn add(&mut self, account: &Account) {
+    pub(super) fn add(&mut self, account: &ChartStats) {
         self.summary.add(account);
         self.digests.extend(account.digest);
     }

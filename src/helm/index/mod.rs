@@ -35,10 +35,10 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use super::semver::is_version;
 use crate::text::{printable, truncate};
-pub use account::Account;
+pub use account::ChartStats;
 use collector::Collector;
 pub use error::{DecodeError, Position};
-pub use incremental::{ChangeSink, Digest, Known, KnownChart, Remembered, Secret, SharedCuts, decode_changes};
+pub use incremental::{CacheEntry, CachedChart, CachedIndex, ChangeSink, Digest, Secret, SharedSplit, decode_changes};
 pub use limits::DecodeLimits;
 pub use metadata::{Metadata, Versions, chart, metadata, newest_first};
 
@@ -146,7 +146,7 @@ pub struct Summary {
 
 impl Summary {
     /// Counts a chart.
-    fn add(&mut self, chart: &Account) {
+    fn add(&mut self, chart: &ChartStats) {
         self.names += u64::from(chart.digest.is_some());
         self.versions += chart.versions;
         self.duplicates += chart.duplicates;

@@ -91,13 +91,13 @@ pub trait Reconcile<K = Key>: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// A [`Failure`] says whether another try may help.
-    fn reconcile<'a>(&'a self, key: &'a K, priority: Priority) -> BoxFuture<'a, Result<Outcome, Failure>>;
+    /// A [`ReconcileError`] says whether another try may help.
+    fn reconcile<'a>(&'a self, key: &'a K, priority: Priority) -> BoxFuture<'a, Result<Action, ReconcileError>>;
 }
 
 /// How a reconcile ended well.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Outcome {
+pub enum Action {
     /// Nothing more to do until somebody asks.
     Done,
     /// Not there yet, although nothing failed: look again soon, ever later if it goes on.
@@ -111,7 +111,7 @@ pub enum Outcome {
     },
 }
 
-impl Outcome {
+impl Action {
     /// Requeues after `delay` at the priority of this reconcile.
     #[must_use]
     pub fn requeue_after(delay: Duration) -> Self {
@@ -121,7 +121,7 @@ impl Outcome {
 
 /// How a reconcile failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Failure {
+pub enum ReconcileError {
     /// Another try may help.
     Transient {
         /// A sentence for the log.

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::metrics::{ControllerMetrics, Ended};
-use super::{Failure, Key, Metrics, ObjectKey, Outcome, Reconcile};
+use super::{Action, Key, Metrics, ObjectKey, Reconcile, ReconcileError};
 use crate::runtime::workqueue::{Backoff, Claim, Item, Priority, Queue};
 use crate::text::{printable, truncate};
 
@@ -124,13 +124,13 @@ impl<K: ObjectKey> Pool<K> {
         }
     }
 
-    async fn reconcile(&self, claim: &Claim<K>) -> Result<Outcome, Failure> {
+    async fn reconcile(&self, claim: &Claim<K>) -> Result<Action, ReconcileError> {
         match self.reconcilers.get(&claim.key().lane()) {
             Some(reconciler) => reconciler.reconcile(claim.key(), claim.priority()).await,
             None => {
                 let message = format!("there is no reconciler for {:?}", claim.key().lane());
                 tracing::error!(message);
-                Err(Failure::Terminal {
+                Err(ReconcileError::Terminal {
                     message,
                     retry_after: None,
                 })
@@ -138,20 +138,20 @@ impl<K: ObjectKey> Pool<K> {
         }
     }
 
-    fn succeeded(&self, claim: &Claim<K>, outcome: Outcome, duration: Duration) {
+    fn succeeded(&self, claim: &Claim<K>, outcome: Action, duration: Duration) {
         tracing::debug!(?outcome, ?duration, "reconciled");
         let key = claim.key();
         let ended = match outcome {
-            Outcome::Done => {
+            Action::Done => {
                 self.queue.forget(key);
                 Ended::Success
             }
-            Outcome::Requeue => {
+            Action::Requeue => {
                 self.queue
                     .add_rate_limited(key.clone(), Backoff::CONFLICT, claim.priority());
                 Ended::Requeue
             }
-            Outcome::RequeueAfter { delay, priority } => {
+            Action::RequeueAfter { delay, priority } => {
                 self.queue.forget(key);
                 self.queue
                     .add_after(key.clone(), delay, priority.unwrap_or(claim.priority()));
@@ -161,11 +161,11 @@ impl<K: ObjectKey> Pool<K> {
         self.metrics.ended(ended);
     }
 
-    fn failed(&self, claim: &Claim<K>, failure: &Failure, duration: Duration) {
+    fn failed(&self, claim: &Claim<K>, failure: &ReconcileError, duration: Duration) {
         self.metrics.ended(Ended::Error);
         let key = claim.key();
         match failure {
-            Failure::Transient {
+            ReconcileError::Transient {
                 message,
                 backoff,
                 at_least,
@@ -182,7 +182,7 @@ impl<K: ObjectKey> Pool<K> {
                     "reconcile failed, retrying"
                 );
             }
-            Failure::Terminal { message, retry_after } => {
+            ReconcileError::Terminal { message, retry_after } => {
                 self.metrics.terminal_errors.inc();
                 self.queue.forget(key);
                 if let Some(delay) = retry_after {

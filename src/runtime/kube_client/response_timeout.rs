@@ -28,12 +28,12 @@ const REQUEST: Duration = Duration::from_secs(65);
 
 /// Bounds the wait for the beginning of each answer. A handle: clones have the same patience.
 #[derive(Clone, Debug, Default)]
-pub struct Unanswered {
+pub struct ResponseTimeout {
     /// Whether the last watch was not opened in time.
     is_slow: Arc<AtomicBool>,
 }
 
-impl<S> Layer<S> for Unanswered {
+impl<S> Layer<S> for ResponseTimeout {
     type Service = Bounded<S>;
 
     fn layer(&self, inner: S) -> Bounded<S> {
@@ -48,7 +48,7 @@ impl<S> Layer<S> for Unanswered {
 #[derive(Clone)]
 pub struct Bounded<S> {
     inner: S,
-    patience: Unanswered,
+    patience: ResponseTimeout,
 }
 
 /// An answer has not begun in time.
@@ -124,7 +124,7 @@ mod tests {
                 Ok::<_, Infallible>("answer")
             }
         });
-        let service = Unanswered::default().layer(server);
+        let service = ResponseTimeout::default().layer(server);
         let mut seen = Vec::new();
         for _ in answers_after {
             let start = Instant::now();

@@ -40,13 +40,13 @@ pub enum Lost {
 /// The Lease is ours: it is renewed in the background. If this is dropped it is renewed no more, and stands until it runs
 /// out, as after a crash.
 #[derive(Debug)]
-pub struct Held {
+pub struct LeaderGuard {
     lost: watch::Receiver<Option<Lost>>,
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
 
-impl Held {
+impl LeaderGuard {
     /// Starts to renew a Lease that is ours by a request of the time `since`.
     pub(super) fn start(election: Election, since: Instant) -> Self {
         let (tell, lost) = watch::channel(None);
@@ -78,7 +78,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for LeaderGuard {
     fn drop(&mut self) {
         self.task.abort();
     }

@@ -29,7 +29,7 @@ use kube::{Api, Client};
 
 use election::Election;
 
-pub use guard::{Held, Lost};
+pub use guard::{LeaderGuard, Lost};
 
 /// The times of an election, each longer than the one below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,9 +71,9 @@ impl Lease {
 
     /// Waits until this process holds the Lease, however long that takes; errors are logged and tried again. Dropping the
     /// future ends the contention.
-    pub async fn acquire(self) -> Held {
+    pub async fn acquire(self) -> LeaderGuard {
         let (election, since) = self.election.win().await;
-        Held::start(election, since)
+        LeaderGuard::start(election, since)
     }
 }
 

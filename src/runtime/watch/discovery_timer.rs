@@ -23,7 +23,7 @@ const LAG: [Duration; 4] = [
 
 /// The times at which it is looked. A kind that nobody needs is not looked for.
 #[derive(Debug, Default)]
-pub(super) struct Clock {
+pub(super) struct DiscoveryTimer {
     last: Option<Instant>,
     due: Option<Instant>,
     /// A definition has changed since the last look.
@@ -34,7 +34,7 @@ pub(super) struct Clock {
     missing: BTreeSet<GroupKind>,
 }
 
-impl Clock {
+impl DiscoveryTimer {
     /// A definition has changed.
     pub(super) fn outdated(&mut self) {
         self.is_outdated = true;
@@ -98,13 +98,13 @@ mod tests {
         kinds.iter().map(|kind| GroupKind::new("example.com", *kind)).collect()
     }
 
-    fn seconds_until_due(clock: &Clock) -> Option<u64> {
+    fn seconds_until_due(clock: &DiscoveryTimer) -> Option<u64> {
         clock.due.map(|due| (due - Instant::now()).as_secs())
     }
 
     /// A clock that has looked, and found all but these.
-    fn looked(kinds: &[&str], are_watched: bool) -> Clock {
-        let mut clock = Clock::default();
+    fn looked(kinds: &[&str], are_watched: bool) -> DiscoveryTimer {
+        let mut clock = DiscoveryTimer::default();
         assert!(clock.is_due(true, missing(kinds)));
         clock.looked(true, missing(kinds), are_watched);
         clock
@@ -112,7 +112,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn nothing_is_looked_for_before_anything_is_needed() {
-        assert!(!Clock::default().is_due(false, missing(&[])));
+        assert!(!DiscoveryTimer::default().is_due(false, missing(&[])));
     }
 
     #[tokio::test(start_paused = true)]
@@ -168,7 +168,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_api_server_that_does_not_answer_is_asked_again() {
-        let mut clock = Clock::default();
+        let mut clock = DiscoveryTimer::default();
         assert!(clock.is_due(true, missing(&[])));
         clock.looked(false, missing(&[]), true);
         assert!(!clock.is_due(true, missing(&[])));

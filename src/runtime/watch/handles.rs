@@ -15,17 +15,17 @@ use super::store::{Store, Trouble};
 /// The watches of one kind.
 pub(super) struct Running<K> {
     pub(super) resource: Resource,
-    pub(super) watches: BTreeMap<Scope, OneWatch<K>>,
+    pub(super) watches: BTreeMap<Scope, WatchHandle<K>>,
     /// Where it would have to be watched too, if there were not so many watches already.
     pub(super) left_out: BTreeSet<Scope>,
 }
 
-pub(super) struct OneWatch<K> {
+pub(super) struct WatchHandle<K> {
     pub(super) store: Arc<Store<K>>,
     task: AbortHandle,
 }
 
-impl<K> Drop for OneWatch<K> {
+impl<K> Drop for WatchHandle<K> {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -94,7 +94,7 @@ impl<K> Running<K> {
     }
 }
 
-impl<K: PartialEq + Send + Sync + 'static> OneWatch<K> {
+impl<K: PartialEq + Send + Sync + 'static> WatchHandle<K> {
     pub(super) fn begin(
         what: String,
         sync_period: Duration,

@@ -14,7 +14,7 @@ use kube::{Api, Client};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::discovery::Resource;
-use super::projection::{Decoded, Keep, Object};
+use super::projection::{Decoded, Object, Project};
 use super::store::{Change, Store, Trouble};
 use crate::runtime::kube_client::ApiError;
 
@@ -47,7 +47,7 @@ pub type Events<K> = BoxStream<'static, Result<Event<Object<K>>, watcher::Error>
 
 /// The events of all objects of a kind in the scope, with as much of each as `T` reads; `kept` turns that into what is kept.
 #[must_use]
-pub fn events<T: Keep, K: Send + 'static>(
+pub fn events<T: Project, K: Send + 'static>(
     client: Client,
     resource: &Resource,
     scope: &Scope,
@@ -66,7 +66,7 @@ pub fn events<T: Keep, K: Send + 'static>(
 
 /// The objects of a list that has no version, such as servers give that make up their objects when they are asked: there is nothing
 /// from where it could be watched.
-fn listed<T: Keep>(api: Api<Decoded<T>>) -> BoxStream<'static, Result<Event<Decoded<T>>, watcher::Error>> {
+fn listed<T: Project>(api: Api<Decoded<T>>) -> BoxStream<'static, Result<Event<Decoded<T>>, watcher::Error>> {
     let parameters = ListParams::default().limit(PAGE);
     stream::once(async move { api.list(&parameters).await })
         .flat_map(|list| {
@@ -97,7 +97,7 @@ fn no_version() -> kube::Error {
     }))
 }
 
-fn api<T: Keep>(client: Client, resource: &Resource, scope: &Scope) -> Api<Decoded<T>> {
+fn api<T: Project>(client: Client, resource: &Resource, scope: &Scope) -> Api<Decoded<T>> {
     match scope {
         Scope::All => Api::all_with(client, &resource.api),
         Scope::Namespace(namespace) => Api::namespaced_with(client, namespace, &resource.api),

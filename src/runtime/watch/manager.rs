@@ -15,19 +15,19 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::discovery::{Resource, discover};
-use super::discovery_timer::Clock;
-use super::handles::{OneWatch, Running, needs};
+use super::discovery_timer::DiscoveryTimer;
+use super::handles::{Running, WatchHandle, needs};
 use super::kind_watch::{Events, News, Scope, events};
 use super::planner::{MOST, plan};
 use super::store::Change;
-use super::subscriptions::Needs;
-use super::{GroupKind, Keep, Object, Reads};
+use super::subscriptions::Subscriptions;
+use super::{GroupKind, Object, Project, Reads};
 use crate::runtime::kube_client::call;
 
 /// How long changes of needs and definitions are gathered: they come many at a time.
 const GATHERED: Duration = Duration::from_millis(20);
 
-/// Settings of [`Watches`].
+/// Settings of [`WatchManager`].
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// How often objects are listed that may not be watched.
@@ -36,7 +36,7 @@ pub struct Settings {
 
 /// What has happened to a kind.
 #[derive(Debug)]
-pub enum Told<K> {
+pub enum KindEvent<K> {
     /// An object came, went or changed.
     Object {
         /// As it was, if it was there.
@@ -50,7 +50,7 @@ pub enum Told<K> {
 
 /// What is known of a kind in a namespace.
 #[derive(Debug)]
-pub enum Look<K> {
+pub enum KindState<K> {
     /// Nothing yet; it will be told.
     Pending,
     /// The API server does not serve such a kind.
@@ -74,14 +74,14 @@ pub struct View<K> {
 
 /// Who begins a watch: for this kind, served as this, in this scope.
 type Open<K> = dyn Fn(Client, &GroupKind, &Resource, &Scope) -> Events<K> + Send + Sync;
-type Listener<K> = dyn Fn(&GroupKind, Told<K>) + Send + Sync;
+type Listener<K> = dyn Fn(&GroupKind, KindEvent<K>) + Send + Sync;
 
 /// The watches of all kinds that some user needs. A handle: clones are the same watches. Users are known by `U`.
-pub struct Watches<U, K> {
+pub struct WatchManager<U, K> {
     shared: Arc<Shared<U, K>>,
 }
 
-impl<U, K> Clone for Watches<U, K> {
+impl<U, K> Clone for WatchManager<U, K> {
     fn clone(&self) -> Self {
         Self {
             shared: Arc::clone(&self.shared),
@@ -94,9 +94,9 @@ struct Shared<U, K> {
     settings: Settings,
     open: Box<Open<K>>,
     listener: Box<Listener<K>>,
-    needs: Mutex<Needs<U>>,
+    needs: Mutex<Subscriptions<U>>,
     kinds: RwLock<Kinds<K>>,
-    /// Needs have changed, or a watch has become complete.
+    /// Subscriptions have changed, or a watch has become complete.
     changed: Notify,
     /// What the API server serves may have changed.
     outdated: Notify,
@@ -147,7 +147,7 @@ impl<U, K> Drop for StopAll<U, K> {
 #[derive(Clone, Debug, PartialEq)]
 struct Generation(i64);
 
-impl Keep for Generation {
+impl Project for Generation {
     const READS: Reads = Reads::Metadata;
 
     fn keep(generation: i64, _: Option<&RawValue>, _: Option<&RawValue>) -> Self {
@@ -155,7 +155,7 @@ impl Keep for Generation {
     }
 }
 
-impl<U, K> Watches<U, K>
+impl<U, K> WatchManager<U, K>
 where
     U: Ord + Send + Sync + 'static,
     K: Clone + PartialEq + Send + Sync + 'static,
@@ -165,7 +165,7 @@ where
         client: Client,
         settings: Settings,
         open: impl Fn(Client, &GroupKind, &Resource, &Scope) -> Events<K> + Send + Sync + 'static,
-        listener: impl Fn(&GroupKind, Told<K>) + Send + Sync + 'static,
+        listener: impl Fn(&GroupKind, KindEvent<K>) + Send + Sync + 'static,
     ) -> Self {
         let shared = Shared {
             client,
@@ -201,24 +201,24 @@ where
 
     /// What is known of a kind in a namespace. It has to be needed; otherwise nothing ever is.
     #[must_use]
-    pub fn look(&self, kind: &GroupKind, namespace: &str) -> Look<K> {
+    pub fn look(&self, kind: &GroupKind, namespace: &str) -> KindState<K> {
         let kinds = self.shared.kinds_read();
         let resource = match &kinds.served {
-            Served::Unasked => return Look::Pending,
-            Served::Failed(error) => return Look::Failed(error.clone()),
+            Served::Unasked => return KindState::Pending,
+            Served::Failed(error) => return KindState::Failed(error.clone()),
             Served::Kinds(served) => match served.get(kind) {
-                None => return Look::Unknown,
+                None => return KindState::Unknown,
                 Some(resource) => resource,
             },
         };
         if !resource.can_list {
-            return Look::Failed(format!(
+            return KindState::Failed(format!(
                 "{} can't be listed: there are no objects of this kind to find",
                 resource.name()
             ));
         }
         let Some(running) = kinds.running.get(kind) else {
-            return Look::Pending;
+            return KindState::Pending;
         };
         let scopes = [Scope::All, Scope::Namespace(namespace.to_owned())];
         let watches = || scopes.iter().filter_map(|scope| running.watches.get(scope));
@@ -227,20 +227,20 @@ where
             .or_else(|| watches().find(|watch| watch.store.is_settled()))
         else {
             if scopes.iter().any(|scope| running.left_out.contains(scope)) {
-                return Look::Failed(format!(
+                return KindState::Failed(format!(
                     "{} are not watched here: {MOST} watches are run already, which is the most; let Applications name fewer \
                      kinds, or be in fewer namespaces",
                     resource.name()
                 ));
             }
-            return Look::Pending;
+            return KindState::Pending;
         };
         let trouble = watch.store.trouble();
         if let Some(failed) = trouble.failed {
-            return Look::Failed(failed);
+            return KindState::Failed(failed);
         }
         let namespace = if resource.is_namespaced { namespace } else { "" };
-        Look::Objects(View {
+        KindState::Objects(View {
             resource: resource.clone(),
             objects: watch.store.objects(namespace),
             polled: trouble.polled,
@@ -287,9 +287,9 @@ where
     pub async fn run(self) {
         let shared = &self.shared;
         let _stop = StopAll(Arc::clone(shared));
-        let mut clock = Clock::default();
+        let mut clock = DiscoveryTimer::default();
         // Who declares nothing costs no request.
-        let mut definitions: Option<OneWatch<Generation>> = None;
+        let mut definitions: Option<WatchHandle<Generation>> = None;
         // What is known is worked with while the API server takes its time.
         let mut answer: Option<Answer> = None;
         loop {
@@ -301,7 +301,7 @@ where
                     answer = None;
                     let has_answer = self.take(served);
                     let needed = shared.needs().namespaces();
-                    let are_watched = definitions.as_ref().is_some_and(OneWatch::is_followed);
+                    let are_watched = definitions.as_ref().is_some_and(WatchHandle::is_followed);
                     clock.looked(has_answer, shared.missing(&needed), are_watched);
                 }
             }
@@ -316,7 +316,7 @@ where
     }
 
     /// Watches the definitions of kinds, which tells when to ask for the kinds again.
-    fn watch_definitions(&self) -> OneWatch<Generation> {
+    fn watch_definitions(&self) -> WatchHandle<Generation> {
         let resource = Resource {
             api: ApiResource::erase::<CustomResourceDefinition>(&()),
             is_namespaced: false,
@@ -324,7 +324,7 @@ where
         };
         let client = self.shared.client.clone();
         let shared = Arc::downgrade(&self.shared);
-        OneWatch::begin(
+        WatchHandle::begin(
             resource.name(),
             self.shared.settings.sync_period,
             move || events::<Generation, _>(client.clone(), &resource, &Scope::All, std::convert::identity),
@@ -373,7 +373,7 @@ where
         };
         let concerned: Vec<_> = needed.keys().filter(is_otherwise).collect();
         for kind in concerned {
-            (self.shared.listener)(kind, Told::Kind);
+            (self.shared.listener)(kind, KindEvent::Kind);
         }
         has_answer
     }
@@ -403,11 +403,11 @@ where
             }
         }
         for kind in &concerned {
-            (self.shared.listener)(kind, Told::Kind);
+            (self.shared.listener)(kind, KindEvent::Kind);
         }
     }
 
-    fn begin(&self, kind: &GroupKind, resource: &Resource, scope: &Scope) -> OneWatch<K> {
+    fn begin(&self, kind: &GroupKind, resource: &Resource, scope: &Scope) -> WatchHandle<K> {
         let what = match scope {
             Scope::Namespace(namespace) => format!("{} in namespace {namespace}", resource.name()),
             Scope::All => resource.name(),
@@ -415,7 +415,7 @@ where
         let (opened, told) = (Arc::downgrade(&self.shared), Arc::downgrade(&self.shared));
         let (kind, resource, scope) = (kind.clone(), resource.clone(), scope.clone());
         let of = kind.clone();
-        OneWatch::begin(
+        WatchHandle::begin(
             what,
             self.shared.settings.sync_period,
             move || match opened.upgrade() {
@@ -434,12 +434,12 @@ where
 impl<U: Ord, K> Shared<U, K> {
     fn tell(&self, kind: &GroupKind, news: News<K>) {
         let told = match news {
-            News::Change(Change::Object { old, new }) => Told::Object { old, new },
+            News::Change(Change::Object { old, new }) => KindEvent::Object { old, new },
             News::Change(Change::Listed { first: false }) => return,
             News::Change(Change::Listed { first: true }) | News::Trouble => {
                 // It may be what another watch was waiting for to be stopped.
                 self.changed.notify_one();
-                Told::Kind
+                KindEvent::Kind
             }
             News::NotServed => return self.outdated.notify_one(),
         };
@@ -454,7 +454,7 @@ impl<U: Ord, K> Shared<U, K> {
         needed.keys().filter(is_missing).cloned().collect()
     }
 
-    fn needs(&self) -> MutexGuard<'_, Needs<U>> {
+    fn needs(&self) -> MutexGuard<'_, Subscriptions<U>> {
         // Nothing that can panic runs under these locks, so what they hold is whole.
         self.needs.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,12 +1,12 @@
 //! Arbitrary objects of the cluster: which kinds there are, what exists of them, who owns whom.
 //!
 //! ```text
-//!  needs (user ─► kinds, namespace) ──► Watches ──► plan ──► one watch for each kind and namespace ──► store
+//!  needs (user ─► kinds, namespace) ──► WatchManager ──► plan ──► one watch for each kind and namespace ──► store
 //!                                          │                          │
-//!  definitions change ──► Discovery ───────┘                          └─► Told: this object has changed, this list is there
+//!  definitions change ──► Discovery ───────┘                          └─► KindEvent: this object has changed, this list is there
 //! ```
 //!
-//! Of an object its metadata are kept as far as they say who it is and whose, and what [`Keep`] makes of its spec and status while
+//! Of an object its metadata are kept as far as they say who it is and whose, and what [`Project`] makes of its spec and status while
 //! it is decoded: the rest is never held. What the objects are watched for is the caller's affair.
 
 mod compact_owner_refs;
@@ -26,8 +26,8 @@ use std::sync::Arc;
 pub use compact_owner_refs::OwnerReferences;
 pub use discovery::Resource;
 pub use kind_watch::{Events, Scope, events};
-pub use manager::{Look, Settings, Told, View, Watches};
-pub use projection::{Keep, Labels, Object, Reads};
+pub use manager::{KindEvent, KindState, Settings, View, WatchManager};
+pub use projection::{Labels, Object, Project, Reads};
 
 /// A kind of objects in any of its versions, as `metav1.GroupKind`. Clones share its texts: each Application's kinds are held in
 /// several places.

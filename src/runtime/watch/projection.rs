@@ -27,11 +27,11 @@ pub enum Reads {
 }
 
 /// What is kept of an object beside its metadata. It is made while the object is decoded.
-pub trait Keep: Clone + Debug + Send + Sync + 'static {
+pub trait Project: Clone + Debug + Send + Sync + 'static {
     /// What of the object it is made of.
     const READS: Reads;
 
-    /// Makes it. What [`Keep::READS`] leaves out, and what the object has not, is nothing. It can't fail: what is wrong with an
+    /// Makes it. What [`Project::READS`] leaves out, and what the object has not, is nothing. It can't fail: what is wrong with an
     /// object is something to keep of it.
     fn keep(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Self;
 }
@@ -145,7 +145,7 @@ pub(in crate::runtime) struct Decoded<K> {
     pub(super) kept: K,
 }
 
-impl<K: Keep> Resource for Decoded<K> {
+impl<K: Project> Resource for Decoded<K> {
     type DynamicType = ApiResource;
     type Scope = DynamicResourceScope;
 
@@ -182,7 +182,7 @@ impl<K: Keep> Resource for Decoded<K> {
     }
 }
 
-impl<'de, K: Keep> Deserialize<'de> for Decoded<K> {
+impl<'de, K: Project> Deserialize<'de> for Decoded<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(Decode(PhantomData))
     }
@@ -190,7 +190,7 @@ impl<'de, K: Keep> Deserialize<'de> for Decoded<K> {
 
 struct Decode<K>(PhantomData<K>);
 
-impl<'de, K: Keep> Visitor<'de> for Decode<K> {
+impl<'de, K: Project> Visitor<'de> for Decode<K> {
     type Value = Decoded<K>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -232,7 +232,7 @@ mod tests {
     #[derive(Clone, Debug, PartialEq)]
     struct Raw(i64, Option<String>, Option<String>);
 
-    impl Keep for Raw {
+    impl Project for Raw {
         const READS: Reads = Reads::SpecAndStatus;
 
         fn keep(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Self {
@@ -244,7 +244,7 @@ mod tests {
     #[derive(Clone, Debug, PartialEq)]
     struct StatusOnly(bool);
 
-    impl Keep for StatusOnly {
+    impl Project for StatusOnly {
         const READS: Reads = Reads::Status;
 
         fn keep(_: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Self {

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::GroupKind;
 
 /// Who needs what.
-pub(super) struct Needs<U> {
+pub(super) struct Subscriptions<U> {
     by_user: BTreeMap<U, (String, Box<[GroupKind]>)>,
     /// The number of users of each kind in each namespace.
     by_kind: BTreeMap<GroupKind, BTreeMap<String, usize>>,
 }
 
-impl<U> Default for Needs<U> {
+impl<U> Default for Subscriptions<U> {
     fn default() -> Self {
         Self {
             by_user: BTreeMap::new(),
@@ -20,7 +20,7 @@ impl<U> Default for Needs<U> {
     }
 }
 
-impl<U: Ord> Needs<U> {
+impl<U: Ord> Subscriptions<U> {
     /// Sets what a user needs; whether that changes anything.
     pub(super) fn set(&mut self, user: U, namespace: &str, kinds: BTreeSet<GroupKind>) -> bool {
         if self
@@ -84,7 +84,7 @@ mod tests {
         names.iter().map(|name| GroupKind::new("", *name)).collect()
     }
 
-    fn shown(needs: &Needs<&str>) -> Vec<String> {
+    fn shown(needs: &Subscriptions<&str>) -> Vec<String> {
         let namespaces = needs.namespaces();
         let show = |(kind, namespaces): (GroupKind, BTreeSet<String>)| {
             format!("{kind}: {}", namespaces.into_iter().collect::<Vec<_>>().join(" "))
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_kind_is_needed_as_long_as_one_user_needs_it() {
-        let mut needs = Needs::default();
+        let mut needs = Subscriptions::default();
         assert!(needs.set("a", "shop", kinds(&["Pod", "Service"])));
         assert!(needs.set("b", "shop", kinds(&["Pod"])));
         assert!(needs.set("c", "bank", kinds(&["Pod"])));
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_user_needs_what_it_said_last() {
-        let mut needs = Needs::default();
+        let mut needs = Subscriptions::default();
         needs.set("a", "shop", kinds(&["Pod"]));
         assert!(!needs.set("a", "shop", kinds(&["Pod"])));
         assert!(needs.set("a", "shop", kinds(&["Service"])));

@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 
-use super::{Reads, Rule, Shortfall};
+use super::{NotReady, Reads, Rule};
 
 /// The kinds of Kubernetes 1.35 whose status has no conditions, or that have no status: whatever else a client may write
 /// there, the API server drops it, so the generic rule could never find them anything but ready. Of these the metadata is
@@ -67,7 +67,7 @@ impl AlwaysReady {
 impl Rule for AlwaysReady {
     const READS: Reads = Reads::Metadata;
 
-    fn check(_: i64, _: Option<&RawValue>, _: Option<&RawValue>) -> Result<(), Shortfall> {
+    fn check(_: i64, _: Option<&RawValue>, _: Option<&RawValue>) -> Result<(), NotReady> {
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::decode::decode;
-use super::{Reads, Rule, Shortfall};
+use super::{NotReady, Reads, Rule};
 use crate::api::lenient::null_as_default;
 
 /// PersistentVolumeClaim: it is bound.
@@ -21,12 +21,12 @@ struct Status {
 impl Rule for PersistentVolumeClaim {
     const READS: Reads = Reads::Status;
 
-    fn check(_: i64, _: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), Shortfall> {
+    fn check(_: i64, _: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
         let Status { phase } = decode("status", status)?;
         match phase.as_str() {
             "Bound" => Ok(()),
-            "" => Err(Shortfall::missing("no phase yet")),
-            _ => Err(Shortfall::missing(format!("phase {phase}"))),
+            "" => Err(NotReady::missing("no phase yet")),
+            _ => Err(NotReady::missing(format!("phase {phase}"))),
         }
     }
 }

@@ -8,11 +8,11 @@ use serde::de::value::MapAccessDeserializer;
 use serde::{Deserialize, Deserializer, de};
 use serde_json::value::RawValue;
 
-use super::Shortfall;
+use super::NotReady;
 use crate::api::lenient::null_as_default;
 
 /// What a rule reads of the object's field `name`; a field that is absent is its type's default.
-pub(super) fn decode<'de, T>(name: &str, raw: Option<&'de RawValue>) -> Result<T, Shortfall>
+pub(super) fn decode<'de, T>(name: &str, raw: Option<&'de RawValue>) -> Result<T, NotReady>
 where
     T: Deserialize<'de> + Default,
 {
@@ -25,7 +25,7 @@ where
                 at if at == "." => name.to_owned(),
                 below => format!("{name}.{below}"),
             };
-            Err(Shortfall::Unreadable(format!(
+            Err(NotReady::Unreadable(format!(
                 "{path} can't be read: {}",
                 without_position(error.inner())
             )))

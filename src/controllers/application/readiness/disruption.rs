@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::decode::decode;
-use super::{Reads, Rule, Shortfall};
+use super::{NotReady, Reads, Rule};
 use crate::api::lenient::integer;
 
 /// `policy` PodDisruptionBudget: as many pods are healthy as it wants.
@@ -25,15 +25,15 @@ struct Status {
 impl Rule for PodDisruptionBudget {
     const READS: Reads = Reads::Status;
 
-    fn check(generation: i64, _: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), Shortfall> {
+    fn check(generation: i64, _: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
         let status: Status = decode("status", status)?;
         if status.observed_generation != generation {
-            return Err(Shortfall::missing(format!(
+            return Err(NotReady::missing(format!(
                 "generation {generation} is not observed yet"
             )));
         }
         if status.current_healthy < status.desired_healthy {
-            return Err(Shortfall::missing(format!(
+            return Err(NotReady::missing(format!(
                 "{} of {} pods healthy",
                 status.current_healthy, status.desired_healthy
             )));

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, de};
 use serde_json::value::RawValue;
 
 use super::decode::{Record, describe, without_position};
-use super::{Reads, Rule, Shortfall};
+use super::{NotReady, Reads, Rule};
 use crate::text::truncate;
 
 /// How many bytes of a value of the wrong type are shown.
@@ -55,7 +55,7 @@ struct Stated<'a> {
 impl Rule for Generic {
     const READS: Reads = Reads::Status;
 
-    fn check(_: i64, _: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), Shortfall> {
+    fn check(_: i64, _: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
         let Some(status) = status.filter(|status| !is_null(status)) else {
             return Ok(());
         };
@@ -70,10 +70,10 @@ impl Rule for Generic {
         let Decisive { ready, in_progress } =
             serde_json::from_str(conditions.get()).map_err(|error| unreadable("status.conditions", &error))?;
         if let Some(ready) = ready.filter(|ready| ready.status == "False") {
-            return Err(Shortfall::missing(describe("Ready", &ready.status, &ready.reason)));
+            return Err(NotReady::missing(describe("Ready", &ready.status, &ready.reason)));
         }
         if let Some(in_progress) = in_progress.filter(|in_progress| in_progress.status == "True") {
-            return Err(Shortfall::missing(describe(
+            return Err(NotReady::missing(describe(
                 "InProgress",
                 &in_progress.status,
                 &in_progress.reason,
@@ -140,12 +140,12 @@ fn text(value: &RawValue) -> Option<Cow<'_, str>> {
     serde_json::from_str(value.get()).ok().map(|Text(text)| text)
 }
 
-fn unreadable(field: &str, error: &serde_json::Error) -> Shortfall {
-    Shortfall::Unreadable(format!("{field} can't be read: {}", without_position(error)))
+fn unreadable(field: &str, error: &serde_json::Error) -> NotReady {
+    NotReady::Unreadable(format!("{field} can't be read: {}", without_position(error)))
 }
 
 /// The words of Kubernetes' accessors of untyped objects, which users of the peer know, with the names of Go's types.
-fn accessor_error(value: &RawValue, expected: &str) -> Shortfall {
+fn accessor_error(value: &RawValue, expected: &str) -> NotReady {
     let shown = truncate(&text(value).unwrap_or(Cow::Borrowed(value.get())), SHOWN);
     let found = match value.get().as_bytes().first() {
         Some(b'"') => "string",
@@ -155,7 +155,7 @@ fn accessor_error(value: &RawValue, expected: &str) -> Shortfall {
         _ if value.get().parse::<i64>().is_ok() => "int64",
         _ => "float64",
     };
-    Shortfall::Unreadable(format!(
+    NotReady::Unreadable(format!(
         ".status.conditions accessor error: {shown} is of the type {found}, expected {expected}"
     ))
 }

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::decode::{Conditions, decode, joined};
-use super::{Reads, Rule, Shortfall};
+use super::{NotReady, Reads, Rule};
 use crate::api::lenient::null_as_default;
 
 /// `batch` Job: it is complete. The peer calls a Job ready as soon as it starts, one that fails too.
@@ -22,12 +22,12 @@ struct Status {
 impl Rule for Job {
     const READS: Reads = Reads::Status;
 
-    fn check(_: i64, _: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), Shortfall> {
+    fn check(_: i64, _: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
         let Status { start_time, conditions } = decode("status", status)?;
         if conditions.holding("Complete").is_some() {
             return Ok(());
         }
-        Err(Shortfall::missing(if let Some(failed) = conditions.holding("Failed") {
+        Err(NotReady::missing(if let Some(failed) = conditions.holding("Failed") {
             joined(&["failed", &failed.reason, &failed.message])
         } else if conditions.holding("Suspended").is_some() {
             "suspended".to_owned()

@@ -41,7 +41,7 @@ pub use workload::{DaemonSet, Deployment, ReplicaSet, ReplicationController, Sta
 use crate::runtime::watch::Reads;
 use crate::text::{printable, truncate};
 
-/// The longest [`Judgement::why`] in bytes. It stands in the message of a condition next to many others.
+/// The longest [`Readiness::why`] in bytes. It stands in the message of a condition next to many others.
 pub const WHY_LIMIT: usize = 256;
 
 /// How a component stands: the word that the Application's status shows.
@@ -67,7 +67,7 @@ impl fmt::Display for ComponentState {
 
 /// How a component stands, and why if it is not ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Judgement {
+pub struct Readiness {
     /// The word in the status.
     pub state: ComponentState,
     /// For people: what is missing (in progress) or what can't be read (unknown). Printable, of at most [`WHY_LIMIT`] bytes,
@@ -75,7 +75,7 @@ pub struct Judgement {
     pub why: Option<Box<str>>,
 }
 
-impl Judgement {
+impl Readiness {
     /// The component is as its spec wants it.
     pub const READY: Self = Self {
         state: ComponentState::Ready,
@@ -94,25 +94,25 @@ impl Judgement {
 
 /// Why a component can't be called ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Shortfall {
+pub enum NotReady {
     /// It was read, and this is missing.
     Missing(String),
     /// It can't be read, as said here.
     Unreadable(String),
 }
 
-impl Shortfall {
+impl NotReady {
     fn missing(what: impl Into<String>) -> Self {
         Self::Missing(what.into())
     }
 }
 
-impl From<Result<(), Shortfall>> for Judgement {
-    fn from(checked: Result<(), Shortfall>) -> Self {
+impl From<Result<(), NotReady>> for Readiness {
+    fn from(checked: Result<(), NotReady>) -> Self {
         match checked {
             Ok(()) => Self::READY,
-            Err(Shortfall::Missing(what)) => Self::with_reason(ComponentState::InProgress, &what),
-            Err(Shortfall::Unreadable(what)) => Self::with_reason(ComponentState::Unknown, &what),
+            Err(NotReady::Missing(what)) => Self::with_reason(ComponentState::InProgress, &what),
+            Err(NotReady::Unreadable(what)) => Self::with_reason(ComponentState::Unknown, &what),
         }
     }
 }
@@ -127,12 +127,12 @@ pub trait Rule: Send + Sync + 'static {
     /// `generation` is `metadata.generation`, 0 if there is none. Nothing that `spec` and `status` may hold makes it panic.
     ///
     /// # Errors
-    /// [`Shortfall::Missing`] if the component is on its way, [`Shortfall::Unreadable`] if a field is not of its type.
-    fn check(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), Shortfall>;
+    /// [`NotReady::Missing`] if the component is on its way, [`NotReady::Unreadable`] if a field is not of its type.
+    fn check(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady>;
 
     /// [`Rule::check`] as the Application's status shows it.
     #[must_use]
-    fn judge(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Judgement {
+    fn judge(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Readiness {
         Self::check(generation, spec, status).into()
     }
 }

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::decode::{Conditions, decode, describe};
-use super::{Reads, Rule, Shortfall};
+use super::{NotReady, Reads, Rule};
 
 /// Pod: its condition Ready holds, or says that the pod has done its work. A pod without conditions is not ready, whatever
 /// its phase.
@@ -20,13 +20,13 @@ struct Status {
 impl Rule for Pod {
     const READS: Reads = Reads::Status;
 
-    fn check(_: i64, _: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), Shortfall> {
+    fn check(_: i64, _: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
         let Status { conditions } = decode("status", status)?;
         let ready = || conditions.of_type("Ready");
         if ready().any(|ready| ready.status == "True" || ready.reason == "PodCompleted") {
             return Ok(());
         }
-        Err(Shortfall::missing(match ready().next() {
+        Err(NotReady::missing(match ready().next() {
             Some(ready) => describe("Ready", &ready.status, &ready.reason),
             None => "no condition Ready yet".to_owned(),
         }))

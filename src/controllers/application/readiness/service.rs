@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::decode::{Record, decode};
-use super::{Reads, Rule, Shortfall};
+use super::{NotReady, Reads, Rule};
 use crate::api::lenient::null_as_default;
 
 /// Service: ready by being there, but for a load balancer, which needs an address for each of its ingresses.
@@ -52,25 +52,25 @@ impl Ingress {
 impl Rule for Service {
     const READS: Reads = Reads::SpecAndStatus;
 
-    fn check(_: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), Shortfall> {
+    fn check(_: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
         let spec: Spec = decode("spec", spec)?;
         let status: Status = decode("status", status)?;
         match spec.type_.as_str() {
             "" | "ClusterIP" | "NodePort" | "ExternalName" => Ok(()),
             "LoadBalancer" => balanced(&spec, &status.load_balancer.0.ingress),
-            other => Err(Shortfall::missing(format!("the type {other} is not known"))),
+            other => Err(NotReady::missing(format!("the type {other} is not known"))),
         }
     }
 }
 
-fn balanced(spec: &Spec, ingress: &[Record<Ingress>]) -> Result<(), Shortfall> {
+fn balanced(spec: &Spec, ingress: &[Record<Ingress>]) -> Result<(), NotReady> {
     if spec.cluster_ip.trim().is_empty() {
-        return Err(Shortfall::missing("no cluster IP yet"));
+        return Err(NotReady::missing("no cluster IP yet"));
     }
     let addressed = ingress.iter().filter(|Record(ingress)| ingress.has_address()).count();
     match ingress.len() {
-        _ if addressed == 0 => Err(Shortfall::missing("no address from the load balancer")),
-        all if addressed < all => Err(Shortfall::missing(format!(
+        _ if addressed == 0 => Err(NotReady::missing("no address from the load balancer")),
+        all if addressed < all => Err(NotReady::missing(format!(
             "{addressed} of {all} ingresses of the load balancer have an address"
         ))),
         _ => Ok(()),

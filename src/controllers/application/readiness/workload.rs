@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::decode::{Conditions, decode, describe};
-use super::{Reads, Rule, Shortfall};
+use super::{NotReady, Reads, Rule};
 use crate::api::lenient::integer;
 
 /// `apps` Deployment: all replicas are of the newest template, ready and available, and no other is left.
@@ -71,41 +71,41 @@ struct Status {
 
 impl Status {
     /// What the status says is about the spec of this generation.
-    fn is_of(&self, generation: i64) -> Result<(), Shortfall> {
+    fn is_of(&self, generation: i64) -> Result<(), NotReady> {
         if self.observed_generation == generation {
             return Ok(());
         }
-        Err(Shortfall::missing(format!(
+        Err(NotReady::missing(format!(
             "the rollout of generation {generation} is not observed yet"
         )))
     }
 
     /// No pod was refused, as for want of quota.
-    fn has_not_failed(&self) -> Result<(), Shortfall> {
+    fn has_not_failed(&self) -> Result<(), NotReady> {
         match self.conditions.holding("ReplicaFailure") {
-            Some(failure) => Err(Shortfall::missing(describe("ReplicaFailure", "True", &failure.reason))),
+            Some(failure) => Err(NotReady::missing(describe("ReplicaFailure", "True", &failure.reason))),
             None => Ok(()),
         }
     }
 
     /// Exactly the replicas that are wanted are there, ready and available.
-    fn has_available(&self, wanted: i64) -> Result<(), Shortfall> {
+    fn has_available(&self, wanted: i64) -> Result<(), NotReady> {
         replicas(self.ready_replicas, wanted, "ready")?;
         replicas(self.available_replicas, wanted, "available")?;
         replicas(self.replicas, wanted, "there")
     }
 }
 
-fn replicas(found: i64, wanted: i64, are: &str) -> Result<(), Shortfall> {
+fn replicas(found: i64, wanted: i64, are: &str) -> Result<(), NotReady> {
     counted(found, wanted, "replicas", are)
 }
 
 /// A count is exactly as wanted: too many are as wrong as too few, since some of them are about to go.
-fn counted(found: i64, wanted: i64, things: &str, are: &str) -> Result<(), Shortfall> {
+fn counted(found: i64, wanted: i64, things: &str, are: &str) -> Result<(), NotReady> {
     match found {
         _ if found == wanted => Ok(()),
-        _ if found < wanted => Err(Shortfall::missing(format!("{found} of {wanted} {things} {are}"))),
-        _ => Err(Shortfall::missing(format!(
+        _ if found < wanted => Err(NotReady::missing(format!("{found} of {wanted} {things} {are}"))),
+        _ => Err(NotReady::missing(format!(
             "{found} {things} {are}, where {wanted} are wanted"
         ))),
     }
@@ -114,7 +114,7 @@ fn counted(found: i64, wanted: i64, things: &str, are: &str) -> Result<(), Short
 impl Rule for Deployment {
     const READS: Reads = Reads::SpecAndStatus;
 
-    fn check(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), Shortfall> {
+    fn check(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
         let wanted = decode::<Spec>("spec", spec)?.replicas();
         let status: Status = decode("status", status)?;
         status.is_of(generation)?;
@@ -129,9 +129,9 @@ impl Rule for Deployment {
         if rolled_out || status.conditions.holding("Available").is_some() {
             Ok(())
         } else if status.conditions.is_empty() {
-            Err(Shortfall::missing("no conditions yet"))
+            Err(NotReady::missing("no conditions yet"))
         } else {
-            Err(Shortfall::missing("neither available nor rolled out by its conditions"))
+            Err(NotReady::missing("neither available nor rolled out by its conditions"))
         }
     }
 }
@@ -139,7 +139,7 @@ impl Rule for Deployment {
 impl Rule for StatefulSet {
     const READS: Reads = Reads::SpecAndStatus;
 
-    fn check(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), Shortfall> {
+    fn check(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
         let wanted = decode::<Spec>("spec", spec)?.replicas();
         let status: Status = decode("status", status)?;
         status.is_of(generation)?;
@@ -152,7 +152,7 @@ impl Rule for StatefulSet {
 impl Rule for ReplicaSet {
     const READS: Reads = Reads::SpecAndStatus;
 
-    fn check(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), Shortfall> {
+    fn check(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
         let wanted = decode::<Spec>("spec", spec)?.replicas();
         let status: Status = decode("status", status)?;
         status.is_of(generation)?;
@@ -164,7 +164,7 @@ impl Rule for ReplicaSet {
 impl Rule for ReplicationController {
     const READS: Reads = Reads::SpecAndStatus;
 
-    fn check(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), Shortfall> {
+    fn check(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
         let wanted = decode::<Spec>("spec", spec)?.replicas();
         let status: Status = decode("status", status)?;
         status.is_of(generation)?;
@@ -175,7 +175,7 @@ impl Rule for ReplicationController {
 impl Rule for DaemonSet {
     const READS: Reads = Reads::Status;
 
-    fn check(generation: i64, _: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), Shortfall> {
+    fn check(generation: i64, _: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
         let status: Status = decode("status", status)?;
         status.is_of(generation)?;
         let wanted = status.desired_number_scheduled;

@@ -20,7 +20,7 @@ fn owner(name: &str) -> OwnerReference {
     }
 }
 
-fn owned(mut object: Object<Judgement>, owners: &[&str]) -> Object<Judgement> {
+fn owned(mut object: Object<Readiness>, owners: &[&str]) -> Object<Readiness> {
     object.owner_references = owners.iter().map(|name| owner(name)).collect::<Vec<_>>().into();
     object
 }
@@ -33,7 +33,7 @@ fn changes(plan: &Plan) -> Vec<String> {
     plan.changes.iter().map(change).collect()
 }
 
-fn adopting() -> Declared {
+fn adopting() -> AppSpec {
     declared(json!({ "addOwnerRef": true, "componentKinds": [{ "group": "", "kind": "Pod" }] }))
 }
 
@@ -88,11 +88,11 @@ fn what_has_no_namespace_is_never_adopted_and_let_go_where_the_peer_has_adopted_
         "Pod",
         vec![object("a", ready()), owned(object("b", ready()), &["shop"])],
     );
-    let Look::Objects(mut view) = look else {
+    let KindState::Objects(mut view) = look else {
         panic!("it was made so")
     };
     view.resource.is_namespaced = false;
-    let plan = plan(&adopting(), &[(kind, Look::Objects(view))], &Index::default());
+    let plan = plan(&adopting(), &[(kind, KindState::Objects(view))], &Index::default());
     assert_eq!(changes(&plan), ["b -uid-shop"]);
     assert!(
         plan.problems[0].text.contains("2 of Pod are not adopted"),
@@ -110,14 +110,14 @@ fn with_a_selector_that_cannot_be_used_nothing_is_changed() {
     assert!(changes(&plan(&declared, &kinds, &Index::default())).is_empty());
 }
 
-fn of_applications(name: &str, adopts: bool) -> Declared {
+fn of_applications(name: &str, adopts: bool) -> AppSpec {
     named(
         name,
         json!({ "addOwnerRef": adopts, "componentKinds": [{ "group": "app.k8s.io", "kind": "Application" }] }),
     )
 }
 
-fn applications(names: &[&str]) -> [(GroupKind, Look<Judgement>); 1] {
+fn applications(names: &[&str]) -> [(GroupKind, KindState<Readiness>); 1] {
     [seen(
         "app.k8s.io",
         "Application",
@@ -195,14 +195,14 @@ fn kinds(names: &[&str]) -> BTreeSet<GroupKind> {
 }
 
 /// An Application of Pods whose record holds these kinds.
-fn recorded(names: &[&str]) -> Declared {
-    Declared {
+fn recorded(names: &[&str]) -> AppSpec {
+    AppSpec {
         recorded: kinds(names).into_iter().collect(),
         ..adopting()
     }
 }
 
-fn record(declared: &Declared, looks: &[(GroupKind, Look<Judgement>)]) -> Vec<String> {
+fn record(declared: &AppSpec, looks: &[(GroupKind, KindState<Readiness>)]) -> Vec<String> {
     let plan = plan(declared, looks, &Index::default());
     let record = plan.record(declared);
     record.iter().map(ToString::to_string).collect()
@@ -224,15 +224,19 @@ fn a_kind_leaves_the_record_when_nothing_of_it_is_owned_for_certain() {
     assert!(record(&recorded(&["Service"]), &[none()]).is_empty());
     // What is listed now and then may be old.
     let (kind, look) = none();
-    let Look::Objects(mut view) = look else {
+    let KindState::Objects(mut view) = look else {
         panic!("it was made so")
     };
     view.polled = Some("can't watch services".to_owned());
     assert_eq!(
-        record(&recorded(&["Service"]), &[(kind, Look::Objects(view))]),
+        record(&recorded(&["Service"]), &[(kind, KindState::Objects(view))]),
         ["Service"]
     );
-    for look in [Look::Pending, Look::Unknown, Look::Failed("away".to_owned())] {
+    for look in [
+        KindState::Pending,
+        KindState::Unknown,
+        KindState::Failed("away".to_owned()),
+    ] {
         let service = GroupKind::new("", "Service");
         assert_eq!(record(&recorded(&["Service"]), &[(service, look)]), ["Service"]);
     }
@@ -254,7 +258,7 @@ fn what_is_owned_of_a_kind_that_is_not_declared_any_more_is_let_go_and_nothing_o
 #[test]
 fn with_a_selector_that_cannot_be_used_the_record_stays() {
     let selector = json!({ "matchExpressions": [{ "key": "app", "operator": "Like" }] });
-    let declared = Declared {
+    let declared = AppSpec {
         recorded: kinds(&["Service"]).into_iter().collect(),
         ..declared(json!({ "selector": selector }))
     };

@@ -13,7 +13,7 @@ fn at(time: &str) -> Timestamp {
     time.parse().unwrap()
 }
 
-fn status_of(kinds: &[(GroupKind, Look<Judgement>)]) -> ApplicationStatus {
+fn status_of(kinds: &[(GroupKind, KindState<Readiness>)]) -> ApplicationStatus {
     assess(&declared(json!({})), kinds).status(Some(3), &[], at(NOW))
 }
 
@@ -114,7 +114,7 @@ fn a_component_that_cannot_be_judged_hides_the_readiness() {
 
 #[test]
 fn a_kind_that_is_not_known_is_an_error_and_leaves_the_readiness() {
-    let status = status_of(&[(GroupKind::new("core", "Pod"), Look::Unknown)]);
+    let status = status_of(&[(GroupKind::new("core", "Pod"), KindState::Unknown)]);
     assert_eq!(said(&status, "Ready"), "True ComponentsReady: all components ready");
     assert!(said(&status, "Error").starts_with("True ErrorSeen: the cluster has no kind Pod.core:"));
 }
@@ -124,7 +124,7 @@ fn a_kind_that_may_not_be_watched_is_an_error_and_leaves_the_readiness() {
     let kind = GroupKind::new("", "Secret");
     let mut view = view(&kind, vec![object("s", ready())]);
     view.polled = Some("can't watch secrets: forbidden".to_owned());
-    let status = status_of(&[(kind, Look::Objects(view))]);
+    let status = status_of(&[(kind, KindState::Objects(view))]);
     assert_eq!(said(&status, "Ready"), "True ComponentsReady: all components ready");
     assert_eq!(said(&status, "Error"), "True ErrorSeen: can't watch secrets: forbidden");
     assert_eq!(status.components_ready.as_deref(), Some("1/1"));
@@ -132,7 +132,7 @@ fn a_kind_that_may_not_be_watched_is_an_error_and_leaves_the_readiness() {
 
 #[test]
 fn a_kind_that_cannot_be_listed_hides_the_readiness_and_the_others_are_counted() {
-    let failed = Look::Failed("can't list pods: forbidden".to_owned());
+    let failed = KindState::Failed("can't list pods: forbidden".to_owned());
     let status = status_of(&[
         (GroupKind::new("", "Pod"), failed),
         seen("", "Service", vec![object("web", ready())]),

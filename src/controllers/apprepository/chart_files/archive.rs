@@ -10,7 +10,7 @@ use url::Url;
 use super::budget::{Budget, Panicked, Reservation};
 use super::locate::{Place, place};
 use crate::catalog::{ChartFiles, FetchedFiles, WantedFiles};
-use crate::controllers::apprepository::spec::{Declaration, Kind};
+use crate::controllers::apprepository::spec::{Kind, RepositorySpec};
 use crate::controllers::apprepository::sync::location::locate_beside;
 use crate::controllers::apprepository::sync::request::SyncError;
 use crate::controllers::apprepository::sync::{SyncContext, limits};
@@ -87,7 +87,7 @@ pub(super) struct Archives<'a> {
     tools: &'a SyncContext,
     budget: &'a Budget,
     limits: archive::Limits,
-    declaration: &'a Declaration,
+    declaration: &'a RepositorySpec,
     /// The way to the repository's server, with its credentials.
     session: &'a Fetcher,
     registries: Mutex<Vec<Arc<Registry>>>,
@@ -98,7 +98,7 @@ impl<'a> Archives<'a> {
         tools: &'a SyncContext,
         budget: &'a Budget,
         limits: archive::Limits,
-        declaration: &'a Declaration,
+        declaration: &'a RepositorySpec,
         session: &'a Fetcher,
     ) -> Self {
         // The flags' bound, lowered by what the declaration asks for.

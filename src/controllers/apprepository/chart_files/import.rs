@@ -14,7 +14,7 @@ use super::icon::Icons;
 use crate::api::{Files, SkippedEntry};
 use crate::catalog::{self, FilesMode, Saved, WantedFiles, WantedIcon};
 use crate::controllers::apprepository::metrics::Metrics;
-use crate::controllers::apprepository::spec::Declaration;
+use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::controllers::apprepository::sync::SyncContext;
 use crate::controllers::apprepository::sync::request::SyncError;
 use crate::http::Fetcher;
@@ -88,7 +88,7 @@ impl Importer {
     /// The database fails.
     pub async fn turn(
         &self,
-        declaration: &Declaration,
+        declaration: &RepositorySpec,
         uid: &str,
         worklist: &mut Worklist,
     ) -> Result<Turn, catalog::Error> {
@@ -126,7 +126,7 @@ impl Importer {
     ///
     /// # Errors
     /// The database fails.
-    pub async fn progress(&self, declaration: &Declaration) -> Result<Option<Files>, catalog::Error> {
+    pub async fn progress(&self, declaration: &RepositorySpec) -> Result<Option<Files>, catalog::Error> {
         if self.settings.mode == FilesMode::None {
             return Ok(None);
         }
@@ -151,7 +151,7 @@ impl Importer {
 
     async fn look_up(
         &self,
-        declaration: &Declaration,
+        declaration: &RepositorySpec,
         worklist: &mut Worklist,
     ) -> Result<Option<Timestamp>, catalog::Error> {
         let (catalog, name, now) = (&self.tools.catalog, &declaration.name, Timestamp::now());
@@ -169,7 +169,7 @@ impl Importer {
         Ok(next_try)
     }
 
-    async fn session(&self, declaration: &Declaration) -> Result<Fetcher, SyncError> {
+    async fn session(&self, declaration: &RepositorySpec) -> Result<Fetcher, SyncError> {
         let (access, _) = self.tools.keys.access(declaration).await?;
         Ok(self.tools.fetcher.with(access)?)
     }
@@ -177,7 +177,7 @@ impl Importer {
     /// Imports files until the turn is over.
     async fn files(
         &self,
-        declaration: &Declaration,
+        declaration: &RepositorySpec,
         uid: &str,
         session: &Fetcher,
         worklist: &mut Worklist,
@@ -213,7 +213,7 @@ impl Importer {
     /// Imports icons, in the same way.
     async fn icons(
         &self,
-        declaration: &Declaration,
+        declaration: &RepositorySpec,
         uid: &str,
         session: &Fetcher,
         worklist: &mut Worklist,

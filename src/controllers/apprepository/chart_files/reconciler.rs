@@ -14,8 +14,8 @@ use crate::api::AppRepository;
 use crate::api::NamespacedName;
 use crate::catalog::{self, Catalog};
 use crate::controllers::apprepository::decision::has_charts;
-use crate::controllers::apprepository::spec::{Declaration, Defaults};
-use crate::runtime::controller::{Failure, Key, Outcome, Reconcile};
+use crate::controllers::apprepository::spec::{Defaults, RepositorySpec};
+use crate::runtime::controller::{Action, Key, Reconcile, ReconcileError};
 use crate::runtime::informer::{Seen, Store};
 use crate::runtime::workqueue::{Backoff, Priority};
 
@@ -46,30 +46,30 @@ pub struct FilesReconciler {
 }
 
 impl Reconcile for FilesReconciler {
-    fn reconcile<'a>(&'a self, key: &'a Key, _priority: Priority) -> BoxFuture<'a, Result<Outcome, Failure>> {
+    fn reconcile<'a>(&'a self, key: &'a Key, _priority: Priority) -> BoxFuture<'a, Result<Action, ReconcileError>> {
         async move {
             let turn = self.stopping.run_until_cancelled(self.look_at(&key.name)).await;
-            turn.unwrap_or(Ok(Outcome::Done))
+            turn.unwrap_or(Ok(Action::Done))
         }
         .boxed()
     }
 }
 
 impl FilesReconciler {
-    async fn look_at(&self, name: &NamespacedName) -> Result<Outcome, Failure> {
+    async fn look_at(&self, name: &NamespacedName) -> Result<Action, ReconcileError> {
         let (mut worklist, mut reported) = self.imports.resume(name);
         let Some(object) = self.declared(name) else {
             self.imports.forget(name);
-            return Ok(Outcome::Done);
+            return Ok(Action::Done);
         };
         let turn = match self.turn(&object, &mut worklist).await {
             Ok(Some(turn)) => turn,
             Ok(None) => {
                 self.imports.abandon(name);
-                return Ok(Outcome::Done);
+                return Ok(Action::Done);
             }
             Err(error) => {
-                return Err(Failure::Transient {
+                return Err(ReconcileError::Transient {
                     message: error.to_string(),
                     backoff: BACKOFF,
                     at_least: Duration::ZERO,
@@ -85,17 +85,17 @@ impl FilesReconciler {
         Ok(match turn {
             Turn::More => {
                 self.imports.suspend(name, worklist, reported);
-                Outcome::requeue_after(Duration::ZERO)
+                Action::requeue_after(Duration::ZERO)
             }
             Turn::Held(time) => {
                 self.imports.suspend(name, worklist, None);
-                Outcome::requeue_after(time)
+                Action::requeue_after(time)
             }
             Turn::Done(Some(time)) => {
                 let wait = Duration::try_from(time.duration_since(Timestamp::now())).unwrap_or_default();
-                Outcome::requeue_after(wait)
+                Action::requeue_after(wait)
             }
-            Turn::Done(None) => Outcome::Done,
+            Turn::Done(None) => Action::Done,
         })
     }
 
@@ -123,7 +123,7 @@ impl FilesReconciler {
     /// One turn; none where syncs are held, have failed, or have written rows of another declaration: the next sync that
     /// succeeds puts the key back.
     async fn turn(&self, object: &AppRepository, worklist: &mut Worklist) -> Result<Option<Turn>, catalog::Error> {
-        let declaration = Declaration::of(object, &self.defaults, self.folder_mode);
+        let declaration = RepositorySpec::of(object, &self.defaults, self.folder_mode);
         if declaration.suspended {
             return Ok(None);
         }
@@ -144,7 +144,7 @@ impl FilesReconciler {
 
     /// Has the status show how far the import is. Where that can't be found out it shows what it did.
     async fn tell(&self, name: &NamespacedName, object: &AppRepository) {
-        let declaration = Declaration::of(object, &self.defaults, self.folder_mode);
+        let declaration = RepositorySpec::of(object, &self.defaults, self.folder_mode);
         match self.importer.progress(&declaration).await {
             Ok(Some(files)) => self.imports.report(name, files),
             Ok(None) => {}

@@ -8,7 +8,7 @@ use url::Url;
 use super::{Credentials, SecretError, SecretSettings, Wanted};
 use crate::controllers::apprepository::origin::Origin;
 use crate::controllers::apprepository::secrets;
-use crate::controllers::apprepository::spec::Declaration;
+use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::controllers::apprepository::sync::request::SyncError;
 use crate::http::Access;
 
@@ -32,7 +32,7 @@ impl Keys {
     ///
     /// # Errors
     /// A Secret is missing, can't be read, or holds what can't be used.
-    pub async fn access(&self, declaration: &Declaration) -> Result<(Access, String), SyncError> {
+    pub async fn access(&self, declaration: &RepositorySpec) -> Result<(Access, String), SyncError> {
         let reach = &declaration.reach;
         let Credentials {
             authorization,

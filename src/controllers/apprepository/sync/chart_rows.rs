@@ -6,24 +6,24 @@ use std::path::PathBuf;
 
 use tokio_util::sync::CancellationToken;
 
-use super::index_cache::{self as memory, Fate};
+use super::index_cache::{self as memory, ChartOutcome};
 use super::rows::{self, Pushed, Spool};
-use crate::catalog::{ChartRow, Cut, Fingerprint, Unchanged};
-use crate::controllers::apprepository::spec::Declaration;
-use crate::helm::index::{Account, ChangeSink, Chart, Remembered, Sink};
+use crate::catalog::{ChartDigest, ChartRow, Fingerprint, Unchanged};
+use crate::controllers::apprepository::spec::RepositorySpec;
+use crate::helm::index::{CacheEntry, ChangeSink, Chart, ChartStats, Sink};
 use crate::jq::{Filter, FilterError};
 
 /// What becomes of the charts of a repository. It works on a thread of its own: filters take time, and stack.
 pub(super) struct Selection {
-    declaration: Declaration,
+    declaration: RepositorySpec,
     cancel: CancellationToken,
     filter: Option<Filter>,
     spool_dir: Option<PathBuf>,
     takes_fingerprints: bool,
     /// Of the charts that are known, by their keys.
-    fates: HashMap<String, Fate>,
+    fates: HashMap<String, ChartOutcome>,
     /// Of the chart that was taken last, until it is told what to remember of it.
-    last: Fate,
+    last: ChartOutcome,
     selected: Selected,
 }
 
@@ -38,14 +38,14 @@ pub(super) struct Selected {
     /// Charts of the index that are as they were.
     pub(super) unchanged: Vec<Unchanged>,
     /// What is to be remembered of all others.
-    pub(super) remembered: Vec<Cut>,
+    pub(super) remembered: Vec<ChartDigest>,
     /// Of the rows in the spool by their identifiers, where they are asked for.
     pub(super) fingerprints: HashMap<String, Fingerprint>,
 }
 
 impl Selection {
     pub(super) fn new(
-        declaration: Declaration,
+        declaration: RepositorySpec,
         filter: Option<Filter>,
         spool_dir: Option<PathBuf>,
         cancel: CancellationToken,
@@ -58,13 +58,13 @@ impl Selection {
             spool_dir,
             takes_fingerprints: false,
             fates: HashMap::new(),
-            last: Fate::default(),
+            last: ChartOutcome::default(),
             selected,
         }
     }
 
     /// What became of the charts that are known.
-    pub(super) fn with_fates(mut self, fates: HashMap<String, Fate>) -> Self {
+    pub(super) fn with_fates(mut self, fates: HashMap<String, ChartOutcome>) -> Self {
         self.fates = fates;
         self
     }
@@ -79,7 +79,7 @@ impl Selection {
     pub(super) fn forget(&mut self) {
         self.fates.clear();
         self.filter = self.filter.as_ref().map(Filter::anew);
-        self.last = Fate::default();
+        self.last = ChartOutcome::default();
         self.selected = Selected::new(&self.spool_dir);
     }
 
@@ -90,7 +90,7 @@ impl Selection {
         }
         let row = rows::row(&self.declaration, chart, path);
         let is_filtered = !is_kept(self.filter.as_ref(), &row)?;
-        self.last = Fate {
+        self.last = ChartOutcome {
             chart_id: Some(row.chart_id.clone()),
             is_filtered,
         };
@@ -145,11 +145,11 @@ impl Sink for Selection {
 }
 
 impl ChangeSink for Selection {
-    fn unchanged(&mut self, key: &str, account: &Account) -> Result<(), SelectionError> {
+    fn unchanged(&mut self, key: &str, account: &ChartStats) -> Result<(), SelectionError> {
         if self.cancel.is_cancelled() {
             return Err(SelectionError::Cancelled);
         }
-        let Fate { chart_id, is_filtered } = self.fates.get(key).cloned().unwrap_or_default();
+        let ChartOutcome { chart_id, is_filtered } = self.fates.get(key).cloned().unwrap_or_default();
         let chart_id = match chart_id {
             Some(chart_id) if is_filtered => {
                 self.selected.filtered_out.insert(chart_id);
@@ -168,7 +168,7 @@ impl ChangeSink for Selection {
         Ok(())
     }
 
-    fn remember(&mut self, chart: Remembered) -> Result<(), SelectionError> {
+    fn remember(&mut self, chart: CacheEntry) -> Result<(), SelectionError> {
         let fate = std::mem::take(&mut self.last);
         self.selected.remembered.push(memory::cut(chart, fate));
         Ok(())

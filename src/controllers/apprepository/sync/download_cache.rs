@@ -23,7 +23,7 @@ use futures::future::{BoxFuture, Shared, WeakShared};
 use jiff::Timestamp;
 
 use crate::api::NamespacedName;
-use crate::helm::index::SharedCuts;
+use crate::helm::index::SharedSplit;
 use crate::http::{FetchError, Fetched, Fetcher, Limits, Requester, Validators};
 
 /// How long an answer is held for others: repositories of one schedule come within a minute of each other.
@@ -38,7 +38,7 @@ const AT_ONCE: usize = 4;
 
 /// The answers of this round. Clones are handles of one.
 #[derive(Clone, Default)]
-pub(super) struct Rounds(Arc<Mutex<Inner>>);
+pub(super) struct DownloadCache(Arc<Mutex<Inner>>);
 
 #[derive(Default)]
 struct Inner {
@@ -103,7 +103,7 @@ type Result = Arc<Shareable>;
 pub(super) struct Shareable {
     pub(super) fetched: std::result::Result<Fetched, FetchError>,
     /// Of the body.
-    pub(super) cuts: SharedCuts,
+    pub(super) cuts: SharedSplit,
 }
 
 type Fetch = BoxFuture<'static, Result>;
@@ -145,7 +145,7 @@ enum Source {
     Own(Shared<Fetch>, Timestamp),
 }
 
-impl Rounds {
+impl DownloadCache {
     /// Fetches, unless an answer is there or on its way that will do.
     pub(super) async fn get(&self, mut wanted: Wanted<'_>) -> Answer {
         let asked = Asked {
@@ -196,7 +196,7 @@ impl Rounds {
         let fetch = async move {
             Arc::new(Shareable {
                 fetched: session.get(&url, validators.as_ref(), &limits).await,
-                cuts: SharedCuts::default(),
+                cuts: SharedSplit::default(),
             })
         };
         let fetch = fetch.boxed().shared();

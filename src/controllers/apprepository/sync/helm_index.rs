@@ -9,10 +9,10 @@ use super::request::{SyncAborted, SyncError};
 use super::shrink_guard as guard;
 use super::verify::{Whole, whole};
 use super::{Decoded, Found, Run, Stays, spool_failed};
-use crate::catalog::{Baseline, NewCuts, OciGone, Refused};
+use crate::catalog::{Baseline, DigestUpdate, OciGone, Refused};
 use crate::controllers::apprepository::SHRINK_REFUSED;
 use crate::controllers::apprepository::decision::is_lost;
-use crate::helm::index::{self, DecodeError, DecodeLimits, SharedCuts, Summary};
+use crate::helm::index::{self, DecodeError, DecodeLimits, SharedSplit, Summary};
 use crate::http::{Body, Validators};
 use crate::jq::{self as filter, Filter, FilterError};
 
@@ -21,7 +21,7 @@ impl Run<'_> {
     pub(super) async fn decode(
         &self,
         body: Body,
-        cuts: &SharedCuts,
+        cuts: &SharedSplit,
         filter: Option<Filter>,
     ) -> Result<Found, SyncAborted> {
         let memory = self.memory().await?;
@@ -50,7 +50,7 @@ impl Run<'_> {
         &self,
         memory: Option<Memory>,
         body: Body,
-        shared: SharedCuts,
+        shared: SharedSplit,
         filter: Option<Filter>,
     ) -> Result<Result<Found, Panicked>, SyncAborted> {
         let (sha256, validators) = (body.sha256.clone(), body.validators.clone());
@@ -101,7 +101,7 @@ impl Run<'_> {
         &self,
         result: Result<Summary, DecodeError<SelectionError>>,
         selected: Selected,
-        cuts: Option<NewCuts>,
+        cuts: Option<DigestUpdate>,
         sha256: String,
         validators: Validators,
     ) -> Result<Found, SyncAborted> {
@@ -245,7 +245,7 @@ struct Outcome {
 /// Decodes what has changed, and beside that the whole where there is something to be `verified`.
 fn decode(
     body: Body,
-    shared: &SharedCuts,
+    shared: &SharedSplit,
     limits: &DecodeLimits,
     mut memory: Option<Memory>,
     mut selection: Selection,
@@ -278,7 +278,7 @@ fn decode(
 /// Decodes what has changed; and all of it where charts that are known have come to share an identifier with others.
 fn decode_changes(
     mut input: impl Read + Seek,
-    shared: &SharedCuts,
+    shared: &SharedSplit,
     limits: &DecodeLimits,
     memory: &mut Memory,
     selection: &mut Selection,

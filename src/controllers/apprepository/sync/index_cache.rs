@@ -10,8 +10,8 @@ use super::Run;
 use super::chart_rows::Selected;
 use super::request::SyncAborted;
 use crate::api::NamespacedName;
-use crate::catalog::{Cut, Cuts, NewCuts};
-use crate::helm::index::{Account, DecodeLimits, Digest, Known, KnownChart, Remembered, Secret};
+use crate::catalog::{ChartDigest, ChartDigests, DigestUpdate};
+use crate::helm::index::{CacheEntry, CachedChart, CachedIndex, ChartStats, DecodeLimits, Digest, Secret};
 use crate::text::{from_hex, hex};
 
 /// Bytes of what is kept beside a digest. A chart of which more is to be told, since much of it is skipped, is decoded each time.
@@ -19,16 +19,16 @@ const MEMO_BYTES: usize = 1024;
 
 /// What is known, and under what it is to be remembered.
 pub(super) struct Memory {
-    pub(super) known: Known,
+    pub(super) known: CachedIndex,
     /// What became of each known chart, by its key.
-    pub(super) fates: HashMap<String, Fate>,
+    pub(super) fates: HashMap<String, ChartOutcome>,
     stamp: String,
     secret: String,
 }
 
 /// What became of a chart.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Fate {
+pub(super) struct ChartOutcome {
     /// Its identifier. Nothing where there is no chart, or one that is deprecated.
     pub(super) chart_id: Option<String>,
     /// The filter has left it out.
@@ -39,8 +39,8 @@ pub(super) struct Fate {
 #[derive(Serialize, Deserialize)]
 struct Memo {
     masked: bool,
-    account: Account,
-    fate: Fate,
+    account: ChartStats,
+    fate: ChartOutcome,
 }
 
 /// The key of the digests of repositories of which nothing is remembered yet: that of whoever was seen first, so that those which
@@ -65,7 +65,7 @@ impl DigestKey {
 impl Memory {
     fn new(
         stamp: String,
-        stored: Option<Cuts>,
+        stored: Option<ChartDigests>,
         is_believed: bool,
         times_count: bool,
         key: &DigestKey,
@@ -75,7 +75,7 @@ impl Memory {
         let stored = from_hex(&secret).filter(|_| is_believed);
         let cuts = if stored.is_some() { cuts } else { Vec::new() };
         let bytes = key.of(stored)?;
-        let known = Known {
+        let known = CachedIndex {
             secret: Secret::from(bytes),
             times_count,
             charts: HashMap::new(),
@@ -93,13 +93,13 @@ impl Memory {
     }
 
     /// One that can't be read, since somebody has edited it, is as good as none.
-    fn add(&mut self, cut: Cut) {
+    fn add(&mut self, cut: ChartDigest) {
         let (Some(digest), Ok(Memo { masked, account, fate })) =
             (from_hex(&cut.digest), serde_json::from_str(&cut.memo))
         else {
             return;
         };
-        let chart = KnownChart {
+        let chart = CachedChart {
             digest: Digest(digest),
             masked,
             account,
@@ -115,10 +115,10 @@ impl Memory {
     }
 
     /// What is to be remembered.
-    pub(super) fn to_be_stored(&self, selected: &mut Selected) -> NewCuts {
+    pub(super) fn to_be_stored(&self, selected: &mut Selected) -> DigestUpdate {
         let mut new = std::mem::take(&mut selected.remembered);
         new.retain(|cut| cut.memo.len() <= MEMO_BYTES);
-        NewCuts {
+        DigestUpdate {
             stamp: self.stamp.clone(),
             secret: self.secret.clone(),
             unchanged: std::mem::take(&mut selected.unchanged),
@@ -128,14 +128,14 @@ impl Memory {
 }
 
 /// The chart as it is kept in the catalogue.
-pub(super) fn cut(Remembered { key, chart }: Remembered, fate: Fate) -> Cut {
+pub(super) fn cut(CacheEntry { key, chart }: CacheEntry, fate: ChartOutcome) -> ChartDigest {
     let chart_id = fate.chart_id.clone().filter(|_| !fate.is_filtered);
     let memo = Memo {
         masked: chart.masked,
         account: chart.account,
         fate,
     };
-    Cut {
+    ChartDigest {
         key,
         digest: hex(&chart.digest.0),
         // A memo holds string keys and finite numbers only, for which JSON can't fail.

@@ -30,13 +30,13 @@ use tokio_util::sync::CancellationToken;
 use super::decision::{Mode, are_as_left};
 use super::metrics::Metrics;
 use super::secrets::source::Keys;
-use super::spec::{Declaration, Kind};
+use super::spec::{Kind, RepositorySpec};
 use crate::api::NamespacedName;
-use crate::catalog::{self, Catalog, Held, NewCuts, OciGone, Record, Refused};
-use crate::helm::index::{DecodeLimits, SharedCuts, Summary};
+use crate::catalog::{self, Catalog, DigestUpdate, Held, OciGone, Record, Refused};
+use crate::helm::index::{DecodeLimits, SharedSplit, Summary};
 use crate::http::{self as fetch, Body, FetchError, Fetched, Fetcher, Validators};
 use crate::jq::{self as filter, Filter};
-use download_cache::{Answer, Rounds, Wanted};
+use download_cache::{Answer, DownloadCache, Wanted};
 use index_cache::DigestKey;
 use location::{FileAccess, Location, locate};
 use request::{SyncAborted, SyncError, SyncRequest, SyncResult};
@@ -76,7 +76,7 @@ pub struct SyncContext {
 pub struct Syncer {
     context: SyncContext,
     metrics: Metrics,
-    rounds: Rounds,
+    rounds: DownloadCache,
     digest_key: DigestKey,
 }
 
@@ -87,7 +87,7 @@ impl Syncer {
         Self {
             context,
             metrics,
-            rounds: Rounds::default(),
+            rounds: DownloadCache::default(),
             digest_key: DigestKey::default(),
         }
     }
@@ -156,7 +156,7 @@ struct Decoded {
     /// What a registry has no more.
     gone: OciGone,
     /// What is to be remembered of the charts of an index.
-    cuts: Option<NewCuts>,
+    cuts: Option<DigestUpdate>,
 }
 
 /// What one attempt has left of a registry.
@@ -262,7 +262,7 @@ impl Run<'_> {
     }
 
     /// A body that is another than the last, and what others make of it too. Otherwise what there is to say without decoding any.
-    async fn body(&self, session: &Fetcher) -> Result<(Body, SharedCuts), Found> {
+    async fn body(&self, session: &Fetcher) -> Result<(Body, SharedSplit), Found> {
         let refused = self.refused();
         let (fetched, cuts, is_own) = self.fetch(session, refused.as_ref()).await?;
         let body = match (fetched, refused) {
@@ -314,7 +314,7 @@ impl Run<'_> {
 
     /// What stands at the URL, what others that have got the same make of it too, and whether it was fetched for this attempt alone
     /// or first.
-    async fn fetch(&self, session: &Fetcher, refused: Option<&Refused>) -> Result<(Fetched, SharedCuts, bool), Found> {
+    async fn fetch(&self, session: &Fetcher, refused: Option<&Refused>) -> Result<(Fetched, SharedSplit, bool), Found> {
         let declaration = &self.request.declaration;
         let limits = limits(declaration, &self.syncer.context.fetch_limits);
         let location = locate(
@@ -325,7 +325,7 @@ impl Run<'_> {
         match location.map_err(Found::Failed)? {
             Location::File(path) => {
                 match fetch::read_file(&path, self.syncer.context.spool_dir.as_deref(), &limits).await {
-                    Ok(body) => Ok((Fetched::Body(body), SharedCuts::default(), true)),
+                    Ok(body) => Ok((Fetched::Body(body), SharedSplit::default(), true)),
                     Err(error) => Err(self.not_fetched(&error)),
                 }
             }
@@ -398,7 +398,7 @@ fn with_validators(refused: Refused, validators: &Validators) -> Refused {
 }
 
 /// The flags' bounds, lowered by what the declaration asks for.
-pub(crate) fn limits(declaration: &Declaration, bounds: &fetch::Limits) -> fetch::Limits {
+pub(crate) fn limits(declaration: &RepositorySpec, bounds: &fetch::Limits) -> fetch::Limits {
     fetch::Limits {
         max_bytes: declaration.index_max_bytes,
         total: declaration

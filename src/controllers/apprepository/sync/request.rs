@@ -6,14 +6,14 @@ use jiff::Timestamp;
 
 use crate::catalog::{self, Committed, Record};
 use crate::controllers::apprepository::decision::Mode;
-use crate::controllers::apprepository::spec::Declaration;
+use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::helm::index::Skipped;
 
 /// A sync to run.
 #[derive(Clone, Debug)]
 pub struct SyncRequest {
     /// What is declared.
-    pub declaration: Declaration,
+    pub declaration: RepositorySpec,
     /// What the database remembers; of a restored or taken-over repository only what may still be believed.
     pub previous: Option<Record>,
     /// The UID that the database held when the sync was decided: the transaction refuses to write over another.

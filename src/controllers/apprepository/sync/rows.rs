@@ -7,7 +7,7 @@ use std::path::Path;
 use tempfile::SpooledTempFile;
 
 use crate::catalog::{ChartInfo, ChartRow, ChartVersion, Maintainer, RepoRef};
-use crate::controllers::apprepository::spec::Declaration;
+use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::helm::index::Chart;
 
 /// Rows up to this many bytes of JSON wait in memory, more in an unlinked temporary file.
@@ -24,14 +24,14 @@ pub fn stored_name(name: &str) -> String {
 
 /// The identifier of a chart in the catalogue, by its name, or by its path in an OCI registry.
 #[must_use]
-pub fn chart_id(declaration: &Declaration, name_or_path: &str) -> String {
+pub fn chart_id(declaration: &RepositorySpec, name_or_path: &str) -> String {
     format!("{}/{}", declaration.name.name, stored_name(name_or_path))
 }
 
 /// The row of `chart` in the catalogue. `path` is where it is in an OCI registry, below the path of the repository's URL: its
 /// identifier there, as Kubeapps has it, since two projects may each have a chart of one name.
 #[must_use]
-pub fn row(declaration: &Declaration, chart: Chart, path: Option<&str>) -> ChartRow {
+pub fn row(declaration: &RepositorySpec, chart: Chart, path: Option<&str>) -> ChartRow {
     let name = stored_name(&chart.name);
     let id = chart_id(declaration, path.unwrap_or(&chart.name));
     ChartRow {
@@ -236,7 +236,7 @@ mod tests {
             url: " https://charts.bitnami.com/bitnami ".to_owned(),
             ..OneShot::default()
         };
-        let declaration = Declaration::one_shot(name, given, &defaults);
+        let declaration = RepositorySpec::one_shot(name, given, &defaults);
         let chart = Chart {
             name: "team/wordpress".to_owned(),
             ..Chart::default()

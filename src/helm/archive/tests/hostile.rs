@@ -252,7 +252,7 @@ enum Change {
     Set(Index, u8),
     Size(Index, [u8; 12]),
     Kind(Index, u8),
-    Cut(Index),
+    ChartSlice(Index),
     Splice(Index, Index, usize),
 }
 
@@ -264,7 +264,7 @@ fn change() -> impl Strategy<Value = Change> {
         4 => (any::<Index>(), any::<u8>()).prop_map(|(place, byte)| Change::Set(place, byte)),
         2 => (any::<Index>(), size).prop_map(|(block, size)| Change::Size(block, size)),
         3 => (any::<Index>(), kind).prop_map(|(block, kind)| Change::Kind(block, kind)),
-        1 => any::<Index>().prop_map(Change::Cut),
+        1 => any::<Index>().prop_map(Change::ChartSlice),
         1 => (any::<Index>(), any::<Index>(), 0..600_usize).prop_map(|(from, to, length)| Change::Splice(from, to, length)),
     ]
 }
@@ -287,7 +287,7 @@ fn apply(bytes: &mut Vec<u8>, change: &Change) {
             let start = block(index, bytes);
             bytes[start + 156] = *kind;
         }
-        Change::Cut(place) => bytes.truncate(place.index(bytes.len())),
+        Change::ChartSlice(place) => bytes.truncate(place.index(bytes.len())),
         Change::Splice(from, to, length) => {
             let from = from.index(bytes.len());
             let piece = bytes[from..(from + length).min(bytes.len())].to_vec();

@@ -8,12 +8,12 @@ use memchr::memchr;
 
 use super::digest::{Digest, Digester};
 use super::slices::{SLICE_BYTES, Slices};
-use super::splitter::Cut;
-use super::{ChangeSink, Known, KnownChart, Remembered, Stop, lines};
+use super::splitter::ChartSlice;
+use super::{CacheEntry, CachedChart, CachedIndex, ChangeSink, Stop, lines};
 use crate::helm::index::collector::Collector;
 use crate::helm::index::error::{DecodeError, Position};
 use crate::helm::index::yaml::{self, Item, fast_path as subset};
-use crate::helm::index::{Account, Chart, DecodeLimits, json};
+use crate::helm::index::{Chart, ChartStats, DecodeLimits, json};
 
 /// The whole tells it better.
 const SOMEWHERE: Position = Position { line: 1, column: 1 };
@@ -22,7 +22,7 @@ const SOMEWHERE: Position = Position { line: 1, column: 1 };
 struct Parsed {
     /// None if the chart was skipped entirely or is deprecated.
     chart: Option<Chart>,
-    remembered: Remembered,
+    remembered: CacheEntry,
 }
 
 /// The reason why a chart could not be parsed on its own.
@@ -33,14 +33,14 @@ type One<'v> = Collector<'v, Vec<Chart>>;
 
 /// Hands all charts of a split index to the collector. Only charts that are not known are parsed.
 pub(super) fn collect<R: Read + Seek, S: ChangeSink>(
-    cuts: &[Cut],
+    cuts: &[ChartSlice],
     mut parser: Parser<'_, R>,
     collector: &mut Collector<'_, S>,
 ) -> Result<(), Stop<S::Error>> {
     // The limit is not approached, so that the count need not be exact.
     let most = parser.limits.nodes / 10 * 9;
     let mut nodes: u64 = 0;
-    let mut count = |account: &Account| {
+    let mut count = |account: &ChartStats| {
         // The key and the list of a chart are nodes too.
         nodes = nodes.saturating_add(account.nodes).saturating_add(2);
         if nodes > most { Err(Stop::Whole) } else { Ok(()) }
@@ -71,13 +71,13 @@ pub(super) fn collect<R: Read + Seek, S: ChangeSink>(
 pub(super) struct Parser<'c, R> {
     input: &'c mut R,
     limits: &'c DecodeLimits,
-    known: &'c Known,
+    known: &'c CachedIndex,
     is_json: bool,
     buffer: Vec<u8>,
 }
 
 impl<'c, R: Read + Seek> Parser<'c, R> {
-    pub(super) const fn new(input: &'c mut R, limits: &'c DecodeLimits, known: &'c Known, is_json: bool) -> Self {
+    pub(super) const fn new(input: &'c mut R, limits: &'c DecodeLimits, known: &'c CachedIndex, is_json: bool) -> Self {
         Self {
             input,
             limits,
@@ -87,7 +87,7 @@ impl<'c, R: Read + Seek> Parser<'c, R> {
         }
     }
 
-    fn chart(&mut self, cut: &Cut) -> Result<Parsed, NotParsed> {
+    fn chart(&mut self, cut: &ChartSlice) -> Result<Parsed, NotParsed> {
         let mut charts = Vec::new();
         let mut collector = Collector::new(self.limits, &mut charts);
         collector.begin_chart(&cut.key, false, SOMEWHERE)?;
@@ -106,7 +106,7 @@ impl<'c, R: Read + Seek> Parser<'c, R> {
         } else {
             self.digest(cut, masked)?
         };
-        let chart = KnownChart {
+        let chart = CachedChart {
             digest,
             masked,
             account,
@@ -114,7 +114,7 @@ impl<'c, R: Read + Seek> Parser<'c, R> {
         let key = cut.key.clone();
         Ok(Parsed {
             chart: charts.pop(),
-            remembered: Remembered { key, chart },
+            remembered: CacheEntry { key, chart },
         })
     }
 
@@ -170,7 +170,7 @@ impl<'c, R: Read + Seek> Parser<'c, R> {
     }
 
     /// The digest of a chart's text, with its times or without.
-    fn digest(&mut self, cut: &Cut, masked: bool) -> Result<Digest, NotParsed> {
+    fn digest(&mut self, cut: &ChartSlice, masked: bool) -> Result<Digest, NotParsed> {
         self.input.seek(SeekFrom::Start(cut.text.start))?;
         let mut input = BufReader::new((&mut *self.input).take(cut.text.end - cut.text.start));
         let mut digester = Digester::new(&self.known.secret);

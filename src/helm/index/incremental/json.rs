@@ -15,9 +15,9 @@ use memchr::memchr2;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use wide::u8x16;
 
-use super::Known;
+use super::CachedIndex;
 use super::digest::Digester;
-use super::splitter::{CHARTS, Cut, KEYS_BYTES, NotCut, feed};
+use super::splitter::{CHARTS, ChartSlice, KEYS_BYTES, SplitError, feed};
 use crate::helm::index::{DecodeLimits, created};
 
 /// Bytes of all that is no chart.
@@ -33,13 +33,13 @@ pub(super) fn cut(
     input: &mut impl Read,
     offset: u64,
     limits: &DecodeLimits,
-    known: &Known,
-) -> Result<Vec<Cut>, NotCut> {
+    known: &CachedIndex,
+) -> Result<Vec<ChartSlice>, SplitError> {
     let mut cutter = Cutter::new(limits, known);
     feed(input, offset, |bytes, base, is_last| {
         if is_last && !bytes.is_empty() {
             // A text that does not end is no JSON.
-            return Err(NotCut::Style);
+            return Err(SplitError::Style);
         }
         cutter.take(bytes, base)
     })?;
@@ -47,7 +47,7 @@ pub(super) fn cut(
 }
 
 struct Cutter<'k> {
-    known: &'k Known,
+    known: &'k CachedIndex,
     charts_limit: usize,
     depth: usize,
     key: Key,
@@ -55,7 +55,7 @@ struct Cutter<'k> {
     chart: Option<Open>,
     keys: HashSet<String>,
     keys_bytes: usize,
-    charts: Vec<Cut>,
+    charts: Vec<ChartSlice>,
     frame: Vec<u8>,
 }
 
@@ -85,7 +85,7 @@ struct Open {
 }
 
 impl<'k> Cutter<'k> {
-    fn new(limits: &DecodeLimits, known: &'k Known) -> Self {
+    fn new(limits: &DecodeLimits, known: &'k CachedIndex) -> Self {
         Self {
             known,
             charts_limit: usize::try_from(limits.charts).map_or(CHARTS, |limit| limit.min(CHARTS)),
@@ -101,7 +101,7 @@ impl<'k> Cutter<'k> {
     }
 
     /// Takes as much as there is of whole tokens; gives how many bytes they have.
-    fn take(&mut self, bytes: &[u8], base: u64) -> Result<usize, NotCut> {
+    fn take(&mut self, bytes: &[u8], base: u64) -> Result<usize, SplitError> {
         let (mut at, mut passed) = (0, 0);
         while let Some(byte) = bytes.get(at) {
             match byte {
@@ -133,7 +133,7 @@ impl<'k> Cutter<'k> {
                     self.key.clear();
                 }
                 b'}' | b']' => {
-                    self.depth = self.depth.checked_sub(1).ok_or(NotCut::Style)?;
+                    self.depth = self.depth.checked_sub(1).ok_or(SplitError::Style)?;
                     self.key.clear();
                     if self.depth == IN_ENTRIES && self.chart.is_some() {
                         self.pass(&bytes[passed..=at])?;
@@ -153,7 +153,7 @@ impl<'k> Cutter<'k> {
     }
 
     /// A text between quotes: a key, or a value.
-    fn text(&mut self, bytes: &[u8], text: std::ops::Range<usize>, passed: &mut usize) -> Result<(), NotCut> {
+    fn text(&mut self, bytes: &[u8], text: std::ops::Range<usize>, passed: &mut usize) -> Result<(), SplitError> {
         if let Some(chart) = &mut self.chart
             && self.key.is_created
             && self.key.is_followed
@@ -170,10 +170,10 @@ impl<'k> Cutter<'k> {
         match self.depth {
             IN_VERSION => self.key.is_created = &bytes[text] == b"created",
             IN_INDEX | IN_ENTRIES => {
-                let key = std::str::from_utf8(&bytes[text]).map_err(|_| NotCut::Style)?;
+                let key = std::str::from_utf8(&bytes[text]).map_err(|_| SplitError::Style)?;
                 // What it stands for would have to be found out.
                 if key.contains('\\') {
-                    return Err(NotCut::Style);
+                    return Err(SplitError::Style);
                 }
                 self.key.text.clear();
                 self.key.text.push_str(key);
@@ -184,21 +184,21 @@ impl<'k> Cutter<'k> {
     }
 
     /// What comes next is of the chart that is open, or of the frame.
-    fn pass(&mut self, bytes: &[u8]) -> Result<(), NotCut> {
+    fn pass(&mut self, bytes: &[u8]) -> Result<(), SplitError> {
         match &mut self.chart {
             Some(chart) => chart.digester.text(bytes),
-            None if self.frame.len() + bytes.len() > FRAME_BYTES => return Err(NotCut::Style),
+            None if self.frame.len() + bytes.len() > FRAME_BYTES => return Err(SplitError::Style),
             None => self.frame.extend_from_slice(bytes),
         }
         Ok(())
     }
 
-    fn begin_chart(&mut self, bracket: u8, start: u64) -> Result<(), NotCut> {
+    fn begin_chart(&mut self, bracket: u8, start: u64) -> Result<(), SplitError> {
         let key = std::mem::take(&mut self.key);
         self.keys_bytes += key.text.len();
         let fits = self.charts.len() < self.charts_limit && self.keys_bytes <= KEYS_BYTES;
         if bracket != b'[' || !key.is_followed || !fits || !self.keys.insert(key.text.clone()) {
-            return Err(NotCut::Style);
+            return Err(SplitError::Style);
         }
         self.frame.push(b'0');
         self.chart = Some(Open {
@@ -211,7 +211,7 @@ impl<'k> Cutter<'k> {
 
     fn end_chart(&mut self, end: u64) {
         if let Some(chart) = self.chart.take() {
-            self.charts.push(Cut {
+            self.charts.push(ChartSlice {
                 key: chart.key,
                 text: chart.start..end,
                 items: None,
@@ -222,10 +222,10 @@ impl<'k> Cutter<'k> {
     }
 
     /// All of it.
-    fn finish(self) -> Result<Vec<Cut>, NotCut> {
+    fn finish(self) -> Result<Vec<ChartSlice>, SplitError> {
         let keys: Vec<&str> = self.charts.iter().map(|chart| chart.key.as_str()).collect();
         if keys.is_empty() || !is_frame(&self.frame, &keys) {
-            return Err(NotCut::Style);
+            return Err(SplitError::Style);
         }
         Ok(self.charts)
     }

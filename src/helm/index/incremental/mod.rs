@@ -25,38 +25,38 @@ use std::io::{Read, Seek, SeekFrom};
 
 use super::collector::Collector;
 use super::error::DecodeError;
-use super::{Account, DecodeLimits, Sink, Start, Summary};
+use super::{ChartStats, DecodeLimits, Sink, Start, Summary};
 use decode::Parser;
 pub use digest::{Digest, Secret};
-pub use shared_split::SharedCuts;
+pub use shared_split::SharedSplit;
 use slices::NoSlice;
-use splitter::{Cut, NotCut};
+use splitter::{ChartSlice, SplitError};
 
 /// What is remembered of an index from the last time that it was decoded.
 #[derive(Debug, Clone)]
-pub struct Known {
+pub struct CachedIndex {
     /// The key of the digests, those to come too.
     pub secret: Secret,
     /// Whether the times of versions count: where something else than the row depends on them, such as a filter.
     pub times_count: bool,
     /// By their keys under `entries`.
-    pub charts: HashMap<String, KnownChart>,
+    pub charts: HashMap<String, CachedChart>,
 }
 
 /// What is remembered of a chart.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KnownChart {
+pub struct CachedChart {
     /// Of its text.
     pub digest: Digest,
     /// Whether the times of its versions were left out of the digest.
     pub masked: bool,
     /// What came of that text.
-    pub account: Account,
+    pub account: ChartStats,
 }
 
-impl Known {
+impl CachedIndex {
     /// What is remembered of the chart, if it is still as it was.
-    fn get(&self, cut: &Cut) -> Option<&KnownChart> {
+    fn get(&self, cut: &ChartSlice) -> Option<&CachedChart> {
         let known = self.charts.get(&cut.key);
         known.filter(|known| known.digest == cut.digest && known.masked == cut.masked)
     }
@@ -64,11 +64,11 @@ impl Known {
 
 /// A chart as it is to be remembered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Remembered {
+pub struct CacheEntry {
     /// Under `entries`.
     pub key: String,
     /// What is remembered.
-    pub chart: KnownChart,
+    pub chart: CachedChart,
 }
 
 /// Takes the charts of an index, and what is remembered of them, in the order of the index.
@@ -81,13 +81,13 @@ pub trait ChangeSink: Sink {
     ///
     /// # Errors
     /// Ends the decoding with [`DecodeError::Sink`].
-    fn unchanged(&mut self, key: &str, account: &Account) -> Result<(), Self::Error>;
+    fn unchanged(&mut self, key: &str, account: &ChartStats) -> Result<(), Self::Error>;
 
     /// What is to be remembered of the chart that came last, or of one that there is no chart of.
     ///
     /// # Errors
     /// Ends the decoding with [`DecodeError::Sink`].
-    fn remember(&mut self, chart: Remembered) -> Result<(), Self::Error>;
+    fn remember(&mut self, chart: CacheEntry) -> Result<(), Self::Error>;
 }
 
 /// Reads an index as [`decode`](super::decode) does, but of charts that are known only their text, and not even that where it was
@@ -98,8 +98,8 @@ pub trait ChangeSink: Sink {
 pub fn decode_changes<R: Read + Seek, S: ChangeSink>(
     mut input: R,
     limits: &DecodeLimits,
-    known: &Known,
-    cut: &SharedCuts,
+    known: &CachedIndex,
+    cut: &SharedSplit,
     sink: &mut S,
 ) -> Result<Summary, DecodeError<S::Error>> {
     let mut collector = Collector::new(limits, sink);
@@ -149,8 +149,8 @@ impl<E> From<std::io::Error> for Stop<E> {
 fn changes<R: Read + Seek, S: ChangeSink>(
     input: &mut R,
     limits: &DecodeLimits,
-    known: &Known,
-    shared: &SharedCuts,
+    known: &CachedIndex,
+    shared: &SharedSplit,
     collector: &mut Collector<'_, S>,
 ) -> Result<(), Stop<S::Error>> {
     let Start { offset, first } = Start::of(input)?;
@@ -169,8 +169,8 @@ fn changes<R: Read + Seek, S: ChangeSink>(
     });
     let cuts = match cuts {
         Ok(cuts) => cuts,
-        Err(NotCut::Style) => return Err(Stop::Whole),
-        Err(NotCut::Read(error)) => return Err(error.into()),
+        Err(SplitError::Style) => return Err(Stop::Whole),
+        Err(SplitError::Read(error)) => return Err(error.into()),
     };
     decode::collect(&cuts, Parser::new(input, limits, known, is_json), collector)
 }

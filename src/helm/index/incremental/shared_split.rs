@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::digest::Secret;
-use super::splitter::{Cut, NotCut};
-use super::{DecodeLimits, Known};
+use super::splitter::{ChartSlice, SplitError};
+use super::{CachedIndex, DecodeLimits};
 
 /// The part of a body that its cuts may take, else they are made by each for himself. Those of real indexes take a fiftieth and less.
 const OF_THE_BODY: u64 = 16;
@@ -12,12 +12,12 @@ const OF_THE_BODY: u64 = 16;
 /// The cuts of a body that several repositories share. A handle, cheap to clone; it goes with the body, since it holds nothing of
 /// which body it is of. A repository that knows other things of the body makes its own cuts, which take the place of those before.
 #[derive(Clone, Default)]
-pub struct SharedCuts(Arc<Mutex<Option<Made>>>);
+pub struct SharedSplit(Arc<Mutex<Option<Made>>>);
 
 struct Made {
     by: By,
     /// None if the body can't be split.
-    cuts: Option<Arc<[Cut]>>,
+    cuts: Option<Arc<[ChartSlice]>>,
 }
 
 /// All that cuts depend on beside the body.
@@ -31,7 +31,7 @@ struct By {
 }
 
 impl By {
-    fn of(known: &Known, limits: &DecodeLimits) -> Self {
+    fn of(known: &CachedIndex, limits: &DecodeLimits) -> Self {
         // Where times count they are left out of none, known or not.
         let unmasked = known
             .charts
@@ -48,37 +48,37 @@ impl By {
     }
 }
 
-impl SharedCuts {
+impl SharedSplit {
     /// Returns the cuts, made by `cut` if they are not there. A concurrent caller waits for them, at most as long as one split takes.
     pub(super) fn get(
         &self,
-        known: &Known,
+        known: &CachedIndex,
         limits: &DecodeLimits,
-        cut: impl FnOnce() -> Result<Vec<Cut>, NotCut>,
-    ) -> Result<Arc<[Cut]>, NotCut> {
+        cut: impl FnOnce() -> Result<Vec<ChartSlice>, SplitError>,
+    ) -> Result<Arc<[ChartSlice]>, SplitError> {
         let by = By::of(known, limits);
         // A finished value is stored in one step, so a panic leaves the old one.
         let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(made) = made.as_ref().filter(|made| made.by == by) {
-            return made.cuts.clone().ok_or(NotCut::Style);
+            return made.cuts.clone().ok_or(SplitError::Style);
         }
-        let cuts: Option<Arc<[Cut]>> = match cut() {
+        let cuts: Option<Arc<[ChartSlice]>> = match cut() {
             Ok(cuts) => Some(cuts.into()),
-            Err(NotCut::Style) => None,
-            Err(error @ NotCut::Read(_)) => return Err(error),
+            Err(SplitError::Style) => None,
+            Err(error @ SplitError::Read(_)) => return Err(error),
         };
         if cuts.as_ref().is_none_or(|cuts| are_small(cuts)) {
             let cuts = cuts.clone();
             *made = Some(Made { by, cuts });
         }
-        cuts.ok_or(NotCut::Style)
+        cuts.ok_or(SplitError::Style)
     }
 }
 
 /// Whether they take so little beside their body that they may be held with it: of a body that is nothing but keys they are larger
 /// than it is.
-fn are_small(cuts: &[Cut]) -> bool {
-    let bytes: usize = cuts.iter().map(|cut| size_of::<Cut>() + cut.key.len()).sum();
+fn are_small(cuts: &[ChartSlice]) -> bool {
+    let bytes: usize = cuts.iter().map(|cut| size_of::<ChartSlice>() + cut.key.len()).sum();
     let body = cuts.last().map_or(0, |last| last.text.end);
     bytes as u64 <= body / OF_THE_BODY
 }
@@ -89,10 +89,10 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
-    use crate::helm::index::{Account, Digest, KnownChart};
+    use crate::helm::index::{CachedChart, ChartStats, Digest};
 
-    fn known(secret: u8) -> Known {
-        Known {
+    fn known(secret: u8) -> CachedIndex {
+        CachedIndex {
             secret: Secret::from([secret; Secret::BYTES]),
             times_count: false,
             charts: HashMap::new(),
@@ -100,12 +100,12 @@ mod tests {
     }
 
     /// Charts of so many bytes each.
-    fn cuts_of(bytes: &[u64]) -> Vec<Cut> {
+    fn cuts_of(bytes: &[u64]) -> Vec<ChartSlice> {
         let mut end = 0;
         let cut = |bytes: &u64| {
             let start = end;
             end += bytes;
-            Cut {
+            ChartSlice {
                 key: "chart".to_owned(),
                 text: start..end,
                 items: None,
@@ -116,18 +116,18 @@ mod tests {
         bytes.iter().map(cut).collect()
     }
 
-    fn chart(masked: bool) -> KnownChart {
-        KnownChart {
+    fn chart(masked: bool) -> CachedChart {
+        CachedChart {
             digest: Digest([0; 16]),
             masked,
-            account: Account::default(),
+            account: ChartStats::default(),
         }
     }
 
     #[test]
     fn cuts_are_made_once_for_all_who_know_the_same_and_anew_for_others() {
-        let (shared, made) = (SharedCuts::default(), Cell::new(0));
-        let ask = |known: &Known, limits: &DecodeLimits| {
+        let (shared, made) = (SharedSplit::default(), Cell::new(0));
+        let ask = |known: &CachedIndex, limits: &DecodeLimits| {
             let cuts = shared.get(known, limits, || {
                 made.set(made.get() + 1);
                 Ok(cuts_of(&[100_000]))
@@ -150,7 +150,7 @@ mod tests {
         with_times.charts.insert("a".to_owned(), chart(false));
         assert_eq!(ask(&with_times, &limits), 2);
         assert_eq!(ask(&with_times, &limits), 2);
-        let mut times_count = Known {
+        let mut times_count = CachedIndex {
             times_count: true,
             ..known(1)
         };
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn cuts_that_are_large_for_their_body_are_not_held() {
-        let (shared, limits) = (SharedCuts::default(), DecodeLimits::default());
+        let (shared, limits) = (SharedSplit::default(), DecodeLimits::default());
         for made in 1..3 {
             let of_keys_alone = [10; 100];
             let cuts = shared.get(&known(1), &limits, || Ok(cuts_of(&of_keys_alone)));
@@ -175,14 +175,17 @@ mod tests {
 
     #[test]
     fn what_could_not_be_read_is_read_again_and_what_is_in_no_style_that_is_cut_is_not() {
-        let (shared, limits) = (SharedCuts::default(), DecodeLimits::default());
-        let broken = || Err(NotCut::Read(std::io::Error::other("broken")));
-        assert!(matches!(shared.get(&known(1), &limits, broken), Err(NotCut::Read(_))));
-        let in_no_style = || Err(NotCut::Style);
+        let (shared, limits) = (SharedSplit::default(), DecodeLimits::default());
+        let broken = || Err(SplitError::Read(std::io::Error::other("broken")));
+        assert!(matches!(
+            shared.get(&known(1), &limits, broken),
+            Err(SplitError::Read(_))
+        ));
+        let in_no_style = || Err(SplitError::Style);
         assert!(matches!(
             shared.get(&known(1), &limits, in_no_style),
-            Err(NotCut::Style)
+            Err(SplitError::Style)
         ));
-        assert!(matches!(shared.get(&known(1), &limits, broken), Err(NotCut::Style)));
+        assert!(matches!(shared.get(&known(1), &limits, broken), Err(SplitError::Style)));
     }
 }

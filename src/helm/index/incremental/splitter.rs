@@ -21,7 +21,7 @@ use std::ops::Range;
 
 use memchr::memrchr;
 
-use super::Known;
+use super::CachedIndex;
 use super::digest::{Digest, Digester};
 use super::ends::LineEnds;
 use super::envelope::{is_foot, is_head};
@@ -40,7 +40,7 @@ const MAX_COLUMN: usize = 16;
 
 /// One chart of an index.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Cut {
+pub(super) struct ChartSlice {
     pub(super) key: String,
     /// Where its text is, its key included.
     pub(super) text: Range<u64>,
@@ -53,7 +53,7 @@ pub(super) struct Cut {
 
 /// Why an index was not cut.
 #[derive(Debug)]
-pub(super) enum NotCut {
+pub(super) enum SplitError {
     /// It looks otherwise.
     Style,
     Read(io::Error),
@@ -64,8 +64,8 @@ pub(super) fn cut(
     input: &mut impl Read,
     offset: u64,
     limits: &DecodeLimits,
-    known: &Known,
-) -> Result<Vec<Cut>, NotCut> {
+    known: &CachedIndex,
+) -> Result<Vec<ChartSlice>, SplitError> {
     let mut cutter = Cutter::new(limits, known);
     let end = feed(input, offset, |bytes, base, is_last| {
         let whole = if is_last {
@@ -85,15 +85,15 @@ pub(super) fn cut(
 pub(super) fn feed(
     input: &mut impl Read,
     offset: u64,
-    mut take: impl FnMut(&[u8], u64, bool) -> Result<usize, NotCut>,
-) -> Result<u64, NotCut> {
+    mut take: impl FnMut(&[u8], u64, bool) -> Result<usize, SplitError>,
+) -> Result<u64, SplitError> {
     let mut buffer = vec![0; BUFFER];
     let (mut filled, mut base) = (0, offset);
     loop {
         let count = match input.read(&mut buffer[filled..]) {
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(NotCut::Read(error)),
+            Err(error) => return Err(SplitError::Read(error)),
         };
         filled += count;
         let taken = take(&buffer[..filled], base, count == 0)?;
@@ -104,14 +104,14 @@ pub(super) fn feed(
         buffer.copy_within(taken..filled, 0);
         filled -= taken;
         if filled == buffer.len() {
-            return Err(NotCut::Style);
+            return Err(SplitError::Style);
         }
     }
 }
 
 struct Cutter<'k> {
     limits: &'k DecodeLimits,
-    known: &'k Known,
+    known: &'k CachedIndex,
     charts_limit: usize,
     state: State,
     /// Of the charts' keys, once there is one.
@@ -120,7 +120,7 @@ struct Cutter<'k> {
     keys: HashSet<String>,
     keys_bytes: usize,
     head: Vec<u8>,
-    cuts: Vec<Cut>,
+    cuts: Vec<ChartSlice>,
     foot: Vec<u8>,
 }
 
@@ -149,7 +149,7 @@ enum Line<'l> {
 }
 
 impl<'k> Cutter<'k> {
-    fn new(limits: &'k DecodeLimits, known: &'k Known) -> Self {
+    fn new(limits: &'k DecodeLimits, known: &'k CachedIndex) -> Self {
         Self {
             limits,
             known,
@@ -166,7 +166,7 @@ impl<'k> Cutter<'k> {
     }
 
     /// Takes whole lines, which begin at `base`.
-    fn take(&mut self, lines: &[u8], base: u64) -> Result<(), NotCut> {
+    fn take(&mut self, lines: &[u8], base: u64) -> Result<(), SplitError> {
         let ends = LineEnds::of(lines);
         let unfinished = (lines.last().is_some_and(|last| *last != b'\n')).then_some(lines.len());
         let (mut start, mut digested) = (0, 0);
@@ -212,7 +212,7 @@ impl<'k> Cutter<'k> {
         items.is_some_and(|items| is_deeper(line, items) && line.get(items + 2) != Some(&b'c'))
     }
 
-    fn classify<'l>(&mut self, line: &'l [u8]) -> Result<Line<'l>, NotCut> {
+    fn classify<'l>(&mut self, line: &'l [u8]) -> Result<Line<'l>, SplitError> {
         if self.chart.is_some() && is_deeper(line, self.column) {
             return self.inside(line);
         }
@@ -222,16 +222,16 @@ impl<'k> Cutter<'k> {
         }
         if is_blank(line) {
             // Before the first chart it would belong to nothing.
-            return self.chart.as_ref().map(|_| Line::Inside).ok_or(NotCut::Style);
+            return self.chart.as_ref().map(|_| Line::Inside).ok_or(SplitError::Style);
         }
         if self.cuts.is_empty() && self.chart.is_none() {
             if spaces > MAX_COLUMN {
-                return Err(NotCut::Style);
+                return Err(SplitError::Style);
             }
             self.column = spaces;
         }
         if spaces != self.column {
-            return Err(NotCut::Style);
+            return Err(SplitError::Style);
         }
         match chart_key(line, spaces) {
             Some(key) => Ok(Line::Chart(key)),
@@ -240,9 +240,9 @@ impl<'k> Cutter<'k> {
     }
 
     /// A line of the current chart: its versions begin at one column, and all else is deeper.
-    fn inside<'l>(&mut self, line: &'l [u8]) -> Result<Line<'l>, NotCut> {
+    fn inside<'l>(&mut self, line: &'l [u8]) -> Result<Line<'l>, SplitError> {
         let Some(chart) = &mut self.chart else {
-            return Err(NotCut::Style);
+            return Err(SplitError::Style);
         };
         match chart.items {
             Some(column) if is_deeper(line, column) => Ok(Line::Inside),
@@ -251,12 +251,12 @@ impl<'k> Cutter<'k> {
                 let column = items.unwrap_or_else(|| indent(line));
                 let is_first_column = indent(line) == column && column <= MAX_COLUMN;
                 if !(is_first_column && is_item(line, column)) {
-                    return Err(NotCut::Style);
+                    return Err(SplitError::Style);
                 }
                 chart.items = Some(column);
                 chart.versions += 1;
                 if chart.versions > self.limits.versions_per_chart {
-                    return Err(NotCut::Style);
+                    return Err(SplitError::Style);
                 }
                 Ok(Line::Inside)
             }
@@ -276,11 +276,11 @@ impl<'k> Cutter<'k> {
         }
     }
 
-    fn begin_chart(&mut self, key: &str, start: u64) -> Result<(), NotCut> {
+    fn begin_chart(&mut self, key: &str, start: u64) -> Result<(), SplitError> {
         self.keys_bytes += key.len();
         let is_new = self.keys.insert(key.to_owned());
         if !is_new || self.cuts.len() >= self.charts_limit || self.keys_bytes > KEYS_BYTES {
-            return Err(NotCut::Style);
+            return Err(SplitError::Style);
         }
         self.chart = Some(Open {
             key: key.to_owned(),
@@ -296,7 +296,7 @@ impl<'k> Cutter<'k> {
     fn end_chart(&mut self, rest: &[u8], end: u64) {
         if let Some(mut chart) = self.chart.take() {
             chart.digester.text(rest);
-            self.cuts.push(Cut {
+            self.cuts.push(ChartSlice {
                 key: chart.key,
                 text: chart.start..end,
                 items: chart.items,
@@ -307,18 +307,18 @@ impl<'k> Cutter<'k> {
     }
 
     /// All of it, which ends here.
-    fn finish(mut self, end: u64) -> Result<Vec<Cut>, NotCut> {
+    fn finish(mut self, end: u64) -> Result<Vec<ChartSlice>, SplitError> {
         self.end_chart(&[], end);
         if self.cuts.is_empty() || !is_head(&self.head, self.limits) || !is_foot(&self.foot, self.limits) {
-            return Err(NotCut::Style);
+            return Err(SplitError::Style);
         }
         Ok(self.cuts)
     }
 }
 
-fn extend(frame: &mut Vec<u8>, line: &[u8]) -> Result<(), NotCut> {
+fn extend(frame: &mut Vec<u8>, line: &[u8]) -> Result<(), SplitError> {
     if frame.len() + line.len() > FRAME_BYTES {
-        return Err(NotCut::Style);
+        return Err(SplitError::Style);
     }
     frame.extend_from_slice(line);
     Ok(())

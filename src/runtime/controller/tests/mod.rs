@@ -69,7 +69,7 @@ fn application(number: usize) -> TestKey {
 /// One reconcile as it was seen: when, after the start, and at which priority.
 type Turn = (TestKey, Duration, Priority);
 
-type Play = dyn Fn(usize) -> BoxFuture<'static, Result<Outcome, Failure>> + Send + Sync;
+type Play = dyn Fn(usize) -> BoxFuture<'static, Result<Action, ReconcileError>> + Send + Sync;
 
 /// Does what `play` says for the turn of this number, counted over all keys.
 struct Puppet {
@@ -79,7 +79,7 @@ struct Puppet {
 }
 
 impl Reconcile<TestKey> for Puppet {
-    fn reconcile<'a>(&'a self, key: &'a TestKey, priority: Priority) -> BoxFuture<'a, Result<Outcome, Failure>> {
+    fn reconcile<'a>(&'a self, key: &'a TestKey, priority: Priority) -> BoxFuture<'a, Result<Action, ReconcileError>> {
         let number = {
             let mut turns = self.turns.lock();
             turns.push((key.clone(), self.start.elapsed(), priority));
@@ -99,7 +99,7 @@ struct Bench {
 impl Bench {
     fn start<F>(workers: usize, lanes: &[(TestKind, usize)], play: impl Fn(usize) -> F + Send + Sync + 'static) -> Self
     where
-        F: Future<Output = Result<Outcome, Failure>> + Send + 'static,
+        F: Future<Output = Result<Action, ReconcileError>> + Send + 'static,
     {
         let mut registry = Registry::default();
         let settings = Settings {
@@ -161,8 +161,8 @@ fn counts<const N: usize>(counts: [(&str, f64); N]) -> BTreeMap<String, f64> {
     counts.map(|(sample, value)| (sample.to_owned(), value)).into()
 }
 
-fn transient() -> Failure {
-    Failure::Transient {
+fn transient() -> ReconcileError {
+    ReconcileError::Transient {
         message: "the server is away".to_owned(),
         backoff: BACKOFF,
         at_least: Duration::ZERO,

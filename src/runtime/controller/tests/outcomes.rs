@@ -5,7 +5,7 @@ use super::*;
 #[tokio::test(start_paused = true)]
 async fn a_failed_reconcile_is_tried_again_ever_later_at_its_own_priority_and_forgotten_when_it_succeeds() {
     let mut bench = Bench::start(2, &[], |turn| async move {
-        if turn < 3 { Err(transient()) } else { Ok(Outcome::Done) }
+        if turn < 3 { Err(transient()) } else { Ok(Action::Done) }
     });
     bench.queue.add(repository(1), Priority::LOW);
     sleep(20 * SECOND).await;
@@ -31,7 +31,7 @@ async fn a_failed_reconcile_is_tried_again_ever_later_at_its_own_priority_and_fo
 #[tokio::test(start_paused = true)]
 async fn a_users_event_raises_a_retry_of_low_priority_and_brings_it_forward() {
     let bench = Bench::start(1, &[], |turn| async move {
-        if turn < 3 { Err(transient()) } else { Ok(Outcome::Done) }
+        if turn < 3 { Err(transient()) } else { Ok(Action::Done) }
     });
     bench.queue.add(repository(1), Priority::LOW);
     sleep(SECOND / 2).await;
@@ -60,9 +60,9 @@ async fn a_retry_keeps_within_the_bounds_of_its_failure() {
         let (at_least, at_most) = match turn {
             0 => (30 * SECOND, Duration::MAX),
             1 => (Duration::ZERO, SECOND),
-            _ => return Ok(Outcome::Done),
+            _ => return Ok(Action::Done),
         };
-        Err(Failure::Transient {
+        Err(ReconcileError::Transient {
             message: String::new(),
             backoff: BACKOFF,
             at_least,
@@ -80,7 +80,7 @@ async fn a_terminal_failure_is_counted_and_not_tried_again_until_somebody_asks()
         if turn == 0 {
             Err(transient())
         } else {
-            Err(Failure::Terminal {
+            Err(ReconcileError::Terminal {
                 message: "not an index".to_owned(),
                 retry_after: None,
             })
@@ -106,10 +106,10 @@ async fn a_terminal_failure_is_counted_and_not_tried_again_until_somebody_asks()
 async fn a_requeue_is_a_retry_without_an_error_and_a_requeue_after_comes_at_its_time() {
     let mut bench = Bench::start(1, &[], |turn| async move {
         Ok(match turn {
-            0..=9 => Outcome::Requeue,
-            10 => Outcome::requeue_after(100 * SECOND),
-            11 => Outcome::Requeue,
-            _ => Outcome::Done,
+            0..=9 => Action::Requeue,
+            10 => Action::requeue_after(100 * SECOND),
+            11 => Action::Requeue,
+            _ => Action::Done,
         })
     });
     bench.queue.add(repository(1), Priority::LOW);
@@ -140,15 +140,15 @@ async fn a_requeue_is_a_retry_without_an_error_and_a_requeue_after_comes_at_its_
 async fn a_reconcile_says_at_which_priority_it_comes_back() {
     let bench = Bench::start(1, &[], |turn| async move {
         match turn {
-            0 => Ok(Outcome::RequeueAfter {
+            0 => Ok(Action::RequeueAfter {
                 delay: 10 * SECOND,
                 priority: Some(Priority::LOW),
             }),
-            2 => Err(Failure::Terminal {
+            2 => Err(ReconcileError::Terminal {
                 message: "not an index".to_owned(),
                 retry_after: Some(20 * SECOND),
             }),
-            _ => Ok(Outcome::Done),
+            _ => Ok(Action::Done),
         }
     });
     bench.queue.add(repository(1), Priority::USER);

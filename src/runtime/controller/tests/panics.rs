@@ -11,7 +11,7 @@ async fn a_panic_does_not_take_a_worker_away_and_is_retried_like_an_error() {
         assert!(turn != 0, "no future");
         async move {
             assert!(turn != 1, "no result");
-            Ok(Outcome::Done)
+            Ok(Action::Done)
         }
     });
     bench.queue.add(repository(1), Priority::LOW);
@@ -49,7 +49,7 @@ async fn a_panic_whose_payload_panics_too_is_survived() {
         if turn == 0 {
             std::panic::panic_any(Bomb);
         }
-        Ok(Outcome::Done)
+        Ok(Action::Done)
     });
     bench.queue.add(repository(1), Priority::USER);
     bench.queue.add(repository(2), Priority::USER);

@@ -17,9 +17,9 @@ fn a_key_names_its_controller_and_its_object() {
 async fn the_reconciler_of_its_kind_is_given_the_key() {
     struct Named(&'static str, Arc<Mutex<Vec<(&'static str, TestKey)>>>);
     impl Reconcile<TestKey> for Named {
-        fn reconcile<'a>(&'a self, key: &'a TestKey, _: Priority) -> BoxFuture<'a, Result<Outcome, Failure>> {
+        fn reconcile<'a>(&'a self, key: &'a TestKey, _: Priority) -> BoxFuture<'a, Result<Action, ReconcileError>> {
             self.1.lock().push((self.0, key.clone()));
-            Box::pin(async { Ok(Outcome::Done) })
+            Box::pin(async { Ok(Action::Done) })
         }
     }
     let seen = Arc::default();
@@ -59,7 +59,7 @@ async fn one_kind_does_not_starve_the_other() {
     let lanes = [(TestKind::Repository, 3), (TestKind::Application, 2)];
     let bench = Bench::start(5, &lanes, |_| async {
         sleep(10 * SECOND).await;
-        Ok(Outcome::Done)
+        Ok(Action::Done)
     });
     for number in 0..100 {
         bench.queue.add(repository(number), Priority::USER);
@@ -88,7 +88,7 @@ async fn one_kind_does_not_starve_the_other() {
 async fn as_many_reconciles_run_at_once_as_there_are_workers_and_never_two_of_one_key() {
     let bench = Bench::start(3, &[], |_| async {
         sleep(10 * SECOND).await;
-        Ok(Outcome::Done)
+        Ok(Action::Done)
     });
     for number in 0..5 {
         bench.queue.add(repository(number), Priority::USER);

@@ -333,7 +333,7 @@ async fn a_list_without_a_version_is_taken_each_sync_period() {
     #[derive(Clone, Debug)]
     struct Nothing;
 
-    impl Keep for Nothing {
+    impl Project for Nothing {
         const READS: crate::runtime::watch::Reads = crate::runtime::watch::Reads::Metadata;
 
         fn keep(_: i64, _: Option<&serde_json::value::RawValue>, _: Option<&serde_json::value::RawValue>) -> Self {

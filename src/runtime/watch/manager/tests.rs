@@ -14,7 +14,7 @@ type Senders = Arc<Mutex<BTreeMap<Scope, UnboundedSender<Step>>>>;
 
 /// Watches of Pods whose events the test sends.
 struct Sent {
-    watches: Watches<usize, u32>,
+    watches: WatchManager<usize, u32>,
     senders: Senders,
     /// How often somebody was told to look at the kind again.
     told: Arc<Mutex<usize>>,
@@ -43,7 +43,7 @@ impl Sent {
         let nobody = tower::service_fn(|_: http::Request<Body>| {
             std::future::pending::<Result<http::Response<Body>, std::convert::Infallible>>()
         });
-        let watches = Watches::new(
+        let watches = WatchManager::new(
             Client::new(nobody, "default"),
             Settings {
                 sync_period: Duration::from_secs(120),
@@ -54,7 +54,7 @@ impl Sent {
                 events.boxed()
             },
             move |_, told| {
-                if matches!(told, Told::Kind) {
+                if matches!(told, KindEvent::Kind) {
                     *tell.lock().unwrap() += 1;
                 }
             },
@@ -125,7 +125,7 @@ impl Sent {
         for number in 0..count {
             let look = self.watches.look(&pods(), &team(number));
             assert!(
-                matches!(&look, Look::Objects(view) if view.objects.len() == 1),
+                matches!(&look, KindState::Objects(view) if view.objects.len() == 1),
                 "{number}: {look:?}"
             );
         }
@@ -194,14 +194,14 @@ async fn what_is_not_watched_for_want_of_room_is_told_and_watched_as_soon_as_the
         running.left_out = left_out;
     };
     leave_out(BTreeSet::from([Scope::Namespace(team(1))]));
-    let Look::Failed(why) = sent.watches.look(&pods(), &team(1)) else {
+    let KindState::Failed(why) = sent.watches.look(&pods(), &team(1)) else {
         panic!("it is known")
     };
     assert!(why.contains("pods are not watched here: 500 watches"), "{why}");
     let told = *sent.told.lock().unwrap();
     sent.arrange().await;
     assert_eq!(*sent.told.lock().unwrap() - told, 1);
-    assert!(matches!(sent.watches.look(&pods(), &team(1)), Look::Pending));
+    assert!(matches!(sent.watches.look(&pods(), &team(1)), KindState::Pending));
     sent.list(&Scope::Namespace(team(1))).await;
     sent.assert_known(2);
 }
@@ -220,7 +220,7 @@ async fn an_assumed_write_is_shown_at_once_and_by_a_watch_whose_list_began_befor
     };
     let sent = Sent::new();
     let is_owned = || match sent.watches.look(&pods(), &team(0)) {
-        Look::Objects(view) => view.objects[0].owner_references.has("u"),
+        KindState::Objects(view) => view.objects[0].owner_references.has("u"),
         look => panic!("{look:?}"),
     };
     let wide = Scope::All;

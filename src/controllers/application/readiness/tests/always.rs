@@ -99,6 +99,6 @@ fn conditions_in_the_api_are_seen_by_this_test() {
 #[case::attachment(json!({ "attached": false, "attachError": { "message": "no", "time": "2026-01-01T00:00:00Z" } }))]
 #[case::without_a_status(Value::Null)]
 fn the_generic_rule_comes_to_the_same(#[case] status: Value) {
-    assert_eq!(judge::<AlwaysReady>(1, &Value::Null, &status), Judgement::READY);
-    assert_eq!(judge::<Generic>(1, &Value::Null, &status), Judgement::READY);
+    assert_eq!(judge::<AlwaysReady>(1, &Value::Null, &status), Readiness::READY);
+    assert_eq!(judge::<Generic>(1, &Value::Null, &status), Readiness::READY);
 }

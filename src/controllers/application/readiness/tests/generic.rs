@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{in_progress, judge, raw, unknown};
 use crate::controllers::application::readiness::*;
 
-fn judged(conditions: &Value) -> Judgement {
+fn judged(conditions: &Value) -> Readiness {
     judge::<Generic>(7, &json!({ "any": 1 }), &json!({ "conditions": conditions }))
 }
 
@@ -26,7 +26,7 @@ fn judged(conditions: &Value) -> Judgement {
 #[case::no_conditions(json!([]))]
 #[case::null_conditions(Value::Null)]
 fn a_component_is_ready_unless_a_condition_says_otherwise(#[case] conditions: Value) {
-    assert_eq!(judged(&conditions), Judgement::READY);
+    assert_eq!(judged(&conditions), Readiness::READY);
 }
 
 #[rstest]
@@ -58,19 +58,19 @@ fn a_component_is_in_progress_if_a_condition_says_so(#[case] conditions: Value, 
 #[case::status_is_a_bool(json!({ "type": "Ready", "status": true }))]
 #[case::status_is_an_object(json!({ "type": "Ready", "status": { "a": 1 } }))]
 fn what_is_no_condition_is_passed_over(#[case] odd: Value) {
-    assert_eq!(judged(&json!([odd])), Judgement::READY);
+    assert_eq!(judged(&json!([odd])), Readiness::READY);
     let followed = json!([odd, { "type": "Ready", "status": "False", "reason": "R" }]);
     assert_eq!(judged(&followed), in_progress("condition Ready is False: R"));
 }
 
 #[test]
 fn a_component_without_a_status_is_ready() {
-    assert_eq!(Generic::judge(7, None, None), Judgement::READY);
-    assert_eq!(judge::<Generic>(7, &Value::Null, &Value::Null), Judgement::READY);
-    assert_eq!(judge::<Generic>(7, &Value::Null, &json!({})), Judgement::READY);
+    assert_eq!(Generic::judge(7, None, None), Readiness::READY);
+    assert_eq!(judge::<Generic>(7, &Value::Null, &Value::Null), Readiness::READY);
+    assert_eq!(judge::<Generic>(7, &Value::Null, &json!({})), Readiness::READY);
     assert_eq!(
         judge::<Generic>(7, &Value::Null, &json!({ "phase": "Failed" })),
-        Judgement::READY
+        Readiness::READY
     );
 }
 
@@ -125,8 +125,8 @@ fn an_application_in_an_application_is_judged_by_its_ready_condition() {
             ],
         })
     };
-    assert_eq!(judge::<Generic>(1, &Value::Null, &status("True")), Judgement::READY);
-    assert_eq!(judge::<Generic>(1, &Value::Null, &status("Unknown")), Judgement::READY);
+    assert_eq!(judge::<Generic>(1, &Value::Null, &status("True")), Readiness::READY);
+    assert_eq!(judge::<Generic>(1, &Value::Null, &status("Unknown")), Readiness::READY);
     assert_eq!(
         judge::<Generic>(1, &Value::Null, &status("False")),
         in_progress("condition Ready is False: ComponentsNotReady")

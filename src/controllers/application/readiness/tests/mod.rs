@@ -17,20 +17,20 @@ fn raw(json: impl Into<String>) -> Box<RawValue> {
 }
 
 /// Judges by values; a null `spec` or `status` is handed in as such, so that it is tested to be the same as none.
-fn judge<R: Rule>(generation: i64, spec: &Value, status: &Value) -> Judgement {
+fn judge<R: Rule>(generation: i64, spec: &Value, status: &Value) -> Readiness {
     let (spec, status) = (to_raw_value(spec).unwrap(), to_raw_value(status).unwrap());
     R::judge(generation, Some(&spec), Some(&status))
 }
 
-fn in_progress(why: &str) -> Judgement {
-    Judgement {
+fn in_progress(why: &str) -> Readiness {
+    Readiness {
         state: ComponentState::InProgress,
         why: Some(why.into()),
     }
 }
 
-fn unknown(why: &str) -> Judgement {
-    Judgement {
+fn unknown(why: &str) -> Readiness {
+    Readiness {
         state: ComponentState::Unknown,
         why: Some(why.into()),
     }
@@ -65,9 +65,9 @@ impl Visitor for Named {
 struct Judging<'a>(i64, Option<&'a RawValue>, Option<&'a RawValue>);
 
 impl Visitor for Judging<'_> {
-    type Output = Judgement;
+    type Output = Readiness;
 
-    fn visit<R: Rule>(self) -> Judgement {
+    fn visit<R: Rule>(self) -> Readiness {
         R::judge(self.0, self.1, self.2)
     }
 }

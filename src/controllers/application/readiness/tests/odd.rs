@@ -9,10 +9,10 @@ use super::{Judging, ONE_OF_EACH, raw};
 use crate::controllers::application::readiness::*;
 
 /// Judges by each rule in turn, and holds what each judgement promises.
-fn judge_all(generation: i64, spec: &RawValue, status: &RawValue) -> Vec<Judgement> {
+fn judge_all(generation: i64, spec: &RawValue, status: &RawValue) -> Vec<Readiness> {
     let judgements =
         ONE_OF_EACH.map(|(group, kind)| with_rule(group, kind, Judging(generation, Some(spec), Some(status))));
-    for ((_, kind), Judgement { state, why }) in ONE_OF_EACH.iter().zip(&judgements) {
+    for ((_, kind), Readiness { state, why }) in ONE_OF_EACH.iter().zip(&judgements) {
         assert_eq!(why.is_none(), *state == ComponentState::Ready, "{kind}");
         let why = why.as_deref().unwrap_or("ready");
         assert!(!why.is_empty() && why.len() <= WHY_LIMIT, "{kind}: {why}");

@@ -15,7 +15,7 @@ use crate::controllers::application::readiness::*;
 #[case::one_of_two(json!([{ "type": "Ready", "status": "False" }, { "type": "Ready", "status": "True" }]))]
 fn a_pod_is_ready_by_its_condition(#[case] conditions: Value) {
     let status = json!({ "phase": "Pending", "conditions": conditions });
-    assert_eq!(judge::<Pod>(0, &Value::Null, &status), Judgement::READY);
+    assert_eq!(judge::<Pod>(0, &Value::Null, &status), Readiness::READY);
 }
 
 #[rstest]
@@ -40,7 +40,7 @@ fn a_pod_without_conditions_is_in_progress_whatever_its_phase() {
 }
 
 #[rstest]
-#[case(json!({ "phase": "Bound" }), Judgement::READY)]
+#[case(json!({ "phase": "Bound" }), Readiness::READY)]
 #[case(json!({ "phase": "Pending" }), in_progress("phase Pending"))]
 #[case(json!({ "phase": "Lost" }), in_progress("phase Lost"))]
 #[case(json!({ "phase": "bound" }), in_progress("phase bound"))]
@@ -49,7 +49,7 @@ fn a_pod_without_conditions_is_in_progress_whatever_its_phase() {
 #[case(json!({}), in_progress("no phase yet"))]
 #[case(Value::Null, in_progress("no phase yet"))]
 #[case(json!({ "phase": 1 }), unknown("status.phase can't be read: invalid type: integer `1`, expected a string"))]
-fn a_claim_is_ready_once_it_is_bound(#[case] status: Value, #[case] expected: Judgement) {
+fn a_claim_is_ready_once_it_is_bound(#[case] status: Value, #[case] expected: Readiness) {
     assert_eq!(judge::<PersistentVolumeClaim>(0, &Value::Null, &status), expected);
 }
 
@@ -65,9 +65,9 @@ fn a_claim_is_ready_once_it_is_bound(#[case] status: Value, #[case] expected: Ju
 fn a_service_that_is_no_load_balancer_is_ready_by_being_there(#[case] spec: Value) {
     assert_eq!(
         judge::<Service>(0, &spec, &json!({ "loadBalancer": {} })),
-        Judgement::READY
+        Readiness::READY
     );
-    assert_eq!(judge::<Service>(0, &spec, &Value::Null), Judgement::READY);
+    assert_eq!(judge::<Service>(0, &spec, &Value::Null), Readiness::READY);
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn a_service_of_a_type_that_nobody_knows_is_in_progress() {
 fn a_load_balancer_needs_an_address_for_each_ingress(#[case] ingress: Value, #[case] missing: Option<&str>) {
     let spec = json!({ "type": "LoadBalancer", "clusterIP": "10.0.0.7" });
     let status = json!({ "loadBalancer": { "ingress": ingress } });
-    let expected = missing.map_or(Judgement::READY, in_progress);
+    let expected = missing.map_or(Readiness::READY, in_progress);
     assert_eq!(judge::<Service>(0, &spec, &status), expected);
 }
 
@@ -135,9 +135,9 @@ fn budget() -> Value {
 }
 
 #[rstest]
-#[case::enough("/currentHealthy", json!(2), Judgement::READY)]
-#[case::more_than_enough("/currentHealthy", json!(3), Judgement::READY)]
-#[case::nothing_wanted("/desiredHealthy", Value::Null, Judgement::READY)]
+#[case::enough("/currentHealthy", json!(2), Readiness::READY)]
+#[case::more_than_enough("/currentHealthy", json!(3), Readiness::READY)]
+#[case::nothing_wanted("/desiredHealthy", Value::Null, Readiness::READY)]
 #[case::too_few("/currentHealthy", json!(1), in_progress("1 of 2 pods healthy"))]
 #[case::nothing_said("/currentHealthy", Value::Null, in_progress("0 of 2 pods healthy"))]
 #[case::old_generation("/observedGeneration", json!(3), in_progress("generation 4 is not observed yet"))]
@@ -145,7 +145,7 @@ fn budget() -> Value {
 fn a_disruption_budget_wants_enough_healthy_pods(
     #[case] field: &str,
     #[case] value: Value,
-    #[case] expected: Judgement,
+    #[case] expected: Readiness,
 ) {
     assert_eq!(
         judge::<PodDisruptionBudget>(4, &Value::Null, &with(&budget(), field, value)),
@@ -156,7 +156,7 @@ fn a_disruption_budget_wants_enough_healthy_pods(
 #[rstest]
 #[case::complete(json!({ "startTime": "2026-01-01T00:00:00Z", "conditions": [
     { "type": "SuccessCriteriaMet", "status": "True" }, { "type": "Complete", "status": "True" },
-] }), Judgement::READY)]
+] }), Readiness::READY)]
 #[case::running(json!({ "startTime": "2026-01-01T00:00:00Z", "active": 1 }), in_progress("running"))]
 #[case::about_to_be_complete(json!({ "startTime": "2026-01-01T00:00:00Z", "conditions": [
     { "type": "SuccessCriteriaMet", "status": "True" },
@@ -180,7 +180,7 @@ fn a_disruption_budget_wants_enough_healthy_pods(
     { "type": "Suspended", "status": "True" }, { "type": "Failed", "status": "True", "reason": "Gone" },
 ] }), in_progress("failed: Gone"))]
 #[case::odd(json!({ "conditions": [{ "type": 1 }] }), unknown("status.conditions[0].type can't be read: invalid type: integer `1`, expected a string"))]
-fn a_job_is_ready_when_it_is_complete(#[case] status: Value, #[case] expected: Judgement) {
+fn a_job_is_ready_when_it_is_complete(#[case] status: Value, #[case] expected: Readiness) {
     assert_eq!(judge::<Job>(1, &json!({ "suspend": true }), &status), expected);
 }
 

@@ -35,14 +35,14 @@ fn spec() -> Value {
 
 #[test]
 fn controllers_of_pods_that_have_all_they_want_are_ready() {
-    assert_eq!(judge::<Deployment>(4, &spec(), &deployment()), Judgement::READY);
-    assert_eq!(judge::<StatefulSet>(4, &spec(), &stateful_set()), Judgement::READY);
-    assert_eq!(judge::<ReplicaSet>(4, &spec(), &replica_set()), Judgement::READY);
+    assert_eq!(judge::<Deployment>(4, &spec(), &deployment()), Readiness::READY);
+    assert_eq!(judge::<StatefulSet>(4, &spec(), &stateful_set()), Readiness::READY);
+    assert_eq!(judge::<ReplicaSet>(4, &spec(), &replica_set()), Readiness::READY);
     assert_eq!(
         judge::<ReplicationController>(4, &spec(), &replica_set()),
-        Judgement::READY
+        Readiness::READY
     );
-    assert_eq!(judge::<DaemonSet>(4, &json!({}), &daemon_set()), Judgement::READY);
+    assert_eq!(judge::<DaemonSet>(4, &json!({}), &daemon_set()), Readiness::READY);
 }
 
 #[rstest]
@@ -93,7 +93,7 @@ fn a_deployment_needs_one_of_two_conditions(#[case] conditions: Value, #[case] r
     let status = with(&deployment(), "/conditions", conditions);
     let judgement = judge::<Deployment>(4, &spec(), &status);
     if ready {
-        assert_eq!(judgement, Judgement::READY);
+        assert_eq!(judgement, Readiness::READY);
     } else {
         assert_eq!(
             judgement,
@@ -114,7 +114,7 @@ fn pods_that_were_refused_keep_their_controller_in_progress(#[case] failure: Val
     status["conditions"] = json!([failure]);
     assert_eq!(judge::<ReplicaSet>(4, &spec(), &status), in_progress(why));
     // The peer does not ask a replication controller for it.
-    assert_eq!(judge::<ReplicationController>(4, &spec(), &status), Judgement::READY);
+    assert_eq!(judge::<ReplicationController>(4, &spec(), &status), Readiness::READY);
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn a_replica_set_does_not_mind_a_failure_that_is_over() {
     let mut status = replica_set();
     status["conditions"] =
         json!([{ "type": "ReplicaFailure", "status": "False" }, { "type": "Other", "status": "True" }]);
-    assert_eq!(judge::<ReplicaSet>(4, &spec(), &status), Judgement::READY);
+    assert_eq!(judge::<ReplicaSet>(4, &spec(), &status), Readiness::READY);
 }
 
 #[rstest]
@@ -165,19 +165,19 @@ fn a_daemon_set_is_in_progress_if_one_thing_is_missing(#[case] field: &str, #[ca
 #[test]
 fn a_daemon_set_that_no_node_wants_is_ready() {
     let status = json!({ "observedGeneration": 1, "desiredNumberScheduled": 0, "numberReady": 0 });
-    assert_eq!(judge::<DaemonSet>(1, &Value::Null, &status), Judgement::READY);
+    assert_eq!(judge::<DaemonSet>(1, &Value::Null, &status), Readiness::READY);
 }
 
 #[test]
 fn nothing_wanted_and_nothing_there_is_ready_for_a_deployment_only_with_a_condition() {
     let none = json!({ "replicas": 0 });
     let status = json!({ "observedGeneration": 4, "conditions": [{ "type": "Available", "status": "True" }] });
-    assert_eq!(judge::<Deployment>(4, &none, &status), Judgement::READY);
+    assert_eq!(judge::<Deployment>(4, &none, &status), Readiness::READY);
     let status = json!({ "observedGeneration": 4 });
     assert_eq!(judge::<Deployment>(4, &none, &status), in_progress("no conditions yet"));
-    assert_eq!(judge::<StatefulSet>(4, &none, &status), Judgement::READY);
-    assert_eq!(judge::<ReplicaSet>(4, &none, &status), Judgement::READY);
-    assert_eq!(judge::<ReplicationController>(4, &none, &status), Judgement::READY);
+    assert_eq!(judge::<StatefulSet>(4, &none, &status), Readiness::READY);
+    assert_eq!(judge::<ReplicaSet>(4, &none, &status), Readiness::READY);
+    assert_eq!(judge::<ReplicationController>(4, &none, &status), Readiness::READY);
 }
 
 #[rstest]
@@ -191,10 +191,10 @@ fn one_replica_is_wanted_where_nothing_is_said(#[case] spec: Value) {
         "observedGeneration": 4, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1,
         "currentReplicas": 1, "conditions": [{ "type": "Available", "status": "True" }],
     });
-    assert_eq!(judge::<Deployment>(4, &spec, &one), Judgement::READY);
-    assert_eq!(judge::<StatefulSet>(4, &spec, &one), Judgement::READY);
-    assert_eq!(judge::<ReplicaSet>(4, &spec, &one), Judgement::READY);
-    assert_eq!(judge::<ReplicationController>(4, &spec, &one), Judgement::READY);
+    assert_eq!(judge::<Deployment>(4, &spec, &one), Readiness::READY);
+    assert_eq!(judge::<StatefulSet>(4, &spec, &one), Readiness::READY);
+    assert_eq!(judge::<ReplicaSet>(4, &spec, &one), Readiness::READY);
+    assert_eq!(judge::<ReplicationController>(4, &spec, &one), Readiness::READY);
     let none = with(&one, "/readyReplicas", json!(0));
     assert_eq!(
         judge::<Deployment>(4, &spec, &none),

@@ -76,7 +76,7 @@ impl Server {
 
 /// Asks on a task of its own. Gives the digest of the body, and whether it was fetched for this asker.
 fn ask(
-    rounds: &Rounds,
+    rounds: &DownloadCache,
     session: &Fetcher,
     server: &Server,
     asker: &str,
@@ -111,7 +111,11 @@ fn session(access: Access) -> Fetcher {
 
 #[tokio::test]
 async fn who_comes_for_the_same_joins_and_who_comes_later_is_served_from_what_is_held() {
-    let (server, rounds, session) = (Server::start().await, Rounds::default(), session(Access::default()));
+    let (server, rounds, session) = (
+        Server::start().await,
+        DownloadCache::default(),
+        session(Access::default()),
+    );
     let tick = Timestamp::now();
     let first = ask(&rounds, &session, &server, "a", tick);
     server.until_asked().await;
@@ -135,7 +139,11 @@ async fn who_comes_for_the_same_joins_and_who_comes_later_is_served_from_what_is
 
 #[tokio::test]
 async fn for_one_alone_nothing_is_held() {
-    let (server, rounds, session) = (Server::start().await, Rounds::default(), session(Access::default()));
+    let (server, rounds, session) = (
+        Server::start().await,
+        DownloadCache::default(),
+        session(Access::default()),
+    );
     let tick = Timestamp::now();
     server.answer(2);
     for asked in [1, 2] {
@@ -148,7 +156,11 @@ async fn for_one_alone_nothing_is_held() {
 
 #[tokio::test]
 async fn round_after_round_is_shared_and_what_is_held_does_not_grow() {
-    let (server, rounds, session) = (Server::start().await, Rounds::default(), session(Access::default()));
+    let (server, rounds, session) = (
+        Server::start().await,
+        DownloadCache::default(),
+        session(Access::default()),
+    );
     server.answer(20);
     for asker in ["a", "b"] {
         end(ask(&rounds, &session, &server, asker, Timestamp::now())).await;
@@ -166,7 +178,11 @@ async fn round_after_round_is_shared_and_what_is_held_does_not_grow() {
 
 #[tokio::test]
 async fn a_request_ends_with_the_last_who_waits_for_it_and_goes_on_with_any_other() {
-    let (server, rounds, session) = (Server::start().await, Rounds::default(), session(Access::default()));
+    let (server, rounds, session) = (
+        Server::start().await,
+        DownloadCache::default(),
+        session(Access::default()),
+    );
     let tick = Timestamp::now();
     let first = ask(&rounds, &session, &server, "a", tick);
     server.until_asked().await;
@@ -198,7 +214,7 @@ async fn a_request_ends_with_the_last_who_waits_for_it_and_goes_on_with_any_othe
 
 #[tokio::test]
 async fn who_would_have_asked_in_another_way_asks_for_himself() {
-    let (server, rounds) = (Server::start().await, Rounds::default());
+    let (server, rounds) = (Server::start().await, DownloadCache::default());
     let tick = Timestamp::now();
     let with = |header: &str| Access {
         authorization: Some(Secret::new(header.to_owned())),

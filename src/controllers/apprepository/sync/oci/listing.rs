@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::Repository;
 use crate::catalog::{OciChange, OciGone, OciRepository, OciTag};
-use crate::controllers::apprepository::spec::Declaration;
+use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::controllers::apprepository::sync::request::SyncError;
 use crate::controllers::apprepository::sync::rows;
 use crate::controllers::apprepository::sync::{Rest, Stays};
@@ -103,7 +103,7 @@ impl Listing {
 
     /// What stays in the catalogue. While some of the registry is still to be looked at nothing goes that was there: it is most likely
     /// among that.
-    pub(super) fn stays(&self, declaration: &Declaration) -> Stays {
+    pub(super) fn stays(&self, declaration: &RepositorySpec) -> Stays {
         if self.goes_on() || self.interrupted.is_some() {
             return Stays::All;
         }

@@ -34,7 +34,7 @@ use super::request::{SyncAborted, SyncError};
 use super::{Found, Run, limits};
 use crate::catalog::{self, OciRepository};
 use crate::controllers::apprepository::decision::{self as decide, Mode};
-use crate::controllers::apprepository::spec::Declaration;
+use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::http::Fetcher;
 use crate::jq::Filter;
 use crate::oci::{self, OciError, Registry};
@@ -193,7 +193,7 @@ impl Run<'_> {
 
     /// Writes down what has been learnt. What is no more stays in the memory for now.
     async fn remember(&self, listing: &mut Listing) -> Result<(), catalog::Error> {
-        let Declaration { name, change_key, .. } = &self.request.declaration;
+        let RepositorySpec { name, change_key, .. } = &self.request.declaration;
         for repository in &mut listing.repositories {
             repository.settle();
             let changed = std::mem::take(&mut repository.changed);

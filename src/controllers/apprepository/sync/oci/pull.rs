@@ -107,7 +107,7 @@ const TRIED_SOON: Backoff = Backoff {
 
 /// What came of a pull that was answered.
 enum Pulled {
-    Known(OciChange),
+    CachedIndex(OciChange),
     /// A chart that can't be had any more, by what the answer says. A registry that has lost what it lists looks like that, so it
     /// stays what it was.
     Lost(OciError),
@@ -170,7 +170,7 @@ impl Run<'_> {
                     puller.answered(at);
                     self.note(listing, wanted, TRIED_AGAIN, &error);
                 }
-                Some(Ok(Pulled::Known(change))) => {
+                Some(Ok(Pulled::CachedIndex(change))) => {
                     puller.answered(at);
                     listing.pulled += 1;
                     listing.remember(at, change);
@@ -254,14 +254,14 @@ impl Run<'_> {
                 let problem = error.to_string();
                 return Ok(match error {
                     // It becomes no chart by waiting: only another digest calls for another look.
-                    OciError::NotAChart { digest, .. } => Pulled::Known(useless(name, digest, problem)),
+                    OciError::NotAChart { digest, .. } => Pulled::CachedIndex(useless(name, digest, problem)),
                     error if known.is_some_and(OciTag::is_chart) => Pulled::Lost(error),
-                    _ => Pulled::Known(self.failed(name, known.map_or(0, |known| known.tries), problem)),
+                    _ => Pulled::CachedIndex(self.failed(name, known.map_or(0, |known| known.tries), problem)),
                 });
             }
         };
         let usable = config.map(|config| usable(&config, &self.syncer.context.decode_limits));
-        Ok(Pulled::Known(match usable.transpose() {
+        Ok(Pulled::CachedIndex(match usable.transpose() {
             Ok(metadata) => chart(name, digest, metadata),
             Err(problem) => useless(name, digest, problem),
         }))

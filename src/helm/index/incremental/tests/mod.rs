@@ -18,14 +18,14 @@ const SECRET: [u8; Secret::BYTES] = *b"known to nobody, which is a key!";
 /// What is remembered of an index, and, as the catalogue would have it, the charts that came of it.
 #[derive(Clone)]
 struct Memory {
-    known: Known,
+    known: CachedIndex,
     charts: HashMap<String, Option<Chart>>,
 }
 
 impl Memory {
     fn empty() -> Self {
         Self {
-            known: Known {
+            known: CachedIndex {
                 secret: Secret::from(SECRET),
                 times_count: false,
                 charts: HashMap::new(),
@@ -85,7 +85,7 @@ impl Sink for Sought<'_> {
 }
 
 impl ChangeSink for Sought<'_> {
-    fn unchanged(&mut self, key: &str, account: &Account) -> Result<(), Infallible> {
+    fn unchanged(&mut self, key: &str, account: &ChartStats) -> Result<(), Infallible> {
         let chart = self.before.charts[key].clone();
         assert_eq!(*account, self.before.known.charts[key].account);
         self.charts.extend(chart.clone().map(|chart| (chart, false)));
@@ -95,7 +95,7 @@ impl ChangeSink for Sought<'_> {
         Ok(())
     }
 
-    fn remember(&mut self, Remembered { key, chart }: Remembered) -> Result<(), Infallible> {
+    fn remember(&mut self, CacheEntry { key, chart }: CacheEntry) -> Result<(), Infallible> {
         self.after.charts.insert(key.clone(), self.last.take());
         self.after.known.charts.insert(key.clone(), chart);
         self.read.push(key);
@@ -126,7 +126,7 @@ fn delta(
     limits: &DecodeLimits,
     at_once: usize,
 ) -> Result<Delta, DecodeError<Infallible>> {
-    let shared = SharedCuts::default();
+    let shared = SharedSplit::default();
     if at_once == usize::MAX {
         // Somebody who knew nothing was here first, and what he made of it is shared.
         let nothing = Memory::empty();

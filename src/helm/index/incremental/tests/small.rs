@@ -152,7 +152,7 @@ fn a_shared_split_leaves_only_changed_charts_to_be_read() {
     let limits = DecodeLimits::default();
     let memory = follow(&Memory::empty(), &index).memory;
     let changed = index.replacen("  version: ", "  version: 9", 1);
-    let shared = SharedCuts::default();
+    let shared = SharedSplit::default();
     let read = || {
         let mut input = Counted(Cursor::new(&changed), 0);
         let mut sought = Sought::after(&memory);
