@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{StreamExt, stream};
 use http::StatusCode;
 use kube::api::PostParams;
+use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, ResourceExt};
 use portolan::api::{AppRepository, crds};
@@ -54,11 +55,13 @@ async fn until_ready() -> Row {
     let started = Instant::now();
     let portolan = Running::start(&control_plane.kubeconfig(), Some(&namespace));
     let mut ready = HashSet::new();
-    let mut events = watcher::watcher(repositories, watcher::Config::default()).boxed();
+    let events = watcher::watcher(repositories, watcher::Config::default());
+    // The watch recovers from errors.
+    let mut events = events.default_backoff().boxed();
     while ready.len() < REPOSITORIES {
-        let event = tokio::time::timeout(Duration::from_secs(120), events.try_next()).await;
-        let event = event.expect("repositories become ready").expect("the watch goes on");
-        if let Some(Event::Apply(object) | Event::InitApply(object)) = event
+        let event = tokio::time::timeout(Duration::from_secs(120), events.next()).await;
+        let event = event.expect("repositories become ready");
+        if let Some(Ok(Event::Apply(object) | Event::InitApply(object))) = event
             && is_ready(&object)
         {
             ready.insert(object.name_any());

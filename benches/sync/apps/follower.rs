@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use futures::{StreamExt, TryStreamExt};
+use futures::StreamExt;
+use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, ResourceExt};
 use portolan::api::Application;
@@ -26,9 +27,11 @@ impl Follower {
     pub fn new(applications: Api<Application>) -> Self {
         let (sender, seen) = watch::channel(Seen::new());
         let task = tokio::spawn(async move {
-            let mut events = watcher::watcher(applications, watcher::Config::default()).boxed();
-            while let Some(event) = events.try_next().await.expect("the watch goes on") {
-                if let Event::Apply(application) | Event::InitApply(application) = event {
+            let events = watcher::watcher(applications, watcher::Config::default());
+            let mut events = events.default_backoff().boxed();
+            // The watch recovers from errors.
+            while let Some(event) = events.next().await {
+                if let Ok(Event::Apply(application) | Event::InitApply(application)) = event {
                     sender.send_modify(|seen| update(seen, application));
                 }
             }
