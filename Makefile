@@ -19,7 +19,7 @@ test: tools ## run all tests; the first run builds the tools (ARGS= is passed to
 	cargo test --locked --doc
 	cargo test --locked --tests --no-fail-fast -- $(ARGS)
 
-bench: tools ## run the benchmarks (ARGS=--record writes the results to README.md and docs/performance.md)
+bench: tools ## run the benchmarks (ARGS=--record writes the results to docs/performance.md and README.md)
 	cargo bench --locked --bench sync -- $(ARGS)
 
 fuzz: ## run each fuzz target for FUZZ_TIME seconds; needs cargo-fuzz and nightly Rust (FUZZ_TARGETS=)

@@ -1,143 +1,203 @@
-//! A thousand repositories of one small index each, declared in a real API server before Portolan starts.
+//! Many repositories in one process: a thousand different ones, and the same one in many namespaces.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{StreamExt, stream};
+use http::StatusCode;
 use kube::api::PostParams;
+use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, ResourceExt};
 use portolan::api::{AppRepository, crds};
 
-use crate::measure::{cpu, peak_memory};
-use crate::report::{Many, Report};
-use crate::support::chart_server::{ChartServer, Page};
+use crate::baseline::{RECEIVING, Receiver};
+use crate::cluster::Running;
+use crate::index::Index;
+use crate::measure::Sample;
+use crate::report::Limit::{AboveIdle, Cpu, Peak, Requests, Rows, Times, Wall};
+use crate::report::Row;
+use crate::rig::{Database, Station, until};
+use crate::standard;
+use crate::support::chart_server::{ChartServer, Page, Seen};
 use crate::support::control_plane::ControlPlane;
 use crate::support::index_generator;
-use crate::support::portolan::{Portolan, command};
-use crate::support::process::ScratchFolder;
 
 const REPOSITORIES: usize = 1000;
-/// Servers among which they are spread, as real ones are: what one host may be asked for is limited.
+/// Indexes of 100 KB; repositories share contents, but no URL.
+const CONTENTS: usize = 10;
+const NAMESPACES: usize = 200;
+/// Rounds over which unchanged repositories are averaged.
+const ROUNDS: usize = 3;
+const EVERY_TEN_SECONDS: &str = "  interval: \"*/10 * * * * *\"\n";
+const EVERY_TWENTY_SECONDS: &str = "  interval: \"*/20 * * * * *\"\n";
+const MEMORY: f64 = 12.0;
+/// The default limit of 50 requests per second and host does not delay the repositories of so many servers.
 const SERVERS: usize = 20;
-const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Measures it.
-pub async fn run(report: &mut Report) {
+/// Measures a thousand repositories: until all are ready, and a round in which nothing has changed.
+pub async fn run() -> Vec<Row> {
+    vec![until_ready().await, unchanged().await]
+}
+
+/// Declares the repositories in an API server before Portolan starts, until the last one is ready.
+async fn until_ready() -> Row {
     let control_plane = ControlPlane::start().await;
     for crd in crds() {
         control_plane.install_crd(&crd).await;
     }
-    let client = control_plane.client().await;
     let namespace = control_plane.namespace().await;
-    let repositories: Api<AppRepository> = Api::namespaced(client.clone(), &namespace);
+    let repositories: Api<AppRepository> = Api::namespaced(control_plane.client().await, &namespace);
     let servers: Vec<ChartServer> = stream::iter(0..SERVERS).then(|_| ChartServer::start()).collect().await;
-    println!("declaring {REPOSITORIES} repositories");
-    declare(&repositories, &servers).await;
+    let urls = declare(&repositories, &servers).await;
+    let received = Receiver::start().receive(&urls).await;
 
-    let folder = ScratchFolder::new("bench");
-    let database = format!("sqlite://{}", folder.join("portolan.db").display());
-    let mut run = command(["run", "--watch-namespace", &namespace, "--database-url", &database]);
-    run.env("PORTOLAN_VERIFY_DELTA", "false")
-        .arg("--chart-files=none")
-        .arg("--kubeconfig")
-        .arg(control_plane.kubeconfig());
-    let before = api_requests(&client).await;
     let started = Instant::now();
-    let portolan = Portolan::start(run);
-    let all = tokio::time::timeout(PATIENCE, all_ready(repositories)).await;
-    assert!(all.is_ok(), "all are ready within {PATIENCE:?}");
-    let wall = started.elapsed().as_secs_f64();
-    let many = Many {
-        repositories: REPOSITORIES,
-        wall,
-        cpu: cpu(portolan.id()).expect("it runs").as_secs_f64(),
-        peak: peak_memory(portolan.id()).expect("it runs"),
-        chart_requests: (0..REPOSITORIES)
-            .map(|number| servers[number % SERVERS].seen(&path(number)).len())
-            .sum(),
-        api_requests: difference(&before, &api_requests(&client).await),
-    };
-    println!(
-        "{REPOSITORIES} repositories: {:.1} s, {} MiB",
-        many.wall,
-        many.peak >> 20
-    );
-    report.many = Some(many);
-}
-
-fn path(number: usize) -> String {
-    format!("/{number}/index.yaml")
-}
-
-async fn declare(repositories: &Api<AppRepository>, servers: &[ChartServer]) {
-    stream::iter(0..REPOSITORIES)
-        .for_each_concurrent(16, async |number| {
-            let server = &servers[number % SERVERS];
-            server.serve(&path(number), Page::new(index_generator::generate(number as u64, 3, 5)));
-            let object = serde_json::from_value(serde_json::json!({
-                "apiVersion": "kubeapps.com/v1alpha1",
-                "kind": "AppRepository",
-                "metadata": { "name": format!("repository-{number}") },
-                "spec": { "type": "helm", "url": server.url(&format!("/{number}")) },
-            }));
-            let created = repositories
-                .create(&PostParams::default(), &object.expect("an object"))
-                .await;
-            created.expect("the API server takes it");
-        })
-        .await;
-}
-
-async fn all_ready(repositories: Api<AppRepository>) {
+    let portolan = Running::start(&control_plane.kubeconfig(), Some(&namespace));
     let mut ready = HashSet::new();
-    let mut events = watcher::watcher(repositories, watcher::Config::default()).boxed();
+    let events = watcher::watcher(repositories, watcher::Config::default());
+    // The watch recovers from errors.
+    let mut events = events.default_backoff().boxed();
     while ready.len() < REPOSITORIES {
-        let event = events.try_next().await.expect("the watch goes on");
-        if let Some(Event::Apply(object) | Event::InitApply(object)) = event
+        let event = tokio::time::timeout(Duration::from_secs(120), events.next()).await;
+        let event = event.expect("repositories become ready");
+        if let Some(Ok(Event::Apply(object) | Event::InitApply(object))) = event
             && is_ready(&object)
         {
             ready.insert(object.name_any());
         }
     }
+    let wall = started.elapsed().as_secs_f64();
+    let used = portolan.used().await;
+    portolan.end().await;
+    let sample = Sample { wall, ..used }.against(received.cpu);
+    Row::new("1,000 repositories until Ready", &[sample])
+        .database("SQLite")
+        .against(RECEIVING)
+        .neighbor("")
+        .limits(&[Wall(60.0), Peak(100.0)])
+}
+
+async fn declare(repositories: &Api<AppRepository>, servers: &[ChartServer]) -> Vec<String> {
+    let declared = stream::iter(0..REPOSITORIES).map(async |number| {
+        let (server, path) = (&servers[number % SERVERS], format!("/{number}"));
+        let page = Page::new(index_generator::generate(number as u64, 3, 5));
+        server.serve(&format!("{path}/index.yaml"), page);
+        let object: AppRepository = serde_json::from_value(serde_json::json!({
+            "apiVersion": "kubeapps.com/v1alpha1",
+            "kind": "AppRepository",
+            "metadata": { "name": format!("repository-{number}") },
+            "spec": { "type": "helm", "url": server.url(&path) },
+        }))
+        .expect("an AppRepository");
+        let created = repositories.create(&PostParams::default(), &object).await;
+        created.expect("the API server accepts it");
+        server.url(&format!("{path}/index.yaml"))
+    });
+    declared.buffer_unordered(16).collect().await
 }
 
 fn is_ready(object: &AppRepository) -> bool {
-    let conditions = object.status.iter().flat_map(|status| &status.conditions);
-    conditions
-        .into_iter()
-        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    let mut conditions = object.status.iter().flat_map(|status| &status.conditions);
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// Requests that the API server has answered about repositories and events, by verb and resource.
-async fn api_requests(client: &Client) -> BTreeMap<String, f64> {
-    let request = http::Request::get("/metrics").body(Vec::new()).expect("a request");
-    let text = client
-        .request_text(request)
-        .await
-        .expect("the API server tells its figures");
-    let mut counts = BTreeMap::new();
-    for line in text.lines().filter(|line| line.starts_with("apiserver_request_total{")) {
-        let label = |name: &str| {
-            let (_, rest) = line.split_once(&format!("{name}=\""))?;
-            rest.split_once('"').map(|(value, _)| value)
-        };
-        let count = line.rsplit_once(' ').and_then(|(_, count)| count.parse::<f64>().ok());
-        if let (Some(verb), Some(resource), Some(count)) = (label(",verb"), label(",resource"), count)
-            && ["apprepositories", "events"].contains(&resource)
-        {
-            let subresource = label(",subresource").filter(|name| !name.is_empty());
-            let name = subresource.map_or_else(|| resource.to_owned(), |sub| format!("{resource}/{sub}"));
-            *counts.entry(format!("{verb} {name}")).or_default() += count;
-        }
+/// Measures a round in which every server answers 304.
+async fn unchanged() -> Row {
+    let server = ChartServer::start().await;
+    let mut station = Station::start(Database::Sqlite, &standard::source(&server), &[]).await;
+    let contents: Vec<Page> = (0..CONTENTS)
+        .map(|seed| Page::new(index_generator::generate(seed as u64, 8, 11)))
+        .collect();
+    let mut urls = Vec::new();
+    for number in 0..REPOSITORIES {
+        let (path, namespace) = (format!("/{number}"), format!("team-{}", number % 20));
+        server.serve(&format!("{path}/index.yaml"), contents[number % CONTENTS].clone());
+        urls.push(server.url(&format!("{path}/index.yaml")));
+        let spec = format!("  type: helm\n  url: {}\n{EVERY_TEN_SECONDS}", server.url(&path));
+        station.declare(&namespace, &format!("repository-{number}"), &spec);
     }
-    counts
+    station.synced(REPOSITORIES).await;
+    let received = Receiver::start().receive(&urls).await;
+    requested(&server, 2 * REPOSITORIES).await;
+    station.rest();
+    let (before, seen) = (station.readings().await, server.all_seen().len());
+    requested(&server, ROUNDS * REPOSITORIES).await;
+    let all = station.since(&before).await;
+    let seen = server.all_seen().split_off(seen);
+    assert_eq!(bodies(&seen), 0, "nothing has changed");
+    station.end().await;
+    let rounds = seen.len() as f64 / REPOSITORIES as f64;
+    let sample = Sample {
+        cpu: all.cpu / rounds,
+        wall: 0.0,
+        requests: Some(REPOSITORIES),
+        ..all
+    };
+    let sample = sample.against(received.cpu);
+    let row = Row::new("1,000 repositories, a round of 304", &[sample]).database("SQLite");
+    row.against(RECEIVING).limits(&[Cpu(0.5), AboveIdle(MEMORY)])
 }
 
-fn difference(before: &BTreeMap<String, f64>, after: &BTreeMap<String, f64>) -> String {
-    let more = |(name, count): (&String, &f64)| {
-        let more = count - before.get(name).copied().unwrap_or_default();
-        (more > 0.0).then(|| format!("{more:.0} {name}"))
+/// Counts answers with a body.
+fn bodies(seen: &[Seen]) -> usize {
+    seen.iter()
+        .filter(|seen| seen.status != Some(StatusCode::NOT_MODIFIED))
+        .count()
+}
+
+async fn requested(server: &ChartServer, count: usize) {
+    let wanted = server.all_seen().len() + count;
+    until(async || server.all_seen().len() >= wanted).await;
+}
+
+/// Measures one new version of the standard index in one namespace, and then in all.
+pub async fn namespaces() -> Vec<Row> {
+    let index = Index::standard();
+    let server = ChartServer::start().await;
+    server.serve(standard::PATH, Page::new(index.text.clone()));
+    let mut station = Station::start(Database::Sqlite, &standard::source(&server), &[]).await;
+    let received = Receiver::start().receive(&[server.url(standard::PATH)]).await;
+    let mut samples = Vec::new();
+    let mut declared = 0;
+    for count in [1, NAMESPACES] {
+        let written = station.writes() + count - declared;
+        for number in declared..count {
+            let spec = format!("  type: helm\n  url: {}\n{EVERY_TWENTY_SECONDS}", server.url("/big"));
+            station.declare(&format!("team-{number}"), "measured", &spec);
+        }
+        declared = count;
+        station.synced(written).await;
+        if samples.is_empty() {
+            station.count_rows().await;
+        }
+        // The sync after a declaration is over once the next scheduled one was requested.
+        requested(&server, 1).await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        station.rest();
+        let (before, seen, written) = (station.readings().await, server.all_seen().len(), station.writes());
+        server.serve(standard::PATH, Page::new(index.with_one_more(count)));
+        station.synced(written + count).await;
+        let sample = station.since(&before).await;
+        samples.push(Sample {
+            wall: 0.0,
+            requests: Some(bodies(&server.all_seen()[seen..])),
+            ..sample
+        });
+    }
+    station.end().await;
+    let (one, all) = (samples[0], samples[1]);
+    let further = Sample {
+        cpu: (all.cpu - one.cpu) / (NAMESPACES - 1) as f64,
+        ..Sample::default()
     };
-    after.iter().filter_map(more).collect::<Vec<_>>().join(", ")
+    let name = format!("{NAMESPACES} namespaces, same index, one new version");
+    let row = Row::new(&name, &[all.against(received.cpu)])
+        .database("SQLite")
+        .against(RECEIVING);
+    let further = Row::new("Each further namespace", &[further.against(received.cpu)]).database("SQLite");
+    vec![
+        row.limits(&[Requests(1), Rows(NAMESPACES), AboveIdle(MEMORY)]),
+        further.against(RECEIVING).limits(&[Cpu(0.009), Times(1.0)]),
+    ]
 }

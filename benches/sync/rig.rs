@@ -1,115 +1,141 @@
-//! A folder of manifests, a database, and the processes that work with them.
+//! Portolan in directory mode: a process with a database of its own, a chart server, and what each sync costs.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::measure::{cpu, cpu_of_postgres, median, peak_memory};
-use crate::report::{Case, Row};
-use crate::support::chart_server::ChartServer;
+use sqlx::{Connection, PgConnection, Row, SqliteConnection};
+
+use crate::measure::{Sample, cpu, cpu_of_postgres, peak_memory, reset_peak_memory, resident_memory};
+use crate::support::chart_server::{ChartServer, Page};
 use crate::support::portolan::{Portolan, command};
 use crate::support::postgres::{self, TestDatabase};
 use crate::support::process::ScratchFolder;
 
-/// How often a case is measured whose figure is the middle one.
+/// Number of measurements of a case, of which the table shows the median.
 pub const RUNS: usize = 3;
-/// Takes the limit of requests a second off a host: what then holds a sync up is work.
-pub const UNLIMITED: [&str; 2] = ["--host-requests-per-second=1000000", "--host-burst=1000000"];
-/// An interval of a second, for what is measured over many syncs.
-pub const EVERY_SECOND: &str = "  interval: \"* * * * * *\"\n";
-const PATIENCE: Duration = Duration::from_secs(60);
-/// What the log says when something was written.
-const WRITTEN: &str = "SyncSucceeded";
+const PATIENCE: Duration = Duration::from_secs(600);
+const POLL: Duration = Duration::from_millis(20);
+/// Enough for the last sync to finish after its request.
+const SETTLE: Duration = Duration::from_millis(300);
+/// How long an idle process is measured.
+const REST: Duration = Duration::from_secs(4);
+const EVERY_SECOND: &str = "  interval: \"* * * * * *\"\n";
+/// Settings of every process: the work is measured, not the limits of a host.
+const FLAGS: [&str; 3] = [
+    "--min-interval=1s",
+    "--host-requests-per-second=1000000",
+    "--host-burst=1000000",
+];
+/// Counts every write to a row of charts.
+const SQLITE_TRIGGERS: &str = "
+CREATE TABLE bench_writes (id INTEGER PRIMARY KEY);
+CREATE TRIGGER bench_insert AFTER INSERT ON charts BEGIN INSERT INTO bench_writes VALUES (NULL); END;
+CREATE TRIGGER bench_update AFTER UPDATE ON charts BEGIN INSERT INTO bench_writes VALUES (NULL); END;
+CREATE TRIGGER bench_delete AFTER DELETE ON charts BEGIN INSERT INTO bench_writes VALUES (NULL); END;";
+const POSTGRES_TRIGGERS: &str = "
+CREATE TABLE bench_writes (id SERIAL);
+CREATE FUNCTION bench_note() RETURNS trigger LANGUAGE plpgsql AS
+  $$ BEGIN INSERT INTO bench_writes VALUES (DEFAULT); RETURN NULL; END $$;
+CREATE TRIGGER bench_note AFTER INSERT OR UPDATE OR DELETE ON charts FOR EACH ROW EXECUTE FUNCTION bench_note();";
 
-/// What one sync took.
-pub struct Sample {
-    /// Seconds.
-    pub wall: f64,
-    /// Seconds of our process.
-    pub cpu: f64,
-    /// Seconds of the database's processes.
-    pub postgres_cpu: f64,
-    /// Bytes.
-    pub peak: u64,
-}
-
-/// Readings of a process, to be taken from later ones.
-pub struct Readings {
-    cpu: Duration,
-    postgres_cpu: Duration,
-    sync_seconds: f64,
-}
-
-/// Where the rows go.
+/// The database of a process.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Database {
     Sqlite,
-    /// As it is reached without being told how: by TLS, since the server has it.
+    /// Over TLS, which is the default if the server supports it.
     Postgres,
-    /// As Kubeapps reaches it.
-    PostgresWithoutTls,
+    /// Without TLS, as Kubeapps connects.
+    PostgresPlain,
 }
 
 impl Database {
-    /// Its name in tables.
-    pub fn title(self) -> &'static str {
+    pub const fn title(self) -> &'static str {
         match self {
             Self::Sqlite => "SQLite",
             Self::Postgres => "Postgres",
-            Self::PostgresWithoutTls => "Postgres, no TLS",
+            Self::PostgresPlain => "Postgres, no TLS",
         }
     }
 }
 
-/// Where processes work: one repository, one database.
-pub struct Rig {
+/// A repository on a chart server.
+#[derive(Clone)]
+pub struct Source<'a> {
+    pub server: &'a ChartServer,
+    /// The path that each sync requests once.
+    pub path: &'static str,
+    /// The lines below `spec`, each indented by two spaces.
+    pub spec: String,
+}
+
+/// Counters at the start of a measurement.
+pub struct Readings {
+    at: Instant,
+    cpu: Duration,
+    postgres_cpu: Duration,
+    requests: usize,
+    polls: usize,
+    rows: Option<i64>,
+    sync_seconds: f64,
+}
+
+/// A process that was started without any repository.
+pub struct Station<'a> {
+    pub portolan: Portolan,
+    pub source: Source<'a>,
     folder: ScratchFolder,
-    kind: Database,
-    postgres: Option<TestDatabase>,
     url: String,
-    databases: usize,
-    samples: Vec<Sample>,
+    postgres: Option<TestDatabase>,
+    counts_rows: bool,
+    idle: u64,
+    /// CPU that an idle process takes, in seconds per second.
+    upkeep: f64,
+    /// A sync that finds nothing new.
+    pub unchanged: Sample,
 }
 
-impl Rig {
-    /// Nothing is declared yet, and the database is empty.
-    pub async fn new(kind: Database) -> Self {
+impl<'a> Station<'a> {
+    /// Starts a process with an empty database.
+    pub async fn start(database: Database, source: &Source<'a>, flags: &[&str]) -> Self {
         let folder = ScratchFolder::new("bench");
-        std::fs::create_dir(folder.join("manifests")).expect("a scratch folder can be written");
-        let mut rig = Self {
-            folder,
-            kind,
-            postgres: None,
-            url: String::new(),
-            databases: 0,
-            samples: Vec::new(),
+        std::fs::create_dir(folder.join("manifests")).expect("a scratch directory can be written");
+        let postgres = match database {
+            Database::Sqlite => None,
+            _ => Some(postgres::database().await),
         };
-        rig.fresh_database().await;
-        rig
-    }
-
-    /// Another database, an empty one.
-    pub async fn fresh_database(&mut self) {
-        self.databases += 1;
-        if self.kind == Database::Sqlite {
-            let file = self.folder.join(&format!("{}.db", self.databases));
-            self.url = format!("sqlite://{}", file.display());
-            return;
+        let mut url = match &postgres {
+            Some(postgres) => postgres.url.clone(),
+            None => format!("sqlite://{}", folder.join("portolan.db").display()),
+        };
+        if database == Database::PostgresPlain {
+            url.push_str("?sslmode=disable");
         }
-        let database = postgres::database().await;
-        self.url.clone_from(&database.url);
-        if self.kind == Database::PostgresWithoutTls {
-            self.url.push_str("?sslmode=disable");
-        }
-        self.postgres = Some(database);
+        let manifests = folder.join("manifests").display().to_string();
+        let mut run = command(["run", "--manifests", &manifests, "--database-url", &url]);
+        // The tests decode every index twice.
+        run.env("PORTOLAN_VERIFY_DELTA", "false").args(FLAGS).args(flags);
+        let mut station = Self {
+            portolan: Portolan::start(run),
+            source: source.clone(),
+            folder,
+            url,
+            postgres,
+            counts_rows: false,
+            idle: 0,
+            upkeep: 0.0,
+            unchanged: Sample::default(),
+        };
+        station.portolan.ready(PATIENCE).await;
+        tokio::time::sleep(SETTLE).await;
+        station.rest();
+        station
     }
 
-    /// Declares the repository: the lines below `spec`, each behind two spaces.
-    pub fn declare(&self, spec: &str) {
-        self.declare_in("default", "measured", spec);
+    /// Measures memory above that of now from here on.
+    pub fn rest(&mut self) {
+        self.idle = resident_memory(self.portolan.id());
     }
 
-    /// Declares one of several repositories.
-    pub fn declare_in(&self, namespace: &str, name: &str, spec: &str) {
+    pub fn declare(&self, namespace: &str, name: &str, spec: &str) {
         let manifest = format!(
             "apiVersion: kubeapps.com/v1alpha1\nkind: AppRepository\nmetadata:\n  name: {name}\n  namespace: {namespace}\nspec:\n{spec}"
         );
@@ -117,159 +143,205 @@ impl Rig {
             .write(&format!("manifests/{namespace}-{name}.yaml"), manifest);
     }
 
-    /// Where the rows go, as the process is told it.
-    pub fn url(&self) -> &str {
-        &self.url
+    fn declare_source(&self, more: &str) {
+        self.declare("default", "measured", &format!("{}{more}", self.source.spec));
     }
 
-    /// A file beside the database.
-    pub fn file(&self, name: &str) -> PathBuf {
-        self.folder.join(name)
-    }
-
-    /// A process with these flags.
-    pub fn start(&self, flags: &[&str]) -> Portolan {
-        let manifests = self.folder.join("manifests").display().to_string();
-        let mut run = command([
-            "run",
-            "--manifests",
-            &manifests,
-            "--database-url",
-            &self.url,
-            "--min-interval=1s",
-        ]);
-        // Tests decode everything twice.
-        run.env("PORTOLAN_VERIFY_DELTA", "false").args(flags);
-        Portolan::start(run)
-    }
-
-    /// What a process has used so far.
-    pub async fn readings(&self, portolan: &Portolan) -> Readings {
-        let metrics = portolan.metrics().await;
-        Readings {
-            cpu: cpu(portolan.id()).expect("it runs"),
-            postgres_cpu: self.postgres_cpu(),
-            sync_seconds: metrics.sum("portolan_sync_seconds_sum", &[]).unwrap_or_default(),
+    /// Measures the first sync, of a page that is served already.
+    pub async fn first(&mut self) -> Sample {
+        let before = self.readings().await;
+        self.declare_source("");
+        self.synced(1).await;
+        tokio::time::sleep(SETTLE).await;
+        let sample = self.since(&before).await;
+        self.count_rows().await;
+        let rows = self.query("SELECT count(*) FROM charts").await;
+        Sample {
+            rows: rows.map(|rows| rows as usize),
+            ..sample
         }
     }
 
-    /// Notes all that a process has used since it was started.
-    pub fn note_from_start(&mut self, portolan: &Portolan, started: Instant) {
-        let wall = started.elapsed();
-        self.samples.push(Sample {
-            wall: wall.as_secs_f64(),
-            cpu: cpu(portolan.id()).expect("it runs").as_secs_f64(),
-            postgres_cpu: self.postgres_cpu().as_secs_f64(),
-            peak: peak_memory(portolan.id()).expect("it runs"),
-        });
+    /// Measures a first sync and the import of this many archives; wall time ends with the last import.
+    pub async fn import(&mut self, archives: usize) -> Sample {
+        let before = self.readings().await;
+        self.declare_source("");
+        // Reading metrics costs the process CPU, so the server is asked first.
+        until(async || self.source.server.all_seen().len() > before.requests + archives).await;
+        until(async || {
+            let metrics = self.portolan.metrics().await;
+            let imported = metrics.sum("portolan_chart_files_total", &[("result", "imported")]);
+            imported.is_some_and(|imported| imported as usize >= archives)
+        })
+        .await;
+        let wall = before.at.elapsed().as_secs_f64();
+        Sample {
+            wall,
+            ..self.since(&before).await
+        }
     }
 
-    /// Notes what each of so many syncs has used since these readings.
-    pub async fn note_since(&mut self, before: &Readings, portolan: &Portolan, syncs: usize) {
-        let after = self.readings(portolan).await;
-        let of_each = |sum: f64| sum / syncs as f64;
-        self.samples.push(Sample {
-            wall: of_each(after.sync_seconds - before.sync_seconds),
-            cpu: of_each((after.cpu - before.cpu).as_secs_f64()),
-            postgres_cpu: of_each((after.postgres_cpu - before.postgres_cpu).as_secs_f64()),
-            peak: peak_memory(portolan.id()).expect("it runs"),
-        });
+    /// Syncs the repository every second from now on, and measures an idle second and a sync that finds nothing new.
+    pub async fn sync_every_second(&mut self, syncs: usize) {
+        let before = self.readings().await;
+        tokio::time::sleep(REST).await;
+        let used = cpu(self.portolan.id()).expect("it runs") - before.cpu;
+        self.upkeep = used.as_secs_f64() / before.at.elapsed().as_secs_f64();
+        self.declare_source(EVERY_SECOND);
+        self.unchanged = self.unchanged(syncs).await;
     }
 
-    /// A process that has nothing to write, once it has started: so many syncs of it, which this path is asked for once each.
-    pub async fn unchanged(&mut self, server: &ChartServer, path: &str, syncs: usize, flags: &[&str]) {
-        let portolan = self.start(flags);
-        portolan.ready(PATIENCE).await;
-        asked(server, path, 2).await;
-        let (before, asked_before) = (self.readings(&portolan).await, server.count(path));
-        asked(server, path, syncs).await;
-        self.note_since(&before, &portolan, server.count(path) - asked_before)
-            .await;
-        assert!(
-            !portolan.lines().iter().any(|line| line.contains(WRITTEN)),
-            "nothing has changed"
-        );
-        end(portolan).await;
+    /// Measures syncs that find nothing new: the mean of this many.
+    pub async fn unchanged(&self, syncs: usize) -> Sample {
+        self.quiet(2).await;
+        let before = self.readings().await;
+        self.quiet(syncs).await;
+        let all = self.since(&before).await;
+        let syncs = self.polls() - before.polls;
+        let of_one = |sum: f64| sum / syncs as f64;
+        Sample {
+            cpu: of_one(all.cpu),
+            wall: of_one(all.wall),
+            postgres_cpu: of_one(all.postgres_cpu),
+            requests: all.requests.map(|requests| requests.div_ceil(syncs)),
+            ..all
+        }
     }
 
-    /// What has been noted since the last time, to be put together by `row`.
-    pub fn take(&mut self) -> Vec<Sample> {
-        std::mem::take(&mut self.samples)
+    /// Measures the sync that finds this page. The cost of the unchanged syncs after it is subtracted.
+    pub async fn change(&self, page: Page) -> Sample {
+        self.after(async || self.source.server.serve(self.source.path, page.clone()))
+            .await
     }
 
-    /// Samples of one case as a line of a table.
-    pub fn row(&self, case: Case, samples: &[Sample], requests: &str) -> Row {
-        let middle = |value: fn(&Sample) -> f64| median(samples.iter().map(value).collect());
-        let row = Row {
-            case,
-            database: self.kind.title().to_owned(),
-            wall: Some(middle(|sample| sample.wall)),
-            cpu: middle(|sample| sample.cpu),
-            postgres_cpu: self.postgres.is_some().then(|| middle(|sample| sample.postgres_cpu)),
-            peak: samples.iter().map(|sample| sample.peak).max().unwrap_or_default(),
-            requests: requests.to_owned(),
+    /// Measures the sync that finds the result of this action.
+    pub async fn after(&self, action: impl AsyncFn()) -> Sample {
+        let before = self.readings().await;
+        action().await;
+        // Portolan sends the second request when the first sync has ended.
+        self.quiet(2).await;
+        let all = self.since(&before).await;
+        let others = self.polls() - before.polls - 1;
+        let without = |sum: f64, one: f64| sum - others as f64 * one;
+        Sample {
+            cpu: without(all.cpu, self.unchanged.cpu),
+            wall: without(all.wall, self.unchanged.wall),
+            postgres_cpu: without(all.postgres_cpu, self.unchanged.postgres_cpu).max(0.0),
+            requests: all.requests.map(|requests| requests - others),
+            ..all
+        }
+    }
+
+    /// Waits for this many more syncs and the end of the last one.
+    async fn quiet(&self, syncs: usize) {
+        let wanted = self.polls() + syncs;
+        until(async || self.polls() >= wanted).await;
+        tokio::time::sleep(SETTLE).await;
+    }
+
+    fn polls(&self) -> usize {
+        self.source.server.count(self.source.path)
+    }
+
+    pub fn writes(&self) -> usize {
+        let lines = self.portolan.lines();
+        lines.iter().filter(|line| line.contains("SyncSucceeded")).count()
+    }
+
+    pub async fn synced(&self, count: usize) {
+        until(async || self.writes() >= count).await;
+    }
+
+    /// Returns counters; CPU is read last.
+    pub async fn readings(&self) -> Readings {
+        let (rows, sync_seconds) = (self.rows().await, self.sync_seconds().await);
+        reset_peak_memory(self.portolan.id());
+        Readings {
+            at: Instant::now(),
+            requests: self.source.server.all_seen().len(),
+            polls: self.polls(),
+            rows,
+            sync_seconds,
+            postgres_cpu: self.postgres_cpu(),
+            cpu: cpu(self.portolan.id()).expect("it runs"),
+        }
+    }
+
+    /// Returns what was used since, without the upkeep of that time; CPU is read first.
+    pub async fn since(&self, before: &Readings) -> Sample {
+        let used = cpu(self.portolan.id()).expect("it runs") - before.cpu;
+        let postgres_cpu = self.postgres_cpu().saturating_sub(before.postgres_cpu);
+        let upkeep = self.upkeep * before.at.elapsed().as_secs_f64();
+        Sample {
+            cpu: used.as_secs_f64() - upkeep,
+            postgres_cpu: postgres_cpu.as_secs_f64(),
+            peak: peak_memory(self.portolan.id()),
+            idle: self.idle,
+            requests: Some(self.source.server.all_seen().len() - before.requests),
+            wall: self.sync_seconds().await - before.sync_seconds,
+            rows: (self.rows().await.zip(before.rows)).map(|(after, before)| (after - before) as usize),
+            baseline: 0.0,
+        }
+    }
+
+    async fn sync_seconds(&self) -> f64 {
+        let metrics = self.portolan.metrics().await;
+        metrics.sum("portolan_sync_seconds_sum", &[]).unwrap_or_default()
+    }
+
+    fn postgres_cpu(&self) -> Duration {
+        let database = self.postgres.as_ref();
+        database.map_or(Duration::ZERO, |database| cpu_of_postgres(&database.name))
+    }
+
+    /// Counts writes to rows of charts from now on.
+    pub async fn count_rows(&mut self) {
+        let triggers = match self.postgres {
+            Some(_) => POSTGRES_TRIGGERS,
+            None => SQLITE_TRIGGERS,
         };
-        println!(
-            "{} on {}: {:.4} s, {:.4} s of CPU, {} MiB",
-            case.title(),
-            row.database,
-            row.wall.unwrap_or_default(),
-            row.cpu,
-            row.peak >> 20
-        );
-        row
+        self.query(triggers).await;
+        self.counts_rows = true;
     }
 
-    /// What the database's processes have used so far.
-    pub fn postgres_cpu(&self) -> Duration {
-        self.postgres
-            .as_ref()
-            .map_or(Duration::ZERO, |database| cpu_of_postgres(&database.name))
+    async fn rows(&self) -> Option<i64> {
+        match self.counts_rows {
+            true => self.query("SELECT count(*) FROM bench_writes").await,
+            false => None,
+        }
+    }
+
+    /// Runs statements over a connection of their own and returns the number that the last one selects.
+    async fn query(&self, statements: &'static str) -> Option<i64> {
+        if self.postgres.is_none() {
+            let mut connection = SqliteConnection::connect(&self.url).await.expect("SQLite opens");
+            let row = sqlx::raw_sql(statements).fetch_optional(&mut connection).await;
+            connection.close().await.expect("SQLite closes");
+            return row.expect("the statements succeed").map(|row| row.get(0));
+        }
+        let mut connection = PgConnection::connect(&self.url).await.expect("Postgres answers");
+        let row = sqlx::raw_sql(statements).fetch_optional(&mut connection).await;
+        connection.close().await.expect("Postgres closes");
+        // The CPU of this connection's process must not count.
+        tokio::time::sleep(POLL * 3).await;
+        row.expect("the statements succeed").map(|row| row.get(0))
+    }
+
+    /// Returns the directory with the database.
+    pub async fn end(self) -> ScratchFolder {
+        end(self.portolan).await;
+        self.folder
     }
 }
 
-/// Waits for so many more requests for a path.
-pub async fn asked(server: &ChartServer, path: &str, count: usize) {
-    let wanted = server.count(path) + count;
-    until(async || server.count(path) >= wanted).await;
-}
-
-/// Waits for something that is seen from outside the process.
 pub async fn until(mut holds: impl AsyncFnMut() -> bool) {
     let started = Instant::now();
     while !holds().await {
-        assert!(started.elapsed() < PATIENCE, "it takes no longer than {PATIENCE:?}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        assert!(started.elapsed() < PATIENCE, "the condition holds within {PATIENCE:?}");
+        tokio::time::sleep(POLL).await;
     }
 }
 
-/// Waits until so many syncs have written something.
-pub async fn written(portolan: &Portolan, count: usize) {
-    let started = Instant::now();
-    while portolan.lines().iter().filter(|line| line.contains(WRITTEN)).count() < count {
-        assert!(started.elapsed() < PATIENCE, "a sync ends: {:#?}", portolan.lines());
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-}
-
-/// Waits until so many archives have been imported or have failed; how many were imported.
-pub async fn imported(portolan: &Portolan, count: usize) -> usize {
-    let started = Instant::now();
-    loop {
-        let metrics = portolan.metrics().await;
-        let of = |result| {
-            let sum = metrics.sum("portolan_chart_files_total", &[("result", result)]);
-            sum.unwrap_or_default() as usize
-        };
-        if of("imported") + of("failed") >= count {
-            return of("imported");
-        }
-        assert!(started.elapsed() < PATIENCE, "an import ends: {:#?}", portolan.lines());
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
-/// Ends a process, which must end well.
 pub async fn end(mut portolan: Portolan) {
     portolan.signal("TERM");
     let status = portolan.exit(PATIENCE).await;

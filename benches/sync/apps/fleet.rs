@@ -1,9 +1,9 @@
-//! Many Applications and their components, whose controllers and kubelet the benchmark plays.
+//! Many Applications and their components. The benchmark writes the statuses that their controllers would write.
 
 use std::time::Instant;
 
 use futures::{StreamExt, stream};
-use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use portolan::api::Application;
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use crate::support::control_plane::ControlPlane;
 
-/// Those of the control plane that would undo what the benchmark writes into statuses, or take its cores.
+/// Controllers that would overwrite these statuses or compete for CPU are disabled.
 pub const CONTROLLERS: &str = "*,-deployment-controller,-replicaset-controller,-statefulset-controller,\
                                -endpoints-controller,-endpointslice-controller,-endpointslice-mirroring-controller";
-/// The components of an Application, again and again. The first is the one whose readiness changes.
+/// Kinds of an Application's components, repeated as needed. The readiness of the first one changes.
 const KINDS: [&str; 5] = [
     "apps/v1 Deployment",
     "apps/v1 StatefulSet",
@@ -22,18 +22,16 @@ const KINDS: [&str; 5] = [
     "v1 ConfigMap",
     "apps/v1 Deployment",
 ];
-/// What marks Applications beside those that are counted.
-const EXTRA: &str = "bench=extra";
-/// Calls of the API server at the same time.
-const AT_ONCE: usize = 16;
+const APPLICATION: &str = "app.k8s.io/v1beta1 Application";
+/// Concurrent requests to the API server.
+const CONCURRENCY: usize = 16;
 
-/// How many there are.
+/// Size of a fleet.
 #[derive(Clone, Copy)]
 pub struct Size {
     pub applications: usize,
-    /// Of each Application; a multiple of five.
+    /// Per Application; a multiple of five.
     pub components: usize,
-    /// Among which they are spread.
     pub namespaces: usize,
 }
 
@@ -44,8 +42,18 @@ pub struct Fleet {
     client: Client,
 }
 
+impl Size {
+    pub fn title(self) -> String {
+        let applications = match self.applications {
+            1000.. => format!("{},{:03}", self.applications / 1000, self.applications % 1000),
+            count => count.to_string(),
+        };
+        format!("{applications}×{}", self.components)
+    }
+}
+
 impl Fleet {
-    /// Namespaces without anything.
+    /// Creates empty namespaces.
     pub async fn new(control_plane: &ControlPlane, size: Size) -> Self {
         let namespaces = stream::iter(0..size.namespaces).then(|_| control_plane.namespace());
         Self {
@@ -55,17 +63,17 @@ impl Fleet {
         }
     }
 
-    /// What an Application shows all of whose components are ready.
+    /// Returns `componentsReady` when all components are ready.
     pub fn all_ready(&self) -> String {
         format!("{0}/{0}", self.size.components)
     }
 
-    /// The same, but for one component.
+    /// Returns `componentsReady` when one component is not ready.
     pub fn one_not_ready(&self) -> String {
         format!("{}/{}", self.size.components - 1, self.size.components)
     }
 
-    /// The Applications of all its namespaces.
+    /// Returns the Applications of all namespaces.
     pub fn applications(&self) -> Api<Application> {
         match self.namespaces.as_slice() {
             [namespace] => Api::namespaced(self.client.clone(), namespace),
@@ -73,11 +81,11 @@ impl Fleet {
         }
     }
 
-    /// Makes all: each Application, then its components, then what says that they are ready. When the last of it was done.
+    /// Creates each Application, its components and their statuses. Returns the time when the last one was done.
     pub async fn create(&self, adopts: bool) -> Instant {
         self.each(async |number| {
             let name = name(number);
-            self.declare(number, &name, &kinds(), &name, adopts).await;
+            self.declare(number, adopts).await;
             for ordinal in 0..self.size.components {
                 let kind = KINDS[ordinal % KINDS.len()];
                 let mut object = component(kind, &name);
@@ -92,34 +100,23 @@ impl Fleet {
         Instant::now()
     }
 
-    /// Takes away all that Portolan has written, as if there had been none; whether Applications are to be owners from now on.
+    /// Removes everything that Portolan has written, and sets `addOwnerRef`.
     pub async fn forget(&self, adopts: bool) {
-        let status = json!({ "status": null });
-        let spec = json!({ "spec": { "addOwnerRef": adopts } });
-        let owners = json!({ "metadata": { "ownerReferences": null } });
-        let parameters = PatchParams::default();
         self.each(async |number| {
-            let applications: Api<Application> = Api::namespaced(self.client.clone(), self.namespace(number));
-            let (name, done) = (name(number), "the API server takes it");
+            let name = name(number);
             for ordinal in 0..self.size.components {
-                let api = self.api(number, KINDS[ordinal % KINDS.len()]);
-                let component = format!("{name}-{ordinal}");
-                let patched = api
-                    .patch_metadata(&component, &parameters, &Patch::Merge(&owners))
-                    .await;
-                patched.expect(done);
+                let owners = json!({ "metadata": { "ownerReferences": null } });
+                let kind = KINDS[ordinal % KINDS.len()];
+                self.patch(number, kind, &format!("{name}-{ordinal}"), owners).await;
             }
-            let spec = applications.patch(&name, &parameters, &Patch::Merge(&spec)).await;
-            spec.expect(done);
-            let status = applications
-                .patch_status(&name, &parameters, &Patch::Merge(&status))
-                .await;
-            status.expect(done);
+            let spec = json!({ "spec": { "addOwnerRef": adopts } });
+            self.patch(number, APPLICATION, &name, spec).await;
+            self.patch(number, APPLICATION, &name, json!({ "status": null })).await;
         })
         .await;
     }
 
-    /// Says whether a component of an Application is ready, as its controller would.
+    /// Writes the status of a component, as its controller would.
     pub async fn set_ready(&self, number: usize, ordinal: usize, is_ready: bool) {
         let ready = i32::from(is_ready);
         let condition = if is_ready { "True" } else { "False" };
@@ -134,45 +131,28 @@ impl Fleet {
                 "readyReplicas": ready, "availableReplicas": ready,
             }),
         };
-        let (api, name) = (self.api(number, kind), format!("{}-{ordinal}", name(number)));
-        let patch = Patch::Merge(json!({ "status": status }));
-        let patched = api.patch_status(&name, &PatchParams::default(), &patch).await;
-        patched.expect("the API server takes a status");
+        let name = format!("{}-{ordinal}", name(number));
+        self.patch(number, kind, &name, json!({ "status": status })).await;
     }
 
-    /// One more Application, over the components of another.
-    pub async fn declare_extra(&self, name: &str, number: usize) {
-        self.declare(number, name, &kinds(), &self::name(number), false).await;
+    async fn patch(&self, number: usize, kind: &str, name: &str, patch: Value) {
+        let (api, parameters) = (self.api(number, kind), PatchParams::default());
+        let is_status = patch.get("status").is_some();
+        let patch = Patch::Merge(patch);
+        let patched = match is_status {
+            true => api.patch_status(name, &parameters, &patch).await,
+            false => api.patch(name, &parameters, &patch).await,
+        };
+        patched.expect("the API server accepts a patch");
     }
 
-    /// One more, whose only kind the cluster does not have.
-    pub async fn declare_lost(&self, name: &str, number: usize, kind: &str) {
-        let kinds = json!([{ "group": "nowhere.example.com", "kind": kind }]);
-        self.declare(number, name, &kinds, &self::name(number), false).await;
-    }
-
-    /// Takes away those that came in addition.
-    pub async fn delete_extra(&self) {
-        let selected = ListParams::default().labels(EXTRA);
-        for namespace in &self.namespaces {
-            let api: Api<Application> = Api::namespaced(self.client.clone(), namespace);
-            let deleted = api.delete_collection(&DeleteParams::default(), &selected).await;
-            deleted.expect("the API server deletes Applications");
-        }
-    }
-
-    async fn declare(&self, number: usize, name: &str, kinds: &Value, selected: &str, adopts: bool) {
-        let mut metadata = json!({ "name": name });
-        if name != selected {
-            let (label, value) = EXTRA.split_once('=').expect("a label");
-            metadata["labels"] = json!({ label: value });
-        }
+    async fn declare(&self, number: usize, adopts: bool) {
+        let name = name(number);
         let spec = json!({
-            "componentKinds": kinds, "selector": { "matchLabels": labels(selected) }, "addOwnerRef": adopts,
+            "componentKinds": kinds(), "selector": { "matchLabels": labels(&name) }, "addOwnerRef": adopts,
         });
-        let kind = "app.k8s.io/v1beta1 Application";
-        self.make(number, kind, json!({ "metadata": metadata, "spec": spec }))
-            .await;
+        let application = json!({ "metadata": { "name": name }, "spec": spec });
+        self.make(number, APPLICATION, application).await;
     }
 
     async fn make(&self, number: usize, kind: &str, mut object: Value) {
@@ -181,12 +161,12 @@ impl Fleet {
         object["kind"] = bare.into();
         let object = serde_json::from_value(object).expect("an object");
         let made = self.api(number, kind).create(&PostParams::default(), &object).await;
-        made.expect("the API server takes an object");
+        made.expect("the API server accepts an object");
     }
 
     async fn each(&self, work: impl AsyncFn(usize)) {
         let all = stream::iter(0..self.size.applications);
-        all.for_each_concurrent(AT_ONCE, async |number| work(number).await)
+        all.for_each_concurrent(CONCURRENCY, async |number| work(number).await)
             .await;
     }
 
@@ -202,7 +182,7 @@ impl Fleet {
     }
 }
 
-/// The name of an Application; its components have it before theirs.
+/// Returns the name of an Application, which is the prefix of its components' names.
 pub fn name(number: usize) -> String {
     format!("application-{number}")
 }
@@ -211,7 +191,7 @@ fn labels(application: &str) -> Value {
     json!({ "app.kubernetes.io/name": application })
 }
 
-/// All kinds of components, each once.
+/// Returns all kinds of components without duplicates.
 fn kinds() -> Value {
     let mut kinds: Vec<Value> = Vec::new();
     for kind in KINDS {
@@ -238,7 +218,7 @@ fn component(kind: &str, application: &str) -> Value {
         "apps/v1 StatefulSet" => json!({
             "metadata": metadata, "spec": { "serviceName": application, "selector": selector, "template": template },
         }),
-        // Without an address: giving those out is what would take the API server's time.
+        // Headless: allocating addresses would take the API server's time.
         "v1 Service" => json!({ "metadata": metadata, "spec": { "clusterIP": "None", "ports": [{ "port": 80 }] } }),
         _ => json!({ "metadata": metadata, "data": { "setting": "value" } }),
     }

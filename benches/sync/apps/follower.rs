@@ -1,89 +1,74 @@
-//! When the statuses of Applications change, seen by a watch.
+//! When the statuses of Applications change, as a watch shows it.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use futures::{StreamExt, TryStreamExt};
+use futures::StreamExt;
+use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, ResourceExt};
 use portolan::api::Application;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// The longest that anything is waited for.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// What an Application shows.
-#[derive(Clone, Debug)]
-struct Shown {
-    /// As in `5/5`.
-    components_ready: String,
-    is_error: bool,
-    /// When it came to show that.
-    since: Instant,
-}
+/// `componentsReady` of Applications by name, as in `5/5`, and the time since when.
+type Seen = HashMap<String, Option<(String, Instant)>>;
 
-type Seen = HashMap<String, Shown>;
-
-/// A watch of Applications, by their names.
+/// A watch of Applications.
 pub struct Follower {
     seen: watch::Receiver<Seen>,
     task: JoinHandle<()>,
 }
 
 impl Follower {
-    /// Begins to watch.
+    /// Starts the watch.
     pub fn new(applications: Api<Application>) -> Self {
         let (sender, seen) = watch::channel(Seen::new());
         let task = tokio::spawn(async move {
-            let mut events = watcher::watcher(applications, watcher::Config::default()).boxed();
-            while let Some(event) = events.try_next().await.expect("the watch goes on") {
-                sender.send_modify(|seen| take(seen, event));
+            let events = watcher::watcher(applications, watcher::Config::default());
+            let mut events = events.default_backoff().boxed();
+            // The watch recovers from errors.
+            while let Some(event) = events.next().await {
+                if let Ok(Event::Apply(application) | Event::InitApply(application)) = event {
+                    sender.send_modify(|seen| update(seen, application));
+                }
             }
         });
         Self { seen, task }
     }
 
-    /// Waits until so many Applications show this; when the last of them came to.
+    /// Waits until this many Applications show this, and returns the time when the last one did.
     pub async fn all(&self, count: usize, components_ready: &str) -> Instant {
-        let shows = |shown: &&Shown| shown.components_ready == components_ready;
-        let is_reached = |seen: &Seen| seen.values().filter(shows).count() == count;
-        let seen = self.until(components_ready, is_reached).await;
-        let times = seen.values().filter(shows).map(|shown| shown.since);
+        let shows =
+            |shown: &Option<(String, Instant)>| shown.as_ref().is_some_and(|(ready, _)| ready == components_ready);
+        let seen = self
+            .until(|seen| seen.values().filter(|shown| shows(shown)).count() == count)
+            .await;
+        let times = seen.values().flatten().map(|(_, since)| *since);
         times.max().expect("there are Applications")
     }
 
-    /// Waits until an Application shows this; when it came to.
+    /// Waits until an Application shows this, and returns the time when it did.
     pub async fn one(&self, name: &str, components_ready: &str) -> Instant {
-        let shows = |shown: &Shown| shown.components_ready == components_ready;
-        let seen = self.until(name, |seen: &Seen| seen.get(name).is_some_and(shows)).await;
-        seen[name].since
-    }
-
-    /// Waits until these have the condition Error; when the last of them came to.
-    pub async fn errors(&self, names: &[String]) -> Instant {
-        let has_error = |seen: &Seen| {
-            names
-                .iter()
-                .all(|name| seen.get(name).is_some_and(|shown| shown.is_error))
+        let time = |seen: &Seen| {
+            let (ready, since) = seen.get(name)?.as_ref()?;
+            (ready == components_ready).then_some(*since)
         };
-        let seen = self.until("errors", has_error).await;
-        names
-            .iter()
-            .map(|name| seen[name].since)
-            .max()
-            .expect("there are names")
+        let seen = self.until(|seen| time(seen).is_some()).await;
+        time(&seen).expect("it shows it")
     }
 
-    /// Waits until no more Applications than so many have a status.
-    pub async fn only(&self, count: usize) {
-        self.until("deletions", |seen| seen.len() == count).await;
+    /// Waits until no Application has a status.
+    pub async fn none(&self) {
+        self.until(|seen| seen.values().all(Option::is_none)).await;
     }
 
-    async fn until(&self, what: &str, holds: impl FnMut(&Seen) -> bool) -> Seen {
+    async fn until(&self, holds: impl FnMut(&Seen) -> bool) -> Seen {
         let mut seen = self.seen.clone();
         let reached = tokio::time::timeout(PATIENCE, seen.wait_for(holds)).await;
-        let reached = reached.unwrap_or_else(|_| panic!("{what} within {PATIENCE:?}: {:?}", *self.seen.borrow()));
+        let reached = reached.unwrap_or_else(|_| panic!("statuses within {PATIENCE:?}: {:?}", *self.seen.borrow()));
         reached.expect("the watch goes on").clone()
     }
 }
@@ -94,32 +79,10 @@ impl Drop for Follower {
     }
 }
 
-fn take(seen: &mut Seen, event: Event<Application>) {
-    match event {
-        Event::Apply(application) | Event::InitApply(application) => {
-            let name = application.name_any();
-            let status = application.status.unwrap_or_default();
-            let Some(components_ready) = status.components_ready else {
-                seen.remove(&name);
-                return;
-            };
-            let is_error = |condition: &portolan::api::ApplicationCondition| {
-                condition.type_ == "Error" && condition.status == "True"
-            };
-            let is_error = status.conditions.iter().any(is_error);
-            let old = seen.get(&name);
-            if old.is_none_or(|old| old.components_ready != components_ready || old.is_error != is_error) {
-                let shown = Shown {
-                    components_ready,
-                    is_error,
-                    since: Instant::now(),
-                };
-                seen.insert(name, shown);
-            }
-        }
-        Event::Delete(application) => {
-            seen.remove(&application.name_any());
-        }
-        Event::Init | Event::InitDone => {}
+fn update(seen: &mut Seen, application: Application) {
+    let shown = seen.entry(application.name_any()).or_default();
+    let ready = application.status.and_then(|status| status.components_ready);
+    if shown.as_ref().map(|(ready, _)| ready) != ready.as_ref() {
+        *shown = ready.map(|ready| (ready, Instant::now()));
     }
 }

@@ -1,0 +1,85 @@
+//! Portolan over a control plane, and what it has used.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::measure::{Sample, cpu, peak_memory};
+use crate::rig;
+use crate::support::portolan::{Portolan, command};
+use crate::support::process::ScratchFolder;
+
+/// A process without requests for this long has nothing left to do.
+const QUIET: Duration = Duration::from_millis(500);
+const POLL: Duration = Duration::from_millis(100);
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// A running process with a SQLite database of its own.
+pub struct Running {
+    portolan: Portolan,
+    _folder: ScratchFolder,
+}
+
+impl Running {
+    /// Starts a process that watches one namespace or the whole cluster.
+    pub fn start(kubeconfig: &Path, namespace: Option<&str>) -> Self {
+        let folder = ScratchFolder::new("bench");
+        let database = format!("sqlite://{}", folder.join("portolan.db").display());
+        let mut run = command(["run", "--database-url", &database]);
+        // The tests decode every index twice.
+        run.env("PORTOLAN_VERIFY_DELTA", "false");
+        run.arg("--kubeconfig").arg(kubeconfig);
+        if let Some(namespace) = namespace {
+            run.args(["--watch-namespace", namespace]);
+        }
+        Self {
+            portolan: Portolan::start(run),
+            _folder: folder,
+        }
+    }
+
+    /// Waits until this many Applications are ready and the process has nothing left to do.
+    pub async fn idle(&self, ready: usize) -> Sample {
+        self.portolan.ready(PATIENCE).await;
+        // A busy machine can be quiet for long before the first lists arrive.
+        rig::until(async || self.sum("portolan_applications", &[("ready", "True")]).await >= ready).await;
+        self.settled().await
+    }
+
+    pub async fn settled(&self) -> Sample {
+        let started = Instant::now();
+        let (mut last, mut since) = (self.used().await, Instant::now());
+        while since.elapsed() < QUIET {
+            assert!(started.elapsed() < PATIENCE, "requests end within {PATIENCE:?}");
+            tokio::time::sleep(POLL).await;
+            let now = self.used().await;
+            if now.requests != last.requests {
+                since = Instant::now();
+            }
+            last = now;
+        }
+        last
+    }
+
+    pub async fn used(&self) -> Sample {
+        Sample {
+            requests: Some(self.sum("rest_client_requests_total", &[]).await),
+            cpu: cpu(self.portolan.id()).expect("it runs").as_secs_f64(),
+            peak: peak_memory(self.portolan.id()),
+            ..Sample::default()
+        }
+    }
+
+    /// Returns the number of components whose owner references were written.
+    pub async fn adopted(&self) -> usize {
+        self.sum("portolan_application_owner_changes_total", &[]).await
+    }
+
+    async fn sum(&self, metric: &str, labels: &[(&str, &str)]) -> usize {
+        let sum = self.portolan.metrics().await.sum(metric, labels);
+        sum.unwrap_or_default() as usize
+    }
+
+    pub async fn end(self) {
+        rig::end(self.portolan).await;
+    }
+}
