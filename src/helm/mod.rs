@@ -1,4 +1,4 @@
-//! Formats of Helm: repository indexes, chart archives, chart metadata.
+//! Helm formats: repository indexes, chart archives and chart metadata.
 
 pub mod archive;
 pub mod index;

@@ -1,27 +1,19 @@
-//! The order of versions: newest first, as Helm's `SortEntries` has it.
-
-/// Where a version stands among the versions of its chart. Greater is newer; versions that compare equal keep the order
-/// of the file.
-///
-/// Helm reads versions leniently (`v2.0.0`, `1.9`, `01.2.3`), lets prereleases take part, gives build metadata no say,
-/// and puts what is no version last.
+/// Sort key of a version; a greater rank is newer. Parsing is lenient, as in Helm (`v2.0.0`, `1.9`, `01.2.3`).
+/// Prereleases count, build metadata does not.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
-    /// `latest`, `0.1.2.3`: kept, behind all others.
+    /// Sorts after all valid versions, for example `latest` or `0.1.2.3`.
     NotAVersion,
-    /// Numbers first, then the prerelease.
     Version([u64; 3], Prerelease),
 }
 
-/// The derived order is the one that is wanted: any prerelease comes before the release.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Prerelease {
-    /// Identifier by identifier; the shorter of two that begin alike comes first.
     Of(Vec<Identifier>),
     Release,
 }
 
-/// Numbers come before words, and a number too large for 64 bits is a word, as in Masterminds' semver.
+/// Numbers sort before words. As in Masterminds' semver, a number above 64 bits is a word.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Identifier {
     Number(u64),
@@ -29,13 +21,13 @@ pub(super) enum Identifier {
 }
 
 impl Rank {
-    /// Reads a version as Masterminds' `NewVersion` does.
     pub(super) fn of(version: &str) -> Self {
         parse(version).unwrap_or(Self::NotAVersion)
     }
 }
 
-/// Whether a text is a version to Masterminds' `NewVersion`, which takes a leading `v` and fewer than three numbers.
+/// Returns true if Masterminds' `NewVersion` accepts the text, for example with a leading `v` or fewer than three
+/// numbers.
 pub(crate) fn is_version(text: &str) -> bool {
     parse(text).is_some()
 }
@@ -51,7 +43,7 @@ fn parse(version: &str) -> Option<Rank> {
     let mut parts = [0; 3];
     let mut count = 0;
     for (index, number) in numbers.split('.').enumerate() {
-        // `u64::from_str` would take a leading plus sign.
+        // `u64::from_str` would accept a leading plus sign.
         let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
         *parts.get_mut(index).filter(|_| digits)? = number.parse().ok()?;
         count = index + 1;
@@ -81,7 +73,7 @@ fn identifier(text: &str) -> Option<Identifier> {
     if !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Some(Identifier::Word(text.to_owned()));
     }
-    // A prerelease number with a leading zero makes the whole text no version.
+    // A prerelease number with a leading zero makes the whole version invalid.
     (text == "0" || !text.starts_with('0')).then_some(())?;
     Some(
         text.parse()
@@ -101,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_stand_in_the_order_that_kubeapps_wrote() {
+    fn versions_have_the_same_order_as_in_kubeapps() {
         let file = vec![
             "1.9",
             "latest",
@@ -146,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_version_to_helm_is_none_here() {
+    fn texts_that_helm_does_not_accept_are_not_versions() {
         for text in [
             "",
             "v",
@@ -188,7 +180,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_strict_version_is_compared_as_the_specification_says(
+        fn strict_versions_are_ordered_as_in_the_specification(
             a in "[0-9]{1,2}\\.[0-3]\\.[0-3](-[a-b0-2]{1,2}(\\.[a-b1-2]{1,2})?)?",
             b in "[0-9]{1,2}\\.[0-3]\\.[0-3](-[a-b0-2]{1,2}(\\.[a-b1-2]{1,2})?)?",
         ) {
@@ -198,7 +190,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_is_too_odd_to_be_ranked(text in ".*") {
+        fn every_text_has_a_rank(text in ".*") {
             let _ = Rank::of(&text);
         }
     }

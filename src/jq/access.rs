@@ -1,4 +1,4 @@
-//! What is inside a value: its parts by key, index and slice, read and updated.
+//! Reads and updates parts of a value by key, index and slice.
 
 use std::rc::Rc;
 
@@ -9,11 +9,10 @@ use jaq_core::{Error, Exn, ValR, ValT, ValX};
 
 use super::budget;
 use super::natives::indices;
-use super::value::{List, Map, Value, own_list, own_map};
+use super::value::{List, Map, Value, into_owned_list, into_owned_map};
 
 const ITERABLE: &str = "iterable (array or object)";
 
-/// Where in something of `length` parts an index points: counted from the end where it is negative.
 fn position(index: f64, length: usize) -> Option<usize> {
     #[allow(clippy::cast_possible_truncation, reason = "saturating, and only compared")]
     let index = index.floor() as i64;
@@ -21,7 +20,6 @@ fn position(index: f64, length: usize) -> Option<usize> {
     usize::try_from(from_start).ok()
 }
 
-/// The bounds of a slice within `length` parts.
 fn bounds(range: &Range<&Value>, length: usize) -> Result<(usize, usize), Error<Value>> {
     let bound = |bound: Option<&Value>, missing: usize, round: fn(f64) -> f64| match bound {
         None | Some(Value::Null) => Ok(missing),
@@ -33,7 +31,6 @@ fn bounds(range: &Range<&Value>, length: usize) -> Result<(usize, usize), Error<
     Ok((start, end.max(start)))
 }
 
-/// The slice that a map such as `{"start": 1, "end": null}` stands for.
 fn slice_of(map: &Map) -> Range<&Value> {
     map.entries().get("start")..map.entries().get("end")
 }
@@ -44,7 +41,7 @@ fn first<'a>(mut outputs: impl Iterator<Item = ValX<'a, Value>>) -> Result<Optio
 
 impl ValT for Value {
     fn from_num(number: &str) -> ValR<Self> {
-        let fail = |_| Error::str(format_args!("{number} is no number"));
+        let fail = |_| Error::str(format_args!("{number} is not a number"));
         number.parse().map(Self::Number).map_err(fail)
     }
 
@@ -62,11 +59,11 @@ impl ValT for Value {
     fn key_values(self) -> BoxIter<'static, ValR<(Self, Self), Self>> {
         match self {
             Self::List(list) => {
-                let items = own_list(list).into_items().into_iter().enumerate();
+                let items = into_owned_list(list).into_items().into_iter().enumerate();
                 Box::new(items.map(|(index, item)| Ok((Self::count(index), item))))
             }
             Self::Map(map) => {
-                let entries = own_map(map).into_entries().into_iter();
+                let entries = into_owned_map(map).into_entries().into_iter();
                 Box::new(entries.map(|(key, value)| Ok((Self::Text(key), value))))
             }
             other => box_once(Err(Error::typ(other, ITERABLE))),
@@ -97,7 +94,7 @@ impl ValT for Value {
                 Ok(item.cloned().unwrap_or(Self::Null))
             }
             (Self::Text(text), Self::Number(index)) => {
-                budget::look_at(self.bytes());
+                budget::charge_read(self.bytes());
                 let character = position(*index, text.chars().count()).and_then(|place| text.chars().nth(place));
                 Ok(character.map_or(Self::Null, |c| Self::text(c.encode_utf8(&mut [0; 4]))))
             }
@@ -118,7 +115,7 @@ impl ValT for Value {
                 Ok(list.items()[start..end].iter().cloned().collect())
             }
             Self::Text(text) => {
-                budget::look_at(self.bytes());
+                budget::charge_read(self.bytes());
                 let (start, end) = bounds(&range, text.chars().count())?;
                 let part: String = text.chars().skip(start).take(end - start).collect();
                 Ok(Self::from(part))
@@ -131,7 +128,7 @@ impl ValT for Value {
         match self {
             Self::List(list) => {
                 let mut new = List::default();
-                for item in own_list(list).into_items() {
+                for item in into_owned_list(list).into_items() {
                     if let Some(item) = first(f(item))? {
                         new.push(item);
                     }
@@ -140,7 +137,7 @@ impl ValT for Value {
             }
             Self::Map(map) => {
                 let mut new = Map::default();
-                for (key, value) in own_map(map).into_entries() {
+                for (key, value) in into_owned_map(map).into_entries() {
                     if let Some(value) = first(f(value))? {
                         new.insert(key, value);
                     }
@@ -182,7 +179,7 @@ impl ValT for Value {
                     new.push(item.clone());
                 }
                 if let Some(item) = changed {
-                    // Each place that is filled up asks for its memory.
+                    // `push` charges the memory of each filled item.
                     while new.items().len() < place {
                         new.push(Self::Null);
                     }
@@ -232,7 +229,7 @@ impl ValT for Value {
         match self {
             Self::Text(_) => self,
             other => {
-                budget::make(other.bytes());
+                budget::allocate(other.bytes());
                 Self::from(other.to_string())
             }
         }

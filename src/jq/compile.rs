@@ -1,23 +1,19 @@
-//! Compiling a rule.
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use jaq_core::compile::Undefined;
 use jaq_core::load::{self, Arena, File, Loader};
 use jaq_core::{Compiler, Filter};
 
-use super::evaluate::Guarded;
+use super::evaluate::Budgeted;
 use super::{FilterError, Limits, Rule, natives};
 use crate::text::{printable, truncate};
 
-/// A program, and what its variables are bound to.
 pub(super) struct Compiled {
-    pub(super) filter: Filter<Guarded>,
-    /// In the order in which the program knows their names.
+    pub(super) filter: Filter<Budgeted>,
     pub(super) variables: Vec<String>,
 }
 
-/// Compiles a rule. The parser recurses as deep as the rule nests, so this needs a large stack.
+/// Compiles a rule. The parser is recursive, so this needs a large stack.
 pub(super) fn compile(rule: &Rule, limits: &Limits) -> Result<Compiled, FilterError> {
     check_size(rule, limits).map_err(FilterError::Invalid)?;
     for name in rule.variables.keys() {
@@ -25,7 +21,7 @@ pub(super) fn compile(rule: &Rule, limits: &Limits) -> Result<Compiled, FilterEr
     }
     let program = || load_and_compile(rule);
     let filter = catch_unwind(AssertUnwindSafe(program))
-        .unwrap_or_else(|_| Err("the parser has failed".to_owned()))
+        .unwrap_or_else(|_| Err("the jq parser panicked".to_owned()))
         .map_err(FilterError::Invalid)?;
     Ok(Compiled {
         filter,
@@ -50,7 +46,7 @@ fn check_size(rule: &Rule, limits: &Limits) -> Result<(), String> {
     }
 }
 
-/// Variables are bound by the keys as they stand, which hold the `$`, as in Kubeapps.
+/// Checks a variable name, which includes the `$` as in Kubeapps.
 fn check_name(name: &str) -> Result<(), String> {
     let shown = printable(&truncate(name, 64));
     let Some(identifier) = name.strip_prefix('$') else {
@@ -61,24 +57,22 @@ fn check_name(name: &str) -> Result<(), String> {
     let is_word = identifier.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     if !is_word || identifier.is_empty() || identifier.starts_with(|c: char| c.is_ascii_digit()) {
         return Err(format!(
-            "the variable {shown:?} is no name: after the dollar sign come letters, digits and underscores, and no digit first"
+            "the variable {shown:?} is not a valid name: use letters, digits and underscores after the dollar sign, and no digit first"
         ));
     }
     if matches!(identifier, "ENV" | "__loc__") {
-        return Err(format!(
-            "the variable {shown:?} has a meaning of its own in jq; give it another name"
-        ));
+        return Err(format!("the variable {shown:?} is reserved in jq; rename it"));
     }
     Ok(())
 }
 
-fn load_and_compile(rule: &Rule) -> Result<Filter<Guarded>, String> {
+fn load_and_compile(rule: &Rule) -> Result<Filter<Budgeted>, String> {
     let code = rule.jq.as_str();
     let arena = Arena::default();
     let modules = Loader::new(natives::definitions())
         .load(&arena, File { code, path: () })
         .map_err(|errors| first_of(errors, |error| loading(code, &error)))?;
-    // Imported data would need values that nobody gives.
+    // Rules have no modules to import data from.
     load::import(&modules, |_| Err("modules".to_owned()))
         .map_err(|errors| first_of(errors, |error| loading(code, &error)))?;
     Compiler::default()
@@ -88,7 +82,7 @@ fn load_and_compile(rule: &Rule) -> Result<Filter<Guarded>, String> {
         .map_err(|errors| first_of(errors, |errors| undefined(code, &errors)))
 }
 
-/// One message is enough: those that follow are often only its consequence.
+/// Describes the first error only. The others are often its consequence.
 fn first_of<S, E>(errors: load::Errors<S, (), E>, describe: impl Fn(E) -> String) -> String {
     let first = errors.into_iter().next();
     first.map_or_else(|| "it does not compile".to_owned(), |(_, error)| describe(error))
@@ -136,7 +130,6 @@ fn quoted(text: &str) -> String {
     truncate(&printable(text), QUOTED_BYTES)
 }
 
-/// What was found instead, and where.
 fn place(code: &str, found: &str) -> String {
     let position = position(code, found);
     if found.trim().is_empty() {
@@ -146,7 +139,7 @@ fn place(code: &str, found: &str) -> String {
     }
 }
 
-/// Line and column of a part of the rule, counted from 1; nothing for what is no part of it.
+/// Returns line and column, counted from 1, or nothing if `part` is not a slice of `code`.
 fn position(code: &str, part: &str) -> String {
     let offset = part.as_ptr().addr().checked_sub(code.as_ptr().addr());
     let Some(before) = offset.and_then(|offset| code.get(..offset)) else {

@@ -1,35 +1,30 @@
-//! The functions of jq that are written in Rust, and the definitions of all others.
-
 use std::rc::Rc;
 
 use jaq_core::load::parse::Def;
 use jaq_core::native::{Fun, bome, run, v};
 use jaq_core::{Cv, Error, ValR, load};
 
-use super::evaluate::Guarded;
+use super::evaluate::Budgeted;
 use super::operators::split;
 use super::value::Value;
 use super::{budget, regex};
 
-/// Those of the interpreter's own functions that a rule gets no sight of: `range` makes its outputs without a step of the
-/// interpreter, and the order of keys in a map is none that is kept.
-const LEFT_OUT: [&str; 3] = ["range", "keys_unsorted", "key_values"];
+/// Functions of the interpreter that rules may not use: `range` outputs values without interpreter steps, and the
+/// others depend on the key order of maps.
+const EXCLUDED: [&str; 3] = ["range", "keys_unsorted", "key_values"];
 
-/// The definitions. None of them, and no native, reads anything but its input: no environment, no clock, no file, no
-/// further input, and none prints or ends the process.
+/// Returns the definitions in jq. Neither they nor the native functions access anything but their input.
 pub(super) fn definitions() -> impl Iterator<Item = Def<&'static str>> {
     load::parse(include_str!("builtins.jq"), |parser| parser.defs())
         .unwrap_or_default()
         .into_iter()
 }
 
-/// The natives.
-pub(super) fn functions() -> impl Iterator<Item = Fun<Guarded>> {
-    let interpreters = jaq_core::funs().filter(|(name, ..)| !LEFT_OUT.contains(name));
-    interpreters.chain(ours())
+pub(super) fn functions() -> impl Iterator<Item = Fun<Budgeted>> {
+    let core_functions = jaq_core::funs().filter(|(name, ..)| !EXCLUDED.contains(name));
+    core_functions.chain(native_functions())
 }
 
-/// A native of one value, or of one value and one argument, as the interpreter calls it.
 macro_rules! native {
     ($name:literal, $f:expr) => {
         run(($name, v(0), |cv| bome(on_input(cv.1, $f))))
@@ -40,17 +35,17 @@ macro_rules! native {
 }
 
 fn on_input(input: Value, f: fn(Value) -> ValR<Value>) -> ValR<Value> {
-    budget::look_at(input.bytes());
+    budget::charge_read(input.bytes());
     f(input)
 }
 
-fn with_argument(mut cv: Cv<'_, Guarded>, f: fn(Value, &Value) -> ValR<Value>) -> ValR<Value> {
+fn with_argument(mut cv: Cv<'_, Budgeted>, f: fn(Value, &Value) -> ValR<Value>) -> ValR<Value> {
     let argument = cv.0.pop_var();
-    budget::look_at(cv.1.bytes() + argument.bytes());
+    budget::charge_read(cv.1.bytes() + argument.bytes());
     f(cv.1, &argument)
 }
 
-fn ours() -> [Fun<Guarded>; 46] {
+fn native_functions() -> [Fun<Budgeted>; 46] {
     [
         native!("type", |input| Ok(Value::text(input.kind()))),
         native!("length", length),
@@ -65,7 +60,7 @@ fn ours() -> [Fun<Guarded>; 46] {
         native!("_sort_by_first", sort_by_first),
         native!("_group_by_first", group_by_first),
         native!("tojson", |input| {
-            budget::make(input.bytes());
+            budget::allocate(input.bytes());
             Ok(Value::from(input.to_string()))
         }),
         native!("fromjson", from_json),
@@ -166,13 +161,13 @@ fn trimmed(input: Value, part: &Value, f: for<'a> fn(&'a str, &str) -> Option<&'
     }
 }
 
-fn by_regex(mut cv: Cv<'_, Guarded>, f: fn(&Value, &Value, &Value) -> ValR<Value>) -> ValR<Value> {
+fn by_regex(mut cv: Cv<'_, Budgeted>, f: fn(&Value, &Value, &Value) -> ValR<Value>) -> ValR<Value> {
     let flags = cv.0.pop_var();
     let pattern = cv.0.pop_var();
     f(&cv.1, &pattern, &flags)
 }
 
-fn power(mut cv: Cv<'_, Guarded>) -> ValR<Value> {
+fn power(mut cv: Cv<'_, Budgeted>) -> ValR<Value> {
     let exponent = cv.0.pop_var();
     let base = cv.0.pop_var();
     match (&base, &exponent) {
@@ -213,58 +208,63 @@ fn has(input: Value, key: &Value) -> ValR<Value> {
     }
 }
 
-/// Whether `part` is in `whole`: as a piece of its text, or each item and entry in some item or entry; else as its equal.
-fn contains(whole: &Value, part: &Value) -> Result<bool, Error<Value>> {
+/// Returns true if `part` is contained in `container`: as a substring, item by item, entry by entry, or as an equal
+/// value.
+fn contains(container: &Value, part: &Value) -> Result<bool, Error<Value>> {
     // Lists are compared item by item, each with each.
-    budget::look_at(whole.bytes().min(part.bytes()));
-    match (whole, part) {
-        (Value::Text(whole), Value::Text(part)) => {
-            // One long text may be searched for each of many parts.
-            budget::look_at((whole.len() + part.len()) as u64);
-            Ok(whole.contains(&**part))
+    budget::charge_read(container.bytes().min(part.bytes()));
+    match (container, part) {
+        (Value::Text(container), Value::Text(part)) => {
+            // A long text may be searched for each of many parts.
+            budget::charge_read((container.len() + part.len()) as u64);
+            Ok(container.contains(&**part))
         }
-        (Value::List(whole), Value::List(part)) => {
+        (Value::List(container), Value::List(part)) => {
             for part in part.items() {
-                budget::look_at(part.bytes() + whole.items().len() as u64 * 64);
-                // Unlike items of several kinds, which are no error here.
-                if !whole.items().iter().any(|whole| contains(whole, part).unwrap_or(false)) {
+                budget::charge_read(part.bytes() + container.items().len() as u64 * 64);
+                // Here a type mismatch of items is not an error.
+                if !container
+                    .items()
+                    .iter()
+                    .any(|container| contains(container, part).unwrap_or(false))
+                {
                     return Ok(false);
                 }
             }
             Ok(true)
         }
-        (Value::Map(whole), Value::Map(part)) => {
+        (Value::Map(container), Value::Map(part)) => {
             for (key, part) in part.entries() {
-                match whole.entries().get(key) {
-                    Some(whole) if contains(whole, part)? => {}
+                match container.entries().get(key) {
+                    Some(container) if contains(container, part)? => {}
                     _ => return Ok(false),
                 }
             }
             Ok(true)
         }
-        (whole, part) if whole.kind() == part.kind() => Ok(whole == part),
-        (whole, part) => Err(Error::str(format_args!(
+        (container, part) if container.kind() == part.kind() => Ok(container == part),
+        (container, part) => Err(Error::str(format_args!(
             "cannot check whether {} contains {}",
-            whole.kind(),
+            container.kind(),
             part.kind()
         ))),
     }
 }
 
-/// Where `part` begins in a text (counted in characters) or a list; in a list, an item that is none itself is looked for as an
+/// Returns the positions of `part` in a text (in characters) or list. If `part` is not a list, it is searched for as an
 /// item.
-pub(super) fn indices(whole: Value, part: &Value) -> ValR<Value> {
-    match (&whole, part) {
+pub(super) fn indices(container: Value, part: &Value) -> ValR<Value> {
+    match (&container, part) {
         (Value::Null, _) => Ok(Value::Null),
         (Value::Text(_), Value::Text(part)) if part.is_empty() => Ok(Value::from_iter([])),
         (Value::Text(text), Value::Text(part)) => {
-            let places = Places {
+            let occurrences = Occurrences {
                 text,
                 part,
                 at: 0,
                 characters: 0,
             };
-            Ok(places.map(Value::count).collect())
+            Ok(occurrences.map(Value::count).collect())
         }
         (Value::List(_), Value::List(part)) if part.items().is_empty() => Ok(Value::from_iter([])),
         (Value::List(list), Value::List(part)) => {
@@ -281,29 +281,27 @@ pub(super) fn indices(whole: Value, part: &Value) -> ValR<Value> {
             let found = list.items().iter().enumerate().filter(|(_, other)| *other == item);
             Ok(found.map(|(index, _)| Value::count(index)).collect())
         }
-        _ => Err(Error::index(whole, part.clone())),
+        _ => Err(Error::index(container, part.clone())),
     }
 }
 
-/// Where a part begins in a text, in characters; places may overlap. Each search is linear, but there may be as many as the
-/// text has characters, each of which looks at the whole part: so each has its cost.
-struct Places<'a> {
+/// Iterates over the positions of a part in a text, in characters. Matches may overlap, so each search is charged.
+struct Occurrences<'a> {
     text: &'a str,
     part: &'a str,
-    /// Up to where it has been looked for, in bytes and characters.
     at: usize,
     characters: usize,
 }
 
-impl Iterator for Places<'_> {
+impl Iterator for Occurrences<'_> {
     type Item = usize;
 
     fn next(&mut self) -> Option<usize> {
         budget::step();
-        budget::look_at(self.part.len() as u64);
+        budget::charge_read(self.part.len() as u64);
         let rest = &self.text[self.at..];
         let distance = rest.find(self.part)?;
-        budget::look_at(distance as u64);
+        budget::charge_read(distance as u64);
         let found = self.characters + rest[..distance].chars().count();
         let first = rest[distance..].chars().next()?;
         self.at += distance + first.len_utf8();
@@ -321,7 +319,7 @@ fn reverse(input: Value) -> ValR<Value> {
     }
 }
 
-/// The keys of pairs, which only our own definitions make.
+/// Returns the sort key of a pair, which our own definitions create.
 fn first_of(pair: &Value) -> &Value {
     match pair {
         Value::List(list) => list.items().first().unwrap_or(&Value::Null),
@@ -333,7 +331,7 @@ fn sort_by_first(input: Value) -> ValR<Value> {
     let Value::List(list) = &input else {
         return Err(Error::typ(input, "array"));
     };
-    budget::make(list.items().len() as u64 * 16);
+    budget::allocate(list.items().len() as u64 * 16);
     let mut items = list.items().to_vec();
     items.sort_by(|a, b| first_of(a).sorting_order(first_of(b)));
     Ok(items.into_iter().collect())
@@ -361,8 +359,8 @@ fn from_json(input: Value) -> ValR<Value> {
     let Value::Text(text) = &input else {
         return Err(Error::typ(input, "string"));
     };
-    // What a parsed document takes is several times its text.
-    budget::make(text.len() as u64 * 8);
+    // A parsed document takes several times the size of its text.
+    budget::allocate(text.len() as u64 * 8);
     match serde_json::from_str(text) {
         Ok(json) => Ok(Value::from_json(&json)),
         Err(error) => Err(Error::str(format_args!("not JSON: {error}"))),
@@ -373,7 +371,7 @@ fn to_number(input: Value) -> ValR<Value> {
     match &input {
         Value::Number(_) => Ok(input),
         Value::Text(text) => {
-            // As JSON writes numbers; Rust would also take "inf" and "nan".
+            // Accepts JSON numbers only. Rust would also parse "inf" and "nan".
             let digits = |c: char| c.is_ascii_digit() || matches!(c, '.' | '-' | '+' | 'e' | 'E');
             let number = text.chars().all(digits).then(|| text.parse().ok()).flatten();
             number

@@ -1,5 +1,3 @@
-//! Arithmetic of values.
-
 use std::ops::{Add, Div, Mul, Neg, Rem, Sub};
 use std::rc::Rc;
 
@@ -7,7 +5,7 @@ use jaq_core::ops::Math;
 use jaq_core::{Error, ValR};
 
 use super::budget;
-use super::value::{Map, Value, own_list, own_map};
+use super::value::{Map, Value, into_owned_list, into_owned_map};
 
 type Result = ValR<Value>;
 
@@ -19,18 +17,18 @@ impl Add for Value {
             (Self::Null, value) | (value, Self::Null) => Ok(value),
             (Self::Number(a), Self::Number(b)) => Ok(Self::Number(a + b)),
             (Self::Text(a), Self::Text(b)) => {
-                budget::make((a.len() + b.len()) as u64);
+                budget::allocate((a.len() + b.len()) as u64);
                 Ok(Self::text(&[&*a, &*b].concat()))
             }
             (Self::List(a), Self::List(b)) => {
-                let mut list = own_list(a);
+                let mut list = into_owned_list(a);
                 for item in b.items() {
                     list.push(item.clone());
                 }
                 Ok(Self::List(list.into()))
             }
             (Self::Map(a), Self::Map(b)) => {
-                let mut map = own_map(a);
+                let mut map = into_owned_map(a);
                 for (key, value) in b.entries() {
                     map.insert(Rc::clone(key), value.clone());
                 }
@@ -49,9 +47,9 @@ impl Sub for Value {
         match (self, other) {
             (Self::Number(a), Self::Number(b)) => Ok(Self::Number(a - b)),
             (Self::List(a), Self::List(b)) => {
-                // Small items cost nothing where they are compared, and what comes of it may be an empty list.
-                budget::look_at(bytes);
-                budget::make((b.items().len() * size_of::<&Self>()) as u64);
+                // Comparisons of small items are free, and the result may be empty, so charge both inputs.
+                budget::charge_read(bytes);
+                budget::allocate((b.items().len() * size_of::<&Self>()) as u64);
                 let mut taken: Vec<&Self> = b.items().iter().collect();
                 taken.sort_by(|a, b| a.sorting_order(b));
                 let stays = |item: &&Self| taken.binary_search_by(|taken| taken.sorting_order(item)).is_err();
@@ -77,7 +75,7 @@ impl Mul for Value {
     }
 }
 
-/// `text` this many times, and null for a negative number or none at all.
+/// Returns null for a negative or invalid number, as jq does.
 fn repeated(text: &str, times: f64) -> Value {
     if times < 0.0 || times.is_nan() {
         return Value::Null;
@@ -89,14 +87,13 @@ fn repeated(text: &str, times: f64) -> Value {
     )]
     let times = times as u64;
     let bytes = times.saturating_mul(text.len() as u64);
-    budget::admit(bytes, 1);
-    budget::make(bytes);
+    budget::check_value(bytes, 1);
+    budget::allocate(bytes);
     Value::text(&text.repeat(usize::try_from(times).unwrap_or(usize::MAX)))
 }
 
-/// `a` with what `b` has, maps within both merged in the same way.
 fn merged(a: Rc<Map>, b: &Map) -> Map {
-    let mut map = own_map(a);
+    let mut map = into_owned_map(a);
     for (key, value) in b.entries() {
         let value = match (map.entries().get(key), value) {
             (Some(Value::Map(a)), Value::Map(b)) => Value::Map(merged(Rc::clone(a), b).into()),
@@ -119,7 +116,7 @@ impl Div for Value {
     }
 }
 
-/// The parts of `text` between separators; its characters where the separator is empty.
+/// Splits a text. An empty separator splits into characters.
 pub(super) fn split(text: &str, separator: &str) -> Value {
     if separator.is_empty() {
         text.chars().map(|c| Value::text(c.encode_utf8(&mut [0; 4]))).collect()
@@ -131,7 +128,6 @@ pub(super) fn split(text: &str, separator: &str) -> Value {
 impl Rem for Value {
     type Output = Result;
 
-    /// The remainder of the whole parts, with the sign of the first.
     fn rem(self, other: Self) -> Result {
         match (&self, &other) {
             (Self::Number(a), Self::Number(b)) if b.trunc() != 0.0 => Ok(Self::Number(a.trunc() % b.trunc())),

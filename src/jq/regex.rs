@@ -1,4 +1,4 @@
-//! Regular expressions, in the dialect of Go that Kubeapps' rules are written in.
+//! Regular expressions in Go's dialect, as Kubeapps' rules use it.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -11,24 +11,23 @@ use super::budget;
 use super::value::{Map, Value};
 use crate::text::truncate;
 
-/// How large a compiled expression may be. Finding takes its size times the text's, at worst.
-const COMPILED_BYTES: usize = 256 * 1024;
+/// Maximum size of a compiled expression. A search takes up to this size times the length of the text.
+const MAX_COMPILED_BYTES: usize = 256 * 1024;
 
-/// How much text may be searched at once. The longest description known is a few KiB.
-const SEARCHED_BYTES: usize = 256 * 1024;
+/// Maximum length of a searched text. The longest known description has a few KiB.
+const MAX_SEARCHED_BYTES: usize = 256 * 1024;
 
-/// How long an expression may be. It is parsed before its compiled size is known, and what comes of that takes some
-/// hundred times the text.
-const PATTERN_BYTES: usize = 16 * 1024;
+/// Maximum length of an expression. Parsing takes some hundred times its length, before the compiled size is known.
+const MAX_PATTERN_BYTES: usize = 16 * 1024;
 
-/// How many compiled expressions a thread keeps: rules have a few, and use them for every chart.
-const KEPT: usize = 64;
+/// Compiled expressions cached per thread. Rules use few, for every chart.
+const MAX_CACHED: usize = 64;
 
 thread_local! {
     static COMPILED: RefCell<HashMap<(String, Flags), Regex>> = RefCell::default();
 }
 
-/// What may be said beside an expression, as in gojq: `g` finds all, `i` ignores case, `m` lets a dot match a line's end.
+/// Flags as in gojq: `g` finds all matches, `i` ignores case, `m` lets a dot match a line break.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 struct Flags {
     all: bool,
@@ -56,12 +55,10 @@ impl Flags {
     }
 }
 
-/// Whether `pattern` is found in `text`.
 pub(super) fn tests(text: &Value, pattern: &Value, flags: &Value) -> ValR<Value> {
     with_regex(text, pattern, flags, |regex, _, text| Value::Bool(regex.is_match(text)))
 }
 
-/// The first match, or all of them, each with what its groups caught.
 pub(super) fn matches(text: &Value, pattern: &Value, flags: &Value) -> ValR<Value> {
     with_regex(text, pattern, flags, |regex, flags, text| {
         let mut offsets = Offsets::default();
@@ -69,10 +66,10 @@ pub(super) fn matches(text: &Value, pattern: &Value, flags: &Value) -> ValR<Valu
         let found = regex.captures_iter(text).take(if flags.all { usize::MAX } else { 1 });
         found
             .map(|captures| {
-                // Each is a search of its own, which may have looked at all that is left of the text.
+                // Each match is a search of its own, possibly over all of the remaining text.
                 let end = captures.get_match().end();
                 budget::step();
-                budget::look_at((end - searched) as u64 * 16);
+                budget::charge_read((end - searched) as u64 * 16);
                 budget::check_clock();
                 searched = end;
                 found_value(regex, text, &captures, &mut offsets)
@@ -92,49 +89,49 @@ fn with_regex(
         (Value::Text(_), other) => return Err(Error::typ(other.clone(), "regular expression")),
         (other, _) => return Err(Error::typ(other.clone(), "string")),
     };
-    // The same flag may stand there ten million times.
-    budget::look_at(flags.bytes());
+    // Flags may be repeated millions of times.
+    budget::charge_read(flags.bytes());
     let flags = Flags::read(flags)?;
-    if pattern.len() > PATTERN_BYTES {
+    if pattern.len() > MAX_PATTERN_BYTES {
         let bytes = pattern.len();
         return Err(Error::str(format_args!(
-            "a regular expression of {bytes} bytes is too long, where {PATTERN_BYTES} are allowed"
+            "a regular expression of {bytes} bytes is too long, the limit is {MAX_PATTERN_BYTES}"
         )));
     }
-    if text.len() > SEARCHED_BYTES {
+    if text.len() > MAX_SEARCHED_BYTES {
         let bytes = text.len();
         return Err(Error::str(format_args!(
-            "a text of {bytes} bytes is too long for a regular expression, which may search {SEARCHED_BYTES}"
+            "a text of {bytes} bytes is too long for a regular expression, the limit is {MAX_SEARCHED_BYTES}"
         )));
     }
-    // A text is searched in one piece, so its cost is taken beforehand.
-    budget::look_at((text.len() + pattern.len()) as u64 * 16);
+    // A search cannot be interrupted, so its cost is charged first.
+    budget::charge_read((text.len() + pattern.len()) as u64 * 16);
     budget::check_clock();
-    COMPILED.with_borrow_mut(|kept| {
+    COMPILED.with_borrow_mut(|cache| {
         let key = (pattern.to_string(), flags);
-        if !kept.contains_key(&key) {
+        if !cache.contains_key(&key) {
             let regex = compile(pattern, flags).map_err(Error::str)?;
-            if kept.len() >= KEPT {
-                kept.clear();
+            if cache.len() >= MAX_CACHED {
+                cache.clear();
             }
-            kept.insert(key.clone(), regex);
+            cache.insert(key.clone(), regex);
         }
-        Ok(find(&kept[&key], flags, text))
+        Ok(find(&cache[&key], flags, text))
     })
 }
 
 fn compile(pattern: &str, flags: Flags) -> Result<Regex, String> {
-    budget::look_at(COMPILED_BYTES as u64);
+    budget::charge_read(MAX_COMPILED_BYTES as u64);
     RegexBuilder::new(&from_go(pattern))
         .case_insensitive(flags.ignore_case)
         .dot_matches_new_line(flags.dot_matches_newline)
-        .size_limit(COMPILED_BYTES)
-        .dfa_size_limit(4 * COMPILED_BYTES)
+        .size_limit(MAX_COMPILED_BYTES)
+        .dfa_size_limit(4 * MAX_COMPILED_BYTES)
         .nest_limit(100)
         .build()
         .map_err(|error| match error {
             regex::Error::CompiledTooBig(_) => "the regular expression is too large once compiled".to_owned(),
-            // The last line says what is wrong; those above draw where.
+            // The last line has the reason, the lines above show the position.
             error => {
                 let text = error.to_string();
                 let reason = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
@@ -143,8 +140,8 @@ fn compile(pattern: &str, flags: Flags) -> Result<Regex, String> {
         })
 }
 
-/// The same expression for an engine that otherwise has Go's syntax, but to which `\d`, `\s`, `\w` and `\b` mean all of
-/// Unicode, and for which classes within classes, `&&` and `~~` mean something.
+/// Translates Go's syntax. In Rust `\d`, `\s`, `\w` and `\b` are Unicode-aware, and nested classes, `&&` and `~~` have
+/// a meaning.
 fn from_go(pattern: &str) -> String {
     let mut out = String::with_capacity(pattern.len() + 16);
     let mut rest = pattern.chars().peekable();
@@ -169,7 +166,7 @@ fn from_go(pattern: &str) -> String {
                 (escaped, _) => out.extend(iter::once('\\').chain(escaped)),
             },
             '[' if in_class => {
-                // `[:alpha:]` stays what it is, any other bracket is itself.
+                // `[:alpha:]` keeps its meaning, any other bracket is literal.
                 out.push_str(if rest.peek() == Some(&':') { "[" } else { r"\[" });
                 if rest.next_if_eq(&':').is_some() {
                     out.push(':');
@@ -186,7 +183,7 @@ fn from_go(pattern: &str) -> String {
                 in_class = true;
                 out.push('[');
                 out.extend(rest.next_if_eq(&'^'));
-                // A bracket at the very start is itself.
+                // A bracket at the start of a class is literal.
                 if rest.next_if_eq(&']').is_some() {
                     out.push_str(r"\]");
                 }
@@ -202,7 +199,7 @@ fn from_go(pattern: &str) -> String {
     out
 }
 
-/// What stands between `\Q` and `\E`, or the end, taken literally.
+/// Escapes the text between `\Q` and `\E` or the end.
 fn quoted(rest: &mut impl Iterator<Item = char>) -> String {
     let mut literal: String = String::new();
     for c in rest {
@@ -215,7 +212,6 @@ fn quoted(rest: &mut impl Iterator<Item = char>) -> String {
     regex::escape(&literal)
 }
 
-/// Turns offsets in bytes, which come in rising order, into offsets in characters.
 #[derive(Default)]
 struct Offsets {
     bytes: usize,
@@ -231,8 +227,8 @@ impl Offsets {
 }
 
 fn found_value(regex: &Regex, text: &str, captures: &Captures<'_>, offsets: &mut Offsets) -> Value {
-    let whole = captures.get_match();
-    let offset = offsets.of(text, whole.start());
+    let full_match = captures.get_match();
+    let offset = offsets.of(text, full_match.start());
     let groups = regex.capture_names().enumerate().skip(1);
     let groups = groups.map(|(index, name)| {
         let group = captures.get(index);
@@ -243,7 +239,7 @@ fn found_value(regex: &Regex, text: &str, captures: &Captures<'_>, offsets: &mut
             group.map_or(Value::Null, |group| Value::text(group.as_str())),
         );
         let start = group.map_or(Value::Number(-1.0), |group| {
-            Value::count(offset + text[whole.start()..group.start()].chars().count())
+            Value::count(offset + text[full_match.start()..group.start()].chars().count())
         });
         map.insert("offset".into(), start);
         map.insert(
@@ -255,7 +251,7 @@ fn found_value(regex: &Regex, text: &str, captures: &Captures<'_>, offsets: &mut
     let mut map = Map::default();
     map.insert("captures".into(), groups.collect());
     map.insert("offset".into(), Value::count(offset));
-    map.insert("length".into(), Value::count(whole.as_str().chars().count()));
-    map.insert("string".into(), Value::text(whole.as_str()));
+    map.insert("length".into(), Value::count(full_match.as_str().chars().count()));
+    map.insert("string".into(), Value::text(full_match.as_str()));
     Value::Map(map.into())
 }

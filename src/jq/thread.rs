@@ -1,5 +1,3 @@
-//! A thread with room for what recurses: the interpreter, its parser, and dropping what they have made.
-
 use std::cell::Cell;
 use std::future::Future;
 use std::thread::Builder;
@@ -8,7 +6,7 @@ use tokio::sync::oneshot;
 
 use super::FilterError;
 
-/// The stack of a thread that rules run on. It is only reserved: what is not used takes no memory.
+/// Reserved only: unused stack takes no memory.
 const STACK_BYTES: usize = 256 * 1024 * 1024;
 
 const NAME: &str = "filter";
@@ -21,13 +19,14 @@ fn builder() -> Builder {
     Builder::new().name(NAME.to_owned()).stack_size(STACK_BYTES)
 }
 
-/// Runs `work`, which is not async and may take long, on a thread of its own with a large stack, and waits for its result.
+/// Runs blocking `work` on a new thread with a large stack.
 ///
-/// The thread is started at once. Who stops waiting does not stop it: it ends when `work` does, and that is bound by the
-/// time of the [`Limits`](super::Limits) where `work` is a filter.
+/// The thread starts immediately and is not canceled when the future is dropped. A filter ends by the time of its
+/// [`Limits`](super::Limits).
 ///
 /// # Errors
-/// [`FilterError::Thread`] when no thread can be started, [`FilterError::Panicked`] when `work` panics.
+///
+/// [`FilterError::Thread`] if the thread cannot be started, [`FilterError::Panicked`] if `work` panics.
 pub fn on_large_stack<T, W>(work: W) -> impl Future<Output = Result<T, FilterError>> + Send + use<T, W>
 where
     T: Send + 'static,
@@ -36,19 +35,16 @@ where
     let (sender, receiver) = oneshot::channel();
     let started = builder().spawn(move || {
         IS_LARGE.set(true);
-        // Nobody may be waiting any more.
+        // The receiver may be gone.
         let _ = sender.send(work());
     });
     async move {
         started.map_err(FilterError::Thread)?;
-        receiver
-            .await
-            // Nothing came of it, and it has ended.
-            .map_err(|_| FilterError::Panicked)
+        receiver.await.map_err(|_| FilterError::Panicked)
     }
 }
 
-/// Runs `work` here if this thread's stack is large, else on one that is.
+/// Runs `work` on this thread if its stack is large, or else on a new one.
 pub(super) fn ensure_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, FilterError> {
     if IS_LARGE.get() {
         return Ok(work());

@@ -1,9 +1,8 @@
-//! The values of a rule: JSON's, each of which knows how much it is.
+//! JSON values that track their own size.
 //!
-//! A value that is used in many places is stored once, so a rule can make one that stands for terabytes in forty steps
-//! (`[., .]` again and again). Whatever walks through a value (comparing, printing, dropping it) would do so for years or
-//! run out of stack. So each list and each map carries its size and depth as if nothing were shared, and none may come
-//! into being above the limits.
+//! A shared value is stored once, so a rule can build one that represents terabytes in forty steps (`[., .]`
+//! repeatedly). Comparing, printing or dropping it would not end or overflow the stack. Each list and map therefore
+//! stores its expanded size and depth, and none may exceed the limits.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -15,13 +14,10 @@ use jaq_core::val;
 
 use super::budget;
 
-/// Bytes that any value takes, near enough.
 const VALUE_BYTES: u64 = 16;
 
-/// Bytes that an entry of a map takes beside its key's text and its value.
 const ENTRY_BYTES: u64 = 64;
 
-/// A value. Numbers are those of JSON in Go, 64-bit floats.
 #[derive(Clone, Debug)]
 pub(super) enum Value {
     Null,
@@ -32,7 +28,6 @@ pub(super) enum Value {
     Map(Rc<Map>),
 }
 
-/// A list, with its size and the levels below it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct List {
     items: Vec<Value>,
@@ -40,7 +35,7 @@ pub(super) struct List {
     depth: u32,
 }
 
-/// A map, ordered by its keys as gojq's are, with its size and the levels below it.
+/// Ordered by keys, as in gojq.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Map {
     entries: BTreeMap<Rc<str>, Value>,
@@ -58,10 +53,10 @@ impl List {
     }
 
     pub(super) fn push(&mut self, item: Value) {
-        budget::make(VALUE_BYTES);
+        budget::allocate(VALUE_BYTES);
         self.bytes += item.bytes();
         self.depth = self.depth.max(item.depth());
-        budget::admit(self.bytes, self.depth + 1);
+        budget::check_value(self.bytes, self.depth + 1);
         self.items.push(item);
     }
 }
@@ -76,8 +71,8 @@ impl Map {
     }
 
     pub(super) fn insert(&mut self, key: Rc<str>, value: Value) {
-        budget::make(ENTRY_BYTES);
-        // The depth stays what it was when a deeper value is replaced: it is a bound.
+        budget::allocate(ENTRY_BYTES);
+        // An upper bound: replacing the deepest value does not decrease it.
         self.depth = self.depth.max(value.depth());
         self.bytes += value.bytes();
         match self.entries.entry(key) {
@@ -87,41 +82,37 @@ impl Map {
             }
             Entry::Occupied(mut entry) => self.bytes -= entry.insert(value).bytes(),
         }
-        budget::admit(self.bytes, self.depth + 1);
+        budget::check_value(self.bytes, self.depth + 1);
     }
 }
 
-/// A list of its own, copied if others use it too.
-pub(super) fn own_list(list: Rc<List>) -> List {
+pub(super) fn into_owned_list(list: Rc<List>) -> List {
     Rc::try_unwrap(list).unwrap_or_else(|shared| {
-        budget::make(shared.items.len() as u64 * VALUE_BYTES);
+        budget::allocate(shared.items.len() as u64 * VALUE_BYTES);
         (*shared).clone()
     })
 }
 
-/// A map of its own, copied if others use it too.
-pub(super) fn own_map(map: Rc<Map>) -> Map {
+pub(super) fn into_owned_map(map: Rc<Map>) -> Map {
     Rc::try_unwrap(map).unwrap_or_else(|shared| {
-        budget::make(shared.entries.len() as u64 * ENTRY_BYTES);
+        budget::allocate(shared.entries.len() as u64 * ENTRY_BYTES);
         (*shared).clone()
     })
 }
 
 impl Value {
-    /// A text, its memory asked for.
     pub(super) fn text(text: &str) -> Self {
-        budget::make(VALUE_BYTES + text.len() as u64);
-        budget::admit(text.len() as u64, 1);
+        budget::allocate(VALUE_BYTES + text.len() as u64);
+        budget::check_value(text.len() as u64, 1);
         Self::Text(text.into())
     }
 
-    /// A whole number.
     pub(super) fn count(count: usize) -> Self {
         #[allow(clippy::cast_precision_loss, reason = "a value is far smaller than 2^53 bytes")]
         Self::Number(count as f64)
     }
 
-    /// The size, with all that is below it as if nothing were shared.
+    /// Returns the expanded size, as if nothing were shared.
     pub(super) fn bytes(&self) -> u64 {
         VALUE_BYTES
             + match self {
@@ -140,7 +131,6 @@ impl Value {
         }
     }
 
-    /// What `type` calls it.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -152,7 +142,7 @@ impl Value {
         }
     }
 
-    /// A value of JSON. Its depth is bound by whoever decoded it, and by the limits.
+    /// Recursive. The JSON decoder and the limits bound the depth.
     pub(super) fn from_json(json: &serde_json::Value) -> Self {
         match json {
             serde_json::Value::Null => Self::Null,
@@ -170,36 +160,36 @@ impl Value {
         }
     }
 
-    /// The order of jq, as lists are sorted by it: null, false, true, what is no number, numbers, texts, lists, maps.
+    /// jq's sort order: null, false, true, NaN, numbers, texts, lists, maps.
     pub(super) fn sorting_order(&self, other: &Self) -> Ordering {
         self.order(other, Ordering::Equal)
     }
 
-    /// The same order, but with `no_numbers` as the order of two that are no numbers.
-    fn order(&self, other: &Self, no_numbers: Ordering) -> Ordering {
-        budget::look_at(self.bytes().min(other.bytes()));
-        self.walk_order(other, no_numbers)
+    /// The same order, with `nan_order` as the result for two NaNs.
+    fn order(&self, other: &Self, nan_order: Ordering) -> Ordering {
+        budget::charge_read(self.bytes().min(other.bytes()));
+        self.walk_order(other, nan_order)
     }
 
-    fn walk_order(&self, other: &Self, no_numbers: Ordering) -> Ordering {
+    fn walk_order(&self, other: &Self, nan_order: Ordering) -> Ordering {
         match (self, other) {
             (Self::Bool(a), Self::Bool(b)) => a.cmp(b),
             (Self::Number(a), Self::Number(b)) => a.partial_cmp(b).unwrap_or_else(|| {
                 let order = b.is_nan().cmp(&a.is_nan());
-                if order.is_eq() { no_numbers } else { order }
+                if order.is_eq() { nan_order } else { order }
             }),
             (Self::Text(a), Self::Text(b)) => a.cmp(b),
             (Self::List(a), Self::List(b)) => {
                 let pairs = a.items.iter().zip(&b.items);
                 pairs
-                    .map(|(a, b)| a.walk_order(b, no_numbers))
+                    .map(|(a, b)| a.walk_order(b, nan_order))
                     .find(|order| order.is_ne())
                     .unwrap_or_else(|| a.items.len().cmp(&b.items.len()))
             }
             (Self::Map(a), Self::Map(b)) => a.entries.keys().cmp(b.entries.keys()).then_with(|| {
                 let pairs = a.entries.values().zip(b.entries.values());
                 pairs
-                    .map(|(a, b)| a.walk_order(b, no_numbers))
+                    .map(|(a, b)| a.walk_order(b, nan_order))
                     .find(|order| order.is_ne())
                     .unwrap_or(Ordering::Equal)
             }),
@@ -219,21 +209,20 @@ impl Value {
     }
 }
 
-/// What is no number equals nothing, itself included.
+/// NaN is not equal to itself.
 impl PartialEq for Value {
     fn eq(&self, other: &Self) -> bool {
         self.order(other, Ordering::Less).is_eq()
     }
 }
 
-/// What is no number is less than itself, as in jq.
+/// NaN is less than itself, as in jq.
 impl PartialOrd for Value {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.order(other, Ordering::Less))
     }
 }
 
-/// As JSON.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -263,7 +252,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// Numbers as Go writes them in JSON, but what is no number as null, and what is too large as the largest.
+/// Writes a number as Go does in JSON, but NaN as null and infinity as the largest number.
 fn write_number(number: f64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let size = number.abs();
     if number.is_nan() {
@@ -318,7 +307,6 @@ impl From<String> for Value {
     }
 }
 
-/// A slice as a key of a path, as jq writes it.
 impl From<val::Range<Value>> for Value {
     fn from(range: val::Range<Value>) -> Self {
         let mut map = Map::default();

@@ -126,7 +126,7 @@ async fn a_rule_that_is_none_is_told_of_in_its_own_words_and_the_charts_stay() {
     for (rule, reason, says) in [
         (".name | startwith(\"w\")", "InvalidFilter", "startwith"),
         (".name == $crew", "InvalidFilter", "$crew"),
-        (".name ==", "InvalidFilter", "spec.filterRule can't be used"),
+        (".name ==", "InvalidFilter", "spec.filterRule is not valid"),
         (".name", "FilterFailed", "db"),
         (".keywords | join(\",\") | error", "FilterFailed", "db"),
     ] {

@@ -1,4 +1,4 @@
-//! What Kubeapps' own syncer kept of Grafana's charts.
+//! Compares filters with the charts that Kubeapps' syncer kept.
 
 use std::fs;
 
@@ -28,7 +28,7 @@ fn rows(file: &str) -> Option<Vec<Value>> {
 }
 
 #[test]
-fn a_filter_keeps_the_charts_that_kubeapps_kept() {
+fn a_filter_keeps_the_same_charts_as_kubeapps() {
     let Some(all) = rows("grafana.charts.jsonl") else {
         return;
     };
@@ -46,7 +46,7 @@ fn a_filter_keeps_the_charts_that_kubeapps_kept() {
 }
 
 #[test]
-fn the_largest_charts_are_searched_within_the_limits() {
+fn the_largest_charts_are_filtered_within_the_limits() {
     let Some(all) = rows("grafana.charts.jsonl") else {
         return;
     };

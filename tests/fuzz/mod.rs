@@ -1,4 +1,4 @@
-//! The fuzz targets on stable Rust: over their seeds, over the odd inputs of the corpus, and over mutations of both.
+//! Runs the fuzz targets on stable Rust over seeds, odd inputs of the corpus and mutations.
 
 mod targets;
 
@@ -11,11 +11,11 @@ use proptest::sample::Index;
 use crate::support::{corpus, project};
 use targets::{TARGETS, Target};
 
-/// Larger inputs say no more, and take their time in a debug build.
+/// Larger inputs find no more bugs but are slow in a debug build.
 const LARGEST: u64 = 64 * 1024;
 
-fn files(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).into_iter().flatten() {
+fn files(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).into_iter().flatten() {
         let path = entry.unwrap().path();
         if path.is_dir() {
             files(&path, found);
@@ -25,7 +25,7 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The inputs of a target that stand in the project: its seeds, and what fuzzing has found.
+/// Returns the seeds of a target.
 fn seeds(name: &str) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     files(&project("fuzz/seeds").join(name), &mut found);
@@ -34,7 +34,7 @@ fn seeds(name: &str) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn every_target_has_seeds_and_stands_in_the_fuzz_package() {
+fn every_target_has_seeds_and_a_fuzz_binary() {
     let manifest = fs::read_to_string(project("fuzz/Cargo.toml")).unwrap();
     for (name, _) in TARGETS {
         assert!(seeds(name).len() >= 3, "{name}");
@@ -45,15 +45,15 @@ fn every_target_has_seeds_and_stands_in_the_fuzz_package() {
 }
 
 #[test]
-fn seeds_do_no_harm() {
+fn seeds_do_not_panic() {
     for (name, run) in TARGETS {
         seeds(name).iter().for_each(|seed| run(seed));
     }
 }
 
-/// Every input, to every target: what is odd for one is odder for another.
+/// Every input runs against every target.
 #[test]
-fn odd_inputs_of_the_corpus_do_no_harm() {
+fn odd_inputs_of_the_corpus_do_not_panic() {
     let Some(corpus) = corpus::corpus() else { return };
     let mut odd = Vec::new();
     files(&corpus.join("odd"), &mut odd);
@@ -65,13 +65,13 @@ fn odd_inputs_of_the_corpus_do_no_harm() {
     }
 }
 
-/// Pieces that mean something to one notation or another.
+/// Fragments with a meaning in some format.
 const PIECES: [&str; 21] = [
     "\"", "{", "}", "[", "]", ":", ",", "\n", " ", "\\u0000", "null", "0", "-1", "1e999", "*a", "&a ", "(", ")", "|",
     "..", "$x",
 ];
 
-/// A change of some bytes: where, how many go, and what comes.
+/// Position, removed length and inserted bytes.
 type Change = (Index, usize, Vec<u8>);
 
 fn changes() -> impl Strategy<Value = Vec<Change>> {
@@ -91,8 +91,8 @@ fn mutated(mut bytes: Vec<u8>, changes: &[Change]) -> Vec<u8> {
     bytes
 }
 
-/// A thousand mutations of a target's seeds, or as many as `PROPTEST_CASES` says.
-fn survives_mutations((name, run): Target) {
+/// Runs 1,000 mutations of a target's seeds, or `PROPTEST_CASES`.
+fn run_mutations((name, run): Target) {
     let seeds = seeds(name);
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
         cases: ProptestConfig::default().cases.max(1000),
@@ -108,11 +108,11 @@ fn survives_mutations((name, run): Target) {
 }
 
 #[test]
-fn mutated_seeds_do_no_harm() {
-    // One thread a target: some take longer than all others together.
+fn mutated_seeds_do_not_panic() {
+    // One thread per target: some take longer than all others together.
     std::thread::scope(|scope| {
         for target in TARGETS {
-            scope.spawn(move || survives_mutations(target));
+            scope.spawn(move || run_mutations(target));
         }
     });
 }

@@ -86,7 +86,7 @@ async fn a_filter_without_an_end_is_stopped_while_a_neighbour_is_synced() {
         assert_eq!(status["charts"], 0, "{status}");
         let message = status["message"].as_str().unwrap();
         assert!(
-            message.contains("spec.filterRule is stopped") && message.contains("boat-"),
+            message.contains("spec.filterRule was stopped") && message.contains("boat-"),
             "{message}"
         );
     }

@@ -1,31 +1,26 @@
-//! Which entries are files that the catalogue keeps, and their text.
-
 use super::{ArchiveError, ChartFiles, Limits};
 
-/// What a file is to the catalogue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Role {
     Readme,
     Values,
     Schema,
-    /// By its key, `values-production`.
     AdditionalValues(String),
 }
 
 impl Role {
-    /// Judges by the name of an entry, as Kubeapps does: at most one folder, then one of three names in any case, or
-    /// `values-SOMETHING.yaml`, in this case only and anywhere in the name. None too for names that no chart has:
-    /// absolute ones and those with `..`.
+    /// Matches an entry name by Kubeapps' rules: at most one directory, then one of three names in any case, or
+    /// `values-SOMETHING.yaml` in exactly this case. Absolute paths and paths with `..` never match.
     pub(super) fn of(name: &[u8]) -> Option<Self> {
         let mut name = name;
         while let Some(rest) = name.strip_prefix(b"./") {
             name = rest;
         }
-        let (folder, base) = match name.iter().position(|byte| *byte == b'/') {
+        let (directory, base) = match name.iter().position(|byte| *byte == b'/') {
             None => (None, name),
             Some(slash) => (Some(&name[..slash]), &name[slash + 1..]),
         };
-        if matches!(folder, Some(b"" | b"..")) || base.contains(&b'/') {
+        if matches!(directory, Some(b"" | b"..")) || base.contains(&b'/') {
             return None;
         }
         let named: [(&[u8], Self); 3] = [
@@ -36,10 +31,9 @@ impl Role {
         let exact = named.into_iter().find(|(name, _)| base.eq_ignore_ascii_case(name));
         exact
             .map(|(_, role)| role)
-            .or_else(|| additional(name).map(Self::AdditionalValues))
+            .or_else(|| additional_values_key(name).map(Self::AdditionalValues))
     }
 
-    /// What further values are found by, which is kept as well.
     fn key(&self) -> &str {
         match self {
             Self::AdditionalValues(key) => key,
@@ -47,18 +41,18 @@ impl Role {
         }
     }
 
-    const fn shown(&self) -> &'static str {
+    const fn describe(&self) -> &'static str {
         match self {
             Self::Readme => "the README.md",
             Self::Values => "the values.yaml",
             Self::Schema => "the values.schema.json",
-            Self::AdditionalValues(_) => "a further file of values",
+            Self::AdditionalValues(_) => "an additional values file",
         }
     }
 }
 
-/// The first match of `values-([\w-]+)\.yaml`, of which all before `.yaml` is the key.
-fn additional(name: &[u8]) -> Option<String> {
+/// Returns the first match of `values-([\w-]+)\.yaml`, without `.yaml`.
+fn additional_values_key(name: &[u8]) -> Option<String> {
     const BEGIN: &[u8] = b"values-";
     const END: &[u8] = b".yaml";
     let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
@@ -66,21 +60,20 @@ fn additional(name: &[u8]) -> Option<String> {
     loop {
         let begin = rest.windows(BEGIN.len()).position(|window| window == BEGIN)?;
         rest = &rest[begin..];
-        // What begins within this run of words ends with it too, so that it need not be tried.
+        // A match that starts inside this run would also end with it, so skip the run.
         let length = rest.iter().take_while(|byte| is_word(byte)).count();
-        let (run, behind) = rest.split_at(length);
-        if length > BEGIN.len() && behind.starts_with(END) {
+        let (run, after) = rest.split_at(length);
+        if length > BEGIN.len() && after.starts_with(END) {
             return std::str::from_utf8(run).ok().map(str::to_owned);
         }
-        rest = behind;
+        rest = after;
     }
 }
 
-/// Gathers the files. A later one takes the place of an earlier one.
 pub(super) struct Files<'l> {
     limits: &'l Limits,
     files: ChartFiles,
-    /// Bytes of the files as they are in JSON.
+    /// Size of the collected files as JSON strings.
     kept: u64,
 }
 
@@ -93,19 +86,18 @@ impl<'l> Files<'l> {
         }
     }
 
-    /// Refuses a file by the size that its header states, before it is read.
     pub(super) fn check_size(&self, role: &Role, bytes: u64) -> Result<(), ArchiveError> {
         if bytes > self.limits.file_bytes {
-            return Err(ArchiveError::too_large(role.shown(), self.limits.file_bytes));
+            return Err(ArchiveError::too_large(role.describe(), self.limits.file_bytes));
         }
         Ok(())
     }
 
     pub(super) fn put(&mut self, role: Role, content: Vec<u8>) -> Result<(), ArchiveError> {
-        // What is replaced goes first, so that there are never two of one.
+        // Remove the replaced file first, so that both are never in memory.
         self.kept -= json_bytes(&self.take(&role));
         let too_large = || {
-            let what = "what a catalogue keeps of the archive (README, values, schema)";
+            let what = "the README, values and schema of the archive";
             ArchiveError::too_large(what, self.limits.kept_bytes)
         };
         let left = self.limits.kept_bytes.saturating_sub(self.kept);
@@ -126,7 +118,6 @@ impl<'l> Files<'l> {
         Ok(())
     }
 
-    /// Takes the text out that is there by now, with what its key counts.
     fn take(&mut self, role: &Role) -> String {
         match role {
             Role::Readme => std::mem::take(&mut self.files.readme),
@@ -147,7 +138,7 @@ impl<'l> Files<'l> {
     }
 }
 
-/// Bytes of a text between its quotes in JSON.
+/// Returns the length of the text as a JSON string, without the quotes.
 fn json_bytes(text: &str) -> u64 {
     let bytes = text.bytes().map(|byte| match byte {
         b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,
@@ -157,9 +148,8 @@ fn json_bytes(text: &str) -> u64 {
     bytes.sum()
 }
 
-/// The text that Go makes of bytes when it writes them as JSON, without NUL: U+FFFD stands for each byte that is no
-/// UTF-8, where Rust's own conversion has one for several. None if it has more bytes than `limit`: each that is no UTF-8
-/// becomes three.
+/// Converts bytes to text as Go's JSON encoder does, without NUL: each invalid byte becomes U+FFFD, while Rust replaces
+/// a padded sequence. Returns None if the result exceeds `limit` bytes.
 fn text(bytes: Vec<u8>, limit: usize) -> Option<String> {
     let bytes = match String::from_utf8(bytes) {
         Ok(text) if !text.contains('\0') => return Some(text).filter(|text| text.len() <= limit),
@@ -208,7 +198,7 @@ mod tests {
     #[case("", None)]
     #[case("./", None)]
     #[case("/", None)]
-    fn a_file_is_known_by_its_name(#[case] name: &str, #[case] role: Option<Role>) {
+    fn files_are_matched_by_name(#[case] name: &str, #[case] role: Option<Role>) {
         assert_eq!(Role::of(name.as_bytes()), role);
     }
 
@@ -228,7 +218,7 @@ mod tests {
     #[case("chart/sub/values-a.yaml", None)]
     #[case("../values-a.yaml", None)]
     #[case("/values-a.yaml", None)]
-    fn further_values_have_the_key_that_kubeapps_gives(#[case] name: &str, #[case] key: Option<&str>) {
+    fn additional_values_have_the_same_keys_as_in_kubeapps(#[case] name: &str, #[case] key: Option<&str>) {
         assert_eq!(
             Role::of(name.as_bytes()),
             key.map(|key| Role::AdditionalValues(key.to_owned()))
@@ -236,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_become_the_text_that_go_writes() {
+    fn bytes_become_the_same_text_as_in_go() {
         let go = |bytes: &[u8]| text(bytes.to_vec(), usize::MAX).unwrap();
         assert_eq!(go(b"\xef\xbb\xbfa: 1\r\n"), "\u{feff}a: 1\r\n");
         assert_eq!(go(b"a\0b\0\0c\0"), "abc");
@@ -249,20 +239,20 @@ mod tests {
     #[case::with_nul(b"abc\0def")]
     #[case::invalid(b"abc\xff")]
     #[case::invalid_alone(b"\xff\xff")]
-    fn a_text_is_given_up_as_soon_as_it_is_too_long(#[case] bytes: &[u8]) {
+    fn a_text_is_rejected_as_soon_as_it_is_too_long(#[case] bytes: &[u8]) {
         assert_eq!(text(bytes.to_vec(), 6).map(|text| text.len()), Some(6));
         assert_eq!(text(bytes.to_vec(), 5), None);
     }
 
     #[test]
-    fn a_text_counts_as_it_is_written_in_json() {
+    fn a_text_counts_with_its_length_in_json() {
         let all: String = ('\u{1}'..'\u{200}').collect();
         let json = serde_json::to_string(&all).unwrap();
         assert_eq!(json_bytes(&all), json.len() as u64 - 2);
     }
 
     #[test]
-    fn what_is_kept_is_bounded_as_json() {
+    fn the_extracted_files_are_limited_by_their_json_size() {
         let limits = Limits {
             kept_bytes: 600,
             ..Limits::default()
@@ -275,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_almost_matches_all_along_costs_one_pass() {
+    fn a_name_with_many_partial_matches_takes_linear_time() {
         let name = b"values-".repeat(150_000);
         assert_eq!(Role::of(&name), None);
     }

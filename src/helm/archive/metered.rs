@@ -1,28 +1,23 @@
-//! Bytes that are counted as they pass.
-
 use std::cell::{Cell, RefCell};
 use std::io::{self, Read};
 
-/// What a [`Metered`] has seen, for whoever gets the errors that have passed through the readers above it.
+/// Observations of a [`Metered`], for callers that only see the errors of the readers above it.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
-    is_over: Cell<bool>,
+    is_limit_exceeded: Cell<bool>,
     error: RefCell<Option<io::Error>>,
 }
 
 impl Meter {
-    /// Whether there were more bytes than allowed.
-    pub(super) fn is_over(&self) -> bool {
-        self.is_over.get()
+    pub(super) fn is_limit_exceeded(&self) -> bool {
+        self.is_limit_exceeded.get()
     }
 
-    /// Why the input could not be read, if that is what happened.
     pub(super) fn take_error(&self) -> Option<io::Error> {
         self.error.borrow_mut().take()
     }
 }
 
-/// Hands on at most so many bytes, and fails when there are more.
 pub(super) struct Metered<'m, R> {
     input: R,
     left: u64,
@@ -61,7 +56,7 @@ impl<R: Read> Read for Metered<'_, R> {
                 Ok(count)
             }
             None => {
-                self.meter.is_over.set(true);
+                self.meter.is_limit_exceeded.set(true);
                 Err(io::Error::other("it is larger than allowed"))
             }
         }

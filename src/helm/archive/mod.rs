@@ -1,11 +1,7 @@
-//! The archive of a chart version: the few files that the catalogue keeps of it, picked from the stream.
+//! Extracts the files that the catalog stores from the archive of a chart version.
 //!
-//! ```text
-//!  bytes ─► metered (packed) ─► gunzip ─► metered (unpacked) ─► walk: entries ─► files: which, as text ─► ChartFiles
-//! ```
-//!
-//! Anybody may publish a chart. Nothing is ever unpacked to disk, no link is followed, no schema is resolved; what is not
-//! kept is passed over as it streams by, and what is kept has [`Limits`].
+//! Archives are untrusted. Nothing is unpacked to disk, links are not followed and schemas are not resolved. [`Limits`]
+//! bound the extracted files; all other content is skipped while streaming.
 
 mod error;
 mod files;
@@ -25,19 +21,13 @@ use files::{Files, Role};
 use metered::{Meter, Metered};
 use walk::{BLOCK, EXTENSION_BYTES, Walk};
 
-/// What an archive may cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes as they are downloaded.
     pub packed_bytes: u64,
-    /// Bytes of all that is in it, counted as it streams by.
     pub unpacked_bytes: u64,
-    /// Bytes of one file that is kept.
     pub file_bytes: u64,
-    /// Bytes of all files that are kept, as they are in JSON, where a control character takes six and a line's end two:
-    /// what bounds the memory that one archive takes, and its row.
+    /// Size of all extracted files as JSON strings. Bounds the memory of one archive and the size of its row.
     pub kept_bytes: u64,
-    /// Files, folders, links and whatever else, those that are passed over included.
     pub entries: u64,
 }
 
@@ -54,14 +44,14 @@ impl Default for Limits {
     }
 }
 
-/// What reading takes beside what is kept: buffers, the window of gzip, and names as long as are known.
+/// Memory for reading in addition to the extracted files: buffers, the gzip window and path names.
 const BUFFERS: u64 = 512 * 1024;
 
 impl Limits {
-    /// Bytes of memory that are enough for any archive within these limits, until its files are in a database.
+    /// Returns an upper bound of the memory in bytes that one archive needs until its files are stored.
     ///
-    /// Reading holds what is kept, one file more, and names. Later there are the texts and their JSON; then the JSON, as it is bound
-    /// to the statement, and as it is sent. So three times what is kept.
+    /// Reading holds the extracted files, one more file and path names. Writing holds up to three copies: texts, JSON
+    /// and the bound statement.
     #[must_use]
     pub const fn memory(&self) -> u64 {
         let (reading, writing) = (
@@ -72,33 +62,25 @@ impl Limits {
     }
 }
 
-/// The files of a chart that the catalogue keeps, as texts: without NUL, which no database takes in JSON, and with
-/// U+FFFD for each byte that is no UTF-8, as Go writes it. Byte order marks and line ends stay as they are.
+/// The extracted files as text: without NUL, which Postgres rejects in JSON, and with U+FFFD for each invalid UTF-8
+/// byte, as Go does.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ChartFiles {
-    /// `README.md`. Empty if there is none.
     pub readme: String,
-    /// `values.yaml`. Empty if there is none.
     pub values: String,
-    /// `values.schema.json`, never resolved. Empty if there is none.
+    /// Empty if missing. References are not resolved.
     pub schema: String,
-    /// `values-production.yaml` and its like, by `values-production`.
+    /// Further values files such as `values-production.yaml`, keyed by `values-production`.
     pub additional_values: BTreeMap<String, String>,
 }
 
-/// Reads the files of a chart from its archive, a tar stream with or without gzip, up to the mark at its end. Blocks
-/// while it reads and unpacks, so it belongs on a thread that may.
+/// Extracts the files of a chart from a tar stream, with or without gzip. Blocking.
 ///
-/// Looked at are regular files at most one folder deep, after any `./` is taken off, as in Kubeapps (which counts the
-/// `./` and so misses what tar writes for `tar -C .. ./chart`). Names count in any case; of two files that match, the
-/// later in the archive wins, as in Kubeapps and as when unpacking.
+/// Only regular files at most one directory deep count, after a leading `./` is removed (Kubeapps counts the `./`).
+/// Names match in any case, and the last match wins, as in Kubeapps.
 ///
-/// A link, device or fifo in the place of such a file, and an absolute name or one with `..`, are refused by being no
-/// such file: nothing of them is read, and the file counts as missing. They don't spoil the archive, since charts in
-/// the wild hold links that do no harm here, where nothing is unpacked.
-///
-/// # Errors
-/// [`ArchiveError`]; only [`ArchiveError::Read`] says nothing about the archive.
+/// Links, devices, absolute paths and paths with `..` are skipped, not errors: many published charts contain harmless
+/// links.
 pub fn read(input: impl Read, limits: &Limits) -> Result<ChartFiles, ArchiveError> {
     let (packed, unpacked) = (Meter::default(), Meter::default());
     let mut input = BufReader::with_capacity(64 * 1024, Metered::new(input, limits.packed_bytes, &packed));
@@ -106,16 +88,16 @@ pub fn read(input: impl Read, limits: &Limits) -> Result<ChartFiles, ArchiveErro
         if let Some(fault) = packed.take_error() {
             return ArchiveError::Read(fault);
         }
-        if packed.is_over() {
+        if packed.is_limit_exceeded() {
             return ArchiveError::too_large("the archive", limits.packed_bytes);
         }
-        if unpacked.is_over() {
-            return ArchiveError::too_large("what is packed into the archive", limits.unpacked_bytes);
+        if unpacked.is_limit_exceeded() {
+            return ArchiveError::too_large("the content of the archive", limits.unpacked_bytes);
         }
         if error.kind() == io::ErrorKind::UnexpectedEof {
-            return ArchiveError::CutShort { entries };
+            return ArchiveError::Truncated { entries };
         }
-        ArchiveError::damaged(&error.to_string())
+        ArchiveError::corrupt(&error.to_string())
     };
 
     let mut start = Vec::with_capacity(BLOCK);
@@ -123,9 +105,9 @@ pub fn read(input: impl Read, limits: &Limits) -> Result<ChartFiles, ArchiveErro
         .take(BLOCK as u64)
         .read_to_end(&mut start)
         .map_err(|error| failed(error, 0))?;
-    let is_packed = looks_packed(&start)?;
+    let is_gzipped = is_gzip(&start)?;
     let input = Cursor::new(start).chain(input);
-    let stream: Box<dyn Read + '_> = if is_packed {
+    let stream: Box<dyn Read + '_> = if is_gzipped {
         Box::new(MultiGzDecoder::new(input))
     } else {
         Box::new(input)
@@ -143,7 +125,7 @@ pub fn read(input: impl Read, limits: &Limits) -> Result<ChartFiles, ArchiveErro
         if entries > limits.entries {
             return Err(ArchiveError::TooManyEntries { limit: limits.entries });
         }
-        let role = entry.is_plain_file.then(|| Role::of(&entry.name)).flatten();
+        let role = entry.is_regular_file.then(|| Role::of(&entry.name)).flatten();
         if let Some(role) = role {
             files.check_size(&role, entry.size)?;
             let content = walk.content().map_err(|error| failed(error, entries))?;
@@ -152,9 +134,8 @@ pub fn read(input: impl Read, limits: &Limits) -> Result<ChartFiles, ArchiveErro
     }
 }
 
-/// Whether it is gzip, judged by its first bytes; an error if it is neither that nor a tar stream. A tar stream has no
-/// mark at its beginning, but the sum in its first header.
-fn looks_packed(start: &[u8]) -> Result<bool, ArchiveError> {
+/// Returns true for gzip and false for tar, which has no magic bytes but a checksum in its first header.
+fn is_gzip(start: &[u8]) -> Result<bool, ArchiveError> {
     const GZIP: [u8; 2] = [0x1f, 0x8b];
     if start.starts_with(&GZIP) {
         return Ok(true);
@@ -164,9 +145,9 @@ fn looks_packed(start: &[u8]) -> Result<bool, ArchiveError> {
     }
     let first = start.trim_ascii_start().first();
     Err(ArchiveError::NotAnArchive(match first {
-        None if start.is_empty() => "the answer is empty",
-        Some(b'<') => "the answer is an HTML or XML page",
-        Some(b'{') => "the answer is JSON",
-        _ => "the answer is neither gzip nor tar",
+        None if start.is_empty() => "the response is empty",
+        Some(b'<') => "the response is an HTML or XML page",
+        Some(b'{') => "the response is JSON",
+        _ => "the response is neither gzip nor tar",
     }))
 }

@@ -1,18 +1,17 @@
-//! Extended headers of a tar stream (POSIX, pax): what they say about the entry behind them.
+//! Extended headers of a tar stream (POSIX pax).
 
 use std::io;
 
-/// What is read of an extended header; times, owners and attributes are passed over.
+/// The fields that affect the next entry. All others are ignored.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Extended {
     pub(super) path: Option<Vec<u8>>,
     pub(super) size: Option<u64>,
-    /// The content is a map of holes and what is between them.
     pub(super) is_sparse: bool,
 }
 
 impl Extended {
-    /// Reads records of the form `LENGTH KEY=VALUE\n`. The length counts, not the newline: values may hold some.
+    /// Parses records of the form `LENGTH KEY=VALUE\n`. Values may contain newlines, so only the length counts.
     pub(super) fn read(mut bytes: &[u8]) -> io::Result<Self> {
         let mut extended = Self::default();
         while !bytes.is_empty() {
@@ -20,7 +19,7 @@ impl Extended {
                 record(bytes).ok_or_else(|| io::Error::other("an extended header is malformed"))?;
             bytes = rest;
             match key {
-                // As in Go, an empty value takes nothing away.
+                // As in Go, an empty value does not override the name.
                 b"path" if !value.is_empty() => extended.path = Some(value.to_vec()),
                 b"size" => extended.size = Some(size(value)?),
                 _ => extended.is_sparse |= key.starts_with(b"GNU.sparse."),
@@ -30,7 +29,6 @@ impl Extended {
     }
 }
 
-/// Key, value, and what follows the record.
 fn record(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let space = bytes.iter().position(|byte| *byte == b' ')?;
     let length: usize = number(&bytes[..space])?;
@@ -40,10 +38,10 @@ fn record(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
 }
 
 fn size(value: &[u8]) -> io::Result<u64> {
-    number(value).ok_or_else(|| io::Error::other("an extended header states a size that is no number"))
+    number(value).ok_or_else(|| io::Error::other("the size in an extended header is not a number"))
 }
 
-/// All digits or nothing: `str::parse` would take a sign.
+/// Accepts digits only. `str::parse` would also accept a sign.
 fn number<T: std::str::FromStr>(digits: &[u8]) -> Option<T> {
     let are_digits = digits.iter().all(u8::is_ascii_digit);
     std::str::from_utf8(digits).ok().filter(|_| are_digits)?.parse().ok()
@@ -54,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_are_told_apart_by_their_lengths() {
+    fn records_are_delimited_by_their_lengths() {
         let read = Extended::read(b"22 SCHILY.xattr.a=\n\n=\n15 path=a/long\n11 size=42\n").unwrap();
         let expected = Extended {
             path: Some(b"a/long".to_vec()),

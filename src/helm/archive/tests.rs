@@ -1,5 +1,3 @@
-//! Tests of the reader as a whole; what concerns one file stands in that file.
-
 mod build;
 mod hostile;
 mod real;

@@ -1,8 +1,8 @@
-//! The entries of a tar stream, one after the other, as Go's reader (which Helm and Kubeapps use) takes them.
+//! Reads the entries of a tar stream as Go's reader does, which Helm and Kubeapps use.
 //!
-//! Headers are read by the `tar` crate. Its iterator is not used, because it gathers long names and extended headers of
-//! any size in memory; because it passes over content where Go knows that there is none, so that one archive would hold
-//! other files for Helm than for us; and because newlines in an extended attribute break the records behind it.
+//! Headers are parsed by the `tar` crate, but its iterator is not used: it buffers long names and extended headers of
+//! any size, skips content that Go ignores, and mishandles newlines in extended attributes. The same archive could
+//! contain different files for Helm and for Portolan.
 
 use std::io::{self, Read};
 
@@ -10,27 +10,21 @@ use tar::{EntryType, Header};
 
 use super::pax::Extended;
 
-/// Bytes of a block: headers are one, and content is filled up to whole ones.
 pub(super) const BLOCK: usize = 512;
 
-/// Bytes of a long name or of an extended header; Go's reader refuses larger ones too.
 pub(super) const EXTENSION_BYTES: u64 = 1024 * 1024;
 
-/// One entry: what is known before its content is read.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) name: Vec<u8>,
     pub(super) size: u64,
-    /// No folder, link, device or fifo, and nothing sparse.
-    pub(super) is_plain_file: bool,
+    /// Not a directory, link, device, fifo or sparse file.
+    pub(super) is_regular_file: bool,
 }
 
-/// Goes from entry to entry.
 pub(super) struct Walk<R> {
     input: R,
-    /// Bytes of the entry's content that have not been read.
     content: u64,
-    /// Bytes that fill its last block.
     padding: u64,
 }
 
@@ -43,7 +37,7 @@ impl<R: Read> Walk<R> {
         }
     }
 
-    /// The next entry, with what the extension headers before it say; none at the end.
+    /// Returns the next entry after applying its extension headers, or None at the end.
     pub(super) fn next(&mut self) -> io::Result<Option<Entry>> {
         let mut long_name = None;
         let mut extended = Extended::default();
@@ -58,15 +52,13 @@ impl<R: Read> Walk<R> {
             } else if kind.is_pax_local_extensions() {
                 extended = Extended::read(&self.extension()?)?;
             }
-            // Where a link leads to, and what is said for all entries at once (git names its commit there), is passed over.
+            // Link targets and global extended headers (git stores its commit there) are ignored.
         }
         Ok(None)
     }
 
-    /// The content of the entry at hand.
     pub(super) fn content(&mut self) -> io::Result<Vec<u8>> {
-        // Whoever asks for it has looked at the size. As much as that and no more is taken, where growing would take up to twice
-        // as much; and none of it is there before it is written to.
+        // The caller has checked the size. Reserving it exactly avoids growth to twice the size.
         let mut bytes = Vec::with_capacity(usize::try_from(self.content).unwrap_or_default());
         (&mut self.input).take(self.content).read_to_end(&mut bytes)?;
         if bytes.len() as u64 != self.content {
@@ -102,11 +94,11 @@ impl<R: Read> Walk<R> {
         Ok(Entry {
             name,
             size,
-            is_plain_file: kind.is_file() && !extended.is_sparse,
+            is_regular_file: kind.is_file() && !extended.is_sparse,
         })
     }
 
-    /// Passes over what is left of the entry at hand and reads the next header; none at the end, be it marked or not.
+    /// Skips the rest of the current entry and reads the next header. The end-of-archive mark may be missing.
     fn header(&mut self) -> io::Result<Option<Header>> {
         self.skip(self.content + self.padding)?;
         (self.content, self.padding) = (0, 0);
@@ -119,22 +111,22 @@ impl<R: Read> Walk<R> {
         if is_zero(header.as_bytes()) {
             return Ok(None);
         }
-        if !has_right_sum(&header) {
-            return Err(io::Error::other("what should be a header of tar is none"));
+        if !has_valid_checksum(&header) {
+            return Err(io::Error::other("a tar header has an invalid checksum"));
         }
         Ok(Some(header))
     }
 
     fn begin_content(&mut self, size: u64) -> io::Result<()> {
-        let whole = size
+        let padded = size
             .checked_next_multiple_of(BLOCK as u64)
-            .filter(|whole| i64::try_from(*whole).is_ok())
-            .ok_or_else(|| io::Error::other("an entry has a size that nothing can have"))?;
-        (self.content, self.padding) = (size, whole - size);
+            .filter(|padded| i64::try_from(*padded).is_ok())
+            .ok_or_else(|| io::Error::other("an entry has an impossible size"))?;
+        (self.content, self.padding) = (size, padded - size);
         Ok(())
     }
 
-    /// Blocks of the old sparse format that its size leaves out.
+    /// Skips the blocks of the old GNU sparse format, which are not part of the entry's size.
     fn skip_sparse_map(&mut self) -> io::Result<()> {
         const CONTINUES: usize = 504;
         let mut block = [0; BLOCK];
@@ -150,8 +142,8 @@ impl<R: Read> Walk<R> {
         let mut buffer = [0; 16 * 1024];
         let mut left = bytes;
         while left > 0 {
-            let wanted = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
-            match self.input.read(&mut buffer[..wanted])? {
+            let chunk = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
+            match self.input.read(&mut buffer[..chunk])? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 count => left -= count as u64,
             }
@@ -159,7 +151,6 @@ impl<R: Read> Walk<R> {
         Ok(())
     }
 
-    /// As many bytes as there are, up to all.
     fn fill(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut count = 0;
         while count < buffer.len() {
@@ -172,19 +163,18 @@ impl<R: Read> Walk<R> {
     }
 }
 
-/// Whether a stream that begins with this block may be tar: it has a header there, or its end already.
 pub(super) fn is_header_or_end(block: &[u8]) -> bool {
     let mut header = Header::new_old();
     header.as_mut_bytes().copy_from_slice(block);
-    is_zero(block) || has_right_sum(&header)
+    is_zero(block) || has_valid_checksum(&header)
 }
 
 fn is_zero(block: &[u8]) -> bool {
     block.iter().all(|byte| *byte == 0)
 }
 
-/// The sum over a header with its own place blank. Some writers of old took bytes for signed, which Go accepts too.
-fn has_right_sum(header: &Header) -> bool {
+/// Verifies the header checksum. As in Go, the sum of signed bytes is accepted too.
+fn has_valid_checksum(header: &Header) -> bool {
     const PLACE: std::ops::Range<usize> = 148..156;
     let bytes = || {
         let bytes = header.as_bytes().iter().enumerate();
@@ -201,7 +191,6 @@ fn is_extended(kind: EntryType) -> bool {
     kind.is_pax_local_extensions() || kind.is_pax_global_extensions()
 }
 
-/// Kinds that are headers only, whatever size these state.
 fn has_no_content(kind: EntryType) -> bool {
     kind.is_hard_link()
         || kind.is_symlink()

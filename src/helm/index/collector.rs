@@ -1,42 +1,38 @@
-//! What both notations feed: charts come in version by version, and go out whole.
+//! Builds charts from versions and passes complete charts to the sink. Used by both parsers.
 
 use std::collections::HashMap;
 
 use sha2::{Digest as _, Sha256};
 
-use super::chart::{self, Gathered};
+use super::chart::{self, ChartBuilder};
 use super::error::{DecodeError, Position};
-use super::node::{Fields, takes_over};
+use super::node::{Fields, overrides_existing};
 use super::{ChartStats, DecodeLimits, Sink, Skipped, Summary, entry};
 use crate::text::printable;
 
-/// Enough of a SHA-256 to tell keys apart, so that a hundred thousand long ones cost little.
 type KeyHash = [u8; 16];
 
-/// Gathers charts, hands them to the sink and counts.
+/// Collects charts, passes them to the sink and counts them.
 ///
-/// A chart goes out as soon as it is complete, so memory is bounded by the largest one. The price: when its key comes
-/// again further down, where the last one wins, what went out was wrong. Then the rest is only read for its keys, and
-/// a second pass over the index hands out just the winners.
+/// A chart is emitted as soon as it is complete, so memory is bounded by the largest chart. If its key occurs again,
+/// the last occurrence wins and the emitted chart was wrong. The rest of the pass then only reads keys, and a second
+/// pass emits the winners.
 pub(super) struct Collector<'a, S: Sink> {
     limits: &'a DecodeLimits,
     sink: &'a mut S,
-    /// By key, which of the charts counted so far it stands for.
+    /// The position of the winning occurrence of each key.
     winners: HashMap<KeyHash, u64>,
-    /// Charts seen in this pass, winners or not.
     seen: u64,
     pass: Pass,
-    chart: Option<Open>,
-    handed_out: bool,
+    chart: Option<OpenChart>,
+    has_emitted: bool,
     summary: Summary,
     digests: Vec<[u8; 32]>,
 }
 
-/// A chart whose versions come in.
-struct Open {
+struct OpenChart {
     key: String,
-    gathered: Gathered,
-    /// Versions, those that are skipped included.
+    builder: ChartBuilder,
     count: u64,
     skipped: Skipped,
 }
@@ -44,7 +40,7 @@ struct Open {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pass {
     First,
-    /// The first, after a key came again: nothing goes out any more.
+    /// The rest of the first pass after a duplicate key: emits nothing.
     OnlyKeys,
     Second,
 }
@@ -58,7 +54,7 @@ impl<'a, S: Sink> Collector<'a, S> {
             seen: 0,
             pass: Pass::First,
             chart: None,
-            handed_out: false,
+            has_emitted: false,
             summary: Summary::default(),
             digests: Vec::new(),
         }
@@ -68,12 +64,12 @@ impl<'a, S: Sink> Collector<'a, S> {
         self.limits
     }
 
-    /// The value of `entries` begins. True if it takes the place of what an earlier key of that name held, or is the first.
+    /// Returns true if this is the first `entries` key or overrides an earlier one.
     pub(super) fn begin_entries(&mut self, is_first: bool, merged: bool) -> bool {
         if is_first {
             return true;
         }
-        if takes_over(merged) {
+        if overrides_existing(merged) {
             if self.pass == Pass::First {
                 self.pass = Pass::OnlyKeys;
             }
@@ -81,10 +77,10 @@ impl<'a, S: Sink> Collector<'a, S> {
                 self.winners.clear();
             }
         }
-        takes_over(merged)
+        overrides_existing(merged)
     }
 
-    /// A chart begins. False: its versions are not wanted.
+    /// Returns false if the caller should skip the versions of this chart.
     pub(super) fn begin_chart(
         &mut self,
         key: &str,
@@ -94,14 +90,14 @@ impl<'a, S: Sink> Collector<'a, S> {
         let number = self.seen;
         self.seen += 1;
         if self.seen > self.limits.charts {
-            let limit = format!("it has more than {} names", self.limits.charts);
+            let limit = format!("it has more than {} charts", self.limits.charts);
             return Err(DecodeError::TooComplex { limit, position });
         }
         let hash = hash_of(key);
-        let wanted = match (self.pass, self.winners.get(&hash)) {
+        let is_selected = match (self.pass, self.winners.get(&hash)) {
             (Pass::Second, winner) => winner == Some(&number),
             (_, Some(_)) => {
-                if takes_over(merged) {
+                if overrides_existing(merged) {
                     self.pass = Pass::OnlyKeys;
                     self.winners.insert(hash, number);
                 }
@@ -112,26 +108,26 @@ impl<'a, S: Sink> Collector<'a, S> {
                 pass == Pass::First
             }
         };
-        if wanted {
-            self.chart = Some(Open {
+        if is_selected {
+            self.chart = Some(OpenChart {
                 key: key.to_owned(),
-                gathered: Gathered::default(),
+                builder: ChartBuilder::default(),
                 count: 0,
                 skipped: Skipped::default(),
             });
         }
-        Ok(wanted)
+        Ok(is_selected)
     }
 
-    /// The next version of the chart; an error says why it can't be read at all.
+    /// Adds a version, or the reason why it could not be parsed.
     pub(super) fn version(
         &mut self,
         fields: Result<Fields, &str>,
         position: Position,
     ) -> Result<(), DecodeError<S::Error>> {
-        let Some(Open {
+        let Some(OpenChart {
             key,
-            gathered,
+            builder,
             count,
             skipped,
         }) = &mut self.chart
@@ -147,114 +143,106 @@ impl<'a, S: Sink> Collector<'a, S> {
             );
             return Err(DecodeError::TooComplex { limit, position });
         }
-        let unusable = match fields.map(entry::read) {
+        let invalid = match fields.map(entry::read) {
             Ok(Ok(entry)) => {
-                gathered.push(entry);
-                if gathered.bytes() > self.limits.chart_bytes {
+                builder.push(entry);
+                if builder.bytes() > self.limits.chart_bytes {
                     let limit = format!("{} takes more than {} bytes", printable(key), self.limits.chart_bytes);
                     return Err(DecodeError::TooComplex { limit, position });
                 }
                 return Ok(());
             }
-            Ok(Err(unusable)) => unusable,
-            Err(reason) => entry::Unusable {
+            Ok(Err(invalid)) => invalid,
+            Err(reason) => entry::InvalidEntry {
                 version: None,
                 reason: reason.to_owned(),
             },
         };
-        skipped.add(key, unusable.version.as_deref(), &unusable.reason);
+        skipped.add(key, invalid.version.as_deref(), &invalid.reason);
         Ok(())
     }
 
-    /// The chart is no list of versions.
-    pub(super) fn no_list(&mut self) {
+    pub(super) fn not_a_list(&mut self) {
         if let Some(chart) = &mut self.chart {
-            chart.gathered = Gathered::default();
+            chart.builder = ChartBuilder::default();
             chart
                 .skipped
-                .add(&chart.key, None, "what stands under its name is no list of versions");
+                .add(&chart.key, None, "its value is not a list of versions");
         }
     }
 
-    /// The chart is over: it goes out, or is counted as skipped or deprecated. Gives what it adds to the summary.
     pub(super) fn end_chart(&mut self) -> Result<ChartStats, DecodeError<S::Error>> {
-        let Some(Open {
-            key, gathered, skipped, ..
+        let Some(OpenChart {
+            key, builder, skipped, ..
         }) = self.chart.take()
         else {
             return Ok(ChartStats::default());
         };
-        let mut account = ChartStats {
+        let mut stats = ChartStats {
             skipped,
             ..ChartStats::default()
         };
-        let complete = match gathered.complete() {
+        let complete = match builder.complete() {
             Ok(complete) => complete,
             Err(reason) => {
-                account.skipped.add(&key, None, &reason);
+                stats.skipped.add(&key, None, &reason);
                 None
             }
         };
         if let Some(complete) = &complete {
-            account.versions = complete.chart.versions.len() as u64;
-            account.duplicates = complete.duplicates;
-            account.deprecated = complete.deprecated;
+            stats.versions = complete.chart.versions.len() as u64;
+            stats.duplicates = complete.duplicates;
+            stats.deprecated = complete.deprecated;
             let mut hash = Sha256::new();
             chart::update(&mut hash, complete.chart.name.as_bytes());
             hash.update(complete.digest);
-            account.digest = Some(hash.finalize().into());
+            stats.digest = Some(hash.finalize().into());
         }
-        self.add(&account);
+        self.add(&stats);
         if let Some(complete) = complete.filter(|complete| !complete.deprecated) {
-            self.handed_out = true;
+            self.has_emitted = true;
             self.sink.chart(complete.chart).map_err(DecodeError::Sink)?;
         }
-        Ok(account)
+        Ok(stats)
     }
 
-    /// Counts a chart.
-    pub(super) fn add(&mut self, account: &ChartStats) {
-        self.summary.add(account);
-        self.digests.extend(account.digest);
+    pub(super) fn add(&mut self, stats: &ChartStats) {
+        self.summary.add(stats);
+        self.digests.extend(stats.digest);
     }
 
-    /// The sink, for charts that do not come in version by version.
     pub(super) const fn sink(&mut self) -> &mut S {
         self.sink
     }
 
-    /// Whether the index has to be read once more, to hand out what won.
     pub(super) fn needs_second_pass(&self) -> bool {
         self.pass == Pass::OnlyKeys
     }
 
-    /// Forgets all but the winners, and tells the sink to.
     pub(super) fn begin_second_pass(&mut self) -> Result<(), DecodeError<S::Error>> {
-        self.forget()?;
+        self.reset()?;
         self.pass = Pass::Second;
         Ok(())
     }
 
-    /// Forgets everything, and tells the sink to: the index turned out to be in the other notation.
     pub(super) fn start_over(&mut self) -> Result<(), DecodeError<S::Error>> {
-        self.forget()?;
+        self.reset()?;
         self.winners.clear();
         self.pass = Pass::First;
         Ok(())
     }
 
-    fn forget(&mut self) -> Result<(), DecodeError<S::Error>> {
+    fn reset(&mut self) -> Result<(), DecodeError<S::Error>> {
         self.seen = 0;
         self.chart = None;
         self.summary = Summary::default();
         self.digests.clear();
-        if std::mem::take(&mut self.handed_out) {
+        if std::mem::take(&mut self.has_emitted) {
             self.sink.start_over().map_err(DecodeError::Sink)?;
         }
         Ok(())
     }
 
-    /// What has been counted.
     pub(super) fn finish(mut self) -> Summary {
         self.digests.sort_unstable();
         let mut hash = Sha256::new();

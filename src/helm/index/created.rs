@@ -1,19 +1,19 @@
-//! The time of a chart version, in the form in which Go writes a `time.Time`.
+//! Timestamps of chart versions in the format of Go's `time.Time`.
 
-/// What Go writes for a time that was never set; readers of the catalogue expect it for a version without `created`.
+/// Go's zero time. Kubeapps expects it for a version without `created`.
 pub(super) const ZERO: &str = "0001-01-01T00:00:00Z";
 
-/// Reads an RFC 3339 time as strictly as Go does and writes it as Go would: the offset is kept (`Z` when it is nothing),
-/// the fraction has at most nine digits and no trailing zeros. What is no such time becomes the zero time.
-pub(super) fn normalise(text: &str) -> String {
+/// Normalizes an RFC 3339 time as Go does: strict parsing, offset kept (`Z` for zero), at most nine fraction digits
+/// without trailing zeros. Anything else becomes [`ZERO`].
+pub(super) fn normalize(text: &str) -> String {
     parse(text).unwrap_or_else(|| ZERO.to_owned())
 }
 
-/// Whether these bytes have the form of an RFC 3339 time, with no more than nine digits of a fraction. The day need not exist.
+/// Returns true if the bytes look like an RFC 3339 time with at most nine fraction digits. Does not check the date.
 pub(super) fn is_time(bytes: &[u8]) -> bool {
     const FORM: &[u8] = b"0000-00-00T00:00:00";
     let matches = |bytes: &[u8], form: &[u8]| {
-        bytes.iter().zip(form).all(|(byte, wanted)| match wanted {
+        bytes.iter().zip(form).all(|(byte, expected)| match expected {
             b'0' => byte.is_ascii_digit(),
             other => byte == other,
         })
@@ -39,7 +39,6 @@ pub(super) fn is_time(bytes: &[u8]) -> bool {
         }
 }
 
-/// The length of `2006-01-02T15:04:05`.
 const SECONDS: usize = 19;
 
 fn parse(text: &str) -> Option<String> {
@@ -62,18 +61,17 @@ fn parse(text: &str) -> Option<String> {
         written.push('.');
         written.push_str(fraction);
     }
-    written.push_str(normalise_offset(offset)?);
+    written.push_str(normalize_offset(offset)?);
     Some(written)
 }
 
-/// All digits or nothing: `str::parse` would take a sign.
+/// Accepts digits only. `str::parse` would also accept a sign.
 fn number<T: std::str::FromStr>(text: &str) -> Option<T> {
     text.bytes()
         .all(|byte| byte.is_ascii_digit())
         .then(|| text.parse().ok())?
 }
 
-/// The fraction as it is to be written, and the offset behind it.
 fn split_fraction(rest: &str) -> Option<(&str, &str)> {
     const NANOSECONDS: usize = 9;
     let Some(digits) = rest.strip_prefix('.') else {
@@ -85,7 +83,7 @@ fn split_fraction(rest: &str) -> Option<(&str, &str)> {
     Some((fraction[..length.min(NANOSECONDS)].trim_end_matches('0'), offset))
 }
 
-fn normalise_offset(offset: &str) -> Option<&str> {
+fn normalize_offset(offset: &str) -> Option<&str> {
     if offset == "Z" {
         return Some(offset);
     }
@@ -113,12 +111,12 @@ mod tests {
     #[case("2017-10-04T19:08:39.000Z", "2017-10-04T19:08:39Z")]
     #[case("2017-10-04T19:08:39.1234567899Z", "2017-10-04T19:08:39.123456789Z")]
     #[case("2020-02-29T00:00:00-07:00", "2020-02-29T00:00:00-07:00")]
-    fn a_time_is_written_as_go_writes_it(#[case] text: &str, #[case] written: &str) {
-        assert_eq!(normalise(text), written);
+    fn timestamps_are_written_like_in_go(#[case] text: &str, #[case] written: &str) {
+        assert_eq!(normalize(text), written);
     }
 
     #[rstest]
-    fn what_go_does_not_read_becomes_the_zero_time(
+    fn timestamps_that_go_rejects_become_the_zero_time(
         #[values(
             "",
             "yesterday",
@@ -144,19 +142,19 @@ mod tests {
         )]
         text: &str,
     ) {
-        assert_eq!(normalise(text), ZERO);
+        assert_eq!(normalize(text), ZERO);
     }
 
     proptest! {
         #[test]
-        fn no_text_is_too_odd(text in ".{0,40}") {
-            let _ = normalise(&text);
+        fn any_text_can_be_normalized(text in ".{0,40}") {
+            let _ = normalize(&text);
         }
 
         #[test]
-        fn what_is_written_is_stable(text in "[0-9]{4}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,11})?(Z|[+-][012][0-9]:[0-5][0-9])") {
-            let once = normalise(&text);
-            prop_assert_eq!(normalise(&once), once);
+        fn normalization_is_idempotent(text in "[0-9]{4}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,11})?(Z|[+-][012][0-9]:[0-5][0-9])") {
+            let once = normalize(&text);
+            prop_assert_eq!(normalize(&once), once);
         }
     }
 }

@@ -1,23 +1,19 @@
-//! The rules for one chart version: what is taken of it, and what makes it be skipped.
-
 use super::node::{Field, Fields, Node};
 use super::{Maintainer, Version, created};
 use crate::helm::semver::Rank;
 
-/// Bytes that a version may have; more is no version, and no column of the catalogue's readers is made for it.
-const VERSION_BYTES: usize = 128;
+/// Longer versions do not fit the columns of Kubeapps.
+const MAX_VERSION_BYTES: usize = 128;
 
-/// One usable version.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) rank: Rank,
     pub(super) version: Version,
-    pub(super) head: Head,
+    pub(super) chart_fields: ChartFields,
 }
 
-/// What the newest version says about its chart.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Head {
+pub(super) struct ChartFields {
     pub(super) name: String,
     pub(super) deprecated: bool,
     pub(super) description: String,
@@ -29,29 +25,28 @@ pub(super) struct Head {
     pub(super) sources: Option<Vec<String>>,
 }
 
-/// Why a version is skipped, and which one it is as far as that can be told.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Unusable {
+pub(super) struct InvalidEntry {
     pub(super) version: Option<String>,
     pub(super) reason: String,
 }
 
-/// Applies the rules. A wrong type in a field that is read makes the version unusable, whichever field it is, so that
-/// whether a version counts doesn't depend on its being the newest.
-pub(super) fn read(mut fields: Fields) -> Result<Entry, Unusable> {
+/// Converts the fields. A wrong type in any field that is read makes the version invalid, whether or not it is the
+/// newest.
+pub(super) fn read(mut fields: Fields) -> Result<Entry, InvalidEntry> {
     let version = match text(&mut fields, Field::Version, "version") {
         Ok(version) => version,
-        Err(reason) => return Err(Unusable { version: None, reason }),
+        Err(reason) => return Err(InvalidEntry { version: None, reason }),
     };
     if let Err(reason) = check_version(&version) {
-        return Err(Unusable {
+        return Err(InvalidEntry {
             version: Some(version),
             reason,
         });
     }
     match read_rest(&mut fields, &version) {
         Ok(entry) => Ok(entry),
-        Err(reason) => Err(Unusable {
+        Err(reason) => Err(InvalidEntry {
             version: Some(version),
             reason,
         }),
@@ -62,14 +57,14 @@ pub(super) fn check_version(version: &str) -> Result<(), String> {
     if version.is_empty() {
         return Err("it has no version".to_owned());
     }
-    if version.len() > VERSION_BYTES {
+    if version.len() > MAX_VERSION_BYTES {
         return Err(format!(
-            "its version has {} bytes, more than {VERSION_BYTES}",
+            "its version has {} bytes, more than {MAX_VERSION_BYTES}",
             version.len()
         ));
     }
     if version.chars().any(char::is_control) {
-        return Err("its version holds control characters".to_owned());
+        return Err("its version contains control characters".to_owned());
     }
     Ok(())
 }
@@ -84,8 +79,8 @@ fn read_rest(fields: &mut Fields, version: &str) -> Result<Entry, String> {
             digest: without_nul(text(fields, Field::Digest, "digest")?),
             urls: urls(list(fields, Field::Urls, "urls")?.unwrap_or_default()),
         },
-        head: Head {
-            // Its characters are looked at when it turns out to be the newest version's.
+        chart_fields: ChartFields {
+            // The name is only checked for the newest version.
             name: text(fields, Field::Name, "name")?,
             deprecated: deprecated(fields.take(Field::Deprecated))?,
             description: without_nul(text(fields, Field::Description, "description")?),
@@ -99,13 +94,13 @@ fn read_rest(fields: &mut Fields, version: &str) -> Result<Entry, String> {
     })
 }
 
-/// Those that are not empty; nothing rather than an empty list, of which readers would take the first.
+/// Drops empty URLs. Returns None for an empty list, because Kubeapps reads the first element.
 pub(super) fn urls(urls: Vec<String>) -> Option<Vec<String>> {
     let urls: Vec<String> = urls.into_iter().filter(|url| !url.is_empty()).collect();
     (!urls.is_empty()).then_some(urls)
 }
 
-/// The text of a field as it is written: `1.10` stays `1.10`. Absent and null are empty.
+/// Returns the text as written: `1.10` stays `1.10`. Missing and null become an empty text.
 fn text(fields: &mut Fields, field: Field, name: &str) -> Result<String, String> {
     match fields.take(field) {
         None => Ok(String::new()),
@@ -117,12 +112,12 @@ fn scalar_text(node: Node, name: &str) -> Result<String, String> {
     match node {
         Node::Scalar(scalar) if scalar.is_null() => Ok(String::new()),
         Node::Scalar(scalar) => Ok(scalar.text),
-        Node::List(_) => Err(format!("its {name} is a list where a text is wanted")),
-        Node::Map(_) => Err(format!("its {name} is a map where a text is wanted")),
+        Node::List(_) => Err(format!("its {name} is a list, expected a text")),
+        Node::Map(_) => Err(format!("its {name} is a map, expected a text")),
     }
 }
 
-/// Postgres refuses NUL in a jsonb value, and nothing shows it.
+/// Removes NUL, which Postgres rejects in jsonb.
 fn without_nul(mut text: String) -> String {
     if text.contains('\0') {
         text.retain(|character| character != '\0');
@@ -130,7 +125,6 @@ fn without_nul(mut text: String) -> String {
     text
 }
 
-/// Absent and null are nothing; an empty list stays one.
 fn list(fields: &mut Fields, field: Field, name: &str) -> Result<Option<Vec<String>>, String> {
     match fields.take(field) {
         None => Ok(None),
@@ -141,15 +135,15 @@ fn list(fields: &mut Fields, field: Field, name: &str) -> Result<Option<Vec<Stri
                 .map(|node| scalar_text(node, &format!("entry in {name}")).map(without_nul));
             texts.collect::<Result<_, _>>().map(Some)
         }
-        Some(Node::Scalar(_)) => Err(format!("its {name} is a text where a list is wanted")),
-        Some(Node::Map(_)) => Err(format!("its {name} is a map where a list is wanted")),
+        Some(Node::Scalar(_)) => Err(format!("its {name} is a text, expected a list")),
+        Some(Node::Map(_)) => Err(format!("its {name} is a map, expected a list")),
     }
 }
 
-/// A time of whatever wrong kind is no reason to lose a version.
+/// An invalid timestamp does not invalidate the version.
 fn created_of(node: Option<Node>) -> String {
     match node {
-        Some(Node::Scalar(scalar)) => created::normalise(&scalar.text),
+        Some(Node::Scalar(scalar)) => created::normalize(&scalar.text),
         _ => created::ZERO.to_owned(),
     }
 }
@@ -164,7 +158,7 @@ fn deprecated(node: Option<Node>) -> Result<bool, String> {
     value.ok_or_else(|| "its deprecated is neither true nor false".to_owned())
 }
 
-/// `annotations.category`; never absent, since readers group by it.
+/// Returns `annotations.category`, or an empty text, because Kubeapps groups by it.
 fn category(annotations: Option<Node>) -> Result<String, String> {
     match annotations {
         None => Ok(String::new()),
@@ -173,24 +167,24 @@ fn category(annotations: Option<Node>) -> Result<String, String> {
             None => Ok(String::new()),
             Some((_, node)) => scalar_text(node, "category").map(without_nul),
         },
-        Some(Node::Scalar(_) | Node::List(_)) => Err("its annotations are no map".to_owned()),
+        Some(Node::Scalar(_) | Node::List(_)) => Err("its annotations are not a map".to_owned()),
     }
 }
 
-/// A maintainer without a name is dropped: one such would break every listing of the catalogue.
+/// Drops maintainers without a name, which would break Kubeapps' listings.
 fn maintainers(node: Option<Node>) -> Result<Vec<Maintainer>, String> {
     let nodes = match node {
         None => return Ok(Vec::new()),
         Some(Node::Scalar(scalar)) if scalar.is_null() => return Ok(Vec::new()),
         Some(Node::List(nodes)) => nodes,
-        Some(Node::Scalar(_) | Node::Map(_)) => return Err("its maintainers are no list".to_owned()),
+        Some(Node::Scalar(_) | Node::Map(_)) => return Err("its maintainers are not a list".to_owned()),
     };
     let mut maintainers = Vec::with_capacity(nodes.len());
     for node in nodes {
         let pairs = match node {
             Node::Map(pairs) => pairs,
             Node::Scalar(scalar) if scalar.is_null() => continue,
-            Node::Scalar(_) | Node::List(_) => return Err("one of its maintainers is no map".to_owned()),
+            Node::Scalar(_) | Node::List(_) => return Err("one of its maintainers is not a map".to_owned()),
         };
         maintainers.extend(maintainer(pairs)?);
     }

@@ -1,15 +1,11 @@
-//! Why an index is refused.
-
 use std::{fmt, io};
 
 use crate::text::{printable, truncate};
 
-/// A place in the index, both counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
-    /// Line.
     pub line: usize,
-    /// Column, in characters.
+    /// In characters.
     pub column: usize,
 }
 
@@ -19,52 +15,28 @@ impl fmt::Display for Position {
     }
 }
 
-/// Why an index as a whole is refused. A bad entry never is a reason: it is skipped and named in the
-/// [`Summary`](super::Summary).
+/// Reasons to reject a whole index. An invalid entry is skipped and reported in the [`Summary`](super::Summary)
+/// instead.
 ///
-/// Decoding the same bytes again fails in the same way, so none of these is worth a retry before the index changes;
-/// [`DecodeError::Read`] and [`DecodeError::Sink`] alone say nothing about the index.
+/// Only [`DecodeError::Read`] and [`DecodeError::Sink`] can succeed when the same bytes are decoded again.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError<E> {
-    /// It is something else: nothing at all, an HTML page, a list, a map without `entries`.
-    #[error(
-        "this is no Helm index: {0}; check that the repository's URL, with /index.yaml added, is where its index is served"
-    )]
+    #[error("not a Helm repository index: {0}; check that the repository URL followed by /index.yaml serves the index")]
     NotAnIndex(String),
-    /// It breaks the rules of YAML.
-    #[error("the index is no valid YAML: {message} at {position}; its publisher has to repair it")]
-    InvalidYaml {
-        /// What is wrong there.
-        message: String,
-        /// Where.
-        position: Position,
-    },
-    /// It begins like JSON and is neither JSON nor YAML.
-    #[error("the index is no valid JSON: {message} at {position}; its publisher has to repair it")]
-    InvalidJson {
-        /// What is wrong there.
-        message: String,
-        /// Where.
-        position: Position,
-    },
-    /// It breaks one of the [`DecodeLimits`](super::DecodeLimits).
-    #[error("the index is refused as too complex: {limit}, near {position}; its publisher has to make it simpler")]
-    TooComplex {
-        /// The limit, as a sentence that names its value.
-        limit: String,
-        /// Where it was broken.
-        position: Position,
-    },
-    /// The bytes could not be read back.
-    #[error("reading the downloaded index failed: {0}; check the disk that holds the spool directory")]
+    #[error("invalid YAML in index at {position}: {message}")]
+    InvalidYaml { message: String, position: Position },
+    /// The text starts like JSON but is neither valid JSON nor valid YAML.
+    #[error("invalid JSON in index at {position}: {message}")]
+    InvalidJson { message: String, position: Position },
+    #[error("index exceeds limit near {position}: {limit}")]
+    TooComplex { limit: String, position: Position },
+    #[error("failed to read the downloaded index: {0}; check the disk of the spool directory")]
     Read(#[source] io::Error),
-    /// What takes the charts failed.
     #[error("{0}")]
     Sink(E),
 }
 
 impl<E> DecodeError<E> {
-    /// The reason for a status condition.
     #[must_use]
     pub const fn reason(&self) -> &'static str {
         match self {
@@ -78,23 +50,21 @@ impl<E> DecodeError<E> {
     }
 }
 
-/// Why a parser gives up, before the notation and the sink have a part in it.
 #[derive(Debug)]
-pub(super) enum Refused {
+pub(super) enum ParserError {
     Invalid { message: String, position: Position },
     TooComplex { limit: String, position: Position },
     Read(io::Error),
 }
 
-impl Refused {
+impl ParserError {
     pub(super) fn invalid(message: &str, position: Position) -> Self {
         Self::Invalid {
-            message: shown(message),
+            message: sanitized(message),
             position,
         }
     }
 
-    /// As an error of JSON.
     pub(super) fn in_json<E>(self) -> DecodeError<E> {
         match self {
             Self::Invalid { message, position } => DecodeError::InvalidJson { message, position },
@@ -103,19 +73,18 @@ impl Refused {
     }
 }
 
-/// As an error of YAML, the usual notation.
-impl<E> From<Refused> for DecodeError<E> {
-    fn from(refused: Refused) -> Self {
-        match refused {
-            Refused::Invalid { message, position } => Self::InvalidYaml { message, position },
-            Refused::TooComplex { limit, position } => Self::TooComplex { limit, position },
-            Refused::Read(error) => Self::Read(error),
+impl<E> From<ParserError> for DecodeError<E> {
+    fn from(rejected: ParserError) -> Self {
+        match rejected {
+            ParserError::Invalid { message, position } => Self::InvalidYaml { message, position },
+            ParserError::TooComplex { limit, position } => Self::TooComplex { limit, position },
+            ParserError::Read(error) => Self::Read(error),
         }
     }
 }
 
-/// A parser's message may quote the index, which anybody may have written.
-fn shown(message: &str) -> String {
+/// Parser messages may quote the index, which is untrusted.
+fn sanitized(message: &str) -> String {
     const SHOWN_BYTES: usize = 256;
     truncate(&printable(message), SHOWN_BYTES)
 }

@@ -1,5 +1,3 @@
-//! An index in JSON.
-
 use std::borrow::Cow;
 use std::fmt;
 use std::io::{BufReader, Read};
@@ -9,79 +7,72 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use serde_json::value::RawValue;
 
 use super::collector::Collector;
-use super::error::{DecodeError, Position, Refused};
+use super::error::{DecodeError, ParserError, Position};
 use super::limits::DecodeLimits;
 use super::metered_reader::{Fault, Meter, Metered};
 use super::node::{self, Field, Fields, Node, Scalar};
-use super::{Entries, Shape, Sink};
+use super::{Entries, Sink, TopLevel};
 
-/// Reads one value from here to the end of the bytes.
 pub(super) fn read<R: Read, S: Sink>(
     input: &mut R,
     collector: &mut Collector<'_, S>,
-) -> Result<Shape, DecodeError<S::Error>> {
-    walked(input, collector, |walk, deserializer| {
+) -> Result<TopLevel, DecodeError<S::Error>> {
+    parse_value(input, collector, |walk, deserializer| {
         Document(walk).deserialize(deserializer)
     })
 }
 
-/// The parser over what is read, which is counted on the way.
 type Parser<'r, R> = serde_json::Deserializer<serde_json::de::IoRead<BufReader<Metered<&'r mut R>>>>;
 
-/// Walks over one value, behind which nothing may follow.
-fn walked<'a, 'r, R: Read, S: Sink>(
+fn parse_value<'a, 'r, R: Read, S: Sink>(
     input: &'r mut R,
     collector: &mut Collector<'a, S>,
     walk_over: impl FnOnce(&mut Walk<'_, 'a, S>, &mut Parser<'r, R>) -> Result<(), serde_json::Error>,
-) -> Result<Shape, DecodeError<S::Error>> {
+) -> Result<TopLevel, DecodeError<S::Error>> {
     let meter = Rc::new(Meter::default());
-    let limit = collector.limits().unbroken_bytes();
+    let limit = collector.limits().max_bytes_without_progress();
     let metered = BufReader::with_capacity(64 * 1024, Metered::new(input, limit, Rc::clone(&meter)));
     let mut deserializer = serde_json::Deserializer::from_reader(metered);
     let mut walk = Walk {
         collector,
         meter: &meter,
-        shape: Shape::default(),
+        top_level: TopLevel::default(),
         stop: None,
     };
     let result = walk_over(&mut walk, &mut deserializer).and_then(|()| deserializer.end());
-    let Walk { shape, stop, .. } = walk;
+    let Walk { top_level, stop, .. } = walk;
     match (stop, meter.take_fault(), result) {
         (Some(DecodeError::TooComplex { limit, .. }), _, Err(error)) => Err(DecodeError::TooComplex {
             limit,
             position: position(&error),
         }),
         (Some(stop), _, _) => Err(stop),
-        // To the parser a fault looks like the end of the text.
-        (None, Some(fault), Err(error)) => Err(refused(fault, limit, position(&error)).in_json()),
-        (None, Some(fault), Ok(())) => Err(refused(fault, limit, Position { line: 1, column: 1 }).in_json()),
-        (None, None, Err(error)) => Err(Refused::invalid(&message(&error), position(&error)).in_json()),
-        (None, None, Ok(())) => Ok(shape),
+        // The parser takes a fault for the end of the input.
+        (None, Some(fault), Err(error)) => Err(parser_error(fault, limit, position(&error)).in_json()),
+        (None, Some(fault), Ok(())) => Err(parser_error(fault, limit, Position { line: 1, column: 1 }).in_json()),
+        (None, None, Err(error)) => Err(ParserError::invalid(&message(&error), position(&error)).in_json()),
+        (None, None, Ok(())) => Ok(top_level),
     }
 }
 
-/// Reads the versions of a chart, a list that stands by itself.
 pub(super) fn versions<R: Read, S: Sink>(
     input: &mut R,
     collector: &mut Collector<'_, S>,
 ) -> Result<(), DecodeError<S::Error>> {
-    walked(input, collector, |walk, deserializer| {
+    parse_value(input, collector, |walk, deserializer| {
         Versions(walk).deserialize(deserializer)
     })
     .map(|_| ())
 }
 
-/// What all visitors work on.
 struct Walk<'w, 'a, S: Sink> {
     collector: &'w mut Collector<'a, S>,
     meter: &'w Meter,
-    shape: Shape,
-    /// Why it ended, where that is not the fault of the JSON.
+    top_level: TopLevel,
     stop: Option<DecodeError<S::Error>>,
 }
 
 impl<S: Sink> Walk<'_, '_, S> {
-    /// Ends the parsing if that is what the collector says.
     fn check<T, E: serde::de::Error>(&mut self, result: Result<T, DecodeError<S::Error>>) -> Result<T, E> {
         self.meter.reset();
         result.map_err(|error| {
@@ -91,7 +82,6 @@ impl<S: Sink> Walk<'_, '_, S> {
     }
 }
 
-/// The parser says what is wrong and where in one text.
 fn message(error: &serde_json::Error) -> String {
     let text = error.to_string();
     match text.rsplit_once(" at line ") {
@@ -107,21 +97,20 @@ fn position(error: &serde_json::Error) -> Position {
     }
 }
 
-fn refused(fault: Fault, limit: u64, position: Position) -> Refused {
+fn parser_error(fault: Fault, limit: u64, position: Position) -> ParserError {
     match fault {
-        Fault::Read(error) => Refused::Read(error),
-        Fault::Unbroken => {
+        Fault::Read(error) => ParserError::Read(error),
+        Fault::NoProgress => {
             let limit = format!("a single text or chart version has more than {limit} bytes");
-            Refused::TooComplex { limit, position }
+            ParserError::TooComplex { limit, position }
         }
-        Fault::NotUtf8 | Fault::NulByte => Refused::invalid("the bytes are no UTF-8 text", position),
+        Fault::NotUtf8 | Fault::NulByte => ParserError::invalid("the bytes are not valid UTF-8", position),
     }
 }
 
-/// The place is known to the parser alone, which tells it when it has been stopped.
-const SOMEWHERE: Position = Position { line: 1, column: 1 };
+/// Placeholder: only the parser knows the position, and reports it after it was stopped.
+const UNKNOWN_POSITION: Position = Position { line: 1, column: 1 };
 
-/// The whole document.
 struct Document<'d, 'w, 'a, S: Sink>(&'d mut Walk<'w, 'a, S>);
 
 impl<'de, S: Sink> DeserializeSeed<'de> for Document<'_, '_, '_, S> {
@@ -136,7 +125,7 @@ impl<'de, S: Sink> Visitor<'de> for Document<'_, '_, '_, S> {
     type Value = ();
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("the map that an index is")
+        formatter.write_str("an index, which is a map")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
@@ -144,14 +133,14 @@ impl<'de, S: Sink> Visitor<'de> for Document<'_, '_, '_, S> {
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
                 "entries" => {
-                    if walk.collector.begin_entries(walk.shape.entries.is_none(), false) {
-                        walk.shape.entries = Some(Entries::Nothing);
+                    if walk.collector.begin_entries(walk.top_level.entries.is_none(), false) {
+                        walk.top_level.entries = Some(Entries::Empty);
                     }
                     map.next_value_seed(Charts(walk))?;
                 }
                 "apiVersion" => {
                     let value: Box<RawValue> = map.next_value()?;
-                    walk.shape.has_api_version |=
+                    walk.top_level.has_api_version |=
                         !matches!(value.get().as_bytes().first(), None | Some(b'n' | b'{' | b'['));
                 }
                 _ => {
@@ -164,7 +153,6 @@ impl<'de, S: Sink> Visitor<'de> for Document<'_, '_, '_, S> {
     }
 }
 
-/// Declares the visits of values that are neither lists nor maps, all alike but null.
 macro_rules! visit_scalars {
     (null: $null:expr, other: $other:expr) => {
         fn visit_unit<E: serde::de::Error>(self) -> Result<(), E> {
@@ -188,13 +176,12 @@ macro_rules! visit_scalars {
     };
 }
 
-/// The value of `entries`.
 struct Charts<'d, 'w, 'a, S: Sink>(&'d mut Walk<'w, 'a, S>);
 
 impl<S: Sink> Charts<'_, '_, '_, S> {
     fn refuse<E: serde::de::Error>(self) -> Result<(), E> {
         self.0
-            .check(Err(DecodeError::NotAnIndex("its entries are no map".to_owned())))
+            .check(Err(DecodeError::NotAnIndex("its entries are not a map".to_owned())))
     }
 }
 
@@ -222,10 +209,10 @@ impl<'de, S: Sink> Visitor<'de> for Charts<'_, '_, '_, S> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let walk = self.0;
         while let Some(key) = map.next_key::<String>()? {
-            walk.shape.entries = Some(Entries::Something);
-            let wanted = walk.collector.begin_chart(&key, false, SOMEWHERE);
-            // One that is not wanted takes the same way, and the collector lets its versions go.
-            walk.check(wanted)?;
+            walk.top_level.entries = Some(Entries::NonEmpty);
+            let is_selected = walk.collector.begin_chart(&key, false, UNKNOWN_POSITION);
+            // Unselected charts are parsed too, and the collector drops their versions.
+            walk.check(is_selected)?;
             map.next_value_seed(Versions(walk))?;
             let ended = walk.collector.end_chart();
             walk.check(ended)?;
@@ -234,12 +221,11 @@ impl<'de, S: Sink> Visitor<'de> for Charts<'_, '_, '_, S> {
     }
 }
 
-/// The versions of a chart.
 struct Versions<'d, 'w, 'a, S: Sink>(&'d mut Walk<'w, 'a, S>);
 
 impl<S: Sink> Versions<'_, '_, '_, S> {
-    fn no_list<E>(self) -> Result<(), E> {
-        self.0.collector.no_list();
+    fn not_a_list<E>(self) -> Result<(), E> {
+        self.0.collector.not_a_list();
         Ok(())
     }
 }
@@ -259,13 +245,13 @@ impl<'de, S: Sink> Visitor<'de> for Versions<'_, '_, '_, S> {
         formatter.write_str("a list of versions")
     }
 
-    visit_scalars!(null: |_| Ok(()), other: Self::no_list);
+    visit_scalars!(null: |_| Ok(()), other: Self::not_a_list);
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
             self.0.meter.reset();
         }
-        self.no_list()
+        self.not_a_list()
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
@@ -274,16 +260,16 @@ impl<'de, S: Sink> Visitor<'de> for Versions<'_, '_, '_, S> {
             let mut left = walk.collector.limits().chart_bytes;
             let fields = fields(&raw, walk.collector.limits().depth, &mut left);
             let counted = match fields {
-                Ok(fields) => walk.collector.version(Ok(fields), SOMEWHERE),
-                Err(Unread::Reason(reason)) => walk.collector.version(Err(reason), SOMEWHERE),
-                Err(Unread::TooLarge) => {
+                Ok(fields) => walk.collector.version(Ok(fields), UNKNOWN_POSITION),
+                Err(InvalidVersion::Reason(reason)) => walk.collector.version(Err(reason), UNKNOWN_POSITION),
+                Err(InvalidVersion::TooLarge) => {
                     let limit = format!(
                         "a chart version takes more than {} bytes",
                         walk.collector.limits().chart_bytes
                     );
                     Err(DecodeError::TooComplex {
                         limit,
-                        position: SOMEWHERE,
+                        position: UNKNOWN_POSITION,
                     })
                 }
             };
@@ -293,36 +279,33 @@ impl<'de, S: Sink> Visitor<'de> for Versions<'_, '_, '_, S> {
     }
 }
 
-/// The fields of a version that stands by itself.
 pub(super) fn entry(raw: &RawValue, limits: &DecodeLimits) -> Result<Fields, &'static str> {
     let mut left = limits.chart_bytes;
-    fields(raw, limits.depth, &mut left).map_err(|unread| match unread {
-        Unread::Reason(reason) => reason,
-        Unread::TooLarge => "it is too large",
+    fields(raw, limits.depth, &mut left).map_err(|invalid| match invalid {
+        InvalidVersion::Reason(reason) => reason,
+        InvalidVersion::TooLarge => "it is too large",
     })
 }
 
-/// Why a version can't be read.
-enum Unread {
+enum InvalidVersion {
     Reason(&'static str),
     TooLarge,
 }
 
-impl Unread {
-    /// The parser has been over these bytes once, so all that can be left to object to is half of a surrogate pair.
+impl InvalidVersion {
+    /// The text is valid JSON already, so only an unpaired surrogate can fail here.
     fn escape(_: serde_json::Error) -> Self {
-        Self::Reason("one of its texts holds an escape that stands for no character")
+        Self::Reason("one of its texts contains an unpaired surrogate")
     }
 }
 
-/// The fields of a version. Each level is read by itself, so that only what is wanted is looked into, and so that numbers
-/// keep the text in which they are written.
-fn fields(raw: &RawValue, depth: usize, left: &mut u64) -> Result<Fields, Unread> {
+/// Parses the fields of a version level by level. This skips unused fields and keeps numbers as written.
+fn fields(raw: &RawValue, depth: usize, left: &mut u64) -> Result<Fields, InvalidVersion> {
     match raw.get().as_bytes().first() {
         Some(b'{') => {}
-        Some(b'n') => return Err(Unread::Reason("it is null")),
-        Some(b'[') => return Err(Unread::Reason("it is a list where a map is wanted")),
-        _ => return Err(Unread::Reason("it is a text where a map is wanted")),
+        Some(b'n') => return Err(InvalidVersion::Reason("it is null")),
+        Some(b'[') => return Err(InvalidVersion::Reason("it is a list, expected a map")),
+        _ => return Err(InvalidVersion::Reason("it is a text, expected a map")),
     }
     let mut fields = Fields::default();
     for (key, value) in pairs(raw.get())? {
@@ -333,28 +316,28 @@ fn fields(raw: &RawValue, depth: usize, left: &mut u64) -> Result<Fields, Unread
     Ok(fields)
 }
 
-fn node(raw: &RawValue, depth: usize, left: &mut u64) -> Result<Node, Unread> {
+fn node(raw: &RawValue, depth: usize, left: &mut u64) -> Result<Node, InvalidVersion> {
     let text = raw.get();
     *left = left
         .checked_sub((size_of::<(String, Node)>() + text.len()) as u64)
-        .ok_or(Unread::TooLarge)?;
+        .ok_or(InvalidVersion::TooLarge)?;
     match text.as_bytes().first() {
         Some(b'"') => {
-            let text = serde_json::from_str(text).map_err(Unread::escape)?;
+            let text = serde_json::from_str(text).map_err(InvalidVersion::escape)?;
             Ok(Node::Scalar(Scalar { text, plain: false }))
         }
-        Some(b'{' | b'[') if depth == 0 => Err(Unread::Reason("lists and maps nest too deep in it")),
+        Some(b'{' | b'[') if depth == 0 => Err(InvalidVersion::Reason("its lists and maps are nested too deeply")),
         Some(b'{') => {
             let mut map = Vec::new();
             for (key, value) in pairs(text)? {
-                if node::is_wanted_below_a_field(&key) {
+                if node::is_used_nested_key(&key) {
                     node::put(&mut map, &key, node(value, depth - 1, left)?, false);
                 }
             }
             Ok(Node::Map(map))
         }
         Some(b'[') => {
-            let values: Vec<&RawValue> = serde_json::from_str(text).map_err(Unread::escape)?;
+            let values: Vec<&RawValue> = serde_json::from_str(text).map_err(InvalidVersion::escape)?;
             let nodes = values.into_iter().map(|value| node(value, depth - 1, left));
             nodes.collect::<Result<_, _>>().map(Node::List)
         }
@@ -367,8 +350,7 @@ fn node(raw: &RawValue, depth: usize, left: &mut u64) -> Result<Node, Unread> {
 
 type Pair<'t> = (Cow<'t, str>, &'t RawValue);
 
-/// The pairs of a map, twofold keys and all.
-fn pairs(text: &str) -> Result<Vec<Pair<'_>>, Unread> {
+fn pairs(text: &str) -> Result<Vec<Pair<'_>>, InvalidVersion> {
     struct Pairs;
 
     impl<'de> Visitor<'de> for Pairs {
@@ -387,11 +369,11 @@ fn pairs(text: &str) -> Result<Vec<Pair<'_>>, Unread> {
         }
     }
 
-    /// A key borrowed where it has no escapes; `Cow` by itself would always be owned.
+    /// Borrows keys without escapes. Serde would always allocate for a plain `Cow`.
     #[derive(serde::Deserialize)]
     struct Key<'t>(#[serde(borrow)] Cow<'t, str>);
 
     serde_json::Deserializer::from_str(text)
         .deserialize_map(Pairs)
-        .map_err(Unread::escape)
+        .map_err(InvalidVersion::escape)
 }

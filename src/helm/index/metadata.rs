@@ -1,81 +1,78 @@
-//! A chart version that stands by itself, as in the config of an OCI artifact: a Chart.yaml, mostly as JSON.
+//! Metadata of a single chart version, as in the config of an OCI artifact (Chart.yaml, usually as JSON).
 
 use std::cmp::Ordering;
 use std::io::Cursor;
 
 use serde_json::value::RawValue;
 
-use super::chart::Gathered;
-use super::entry::{self, Entry, Head};
+use super::chart::ChartBuilder;
+use super::entry::{self, ChartFields, Entry};
 use super::node::{Field, Fields};
-use super::{Chart, DecodeError, DecodeLimits, Start, Version, json, yaml};
+use super::{Chart, DecodeError, DecodeLimits, IndexStart, Version, json, yaml};
 use crate::helm::semver::Rank;
 use crate::text::{printable, truncate};
 
-/// What a Chart.yaml says: a version of a chart that is in no index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Metadata {
     version: Version,
-    head: Head,
+    chart_fields: ChartFields,
 }
 
 impl Metadata {
-    /// The chart's name, unchecked: [`chart`] looks at that of the newest version, as with an index.
+    /// Returns the chart's name, which only [`chart`] validates.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.head.name
+        &self.chart_fields.name
     }
 
-    /// The version as it would stand in an index.
     #[must_use]
     pub const fn version(&self) -> &Version {
         &self.version
     }
 
-    /// All of it that a catalogue needs, as JSON, which [`metadata`] reads to the same again: what else stands in a Chart.yaml may be
-    /// a hundred times as much.
+    /// Returns the fields that the catalog needs as JSON, which [`metadata`] parses back to an equal value. A full
+    /// Chart.yaml can be a hundred times larger.
     #[must_use]
     pub fn to_json(&self) -> String {
-        let Self { version, head } = self;
-        let maintainers = head.maintainers.iter();
+        let Self { version, chart_fields } = self;
+        let maintainers = chart_fields.maintainers.iter();
         serde_json::json!({
             "version": version.version,
             "appVersion": version.app_version,
-            "name": head.name,
-            "deprecated": head.deprecated,
-            "description": head.description,
-            "home": head.home,
-            "icon": head.icon,
-            "annotations": { "category": head.category },
-            "keywords": head.keywords,
+            "name": chart_fields.name,
+            "deprecated": chart_fields.deprecated,
+            "description": chart_fields.description,
+            "home": chart_fields.home,
+            "icon": chart_fields.icon,
+            "annotations": { "category": chart_fields.category },
+            "keywords": chart_fields.keywords,
             "maintainers": maintainers
                 .map(|maintainer| {
                     serde_json::json!({ "name": maintainer.name, "email": maintainer.email, "url": maintainer.url })
                 })
                 .collect::<Vec<_>>(),
-            "sources": head.sources,
+            "sources": chart_fields.sources,
         })
         .to_string()
     }
 
-    /// The same under another version: the tag that it is pulled by, which Chart.yaml may write in another way.
+    /// Replaces the version, for example by the tag, which may be written differently in Chart.yaml.
     ///
     /// # Errors
-    /// Why it can be no version in a catalogue.
+    ///
+    /// Returns the reason if the version is not valid.
     pub fn with_version(mut self, version: &str) -> Result<Self, String> {
         entry::check_version(version)?;
         version.clone_into(&mut self.version.version);
         Ok(self)
     }
 
-    /// The same with a digest, by which readers know whether they have its files.
     #[must_use]
     pub fn with_digest(mut self, digest: String) -> Self {
         self.version.digest = digest;
         self
     }
 
-    /// The same with the URLs of its archive. Empty ones are left out.
     #[must_use]
     pub fn with_urls(mut self, urls: Vec<String>) -> Self {
         self.version.urls = entry::urls(urls);
@@ -83,22 +80,25 @@ impl Metadata {
     }
 }
 
-/// Reads a Chart.yaml, YAML or JSON, by the rules for the entries of an index. Its `created`, `digest` and `urls`, which
-/// are no fields of a Chart.yaml but of an index, are not looked at; they are the caller's to set.
+/// Parses a Chart.yaml in YAML or JSON by the rules for index entries. Ignores `created`, `digest` and `urls`, which
+/// only an index has.
 ///
 /// # Errors
-/// Why it can't be used, as a sentence about it.
+///
+/// Returns the reason as a sentence about the Chart.yaml.
 pub fn metadata(json_or_yaml: &[u8], limits: &DecodeLimits) -> Result<Metadata, String> {
     let mut fields = fields(json_or_yaml, limits)?;
     for field in [Field::Created, Field::Digest, Field::Urls] {
         let _ = fields.take(field);
     }
-    let Entry { version, head, .. } = entry::read(fields).map_err(|unusable| unusable.reason)?;
-    Ok(Metadata { version, head })
+    let Entry {
+        version, chart_fields, ..
+    } = entry::read(fields).map_err(|invalid| invalid.reason)?;
+    Ok(Metadata { version, chart_fields })
 }
 
 fn fields(bytes: &[u8], limits: &DecodeLimits) -> Result<Fields, String> {
-    let start = Start::of(&mut Cursor::new(bytes)).map_err(|error| error.to_string())?;
+    let start = IndexStart::read(&mut Cursor::new(bytes)).map_err(|error| error.to_string())?;
     let offset = usize::try_from(start.offset).unwrap_or_default();
     let bytes = bytes.get(offset..).unwrap_or_default();
     match start.first[0] {
@@ -107,60 +107,55 @@ fn fields(bytes: &[u8], limits: &DecodeLimits) -> Result<Fields, String> {
             if let Ok(raw) = serde_json::from_slice::<&RawValue>(bytes) {
                 return json::entry(raw, limits).map_err(str::to_owned);
             }
-            // YAML's flow notation begins alike.
+            // YAML's flow notation starts with the same byte.
         }
         Some(_) => {}
     }
     match yaml::entry(bytes, limits) {
         Ok(fields) => fields.map_err(str::to_owned),
-        Err(DecodeError::InvalidYaml { message, position }) => {
-            Err(format!("it is no valid YAML: {message} at {position}"))
-        }
-        Err(DecodeError::TooComplex { limit, position }) => Err(format!("it is too complex: {limit}, near {position}")),
+        Err(DecodeError::InvalidYaml { message, position }) => Err(format!("invalid YAML at {position}: {message}")),
+        Err(DecodeError::TooComplex { limit, position }) => Err(format!("it exceeds a limit near {position}: {limit}")),
         Err(other) => Err(other.to_string()),
     }
 }
 
-/// The chart that these versions are, given in any order: equal versions, and what is no version (behind all others),
-/// keep it. None if its newest version is deprecated, or if there is none.
+/// Builds a chart from versions in any order; equal and invalid versions keep it. Returns None if there are no versions
+/// or the newest one is deprecated.
 ///
 /// # Errors
-/// Why the whole chart can't be used, as a sentence about it: its newest version has no name that a chart may have.
+///
+/// Returns the reason if the newest version has no valid chart name.
 pub fn chart(versions: Vec<Metadata>) -> Result<Option<Chart>, String> {
-    let mut gathered = Versions::default();
+    let mut builder = Versions::default();
     for version in versions {
-        gathered.push(version);
+        builder.push(version);
     }
-    gathered.chart()
+    builder.chart()
 }
 
-/// The versions of one chart while they come in, for [`chart`]. Of what they say of the chart only the newest's is kept.
 #[derive(Debug, Default)]
-pub struct Versions(Gathered);
+pub struct Versions(ChartBuilder);
 
 impl Versions {
-    /// Takes a version.
-    pub fn push(&mut self, Metadata { version, head }: Metadata) {
+    pub fn push(&mut self, Metadata { version, chart_fields }: Metadata) {
         let rank = Rank::of(&version.version);
-        self.0.push(Entry { rank, version, head });
+        self.0.push(Entry {
+            rank,
+            version,
+            chart_fields,
+        });
     }
 
-    /// Whether there are none.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// About how many bytes of memory the versions take.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.0.bytes()
     }
 
-    /// The chart that they are.
-    ///
-    /// # Errors
-    /// The same as of [`chart`].
     pub fn chart(self) -> Result<Option<Chart>, String> {
         let complete = self
             .0
@@ -172,8 +167,8 @@ impl Versions {
     }
 }
 
-/// The order of versions in an index, newest first, as Helm's `SortEntries` has it: read leniently, prereleases take
-/// part, build metadata has no say, and what is no version comes last.
+/// Orders versions newest first, as Helm's `SortEntries` does: lenient parsing, prereleases included, build metadata
+/// ignored, invalid versions last.
 #[must_use]
 pub fn newest_first(a: &str, b: &str) -> Ordering {
     Rank::of(b).cmp(&Rank::of(a))

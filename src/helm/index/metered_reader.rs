@@ -1,34 +1,28 @@
-//! The bytes of an index, metered, and as characters.
-
 use std::cell::{Cell, RefCell};
 use std::io::{self, Read};
 use std::rc::Rc;
 
-/// What the reading end of a parser knows and its consuming end asks for. A parser stands between the two, so they share it.
+/// State shared by the reader below a parser and the consumer above it.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
-    /// Bytes read since the consumer last had something of them.
-    unbroken: Cell<u64>,
+    since_progress: Cell<u64>,
     fault: RefCell<Option<Fault>>,
 }
 
-/// Why no more bytes come.
 #[derive(Debug)]
 pub(super) enum Fault {
     Read(io::Error),
     NotUtf8,
     NulByte,
-    /// The parser took more than [`super::DecodeLimits::unbroken_bytes`] without anything coming of it.
-    Unbroken,
+    /// The parser read more than [`super::DecodeLimits::max_bytes_without_progress`] without an event.
+    NoProgress,
 }
 
 impl Meter {
-    /// Something came of the bytes so far.
     pub(super) fn reset(&self) {
-        self.unbroken.set(0);
+        self.since_progress.set(0);
     }
 
-    /// Whether reading has ended for a reason that is not the end of the index.
     pub(super) fn has_failed(&self) -> bool {
         self.fault.borrow().is_some()
     }
@@ -42,7 +36,7 @@ impl Meter {
     }
 }
 
-/// Counts what is read, and ends it at a limit.
+/// A reader that stops at the limit on bytes without progress.
 pub(super) struct Metered<R> {
     input: R,
     limit: u64,
@@ -56,21 +50,21 @@ impl<R: Read> Metered<R> {
 }
 
 impl<R: Read> Read for Metered<R> {
-    /// Never fails: a fault ends the bytes and is kept in the meter, typed.
+    /// Never fails: a fault looks like the end of the input and is stored in the meter.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        // Counted in whole reads: the limit is a bound on memory and need not be sharp.
-        let unbroken = self.meter.unbroken.get();
+        // The limit bounds memory, so counting whole reads is precise enough.
+        let since_progress = self.meter.since_progress.get();
         if self.meter.has_failed() {
             return Ok(0);
         }
-        if unbroken > self.limit {
-            self.meter.fail(Fault::Unbroken);
+        if since_progress > self.limit {
+            self.meter.fail(Fault::NoProgress);
             return Ok(0);
         }
         loop {
             match self.input.read(buffer) {
                 Ok(count) => {
-                    self.meter.unbroken.set(unbroken + count as u64);
+                    self.meter.since_progress.set(since_progress + count as u64);
                     return Ok(count);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -83,7 +77,7 @@ impl<R: Read> Read for Metered<R> {
     }
 }
 
-/// The characters of a metered input: what the YAML parser reads, one at a time. Nothing but the buffer is held.
+/// Decodes UTF-8 for the YAML parser, one character at a time.
 pub(super) struct Characters<R> {
     input: Metered<R>,
     buffer: Box<[u8]>,
@@ -102,7 +96,6 @@ impl<R: Read> Characters<R> {
         }
     }
 
-    /// Moves what is left to the front and reads behind it. False at the end.
     fn refill(&mut self) -> bool {
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;
@@ -118,14 +111,13 @@ impl<R: Read> Characters<R> {
         None
     }
 
-    /// A character of more than one byte, and all that is rare.
     #[cold]
     fn next_rare(&mut self) -> Option<char> {
         if self.start == self.end && (self.input.meter.has_failed() || !self.refill()) {
             return None;
         }
         let length = match self.buffer[self.start] {
-            // YAML allows no NUL, and to the parser it would look like the end.
+            // YAML does not allow NUL, which the parser would take for the end.
             0 => return self.fail(Fault::NulByte),
             0x01..=0x7f => 1,
             0xc2..=0xdf => 2,
@@ -171,7 +163,6 @@ mod tests {
 
     use super::*;
 
-    /// Hands out one byte at a time, so that every character of more bytes stands across two reads.
     struct OneByOne<'a>(&'a [u8]);
 
     impl Read for OneByOne<'_> {
@@ -191,14 +182,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn text_comes_out_as_it_went_in(text in "[^\\x00]*") {
+        fn valid_text_is_unchanged(text in "[^\\x00]*") {
             let (read, fault) = read(text.as_bytes());
             prop_assert_eq!(read, text);
             prop_assert!(fault.is_none());
         }
 
         #[test]
-        fn bytes_that_are_no_text_end_in_a_fault(bytes in proptest::collection::vec(1u8.., 0..40)) {
+        fn invalid_utf_8_ends_in_a_fault(bytes in proptest::collection::vec(1u8.., 0..40)) {
             let (read, fault) = read(&bytes);
             match std::str::from_utf8(&bytes) {
                 Ok(text) => prop_assert_eq!(read, text),
@@ -211,16 +202,16 @@ mod tests {
     }
 
     #[test]
-    fn reading_on_without_anything_coming_of_it_ends_at_the_limit() {
+    fn reading_without_progress_ends_at_the_limit() {
         let meter = Rc::new(Meter::default());
         let mut characters = Characters::new(Metered::new(io::repeat(b'a'), 1 << 20, Rc::clone(&meter)));
         let count = characters.by_ref().count();
         assert!((1 << 20..2 << 20).contains(&count), "{count}");
-        assert!(matches!(meter.take_fault(), Some(Fault::Unbroken)));
+        assert!(matches!(meter.take_fault(), Some(Fault::NoProgress)));
     }
 
     #[test]
-    fn a_nul_byte_is_refused() {
+    fn a_nul_byte_is_rejected() {
         assert!(matches!(read(b"a\0b"), (text, Some(Fault::NulByte)) if text == "a"));
     }
 }

@@ -1,20 +1,17 @@
-//! One chart version as it stands in the index, before its rules are applied: what both notations are read into.
+//! The parsed form of a chart version, common to both notations.
 
-/// A value of which no more is known than how it is written. `version: 1.10` is a scalar whose text is `1.10`; that it
-/// might be a number is nobody's business here.
+/// A value as written, without a type. `version: 1.10` is a scalar with the text `1.10`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Node {
     Scalar(Scalar),
     List(Vec<Node>),
-    /// Only the keys of [`is_wanted_below_a_field`], each once.
+    /// Contains only keys accepted by [`is_used_nested_key`], each once.
     Map(Vec<(String, Node)>),
 }
 
-/// The text of a scalar.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Scalar {
     pub(super) text: String,
-    /// Written without quotes, so that it may be null or a boolean.
     pub(super) plain: bool,
 }
 
@@ -23,7 +20,6 @@ impl Scalar {
         self.plain && matches!(self.text.as_str(), "" | "~" | "null" | "Null" | "NULL")
     }
 
-    /// The words that YAML readers in Go take for booleans.
     pub(super) fn as_bool(&self) -> Option<bool> {
         if !self.plain {
             return None;
@@ -36,7 +32,6 @@ impl Scalar {
     }
 }
 
-/// The fields of a chart version that the catalogue is made from. All others are passed over unread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Field {
     Name,
@@ -79,25 +74,22 @@ impl Field {
     }
 }
 
-/// The keys that are read of a map in a field: those of a maintainer, and the one annotation.
-pub(super) fn is_wanted_below_a_field(key: &str) -> bool {
+pub(super) fn is_used_nested_key(key: &str) -> bool {
     matches!(key, "name" | "email" | "url" | "category")
 }
 
-/// Whether a value takes the place of one that its key already has. As in Go, the last of two wins; what is merged in
-/// (`<<`) only fills gaps, wherever it stands, and the first of two merged maps wins.
-pub(super) const fn takes_over(merged: bool) -> bool {
+/// As in Go, the last of two equal keys wins. A merged value (`<<`) only fills gaps, and the first merge wins.
+pub(super) const fn overrides_existing(merged: bool) -> bool {
     !merged
 }
 
-/// The fields that one chart version has.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Fields([Option<Node>; Field::COUNT]);
 
 impl Fields {
     pub(super) fn put(&mut self, field: Field, node: Node, merged: bool) {
         let slot = &mut self.0[field as usize];
-        if slot.is_none() || takes_over(merged) {
+        if slot.is_none() || overrides_existing(merged) {
             *slot = Some(node);
         }
     }
@@ -111,11 +103,10 @@ impl Fields {
     }
 }
 
-/// Puts a value into a map of [`Node::Map`]'s form.
 pub(super) fn put(map: &mut Vec<(String, Node)>, key: &str, node: Node, merged: bool) {
     match map.iter_mut().find(|(present, _)| present == key) {
         None => map.push((key.to_owned(), node)),
-        Some((_, present)) if takes_over(merged) => *present = node,
+        Some((_, present)) if overrides_existing(merged) => *present = node,
         Some(_) => {}
     }
 }

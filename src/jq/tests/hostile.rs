@@ -1,11 +1,9 @@
-//! Rules that mean harm.
-
 use rstest::rstest;
 use serde_json::json;
 
 use super::*;
 
-/// Small, so that the tests are quick in a debug build.
+/// Low limits keep the tests fast in a debug build.
 fn limits() -> Limits {
     Limits {
         steps: 200_000,
@@ -13,7 +11,6 @@ fn limits() -> Limits {
     }
 }
 
-/// What stops a rule that runs.
 fn stopped(jq: &str, limits: Limits) -> String {
     let filter = Filter::compile(&rule(jq, &[]), limits).unwrap();
     let chart = json!({ "name": "loki", "description": "a".repeat(300), "keywords": ["a", "b"] });
@@ -21,7 +18,7 @@ fn stopped(jq: &str, limits: Limits) -> String {
         Err(error @ FilterError::TooCostly { .. }) => {
             assert_eq!(error.reason(), "FilterTooCostly");
             let text = error.to_string();
-            let start = "spec.filterRule is stopped at the chart loki: ";
+            let start = "spec.filterRule was stopped at chart loki: ";
             text.strip_prefix(start)
                 .unwrap()
                 .strip_suffix("; make the rule simpler")
@@ -55,11 +52,11 @@ fn stopped(jq: &str, limits: Limits) -> String {
 #[case::product("[range(300) as $a | range(300) as $b | range(300) as $c | 1] | length")]
 #[case::outputs_of_interpolation("[\"\\(range(1000))\\(range(1000))\\(range(1000))\"] | length")]
 #[case::expressions("[range(1e6) | tostring as $i | \"a\" | test(\"[a-z]{100}\" + $i)] | any")]
-fn a_rule_that_never_ends_is_stopped(#[case] jq: &str) {
-    let said = stopped(jq, limits());
+fn an_endless_rule_is_stopped(#[case] jq: &str) {
+    let message = stopped(jq, limits());
     assert!(
-        said.contains("steps") || said.contains("values of more than"),
-        "{jq}: {said}"
+        message.contains("steps") || message.contains("values of more than"),
+        "{jq}: {message}"
     );
 }
 
@@ -74,8 +71,8 @@ fn a_rule_that_never_ends_is_stopped(#[case] jq: &str) {
 #[case::updated("def f: . |= f; f")]
 #[case::path("def f: .[0] | f | .; null | path(f)")]
 #[case::caught("def f: try error(1) catch f; f")]
-fn calls_that_are_too_deep_are_stopped(#[case] jq: &str) {
-    assert!(stopped(jq, Limits::default()).contains("calls within calls"), "{jq}");
+fn deep_recursion_is_stopped(#[case] jq: &str) {
+    assert!(stopped(jq, Limits::default()).contains("nested too deeply"), "{jq}");
 }
 
 #[rstest]
@@ -95,14 +92,14 @@ fn calls_that_are_too_deep_are_stopped(#[case] jq: &str) {
 #[case::substituted("\"aaaaaaaaaa\" * 1000 | gsub(\"a\"; \"b\" * 10000) | length > 0")]
 #[case::exploded("\"a\" * 3e7 | explode | length > 0")]
 #[case::split("\"a\" * 3e7 | split(\"\") | length > 0")]
-fn memory_is_asked_for_before_it_is_taken(#[case] jq: &str) {
-    // What a value of many bytes costs counts as steps too, so either limit may come first.
-    let said = stopped(jq, Limits::default());
+fn memory_is_charged_before_it_is_allocated(#[case] jq: &str) {
+    // Large values also cost steps, so either limit may be first.
+    let message = stopped(jq, Limits::default());
     let limits = ["a value of more than", "values of more than", "levels deep", "steps"];
-    assert!(limits.iter().any(|limit| said.contains(limit)), "{jq}: {said}");
+    assert!(limits.iter().any(|limit| message.contains(limit)), "{jq}: {message}");
 }
 
-/// Quadratic in what they are given, unless each step of them has its cost.
+/// Quadratic time, unless each step is charged.
 #[rstest]
 #[case::text(r#"("a" * 1e7) | indices("a" * 5e6) | length > 0"#)]
 #[case::text_index(r#"("a" * 1e7) | rindex("a" * 5e6) > 0"#)]
@@ -113,36 +110,36 @@ fn memory_is_asked_for_before_it_is_taken(#[case] jq: &str) {
 #[case::subtraction("[range(20000)] as $all | last(repeat($all - $all)) == []")]
 #[case::subtraction_of_everything_from_little("[range(20000)] as $all | last(repeat([1] - $all)) == []")]
 #[case::flags(r#"("g" * 1e7) as $flags | last(repeat("a" | test("b"; $flags)))"#)]
-fn a_search_for_what_is_everywhere_is_stopped(#[case] jq: &str) {
+fn a_quadratic_search_is_stopped(#[case] jq: &str) {
     let started = Instant::now();
-    let said = stopped(jq, Limits::default());
+    let message = stopped(jq, Limits::default());
     assert!(
-        said.contains("steps") || said.contains("values of more than"),
-        "{jq}: {said}"
+        message.contains("steps") || message.contains("values of more than"),
+        "{jq}: {message}"
     );
     assert!(started.elapsed() < Duration::from_secs(20), "{jq}");
 }
 
 #[test]
-fn each_bound_on_memory_is_named() {
+fn each_memory_limit_is_named() {
     let limits = Limits {
         value_bytes: 10_000,
-        made_bytes: 100_000,
+        allocated_bytes: 100_000,
         depth: 20,
         ..Limits::default()
     };
     for (jq, expected) in [
         (
             "\"a\" * 10001 | length > 0",
-            "it makes a value of more than 10000 bytes",
+            "it creates a value of more than 10000 bytes",
         ),
         (
             "[range(1e9) | [1]] | length > 0",
-            "it makes a value of more than 10000 bytes",
+            "it creates a value of more than 10000 bytes",
         ),
         (
             "[range(1e9) | \"a\" * 1000 | length] | length > 0",
-            "it makes values of more than 100000 bytes",
+            "it creates values of more than 100000 bytes",
         ),
         (
             "reduce range(1e9) as $i (0; [.]) | length > 0",
@@ -153,7 +150,7 @@ fn each_bound_on_memory_is_named() {
     }
 }
 
-/// Chains of bindings, which are dropped one within the other: as long as the steps allow, and longer than was asked for.
+/// Chains of bindings, which are dropped recursively.
 #[rstest]
 #[case::argument("def f(g): f(g | g); f(.)")]
 #[case::closure("def f(g): f(1 + g); f(.)")]
@@ -163,35 +160,35 @@ fn each_bound_on_memory_is_named() {
 #[case::fold("def f(g): reduce 1 as $x (.; f(g | $x)); f(.)")]
 #[case::outputs("def f: 1, (f | . + 1); last(f)")]
 #[case::list_of_a_fold("reduce repeat(1) as $x (0; .)")]
-fn what_a_rule_piles_up_is_dropped_without_harm(#[case] jq: &str) {
-    let said = stopped(
+fn deep_values_are_dropped_without_a_stack_overflow(#[case] jq: &str) {
+    let message = stopped(
         jq,
         Limits {
             steps: u64::MAX,
             ..Limits::default()
         },
     );
-    let limits = ["steps", "calls within calls", "values of more than"];
-    assert!(limits.iter().any(|limit| said.contains(limit)), "{jq}: {said}");
+    let limits = ["steps", "nested too deeply", "values of more than"];
+    assert!(limits.iter().any(|limit| message.contains(limit)), "{jq}: {message}");
 }
 
 #[test]
-fn all_charts_of_a_sync_share_their_time() {
+fn all_charts_of_a_sync_share_the_time_limit() {
     let limits = Limits {
         steps: u64::MAX,
         time: Duration::from_millis(20),
         ..Limits::default()
     };
     let filter = Filter::compile(&rule("last(repeat(0)) or true", &[]), limits).unwrap();
-    let said = filter.keeps(&json!({ "name": "a" })).unwrap_err().to_string();
-    assert!(said.contains("0.02 seconds for all charts together"), "{said}");
-    // The clone has none left, not even for a rule that would end at once.
-    let said = filter.clone().keeps(&json!({ "name": "b" })).unwrap_err().to_string();
-    assert!(said.contains("at the chart b: it takes more than"), "{said}");
+    let message = filter.keeps(&json!({ "name": "a" })).unwrap_err().to_string();
+    assert!(message.contains("0.02 seconds for all charts together"), "{message}");
+    // The clone has no time left, even for a trivial rule.
+    let message = filter.clone().keeps(&json!({ "name": "b" })).unwrap_err().to_string();
+    assert!(message.contains("at chart b: it takes more than"), "{message}");
 }
 
 #[test]
-fn one_search_by_an_expression_has_its_bounds() {
+fn a_single_search_is_limited() {
     let limits = Limits::default();
     for (jq, expected) in [
         (r#""a" | test("a{1000}{1000}{1000}")"#, "too large once compiled"),
@@ -204,28 +201,28 @@ fn one_search_by_an_expression_has_its_bounds() {
         (r#""a" | test("\\p{L}" * 3200; "i")"#, "too large once compiled"),
     ] {
         let filter = Filter::compile(&rule(jq, &[]), limits).unwrap();
-        let said = filter.keeps(&json!({})).unwrap_err().to_string();
-        assert!(said.contains(expected), "{jq}: {said}");
+        let message = filter.keeps(&json!({})).unwrap_err().to_string();
+        assert!(message.contains(expected), "{jq}: {message}");
     }
 }
 
-/// Each match looks at all that is left of the text, for a `b` that is not there.
+/// Each match searches all of the remaining text for a `b`.
 #[test]
-fn the_clock_is_looked_at_between_matches() {
+fn the_deadline_is_checked_between_matches() {
     let limits = Limits {
         steps: u64::MAX,
         time: Duration::from_millis(200),
         ..Limits::default()
     };
     let started = Instant::now();
-    let said = stopped(r#""a" * 250000 | [match("a(?:[^b]*b)?"; "g")] | length > 0"#, limits);
-    assert!(said.contains("0.2 seconds"), "{said}");
-    assert!(started.elapsed() < Duration::from_secs(20), "{said}");
+    let message = stopped(r#""a" * 250000 | [match("a(?:[^b]*b)?"; "g")] | length > 0"#, limits);
+    assert!(message.contains("0.2 seconds"), "{message}");
+    assert!(started.elapsed() < Duration::from_secs(20), "{message}");
 }
 
 #[test]
 fn a_rule_that_nests_deeply_is_compiled_or_refused() {
-    // Whatever comes of it, nothing overflows, and it takes no long time.
+    // Any result is fine, as long as nothing overflows or takes long.
     let size = Limits::default().rule_bytes - 100;
     let fill = |part: &str| part.repeat(size / part.len());
     for (start, end) in [
@@ -284,7 +281,7 @@ fn a_rule_that_nests_deeply_is_compiled_or_refused() {
 }
 
 #[tokio::test]
-async fn who_stops_waiting_does_not_wait_for_a_filter_that_never_ends() {
+async fn a_dropped_future_does_not_wait_for_its_filter() {
     let limits = Limits {
         steps: u64::MAX,
         time: Duration::from_millis(50),
@@ -300,7 +297,7 @@ async fn who_stops_waiting_does_not_wait_for_a_filter_that_never_ends() {
 }
 
 #[tokio::test]
-async fn work_on_a_large_stack_gives_its_result_and_its_panic_back() {
+async fn work_on_a_large_stack_returns_its_result_or_panic() {
     assert_eq!(on_large_stack(|| 1 + 1).await.unwrap(), 2);
     let panicked = on_large_stack(|| std::panic::resume_unwind(Box::new("on purpose"))).await;
     let error = panicked.map(|(): ()| ()).unwrap_err();

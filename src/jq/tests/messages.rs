@@ -1,15 +1,13 @@
-//! What is said of a rule that can't be used, or fails.
-
 use serde_json::json;
 
 use super::*;
 
-fn refused(jq: &str, variables: &[(&str, &str)]) -> String {
+fn rejected(jq: &str, variables: &[(&str, &str)]) -> String {
     let error = Filter::compile(&rule(jq, variables), Limits::default()).unwrap_err();
     assert_eq!(error.reason(), "InvalidFilter", "{jq}");
     assert!(!error.is_transient());
     let text = error.to_string();
-    text.strip_prefix("spec.filterRule can't be used: ").unwrap().to_owned()
+    text.strip_prefix("spec.filterRule is not valid: ").unwrap().to_owned()
 }
 
 fn failed(jq: &str) -> String {
@@ -19,13 +17,13 @@ fn failed(jq: &str) -> String {
         .unwrap_err();
     assert_eq!(error.reason(), "FilterFailed", "{jq}");
     let text = error.to_string();
-    text.strip_prefix("spec.filterRule fails for the chart loki: ")
+    text.strip_prefix("spec.filterRule failed for chart loki: ")
         .unwrap()
         .to_owned()
 }
 
 #[test]
-fn a_rule_that_does_not_parse_is_refused_with_place_and_cause() {
+fn a_syntax_error_is_reported_with_position_and_cause() {
     let cases = [
         (".name ==", "expected term at the end (line 1, column 9)"),
         ("(.name", "expected closing parenthesis at the end (line 1, column 7)"),
@@ -39,12 +37,12 @@ fn a_rule_that_does_not_parse_is_refused_with_place_and_cause() {
         ("# only a comment", "expected term at the end (line 1, column 17)"),
     ];
     for (jq, expected) in cases {
-        assert_eq!(refused(jq, &[]), expected, "{jq}");
+        assert_eq!(rejected(jq, &[]), expected, "{jq}");
     }
 }
 
 #[test]
-fn what_is_not_there_is_named() {
+fn undefined_functions_and_variables_are_named() {
     let cases = [
         (
             ".name == $var",
@@ -68,12 +66,12 @@ fn what_is_not_there_is_named() {
         ),
     ];
     for (jq, expected) in cases {
-        assert_eq!(refused(jq, &[]), expected, "{jq}");
+        assert_eq!(rejected(jq, &[]), expected, "{jq}");
     }
 }
 
 #[test]
-fn nothing_reaches_outside_a_rule() {
+fn rules_have_no_access_to_the_outside() {
     let names = [
         "env",
         "$ENV",
@@ -107,10 +105,10 @@ fn nothing_reaches_outside_a_rule() {
         "break $x",
     ];
     for jq in names {
-        let said = refused(jq, &[]);
+        let message = rejected(jq, &[]);
         assert!(
-            said.contains("there is no") || said.contains("not declared") || said.contains("not allowed"),
-            "{jq}: {said}"
+            message.contains("there is no") || message.contains("not declared") || message.contains("not allowed"),
+            "{jq}: {message}"
         );
     }
 }
@@ -120,17 +118,20 @@ fn a_variable_is_bound_by_its_key_with_the_dollar_sign() {
     for (name, part) in [
         ("var", "must be written with its dollar sign, as \"$var\""),
         ("", "must be written with its dollar sign"),
-        ("$", "is no name"),
-        ("$1", "is no name"),
-        ("$a-b", "is no name"),
-        ("$a b", "is no name"),
-        ("$a\u{1b}", "is no name"),
-        ("$é", "is no name"),
-        ("$ENV", "has a meaning of its own"),
-        ("$__loc__", "has a meaning of its own"),
+        ("$", "is not a valid name"),
+        ("$1", "is not a valid name"),
+        ("$a-b", "is not a valid name"),
+        ("$a b", "is not a valid name"),
+        ("$a\u{1b}", "is not a valid name"),
+        ("$é", "is not a valid name"),
+        ("$ENV", "is reserved in jq"),
+        ("$__loc__", "is reserved in jq"),
     ] {
-        let said = refused("true", &[(name, "x")]);
-        assert!(said.contains(part) && !said.contains('\u{1b}'), "{name}: {said}");
+        let message = rejected("true", &[(name, "x")]);
+        assert!(
+            message.contains(part) && !message.contains('\u{1b}'),
+            "{name}: {message}"
+        );
     }
     let declared = rule(
         "$_1 == \"x\" and $A == \"y\"",
@@ -145,7 +146,7 @@ fn a_variable_is_bound_by_its_key_with_the_dollar_sign() {
 }
 
 #[test]
-fn an_answer_that_is_no_boolean_is_shown_cut_short() {
+fn an_output_that_is_not_a_boolean_is_quoted_truncated() {
     let got = "unable to convert jq result to boolean. Got: ";
     for (jq, shown) in [
         (".name", "\"loki\""),
@@ -179,7 +180,7 @@ fn only_the_first_output_counts() {
 }
 
 #[test]
-fn a_rule_that_fails_says_so_in_its_own_words() {
+fn a_failing_rule_is_reported_with_its_own_message() {
     assert_eq!(failed("error(\"own words\")"), "\"own words\"");
     assert_eq!(failed(".name.x"), "cannot index \"loki\" with \"x\"");
     assert_eq!(failed(".name | test(1)"), "cannot use 1 as regular expression");
@@ -188,7 +189,7 @@ fn a_rule_that_fails_says_so_in_its_own_words() {
 }
 
 #[test]
-fn an_empty_rule_says_nothing() {
+fn a_blank_rule_is_empty() {
     for jq in ["", " ", "\n\t"] {
         assert!(rule(jq, &[("var", "x")]).is_empty());
     }
@@ -196,17 +197,17 @@ fn an_empty_rule_says_nothing() {
 }
 
 #[test]
-fn what_is_declared_may_not_be_endless() {
+fn the_size_of_a_rule_is_limited() {
     let limits = Limits::default();
-    assert!(refused(&format!("true{}", " ".repeat(limits.rule_bytes)), &[]).contains("longer than 16384 bytes"));
-    assert!(refused("true", &[("$a", &"x".repeat(limits.variable_bytes))]).contains("more than 65536 bytes"));
+    assert!(rejected(&format!("true{}", " ".repeat(limits.rule_bytes)), &[]).contains("longer than 16384 bytes"));
+    assert!(rejected("true", &[("$a", &"x".repeat(limits.variable_bytes))]).contains("more than 65536 bytes"));
     let many: Vec<String> = (0..=limits.variables).map(|number| format!("$v{number}")).collect();
     let many: Vec<(&str, &str)> = many.iter().map(|name| (name.as_str(), "")).collect();
-    assert!(refused("true", &many).contains("more than 1000 variables"));
+    assert!(rejected("true", &many).contains("more than 1000 variables"));
 }
 
 #[test]
-fn a_filter_may_be_shared_and_shows_no_rule() {
+fn a_filter_is_shareable_and_its_debug_output_hides_the_rule() {
     fn shared<T: Clone + Send + Sync>(_: &T) {}
     let filter = Filter::compile(&rule("$a == \"x\"", &[("$a", "secret")]), Limits::default()).unwrap();
     shared(&filter);

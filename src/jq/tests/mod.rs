@@ -1,5 +1,3 @@
-//! Tests of rules as a whole.
-
 mod hostile;
 mod messages;
 mod reference;
@@ -7,7 +5,6 @@ mod rules;
 
 use super::*;
 
-/// A rule with these variables.
 fn rule(jq: &str, variables: &[(&str, &str)]) -> Rule {
     let variables = variables
         .iter()

@@ -1,10 +1,10 @@
-//! What rules answer. Each line was run by gojq 0.12.16, the interpreter of Kubeapps, which answers the same.
+//! Expected results of rules. All were verified with gojq 0.12.16, the interpreter of Kubeapps.
 
 use serde_json::json;
 
 use super::*;
 
-/// A chart as it is stored.
+/// A chart as stored.
 fn chart() -> serde_json::Value {
     json!({
         "name": "loki",
@@ -337,7 +337,7 @@ const ANSWERS: [(&str, bool); 232] = [
     ("true # comment", true),
 ];
 
-/// Rules that fail while they run.
+/// Rules that fail at run time.
 const FAILURES: [&str; 26] = [
     r#".name | test("a"; "x")"#,
     r#".name | test("(")"#,
@@ -372,7 +372,7 @@ fn answer(jq: &str) -> Result<bool, FilterError> {
 }
 
 #[tokio::test]
-async fn rules_answer_as_kubeapps_interpreter_does() {
+async fn rules_give_the_same_results_as_gojq() {
     let wrong = on_large_stack(|| {
         let differs = |(jq, expected): &&(&str, bool)| answer(jq).ok() != Some(*expected);
         let wrong = ANSWERS.iter().filter(differs);
@@ -384,7 +384,7 @@ async fn rules_answer_as_kubeapps_interpreter_does() {
 }
 
 #[tokio::test]
-async fn rules_fail_where_kubeapps_interpreter_fails() {
+async fn rules_fail_where_gojq_fails() {
     let wrong = on_large_stack(|| {
         let answers = FAILURES.iter().map(|jq| (jq, answer(jq)));
         let wrong = answers.filter(|(_, answer)| !matches!(answer, Err(FilterError::Failed { .. })));

@@ -231,7 +231,7 @@ fn answers() -> Vec<Case> {
             Fault::html(),
             Stalled,
             "NotAnIndex",
-            &["HTML", "check that the repository's URL"],
+            &["HTML", "check that the repository URL"],
         ),
     ]
 }
@@ -240,40 +240,40 @@ fn bodies() -> Vec<Case> {
     let good = good_index();
     let truncated = &good[..good.find("2026-01").unwrap() + 4];
     let conflict = format!("<<<<<<< HEAD\n{good}=======\n{good}>>>>>>> release\n");
-    const REPAIR: &str = "its publisher has to repair it";
+    const POSITION: &str = "in index at line";
     let compressed = Page::new(index_of(2 * CAP)).gzip();
     vec![
         page(
             "empty",
             "",
             "NotAnIndex",
-            &["the answer is empty", "check that the repository's URL"],
+            &["the response is empty", "check that the repository URL"],
         ),
         page(
             "no-index",
             "some: yaml\n",
             "NotAnIndex",
-            &["it has no entries", "check that the repository's URL"],
+            &["it has no entries", "check that the repository URL"],
         ),
         page(
             "words",
             "just some words\n",
             "NotAnIndex",
-            &["check that the repository's URL"],
+            &["check that the repository URL"],
         ),
         Case {
             how: How::Page(Page::new(&[0x1f, 0x8b, 8, 0, 0xff, 0xfe, 0][..])),
-            ..page("binary", "", "InvalidYAML", &["line", REPAIR])
+            ..page("binary", "", "InvalidYAML", &["line", POSITION])
         },
-        page("truncated", truncated, "InvalidYAML", &["line", REPAIR]),
-        page("conflict", conflict, "InvalidYAML", &["line", REPAIR]),
+        page("truncated", truncated, "InvalidYAML", &["line", POSITION]),
+        page("conflict", conflict, "InvalidYAML", &["line", POSITION]),
         page(
             "bad-json",
             "{\"entries\": {\"web\": [}}",
             "InvalidJSON",
-            &["line 1", REPAIR],
+            &["line 1", POSITION],
         ),
-        page("bomb", bomb(), "TooComplex", &["aliases", "its publisher has to"]),
+        page("bomb", bomb(), "TooComplex", &["aliases", "exceeds limit near"]),
         page(
             "large",
             index_of(2 * CAP),

@@ -78,7 +78,7 @@ impl Selection {
     /// Begins anew, and knows nothing of any chart.
     pub(super) fn forget(&mut self) {
         self.fates.clear();
-        self.filter = self.filter.as_ref().map(Filter::anew);
+        self.filter = self.filter.as_ref().map(Filter::with_full_time_budget);
         self.last = ChartOutcome::default();
         self.selected = Selected::new(&self.spool_dir);
     }
@@ -168,7 +168,7 @@ impl ChangeSink for Selection {
         Ok(())
     }
 
-    fn remember(&mut self, chart: CacheEntry) -> Result<(), SelectionError> {
+    fn cache(&mut self, chart: CacheEntry) -> Result<(), SelectionError> {
         let fate = std::mem::take(&mut self.last);
         self.selected.remembered.push(memory::cut(chart, fate));
         Ok(())

@@ -33,7 +33,12 @@ impl Run<'_> {
             vec![None]
         };
         for memory in tries {
-            let decoded = self.decode_knowing(memory, body.clone(), cuts.clone(), filter.as_ref().map(Filter::anew));
+            let decoded = self.decode_knowing(
+                memory,
+                body.clone(),
+                cuts.clone(),
+                filter.as_ref().map(Filter::with_full_time_budget),
+            );
             if let Ok(found) = decoded.await? {
                 return Ok(found);
             }
@@ -59,7 +64,7 @@ impl Run<'_> {
             .syncer
             .context
             .verify_delta
-            .then(|| self.selection(filter.as_ref().map(Filter::anew)));
+            .then(|| self.selection(filter.as_ref().map(Filter::with_full_time_budget)));
         let limits = self.syncer.context.decode_limits;
         let task = filter::on_large_stack(move || decode(body, &shared, &limits, memory, selection, verifying));
         let outcome = match task.await {

@@ -11,7 +11,7 @@ use super::chart_rows::Selected;
 use super::request::SyncAborted;
 use crate::api::NamespacedName;
 use crate::catalog::{ChartDigest, ChartDigests, DigestUpdate};
-use crate::helm::index::{CacheEntry, CachedChart, CachedIndex, ChartStats, DecodeLimits, Digest, Secret};
+use crate::helm::index::{self, CacheEntry, CachedChart, CachedIndex, ChartStats, DecodeLimits, Digest};
 use crate::text::{from_hex, hex};
 
 /// Bytes of what is kept beside a digest. A chart of which more is to be told, since much of it is skipped, is decoded each time.
@@ -46,11 +46,14 @@ struct Memo {
 /// The key of the digests of repositories of which nothing is remembered yet: that of whoever was seen first, so that those which
 /// are the same come to the same digests and share them. A handle, cheap to clone.
 #[derive(Clone, Default)]
-pub(super) struct DigestKey(Arc<Mutex<Option<[u8; Secret::BYTES]>>>);
+pub(super) struct DigestKey(Arc<Mutex<Option<[u8; index::DigestKey::BYTES]>>>);
 
 impl DigestKey {
     /// The key of one that has the `stored` one, if it has.
-    fn of(&self, stored: Option<[u8; Secret::BYTES]>) -> Result<[u8; Secret::BYTES], getrandom::Error> {
+    fn of(
+        &self,
+        stored: Option<[u8; index::DigestKey::BYTES]>,
+    ) -> Result<[u8; index::DigestKey::BYTES], getrandom::Error> {
         // The key is whole or not there, so a panic elsewhere leaves nothing to mend.
         let mut common = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = match stored.or(*common) {
@@ -76,8 +79,8 @@ impl Memory {
         let cuts = if stored.is_some() { cuts } else { Vec::new() };
         let bytes = key.of(stored)?;
         let known = CachedIndex {
-            secret: Secret::from(bytes),
-            times_count,
+            digest_key: index::DigestKey::from(bytes),
+            timestamps_matter: times_count,
             charts: HashMap::new(),
         };
         let mut memory = Self {
@@ -101,8 +104,8 @@ impl Memory {
         };
         let chart = CachedChart {
             digest: Digest(digest),
-            masked,
-            account,
+            timestamps_masked: masked,
+            stats: account,
         };
         self.fates.insert(cut.key.clone(), fate);
         self.known.charts.insert(cut.key, chart);
@@ -131,8 +134,8 @@ impl Memory {
 pub(super) fn cut(CacheEntry { key, chart }: CacheEntry, fate: ChartOutcome) -> ChartDigest {
     let chart_id = fate.chart_id.clone().filter(|_| !fate.is_filtered);
     let memo = Memo {
-        masked: chart.masked,
-        account: chart.account,
+        masked: chart.timestamps_masked,
+        account: chart.stats,
         fate,
     };
     ChartDigest {
@@ -144,8 +147,8 @@ pub(super) fn cut(CacheEntry { key, chart }: CacheEntry, fate: ChartOutcome) -> 
     }
 }
 
-fn new_secret() -> Result<[u8; Secret::BYTES], getrandom::Error> {
-    let mut secret = [0; Secret::BYTES];
+fn new_secret() -> Result<[u8; index::DigestKey::BYTES], getrandom::Error> {
+    let mut secret = [0; index::DigestKey::BYTES];
     getrandom::fill(&mut secret)?;
     Ok(secret)
 }

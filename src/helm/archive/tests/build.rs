@@ -1,15 +1,14 @@
-//! Tar streams made by hand, odd ones too, which the crate's own builder refuses to make.
+//! Builds tar streams by hand, including invalid ones that the crate's builder rejects.
 
 use tar::{EntryType, Header};
 
 use crate::helm::archive::walk::BLOCK;
 
-/// An entry of this kind, with this name as it is and the size of its content.
 pub fn entry(kind: u8, name: &str, content: &[u8]) -> Vec<u8> {
     sized_entry(kind, name, content.len() as u64, content)
 }
 
-/// An entry whose header states another size than its content has.
+/// Returns an entry whose header states a different size.
 pub fn sized_entry(kind: u8, name: &str, size: u64, content: &[u8]) -> Vec<u8> {
     let mut header = Header::new_gnu();
     header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
@@ -37,7 +36,6 @@ pub fn link(kind: u8, name: &str, target: &str) -> Vec<u8> {
     header.as_bytes().to_vec()
 }
 
-/// An extended header with these records.
 pub fn extended(kind: u8, records: &[(&str, &str)]) -> Vec<u8> {
     let mut content = Vec::new();
     for (key, value) in records {
@@ -51,7 +49,7 @@ pub fn extended(kind: u8, records: &[(&str, &str)]) -> Vec<u8> {
     entry(kind, "PaxHeaders/x", &content)
 }
 
-/// The stream of these entries, with the mark at its end.
+/// Returns the stream of the entries and the end-of-archive mark.
 pub fn tar(entries: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = entries.concat();
     bytes.extend([0; 2 * BLOCK]);

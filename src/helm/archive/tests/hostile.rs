@@ -1,5 +1,3 @@
-//! What an archive must not be able to do.
-
 use std::io;
 
 use proptest::prelude::*;
@@ -19,8 +17,7 @@ fn small() -> Limits {
     }
 }
 
-/// The error, as its kind and a sentence.
-fn refusal(archive: &[u8], limits: &Limits) -> (String, String) {
+fn error_of(archive: &[u8], limits: &Limits) -> (String, String) {
     let error = read_within(archive, limits).unwrap_err();
     let shown = format!("{error:?}");
     let kind = shown.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
@@ -28,28 +25,25 @@ fn refusal(archive: &[u8], limits: &Limits) -> (String, String) {
 }
 
 #[rstest]
-#[case(b"", "the answer is empty")]
-#[case(b"  <!DOCTYPE html><html></html>", "the answer is an HTML or XML page")]
-#[case(b"{\"errors\": []}", "the answer is JSON")]
-#[case(b"Not found", "the answer is neither gzip nor tar")]
-#[case(b"PK\x03\x04", "the answer is neither gzip nor tar")]
-fn what_is_no_archive_is_said_to_be_none(#[case] answer: &[u8], #[case] what: &str) {
-    let (reason, sentence) = refusal(answer, &small());
+#[case(b"", "the response is empty")]
+#[case(b"  <!DOCTYPE html><html></html>", "the response is an HTML or XML page")]
+#[case(b"{\"errors\": []}", "the response is JSON")]
+#[case(b"Not found", "the response is neither gzip nor tar")]
+#[case(b"PK\x03\x04", "the response is neither gzip nor tar")]
+fn other_files_are_not_an_archive(#[case] answer: &[u8], #[case] what: &str) {
+    let (reason, sentence) = error_of(answer, &small());
     assert_eq!(reason, "NotAnArchive");
     assert!(sentence.contains(what), "{sentence}");
     let long = [answer, &[b'x'; 600]].concat();
-    assert_eq!(refusal(&long, &small()).0, "NotAnArchive");
+    assert_eq!(error_of(&long, &small()).0, "NotAnArchive");
 }
 
 #[test]
-fn a_page_in_gzip_is_no_archive_either() {
+fn a_gzipped_page_is_not_an_archive() {
     let page = format!("<html>{}</html>", "x".repeat(600));
-    let (reason, sentence) = refusal(&gzip(page.as_bytes()), &small());
-    assert_eq!(reason, "Damaged");
-    assert!(
-        sentence.contains("what should be a header of tar is none"),
-        "{sentence}"
-    );
+    let (reason, sentence) = error_of(&gzip(page.as_bytes()), &small());
+    assert_eq!(reason, "Corrupt");
+    assert!(sentence.contains("a tar header has an invalid checksum"), "{sentence}");
 }
 
 #[test]
@@ -63,34 +57,34 @@ fn every_limit_is_named() {
     .collect();
     let packed = gzip(&tar(&[file("a/blob", &incompressible)]));
     assert!(packed.len() > 100_000);
-    let (reason, sentence) = refusal(&packed, &small());
+    let (reason, sentence) = error_of(&packed, &small());
     assert_eq!(reason, "TooLarge");
     assert!(
-        sentence.starts_with("the archive has more than 100000 bytes"),
+        sentence.starts_with("the archive is larger than 100000 bytes"),
         "{sentence}"
     );
 
-    let (reason, sentence) = refusal(&gzip(&tar(&[file("a/blob", vec![0; 2_000_000])])), &small());
+    let (reason, sentence) = error_of(&gzip(&tar(&[file("a/blob", vec![0; 2_000_000])])), &small());
     assert_eq!(reason, "TooLarge");
     assert!(
-        sentence.contains("packed into the archive has more than 1000000 bytes"),
+        sentence.contains("the content of the archive is larger than 1000000 bytes"),
         "{sentence}"
     );
 
-    let (reason, sentence) = refusal(&gzip(&tar(&[file("a/values.yaml", vec![b'a'; 10_001])])), &small());
+    let (reason, sentence) = error_of(&gzip(&tar(&[file("a/values.yaml", vec![b'a'; 10_001])])), &small());
     assert_eq!(reason, "TooLarge");
     assert!(
-        sentence.starts_with("the values.yaml has more than 10000 bytes"),
+        sentence.starts_with("the values.yaml is larger than 10000 bytes"),
         "{sentence}"
     );
 
     let kept: Vec<_> = (0..3)
         .map(|n| file(&format!("a/values-{n}.yaml"), vec![b'a'; 10_000]))
         .collect();
-    let (reason, sentence) = refusal(&gzip(&tar(&kept)), &small());
+    let (reason, sentence) = error_of(&gzip(&tar(&kept)), &small());
     assert_eq!(reason, "TooLarge");
-    assert!(sentence.contains("has more than 25000 bytes"), "{sentence}");
-    // Those that take each other's place count once.
+    assert!(sentence.contains("is larger than 25000 bytes"), "{sentence}");
+    // Replaced files do not count twice.
     let replaced = vec![file("a/values.yaml", vec![b'a'; 10_000]); 5];
     assert_eq!(
         read_within(&gzip(&tar(&replaced)), &small()).unwrap().values.len(),
@@ -98,25 +92,25 @@ fn every_limit_is_named() {
     );
 
     let many = vec![link(b'5', "a/", ""); 101];
-    assert_eq!(refusal(&gzip(&tar(&many)), &small()).0, "TooManyEntries");
+    assert_eq!(error_of(&gzip(&tar(&many)), &small()).0, "TooManyEntries");
     assert!(read_within(&gzip(&tar(&many[1..])), &small()).is_ok());
 }
 
 #[test]
-fn a_bomb_is_given_up_at_its_limit() {
-    // Hundreds of times its size, as in Helm's CVE-2025-32386.
+fn a_bomb_is_aborted_at_its_limit() {
+    // Compresses by a factor of hundreds, as in CVE-2025-32386 (Helm).
     let bomb = gzip(&tar(&[file("a/templates/x", vec![0; 10_000_000])]));
     assert!(bomb.len() < 100_000, "{}", bomb.len());
-    let (_, sentence) = refusal(&bomb, &small());
-    assert!(sentence.starts_with("what is packed into the archive"), "{sentence}");
-    // An input without end ends at the limit, too.
+    let (_, sentence) = error_of(&bomb, &small());
+    assert!(sentence.starts_with("the content of the archive"), "{sentence}");
+    // The limit also ends an infinite input.
     let header = sized_entry(b'0', "a/x", 1 << 40, b"");
     let endless = io::Cursor::new(header).chain(io::repeat(0));
     assert!(matches!(read(endless, &small()), Err(ArchiveError::TooLarge { .. })));
 }
 
 #[rstest]
-fn a_size_that_nothing_can_have_is_refused(
+fn an_impossible_size_is_rejected(
     #[values(u64::MAX, u64::MAX - 511, i64::MAX as u64, 1 << 62)] size: u64,
     #[values(b'0', b'L', b'K', b'x', b'g', b'S', b'Z')] kind: u8,
 ) {
@@ -127,25 +121,25 @@ fn a_size_that_nothing_can_have_is_refused(
 }
 
 #[test]
-fn names_and_extended_headers_take_no_memory_to_speak_of() {
+fn names_and_extended_headers_have_bounded_memory() {
     let limits = Limits::default();
     for kind in [b'L', b'x'] {
-        let (reason, sentence) = refusal(&gzip(&entry(kind, "x", &vec![b'a'; 1024 * 1024 + 1])), &limits);
-        assert_eq!(reason, "Damaged");
+        let (reason, sentence) = error_of(&gzip(&entry(kind, "x", &vec![b'a'; 1024 * 1024 + 1])), &limits);
+        assert_eq!(reason, "Corrupt");
         assert!(sentence.contains("too long"), "{sentence}");
     }
-    // These are passed over unread.
+    // These are skipped without buffering.
     for kind in [b'K', b'g'] {
         let archive = [entry(kind, "x", &vec![b'a'; 3 << 20]), file("a/README.md", "r")];
         assert_eq!(read_tar(&archive).unwrap(), readme("r"));
     }
-    // Headers that announce an entry that never comes.
+    // Extension headers for an entry that never follows.
     let headers = vec![entry(b'L', "x", b"a/README.md\0"); 5000];
     assert_eq!(read_tar(&headers).unwrap(), ChartFiles::default());
 }
 
 #[test]
-fn a_cut_archive_is_said_to_be_cut() {
+fn a_truncated_archive_is_reported_as_truncated() {
     let archive = tar(&[
         file("a/values.yaml", vec![b'v'; 2000]),
         file(
@@ -156,24 +150,24 @@ fn a_cut_archive_is_said_to_be_cut() {
     let packed = gzip(&archive);
     for length in 2..packed.len() - 8 {
         match read_within(&packed[..length], &small()) {
-            Err(ArchiveError::CutShort { entries }) => assert!(entries <= 2),
-            // All is there when the mark at the end has begun.
+            Err(ArchiveError::Truncated { entries }) => assert!(entries <= 2),
+            // The archive is complete once the end mark starts.
             Ok(files) => assert_eq!((files.values.len(), length > packed.len() - 40), (2000, true)),
             Err(other) => panic!("{other}"),
         }
     }
     for length in [513, 600, 1024, 2000, 2560, 3000, 3072, 3500] {
         let result = read_within(&archive[..length], &small());
-        // Where one entry ends the archive may end.
+        // An archive may end after any entry.
         assert!(
-            matches!(result, Err(ArchiveError::CutShort { .. })) || length == 2560,
+            matches!(result, Err(ArchiveError::Truncated { .. })) || length == 2560,
             "{length}"
         );
     }
 }
 
 #[test]
-fn what_can_not_be_read_is_not_the_archives_fault() {
+fn read_errors_are_not_archive_errors() {
     struct Broken;
     impl io::Read for Broken {
         fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
@@ -187,12 +181,12 @@ fn what_can_not_be_read_is_not_the_archives_fault() {
 }
 
 #[test]
-fn thousands_of_empty_pieces_of_gzip_do_no_harm() {
+fn thousands_of_empty_gzip_members_do_not_overflow() {
     let pieces = [gzip(b"").repeat(4000), gzip(&tar(&[file("a/README.md", "r")]))].concat();
     assert_eq!(read_within(&pieces, &small()).unwrap(), readme("r"));
 }
 
-/// Whatever comes out keeps within the limits.
+/// Checks that every accepted result respects the limits.
 fn check(archive: &[u8]) {
     let limits = small();
     let Ok(files) = read_within(archive, &limits) else {
@@ -202,7 +196,7 @@ fn check(archive: &[u8]) {
     let texts = texts.chain(files.additional_values.values());
     let mut kept = 0;
     for text in texts {
-        // A byte that is no UTF-8 becomes three.
+        // An invalid UTF-8 byte becomes three bytes.
         assert!(text.len() as u64 <= 3 * limits.file_bytes && !text.contains('\0'));
         kept += text.len() as u64;
     }
@@ -212,7 +206,7 @@ fn check(archive: &[u8]) {
     }
 }
 
-/// A chart with all that a tar stream may hold.
+/// Returns a chart with all kinds of entries.
 fn chart() -> Vec<Vec<u8>> {
     vec![
         extended(b'g', &[("comment", "0123")]),
@@ -235,8 +229,8 @@ fn chart() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Writes the right sum into whatever stands where a header would, so that a change of it is not simply refused.
-fn mend_sums(archive: &mut [u8]) {
+/// Fixes the checksum of every block, so that mutations reach the code behind the check.
+fn fix_checksums(archive: &mut [u8]) {
     for block in archive.as_chunks_mut::<512>().0 {
         if block[257..262] == *b"ustar" {
             let mut header = tar::Header::new_gnu();
@@ -297,27 +291,27 @@ fn apply(bytes: &mut Vec<u8>, change: &Change) {
     }
 }
 
-/// What makes random bytes be taken for gzip.
+/// Prefixes that make random bytes look like gzip.
 const BEGINNINGS: [&[u8]; 3] = [b"", b"\x1f\x8b", b"\x1f\x8b\x08\x00"];
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn changed_archives_do_no_harm(changes in proptest::collection::vec(change(), 1..8), mend: bool) {
+    fn mutated_archives_do_not_panic(changes in proptest::collection::vec(change(), 1..8), fix: bool) {
         let mut archive = tar(&chart());
         for change in &changes {
             apply(&mut archive, change);
         }
-        if mend {
-            mend_sums(&mut archive);
+        if fix {
+            fix_checksums(&mut archive);
         }
         check(&archive);
         check(&gzip(&archive));
     }
 
     #[test]
-    fn damaged_gzip_does_no_harm(changes in proptest::collection::vec(change(), 1..5)) {
+    fn corrupt_gzip_does_not_panic(changes in proptest::collection::vec(change(), 1..5)) {
         let mut archive = gzip(&tar(&chart()));
         for change in &changes {
             apply(&mut archive, change);
@@ -326,13 +320,13 @@ proptest! {
     }
 
     #[test]
-    fn random_bytes_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..1500), begin in proptest::sample::select(&BEGINNINGS[..])) {
+    fn random_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..1500), begin in proptest::sample::select(&BEGINNINGS[..])) {
         check(&[begin, &bytes].concat());
     }
 }
 
 #[test]
-fn the_chart_that_is_changed_is_whole_before() {
+fn the_mutated_chart_is_valid_initially() {
     let files = read_tar(&chart()).unwrap();
     assert_eq!(files.readme, "# Read me \u{fffd}");
     assert_eq!((files.values.len(), files.schema.as_str()), (700, "{}"));

@@ -1,4 +1,4 @@
-//! Real archives, and what Kubeapps made of them.
+//! Compares real archives with the results of Kubeapps.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::*;
 
 #[test]
-fn real_archives_become_what_kubeapps_made_of_them() {
+fn real_archives_give_the_same_files_as_kubeapps() {
     let (Some(corpus), Some(goldens)) = (corpus::corpus(), corpus::goldens()) else {
         return;
     };

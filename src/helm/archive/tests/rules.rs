@@ -1,12 +1,10 @@
-//! What is taken of an archive.
-
 use rstest::rstest;
 
 use super::build::{entry, extended, link, sized_entry};
 use super::*;
 
 #[test]
-fn the_files_of_a_chart_are_taken_and_nothing_else() {
+fn only_the_files_of_the_chart_are_extracted() {
     let files = read_tar(&[
         file("chart/Chart.yaml", "name: chart\n"),
         file("chart/values.yaml", "a: 1\n"),
@@ -28,7 +26,7 @@ fn the_files_of_a_chart_are_taken_and_nothing_else() {
 }
 
 #[test]
-fn a_leading_dot_hides_no_file() {
+fn a_leading_dot_does_not_hide_a_file() {
     let files = read_tar(&[
         entry(b'5', "./", b""),
         file("./chart/README.md", "inner"),
@@ -43,7 +41,7 @@ fn a_leading_dot_hides_no_file() {
 #[case("README.md", "chart/README.md")]
 #[case("chart/README.md", "./README.md")]
 #[case("chart/README.md", "other/README.md")]
-fn of_two_files_that_match_the_later_wins(#[case] first: &str, #[case] second: &str) {
+fn the_last_of_two_matching_files_wins(#[case] first: &str, #[case] second: &str) {
     assert_eq!(
         read_tar(&[file(first, "first"), file(second, "second")]).unwrap(),
         readme("second")
@@ -57,7 +55,7 @@ fn of_two_files_that_match_the_later_wins(#[case] first: &str, #[case] second: &
 #[test]
 fn an_empty_archive_has_no_files() {
     assert_eq!(read_tar(&[]).unwrap(), ChartFiles::default());
-    // As Go's reader has it, the mark at the end may be missing.
+    // As in Go's reader, the end mark may be missing.
     let archive = file("a/README.md", "a");
     assert_eq!(read_within(&gzip(&archive), &Limits::default()).unwrap(), readme("a"));
     assert_eq!(
@@ -67,7 +65,7 @@ fn an_empty_archive_has_no_files() {
 }
 
 #[test]
-fn an_archive_may_be_without_gzip_or_in_several_pieces_of_it() {
+fn an_archive_may_be_uncompressed_or_have_several_gzip_members() {
     let archive = tar(&[file("a/values.yaml", "v"), file("a/README.md", "r".repeat(3000))]);
     let expected = read_within(&gzip(&archive), &Limits::default()).unwrap();
     assert_eq!(expected.readme.len(), 3000);
@@ -75,13 +73,13 @@ fn an_archive_may_be_without_gzip_or_in_several_pieces_of_it() {
     let (first, second) = archive.split_at(700);
     let pieces = [gzip(first), gzip(b""), gzip(second)].concat();
     assert_eq!(read_within(&pieces, &Limits::default()).unwrap(), expected);
-    // What follows the mark at the end is nobody's business.
+    // Bytes after the end mark are ignored.
     let trailing = [gzip(&archive), b"\nsome text".to_vec()].concat();
     assert_eq!(read_within(&trailing, &Limits::default()).unwrap(), expected);
 }
 
 #[test]
-fn long_names_are_understood_in_both_ways_of_writing_them() {
+fn long_names_work_in_gnu_and_pax_format() {
     let long = format!("{}/README.md", "a".repeat(200));
     let gnu = [
         entry(b'L', "././@LongLink", format!("{long}\0").as_bytes()),
@@ -90,13 +88,13 @@ fn long_names_are_understood_in_both_ways_of_writing_them() {
     assert_eq!(read_tar(&gnu).unwrap(), readme("gnu"));
     let pax = [extended(b'x', &[("mtime", "1.5"), ("path", &long)]), file("aaa", "pax")];
     assert_eq!(read_tar(&pax).unwrap(), readme("pax"));
-    // What is said about one entry doesn't hold for the next.
+    // An extended header applies to one entry only.
     let [header, first] = pax;
     assert_eq!(read_tar(&[header, first, file("bbb", "none")]).unwrap(), readme("pax"));
 }
 
 #[test]
-fn a_header_for_all_entries_and_attributes_change_nothing() {
+fn global_headers_and_attributes_are_ignored() {
     let files = read_tar(&[
         extended(b'g', &[("comment", "0123456789"), ("path", "a/values.yaml")]),
         extended(b'x', &[("LIBARCHIVE.xattr.x", "\n20 path=evil/README\n"), ("uid", "5")]),
@@ -107,7 +105,7 @@ fn a_header_for_all_entries_and_attributes_change_nothing() {
 }
 
 #[test]
-fn the_size_in_an_extended_header_counts() {
+fn the_size_in_an_extended_header_has_precedence() {
     let files = read_tar(&[
         extended(b'x', &[("size", "600")]),
         sized_entry(b'0', "a/README.md", 0, &[b'r'; 600]),
@@ -118,7 +116,7 @@ fn the_size_in_an_extended_header_counts() {
 }
 
 #[test]
-fn a_kind_without_content_has_none_whatever_its_header_says() {
+fn entries_without_content_ignore_the_size_in_their_header() {
     let files = read_tar(&[
         sized_entry(b'5', "a/", 4096, b""),
         sized_entry(b'2', "a/link", 512, b""),
@@ -129,7 +127,7 @@ fn a_kind_without_content_has_none_whatever_its_header_says() {
 }
 
 #[rstest]
-fn a_link_a_device_or_a_fifo_is_no_file(#[values(b'1', b'2', b'3', b'4', b'6', b'7', b'S', b'Z')] kind: u8) {
+fn links_devices_and_fifos_are_not_files(#[values(b'1', b'2', b'3', b'4', b'6', b'7', b'S', b'Z')] kind: u8) {
     let files = read_tar(&[
         link(kind, "a/values.yaml", "/etc/passwd"),
         link(kind, "a/README.md", "../../secret"),
@@ -141,13 +139,13 @@ fn a_link_a_device_or_a_fifo_is_no_file(#[values(b'1', b'2', b'3', b'4', b'6', b
 }
 
 #[test]
-fn a_link_takes_no_place_of_a_file() {
+fn a_link_does_not_replace_a_file() {
     let files = read_tar(&[file("a/README.md", "r"), link(b'2', "a/README.md", "/etc/passwd")]);
     assert_eq!(files.unwrap(), readme("r"));
 }
 
 #[rstest]
-fn names_that_lead_elsewhere_are_refused(
+fn names_that_point_outside_are_ignored(
     #[values(
         "/README.md",
         "../README.md",
@@ -167,7 +165,7 @@ fn names_that_lead_elsewhere_are_refused(
 }
 
 #[test]
-fn sparse_files_are_passed_over() {
+fn sparse_files_are_skipped() {
     let mut sparse = sized_entry(b'S', "a/README.md", 512, b"");
     sparse[482] = 1;
     let mut header = tar::Header::new_gnu();

@@ -1,26 +1,24 @@
-//! A chart's text in 128 bits.
+//! A 128-bit digest of a chart's text.
 //!
-//! HighwayHash with a key that publishers do not know: whoever writes an index never sees a digest, so he can't look for a text
-//! that has the digest of another one, and only ever deceives about a chart of his own.
+//! HighwayHash with a key that publishers do not know and without published digests. Nobody can search for two texts
+//! with the same digest.
 
 use highway::{HighwayHash as _, HighwayHasher, Key};
 
-/// The key of a repository's digests.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Secret([u64; 4]);
+pub struct DigestKey([u64; 4]);
 
-impl Secret {
-    /// How many bytes it is made of.
+impl DigestKey {
     pub const BYTES: usize = 32;
 }
 
-impl std::fmt::Debug for Secret {
+impl std::fmt::Debug for DigestKey {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("Secret")
+        formatter.write_str("DigestKey")
     }
 }
 
-impl From<[u8; Self::BYTES]> for Secret {
+impl From<[u8; Self::BYTES]> for DigestKey {
     fn from(bytes: [u8; Self::BYTES]) -> Self {
         let mut words = [0; 4];
         for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
@@ -30,37 +28,35 @@ impl From<[u8; Self::BYTES]> for Secret {
     }
 }
 
-/// The digest of a chart's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Digest(pub [u8; 16]);
 
-/// Digests a text piece by piece.
 pub(super) struct Digester {
     hash: HighwayHasher,
-    masks: u64,
+    masked_count: u64,
 }
 
 impl Digester {
-    pub(super) fn new(secret: &Secret) -> Self {
+    pub(super) fn new(digest_key: &DigestKey) -> Self {
         Self {
-            hash: HighwayHasher::new(Key(secret.0)),
-            masks: 0,
+            hash: HighwayHasher::new(Key(digest_key.0)),
+            masked_count: 0,
         }
     }
 
-    pub(super) fn text(&mut self, piece: &[u8]) {
+    pub(super) fn update(&mut self, piece: &[u8]) {
         self.hash.append(piece);
     }
 
-    /// Stands for a text that does not count. What was digested once is UTF-8, where this byte does not occur, and the number of
-    /// masks is part of the digest: so no text that holds such bytes itself has the digest of one with masks.
+    /// Replaces a text that is excluded from the digest. UTF-8 text never contains 0xff, and the number of masks is
+    /// hashed too, so no plain text has the digest of a masked one.
     pub(super) fn mask(&mut self) {
         self.hash.append(&[0xff]);
-        self.masks += 1;
+        self.masked_count += 1;
     }
 
     pub(super) fn finish(mut self) -> Digest {
-        self.hash.append(&self.masks.to_le_bytes());
+        self.hash.append(&self.masked_count.to_le_bytes());
         let mut digest = [0; 16];
         for (bytes, half) in digest.as_chunks_mut().0.iter_mut().zip(self.hash.finalize128()) {
             *bytes = half.to_le_bytes();
@@ -75,13 +71,13 @@ mod tests {
 
     use super::*;
 
-    const SECRET: Secret = Secret([7; 4]);
+    const SECRET: DigestKey = DigestKey([7; 4]);
 
     fn digest(pieces: &[Option<&[u8]>]) -> Digest {
         let mut digester = Digester::new(&SECRET);
         for piece in pieces {
             match piece {
-                Some(text) => digester.text(text),
+                Some(text) => digester.update(text),
                 None => digester.mask(),
             }
         }
@@ -89,20 +85,20 @@ mod tests {
     }
 
     #[test]
-    fn it_does_not_matter_how_a_text_is_cut_into_pieces() {
-        let whole = digest(&[Some(b"a chart of some length, more than a block")]);
+    fn the_digest_does_not_depend_on_the_chunks() {
+        let expected = digest(&[Some(b"a chart of some length, more than a block")]);
         for at in 0..40 {
             let (left, right) = b"a chart of some length, more than a block".split_at(at);
-            assert_eq!(digest(&[Some(left), Some(right)]), whole);
+            assert_eq!(digest(&[Some(left), Some(right)]), expected);
         }
     }
 
     #[test]
-    fn every_byte_of_a_secret_is_part_of_it() {
-        for at in 0..Secret::BYTES {
-            let mut bytes = [0; Secret::BYTES];
+    fn every_byte_of_the_key_counts() {
+        for at in 0..DigestKey::BYTES {
+            let mut bytes = [0; DigestKey::BYTES];
             bytes[at] = 1;
-            assert_ne!(Secret::from(bytes), Secret::from([0; Secret::BYTES]), "{at}");
+            assert_ne!(DigestKey::from(bytes), DigestKey::from([0; DigestKey::BYTES]), "{at}");
         }
     }
 
@@ -127,14 +123,14 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_looks_like_a_mask_is_none() {
+    fn a_text_that_looks_like_a_mask_has_a_different_digest() {
         assert_ne!(digest(&[Some(b"a"), None, Some(b"b")]), digest(&[Some(b"a\xffb")]));
     }
 
     #[test]
-    fn another_secret_gives_other_digests() {
-        let mut other = Digester::new(&Secret([7, 7, 7, 8]));
-        other.text(b"a");
+    fn another_key_gives_other_digests() {
+        let mut other = Digester::new(&DigestKey([7, 7, 7, 8]));
+        other.update(b"a");
         assert_ne!(other.finish(), digest(&[Some(b"a")]));
     }
 }

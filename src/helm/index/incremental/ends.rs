@@ -1,18 +1,13 @@
-//! Where lines end.
-
 use wide::u8x16;
 
-/// Bytes that are looked at in one go.
 const BLOCK: usize = 64;
 const LANES: usize = 16;
 
-/// The places behind each newline of a text. Lines of an index are so short that to begin a search for each takes longer than to look
-/// at all bytes, many at a time.
+/// Iterates over the offsets after each newline. Index lines are so short that starting a `memchr` search per line is
+/// slower than testing all bytes with SIMD.
 pub(super) struct LineEnds<'t> {
     text: &'t [u8],
-    /// Where the block begins.
     block: usize,
-    /// The newlines of the block that are still to come, a bit for each byte.
     newlines: u64,
 }
 
@@ -41,7 +36,6 @@ impl Iterator for LineEnds<'_> {
     }
 }
 
-/// The newlines in the first block of a text.
 fn newlines(text: &[u8]) -> u64 {
     let bits = |lanes: &[u8; LANES]| u64::from(u8x16::from(*lanes).simd_eq(u8x16::splat(b'\n')).to_bitmask());
     match text.first_chunk::<BLOCK>() {
@@ -66,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_ends_behind_its_newline_wherever_that_stands() {
+    fn a_line_ends_after_its_newline_at_any_offset() {
         for length in 0..3 * BLOCK {
             for first in 0..length {
                 let mut text = vec![b'\x0b'; length];

@@ -1,17 +1,15 @@
-//! What stands around the charts: it has to be what it looks like.
-
 use memchr::{memchr, memmem};
 
 use crate::helm::index::DecodeLimits;
 use crate::helm::index::yaml;
 
-/// Behind the first place of all it may stand for something else.
+/// After the first character, parsers may treat a byte order mark differently.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Whether the text in front of the charts is a map by itself whose last key is `entries`, with nothing behind it yet: then the
-/// charts, which are deeper, are what it holds.
-pub(super) fn is_head(text: &[u8], limits: &DecodeLimits) -> bool {
-    // Directives hold for the whole, and would not be seen by its parts. Where they may stand behind is for parsers to know.
+/// Returns true if the text before the charts is a complete map whose last key is `entries` with a null value. The
+/// indented charts are then the value of `entries`.
+pub(super) fn is_valid_header(text: &[u8], limits: &DecodeLimits) -> bool {
+    // Directives apply to the whole document. Rejecting every `%` avoids parsing for them.
     if text.iter().any(|byte| matches!(byte, b'%' | b'\r')) || memmem::find(text, BYTE_ORDER_MARK).is_some() {
         return false;
     }
@@ -24,8 +22,8 @@ pub(super) fn is_head(text: &[u8], limits: &DecodeLimits) -> bool {
     }
 }
 
-/// Whether the text behind the charts is a map by itself, of other keys, or nothing.
-pub(super) fn is_foot(text: &[u8], limits: &DecodeLimits) -> bool {
+/// Returns true if the text after the charts is empty or a complete map without `entries`.
+pub(super) fn is_valid_footer(text: &[u8], limits: &DecodeLimits) -> bool {
     if text.is_empty() {
         return true;
     }

@@ -1,12 +1,13 @@
-//! An index in JSON, cut into its charts by brackets and quotes.
+//! Splits an index in JSON into charts by brackets and quotes.
 //!
 //! ```text
-//!  {"apiVersion":"v1","entries":{"alloy":[…],"loki":[…]},"generated":"…"}      the bytes
-//!  {"apiVersion":"v1","entries":{"alloy":0,"loki":0},"generated":"…"}          the frame, which has to parse
-//!                                        […]     […]                           the charts: each has to parse by itself
+//!  {"apiVersion":"v1","entries":{"alloy":[…],"loki":[…]},"generated":"…"}      the index
+//!  {"apiVersion":"v1","entries":{"alloy":0,"loki":0},"generated":"…"}          the envelope, must parse
+//!                                        […]     […]                           the charts, each must parse
 //! ```
-//! Where the frame and each chart are JSON by themselves, the whole is, and says the same: a value may stand for another. What is
-//! not found to be so is read as a whole.
+//!
+//! If the envelope and every chart are valid JSON, so is the index, and it has the same content. Anything else needs a
+//! full decode.
 
 use std::collections::HashSet;
 use std::io::Read;
@@ -17,78 +18,75 @@ use wide::u8x16;
 
 use super::CachedIndex;
 use super::digest::Digester;
-use super::splitter::{CHARTS, ChartSlice, KEYS_BYTES, SplitError, feed};
+use super::splitter::{ChartSlice, MAX_CHARTS, MAX_KEYS_BYTES, SplitError, read_chunks};
 use crate::helm::index::{DecodeLimits, created};
 
-/// Bytes of all that is no chart.
-const FRAME_BYTES: usize = 4 * 1024 * 1024;
+const MAX_ENVELOPE_BYTES: usize = 4 * 1024 * 1024;
 
-/// Lists and maps around what is looked at: the index, its entries, the versions of a chart, one version.
+/// Nesting depths: the index, its entries, one version.
 const IN_INDEX: usize = 1;
 const IN_ENTRIES: usize = 2;
 const IN_VERSION: usize = 4;
 
-/// Cuts what is read from here on, which is `offset` bytes behind the beginning.
-pub(super) fn cut(
+/// Splits the rest of the input. `offset` is its position in the index.
+pub(super) fn split(
     input: &mut impl Read,
     offset: u64,
     limits: &DecodeLimits,
-    known: &CachedIndex,
+    cache: &CachedIndex,
 ) -> Result<Vec<ChartSlice>, SplitError> {
-    let mut cutter = Cutter::new(limits, known);
-    feed(input, offset, |bytes, base, is_last| {
+    let mut splitter = Splitter::new(limits, cache);
+    read_chunks(input, offset, |bytes, base, is_last| {
         if is_last && !bytes.is_empty() {
-            // A text that does not end is no JSON.
-            return Err(SplitError::Style);
+            // The input ends inside a string.
+            return Err(SplitError::UnsupportedLayout);
         }
-        cutter.take(bytes, base)
+        splitter.consume(bytes, base)
     })?;
-    cutter.finish()
+    splitter.finish()
 }
 
-struct Cutter<'k> {
-    known: &'k CachedIndex,
-    charts_limit: usize,
+struct Splitter<'k> {
+    cache: &'k CachedIndex,
+    max_charts: usize,
     depth: usize,
     key: Key,
     is_in_entries: bool,
-    chart: Option<Open>,
+    chart: Option<OpenChart>,
     keys: HashSet<String>,
     keys_bytes: usize,
     charts: Vec<ChartSlice>,
-    frame: Vec<u8>,
+    envelope: Vec<u8>,
 }
 
-/// The last text, where it may be a key.
+/// The last string, which may be a key.
 #[derive(Default)]
 struct Key {
-    /// Of the index and its entries. Of versions, which have most of all keys, none is copied.
+    /// Set for keys of the index and of `entries` only. Keys of versions are too many to copy.
     text: String,
-    /// Whether it is the key of a version's time.
     is_created: bool,
-    /// Whether a colon has followed it.
-    is_followed: bool,
+    has_colon: bool,
 }
 
 impl Key {
     fn clear(&mut self) {
         self.text.clear();
         self.is_created = false;
-        self.is_followed = false;
+        self.has_colon = false;
     }
 }
 
-struct Open {
+struct OpenChart {
     key: String,
     start: u64,
     digester: Digester,
 }
 
-impl<'k> Cutter<'k> {
-    fn new(limits: &DecodeLimits, known: &'k CachedIndex) -> Self {
+impl<'k> Splitter<'k> {
+    fn new(limits: &DecodeLimits, cache: &'k CachedIndex) -> Self {
         Self {
-            known,
-            charts_limit: usize::try_from(limits.charts).map_or(CHARTS, |limit| limit.min(CHARTS)),
+            cache,
+            max_charts: usize::try_from(limits.charts).map_or(MAX_CHARTS, |limit| limit.min(MAX_CHARTS)),
             depth: 0,
             key: Key::default(),
             is_in_entries: false,
@@ -96,23 +94,22 @@ impl<'k> Cutter<'k> {
             keys: HashSet::new(),
             keys_bytes: 0,
             charts: Vec::new(),
-            frame: Vec::new(),
+            envelope: Vec::new(),
         }
     }
 
-    /// Takes as much as there is of whole tokens; gives how many bytes they have.
-    fn take(&mut self, bytes: &[u8], base: u64) -> Result<usize, SplitError> {
-        let (mut at, mut passed) = (0, 0);
+    fn consume(&mut self, bytes: &[u8], base: u64) -> Result<usize, SplitError> {
+        let (mut at, mut flushed) = (0, 0);
         while let Some(byte) = bytes.get(at) {
             match byte {
                 b'"' => {
                     let Some(end) = end_of_text(bytes, at + 1) else { break };
-                    self.text(bytes, at + 1..end, &mut passed)?;
+                    self.text(bytes, at + 1..end, &mut flushed)?;
                     at = end;
-                    // What mostly comes next, at one look.
+                    // Fast path for the most frequent next characters.
                     at += match bytes.get(end + 1..end + 3) {
                         Some(b":\"") => {
-                            self.key.is_followed = true;
+                            self.key.has_colon = true;
                             1
                         }
                         Some(b",\"") => {
@@ -124,56 +121,55 @@ impl<'k> Cutter<'k> {
                 }
                 b'{' | b'[' => {
                     if self.depth == IN_ENTRIES && self.is_in_entries && self.chart.is_none() {
-                        self.pass(&bytes[passed..at])?;
-                        passed = at;
+                        self.flush(&bytes[flushed..at])?;
+                        flushed = at;
                         self.begin_chart(*byte, base + at as u64)?;
                     }
-                    self.is_in_entries |= self.depth == IN_INDEX && self.key.is_followed && self.key.text == "entries";
+                    self.is_in_entries |= self.depth == IN_INDEX && self.key.has_colon && self.key.text == "entries";
                     self.depth += 1;
                     self.key.clear();
                 }
                 b'}' | b']' => {
-                    self.depth = self.depth.checked_sub(1).ok_or(SplitError::Style)?;
+                    self.depth = self.depth.checked_sub(1).ok_or(SplitError::UnsupportedLayout)?;
                     self.key.clear();
                     if self.depth == IN_ENTRIES && self.chart.is_some() {
-                        self.pass(&bytes[passed..=at])?;
-                        passed = at + 1;
-                        self.end_chart(base + passed as u64);
+                        self.flush(&bytes[flushed..=at])?;
+                        flushed = at + 1;
+                        self.end_chart(base + flushed as u64);
                     }
                     self.is_in_entries &= self.depth > IN_INDEX;
                 }
-                b':' => self.key.is_followed = true,
+                b':' => self.key.has_colon = true,
                 b',' => self.key.clear(),
                 _ => {}
             }
             at += 1;
         }
-        self.pass(&bytes[passed..at])?;
+        self.flush(&bytes[flushed..at])?;
         Ok(at)
     }
 
-    /// A text between quotes: a key, or a value.
-    fn text(&mut self, bytes: &[u8], text: std::ops::Range<usize>, passed: &mut usize) -> Result<(), SplitError> {
+    fn text(&mut self, bytes: &[u8], text: std::ops::Range<usize>, flushed: &mut usize) -> Result<(), SplitError> {
         if let Some(chart) = &mut self.chart
             && self.key.is_created
-            && self.key.is_followed
-            && !self.known.times_count
+            && self.key.has_colon
+            && !self.cache.timestamps_matter
             && created::is_time(&bytes[text.clone()])
         {
-            chart.digester.text(&bytes[*passed..text.start]);
+            chart.digester.update(&bytes[*flushed..text.start]);
             chart.digester.mask();
-            *passed = text.end;
+            *flushed = text.end;
         }
-        if self.key.is_followed {
+        if self.key.has_colon {
             return Ok(());
         }
         match self.depth {
             IN_VERSION => self.key.is_created = &bytes[text] == b"created",
             IN_INDEX | IN_ENTRIES => {
-                let key = std::str::from_utf8(&bytes[text]).map_err(|_| SplitError::Style)?;
-                // What it stands for would have to be found out.
+                let key = std::str::from_utf8(&bytes[text]).map_err(|_| SplitError::UnsupportedLayout)?;
+                // Escaped keys would have to be decoded.
                 if key.contains('\\') {
-                    return Err(SplitError::Style);
+                    return Err(SplitError::UnsupportedLayout);
                 }
                 self.key.text.clear();
                 self.key.text.push_str(key);
@@ -183,12 +179,14 @@ impl<'k> Cutter<'k> {
         Ok(())
     }
 
-    /// What comes next is of the chart that is open, or of the frame.
-    fn pass(&mut self, bytes: &[u8]) -> Result<(), SplitError> {
+    /// Appends the bytes to the open chart or to the envelope.
+    fn flush(&mut self, bytes: &[u8]) -> Result<(), SplitError> {
         match &mut self.chart {
-            Some(chart) => chart.digester.text(bytes),
-            None if self.frame.len() + bytes.len() > FRAME_BYTES => return Err(SplitError::Style),
-            None => self.frame.extend_from_slice(bytes),
+            Some(chart) => chart.digester.update(bytes),
+            None if self.envelope.len() + bytes.len() > MAX_ENVELOPE_BYTES => {
+                return Err(SplitError::UnsupportedLayout);
+            }
+            None => self.envelope.extend_from_slice(bytes),
         }
         Ok(())
     }
@@ -196,15 +194,15 @@ impl<'k> Cutter<'k> {
     fn begin_chart(&mut self, bracket: u8, start: u64) -> Result<(), SplitError> {
         let key = std::mem::take(&mut self.key);
         self.keys_bytes += key.text.len();
-        let fits = self.charts.len() < self.charts_limit && self.keys_bytes <= KEYS_BYTES;
-        if bracket != b'[' || !key.is_followed || !fits || !self.keys.insert(key.text.clone()) {
-            return Err(SplitError::Style);
+        let fits = self.charts.len() < self.max_charts && self.keys_bytes <= MAX_KEYS_BYTES;
+        if bracket != b'[' || !key.has_colon || !fits || !self.keys.insert(key.text.clone()) {
+            return Err(SplitError::UnsupportedLayout);
         }
-        self.frame.push(b'0');
-        self.chart = Some(Open {
+        self.envelope.push(b'0');
+        self.chart = Some(OpenChart {
             key: key.text,
             start,
-            digester: Digester::new(&self.known.secret),
+            digester: Digester::new(&self.cache.digest_key),
         });
         Ok(())
     }
@@ -214,24 +212,22 @@ impl<'k> Cutter<'k> {
             self.charts.push(ChartSlice {
                 key: chart.key,
                 text: chart.start..end,
-                items: None,
+                versions_column: None,
                 digest: chart.digester.finish(),
-                masked: !self.known.times_count,
+                timestamps_masked: !self.cache.timestamps_matter,
             });
         }
     }
 
-    /// All of it.
     fn finish(self) -> Result<Vec<ChartSlice>, SplitError> {
         let keys: Vec<&str> = self.charts.iter().map(|chart| chart.key.as_str()).collect();
-        if keys.is_empty() || !is_frame(&self.frame, &keys) {
-            return Err(SplitError::Style);
+        if keys.is_empty() || !is_valid_envelope(&self.envelope, &keys) {
+            return Err(SplitError::UnsupportedLayout);
         }
         Ok(self.charts)
     }
 }
 
-/// Where the quote is that ends a text.
 fn end_of_text(bytes: &[u8], start: usize) -> Option<usize> {
     let mut at = start;
     loop {
@@ -243,7 +239,8 @@ fn end_of_text(bytes: &[u8], start: usize) -> Option<usize> {
     }
 }
 
-/// The first quote or backslash. Most texts are short, and to begin a search takes longer than to look at them.
+/// Returns the offset of the first quote or backslash. Most strings are short, so starting a `memchr` search costs more
+/// than testing a block.
 fn quote_or_escape(bytes: &[u8]) -> Option<usize> {
     let (blocks, rest) = bytes.as_chunks();
     for (number, block) in blocks.iter().enumerate() {
@@ -258,15 +255,15 @@ fn quote_or_escape(bytes: &[u8]) -> Option<usize> {
     Some(bytes.len() - rest.len() + in_rest)
 }
 
-/// Whether this is an index whose only `entries` are these keys, each with a 0 in the place of its chart.
-fn is_frame(text: &[u8], keys: &[&str]) -> bool {
-    struct Frame<'k>(&'k [&'k str]);
+/// Returns true if the text is an index whose only `entries` has exactly these keys, each with the value 0.
+fn is_valid_envelope(text: &[u8], keys: &[&str]) -> bool {
+    struct Envelope<'k>(&'k [&'k str]);
 
-    impl<'de> Visitor<'de> for Frame<'_> {
+    impl<'de> Visitor<'de> for Envelope<'_> {
         type Value = bool;
 
         fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            formatter.write_str("the map that an index is")
+            formatter.write_str("an index, which is a map")
         }
 
         fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<bool, A::Error> {
@@ -285,16 +282,15 @@ fn is_frame(text: &[u8], keys: &[&str]) -> bool {
         }
     }
 
-    // What is passed over would not be looked at for this.
+    // Serde does not check the encoding of ignored values.
     let Ok(text) = std::str::from_utf8(text) else {
         return false;
     };
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    let is_frame = serde::Deserializer::deserialize_map(&mut deserializer, Frame(keys));
-    is_frame.is_ok_and(|is_frame| is_frame) && deserializer.end().is_ok()
+    let is_valid_envelope = serde::Deserializer::deserialize_map(&mut deserializer, Envelope(keys));
+    is_valid_envelope.is_ok_and(|is_valid_envelope| is_valid_envelope) && deserializer.end().is_ok()
 }
 
-/// The keys of a map whose values are all 0.
 struct Entries(Vec<String>);
 
 impl<'de> serde::Deserialize<'de> for Entries {
@@ -305,14 +301,14 @@ impl<'de> serde::Deserialize<'de> for Entries {
             type Value = Vec<String>;
 
             fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                formatter.write_str("the charts of an index")
+                formatter.write_str("a map of charts")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Vec<String>, A::Error> {
                 let mut keys = Vec::new();
                 while let Some((key, value)) = map.next_entry::<String, u8>()? {
                     if value != 0 {
-                        return Err(serde::de::Error::custom("a value is no chart"));
+                        return Err(serde::de::Error::custom("not a placeholder of a chart"));
                     }
                     keys.push(key);
                 }
@@ -328,7 +324,6 @@ impl<'de> serde::Deserialize<'de> for Entries {
 mod tests {
     use super::*;
 
-    /// Where the text ends by looking at each byte.
     fn plainly(bytes: &[u8], start: usize) -> Option<usize> {
         let mut is_escaped = false;
         let mut rest = bytes.iter().enumerate().skip(start);
@@ -341,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_ends_at_its_quote_wherever_that_stands() {
+    fn a_string_ends_at_its_quote_at_any_offset() {
         let odd = [b'"', b'\\', b'a', 0x23, 0x21, 0x5d, 0x5b, 0xa2, 0xdc, 0, 0x80, 0xff];
         for length in 0..40 {
             for at in 0..length {

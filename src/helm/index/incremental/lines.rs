@@ -1,27 +1,22 @@
-//! What a line of an index in Helm's style is, by its beginning and its end alone.
-
 use std::ops::Range;
 
 use crate::helm::index::created;
 
-/// Bytes of the longest key of a chart that is looked at here: no chart's name is longer.
-const KEY_BYTES: usize = 250;
+const MAX_KEY_BYTES: usize = 250;
 
-/// How many spaces the line begins with.
 pub(super) fn indent(line: &[u8]) -> usize {
     line.iter().take_while(|byte| **byte == b' ').count()
 }
 
-/// Whether there is nothing in a line. A tab is something: parsers don't agree about it.
+/// Returns true for spaces only. A tab is not blank, because parsers treat it differently.
 pub(super) fn is_blank(line: &[u8]) -> bool {
     line.iter().all(|byte| matches!(byte, b' ' | b'\n'))
 }
 
-/// Whether the line has more than so many spaces in front.
 pub(super) fn is_deeper(line: &[u8], column: usize) -> bool {
     const AT_ONCE: usize = 16;
     match line.first_chunk::<AT_ONCE>() {
-        // Asked of every line of an index.
+        // This runs for every line of an index.
         Some(front) if column < AT_ONCE => {
             let others = u128::from_le_bytes(*front) ^ u128::from_le_bytes([b' '; AT_ONCE]);
             others.trailing_zeros() as usize / 8 > column
@@ -32,13 +27,13 @@ pub(super) fn is_deeper(line: &[u8], column: usize) -> bool {
     }
 }
 
-/// Whether an item of a list begins at this column, in front of which are spaces.
+/// Returns true if a list item starts at this column. The text before it must be spaces.
 pub(super) fn is_item(line: &[u8], column: usize) -> bool {
     matches!(line.get(column..), Some([b'-', b' ' | b'\n', ..] | [b'-']))
 }
 
-/// The key of a chart that begins at this column: a word, a colon, and nothing else. What the word would mean to YAML is nobody's
-/// business here: of keys the text counts.
+/// Returns the chart key at this column: a plain word followed by a colon only. Keys count as text, whatever their YAML
+/// type.
 pub(super) fn chart_key(line: &[u8], column: usize) -> Option<&str> {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     let key = line.get(column..)?.strip_suffix(b":")?;
@@ -47,14 +42,14 @@ pub(super) fn chart_key(line: &[u8], column: usize) -> Option<&str> {
         && rest
             .iter()
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'/'));
-    (is_word && key.len() <= KEY_BYTES).then(|| std::str::from_utf8(key).ok())?
+    (is_word && key.len() <= MAX_KEY_BYTES).then(|| std::str::from_utf8(key).ok())?
 }
 
-/// Where in the line the time of a version stands, if the line looks like `created: "2020-01-01T00:00:00Z"` at this column. The
-/// quotes are not in it.
+/// Returns the range of the timestamp, without quotes, if the line has the form `created: "2020-01-01T00:00:00Z"` at
+/// this column.
 pub(super) fn created(line: &[u8], column: usize) -> Option<Range<usize>> {
     const KEY: &[u8] = b"created: ";
-    // First what is quickly told of most lines.
+    // Reject most lines cheaply.
     if line.get(column) != Some(&b'c') || indent(line) != column {
         return None;
     }
@@ -88,7 +83,7 @@ mod tests {
     #[case("  :\n", None)]
     #[case("  a:b:\n", None)]
     #[case("   a:\n", None)]
-    fn a_chart_begins_with_a_word_and_a_colon(#[case] line: &str, #[case] key: Option<&str>) {
+    fn a_chart_starts_with_a_word_and_a_colon(#[case] line: &str, #[case] key: Option<&str>) {
         assert_eq!(chart_key(line.as_bytes(), 2), key);
     }
 
@@ -108,12 +103,12 @@ mod tests {
     #[case("     created: 2020-01-01T00:00:00Z\n", None)]
     #[case("  - created: 2020-01-01T00:00:00Z\n", None)]
     #[case("    created: 2020-01-01T00:00:00é\n", None)]
-    fn a_time_is_found_by_its_exact_form(#[case] line: &str, #[case] time: Option<&str>) {
+    fn a_timestamp_must_have_the_exact_form(#[case] line: &str, #[case] time: Option<&str>) {
         assert_eq!(created(line.as_bytes(), 4).map(|place| &line[place]), time);
     }
 
     #[test]
-    fn a_line_is_deeper_that_has_more_spaces_in_front() {
+    fn a_line_with_more_leading_spaces_is_deeper() {
         for spaces in 0..40 {
             for rest in ["", "\n", "a\n", "- a: b # much of it is left\n", "\t\n", "!\n", "\0\n"] {
                 let line = " ".repeat(spaces) + rest;
@@ -135,7 +130,7 @@ mod tests {
     #[case("  -a\n", false)]
     #[case("  --- a\n", false)]
     #[case("  ", false)]
-    fn an_item_begins_with_a_dash_and_a_space(#[case] line: &str, #[case] is: bool) {
+    fn an_item_starts_with_a_dash_and_a_space(#[case] line: &str, #[case] is: bool) {
         assert_eq!(is_item(line.as_bytes(), 2), is);
     }
 }

@@ -1,12 +1,13 @@
-//! Only what has changed in an index is parsed.
+//! Decodes only the changed charts of an index.
 //!
 //! ```text
-//!  bytes ─► cut ─► charts with digests ─┬─ known: what is remembered of it is counted ─────────────────┬─► Summary
-//!                                       └─ else: its versions one by one ─► yaml ─► collect ─► the sink ┘
-//!             └─ in another style, or a part that does not parse by itself: all of it is decoded as a whole
+//!  bytes ─► splitter ─► slices with digests ─┬─ cached: add the cached stats ──────────────────────┬─► Summary
+//!                                            └─ changed: slices ─► yaml or json ─► collector ─► sink ┘
+//!           └─ unsupported layout, or a slice that does not parse on its own: full decode
 //! ```
-//! Whatever comes out is what [`decode`](super::decode) makes of the same bytes, but for the time `created` of versions in charts
-//! that are known. Wherever that might be otherwise, the whole decides: nothing is refused or skipped here that it would take.
+//!
+//! The result is the same as that of [`decode`](super::decode), except for `created` of versions in cached charts.
+//! Whenever the result could differ, the full decode runs.
 
 mod decode;
 mod digest;
@@ -25,117 +26,98 @@ use std::io::{Read, Seek, SeekFrom};
 
 use super::collector::Collector;
 use super::error::DecodeError;
-use super::{ChartStats, DecodeLimits, Sink, Start, Summary};
-use decode::Parser;
-pub use digest::{Digest, Secret};
+use super::{ChartStats, DecodeLimits, IndexStart, Sink, Summary};
+use decode::ChartParser;
+pub use digest::{Digest, DigestKey};
 pub use shared_split::SharedSplit;
-use slices::NoSlice;
+use slices::SliceError;
 use splitter::{ChartSlice, SplitError};
 
-/// What is remembered of an index from the last time that it was decoded.
+/// Cached decode results of the previous version of an index.
 #[derive(Debug, Clone)]
 pub struct CachedIndex {
-    /// The key of the digests, those to come too.
-    pub secret: Secret,
-    /// Whether the times of versions count: where something else than the row depends on them, such as a filter.
-    pub times_count: bool,
-    /// By their keys under `entries`.
+    /// Key of the cached and the new digests.
+    pub digest_key: DigestKey,
+    /// Set if more than the `created` column depends on timestamps, for example a filter.
+    pub timestamps_matter: bool,
+    /// By key under `entries`.
     pub charts: HashMap<String, CachedChart>,
 }
 
-/// What is remembered of a chart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CachedChart {
-    /// Of its text.
     pub digest: Digest,
-    /// Whether the times of its versions were left out of the digest.
-    pub masked: bool,
-    /// What came of that text.
-    pub account: ChartStats,
+    /// The digest excludes the timestamps of the versions.
+    pub timestamps_masked: bool,
+    pub stats: ChartStats,
 }
 
 impl CachedIndex {
-    /// What is remembered of the chart, if it is still as it was.
-    fn get(&self, cut: &ChartSlice) -> Option<&CachedChart> {
-        let known = self.charts.get(&cut.key);
-        known.filter(|known| known.digest == cut.digest && known.masked == cut.masked)
+    fn get(&self, slice: &ChartSlice) -> Option<&CachedChart> {
+        let cached = self.charts.get(&slice.key);
+        cached.filter(|cached| cached.digest == slice.digest && cached.timestamps_masked == slice.timestamps_masked)
     }
 }
 
-/// A chart as it is to be remembered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CacheEntry {
-    /// Under `entries`.
     pub key: String,
-    /// What is remembered.
     pub chart: CachedChart,
 }
 
-/// Takes the charts of an index, and what is remembered of them, in the order of the index.
+/// Receives charts and cache entries in index order.
 ///
-/// [`start_over`](Sink::start_over) tells that the index can't be told by its parts, also where nothing was told of it yet. After it
-/// nothing counts that it has got so far, known charts and what was to be remembered included; then no chart is known, and nothing is
-/// to be remembered.
+/// [`start_over`](Sink::start_over) announces a full decode, possibly before any chart. The receiver must then drop
+/// everything it got, and no further `unchanged` or `cache` call follows.
 pub trait ChangeSink: Sink {
-    /// The chart under this key is as it is remembered.
-    ///
-    /// # Errors
-    /// Ends the decoding with [`DecodeError::Sink`].
-    fn unchanged(&mut self, key: &str, account: &ChartStats) -> Result<(), Self::Error>;
+    fn unchanged(&mut self, key: &str, stats: &ChartStats) -> Result<(), Self::Error>;
 
-    /// What is to be remembered of the chart that came last, or of one that there is no chart of.
-    ///
-    /// # Errors
-    /// Ends the decoding with [`DecodeError::Sink`].
-    fn remember(&mut self, chart: CacheEntry) -> Result<(), Self::Error>;
+    /// Called with the cache entry of the last chart, or of a skipped or deprecated chart.
+    fn cache(&mut self, chart: CacheEntry) -> Result<(), Self::Error>;
 }
 
-/// Reads an index as [`decode`](super::decode) does, but of charts that are known only their text, and not even that where it was
-/// `cut` before. Blocks while it reads and computes, so it belongs on a thread that may.
-///
-/// # Errors
-/// As of [`decode`](super::decode).
+/// Decodes an index as [`decode`](super::decode) does, but parses only charts that are not cached. Reuses a split of
+/// the same body in `shared`. Blocking.
 pub fn decode_changes<R: Read + Seek, S: ChangeSink>(
     mut input: R,
     limits: &DecodeLimits,
-    known: &CachedIndex,
-    cut: &SharedSplit,
+    cache: &CachedIndex,
+    shared: &SharedSplit,
     sink: &mut S,
 ) -> Result<Summary, DecodeError<S::Error>> {
     let mut collector = Collector::new(limits, sink);
-    match changes(&mut input, limits, known, cut, &mut collector) {
+    match decode_split(&mut input, limits, cache, shared, &mut collector) {
         Ok(()) => Ok(collector.finish()),
         Err(Stop::Error(error)) => Err(error),
-        Err(Stop::Whole) => {
+        Err(Stop::FullDecodeNeeded) => {
             drop(collector);
-            // Whether it has got anything or not: it has to know that all comes.
+            // Always tell the sink that all charts follow.
             sink.start_over().map_err(DecodeError::Sink)?;
             super::decode(input, limits, sink)
         }
     }
 }
 
-/// Why the whole has to be decoded, or nothing can be.
 enum Stop<E> {
-    Whole,
+    FullDecodeNeeded,
     Error(DecodeError<E>),
 }
 
 impl<E> From<DecodeError<E>> for Stop<E> {
-    /// What is wrong with a part is for the whole to say, which knows where.
+    /// Errors of a slice lead to a full decode, which reports the right position.
     fn from(error: DecodeError<E>) -> Self {
         match error {
             DecodeError::Sink(_) | DecodeError::Read(_) => Self::Error(error),
-            _ => Self::Whole,
+            _ => Self::FullDecodeNeeded,
         }
     }
 }
 
-impl<E> From<NoSlice> for Stop<E> {
-    fn from(reason: NoSlice) -> Self {
+impl<E> From<SliceError> for Stop<E> {
+    fn from(reason: SliceError) -> Self {
         match reason {
-            NoSlice::TooLarge => Self::Whole,
-            NoSlice::Read(error) => Self::Error(DecodeError::Read(error)),
+            SliceError::TooLarge => Self::FullDecodeNeeded,
+            SliceError::Read(error) => Self::Error(DecodeError::Read(error)),
         }
     }
 }
@@ -146,31 +128,31 @@ impl<E> From<std::io::Error> for Stop<E> {
     }
 }
 
-fn changes<R: Read + Seek, S: ChangeSink>(
+fn decode_split<R: Read + Seek, S: ChangeSink>(
     input: &mut R,
     limits: &DecodeLimits,
-    known: &CachedIndex,
+    cache: &CachedIndex,
     shared: &SharedSplit,
     collector: &mut Collector<'_, S>,
 ) -> Result<(), Stop<S::Error>> {
-    let Start { offset, first } = Start::of(input)?;
+    let IndexStart { offset, first } = IndexStart::read(input)?;
     input.seek(SeekFrom::Start(offset))?;
-    // What looks like a page may be YAML all the same, and is refused.
+    // It could be valid YAML, but the full decode rejects it with a better message.
     if matches!(first[0], None | Some(b'<')) {
-        return Err(Stop::Whole);
+        return Err(Stop::FullDecodeNeeded);
     }
     let is_json = first[0] == Some(b'{');
-    let cuts = shared.get(known, limits, || {
+    let slices = shared.get(cache, limits, || {
         if is_json {
-            json::cut(input, offset, limits, known)
+            json::split(input, offset, limits, cache)
         } else {
-            splitter::cut(input, offset, limits, known)
+            splitter::split(input, offset, limits, cache)
         }
     });
-    let cuts = match cuts {
-        Ok(cuts) => cuts,
-        Err(SplitError::Style) => return Err(Stop::Whole),
+    let slices = match slices {
+        Ok(slices) => slices,
+        Err(SplitError::UnsupportedLayout) => return Err(Stop::FullDecodeNeeded),
         Err(SplitError::Read(error)) => return Err(error.into()),
     };
-    decode::collect(&cuts, Parser::new(input, limits, known, is_json), collector)
+    decode::decode_slices(&slices, ChartParser::new(input, limits, cache, is_json), collector)
 }

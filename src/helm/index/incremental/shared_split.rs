@@ -1,47 +1,45 @@
-//! The cuts of one body, made once for all repositories that have got it.
+use std::sync::Arc;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
 
-use super::digest::Secret;
+use super::digest::DigestKey;
 use super::splitter::{ChartSlice, SplitError};
 use super::{CachedIndex, DecodeLimits};
 
-/// The part of a body that its cuts may take, else they are made by each for himself. Those of real indexes take a fiftieth and less.
-const OF_THE_BODY: u64 = 16;
+/// Maximum size of the cached split, as a fraction (1/16) of the body. Splits of real indexes take 1/50 or less.
+const MAX_BODY_FRACTION: u64 = 16;
 
-/// The cuts of a body that several repositories share. A handle, cheap to clone; it goes with the body, since it holds nothing of
-/// which body it is of. A repository that knows other things of the body makes its own cuts, which take the place of those before.
+/// The cached split of one body. A cheap handle that must stay with its body, because it does not identify it. A caller
+/// with a different [`SplitKey`] replaces the cached value.
 #[derive(Clone, Default)]
-pub struct SharedSplit(Arc<Mutex<Option<Made>>>);
+pub struct SharedSplit(Arc<Mutex<Option<CachedSplit>>>);
 
-struct Made {
-    by: By,
-    /// None if the body can't be split.
-    cuts: Option<Arc<[ChartSlice]>>,
+struct CachedSplit {
+    key: SplitKey,
+    slices: Option<Arc<[ChartSlice]>>,
 }
 
-/// All that cuts depend on beside the body.
 #[derive(PartialEq, Eq)]
-struct By {
-    secret: Secret,
-    times_count: bool,
-    /// The keys of charts whose times are not left out, in order.
+struct SplitKey {
+    digest_key: DigestKey,
+    timestamps_matter: bool,
+    /// Sorted keys of the charts whose digest includes timestamps.
     unmasked: Vec<String>,
     limits: DecodeLimits,
 }
 
-impl By {
-    fn of(known: &CachedIndex, limits: &DecodeLimits) -> Self {
-        // Where times count they are left out of none, known or not.
-        let unmasked = known
+impl SplitKey {
+    fn new(cache: &CachedIndex, limits: &DecodeLimits) -> Self {
+        // If timestamps matter, no chart is masked, so the list would not make a difference.
+        let unmasked = cache
             .charts
             .iter()
-            .filter(|(_, chart)| !chart.masked && !known.times_count);
+            .filter(|(_, chart)| !chart.timestamps_masked && !cache.timestamps_matter);
         let mut unmasked: Vec<String> = unmasked.map(|(key, _)| key.clone()).collect();
         unmasked.sort_unstable();
         Self {
-            secret: known.secret,
-            times_count: known.times_count,
+            digest_key: cache.digest_key,
+            timestamps_matter: cache.timestamps_matter,
             unmasked,
             limits: *limits,
         }
@@ -49,38 +47,40 @@ impl By {
 }
 
 impl SharedSplit {
-    /// Returns the cuts, made by `cut` if they are not there. A concurrent caller waits for them, at most as long as one split takes.
+    /// Returns the cached split, or calls `split`. Concurrent callers wait for at most one split.
     pub(super) fn get(
         &self,
-        known: &CachedIndex,
+        cache: &CachedIndex,
         limits: &DecodeLimits,
-        cut: impl FnOnce() -> Result<Vec<ChartSlice>, SplitError>,
+        split: impl FnOnce() -> Result<Vec<ChartSlice>, SplitError>,
     ) -> Result<Arc<[ChartSlice]>, SplitError> {
-        let by = By::of(known, limits);
-        // A finished value is stored in one step, so a panic leaves the old one.
-        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(made) = made.as_ref().filter(|made| made.by == by) {
-            return made.cuts.clone().ok_or(SplitError::Style);
+        let key = SplitKey::new(cache, limits);
+        let mut cached = self.0.lock();
+        if let Some(cached) = cached.as_ref().filter(|cached| cached.key == key) {
+            return cached.slices.clone().ok_or(SplitError::UnsupportedLayout);
         }
-        let cuts: Option<Arc<[ChartSlice]>> = match cut() {
-            Ok(cuts) => Some(cuts.into()),
-            Err(SplitError::Style) => None,
+        let slices: Option<Arc<[ChartSlice]>> = match split() {
+            Ok(slices) => Some(slices.into()),
+            Err(SplitError::UnsupportedLayout) => None,
             Err(error @ SplitError::Read(_)) => return Err(error),
         };
-        if cuts.as_ref().is_none_or(|cuts| are_small(cuts)) {
-            let cuts = cuts.clone();
-            *made = Some(Made { by, cuts });
+        if slices.as_ref().is_none_or(|slices| is_small(slices)) {
+            let slices = slices.clone();
+            *cached = Some(CachedSplit { key, slices });
         }
-        cuts.ok_or(SplitError::Style)
+        slices.ok_or(SplitError::UnsupportedLayout)
     }
 }
 
-/// Whether they take so little beside their body that they may be held with it: of a body that is nothing but keys they are larger
-/// than it is.
-fn are_small(cuts: &[ChartSlice]) -> bool {
-    let bytes: usize = cuts.iter().map(|cut| size_of::<ChartSlice>() + cut.key.len()).sum();
-    let body = cuts.last().map_or(0, |last| last.text.end);
-    bytes as u64 <= body / OF_THE_BODY
+/// Returns true if the split is small compared with its body. An index with many tiny charts could otherwise need more
+/// memory for the split than for the body.
+fn is_small(slices: &[ChartSlice]) -> bool {
+    let bytes: usize = slices
+        .iter()
+        .map(|slice| size_of::<ChartSlice>() + slice.key.len())
+        .sum();
+    let body = slices.last().map_or(0, |last| last.text.end);
+    bytes as u64 <= body / MAX_BODY_FRACTION
 }
 
 #[cfg(test)]
@@ -91,101 +91,107 @@ mod tests {
     use super::*;
     use crate::helm::index::{CachedChart, ChartStats, Digest};
 
-    fn known(secret: u8) -> CachedIndex {
+    fn cache(digest_key: u8) -> CachedIndex {
         CachedIndex {
-            secret: Secret::from([secret; Secret::BYTES]),
-            times_count: false,
+            digest_key: DigestKey::from([digest_key; DigestKey::BYTES]),
+            timestamps_matter: false,
             charts: HashMap::new(),
         }
     }
 
-    /// Charts of so many bytes each.
-    fn cuts_of(bytes: &[u64]) -> Vec<ChartSlice> {
+    fn slices_of(bytes: &[u64]) -> Vec<ChartSlice> {
         let mut end = 0;
-        let cut = |bytes: &u64| {
+        let slice = |bytes: &u64| {
             let start = end;
             end += bytes;
             ChartSlice {
                 key: "chart".to_owned(),
                 text: start..end,
-                items: None,
+                versions_column: None,
                 digest: Digest([0; 16]),
-                masked: true,
+                timestamps_masked: true,
             }
         };
-        bytes.iter().map(cut).collect()
+        bytes.iter().map(slice).collect()
     }
 
-    fn chart(masked: bool) -> CachedChart {
+    fn chart(timestamps_masked: bool) -> CachedChart {
         CachedChart {
             digest: Digest([0; 16]),
-            masked,
-            account: ChartStats::default(),
+            timestamps_masked,
+            stats: ChartStats::default(),
         }
     }
 
     #[test]
-    fn cuts_are_made_once_for_all_who_know_the_same_and_anew_for_others() {
-        let (shared, made) = (SharedSplit::default(), Cell::new(0));
-        let ask = |known: &CachedIndex, limits: &DecodeLimits| {
-            let cuts = shared.get(known, limits, || {
-                made.set(made.get() + 1);
-                Ok(cuts_of(&[100_000]))
+    fn a_split_is_shared_by_callers_with_an_equal_key_only() {
+        let (shared, splits) = (SharedSplit::default(), Cell::new(0));
+        let splits_after_get = |cache: &CachedIndex, limits: &DecodeLimits| {
+            let slices = shared.get(cache, limits, || {
+                splits.set(splits.get() + 1);
+                Ok(slices_of(&[100_000]))
             });
-            assert_eq!(cuts.unwrap().len(), 1);
-            made.get()
+            assert_eq!(slices.unwrap().len(), 1);
+            splits.get()
         };
         let limits = DecodeLimits::default();
-        assert_eq!(ask(&known(1), &limits), 1);
-        assert_eq!(ask(&known(1), &limits), 1);
-        let mut one_more = known(1);
+        assert_eq!(splits_after_get(&cache(1), &limits), 1);
+        assert_eq!(splits_after_get(&cache(1), &limits), 1);
+        let mut one_more = cache(1);
         one_more.charts.insert("a".to_owned(), chart(true));
         assert_eq!(
-            ask(&one_more, &limits),
+            splits_after_get(&one_more, &limits),
             1,
-            "its times are left out as those of a new one are"
+            "a masked chart has the same digest input as a new chart"
         );
 
-        let mut with_times = known(1);
+        let mut with_times = cache(1);
         with_times.charts.insert("a".to_owned(), chart(false));
-        assert_eq!(ask(&with_times, &limits), 2);
-        assert_eq!(ask(&with_times, &limits), 2);
-        let mut times_count = CachedIndex {
-            times_count: true,
-            ..known(1)
+        assert_eq!(splits_after_get(&with_times, &limits), 2);
+        assert_eq!(splits_after_get(&with_times, &limits), 2);
+        let mut timestamps_matter = CachedIndex {
+            timestamps_matter: true,
+            ..cache(1)
         };
-        assert_eq!(ask(&times_count, &limits), 3);
-        times_count.charts.insert("a".to_owned(), chart(false));
-        assert_eq!(ask(&times_count, &limits), 3, "they are left out of none in either");
-        assert_eq!(ask(&known(2), &limits), 4);
+        assert_eq!(splits_after_get(&timestamps_matter, &limits), 3);
+        timestamps_matter.charts.insert("a".to_owned(), chart(false));
+        assert_eq!(
+            splits_after_get(&timestamps_matter, &limits),
+            3,
+            "timestamps are never masked if they matter"
+        );
+        assert_eq!(splits_after_get(&cache(2), &limits), 4);
         let lower = DecodeLimits { charts: 1, ..limits };
-        assert_eq!(ask(&known(2), &lower), 5);
+        assert_eq!(splits_after_get(&cache(2), &lower), 5);
     }
 
     #[test]
-    fn cuts_that_are_large_for_their_body_are_not_held() {
+    fn a_split_that_is_large_compared_with_its_body_is_not_cached() {
         let (shared, limits) = (SharedSplit::default(), DecodeLimits::default());
-        for made in 1..3 {
-            let of_keys_alone = [10; 100];
-            let cuts = shared.get(&known(1), &limits, || Ok(cuts_of(&of_keys_alone)));
-            assert_eq!(cuts.unwrap().len(), 100, "{made}");
-            assert!(shared.0.lock().unwrap().is_none());
+        for attempt in 1..3 {
+            let tiny_charts = [10; 100];
+            let slices = shared.get(&cache(1), &limits, || Ok(slices_of(&tiny_charts)));
+            assert_eq!(slices.unwrap().len(), 100, "{attempt}");
+            assert!(shared.0.lock().is_none());
         }
     }
 
     #[test]
-    fn what_could_not_be_read_is_read_again_and_what_is_in_no_style_that_is_cut_is_not() {
+    fn read_errors_are_not_cached_but_unsupported_layouts_are() {
         let (shared, limits) = (SharedSplit::default(), DecodeLimits::default());
         let broken = || Err(SplitError::Read(std::io::Error::other("broken")));
         assert!(matches!(
-            shared.get(&known(1), &limits, broken),
+            shared.get(&cache(1), &limits, broken),
             Err(SplitError::Read(_))
         ));
-        let in_no_style = || Err(SplitError::Style);
+        let unsupported = || Err(SplitError::UnsupportedLayout);
         assert!(matches!(
-            shared.get(&known(1), &limits, in_no_style),
-            Err(SplitError::Style)
+            shared.get(&cache(1), &limits, unsupported),
+            Err(SplitError::UnsupportedLayout)
         ));
-        assert!(matches!(shared.get(&known(1), &limits, broken), Err(SplitError::Style)));
+        assert!(matches!(
+            shared.get(&cache(1), &limits, broken),
+            Err(SplitError::UnsupportedLayout)
+        ));
     }
 }

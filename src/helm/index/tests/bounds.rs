@@ -1,14 +1,12 @@
-//! What an index may not cost.
-
 use super::*;
 
-fn refused(index: &str, limits: &DecodeLimits) -> String {
+fn rejected(index: &str, limits: &DecodeLimits) -> String {
     let error = decode_within(index.as_bytes(), limits).unwrap_err();
     assert_eq!(error.reason(), "TooComplex", "{error}");
     error.to_string()
 }
 
-/// Small bounds, so that small documents break them.
+/// Low limits for small documents.
 fn small() -> DecodeLimits {
     DecodeLimits {
         charts: 3,
@@ -25,39 +23,39 @@ fn small() -> DecodeLimits {
 
 fn both(json: &str, limits: &DecodeLimits, limit: &str) {
     for index in [json.to_owned(), format!("#\n{json}")] {
-        let message = refused(&index, limits);
+        let message = rejected(&index, limits);
         assert!(message.contains(limit), "{message}");
     }
 }
 
 #[test]
-fn a_billion_laughs_are_refused_before_they_are_laughed() {
+fn a_billion_laughs_document_is_rejected_before_its_expansion() {
     let mut bomb = String::from("apiVersion: v1\na0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol, lol]\n");
     for level in 1..20 {
         let aliases = vec![format!("*a{}", level - 1); 10].join(", ");
         bomb.push_str(&format!("a{level}: &a{level} [{aliases}]\n"));
     }
     bomb.push_str("entries:\n  a:\n  - name: a\n    version: 1\n    keywords: *a19\n");
-    let message = refused(&bomb, &DecodeLimits::default());
+    let message = rejected(&bomb, &DecodeLimits::default());
     assert!(
-        message.contains("aliases stand for more than 5000000 nodes"),
+        message.contains("aliases expand to more than 5000000 nodes"),
         "{message}"
     );
 }
 
 #[test]
-fn a_long_text_that_is_repeated_by_aliases_is_refused() {
+fn a_long_text_repeated_by_aliases_is_rejected() {
     let text = "x".repeat(500_000);
     let aliases = vec!["*a"; 500].join(", ");
     let bomb =
         |field: &str| format!("a: &a {text}\nentries:\n  a:\n  - {{name: a, version: 1, {field}: [{aliases}]}}\n");
-    // Of what is passed over nothing is expanded, and it counts all the same.
-    let message = refused(&bomb("dependencies"), &DecodeLimits::default());
+    // Skipped nodes are not expanded but still count.
+    let message = rejected(&bomb("dependencies"), &DecodeLimits::default());
     assert!(
-        message.contains("aliases stand for more than 134217728 bytes"),
+        message.contains("aliases expand to more than 134217728 bytes"),
         "{message}"
     );
-    let message = refused(&bomb("keywords"), &DecodeLimits::default());
+    let message = rejected(&bomb("keywords"), &DecodeLimits::default());
     assert!(
         message.contains("a chart version takes more than 33554432 bytes"),
         "{message}"
@@ -65,7 +63,7 @@ fn a_long_text_that_is_repeated_by_aliases_is_refused() {
 }
 
 #[test]
-fn merge_keys_are_bounded_like_aliases() {
+fn merge_keys_are_limited_like_aliases() {
     let mut bomb = String::from("m0: &m0 {home: x, icon: y}\n");
     for level in 1..8 {
         bomb.push_str(&format!(
@@ -74,28 +72,28 @@ fn merge_keys_are_bounded_like_aliases() {
         ));
     }
     bomb.push_str("entries:\n  a:\n  - {name: a, version: 1, <<: *m7}\n");
-    assert!(refused(&bomb, &DecodeLimits::default()).contains("aliases stand for"));
+    assert!(rejected(&bomb, &DecodeLimits::default()).contains("aliases expand to"));
 }
 
 #[test]
-fn what_carries_an_anchor_is_bounded() {
+fn anchored_nodes_are_limited() {
     let index = format!("a: &a [{}]\nentries: {{}}\n", "x, ".repeat(100));
-    assert!(refused(&index, &small()).contains("anchors hold more than 1000 bytes"));
+    assert!(rejected(&index, &small()).contains("anchored nodes take more than 1000 bytes"));
     let nested = format!("a: {}x{}\nentries: {{}}\n", "&a [".repeat(7), "]".repeat(7));
-    let message = refused(
+    let message = rejected(
         &nested,
         &DecodeLimits {
             anchored_bytes: 500,
             ..DecodeLimits::default()
         },
     );
-    assert!(message.contains("anchors hold"), "{message}");
+    assert!(message.contains("anchored nodes take"), "{message}");
     let named = format!("a: &{} x\nentries: {{}}\n", "n".repeat(2_000));
-    assert!(refused(&named, &small()).contains("anchors hold"));
+    assert!(rejected(&named, &small()).contains("anchored nodes take"));
 }
 
 #[test]
-fn nesting_is_bounded_also_by_way_of_aliases() {
+fn nesting_is_limited_through_aliases_too() {
     let deep = |levels: usize| {
         format!(
             "entries:\n  a:\n  - {{name: a, version: 1, x: {}{}}}\n",
@@ -104,7 +102,7 @@ fn nesting_is_bounded_also_by_way_of_aliases() {
         )
     };
     assert!(decode_text(deep(32)).is_ok());
-    assert!(refused(&deep(33), &DecodeLimits::default()).contains("nest more than 32 deep"));
+    assert!(rejected(&deep(33), &DecodeLimits::default()).contains("nested more than 32 levels deep"));
     assert!(decode_text(deep(200_000)).is_err());
     assert!(
         decode_text(format!(
@@ -119,22 +117,25 @@ fn nesting_is_bounded_also_by_way_of_aliases() {
     for level in 1..40 {
         towers.push_str(&format!("a{level}: &a{level} [*a{}]\n", level - 1));
     }
-    assert!(refused(&towers, &DecodeLimits::default()).contains("nest more than 32 deep"));
+    assert!(rejected(&towers, &DecodeLimits::default()).contains("nested more than 32 levels deep"));
 }
 
 #[test]
-fn json_that_nests_too_deep_in_a_field_that_is_read_skips_the_version() {
+fn deeply_nested_json_in_a_used_field_skips_the_version() {
     let index = format!(
         "{{\"entries\":{{\"a\":[{{\"name\":\"a\",\"version\":\"1\",\"keywords\":{}{}}}]}}}}",
         "[".repeat(90),
         "]".repeat(90)
     );
     let (_, summary) = decode_text(index).unwrap();
-    assert_eq!(summary.skipped.first[0].reason, "lists and maps nest too deep in it");
+    assert_eq!(
+        summary.skipped.first[0].reason,
+        "its lists and maps are nested too deeply"
+    );
 }
 
 #[test]
-fn charts_and_versions_are_counted_even_if_they_are_nothing() {
+fn empty_charts_and_versions_count_towards_the_limits() {
     let nulls = |count: usize| vec!["null"; count].join(",");
     both(
         &format!("{{\"entries\":{{\"a\":[{}]}}}}", nulls(4)),
@@ -144,7 +145,7 @@ fn charts_and_versions_are_counted_even_if_they_are_nothing() {
     both(
         "{\"entries\":{\"a\":null,\"b\":null,\"c\":null,\"d\":null}}",
         &small(),
-        "more than 3 names",
+        "more than 3 charts",
     );
     assert!(
         decode_within(
@@ -156,7 +157,7 @@ fn charts_and_versions_are_counted_even_if_they_are_nothing() {
 }
 
 #[test]
-fn what_a_chart_keeps_is_bounded() {
+fn the_memory_of_a_chart_is_limited() {
     let urls = |count: usize| vec!["\"https://example.com/a.tgz\""; count].join(",");
     let one = format!(
         "{{\"entries\":{{\"a\":[{{\"version\":\"1\",\"urls\":[{}]}}]}}}}",
@@ -166,20 +167,20 @@ fn what_a_chart_keeps_is_bounded() {
     let version = format!("{{\"version\":\"1\",\"urls\":[{}]}}", urls(30));
     let many = format!("{{\"entries\":{{\"a\":[{version},{version},{version}]}}}}");
     both(&many, &small(), "a takes more than 4000 bytes");
-    let message = refused(&many.replace("},{", "},\n{"), &small());
+    let message = rejected(&many.replace("},{", "},\n{"), &small());
     assert!(message.contains("near line 3"), "{message}");
 }
 
 #[test]
-fn nodes_and_texts_are_bounded() {
+fn nodes_and_texts_are_limited() {
     let nodes = format!("x: [{}]\nentries: {{}}\n", "1, ".repeat(1_000));
-    assert!(refused(&nodes, &small()).contains("more than 1000 nodes"));
+    assert!(rejected(&nodes, &small()).contains("more than 1000 nodes"));
     let text = format!("x: {}\nentries: {{}}\n", "x".repeat(101));
-    assert!(refused(&text, &small()).contains("a text has more than 100 bytes"));
+    assert!(rejected(&text, &small()).contains("a text has more than 100 bytes"));
 }
 
 #[test]
-fn a_text_without_end_is_refused_before_it_is_held() {
+fn an_endless_text_is_rejected_before_it_is_buffered() {
     let limits = DecodeLimits {
         scalar_bytes: 10_000,
         ..DecodeLimits::default()
@@ -199,7 +200,7 @@ fn a_text_without_end_is_refused_before_it_is_held() {
 }
 
 #[test]
-fn an_index_of_25_000_versions_is_within_the_defaults() {
+fn the_default_limits_allow_25_000_versions() {
     let versions: String = (0..25_000)
         .map(|number| format!("  - {{name: a, version: 1.0.{number}, urls: [https://example.com/a-1.0.{number}.tgz], maintainers: *m, keywords: *k}}\n"))
         .collect();

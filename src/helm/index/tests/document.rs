@@ -1,9 +1,9 @@
-//! What holds for the document as a whole: its bytes, its notation, its digest, its anchors.
+//! Document-level behavior: encoding, notation, digest, anchors.
 
 use super::*;
 
 #[test]
-fn bytes_that_are_no_text_are_refused() {
+fn invalid_utf_8_is_rejected() {
     for index in [
         &b"entries:\n  a: \xff\n"[..],
         b"a\0b: c\n",
@@ -16,7 +16,7 @@ fn bytes_that_are_no_text_are_refused() {
 }
 
 #[test]
-fn json_that_is_broken_off_is_refused_as_json() {
+fn truncated_json_is_rejected_as_json() {
     let error = decode_text("{\"apiVersion\":\"v1\",\n\"entries\":{\"a\":[{\"name\":").unwrap_err();
     assert!(matches!(error.reason(), "InvalidJSON" | "InvalidYAML"), "{error}");
     assert!(error.to_string().contains("line 2"), "{error}");
@@ -25,7 +25,7 @@ fn json_that_is_broken_off_is_refused_as_json() {
 }
 
 #[test]
-fn what_begins_like_json_may_be_yaml() {
+fn yaml_may_start_like_json() {
     let (charts, _) =
         decode_text("{\"entries\": {\"a\": [{\"name\": \"a\", \"version\": \"1\"}], b: [{name: b, version: 1.10}]}}")
             .unwrap();
@@ -36,7 +36,7 @@ fn what_begins_like_json_may_be_yaml() {
 }
 
 #[test]
-fn a_byte_order_mark_is_passed_over() {
+fn a_byte_order_mark_is_ignored() {
     for index in [
         "\u{feff}entries: {a: [{name: a, version: 1}]}",
         "\u{feff}{\"entries\": {\"a\": [{\"name\": \"a\", \"version\": 1}]}}",
@@ -46,7 +46,7 @@ fn a_byte_order_mark_is_passed_over() {
 }
 
 #[test]
-fn the_digest_is_moved_by_names_versions_and_digests_alone() {
+fn the_digest_depends_on_names_versions_and_digests_only() {
     let index = |a: &str, b: &str| {
         decode_text(format!("apiVersion: v1\nentries:\n{a}{b}"))
             .unwrap()
@@ -114,13 +114,13 @@ entries:
 }
 
 #[test]
-fn a_key_that_is_quoted_is_no_merge_key() {
+fn a_quoted_key_is_not_a_merge_key() {
     let chart = chart_of("{name: a, version: 1, '<<': {home: lost}}");
     assert_eq!(chart.home, "");
 }
 
 #[test]
-fn a_sink_that_fails_ends_the_decoding() {
+fn a_failing_sink_ends_the_decode() {
     struct Full;
     impl Sink for Full {
         type Error = &'static str;

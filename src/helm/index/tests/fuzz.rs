@@ -1,10 +1,8 @@
-//! Nothing that anybody may publish makes the decoder panic.
-
 use proptest::prelude::*;
 
 use super::*;
 
-/// Pieces that mean something to YAML, JSON or an index.
+/// Fragments with a meaning in YAML, JSON or an index.
 const PIECES: [&str; 54] = [
     "apiVersion: v1\n",
     "entries:\n",
@@ -62,7 +60,7 @@ const PIECES: [&str; 54] = [
     "{\"entries\":{\"a\":[{\"name\":\"a\",\"version\":\"1\"",
 ];
 
-/// What holds for whatever the decoder accepts.
+/// Checks invariants of every accepted index.
 fn check(bytes: &[u8]) {
     let Ok((charts, summary)) = decode_within(bytes, &DecodeLimits::default()) else {
         return;
@@ -82,27 +80,27 @@ fn check(bytes: &[u8]) {
 
 proptest! {
     #[test]
-    fn random_bytes_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn random_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         check(&bytes);
     }
 
     #[test]
-    fn small_hostile_documents_do_no_harm(pieces in proptest::collection::vec(proptest::sample::select(&PIECES[..]), 0..40)) {
+    fn small_hostile_documents_do_not_panic(pieces in proptest::collection::vec(proptest::sample::select(&PIECES[..]), 0..40)) {
         check(pieces.concat().as_bytes());
     }
 
     #[test]
-    fn hostile_entries_do_no_harm(pieces in proptest::collection::vec(proptest::sample::select(&PIECES[..]), 0..20)) {
+    fn hostile_entries_do_not_panic(pieces in proptest::collection::vec(proptest::sample::select(&PIECES[..]), 0..20)) {
         check(format!("apiVersion: v1\nentries:\n  a:\n  - name: a\n    version: 1\n    {}", pieces.concat()).as_bytes());
     }
 
     #[test]
-    fn a_mutated_index_does_no_harm(
+    fn a_mutated_index_does_not_panic(
         seed in any::<u64>(),
-        cuts in proptest::collection::vec((any::<proptest::sample::Index>(), 0..40_usize, proptest::sample::select(&PIECES[..])), 1..6),
+        edits in proptest::collection::vec((any::<proptest::sample::Index>(), 0..40_usize, proptest::sample::select(&PIECES[..])), 1..6),
     ) {
         let mut bytes = generator::generate(seed, 3, 3).into_bytes();
-        for (place, length, piece) in cuts {
+        for (place, length, piece) in edits {
             let start = place.index(bytes.len() + 1);
             let end = (start + length).min(bytes.len());
             bytes.splice(start..end, piece.bytes());
@@ -111,12 +109,12 @@ proptest! {
     }
 
     #[test]
-    fn an_index_says_the_same_in_json(seed in any::<u64>()) {
+    fn an_index_has_the_same_meaning_in_json(seed in any::<u64>()) {
         let yaml = generator::generate(seed, 4, 5);
         let json = serde_json::to_string(&serde_yaml::from_str::<serde_json::Value>(&yaml).unwrap()).unwrap();
         let (mut from_yaml, yaml_summary) = decode_text(&yaml).unwrap();
         let (mut from_json, json_summary) = decode_text(&json).unwrap();
-        // The detour by way of a parsed value loses the order of charts.
+        // `serde_json::Value` does not keep the order of charts.
         from_yaml.sort_by(|a, b| a.name.cmp(&b.name));
         from_json.sort_by(|a, b| a.name.cmp(&b.name));
         prop_assert_eq!(from_yaml, from_json);

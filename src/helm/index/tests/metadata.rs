@@ -1,5 +1,3 @@
-//! Chart versions that stand by themselves.
-
 use proptest::prelude::*;
 use rstest::rstest;
 
@@ -37,7 +35,7 @@ fn version_of(version: &str) -> Metadata {
 }
 
 #[test]
-fn a_chart_yaml_becomes_what_the_same_entry_of_an_index_becomes() {
+fn a_chart_yaml_decodes_like_an_index_entry() {
     let published = |metadata: Metadata| {
         metadata
             .with_version("1.10.0")
@@ -49,13 +47,13 @@ fn a_chart_yaml_becomes_what_the_same_entry_of_an_index_becomes() {
     assert_eq!(
         read(from_yaml.to_json()).as_ref(),
         Ok(&from_yaml),
-        "as it is remembered"
+        "as parsed from its JSON"
     );
     let from_yaml = published(from_yaml);
     let chart = chart(vec![from_yaml]).unwrap().unwrap();
     let mut entry = CHART_YAML
         .replace("version: 1.10\n", "version: 1.10.0\n")
-        // Of a Chart.yaml it is not looked at.
+        // Ignored in a Chart.yaml.
         .replace("created: 2020-01-01T00:00:00Z\n", "")
         .replace('\n', "\n    ");
     for (key, value) in [("digest", "sha256:1"), ("urls", "[oci://example.com/mysql:1.10.0]")] {
@@ -66,9 +64,9 @@ fn a_chart_yaml_becomes_what_the_same_entry_of_an_index_becomes() {
 }
 
 #[test]
-fn both_notations_say_the_same() {
+fn both_notations_give_the_same_metadata() {
     let yaml = read(CHART_YAML).unwrap();
-    // Numbers keep the text in which they are written.
+    // Numbers keep their text as written.
     let json = r#"{"apiVersion":"v2","name":"mysql","version":1.10,"appVersion":8.0,"description":"a database",
         "home":"https://example.com","icon":"https://example.com/icon.png","annotations":{"category":"Database","other":[1]},
         "keywords":["sql"],"maintainers":[{"name":"somebody"},{"email":"nobody@example.com"}],"sources":[],"digest":"evil"}"#;
@@ -83,34 +81,34 @@ fn both_notations_say_the_same() {
 
 #[rstest]
 #[case("", "it is empty")]
-#[case("# nothing\n", "it holds nothing but comments")]
-#[case("null", "it is no map")]
-#[case("[1, [2]]", "it is no map")]
-#[case("some text", "it is no map")]
-#[case("<html></html>", "it is no map")]
+#[case("# nothing\n", "it contains only comments")]
+#[case("null", "it is not a map")]
+#[case("[1, [2]]", "it is not a map")]
+#[case("some text", "it is not a map")]
+#[case("<html></html>", "it is not a map")]
 #[case("name: a", "it has no version")]
-#[case("{\"version\":\"1\\t\"}", "its version holds control characters")]
-#[case("{\"version\":[1]}", "its version is a list where a text is wanted")]
+#[case("{\"version\":\"1\\t\"}", "its version contains control characters")]
+#[case("{\"version\":[1]}", "its version is a list, expected a text")]
 #[case(
     "{\"version\":\"1\",\"name\":\"\\ud800\"}",
-    "one of its texts holds an escape that stands for no character"
+    "one of its texts contains an unpaired surrogate"
 )]
-#[case("version: 1\nkeywords: k", "its keywords is a text where a list is wanted")]
-fn what_can_not_be_used_is_said_in_a_sentence(#[case] text: &str, #[case] reason: &str) {
+#[case("version: 1\nkeywords: k", "its keywords is a text, expected a list")]
+fn invalid_metadata_is_rejected_with_a_reason(#[case] text: &str, #[case] reason: &str) {
     assert_eq!(read(text).unwrap_err(), reason);
 }
 
 #[rstest]
-#[case("a: [", "it is no valid YAML: ")]
-#[case("{\"name\": \"a\"", "it is no valid YAML: ")]
-#[case("version: 1\n---\nversion: 2", "it is no valid YAML: ")]
-fn what_is_no_yaml_says_where(#[case] text: &str, #[case] begin: &str) {
+#[case("a: [", "invalid YAML at line ")]
+#[case("{\"name\": \"a\"", "invalid YAML at line ")]
+#[case("version: 1\n---\nversion: 2", "invalid YAML at line ")]
+fn invalid_yaml_is_rejected_with_its_position(#[case] text: &str, #[case] begin: &str) {
     let reason = read(text).unwrap_err();
     assert!(reason.starts_with(begin) && reason.contains("line"), "{reason}");
 }
 
 #[test]
-fn bytes_that_are_no_text_and_what_is_too_large_are_refused() {
+fn invalid_utf_8_and_large_metadata_are_rejected() {
     assert!(read(b"version: \xff").is_err());
     assert!(read(b"{\"version\": \"\xff\"}").is_err());
     let limits = DecodeLimits {
@@ -118,14 +116,18 @@ fn bytes_that_are_no_text_and_what_is_too_large_are_refused() {
         ..DecodeLimits::default()
     };
     let long = "k".repeat(600);
-    for text in [
-        format!("{{\"version\":\"1\",\"keywords\":[\"{long}\"]}}"),
-        format!("version: 1\nkeywords: [{long}]"),
+    for (text, expected) in [
+        (
+            format!("{{\"version\":\"1\",\"keywords\":[\"{long}\"]}}"),
+            "it is too large",
+        ),
+        (
+            format!("version: 1\nkeywords: [{long}]"),
+            "it exceeds a limit near line",
+        ),
     ] {
-        assert!(
-            metadata(text.as_bytes(), &limits).unwrap_err().contains("too"),
-            "{text}"
-        );
+        let reason = metadata(text.as_bytes(), &limits).unwrap_err();
+        assert!(reason.starts_with(expected), "{text}: {reason}");
     }
     let deep = format!(
         "{{\"version\":\"1\",\"keywords\":{}{}}}",
@@ -138,7 +140,7 @@ fn bytes_that_are_no_text_and_what_is_too_large_are_refused() {
 }
 
 #[test]
-fn a_version_that_no_catalogue_takes_can_not_be_set() {
+fn an_invalid_version_cannot_be_set() {
     let metadata = version_of("1.0.0");
     assert_eq!(metadata.clone().with_version("").unwrap_err(), "it has no version");
     assert!(metadata.clone().with_version(&"1".repeat(129)).is_err());
@@ -146,7 +148,7 @@ fn a_version_that_no_catalogue_takes_can_not_be_set() {
 }
 
 #[test]
-fn versions_make_a_chart_of_which_the_newest_speaks() {
+fn a_chart_has_the_metadata_of_its_newest_version() {
     let made = ["1.0.0", "latest", "v1.10.0", "1.10.0", "1.9.0"].map(version_of);
     let chart = chart(made.to_vec()).unwrap().unwrap();
     assert_eq!(versions(&chart), ["v1.10.0", "1.10.0", "1.9.0", "1.0.0", "latest"]);
@@ -154,7 +156,7 @@ fn versions_make_a_chart_of_which_the_newest_speaks() {
 }
 
 #[test]
-fn a_chart_whose_newest_version_is_deprecated_is_none() {
+fn a_deprecated_chart_is_left_out() {
     let deprecated = |version: &str| read(format!("{{name: a, version: {version}, deprecated: true}}")).unwrap();
     assert_eq!(chart(vec![version_of("1.0.0"), deprecated("2.0.0")]), Ok(None));
     let made = chart(vec![version_of("1.0.0"), deprecated("0.9.0")]).unwrap().unwrap();
@@ -167,7 +169,7 @@ fn a_chart_without_a_usable_name_is_an_error() {
     let nameless = read("version: 1.0.0").unwrap();
     assert_eq!(chart(vec![nameless]).unwrap_err(), "its newest version has no name");
     let parent = read("{name: .., version: 1.0.0}").unwrap();
-    assert_eq!(chart(vec![parent]).unwrap_err(), ".. can't be the name of a chart");
+    assert_eq!(chart(vec![parent]).unwrap_err(), ".. is not a valid chart name");
 }
 
 #[test]
@@ -179,13 +181,13 @@ fn newest_first_is_the_order_of_an_index() {
 
 proptest! {
     #[test]
-    fn random_bytes_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn random_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         let _ = read(bytes);
     }
 
     #[test]
-    fn a_changed_chart_yaml_does_no_harm(
-        cuts in proptest::collection::vec((any::<proptest::sample::Index>(), 0..20_usize, "[\\PC\\n]{0,3}"), 1..6),
+    fn a_mutated_chart_yaml_does_not_panic(
+        edits in proptest::collection::vec((any::<proptest::sample::Index>(), 0..20_usize, "[\\PC\\n]{0,3}"), 1..6),
         json: bool,
     ) {
         let text = if json {
@@ -194,7 +196,7 @@ proptest! {
             CHART_YAML.to_owned()
         };
         let mut bytes = text.into_bytes();
-        for (place, length, piece) in cuts {
+        for (place, length, piece) in edits {
             let start = place.index(bytes.len() + 1);
             let end = (start + length).min(bytes.len());
             bytes.splice(start..end, piece.bytes());

@@ -1,13 +1,11 @@
-//! Tests of the decoder as a whole; what concerns one file stands in that file.
-
 mod bounds;
 mod document;
+mod fast_path;
 mod fuzz;
 mod metadata;
 mod real;
 mod rules;
 mod slices;
-mod subset;
 
 #[path = "../../../../tests/support/index_generator.rs"]
 pub(super) mod generator;
@@ -30,7 +28,7 @@ fn decode_text(index: impl AsRef<[u8]>) -> Decoded {
     decode_within(index.as_ref(), &DecodeLimits::default())
 }
 
-/// The only chart of an index with this one version entry, in YAML's flow notation or JSON.
+/// Returns the only chart of an index with this version, in YAML's flow notation or JSON.
 fn chart_of(entry: &str) -> Chart {
     let (mut charts, summary) = decode_text(format!("apiVersion: v1\nentries:\n  a:\n  - {entry}\n")).unwrap();
     assert_eq!(summary.skipped.count, 0, "{:?}", summary.skipped);
@@ -38,7 +36,7 @@ fn chart_of(entry: &str) -> Chart {
     charts.remove(0)
 }
 
-/// Why the only version of such an index is skipped.
+/// Returns the skipped version of such an index.
 fn skip_of(entry: &str) -> Skip {
     let (charts, mut summary) = decode_text(format!("apiVersion: v1\nentries:\n  a:\n  - {entry}\n")).unwrap();
     assert_eq!((charts.len(), summary.skipped.count), (0, 1), "{entry}");

@@ -1,4 +1,4 @@
-//! Real indexes, and what Kubeapps made of them; generated ones where there are none.
+//! Compares real indexes with the results of Kubeapps, or checks generated ones.
 
 use std::collections::HashMap;
 use std::fs;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::*;
 
-/// What Kubeapps' reader sees of a chart, from its rows' JSON.
+/// Converts the JSON of a Kubeapps row.
 fn from_row(info: &Value) -> Chart {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let list = |value: &Value| value.as_array().map(|items| items.iter().map(text).collect::<Vec<_>>());
@@ -39,7 +39,7 @@ fn from_row(info: &Value) -> Chart {
 }
 
 #[test]
-fn grafana_becomes_what_kubeapps_made_of_it() {
+fn grafana_decodes_as_in_kubeapps() {
     let (Some(corpus), Some(goldens)) = (corpus::corpus(), corpus::goldens()) else {
         return;
     };
@@ -58,10 +58,10 @@ fn grafana_becomes_what_kubeapps_made_of_it() {
     assert_eq!(summary.skipped.count, 0);
 }
 
-/// All files below `folder` with this ending, in order.
-pub(super) fn files_below(folder: &Path, extension: &str) -> Vec<PathBuf> {
+/// Returns all files below the directory with this extension, sorted.
+pub(super) fn files_below(directory: &Path, extension: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
+    for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
             found.extend(files_below(&path, extension));
@@ -73,8 +73,8 @@ pub(super) fn files_below(folder: &Path, extension: &str) -> Vec<PathBuf> {
     found
 }
 
-/// What a parser of whole documents finds: names, and versions with their digests, in the order of the file.
-fn found_by_a_whole_parser(index: &str) -> Option<Vec<(String, String)>> {
+/// Parses the whole document at once: names and versions with digests, in file order.
+fn found_by_a_document_parser(index: &str) -> Option<Vec<(String, String)>> {
     let index: Value = serde_yaml::from_str(index).ok()?;
     let mut found = Vec::new();
     for (_, versions) in index.get("entries")?.as_object()? {
@@ -90,7 +90,7 @@ fn found_by_a_whole_parser(index: &str) -> Option<Vec<(String, String)>> {
 }
 
 #[test]
-fn every_real_index_is_read_or_refused_as_it_deserves() {
+fn every_real_index_is_accepted_or_rejected_as_expected() {
     let Some(corpus) = corpus::corpus() else {
         for seed in 0..4 {
             let (charts, summary) = decode_text(generator::generate(seed, 20, 20)).unwrap();
@@ -107,14 +107,13 @@ fn every_real_index_is_read_or_refused_as_it_deserves() {
     });
 }
 
-/// Leaves most of the consecutive versions of an index out, which hardly differ from it: of each folder of them the first of
-/// five stays. Versions that lie years apart all stay.
+/// Samples consecutive versions of an index, which are similar: keeps every fifth file of such a directory.
 fn sample(paths: Vec<PathBuf>) -> Vec<PathBuf> {
     let mut seen: HashMap<PathBuf, usize> = HashMap::new();
     let mut is_kept = |path: &PathBuf| {
-        let folder = path.parent().unwrap().to_owned();
-        let is_consecutive = folder.ends_with("history");
-        let number = seen.entry(folder).or_default();
+        let directory = path.parent().unwrap().to_owned();
+        let is_consecutive = directory.ends_with("history");
+        let number = seen.entry(directory).or_default();
         *number += 1;
         !is_consecutive || *number % 5 == 1
     };
@@ -143,7 +142,7 @@ fn check(corpus: &Path, path: &Path) {
 }
 
 #[test]
-fn nothing_is_lost_against_a_parser_of_whole_documents() {
+fn the_decoder_finds_the_same_versions_as_a_document_parser() {
     let indexes: Vec<String> = match corpus::corpus() {
         None => (0..3).map(|seed| generator::generate(seed, 10, 20)).collect(),
         Some(corpus) => [
@@ -156,8 +155,8 @@ fn nothing_is_lost_against_a_parser_of_whole_documents() {
         .to_vec(),
     };
     for index in indexes {
-        let expected = found_by_a_whole_parser(&index).unwrap();
-        // Deprecated charts are left out of what is handed on, so they are made to stay.
+        let expected = found_by_a_document_parser(&index).unwrap();
+        // Deprecated charts are not emitted, so the flag is removed.
         let (charts, summary) = decode_text(index.replace("deprecated: true", "deprecated: false")).unwrap();
         let mut found: Vec<(String, String)> = charts
             .into_iter()
@@ -175,7 +174,7 @@ fn nothing_is_lost_against_a_parser_of_whole_documents() {
 }
 
 #[test]
-fn the_standard_big_index_has_the_size_that_figures_are_told_for() {
+fn the_standard_large_index_has_the_documented_size() {
     let index = generator::big_index(1);
     assert_eq!(index, generator::big_index(1));
     assert_eq!(index.matches("\n    version: ").count(), generator::BIG_VERSIONS);

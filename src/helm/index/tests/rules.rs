@@ -1,11 +1,9 @@
-//! The rules for entries, one by one, in both notations where they may differ.
-
 use rstest::rstest;
 
 use super::*;
 
 #[test]
-fn a_chart_has_what_its_newest_version_says() {
+fn a_chart_has_the_fields_of_its_newest_version() {
     let (charts, summary) = decode_text(
         r#"
 apiVersion: v1
@@ -81,7 +79,7 @@ generated: 2020-12-15T06:16:10.500Z
 }
 
 #[test]
-fn both_notations_give_the_same() {
+fn both_notations_give_the_same_charts() {
     let json = r#"{"apiVersion":"v1","entries":{"a":[
         {"name":"a","version":"1.0.0","appVersion":1.10,"deprecated":false,"urls":["u"],"keywords":["k",2,null],"home":null,
          "maintainers":[{"name":"m","email":"e","email":"f"},null,{"name":null}],"annotations":{"category":"c","x":{"y":[1]}}},
@@ -100,49 +98,53 @@ fn both_notations_give_the_same() {
 #[rstest]
 #[case("null", None, "it is null")]
 #[case("~", None, "it is null")]
-#[case("1.0.0", None, "it is a text where a map is wanted")]
-#[case("[1]", None, "it is a list where a map is wanted")]
+#[case("1.0.0", None, "it is a text, expected a map")]
+#[case("[1]", None, "it is a list, expected a map")]
 #[case("{name: a}", None, "it has no version")]
 #[case("{name: a, version: null}", None, "it has no version")]
 #[case("{name: a, version: ''}", None, "it has no version")]
-#[case("{name: a, version: [1]}", None, "its version is a list where a text is wanted")]
-#[case("{name: a, version: \"1\\t\"}", Some("1 "), "its version holds control characters")]
+#[case("{name: a, version: [1]}", None, "its version is a list, expected a text")]
+#[case(
+    "{name: a, version: \"1\\t\"}",
+    Some("1 "),
+    "its version contains control characters"
+)]
 #[case(
     "{name: {b: c}, version: 1.0.0}",
     Some("1.0.0"),
-    "its name is a map where a text is wanted"
+    "its name is a map, expected a text"
 )]
 #[case(
     "{name: a, version: 1.0.0, urls: u}",
     Some("1.0.0"),
-    "its urls is a text where a list is wanted"
+    "its urls is a text, expected a list"
 )]
 #[case(
     "{name: a, version: 1.0.0, keywords: [[a]]}",
     Some("1.0.0"),
-    "its entry in keywords is a list where a text is wanted"
+    "its entry in keywords is a list, expected a text"
 )]
 #[case(
     "{name: a, version: 1.0.0, maintainers: me}",
     Some("1.0.0"),
-    "its maintainers are no list"
+    "its maintainers are not a list"
 )]
 #[case(
     "{name: a, version: 1.0.0, maintainers: [me]}",
     Some("1.0.0"),
-    "one of its maintainers is no map"
+    "one of its maintainers is not a map"
 )]
 #[case(
     "{name: a, version: 1.0.0, annotations: [a]}",
     Some("1.0.0"),
-    "its annotations are no map"
+    "its annotations are not a map"
 )]
 #[case(
     "{name: a, version: 1.0.0, deprecated: 'true'}",
     Some("1.0.0"),
     "its deprecated is neither true nor false"
 )]
-fn a_version_that_is_no_good_is_skipped_and_named(
+fn an_invalid_version_is_skipped_and_reported(
     #[case] entry: &str,
     #[case] version: Option<&str>,
     #[case] reason: &str,
@@ -170,7 +172,7 @@ fn a_version_may_have_128_bytes() {
 #[case("'..'")]
 #[case("\"a\\u001b[31m\"")]
 #[case("\"a\\0\"")]
-fn a_chart_that_cannot_be_named_is_skipped(#[case] name: &str) {
+fn a_chart_with_an_invalid_name_is_skipped(#[case] name: &str) {
     let skip = skip_of(&format!("{{name: {name}, version: 1.0.0}}"));
     assert_eq!((skip.chart.as_str(), skip.version), ("a", None));
 }
@@ -196,7 +198,7 @@ fn a_name_may_have_250_bytes() {
 #[case("!!str null", "null")]
 #[case("true", "true")]
 #[case("…", "…")]
-fn a_name_may_hold_whatever_can_be_shown(#[case] written: &str, #[case] name: &str) {
+fn a_name_may_contain_any_printable_character(#[case] written: &str, #[case] name: &str) {
     assert_eq!(chart_of(&format!("{{name: {written}, version: 1.0.0}}")).name, name);
 }
 
@@ -261,7 +263,7 @@ fn urls_are_never_an_empty_list(#[case] urls: &str, #[case] expected: Option<Vec
 #[case("created: {},")]
 #[case("created: never,")]
 #[case("created: null,")]
-fn a_time_that_cannot_be_read_is_the_zero_time(#[case] created: &str) {
+fn an_invalid_timestamp_becomes_the_zero_time(#[case] created: &str) {
     assert_eq!(
         chart_of(&format!("{{name: a, {created} version: 1.0.0}}")).versions[0].created,
         created::ZERO
@@ -339,7 +341,7 @@ fn the_name_is_that_of_the_newest_version_and_not_the_key() {
 }
 
 #[test]
-fn a_broken_newest_version_leaves_the_chart_to_the_next() {
+fn the_next_version_replaces_an_invalid_newest_one() {
     let (charts, summary) =
         decode_text("entries: {a: [{name: a, version: 2, icon: [x]}, {name: a, version: 1, icon: y}, null]}").unwrap();
     assert_eq!((charts[0].icon.as_str(), versions(&charts[0])), ("y", vec!["1"]));
@@ -347,7 +349,7 @@ fn a_broken_newest_version_leaves_the_chart_to_the_next() {
 }
 
 #[test]
-fn the_first_twenty_skips_are_named_and_their_texts_are_cut_and_printable() {
+fn the_first_twenty_skips_are_listed_with_truncated_printable_texts() {
     let key = format!("\"\\e[31m{}\"", "k".repeat(1000));
     let index = format!(
         "entries:\n  {key}:\n{}  - {{name: a, version: {}}}\n",
@@ -368,7 +370,7 @@ fn the_first_twenty_skips_are_named_and_their_texts_are_cut_and_printable() {
 }
 
 #[test]
-fn a_chart_that_is_no_list_is_skipped_and_one_without_versions_is_passed_over() {
+fn a_chart_that_is_not_a_list_is_skipped_and_one_without_versions_is_ignored() {
     let (charts, summary) =
         decode_text("entries: {a: text, b: {c: d}, c: null, d: [], e: [{name: e, version: 1}]}").unwrap();
     assert_eq!((charts.len(), summary.names, summary.skipped.count), (1, 1, 2));
@@ -414,7 +416,7 @@ fn an_index_may_be_empty(#[case] index: &str) {
 #[case("apiVersion: v1\nentries: text\n")]
 #[case("{\"apiVersion\":\"v1\",\"entries\":[]}")]
 #[case("{\"apiVersion\":\"v1\",\"entries\":5}")]
-fn what_is_no_index_is_refused_as_such(#[case] index: &str) {
+fn other_documents_are_not_an_index(#[case] index: &str) {
     let error = decode_text(index).unwrap_err();
     assert_eq!(error.reason(), "NotAnIndex", "{error}");
     assert!(error.to_string().contains("check that the repository's URL"), "{error}");
@@ -430,7 +432,7 @@ fn what_is_no_index_is_refused_as_such(#[case] index: &str) {
 #[case("apiVersion: v1\nentries:\n  a: *unknown\n")]
 #[case("apiVersion: v1\nentries: &a\n  a: *a\n")]
 #[case("entries:\n  a:\n  - name: a\n   version: 1\n")]
-fn what_is_no_yaml_is_refused_with_its_place(#[case] index: &str) {
+fn invalid_yaml_is_rejected_with_its_position(#[case] index: &str) {
     let error = decode_text(index).unwrap_err();
     assert_eq!(error.reason(), "InvalidYAML", "{error}");
     assert!(error.to_string().contains("at line "), "{error}");

@@ -1,8 +1,8 @@
-//! Slices that hold one version of a chart each: made up, full of what YAML can be misread by, and cut out of indexes.
+//! Generates slices with one chart version each, full of YAML pitfalls, and extracts them from indexes.
 
 use super::generator::Random;
 
-/// Keys of all kinds, those that are read more often than others.
+/// Keys, with the frequently used ones repeated.
 const KEYS: [&str; 26] = [
     "name",
     "version",
@@ -57,7 +57,7 @@ const ODD_KEYS: [&str; 22] = [
     "a\u{a0}b",
 ];
 
-/// What texts are made of, nothing in it being odd to any style.
+/// Words that are plain in any style.
 const WORDS: [&str; 16] = [
     "a",
     "b c",
@@ -77,7 +77,7 @@ const WORDS: [&str; 16] = [
     "category",
 ];
 
-/// What means something to one style or another.
+/// Fragments with a meaning in some style.
 const TRAPS: [&str; 62] = [
     ": ",
     ":",
@@ -143,11 +143,11 @@ const TRAPS: [&str; 62] = [
     "\\\n",
 ];
 
-/// One version, mostly in the style that Helm writes, with traps in it.
+/// Generates one version, mostly in Helm's style, with pitfalls.
 pub fn made(random: &mut Random) -> Vec<u8> {
     let mut maker = Maker {
         column: random.below(4),
-        // From blameless to hopeless: what is read at all says most, and one trap at a time.
+        // From all valid to mostly invalid. Mostly valid slices with one pitfall find the most bugs.
         odds: random.pick(&[usize::MAX, 60, 20, 6]),
         random,
         text: String::new(),
@@ -163,7 +163,7 @@ pub fn made(random: &mut Random) -> Vec<u8> {
 struct Maker<'r> {
     random: &'r mut Random,
     column: usize,
-    /// One of so many is odd.
+    /// One in `odds` choices is odd.
     odds: usize,
     text: String,
 }
@@ -173,7 +173,7 @@ impl Maker<'_> {
         self.odds != usize::MAX && self.random.below(self.odds) == 0
     }
 
-    /// One of `usual`, or with the odds one of `odd`.
+    /// Picks from `odd` with the configured odds, otherwise from `usual`.
     fn pick<T: Copy>(&mut self, usual: &[T], odd: &[T]) -> T {
         let choices = if self.is_odd() { odd } else { usual };
         self.random.pick(choices)
@@ -208,7 +208,7 @@ impl Maker<'_> {
         }
     }
 
-    /// A map whose first key begins right here.
+    /// Writes a map whose first key starts at the current position.
     fn map(&mut self, column: usize, level: usize) {
         for number in 0..1 + self.random.below(if level == 0 { 7 } else { 3 }) {
             if number > 0 {
@@ -276,7 +276,7 @@ impl Maker<'_> {
         }
     }
 
-    /// About as many levels as may be.
+    /// Nests about as deep as the limit.
     fn nested(&mut self, column: usize) {
         let mut column = column;
         for _ in 0..20 + self.random.below(15) {
@@ -309,7 +309,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Words with breaks between that a text in quotes or without may have; deeper than `column`, mostly.
+    /// Writes words with line breaks, mostly deeper than `column`.
     fn words(&mut self, column: usize) {
         for number in 0..self.random.below(5) {
             match self.random.below(4) {
@@ -431,7 +431,6 @@ impl Maker<'_> {
     }
 }
 
-/// Changes a few bytes or a line.
 pub fn mutate(random: &mut Random, bytes: &mut Vec<u8>) {
     if bytes.is_empty() {
         return;
@@ -470,8 +469,8 @@ pub fn mutate(random: &mut Random, bytes: &mut Vec<u8>) {
     }
 }
 
-/// The versions of all charts of an index in block style, each with the column of its dash.
-pub fn cut(index: &str) -> Vec<(usize, &str)> {
+/// Extracts the versions of all charts of an index in block style, each with the column of its dash.
+pub fn extract(index: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     let Some(entries) = index.find("entries:\n").map(|at| &index[at + "entries:\n".len()..]) else {
         return found;

@@ -1,5 +1,3 @@
-//! An index in YAML.
-
 mod anchors;
 pub(super) mod fast_path;
 mod source;
@@ -10,16 +8,15 @@ use std::io::Read;
 use source::{Event, Notation, Source};
 
 use super::collector::Collector;
-use super::error::{DecodeError, Refused};
+use super::error::{DecodeError, ParserError};
 use super::limits::{DecodeLimits, LEVELS_ABOVE};
 use super::node::{self, Field, Fields, Node};
-use super::{Chart, Entries, Shape, Sink};
+use super::{Chart, Entries, Sink, TopLevel};
 
-/// Reads one document from here to its end.
 pub(super) fn read<R: Read, S: Sink>(
     input: &mut R,
     collector: &mut Collector<'_, S>,
-) -> Result<Shape, DecodeError<S::Error>> {
+) -> Result<TopLevel, DecodeError<S::Error>> {
     let limits = *collector.limits();
     let mut reader = Reader {
         source: Source::new(input, &limits),
@@ -28,12 +25,12 @@ pub(super) fn read<R: Read, S: Sink>(
         left: 0,
         created_line: None,
     };
-    let shape = reader.document()?;
+    let top_level = reader.document()?;
     reader.source.end()?;
-    Ok(shape)
+    Ok(top_level)
 }
 
-/// The fields of a version that stands by itself; the inner error says why there are none.
+/// Returns the fields of a single version. The inner error is the reason why there are none.
 pub(super) fn entry(bytes: &[u8], limits: &DecodeLimits) -> Outcome<Result<Fields, &'static str>, Vec<Chart>> {
     let mut charts: Vec<Chart> = Vec::new();
     let mut reader = Reader {
@@ -44,7 +41,7 @@ pub(super) fn entry(bytes: &[u8], limits: &DecodeLimits) -> Outcome<Result<Field
         created_line: None,
     };
     if !reader.source.begin()? {
-        return Ok(Err("it holds nothing but comments"));
+        return Ok(Err("it contains only comments"));
     }
     let fields = match reader.source.next()? {
         Event::MappingStart => Ok(reader.fields()?),
@@ -52,54 +49,47 @@ pub(super) fn entry(bytes: &[u8], limits: &DecodeLimits) -> Outcome<Result<Field
             if !matches!(first, Event::Scalar(_)) {
                 reader.source.skip_rest()?;
             }
-            Err("it is no map")
+            Err("it is not a map")
         }
     };
     reader.source.end()?;
     Ok(fields)
 }
 
-/// One version of a chart as it is cut out of an index.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Item {
     pub(super) fields: Fields,
-    /// Scalars, lists and maps, the item itself included: what it counts for [`DecodeLimits::nodes`].
+    /// Scalars, lists and maps, including the item itself, for [`DecodeLimits::nodes`].
     pub(super) nodes: u64,
-    /// The line of the slice, from 0, on which the item's key `created` stands in block style with the whole of its value, a
-    /// text with neither anchor nor tag. None: there is no such key, or two.
+    /// Line in the slice, from 0, that contains the key `created` and all of its value, in block style and without
+    /// anchor or tag. None if there is no such key or more than one.
     pub(super) created_line: Option<usize>,
 }
 
-/// An item that is no map, so that it can't be used.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct NoMap {
-    /// As a sentence about it.
+pub(super) struct NotAMap {
     pub(super) reason: &'static str,
-    /// As in [`Item`].
     pub(super) nodes: u64,
 }
 
-/// Why a slice is not read as the one item that it should hold.
 #[derive(Debug)]
-pub(super) enum NoItem {
-    /// It has anchors or aliases, which may reach over its ends, and have limits of their own in the whole index.
+pub(super) enum ItemError {
+    /// Anchors and aliases may cross slices and have limits for the whole index.
     Anchored,
-    /// It is no list in block style, or has none or more than one item.
-    NotAlone,
-    /// What the parser or a limit says of it, with positions in the slice.
-    Refused(DecodeError<Infallible>),
+    NotASingleItem,
+    ParserError(DecodeError<Infallible>),
 }
 
-impl<E: Into<DecodeError<Infallible>>> From<E> for NoItem {
-    fn from(refused: E) -> Self {
-        Self::Refused(refused.into())
+impl<E: Into<DecodeError<Infallible>>> From<E> for ItemError {
+    fn from(rejected: E) -> Self {
+        Self::ParserError(rejected.into())
     }
 }
 
-/// Reads a slice of an index that should be a list of one item, as if it stood in its chart. The inner error says why that
-/// one can't be used.
-pub(super) fn item(slice: &[u8], limits: &DecodeLimits) -> Result<Result<Item, NoMap>, NoItem> {
-    // The list and the item itself are on the levels above what is in a version.
+/// Parses a slice that contains a list of one item, as part of its chart. The inner error is the reason why the item is
+/// invalid.
+pub(super) fn item(slice: &[u8], limits: &DecodeLimits) -> Result<Result<Item, NotAMap>, ItemError> {
+    // The list and the item are two of the levels above the content of a version.
     const LEVELS_OF_SLICE: usize = 2;
     let mut charts: Vec<Chart> = Vec::new();
     let mut reader = Reader {
@@ -109,15 +99,15 @@ pub(super) fn item(slice: &[u8], limits: &DecodeLimits) -> Result<Result<Item, N
         left: 0,
         created_line: None,
     };
-    let item = reader.lone_item();
-    if reader.source.is_anchored() {
-        return Err(NoItem::Anchored);
+    let item = reader.single_item();
+    if reader.source.has_anchors() {
+        return Err(ItemError::Anchored);
     }
     item
 }
 
-/// The keys of a text that is one map by itself, in order, each with whether its value is null. Nothing where it is anything else,
-/// or where its keys might mean something else among others.
+/// Returns the keys of a text that is a single map, each with true if its value is null. Returns None for anything else
+/// and for anchors and merge keys.
 pub(super) fn keys(text: &[u8], limits: &DecodeLimits) -> Option<Vec<(String, bool)>> {
     let mut source = Source::new(text, limits);
     let mut keys = Vec::new();
@@ -141,30 +131,27 @@ pub(super) fn keys(text: &[u8], limits: &DecodeLimits) -> Option<Vec<(String, bo
         }
     }
     source.end().ok()?;
-    (!source.is_anchored()).then_some(keys)
+    (!source.has_anchors()).then_some(keys)
 }
 
 struct Reader<'c, 'a, R: Read, S: Sink> {
     source: Source<R>,
     collector: &'c mut Collector<'a, S>,
     limits: DecodeLimits,
-    /// Bytes that the version at hand may still take.
     left: u64,
-    /// Of the version at hand, as in [`Item`], but from 1.
     created_line: Option<usize>,
 }
 
-/// The outcome of a step that may also fail in the sink.
 type Outcome<T, S> = Result<T, DecodeError<<S as Sink>::Error>>;
 
-/// What takes the value of a key: it must read or skip exactly one node. The flag tells that the pair was merged in.
+/// Handles the value of a key and must read or skip exactly one node. The flag is true for a merged pair.
 type Visit<'v, Reader, E> = dyn FnMut(&mut Reader, &str, bool) -> Result<(), DecodeError<E>> + 'v;
 
 impl<R: Read, S: Sink> Reader<'_, '_, R, S> {
-    fn document(&mut self) -> Outcome<Shape, S> {
+    fn document(&mut self) -> Outcome<TopLevel, S> {
         if !self.source.begin()? {
             return Err(DecodeError::NotAnIndex(
-                "the answer holds nothing but comments".to_owned(),
+                "the response contains only comments".to_owned(),
             ));
         }
         match self.source.next()? {
@@ -172,26 +159,25 @@ impl<R: Read, S: Sink> Reader<'_, '_, R, S> {
             Event::SequenceStart => return Err(DecodeError::NotAnIndex("it is a list".to_owned())),
             _ => return self.text_document(),
         }
-        let mut shape = Shape::default();
+        let mut top_level = TopLevel::default();
         self.mapping(false, &mut |reader, key, merged| match key {
-            "entries" => reader.entries(&mut shape, merged),
+            "entries" => reader.entries(&mut top_level, merged),
             "apiVersion" => {
-                shape.has_api_version |= reader.is_something()?;
+                top_level.has_api_version |= reader.is_something()?;
                 Ok(())
             }
             _ => Ok(reader.source.skip()?),
         })?;
-        Ok(shape)
+        Ok(top_level)
     }
 
-    /// Plain words are valid YAML, so a page of text gets this far; what follows them tells whether it is YAML at all.
-    fn text_document(&mut self) -> Outcome<Shape, S> {
+    /// Plain text is valid YAML, so an error page may get this far. The rest of the input may still be invalid YAML.
+    fn text_document(&mut self) -> Outcome<TopLevel, S> {
         self.source.end()?;
-        Err(DecodeError::NotAnIndex("it is a plain text".to_owned()))
+        Err(DecodeError::NotAnIndex("it is plain text".to_owned()))
     }
 
-    /// Passes over a value that only has to be there.
-    fn is_something(&mut self) -> Result<bool, Refused> {
+    fn is_something(&mut self) -> Result<bool, ParserError> {
         match self.source.next()? {
             Event::Scalar(scalar) => Ok(!scalar.is_null()),
             _ => {
@@ -201,19 +187,19 @@ impl<R: Read, S: Sink> Reader<'_, '_, R, S> {
         }
     }
 
-    fn entries(&mut self, shape: &mut Shape, merged: bool) -> Outcome<(), S> {
-        if !self.collector.begin_entries(shape.entries.is_none(), merged) {
+    fn entries(&mut self, top_level: &mut TopLevel, merged: bool) -> Outcome<(), S> {
+        if !self.collector.begin_entries(top_level.entries.is_none(), merged) {
             return Ok(self.source.skip()?);
         }
-        shape.entries = Some(Entries::Nothing);
+        top_level.entries = Some(Entries::Empty);
         match self.source.next()? {
             Event::Scalar(scalar) if scalar.is_null() => Ok(()),
             Event::MappingStart => self.mapping(false, &mut |reader, key, merged| {
-                shape.entries = Some(Entries::Something);
+                top_level.entries = Some(Entries::NonEmpty);
                 reader.chart(key, merged)
             }),
             _ => Err(DecodeError::NotAnIndex(format!(
-                "its entries are no map ({})",
+                "its entries are not a map ({})",
                 self.source.position()
             ))),
         }
@@ -226,10 +212,10 @@ impl<R: Read, S: Sink> Reader<'_, '_, R, S> {
         match self.source.next()? {
             Event::SequenceStart => self.versions()?,
             Event::Scalar(scalar) if scalar.is_null() => {}
-            Event::Scalar(_) => self.collector.no_list(),
+            Event::Scalar(_) => self.collector.not_a_list(),
             _ => {
                 self.source.skip_rest()?;
-                self.collector.no_list();
+                self.collector.not_a_list();
             }
         }
         self.collector.end_chart()?;
@@ -249,15 +235,14 @@ impl<R: Read, S: Sink> Reader<'_, '_, R, S> {
         }
     }
 
-    /// The version that begins with this event; the inner error says why it can't be used.
     fn version(&mut self, first: &Event) -> Outcome<Result<Fields, &'static str>, S> {
         Ok(match first {
             Event::MappingStart => Ok(self.fields()?),
             Event::Scalar(scalar) if scalar.is_null() => Err("it is null"),
-            Event::Scalar(_) => Err("it is a text where a map is wanted"),
+            Event::Scalar(_) => Err("it is a text, expected a map"),
             _ => {
                 self.source.skip_rest()?;
-                Err("it is a list where a map is wanted")
+                Err("it is a list, expected a map")
             }
         })
     }
@@ -290,7 +275,6 @@ impl<R: Read, S: Sink> Reader<'_, '_, R, S> {
         self.node_from(first)
     }
 
-    /// Recursive, within the source's limit of depth.
     fn node_from(&mut self, first: Event) -> Outcome<Node, S> {
         self.take(size_of::<(String, Node)>() as u64 + first.text_bytes())?;
         match first {
@@ -298,7 +282,7 @@ impl<R: Read, S: Sink> Reader<'_, '_, R, S> {
             Event::MappingStart => {
                 let mut map = Vec::new();
                 self.mapping(false, &mut |reader, key, merged| {
-                    if node::is_wanted_below_a_field(key) {
+                    if node::is_used_nested_key(key) {
                         let node = reader.node()?;
                         node::put(&mut map, key, node, merged);
                         Ok(())
@@ -320,8 +304,7 @@ impl<R: Read, S: Sink> Reader<'_, '_, R, S> {
         }
     }
 
-    /// Counts what a version makes us hold.
-    fn take(&mut self, bytes: u64) -> Result<(), Refused> {
+    fn take(&mut self, bytes: u64) -> Result<(), ParserError> {
         match self.left.checked_sub(bytes) {
             Some(left) => {
                 self.left = left;
@@ -334,14 +317,14 @@ impl<R: Read, S: Sink> Reader<'_, '_, R, S> {
         }
     }
 
-    /// Reads the map that has begun: each key that is a text goes to `visit`, merge keys (`<<`) are followed.
+    /// Reads the started map, passes each scalar key to `visit` and follows merge keys (`<<`).
     fn mapping(&mut self, merged: bool, visit: &mut Visit<'_, Self, S::Error>) -> Outcome<(), S> {
         loop {
             match self.source.next()? {
                 Event::MappingEnd => return Ok(()),
                 Event::Scalar(key) if key.plain && key.text == "<<" => self.merge(visit)?,
                 Event::Scalar(key) => visit(self, &key.text, merged)?,
-                // A key that is a list or a map is no key that we know.
+                // Keys that are lists or maps are unknown.
                 _ => {
                     self.source.skip_rest()?;
                     self.source.skip()?;
@@ -350,7 +333,7 @@ impl<R: Read, S: Sink> Reader<'_, '_, R, S> {
         }
     }
 
-    /// The value of a merge key: a map, or a list of maps. Anything else merges nothing.
+    /// Merges a map or a list of maps. Other values are ignored.
     fn merge(&mut self, visit: &mut Visit<'_, Self, S::Error>) -> Outcome<(), S> {
         match self.source.next()? {
             Event::MappingStart => self.mapping(true, visit),
@@ -368,22 +351,22 @@ impl<R: Read, S: Sink> Reader<'_, '_, R, S> {
 }
 
 impl<S: Sink<Error = Infallible>> Reader<'_, '_, &[u8], S> {
-    fn lone_item(&mut self) -> Result<Result<Item, NoMap>, NoItem> {
+    fn single_item(&mut self) -> Result<Result<Item, NotAMap>, ItemError> {
         if !self.source.begin()?
             || !matches!(self.source.next()?, Event::SequenceStart)
             || self.source.notation() != Notation::Block
         {
-            return Err(NoItem::NotAlone);
+            return Err(ItemError::NotASingleItem);
         }
         let fields = match self.source.next()? {
-            Event::SequenceEnd => return Err(NoItem::NotAlone),
+            Event::SequenceEnd => return Err(ItemError::NotASingleItem),
             first => self.version(&first)?,
         };
         if !matches!(self.source.next()?, Event::SequenceEnd) {
-            return Err(NoItem::NotAlone);
+            return Err(ItemError::NotASingleItem);
         }
         self.source.end()?;
-        // The list is none of its own.
+        // The list around the item does not count.
         let nodes = self.source.nodes() - 1;
         let created_line = self.created_line.map(|line| line - 1);
         Ok(match fields {
@@ -392,7 +375,7 @@ impl<S: Sink<Error = Infallible>> Reader<'_, '_, &[u8], S> {
                 nodes,
                 created_line,
             }),
-            Err(reason) => Err(NoMap { reason, nodes }),
+            Err(reason) => Err(NotAMap { reason, nodes }),
         })
     }
 }

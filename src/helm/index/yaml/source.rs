@@ -1,5 +1,3 @@
-//! The events of a YAML document, with aliases expanded where they are read, and within limits.
-
 use std::borrow::Cow;
 use std::io::Read;
 use std::rc::Rc;
@@ -7,12 +5,11 @@ use std::rc::Rc;
 use granit_parser::{BufferedInput, Event as Parsed, Parser, ScalarStyle, ScanError, Span, StructureStyle, Tag};
 
 use super::anchors::{Anchors, Size};
-use crate::helm::index::error::{Position, Refused};
+use crate::helm::index::error::{ParserError, Position};
 use crate::helm::index::limits::{DecodeLimits, LEVELS_ABOVE};
 use crate::helm::index::metered_reader::{Characters, Fault, Meter, Metered};
 use crate::helm::index::node::Scalar;
 
-/// What a document is made of.
 #[derive(Debug, Clone)]
 pub(super) enum Event {
     Scalar(Scalar),
@@ -20,7 +17,6 @@ pub(super) enum Event {
     SequenceEnd,
     MappingStart,
     MappingEnd,
-    /// Never comes out of [`Source::next`].
     Alias(usize),
 }
 
@@ -33,15 +29,14 @@ impl Event {
     }
 }
 
-/// How an event is written, as far as it matters to those who look for it in the text.
+/// The notation of an event, as far as it is needed to find a timestamp in the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Notation {
-    /// A scalar that is all on this line, with neither anchor nor tag.
+    /// A scalar on a single line, without anchor or tag.
     Line {
         line: usize,
         plain: bool,
     },
-    /// The start of a list or map in block style.
     Block,
     Other,
 }
@@ -66,7 +61,6 @@ impl Notation {
         }
     }
 
-    /// The line that this value has to itself with its key, a plain word.
     pub(super) fn line_of_pair(self, key: Self) -> Option<usize> {
         match (key, self) {
             (Self::Line { line, plain: true }, Self::Line { line: its, .. }) if line == its => Some(line),
@@ -80,7 +74,6 @@ pub(super) struct Source<R: Read> {
     meter: Rc<Meter>,
     limits: DecodeLimits,
     anchors: Anchors,
-    /// Aliases that are being read, innermost last.
     replays: Vec<Replay>,
     position: Position,
     notation: Notation,
@@ -98,12 +91,12 @@ impl<R: Read> Source<R> {
         Self::below(0, input, limits)
     }
 
-    /// Of a text that stands so many levels deep in the document that the limits are for.
+    /// Creates a source for a text that is nested `levels` deep in the document that the limits apply to.
     pub(super) fn below(levels: usize, input: R, limits: &DecodeLimits) -> Self {
-        // Only guards the parser's own stack and state; the limit that counts is looked at below and names itself.
+        // This limit protects the parser. `DecodeLimits::depth` is lower and has its own error.
         const NESTING: usize = 128;
         let meter = Rc::new(Meter::default());
-        let metered = Metered::new(input, limits.unbroken_bytes(), Rc::clone(&meter));
+        let metered = Metered::new(input, limits.max_bytes_without_progress(), Rc::clone(&meter));
         let options = granit_parser::options! {
             emit_comments: false,
             emit_anchor_events: true,
@@ -124,28 +117,24 @@ impl<R: Read> Source<R> {
         }
     }
 
-    /// Where the last event began.
     pub(super) const fn position(&self) -> Position {
         self.position
     }
 
-    /// How the last event is written; of one that comes by an alias nothing is told.
     pub(super) const fn notation(&self) -> Notation {
         self.notation
     }
 
-    /// Scalars, lists, maps and aliases so far.
     pub(super) const fn nodes(&self) -> u64 {
         self.nodes
     }
 
-    /// Whether there was an anchor so far; no alias is without one.
-    pub(super) const fn is_anchored(&self) -> bool {
+    pub(super) const fn has_anchors(&self) -> bool {
         self.anchors.has_any()
     }
 
-    /// Begins the one document. False: there is none.
-    pub(super) fn begin(&mut self) -> Result<bool, Refused> {
+    /// Returns false if there is no document.
+    pub(super) fn begin(&mut self) -> Result<bool, ParserError> {
         loop {
             match self.parsed()? {
                 Parsed::DocumentStart(..) => return Ok(true),
@@ -155,23 +144,21 @@ impl<R: Read> Source<R> {
         }
     }
 
-    /// Makes sure that nothing follows the document.
-    pub(super) fn end(&mut self) -> Result<(), Refused> {
+    pub(super) fn end(&mut self) -> Result<(), ParserError> {
         loop {
             match self.parsed()? {
                 Parsed::StreamEnd => return Ok(()),
                 Parsed::DocumentEnd => {}
-                _ => return Err(self.invalid("a second document begins where the first should end")),
+                _ => return Err(self.invalid("a second document follows the first")),
             }
         }
     }
 
-    /// The next event, aliases expanded.
-    pub(super) fn next(&mut self) -> Result<Event, Refused> {
+    pub(super) fn next(&mut self) -> Result<Event, ParserError> {
         loop {
             match self.next_unexpanded()? {
                 Event::Alias(id) => {
-                    // Looked up before: an alias that stands for nothing doesn't come this far.
+                    // `count` has already rejected unknown aliases.
                     if let Some(anchored) = self.anchors.get(id) {
                         self.replays.push(Replay {
                             events: Rc::clone(&anchored.events),
@@ -184,16 +171,14 @@ impl<R: Read> Source<R> {
         }
     }
 
-    /// Passes over the next node. An alias in it is not expanded.
-    pub(super) fn skip(&mut self) -> Result<(), Refused> {
+    pub(super) fn skip(&mut self) -> Result<(), ParserError> {
         match self.next_unexpanded()? {
             Event::SequenceStart | Event::MappingStart => self.skip_rest(),
             _ => Ok(()),
         }
     }
 
-    /// Passes over what is left of the list or map that has begun last.
-    pub(super) fn skip_rest(&mut self) -> Result<(), Refused> {
+    pub(super) fn skip_rest(&mut self) -> Result<(), ParserError> {
         let mut depth = 1_usize;
         while depth > 0 {
             match self.next_unexpanded()? {
@@ -205,7 +190,7 @@ impl<R: Read> Source<R> {
         Ok(())
     }
 
-    fn next_unexpanded(&mut self) -> Result<Event, Refused> {
+    fn next_unexpanded(&mut self) -> Result<Event, ParserError> {
         while let Some(replay) = self.replays.last_mut() {
             if let Some(event) = replay.events.get(replay.next) {
                 replay.next += 1;
@@ -220,14 +205,14 @@ impl<R: Read> Source<R> {
             Parsed::SequenceEnd => (Event::SequenceEnd, 0),
             Parsed::MappingEnd => (Event::MappingEnd, 0),
             Parsed::Alias(id) => (Event::Alias(id), 0),
-            _ => return Err(self.invalid("the index ends too early")),
+            _ => return Err(self.invalid("unexpected end of the index")),
         };
         self.count(&event, anchor)?;
         Ok(event)
     }
 
-    /// Holds an event of the document's text against the limits, and keeps it if it is anchored.
-    fn count(&mut self, event: &Event, anchor: usize) -> Result<(), Refused> {
+    /// Checks an event against the limits and records it for its anchor.
+    fn count(&mut self, event: &Event, anchor: usize) -> Result<(), ParserError> {
         let size = match event {
             Event::SequenceStart | Event::MappingStart => {
                 self.depth += 1;
@@ -248,17 +233,19 @@ impl<R: Read> Source<R> {
             },
             Event::Alias(id) => {
                 let Some(anchored) = self.anchors.get(*id) else {
-                    return Err(self.invalid("an alias stands for the very node that holds it"));
+                    return Err(self.invalid("an alias refers to the node that contains it"));
                 };
                 let size = anchored.size;
-                self.anchors.refer(size).map_err(|limit| self.too_complex(limit))?;
+                self.anchors
+                    .count_alias(size)
+                    .map_err(|limit| self.too_complex(limit))?;
                 size
             }
         };
         self.nodes += u64::from(size.nodes > 0);
         if self.depth + size.height > LEVELS_ABOVE + self.limits.depth {
             let limit = format!(
-                "lists and maps nest more than {} deep in a chart version",
+                "lists and maps are nested more than {} levels deep in a chart version",
                 self.limits.depth
             );
             return Err(self.too_complex(limit));
@@ -274,13 +261,13 @@ impl<R: Read> Source<R> {
             .map_err(|limit| self.too_complex(limit))
     }
 
-    fn parsed(&mut self) -> Result<Parsed<'static>, Refused> {
+    fn parsed(&mut self) -> Result<Parsed<'static>, ParserError> {
         loop {
             match self.parsed_or_name()? {
-                // The parser remembers the names of all anchors.
+                // The parser keeps all anchor names in memory.
                 Parsed::Anchor(_, name) => {
                     self.anchors
-                        .keep(name.len() as u64)
+                        .count_bytes(name.len() as u64)
                         .map_err(|limit| self.too_complex(limit))?;
                 }
                 event => return Ok(event),
@@ -288,9 +275,9 @@ impl<R: Read> Source<R> {
         }
     }
 
-    fn parsed_or_name(&mut self) -> Result<Parsed<'static>, Refused> {
+    fn parsed_or_name(&mut self) -> Result<Parsed<'static>, ParserError> {
         let next = self.parser.next_event();
-        // To the parser a fault looks like the end of the text, so it comes before what the parser makes of that.
+        // The parser takes a fault for the end of the text, so the fault has precedence.
         if self.meter.has_failed() {
             self.note_parser_position(next.as_ref());
             return Err(self.fault());
@@ -306,7 +293,7 @@ impl<R: Read> Source<R> {
                 self.position = position(error.marker());
                 Err(self.invalid(&error.info()))
             }
-            None => Err(self.invalid("the index ends too early")),
+            None => Err(self.invalid("unexpected end of the index")),
         }
     }
 
@@ -318,24 +305,24 @@ impl<R: Read> Source<R> {
         }
     }
 
-    fn fault(&self) -> Refused {
+    fn fault(&self) -> ParserError {
         match self.meter.take_fault() {
-            Some(Fault::Read(error)) => Refused::Read(error),
-            Some(Fault::NulByte) => self.invalid("a NUL byte stands in the text"),
-            Some(Fault::Unbroken) => self.too_complex(format!(
-                "nothing comes of {} bytes in a row, a single text or comment",
-                self.limits.unbroken_bytes()
+            Some(Fault::Read(error)) => ParserError::Read(error),
+            Some(Fault::NulByte) => self.invalid("the text contains a NUL byte"),
+            Some(Fault::NoProgress) => self.too_complex(format!(
+                "a single text or comment has more than {} bytes",
+                self.limits.max_bytes_without_progress()
             )),
-            Some(Fault::NotUtf8) | None => self.invalid("the bytes are no UTF-8 text"),
+            Some(Fault::NotUtf8) | None => self.invalid("the bytes are not valid UTF-8"),
         }
     }
 
-    pub(super) fn invalid(&self, message: &str) -> Refused {
-        Refused::invalid(message, self.position)
+    pub(super) fn invalid(&self, message: &str) -> ParserError {
+        ParserError::invalid(message, self.position)
     }
 
-    pub(super) const fn too_complex(&self, limit: String) -> Refused {
-        Refused::TooComplex {
+    pub(super) const fn too_complex(&self, limit: String) -> ParserError {
+        ParserError::TooComplex {
             limit,
             position: self.position,
         }

@@ -1,9 +1,9 @@
-//! Small documents that are made to deceive, one after another.
+//! Generated documents that try to mislead the splitter.
 
 use super::*;
 use generator::Random;
 
-const HEADS: [&str; 20] = [
+const HEADERS: [&str; 20] = [
     "apiVersion: v1\nentries:\n",
     "apiVersion: v1\nentries:\n",
     "apiVersion: v1\nentries:\n",
@@ -26,7 +26,7 @@ const HEADS: [&str; 20] = [
     "<x: 1\napiVersion: v1\nentries:\n",
 ];
 
-const FEET: [&str; 20] = [
+const FOOTERS: [&str; 20] = [
     "",
     "",
     "",
@@ -155,22 +155,22 @@ const LINES: [&str; 22] = [
     "  - - name: a\n",
 ];
 
-/// A document: head, charts, foot, in lines that can be moved about.
+/// A document as lines that can be moved.
 #[derive(Clone)]
 struct Document {
-    head: String,
+    header: String,
     lines: Vec<String>,
-    foot: String,
+    footer: String,
 }
 
 impl Document {
     fn new(random: &mut Random) -> Self {
-        // Most are sound but for one thing or two: others are refused anyway.
+        // Most documents have only one or two flaws, because others are rejected anyway.
         let mut lines = Vec::new();
         let deep = random.below(8) == 0;
-        let sound = random.below(3) > 0;
+        let valid = random.below(3) > 0;
         for _ in 0..=random.below(3) {
-            let key = if sound || random.below(6) > 0 {
+            let key = if valid || random.below(6) > 0 {
                 KEYS[random.below(6)]
             } else {
                 random.pick(&KEYS)
@@ -181,7 +181,7 @@ impl Document {
                 format!("  {key}:\n")
             });
             if random.below(6) == 0 {
-                // Here a line may go on with a text where else only a key could stand.
+                // Here a line can continue a scalar where otherwise only a key is possible.
                 lines.push("  - {name: a, version: 1, home: 'x\n".to_owned());
                 lines.push(format!("    {}\n", FIELDS[9 + random.below(3)]));
                 lines.push("    '}\n".to_owned());
@@ -193,7 +193,7 @@ impl Document {
                 let version = random.pick(&["version: 1.0.0", "version: 1.1.0", "version: 2.0.0"]);
                 lines.push(format!("{rest}{version}\n"));
                 for _ in 0..random.below(3) {
-                    let field = if random.below(if sound { 10 } else { 3 }) > 0 && (sound || random.below(3) == 0) {
+                    let field = if random.below(if valid { 10 } else { 3 }) > 0 && (valid || random.below(3) == 0) {
                         FIELDS[9 + random.below(3)]
                     } else {
                         random.pick(&FIELDS)
@@ -203,28 +203,28 @@ impl Document {
             }
         }
         let mut document = Self {
-            head: HEADS[random.below(if sound { 4 } else { HEADS.len() })].to_owned(),
+            header: HEADERS[random.below(if valid { 4 } else { HEADERS.len() })].to_owned(),
             lines,
-            foot: FEET[random.below(if sound { 6 } else { FEET.len() })].to_owned(),
+            footer: FOOTERS[random.below(if valid { 6 } else { FOOTERS.len() })].to_owned(),
         };
-        if !sound {
-            document.disturb(random);
+        if !valid {
+            document.insert_noise(random);
         }
         document
     }
 
-    fn disturb(&mut self, random: &mut Random) {
+    fn insert_noise(&mut self, random: &mut Random) {
         let at = random.below(self.lines.len() + 1);
         self.lines.insert(at, random.pick(&LINES).to_owned());
     }
 
-    /// Another document, as the next to be published.
+    /// Returns an edited copy as the next published version.
     fn edit(&mut self, random: &mut Random) {
         let at = random.below(self.lines.len().max(1));
         match random.below(10) {
-            0 => self.head = random.pick(&HEADS).to_owned(),
-            1 => self.foot = random.pick(&FEET).to_owned(),
-            2 => self.disturb(random),
+            0 => self.header = random.pick(&HEADERS).to_owned(),
+            1 => self.footer = random.pick(&FOOTERS).to_owned(),
+            2 => self.insert_noise(random),
             3 if !self.lines.is_empty() => {
                 self.lines.remove(at);
             }
@@ -239,7 +239,7 @@ impl Document {
             6 => self
                 .lines
                 .push(format!("  {}:\n  - name: d\n    version: 1\n", random.pick(&KEYS))),
-            // What is not to count as a change, wherever it stands.
+            // Edits that do not change a chart.
             _ => {
                 for line in &mut self.lines {
                     if random.below(2) == 0 {
@@ -258,25 +258,25 @@ impl Document {
     }
 
     fn text(&self) -> String {
-        format!("{}{}{}", self.head, self.lines.concat(), self.foot)
+        format!("{}{}{}", self.header, self.lines.concat(), self.footer)
     }
 }
 
 #[test]
-fn hostile_documents_give_what_the_whole_gives() {
+fn hostile_documents_decode_as_in_the_full_decode() {
     let mut random = Random(20_261_121);
-    let (mut accepted, mut known) = (0, 0);
+    let (mut accepted, mut cache) = (0, 0);
     for _ in 0..3_000 {
         let mut document = Document::new(&mut random);
-        let mut memory = Memory::empty();
+        let mut state = CatalogState::empty();
         for _ in 0..4 {
             let text = document.text();
             let at_once = random.pick(&[1, 5, usize::MAX]);
-            match compare(&memory, text.as_bytes(), &DecodeLimits::default(), at_once) {
-                Ok(Some(delta)) => {
+            match compare(&state, text.as_bytes(), &DecodeLimits::default(), at_once) {
+                Ok(Some(incremental)) => {
                     accepted += 1;
-                    known += delta.memory.charts.len() - delta.read.len();
-                    memory = delta.memory;
+                    cache += incremental.state.charts.len() - incremental.parsed.len();
+                    state = incremental.state;
                 }
                 Ok(None) => {}
                 Err(difference) => panic!("{difference}\n{text}"),
@@ -284,20 +284,20 @@ fn hostile_documents_give_what_the_whole_gives() {
             document.edit(&mut random);
         }
     }
-    // It proves something only where there is something to be proved.
-    assert!(accepted > 1_000 && known > 500, "{accepted} {known}");
+    // The test proves something only if enough documents are accepted and cached.
+    assert!(accepted > 1_000 && cache > 500, "{accepted} {cache}");
 }
 
 #[test]
-fn a_mutated_index_gives_what_the_whole_gives() {
+fn mutated_indexes_decode_as_in_the_full_decode() {
     let mut random = Random(6);
     for seed in 0..30 {
         let mut index = generator::generate(seed, 3, 3);
-        let mut memory = Memory::empty();
+        let mut state = CatalogState::empty();
         for _ in 0..8 {
             let limits = DecodeLimits::default();
-            match compare(&memory, index.as_bytes(), &limits, random.pick(&[3, 100, usize::MAX])) {
-                Ok(Some(delta)) => memory = delta.memory,
+            match compare(&state, index.as_bytes(), &limits, random.pick(&[3, 100, usize::MAX])) {
+                Ok(Some(incremental)) => state = incremental.state,
                 Ok(None) => index = generator::generate(seed, 3, 3),
                 Err(difference) => panic!("{difference}\n{index}"),
             }
@@ -323,7 +323,7 @@ fn a_mutated_index_gives_what_the_whole_gives() {
 }
 
 #[test]
-fn limits_are_the_same_both_ways() {
+fn both_decodes_have_the_same_limits() {
     let usual = DecodeLimits::default();
     let limits = [
         DecodeLimits { charts: 3, ..usual },
@@ -346,18 +346,19 @@ fn limits_are_the_same_both_ways() {
     ];
     for seed in 0..4 {
         let index = generator::generate(seed, 4, 3);
-        let memory = follow(&Memory::empty(), &index).memory;
+        let state = decode_next(&CatalogState::empty(), &index).state;
         for limits in &limits {
-            // A memory from under other limits is not to be used; that is for its stamp to tell.
-            let compared = |memory: &Memory, index: &str| {
-                compare(memory, index.as_bytes(), limits, usize::MAX)
+            // The cache key separates different limits, so a cache from other limits is never used.
+            let compared = |state: &CatalogState, index: &str| {
+                compare(state, index.as_bytes(), limits, usize::MAX)
                     .unwrap_or_else(|error| panic!("{limits:?}: {error}"))
             };
-            let known = compared(&Memory::empty(), &index).map_or_else(Memory::empty, |delta| delta.memory);
-            compared(&known, &index);
-            compared(&known, &index.replace("created: \"20", "created: \"21"));
-            compared(&known, &generator::generate(seed, 5, 3));
+            let cache = compared(&CatalogState::empty(), &index)
+                .map_or_else(CatalogState::empty, |incremental| incremental.state);
+            compared(&cache, &index);
+            compared(&cache, &index.replace("created: \"20", "created: \"21"));
+            compared(&cache, &generator::generate(seed, 5, 3));
         }
-        assert!(follow(&memory, &index).read.is_empty());
+        assert!(decode_next(&state, &index).parsed.is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! What the delta gives is what the whole gives.
+//! Compares the incremental decode with the full decode.
 
 mod hostile;
 mod json;
@@ -13,21 +13,21 @@ use super::*;
 use crate::helm::index::tests::generator;
 use crate::helm::index::{Chart, decode};
 
-const SECRET: [u8; Secret::BYTES] = *b"known to nobody, which is a key!";
+const KEY: [u8; DigestKey::BYTES] = *b"known to nobody, which is a key!";
 
-/// What is remembered of an index, and, as the catalogue would have it, the charts that came of it.
+/// A cache and the charts as the catalog would contain them.
 #[derive(Clone)]
-struct Memory {
-    known: CachedIndex,
+struct CatalogState {
+    cache: CachedIndex,
     charts: HashMap<String, Option<Chart>>,
 }
 
-impl Memory {
+impl CatalogState {
     fn empty() -> Self {
         Self {
-            known: CachedIndex {
-                secret: Secret::from(SECRET),
-                times_count: false,
+            cache: CachedIndex {
+                digest_key: DigestKey::from(KEY),
+                timestamps_matter: false,
                 charts: HashMap::new(),
             },
             charts: HashMap::new(),
@@ -35,39 +35,38 @@ impl Memory {
     }
 }
 
-/// What came of a delta.
-struct Delta {
-    /// All charts, in the order of the index; whether each was read.
+struct Incremental {
+    /// All charts in index order, each with true if it was parsed.
     charts: Vec<(Chart, bool)>,
     summary: Summary,
-    /// Keys of the charts whose text was read.
-    read: Vec<String>,
-    /// Nothing is remembered of what was decoded as a whole.
-    memory: Memory,
+    /// Keys of the parsed charts.
+    parsed: Vec<String>,
+    /// Empty after a full decode.
+    state: CatalogState,
 }
 
-/// Puts together what a catalogue would show.
-struct Sought<'m> {
-    before: &'m Memory,
-    after: Memory,
+/// Collects the charts that a catalog would contain.
+struct CatalogSink<'m> {
+    before: &'m CatalogState,
+    after: CatalogState,
     charts: Vec<(Chart, bool)>,
-    read: Vec<String>,
+    parsed: Vec<String>,
     last: Option<Chart>,
 }
 
-impl<'b> Sought<'b> {
-    fn after(before: &'b Memory) -> Self {
+impl<'b> CatalogSink<'b> {
+    fn after(before: &'b CatalogState) -> Self {
         Self {
             before,
-            after: Memory::empty(),
+            after: CatalogState::empty(),
             charts: Vec::new(),
-            read: Vec::new(),
+            parsed: Vec::new(),
             last: None,
         }
     }
 }
 
-impl Sink for Sought<'_> {
+impl Sink for CatalogSink<'_> {
     type Error = Infallible;
 
     fn chart(&mut self, chart: Chart) -> Result<(), Infallible> {
@@ -77,33 +76,33 @@ impl Sink for Sought<'_> {
     }
 
     fn start_over(&mut self) -> Result<(), Infallible> {
-        (self.after, self.last) = (Memory::empty(), None);
+        (self.after, self.last) = (CatalogState::empty(), None);
         self.charts.clear();
-        self.read.clear();
+        self.parsed.clear();
         Ok(())
     }
 }
 
-impl ChangeSink for Sought<'_> {
-    fn unchanged(&mut self, key: &str, account: &ChartStats) -> Result<(), Infallible> {
+impl ChangeSink for CatalogSink<'_> {
+    fn unchanged(&mut self, key: &str, stats: &ChartStats) -> Result<(), Infallible> {
         let chart = self.before.charts[key].clone();
-        assert_eq!(*account, self.before.known.charts[key].account);
+        assert_eq!(*stats, self.before.cache.charts[key].stats);
         self.charts.extend(chart.clone().map(|chart| (chart, false)));
         self.after.charts.insert(key.to_owned(), chart);
-        let known = self.before.known.charts[key].clone();
-        self.after.known.charts.insert(key.to_owned(), known);
+        let cache = self.before.cache.charts[key].clone();
+        self.after.cache.charts.insert(key.to_owned(), cache);
         Ok(())
     }
 
-    fn remember(&mut self, CacheEntry { key, chart }: CacheEntry) -> Result<(), Infallible> {
+    fn cache(&mut self, CacheEntry { key, chart }: CacheEntry) -> Result<(), Infallible> {
         self.after.charts.insert(key.clone(), self.last.take());
-        self.after.known.charts.insert(key.clone(), chart);
-        self.read.push(key);
+        self.after.cache.charts.insert(key.clone(), chart);
+        self.parsed.push(key);
         Ok(())
     }
 }
 
-/// Gives a few bytes at a time.
+/// Returns a few bytes per read.
 struct Trickle<'b>(Cursor<&'b [u8]>, usize);
 
 impl Read for Trickle<'_> {
@@ -119,31 +118,31 @@ impl Seek for Trickle<'_> {
     }
 }
 
-/// Decodes the changes since `before`, reading so many bytes at once.
-fn delta(
-    before: &Memory,
+/// Decodes the changes since `before` with reads of at most `at_once` bytes.
+fn decode_incrementally(
+    before: &CatalogState,
     index: &[u8],
     limits: &DecodeLimits,
     at_once: usize,
-) -> Result<Delta, DecodeError<Infallible>> {
+) -> Result<Incremental, DecodeError<Infallible>> {
     let shared = SharedSplit::default();
     if at_once == usize::MAX {
-        // Somebody who knew nothing was here first, and what he made of it is shared.
-        let nothing = Memory::empty();
-        let mut other = Sought::after(&nothing);
-        decode_changes(Cursor::new(index), limits, &nothing.known, &shared, &mut other)?;
+        // Another caller with an empty cache has already split the same body.
+        let nothing = CatalogState::empty();
+        let mut other = CatalogSink::after(&nothing);
+        decode_changes(Cursor::new(index), limits, &nothing.cache, &shared, &mut other)?;
     }
-    let mut sought = Sought::after(before);
+    let mut sink = CatalogSink::after(before);
     let input = Trickle(Cursor::new(index), at_once);
-    let summary = decode_changes(input, limits, &before.known, &shared, &mut sought);
-    let Sought {
-        after, charts, read, ..
-    } = sought;
-    summary.map(|summary| Delta {
+    let summary = decode_changes(input, limits, &before.cache, &shared, &mut sink);
+    let CatalogSink {
+        after, charts, parsed, ..
+    } = sink;
+    summary.map(|summary| Incremental {
         charts,
         summary,
-        read,
-        memory: after,
+        parsed,
+        state: after,
     })
 }
 
@@ -154,58 +153,62 @@ fn without_times(mut chart: Chart) -> Chart {
     chart
 }
 
-/// The difference between the delta and the whole, if there is one; and the delta.
-fn compare(before: &Memory, index: &[u8], limits: &DecodeLimits, at_once: usize) -> Result<Option<Delta>, String> {
-    let mut whole = Vec::new();
-    let expected = decode(Cursor::new(index), limits, &mut whole);
-    let delta = delta(before, index, limits, at_once);
-    match (delta, expected) {
-        (Ok(delta), Ok(summary)) => {
-            if delta.summary != summary {
-                return Err(format!("{:?} in place of {summary:?}", delta.summary));
+/// Returns the incremental result, or its difference from the full decode.
+fn compare(
+    before: &CatalogState,
+    index: &[u8],
+    limits: &DecodeLimits,
+    at_once: usize,
+) -> Result<Option<Incremental>, String> {
+    let mut full = Vec::new();
+    let expected = decode(Cursor::new(index), limits, &mut full);
+    let incremental = decode_incrementally(before, index, limits, at_once);
+    match (incremental, expected) {
+        (Ok(incremental), Ok(summary)) => {
+            if incremental.summary != summary {
+                return Err(format!("{:?} instead of {summary:?}", incremental.summary));
             }
-            if delta.charts.len() != whole.len() {
-                return Err(format!("{} charts in place of {}", delta.charts.len(), whole.len()));
+            if incremental.charts.len() != full.len() {
+                return Err(format!("{} charts instead of {}", incremental.charts.len(), full.len()));
             }
-            for ((chart, is_read), expected) in delta.charts.iter().zip(whole) {
-                let is_equal = if *is_read {
+            for ((chart, is_parsed), expected) in incremental.charts.iter().zip(full) {
+                let is_equal = if *is_parsed {
                     *chart == expected
                 } else {
                     without_times(chart.clone()) == without_times(expected.clone())
                 };
                 if !is_equal {
-                    return Err(format!("{chart:?} in place of {expected:?}"));
+                    return Err(format!("{chart:?} instead of {expected:?}"));
                 }
             }
-            Ok(Some(delta))
+            Ok(Some(incremental))
         }
-        (Err(delta), Err(whole)) if delta.to_string() == whole.to_string() => Ok(None),
-        (Ok(_), Err(error)) => Err(format!("accepted what is refused: {error}")),
-        (Err(error), Ok(_)) => Err(format!("refused what is accepted: {error}")),
-        (Err(delta), Err(whole)) => Err(format!("{delta} in place of {whole}")),
+        (Err(incremental), Err(full)) if incremental.to_string() == full.to_string() => Ok(None),
+        (Ok(_), Err(error)) => Err(format!("accepted what is rejected: {error}")),
+        (Err(error), Ok(_)) => Err(format!("rejected what is accepted: {error}")),
+        (Err(incremental), Err(full)) => Err(format!("{incremental} instead of {full}")),
     }
 }
 
-/// Decodes an index after another, and fails where the whole gives something else.
-fn follow(memory: &Memory, index: &str) -> Delta {
-    compare(memory, index.as_bytes(), &DecodeLimits::default(), usize::MAX)
+fn decode_next(state: &CatalogState, index: &str) -> Incremental {
+    compare(state, index.as_bytes(), &DecodeLimits::default(), usize::MAX)
         .unwrap_or_else(|difference| panic!("{difference}"))
         .expect("it is an index")
 }
 
-/// The keys that are read of `after` where `before` is known.
-fn read_after(before: &str, after: &str) -> Vec<String> {
-    let memory = follow(&Memory::empty(), before).memory;
-    assert!(!memory.charts.is_empty(), "it was not cut");
-    follow(&memory, after).read
+/// Returns the keys that are parsed in `after` with the cache of `before`.
+fn parsed_after(before: &str, after: &str) -> Vec<String> {
+    let state = decode_next(&CatalogState::empty(), before).state;
+    assert!(!state.charts.is_empty(), "full decode");
+    decode_next(&state, after).parsed
 }
 
-/// Fails where an index is cut that has to be decoded as a whole. The one before it can be cut.
-fn assert_not_cut(before: &str, after: &str) {
+/// Asserts that `after` needs a full decode, unlike `before`.
+fn assert_needs_full_decode(before: &str, after: &str) {
     assert_ne!(after, before);
-    let memory = follow(&Memory::empty(), before).memory;
+    let state = decode_next(&CatalogState::empty(), before).state;
     let limits = DecodeLimits::default();
-    if let Some(delta) = compare(&memory, after.as_bytes(), &limits, usize::MAX).unwrap() {
-        assert!(delta.memory.known.charts.is_empty(), "it was cut");
+    if let Some(incremental) = compare(&state, after.as_bytes(), &limits, usize::MAX).unwrap() {
+        assert!(incremental.state.cache.charts.is_empty(), "incremental decode");
     }
 }

@@ -1,4 +1,4 @@
-//! Real indexes as they were published one after another; generated ones where there are none.
+//! Replays published histories of real indexes, or of generated ones.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use super::*;
 use crate::corpus;
 
-fn indexes_in(folder: PathBuf) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(folder) else {
+fn indexes_in(directory: PathBuf) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(directory) else {
         return Vec::new();
     };
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -16,25 +16,26 @@ fn indexes_in(folder: PathBuf) -> Vec<PathBuf> {
     paths
 }
 
-/// Follows a history. Gives how many charts were read after its beginning, and how many there were. Those of one chart don't count.
+/// Replays a history. Returns the number of parsed charts after the first index, and of all charts. Indexes with one
+/// chart do not count.
 fn replay(indexes: impl Iterator<Item = Vec<u8>>) -> (usize, usize) {
-    let (mut memory, mut read, mut all) = (Memory::empty(), 0, 0);
+    let (mut state, mut parsed, mut all) = (CatalogState::empty(), 0, 0);
     for (number, index) in indexes.enumerate() {
         let limits = DecodeLimits::default();
-        let delta = compare(&memory, &index, &limits, usize::MAX).unwrap_or_else(|error| panic!("{error}"));
-        let Some(delta) = delta else { continue };
-        assert!(!delta.memory.charts.is_empty(), "it was not cut");
-        if number > 0 && delta.memory.charts.len() > 1 {
-            read += delta.read.len();
-            all += delta.memory.charts.len();
+        let incremental = compare(&state, &index, &limits, usize::MAX).unwrap_or_else(|error| panic!("{error}"));
+        let Some(incremental) = incremental else { continue };
+        assert!(!incremental.state.charts.is_empty(), "full decode");
+        if number > 0 && incremental.state.charts.len() > 1 {
+            parsed += incremental.parsed.len();
+            all += incremental.state.charts.len();
         }
-        memory = delta.memory;
+        state = incremental.state;
     }
-    (read, all)
+    (parsed, all)
 }
 
 #[test]
-fn real_histories_are_followed_change_by_change() {
+fn real_histories_decode_incrementally() {
     let Some(corpus) = corpus::corpus() else {
         for seed in 0..3 {
             let first = generator::generate(seed, 10, 10);
@@ -54,13 +55,13 @@ fn real_histories_are_followed_change_by_change() {
             scope.spawn(move || {
                 for repository in half {
                     for history in ["history", "history-sparse"] {
-                        // Every other step is enough to be followed, and takes half the time.
+                        // Every other step takes half the time and is enough.
                         let paths = indexes_in(repository.join(history)).into_iter().step_by(2);
-                        let (read, all) = replay(paths.map(|path| fs::read(path).unwrap()));
-                        // One repository publishes all charts anew in one step, another one the newest version of each.
+                        let (parsed, all) = replay(paths.map(|path| fs::read(path).unwrap()));
+                        // One repository republishes all charts in one step, another one the newest version of each.
                         let is_small_step = history == "history" && all > 0;
                         let name = repository.display();
-                        assert!(!is_small_step || read < all, "{name}: {read} of {all}");
+                        assert!(!is_small_step || parsed < all, "{name}: {parsed} of {all}");
                     }
                 }
             });

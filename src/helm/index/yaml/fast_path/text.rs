@@ -1,17 +1,17 @@
-//! Scalars. Each begins on the line at hand and leaves the first line that is none of its own.
+//! Reads scalars. Each function starts at the current line and stops at the first line after the scalar.
 
 use std::borrow::Cow;
 
 use memchr::{memchr, memchr2, memchr2_iter};
 
 use super::lines::Lines;
-use super::{Step, Unfamiliar};
+use super::{Step, UnsupportedStyle};
 
-/// The slice as text, if it ends in a line break and holds neither control characters nor others that mean something to
-/// one parser or another: all breaks but the line feed, tabs, byte order marks.
+/// Returns the slice as text if it ends with a line break and contains no character that parsers treat differently:
+/// control characters, tabs, other line breaks, byte order marks.
 pub(super) fn printable(slice: &[u8]) -> Option<&str> {
     let is_odd = |byte: u8| (byte < b' ' && byte != b'\n') || byte == 0x7f;
-    // Without a way out, so that it takes many bytes at once.
+    // No early exit, so that the loop is vectorized.
     if slice.last() != Some(&b'\n') || slice.iter().fold(false, |odd, &byte| odd | is_odd(byte)) {
         return None;
     }
@@ -26,7 +26,6 @@ const fn is_odd_character(character: char) -> bool {
     )
 }
 
-/// The break before a line of a text that isn't in a block scalar, and the empty lines before it.
 fn fold(text: &mut String, empty_before: usize) {
     if empty_before == 0 {
         text.push(' ');
@@ -34,10 +33,9 @@ fn fold(text: &mut String, empty_before: usize) {
     text.extend(std::iter::repeat_n('\n', empty_before));
 }
 
-/// A text without quotes, which goes on over all deeper lines.
 pub(super) fn plain<'s>(lines: &mut Lines<'s>, first: &'s str, column: usize) -> Step<Cow<'s, str>> {
     if !may_begin_plain(first.as_bytes()) || !may_be_plain(first.as_bytes()) {
-        return Err(Unfamiliar);
+        return Err(UnsupportedStyle);
     }
     lines.advance()?;
     if lines.deeper_than(column).is_none() {
@@ -46,7 +44,7 @@ pub(super) fn plain<'s>(lines: &mut Lines<'s>, first: &'s str, column: usize) ->
     let mut text = first.to_owned();
     while let Some(line) = lines.deeper_than(column) {
         if line.text.starts_with('#') || !may_be_plain(line.text.as_bytes()) {
-            return Err(Unfamiliar);
+            return Err(UnsupportedStyle);
         }
         fold(&mut text, line.empty_before);
         text.push_str(line.text);
@@ -56,7 +54,7 @@ pub(super) fn plain<'s>(lines: &mut Lines<'s>, first: &'s str, column: usize) ->
 }
 
 fn may_begin_plain(text: &[u8]) -> bool {
-    /// Those of YAML, and two more that mean something in some places: `<<` and `=`.
+    /// YAML's indicators, and `<<` and `=`, which have a special meaning in some positions.
     const INDICATORS: &[u8] = b"-?:,[]{}#&*!|>'\"%@`<=";
     match text {
         [b'-', next, ..] => *next != b' ',
@@ -65,7 +63,6 @@ fn may_begin_plain(text: &[u8]) -> bool {
     }
 }
 
-/// Whether there is neither a key nor a comment in it.
 fn may_be_plain(text: &[u8]) -> bool {
     memchr2_iter(b':', b'#', text).all(|at| match text[at] {
         b':' => text.get(at + 1).is_some_and(|next| *next != b' '),
@@ -73,7 +70,6 @@ fn may_be_plain(text: &[u8]) -> bool {
     })
 }
 
-/// A text in single quotes, of which `first` stands on the line at hand behind the opening one.
 pub(super) fn single_quoted<'s>(lines: &mut Lines<'s>, first: &'s str, column: usize) -> Step<Cow<'s, str>> {
     if let Some(end) = memchr(b'\'', first.as_bytes())
         && end + 1 == first.len()
@@ -90,7 +86,7 @@ pub(super) fn single_quoted<'s>(lines: &mut Lines<'s>, first: &'s str, column: u
                 match part.as_bytes().get(end + 1) {
                     None => break,
                     Some(b'\'') => text.push('\''),
-                    Some(_) => return Err(Unfamiliar),
+                    Some(_) => return Err(UnsupportedStyle),
                 }
                 part = &part[end + 2..];
             }
@@ -104,7 +100,6 @@ pub(super) fn single_quoted<'s>(lines: &mut Lines<'s>, first: &'s str, column: u
     Ok(Cow::Owned(text))
 }
 
-/// A text in double quotes, of which `first` stands on the line at hand behind the opening one.
 pub(super) fn double_quoted<'s>(lines: &mut Lines<'s>, first: &'s str, column: usize) -> Step<Cow<'s, str>> {
     if let Some(end) = memchr2(b'"', b'\\', first.as_bytes())
         && end + 1 == first.len()
@@ -119,15 +114,15 @@ pub(super) fn double_quoted<'s>(lines: &mut Lines<'s>, first: &'s str, column: u
         match memchr2(b'"', b'\\', part.as_bytes()) {
             Some(end) => {
                 text.push_str(&part[..end]);
-                let behind = &part[end + 1..];
+                let rest = &part[end + 1..];
                 if part.as_bytes()[end] == b'\\' {
-                    let (character, length) = escape(behind.as_bytes()).ok_or(Unfamiliar)?;
+                    let (character, length) = escape(rest.as_bytes()).ok_or(UnsupportedStyle)?;
                     text.push(character);
-                    part = &behind[length..];
-                } else if behind.is_empty() {
+                    part = &rest[length..];
+                } else if rest.is_empty() {
                     break;
                 } else {
-                    return Err(Unfamiliar);
+                    return Err(UnsupportedStyle);
                 }
             }
             None => {
@@ -140,40 +135,38 @@ pub(super) fn double_quoted<'s>(lines: &mut Lines<'s>, first: &'s str, column: u
     Ok(Cow::Owned(text))
 }
 
-/// Takes the next line of a text in quotes, and puts what stands for the break between.
 fn next_line_in_quotes<'s>(lines: &mut Lines<'s>, text: &mut String, column: usize) -> Step<&'s str> {
     lines.advance()?;
-    let line = lines.deeper_than(column).ok_or(Unfamiliar)?;
+    let line = lines.deeper_than(column).ok_or(UnsupportedStyle)?;
     fold(text, line.empty_before);
     Ok(line.text)
 }
 
-/// What an escape stands for, and how many bytes it has behind the backslash: those that Go writes.
-fn escape(behind: &[u8]) -> Option<(char, usize)> {
-    let digits = match behind.first()? {
+/// Decodes an escape that Go writes. Returns its length after the backslash.
+fn escape(rest: &[u8]) -> Option<(char, usize)> {
+    let digits = match rest.first()? {
         b'"' => return Some(('"', 1)),
         b'\\' => return Some(('\\', 1)),
         b'n' => return Some(('\n', 1)),
         b't' => return Some(('\t', 1)),
         b'r' => return Some(('\r', 1)),
-        // Before a space that would begin a line.
+        // Before a leading space of a line.
         b' ' => return Some((' ', 1)),
         b'x' => 2,
         b'u' => 4,
         b'U' => 8,
         _ => return None,
     };
-    let hex = behind.get(1..=digits)?;
+    let hex = rest.get(1..=digits)?;
     let code = hex
         .iter()
         .try_fold(0, |code: u32, digit| Some(code << 4 | char::from(*digit).to_digit(16)?))?;
-    // Halves of a surrogate pair are no characters.
+    // Surrogates are not characters.
     Some((char::from_u32(code).filter(|character| *character != '\0')?, digits + 1))
 }
 
-/// A block scalar that keeps its breaks, with `header` behind its bar: how it ends. Without an explicit indent, and not one
-/// that begins with an empty line, which takes part in telling the indent.
-pub(super) fn literal<'s>(lines: &mut Lines<'s>, header: &str, column: usize, wanted: bool) -> Step<Cow<'s, str>> {
+/// Reads a literal block scalar. `header` follows the bar. An explicit indent and a leading empty line are unsupported.
+pub(super) fn literal<'s>(lines: &mut Lines<'s>, header: &str, column: usize, used: bool) -> Step<Cow<'s, str>> {
     let mut text = String::new();
     let mut indent = None;
     let mut empty = 0;
@@ -186,15 +179,15 @@ pub(super) fn literal<'s>(lines: &mut Lines<'s>, header: &str, column: usize, wa
                 lines.skip_raw(raw);
                 continue;
             }
-            None if spaces == raw.len() => return Err(Unfamiliar),
+            None if spaces == raw.len() => return Err(UnsupportedStyle),
             None if spaces > column => {
                 indent = Some(spaces);
                 &raw[spaces..]
             }
-            // If it is deeper than `column`, nobody goes on with it.
+            // A line deeper than `column` is rejected by the caller.
             _ => break,
         };
-        if wanted {
+        if used {
             text.extend(std::iter::repeat_n('\n', empty));
             text.push_str(content);
             text.push('\n');
@@ -205,9 +198,9 @@ pub(super) fn literal<'s>(lines: &mut Lines<'s>, header: &str, column: usize, wa
     match header {
         "" => {}
         "-" => drop(text.pop()),
-        "+" if wanted => text.extend(std::iter::repeat_n('\n', empty)),
+        "+" if used => text.extend(std::iter::repeat_n('\n', empty)),
         "+" => {}
-        _ => return Err(Unfamiliar),
+        _ => return Err(UnsupportedStyle),
     }
     lines.advance()?;
     Ok(Cow::Owned(text))

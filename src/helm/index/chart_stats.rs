@@ -1,5 +1,3 @@
-//! Counts and digest of one chart.
-
 use serde::{Deserialize, Serialize};
 
 use super::Skipped;
@@ -7,22 +5,16 @@ use super::Skipped;
 /// The contribution of one chart to the [`Summary`](super::Summary) of its index.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChartStats {
-    /// Number of versions.
     pub versions: u64,
-    /// Number of versions that repeat an earlier one.
     pub duplicates: u64,
-    /// The newest version is deprecated, so the chart is left out.
     pub deprecated: bool,
-    /// SHA-256 over the name, the versions and their digests. None if the chart was skipped entirely.
+    /// SHA-256 over the name, the versions and their digests. None if the whole chart was skipped.
     #[serde(with = "hex")]
     pub digest: Option<[u8; 32]>,
-    /// Entries that could not be used.
     pub skipped: Skipped,
-    /// Number of YAML nodes of the versions.
     pub nodes: u64,
 }
 
-/// A digest in JSON.
 mod hex {
     use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer, de};
 
@@ -32,7 +24,7 @@ mod hex {
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<[u8; 32]>, D::Error> {
         let text = Option::<String>::deserialize(deserializer)?;
-        let digest = text.map(|text| crate::text::from_hex(&text).ok_or_else(|| de::Error::custom("no digest")));
+        let digest = text.map(|text| crate::text::from_hex(&text).ok_or_else(|| de::Error::custom("not a digest")));
         digest.transpose()
     }
 }

@@ -1,4 +1,4 @@
-//! The reader of Helm's own style says what the parser says, or nothing.
+//! Compares the fast path with the parser.
 
 use proptest::prelude::*;
 use rstest::rstest;
@@ -6,7 +6,7 @@ use rstest::rstest;
 use super::generator::Random;
 use super::*;
 use crate::helm::index::node::{Field, Node};
-use crate::helm::index::yaml::{Item, NoItem, NoMap, fast_path as subset, item};
+use crate::helm::index::yaml::{Item, ItemError, NotAMap, fast_path, item};
 
 fn limits() -> DecodeLimits {
     DecodeLimits::default()
@@ -16,9 +16,9 @@ fn column_of(slice: &[u8]) -> usize {
     slice.iter().take_while(|byte| **byte == b' ').count()
 }
 
-/// Whether the slice is read by lines; then the parser must say the same.
-fn is_read_alike(slice: &[u8], limits: &DecodeLimits) -> bool {
-    let Some(by_lines) = subset::read(slice, column_of(slice), limits) else {
+/// Returns true if the fast path reads the slice. Panics if the parser disagrees.
+fn is_read_equally(slice: &[u8], limits: &DecodeLimits) -> bool {
+    let Some(by_lines) = fast_path::read(slice, column_of(slice), limits) else {
         return false;
     };
     match item(slice, limits) {
@@ -28,7 +28,6 @@ fn is_read_alike(slice: &[u8], limits: &DecodeLimits) -> bool {
     true
 }
 
-/// The version whose description is written like this.
 fn described(description: &str) -> String {
     format!("  - created: \"2020-01-01T00:00:00Z\"\n    description:{description}\n    name: a\n")
 }
@@ -46,9 +45,9 @@ fn text_of(mut item: Item, field: Field) -> Option<String> {
 #[case::colons_and_hashes_inside(" https://e.io/?a=b#c, d & 'f'", Some("https://e.io/?a=b#c, d & 'f'"))]
 #[case::dash(" -a", Some("-a"))]
 #[case::dash_alone(" -", None)]
-#[case::list_behind_a_key(" - a", None)]
+#[case::list_after_a_key(" - a", None)]
 #[case::two_spaces("  a", Some("a"))]
-#[case::space_behind(" a ", None)]
+#[case::space_after(" a ", None)]
 #[case::no_space("a", None)]
 #[case::absent("", Some("~"))]
 #[case::null(" null", Some("null"))]
@@ -94,11 +93,11 @@ fn text_of(mut item: Item, field: Field) -> Option<String> {
 #[case::next_line(" a\u{85}b", None)]
 #[case::line_separator(" a\u{2028}b", None)]
 #[case::byte_order_mark(" \u{feff}a", None)]
-fn a_text_is_read_as_by_the_parser_or_left_to_it(#[case] written: &str, #[case] text: Option<&str>) {
+fn a_text_is_read_like_the_parser_or_left_to_it(#[case] written: &str, #[case] text: Option<&str>) {
     let slice = described(written);
-    let read = subset::read(slice.as_bytes(), 2, &limits()).and_then(|item| text_of(item, Field::Description));
+    let read = fast_path::read(slice.as_bytes(), 2, &limits()).and_then(|item| text_of(item, Field::Description));
     assert_eq!(read.as_deref(), text);
-    is_read_alike(slice.as_bytes(), &limits());
+    is_read_equally(slice.as_bytes(), &limits());
 }
 
 #[rstest]
@@ -131,17 +130,17 @@ fn a_text_is_read_as_by_the_parser_or_left_to_it(#[case] written: &str, #[case] 
 #[case::comment("  - name: a\n    # b\n", false)]
 #[case::no_break_at_the_end("  - name: a", false)]
 #[case::another_document("- name: a\n---\n- name: b\n", false)]
-#[case::nothing("", false)]
+#[case::empty_text("", false)]
 #[case::no_text(b"  - name: \xff\n", false)]
-fn a_version_is_read_as_by_the_parser_or_left_to_it(#[case] slice: impl AsRef<[u8]>, #[case] read: bool) {
-    assert_eq!(is_read_alike(slice.as_ref(), &limits()), read);
+fn a_version_is_read_like_the_parser_or_left_to_it(#[case] slice: impl AsRef<[u8]>, #[case] read: bool) {
+    assert_eq!(is_read_equally(slice.as_ref(), &limits()), read);
 }
 
 #[rstest]
 #[case::in_quotes("  - name: a\n    created: \"2020\"\n", Some(1))]
 #[case::first("  - created: 2020\n    name: a\n", Some(0))]
-#[case::behind_an_empty_line("  - name: a\n\n    created: '2020'\n", Some(2))]
-#[case::behind_a_block("  - a: |\n      created: 1\n\n    created: 2020\n", Some(3))]
+#[case::after_an_empty_line("  - name: a\n\n    created: '2020'\n", Some(2))]
+#[case::after_a_block("  - a: |\n      created: 1\n\n    created: 2020\n", Some(3))]
 #[case::escaped("  - created: \"\\x32020\"\n", Some(0))]
 #[case::on_two_lines("  - created: 2020\n      2021\n", None)]
 #[case::in_a_block("  - created: |\n      2020\n", None)]
@@ -150,9 +149,12 @@ fn a_version_is_read_as_by_the_parser_or_left_to_it(#[case] slice: impl AsRef<[u
 #[case::deeper("  - a:\n      created: 2020\n", None)]
 #[case::in_a_text("  - a: 'b\n      created: 2020\n      c'\n", None)]
 #[case::absent("  - name: a\n", None)]
-fn the_line_of_created_is_told(#[case] slice: &str, #[case] line: Option<usize>) {
-    assert!(is_read_alike(slice.as_bytes(), &limits()));
-    assert_eq!(subset::read(slice.as_bytes(), 2, &limits()).unwrap().created_line, line);
+fn the_fast_path_returns_the_line_of_created(#[case] slice: &str, #[case] line: Option<usize>) {
+    assert!(is_read_equally(slice.as_bytes(), &limits()));
+    assert_eq!(
+        fast_path::read(slice.as_bytes(), 2, &limits()).unwrap().created_line,
+        line
+    );
 }
 
 #[rstest]
@@ -163,27 +165,30 @@ fn the_line_of_created_is_told(#[case] slice: &str, #[case] line: Option<usize>)
 #[case::twice("  - created: 2020\n    created: 2021\n    created: 2022\n", None)]
 #[case::merged("  - <<: {created: 2020}\n", None)]
 #[case::comment("  - a: b\n    created: 2020 # c\n", Some(1))]
-fn the_parser_tells_the_line_of_created_where_it_is_plain_to_see(#[case] slice: &str, #[case] line: Option<usize>) {
+fn the_parser_returns_the_line_of_created_if_it_is_on_a_single_line(#[case] slice: &str, #[case] line: Option<usize>) {
     assert_eq!(item(slice.as_bytes(), &limits()).unwrap().unwrap().created_line, line);
 }
 
 #[rstest]
 #[case("  -\n", "it is null", 1)]
 #[case("  - ~\n", "it is null", 1)]
-#[case("  - a\n", "it is a text where a map is wanted", 1)]
-#[case("  - [a, [b]]\n", "it is a list where a map is wanted", 4)]
-fn an_item_that_is_no_map_is_named_as_in_the_whole_index(
+#[case("  - a\n", "it is a text, expected a map", 1)]
+#[case("  - [a, [b]]\n", "it is a list, expected a map", 4)]
+fn an_item_that_is_not_a_map_has_the_same_reason_as_in_an_index(
     #[case] slice: &str,
     #[case] reason: &'static str,
     #[case] nodes: u64,
 ) {
-    assert_eq!(item(slice.as_bytes(), &limits()).unwrap(), Err(NoMap { reason, nodes }));
+    assert_eq!(
+        item(slice.as_bytes(), &limits()).unwrap(),
+        Err(NotAMap { reason, nodes })
+    );
     let (_, summary) = decode_text(format!("apiVersion: v1\nentries:\n  a:\n{slice}")).unwrap();
     assert_eq!(summary.skipped.first[0].reason, reason);
 }
 
 #[rstest]
-fn what_is_not_one_item_is_none(
+fn anything_but_a_single_item_is_rejected(
     #[values(
         "",
         "# a\n",
@@ -196,12 +201,15 @@ fn what_is_not_one_item_is_none(
     )]
     slice: &str,
 ) {
-    let refused = item(slice.as_bytes(), &limits()).unwrap_err();
-    assert!(matches!(refused, NoItem::NotAlone | NoItem::Refused(_)), "{refused:?}");
+    let rejected = item(slice.as_bytes(), &limits()).unwrap_err();
+    assert!(
+        matches!(rejected, ItemError::NotASingleItem | ItemError::ParserError(_)),
+        "{rejected:?}"
+    );
 }
 
 #[rstest]
-fn anchors_and_aliases_are_told(
+fn anchors_and_aliases_are_detected(
     #[values(
         "- &a name: b\n",
         "- &a\n  name: b\n",
@@ -212,21 +220,21 @@ fn anchors_and_aliases_are_told(
     slice: &str,
 ) {
     assert!(
-        matches!(item(slice.as_bytes(), &limits()), Err(NoItem::Anchored)),
+        matches!(item(slice.as_bytes(), &limits()), Err(ItemError::Anchored)),
         "{slice}"
     );
 }
 
 #[test]
-fn an_alias_of_what_stands_elsewhere_is_refused() {
-    let refused = item(b"- name: *a\n", &limits()).unwrap_err();
+fn an_alias_of_an_anchor_elsewhere_is_rejected() {
+    let rejected = item(b"- name: *a\n", &limits()).unwrap_err();
     assert!(
-        matches!(refused, NoItem::Refused(DecodeError::InvalidYaml { .. })),
-        "{refused:?}"
+        matches!(rejected, ItemError::ParserError(DecodeError::InvalidYaml { .. })),
+        "{rejected:?}"
     );
 }
 
-/// A version with so many maps in one another below it, which stand wherever they are.
+/// Returns a version with nested maps.
 fn nested(levels: usize) -> String {
     let maps: String = (0..levels)
         .map(|level| format!("{}a:\n", " ".repeat(level + 4)))
@@ -238,15 +246,15 @@ fn nested(levels: usize) -> String {
 #[case(32, true)]
 #[case(33, false)]
 #[case(300, false)]
-fn depth_is_bounded_as_in_the_whole_index(#[case] levels: usize, #[case] allowed: bool) {
+fn depth_is_limited_as_in_an_index(#[case] levels: usize, #[case] allowed: bool) {
     let slice = nested(levels);
-    assert_eq!(is_read_alike(slice.as_bytes(), &limits()), allowed);
+    assert_eq!(is_read_equally(slice.as_bytes(), &limits()), allowed);
     assert_eq!(item(slice.as_bytes(), &limits()).is_ok(), allowed);
     assert_eq!(decode_text(format!("entries:\n  a:\n{slice}")).is_ok(), allowed);
 }
 
 #[test]
-fn what_goes_over_a_limit_is_left_to_the_parser() {
+fn the_parser_handles_exceeded_limits() {
     let slice = described(" abc\n    urls:\n    - d");
     let bytes = slice.len() as u64;
     for limits in [
@@ -261,28 +269,28 @@ fn what_goes_over_a_limit_is_left_to_the_parser() {
         DecodeLimits { nodes: 10, ..limits() },
         DecodeLimits { depth: 0, ..limits() },
     ] {
-        assert!(subset::read(slice.as_bytes(), 2, &limits).is_none(), "{limits:?}");
+        assert!(fast_path::read(slice.as_bytes(), 2, &limits).is_none(), "{limits:?}");
     }
-    assert_eq!(subset::read(slice.as_bytes(), 2, &limits()).unwrap().nodes, 10);
+    assert_eq!(fast_path::read(slice.as_bytes(), 2, &limits()).unwrap().nodes, 10);
     let enough = DecodeLimits {
         scalar_bytes: bytes,
         nodes: 11,
         depth: 1,
         ..limits()
     };
-    assert!(is_read_alike(slice.as_bytes(), &enough));
+    assert!(is_read_equally(slice.as_bytes(), &enough));
 }
 
-/// Bytes that a version takes count the same on both ways: with less than it takes, none of them reads it.
+/// Both readers reject a version that exceeds its byte limit by one.
 #[test]
-fn bytes_that_a_version_takes_are_counted_as_by_the_parser() {
+fn the_memory_of_a_version_is_counted_like_in_the_parser() {
     for seed in 0..300 {
         let slice = slices::made(&mut Random(seed));
         let within = |chart_bytes| DecodeLimits {
             chart_bytes,
             ..limits()
         };
-        let is_read = |bytes| subset::read(&slice, column_of(&slice), &within(bytes)).is_some();
+        let is_read = |bytes| fast_path::read(&slice, column_of(&slice), &within(bytes)).is_some();
         let (mut least, mut enough) = (0, 1 << 20);
         if !is_read(enough) {
             continue;
@@ -304,19 +312,18 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 20_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn made_versions_are_read_as_by_the_parser_or_left_to_it(seed in any::<u64>()) {
-        is_read_alike(&slices::made(&mut Random(seed)), &limits());
+    fn generated_versions_are_read_like_the_parser_or_left_to_it(seed in any::<u64>()) {
+        is_read_equally(&slices::made(&mut Random(seed)), &limits());
     }
 }
 
 #[test]
-fn enough_of_the_made_versions_are_read_to_say_something() {
-    let read = (0..2_000).filter(|seed| is_read_alike(&slices::made(&mut Random(*seed)), &limits()));
+fn the_fast_path_reads_enough_generated_versions() {
+    let read = (0..2_000).filter(|seed| is_read_equally(&slices::made(&mut Random(*seed)), &limits()));
     let share = read.count();
     assert!((400..1_900).contains(&share), "{share}");
 }
 
-/// The newest real indexes, or generated ones.
 fn indexes() -> Vec<(String, String)> {
     let Some(corpus) = corpus::corpus() else {
         return (0..4)
@@ -331,20 +338,20 @@ fn indexes() -> Vec<(String, String)> {
 }
 
 #[test]
-fn real_versions_are_read_as_by_the_parser_or_left_to_it_and_so_are_mutations_of_them() {
+fn real_and_mutated_versions_are_read_like_the_parser_or_left_to_it() {
     let mut random = Random(1);
     let (mut read, mut versions) = (0, 0);
     for (name, index) in indexes() {
-        let cut = slices::cut(&index);
-        // Those that lie far apart differ the most.
-        for (_, slice) in cut.iter().step_by(1 + cut.len() / 500) {
+        let slices = slices::extract(&index);
+        // The most distant versions differ most.
+        for (_, slice) in slices.iter().step_by(1 + slices.len() / 500) {
             versions += 1;
-            read += usize::from(is_read_alike(slice.as_bytes(), &limits()));
+            read += usize::from(is_read_equally(slice.as_bytes(), &limits()));
             let mut mutant = slice.as_bytes().to_vec();
             slices::mutate(&mut random, &mut mutant);
-            is_read_alike(&mutant, &limits());
+            is_read_equally(&mutant, &limits());
         }
-        println!("{name}: {} versions", cut.len());
+        println!("{name}: {} versions", slices.len());
     }
     assert!(read * 10 >= versions * 9, "{read} of {versions}");
 }
