@@ -6,7 +6,10 @@ IMAGE ?= portolan:dev
 FUZZ_TIME ?= 60
 FUZZ_TARGETS ?= $(notdir $(wildcard fuzz/seeds/*))
 
-.PHONY: help run test bench fuzz fmt lint loc tools image crds
+# More than cores: integration tests wait more than they compute.
+TEST_THREADS ?= 8
+
+.PHONY: help run check test bench fuzz fmt lint loc tools image crds
 
 help: ## list targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -15,9 +18,13 @@ run: ## run Portolan on examples/ without a cluster (MANIFESTS=, DATABASE_URL=)
 	@mkdir -p target
 	cargo run --locked -- run --manifests $(MANIFESTS) --database-url $(DATABASE_URL)
 
-test: tools ## run all tests; the first run builds the tools (ARGS= is passed to the test binary)
+check: lint ## check formatting, lints and unit tests within a minute; real indexes are left to `make test`
+	PORTOLAN_CORPUS= cargo test --locked --lib -- $(ARGS)
+
+test: tools ## run all tests; the first run builds the tools (ARGS= is passed to the test binaries, TEST_THREADS=)
 	cargo test --locked --doc
-	cargo test --locked --tests --no-fail-fast -- $(ARGS)
+	cargo test --locked --lib --bins -- $(ARGS)
+	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --locked --test main -- $(ARGS)
 
 bench: tools ## run the benchmarks (ARGS=--record writes the results to docs/performance.md and README.md)
 	cargo bench --locked --bench sync -- $(ARGS)

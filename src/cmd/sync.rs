@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use backon::{BackoffBuilder, ExponentialBuilder};
 use clap::Args;
 use jiff::Timestamp;
 use prometheus_client::registry::Registry;
@@ -12,7 +13,7 @@ use super::flags::{ContentFlags, DatabaseFlags, FetchFlags, LogFlags};
 use super::parse::CommaSeparated;
 use super::{Failure, database, env_credentials as given, output, shutdown, sync_context as fetching};
 use crate::api::NamespacedName;
-use crate::catalog::{Catalog, Record};
+use crate::catalog::{self, Catalog, Record};
 use crate::controllers::apprepository::chart_files::{Importer, Turn, Worklist};
 use crate::controllers::apprepository::decision::{Decision, Mode, decide};
 use crate::controllers::apprepository::metrics::Metrics;
@@ -27,6 +28,12 @@ use crate::text::printable;
 
 /// A declaration has a schedule; that of a one-shot sync is never asked.
 const CRONTAB: &str = "@daily";
+
+/// Delays between attempts that another process interferes with: six attempts within a few seconds.
+const CONFLICT_BACKOFF: ExponentialBuilder = ExponentialBuilder::new()
+    .with_min_delay(Duration::from_millis(50))
+    .with_max_times(5)
+    .with_jitter();
 
 /// What the commands about one repository have in common.
 #[derive(Args, Debug)]
@@ -142,7 +149,30 @@ impl Sync {
         done
     }
 
+    /// Syncs the repository, and begins again while another process writes its record between the read and the commit.
     async fn sync(&self, catalog: &Catalog, given: OneShot, keys: Keys) -> Result<Synced, Failure> {
+        let mut delays = CONFLICT_BACKOFF.build();
+        loop {
+            match self.attempt(catalog, given.clone(), keys.clone()).await? {
+                Ok(synced) => return Ok(synced),
+                Err(SyncAborted::Catalog(error))
+                    if is_conflict(&error)
+                        && let Some(delay) = delays.next() =>
+                {
+                    tracing::info!(%error, retry_in = ?delay, "repository changed during the sync, retrying");
+                    tokio::time::sleep(delay).await;
+                }
+                Err(error) => return Err(Failure::failed(error.to_string())),
+            }
+        }
+    }
+
+    async fn attempt(
+        &self,
+        catalog: &Catalog,
+        given: OneShot,
+        keys: Keys,
+    ) -> Result<Result<Synced, SyncAborted>, Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure::failed(error.to_string());
         let name = NamespacedName {
             namespace: self.one_shot.namespace.clone(),
@@ -198,12 +228,11 @@ impl Sync {
         )?;
         let metrics = Metrics::register(&mut Registry::default());
         let syncer = Syncer::new(tools.clone(), metrics.clone());
-        let finished = sync_all(&syncer, request).await.map_err(|error| failed(&error))?;
-        Ok(Synced {
+        Ok(sync_all(&syncer, request).await.map(|finished| Synced {
             importer: Importer::new(tools, self.content.settings(), metrics),
             declaration,
             finished,
-        })
+        }))
     }
 
     /// Tells how the sync has ended.
@@ -272,6 +301,11 @@ impl Synced {
             }
         }
     }
+}
+
+/// Returns true if another process changed the repository or the tables during the sync.
+const fn is_conflict(error: &catalog::Error) -> bool {
+    matches!(error, catalog::Error::Superseded { .. } | catalog::Error::TablesRebuilt)
 }
 
 /// Syncs until nothing is left that one sync can't take.

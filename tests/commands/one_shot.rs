@@ -2,6 +2,9 @@
 
 use rstest::rstest;
 use serde_json::Value;
+use sqlx::SqlitePool;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
 
 use super::{Ran, SOON, World, index_of, ran};
 use crate::cluster::index;
@@ -216,6 +219,42 @@ async fn until_shown(world: &World, chart: &str) {
         if code == Some(0) { Ok(()) } else { Err(err) }
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_sync_begins_again_when_another_process_writes_the_record_meanwhile() {
+    let world = World::new().await;
+    world.serve("stable", index(&[("web", &["1.0.0"])]));
+    let gate = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/stable", gate.local_addr().unwrap());
+    let sync = ["sync", "stable", url.as_str(), "helm"];
+    let connected = async || {
+        timeout(SOON, gate.accept())
+            .await
+            .expect("the index is asked for")
+            .unwrap()
+            .0
+    };
+    let pass_on = async |mut client: TcpStream| {
+        let mut server = TcpStream::connect(world.server.host()).await.unwrap();
+        tokio::spawn(async move { tokio::io::copy_bidirectional(&mut client, &mut server).await });
+    };
+    let (said, ()) = tokio::join!(world.ran(&sync), async { pass_on(connected().await).await });
+    said.ok();
+
+    world.serve("stable", index(&[("web", &["2.0.0"])]));
+    let (said, ()) = tokio::join!(world.ran(&sync), async {
+        // The record is read before the index is asked for.
+        let client = connected().await;
+        let tables = SqlitePool::connect(&world.database_url()).await.unwrap();
+        let written = sqlx::query("UPDATE portolan_repositories SET revision = revision + 1").execute(&tables);
+        assert_eq!(written.await.unwrap().rows_affected(), 1);
+        pass_on(client).await;
+        pass_on(connected().await).await;
+    });
+    assert_eq!(said.ok(), "stable: synced. 1 version in 1 chart.\n");
+    assert_eq!(world.server.seen("/stable/index.yaml").len(), 3);
+    assert!(world.ran(&["show", "stable/web"]).await.ok().contains("2.0.0"));
 }
 
 #[rstest]

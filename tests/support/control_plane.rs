@@ -307,6 +307,7 @@ fn start(number: usize, folder: &ScratchFolder, name: &str, arguments: &[String]
     command
         .args(arguments)
         .current_dir(folder.path())
+        .env("GOGC", "400") // a quarter of the API server's time is garbage collection otherwise
         .stdin(Stdio::null())
         .stdout(log)
         .stderr(errors);

@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 use std::{env, fs};
 
 /// The folder of unpacked real indexes, one folder a repository: those of `PORTOLAN_CORPUS`, or of `../shared/corpus`
-/// beside the project. None where neither is there; tests then use indexes that they generate. What a test ran on is said
-/// in its output.
+/// beside the project. None where neither is there, or the variable is empty; tests then use indexes that they generate.
+/// What a test ran on is said in its output.
 pub fn corpus() -> Option<&'static Path> {
     static UNPACKED: OnceLock<Option<PathBuf>> = OnceLock::new();
     UNPACKED
@@ -42,9 +42,11 @@ pub fn goldens() -> Option<&'static Path> {
 }
 
 fn packed() -> Option<PathBuf> {
-    let named = env::var_os("PORTOLAN_CORPUS").map(PathBuf::from);
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus");
-    named.or_else(|| beside.canonicalize().ok())
+    match env::var_os("PORTOLAN_CORPUS") {
+        None => beside.canonicalize().ok(),
+        Some(named) => (!named.is_empty()).then(|| named.into()),
+    }
 }
 
 /// Unpacks all archives of a folder below the target folder, once.

@@ -14,15 +14,13 @@ impl Upstream {
     /// A server at this address, without a path; `ca_pem` is the authority of its certificate.
     pub fn new(base: &str, ca_pem: Option<&str>) -> Self {
         portolan::http::install_crypto_provider();
-        let mut builder = reqwest::Client::builder()
+        let roots = ca_pem.map(|pem| reqwest::Certificate::from_pem(pem.as_bytes()).expect("a certificate"));
+        let builder = reqwest::Client::builder()
             .no_gzip()
             .no_proxy()
             .http1_only()
-            .redirect(reqwest::redirect::Policy::none());
-        if let Some(pem) = ca_pem {
-            let authority = reqwest::Certificate::from_pem(pem.as_bytes()).expect("a certificate");
-            builder = builder.tls_certs_only([authority]);
-        }
+            .redirect(reqwest::redirect::Policy::none())
+            .tls_certs_only(roots);
         Self {
             base: base.to_owned(),
             client: builder.build().expect("a client is made"),

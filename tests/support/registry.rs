@@ -230,10 +230,7 @@ impl Drop for Registry {
 
 fn client(ca_pem: Option<&str>) -> reqwest::Client {
     portolan::http::install_crypto_provider();
-    let builder = reqwest::Client::builder().no_proxy();
-    let builder = match ca_pem {
-        None => builder,
-        Some(pem) => builder.tls_certs_only([reqwest::Certificate::from_pem(pem.as_bytes()).expect("a certificate")]),
-    };
+    let roots = ca_pem.map(|pem| reqwest::Certificate::from_pem(pem.as_bytes()).expect("a certificate"));
+    let builder = reqwest::Client::builder().no_proxy().tls_certs_only(roots);
     builder.build().expect("a client is made")
 }
