@@ -60,6 +60,10 @@ impl Item for Key {
     fn lane(&self) -> &'static str {
         self.class
     }
+
+    fn label(class: &&'static str) -> Option<&'static str> {
+        Some(class)
+    }
 }
 
 /// Keys that share a reconciler and a limit of workers.
