@@ -26,6 +26,7 @@ pub mod controllers;
 pub mod helm;
 pub mod http;
 pub mod jq;
+pub mod manager;
 pub mod oci;
 pub mod runtime;
 pub mod server;

@@ -1,6 +1,7 @@
 //! The way to the catalogue.
 
-use crate::catalog::{Catalog, Database, Login, Password, Settings, lock::SqliteLock};
+use crate::catalog::{Catalog, Login, Password, Settings, lock::SqliteLock};
+use crate::manager::{self, DatabaseOptions};
 
 use super::{Failure, flags::DatabaseFlags};
 
@@ -16,23 +17,30 @@ pub fn password_of_environment() -> Option<Password> {
         .map(Password::new)
 }
 
-/// How the database is opened, by the flags and the password that was found.
+/// Returns the settings of the database from the flags and a password.
 ///
 /// # Errors
-/// Wrong usage, when the URL is of no form that is known.
+/// Invalid usage: the URL has an unknown form.
 pub fn settings(flags: &DatabaseFlags, password: Option<Password>) -> Result<Settings, Failure> {
+    options(flags, password)
+        .settings(None)
+        .map_err(|error| Failure::usage(error.to_string()))
+}
+
+/// Returns the database of the controllers from the flags and a password.
+#[must_use]
+pub fn options(flags: &DatabaseFlags, password: Option<Password>) -> DatabaseOptions {
     let set = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
-    let login = Login {
-        user: set(&flags.database_user),
-        database: set(&flags.database_name),
-        password,
-    };
-    let database =
-        Database::parse(flags.database_url.reveal(), &login).map_err(|error| Failure::usage(error.to_string()))?;
-    Ok(Settings {
-        database,
-        postgres_connections: flags.database_connections.get(),
-    })
+    DatabaseOptions {
+        url: flags.database_url.reveal().to_owned(),
+        login: Login {
+            user: set(&flags.database_user),
+            database: set(&flags.database_name),
+            password,
+        },
+        connections: flags.database_connections.get(),
+        password_secret: None,
+    }
 }
 
 /// The catalogue, for commands that only read.
@@ -46,26 +54,13 @@ pub async fn open_to_read(flags: &DatabaseFlags) -> Result<Catalog, Failure> {
         .map_err(|error| Failure::failed(error.to_string()))
 }
 
-/// The right to write: a lock file where the database is SQLite, nothing elsewhere. Held as long as anything is written.
-///
-/// # Errors
-/// When another process has it.
-pub fn lock(settings: &Settings) -> Result<Option<SqliteLock>, Failure> {
-    settings
-        .database
-        .sqlite_path()
-        .map(SqliteLock::acquire)
-        .transpose()
-        .map_err(|error| Failure::failed(error.to_string()))
-}
-
 /// The catalogue, for commands that write once.
 ///
 /// # Errors
 /// When another process has the right to write, or it can't be opened.
 pub async fn open_to_write(flags: &DatabaseFlags) -> Result<(Catalog, Option<SqliteLock>), Failure> {
     let settings = settings(flags, password_of_environment())?;
-    let lock = lock(&settings)?;
+    let lock = manager::lock(&settings).map_err(|error| Failure::failed(error.to_string()))?;
     let catalog = Catalog::open(&settings)
         .await
         .map_err(|error| Failure::failed(error.to_string()))?;

@@ -22,13 +22,12 @@ mod resync;
 mod run;
 mod search;
 mod show;
-mod shutdown;
 mod status;
 mod sync;
 mod sync_context;
 mod unused;
 
-use std::{ffi::OsString, future::Future, process::ExitCode, time::Duration};
+use std::{ffi::OsString, future::Future, num::NonZeroU32, process::ExitCode, time::Duration};
 
 use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 
@@ -175,6 +174,11 @@ impl Command {
             Self::Apps(command) => (&command.logging, QUIET),
         }
     }
+}
+
+/// Returns a count from flags as a size.
+fn count(number: NonZeroU32) -> usize {
+    usize::try_from(number.get()).unwrap_or(usize::MAX)
 }
 
 fn block_on(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {

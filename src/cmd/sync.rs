@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::deprecated_flags::ObsoleteFlags;
 use super::flags::{ContentFlags, DatabaseFlags, FetchFlags, LogFlags};
 use super::parse::CommaSeparated;
-use super::{Failure, database, env_credentials as given, output, shutdown, sync_context as fetching};
+use super::{Failure, database, env_credentials as given, output, sync_context as fetching};
 use crate::api::NamespacedName;
 use crate::catalog::{self, Catalog, Record};
 use crate::controllers::apprepository::chart_files::{Importer, Turn, Worklist};
@@ -23,6 +23,7 @@ use crate::controllers::apprepository::spec::{Defaults, Kind, OneShot, Repositor
 use crate::controllers::apprepository::sync::Syncer;
 use crate::controllers::apprepository::sync::location::FileAccess;
 use crate::controllers::apprepository::sync::request::{SyncAborted, SyncOutcome, SyncRequest, SyncResult};
+use crate::manager::shutdown;
 use crate::runtime::cron::Intervals;
 use crate::text::printable;
 
@@ -127,7 +128,8 @@ impl Sync {
         // What can't be used is told before anything is touched.
         let given = self.given()?;
         let keys = Keys::Given(given::credentials(self.ca_file.as_deref())?);
-        let shutdown = shutdown::on_signal()?;
+        let shutdown =
+            shutdown::on_signal().map_err(|error| Failure::failed(format!("signals can't be listened to: {error}")))?;
         let (catalog, _lock) = database::open_to_write(&self.one_shot.database).await?;
         // What is dropped on the way has written nothing: a transaction under way is rolled back.
         let synced = shutdown.run_until_cancelled(self.sync(&catalog, given, keys)).await;
@@ -218,14 +220,8 @@ impl Sync {
             started: now,
             wanted_since: now,
         };
-        let tools = fetching::tools(
-            &self.fetch,
-            &self.content,
-            catalog.clone(),
-            keys,
-            FileAccess::Never,
-            origin,
-        )?;
+        let tools =
+            fetching::options(&self.fetch, &self.content)?.context(catalog.clone(), keys, FileAccess::Never, origin);
         let metrics = Metrics::register(&mut Registry::default());
         let syncer = Syncer::new(tools.clone(), metrics.clone());
         Ok(sync_all(&syncer, request).await.map(|finished| Synced {

@@ -1,50 +1,28 @@
-//! The way to chart repositories.
+//! The settings of syncs, from flags.
 
 use super::{
-    Failure,
+    Failure, count,
     flags::{ContentFlags, FetchFlags},
 };
-use crate::catalog::Catalog;
-use crate::controllers::apprepository::secrets::source::Keys;
-use crate::controllers::apprepository::sync::SyncContext;
-use crate::controllers::apprepository::sync::location::FileAccess;
-use crate::helm::index::DecodeLimits;
+use crate::controllers::apprepository::SyncOptions;
 use crate::http::{Fetcher, Limits, Settings};
-use crate::jq as filter;
 
-/// What syncs work with, by the flags.
+/// Returns the settings of syncs.
 ///
 /// # Errors
-/// As [`fetcher`].
-pub fn tools(
-    fetch: &FetchFlags,
-    content: &ContentFlags,
-    catalog: Catalog,
-    keys: Keys,
-    files: FileAccess,
-    origin: String,
-) -> Result<SyncContext, Failure> {
-    Ok(SyncContext {
-        catalog,
+/// The HTTP client cannot be built, or the directory for temporary files does not exist.
+pub fn options(fetch: &FetchFlags, content: &ContentFlags) -> Result<SyncOptions, Failure> {
+    Ok(SyncOptions {
         fetcher: fetcher(fetch)?,
-        keys,
         fetch_limits: limits(fetch),
-        decode_limits: DecodeLimits::default(),
-        filter_limits: filter::Limits::default(),
         verify_delta: content.verify_delta,
         check_digests: content.oci_check_digests,
         keep_removed: content.keep_removed_versions,
         spool_dir: fetch.spool_dir.clone(),
-        files,
-        origin,
     })
 }
 
-/// The one HTTP client, by the flags.
-///
-/// # Errors
-/// When the client can't be made, for one because the folder for temporary files is not there.
-pub fn fetcher(flags: &FetchFlags) -> Result<Fetcher, Failure> {
+fn fetcher(flags: &FetchFlags) -> Result<Fetcher, Failure> {
     if let Some(folder) = &flags.spool_dir
         && !folder.is_dir()
     {
@@ -55,7 +33,7 @@ pub fn fetcher(flags: &FetchFlags) -> Result<Fetcher, Failure> {
         spool_dir: flags.spool_dir.clone(),
         requests_per_second: flags.host_requests_per_second,
         burst: flags.host_burst,
-        requests_at_once: usize::try_from(flags.host_requests_at_once.get()).unwrap_or(usize::MAX),
+        requests_at_once: count(flags.host_requests_at_once),
         allow_private_networks: flags.allow_private_networks,
     };
     Fetcher::new(settings).map_err(|error| Failure::failed(format!("can't make an HTTP client: {error}")))

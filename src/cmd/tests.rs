@@ -198,6 +198,42 @@ fn the_arguments_of_kubeapps_cleanup_jobs_are_understood() {
 }
 
 #[test]
+fn both_controllers_run_unless_the_flags_name_others() {
+    let enabled = |flags: &[&str]| {
+        let cluster = ["portolan", "run", "--kubeconfig=config"];
+        let options = run(&[&cluster, flags].concat()).options()?;
+        Ok::<_, Failure>((options.apprepository.is_some(), options.application.is_some()))
+    };
+    assert_eq!(enabled(&[]), Ok((true, true)));
+    assert_eq!(enabled(&["--controllers=apprepository,application"]), Ok((true, true)));
+    assert_eq!(enabled(&["--controllers=apprepository"]), Ok((true, false)));
+    assert_eq!(enabled(&["--controllers=application"]), Ok((false, true)));
+    assert_eq!(enabled(&["--applications=false"]), Ok((true, false)));
+    assert_eq!(enabled(&["--applications"]), Ok((true, true)));
+    assert_eq!(enabled(&["--once"]), Ok((true, false)));
+    assert_eq!(enabled(&["--manifests=."]), Ok((true, false)));
+    for flags in [
+        ["--controllers=application", "--once"],
+        ["--controllers=application", "--manifests=."],
+        ["--controllers=application", "--applications=false"],
+        ["--enable-leader-election", "--manifests=."],
+    ] {
+        assert_eq!(enabled(&flags).unwrap_err().exit_code(), 2, "{flags:?}");
+    }
+}
+
+#[test]
+fn an_unknown_controller_is_wrong_usage_that_lists_the_names() {
+    let error = parse(&["portolan", "run", "--controllers=apprepository,sail"]).unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+    let text = error.to_string();
+    assert!(
+        text.contains("sail") && text.contains("[possible values: apprepository, application]"),
+        "{text}"
+    );
+}
+
+#[test]
 fn a_flag_given_twice_has_its_last_value_as_in_go() {
     assert_eq!(
         run(&["portolan", "run", "--crontab=@daily", "--crontab=@hourly"]).crontab,

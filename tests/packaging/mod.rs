@@ -160,12 +160,15 @@ async fn container(settings: &str) -> serde_json::Value {
 
 #[tokio::test]
 async fn applications_are_looked_at_only_where_that_is_set() {
-    for (settings, expected) in [("", "false"), ("applications.enabled=true", "true")] {
+    for (settings, expected) in [
+        ("", "apprepository"),
+        ("applications.enabled=true", "apprepository,application"),
+    ] {
         let container = container(settings).await;
         let environment = container["env"].as_array().unwrap();
         let variable = environment
             .iter()
-            .find(|variable| variable["name"] == "PORTOLAN_APPLICATIONS");
+            .find(|variable| variable["name"] == "PORTOLAN_CONTROLLERS");
         assert_eq!(variable.unwrap()["value"], expected, "{settings}");
     }
 }

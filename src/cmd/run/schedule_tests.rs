@@ -1,22 +1,20 @@
 //! The parts as `portolan run` puts them together, but for the cron trigger.
 
-use std::{ffi::OsString, fs, sync::Arc, time::Duration};
+use std::{ffi::OsString, fs, time::Duration};
 
 use jiff::Timestamp;
 use prometheus_client::registry::Registry;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    Run,
-    assembly::{Assembly, Metrics},
-    patience::Patience,
-};
+use super::Run;
 use crate::api::NamespacedName;
 use crate::catalog::Record;
 use crate::cmd::{self as cli, Command};
 use crate::http as source;
-use crate::runtime::controller::Reconcile;
+use crate::manager::Patience;
+use crate::manager::setup::{Metrics, Setup};
+use crate::runtime::controller::WorkerPool;
 
 const INDEX: &str = "apiVersion: v1\nentries: {web: [{name: web, version: 1.0.0, urls: [web-1.0.0.tgz]}]}\n";
 
@@ -52,11 +50,21 @@ fn healthy_and_stalled_repositories_are_synced_at_their_ticks_though_the_trigger
         "--min-interval=1s",
     ]);
     let test = async {
-        let metrics = Metrics::register(&mut Registry::default());
-        let assembly = Assembly::new(&run, metrics, Patience::Wait, CancellationToken::new()).await?;
-        let reconciler = Arc::clone(&assembly.reconciler) as Arc<dyn Reconcile>;
-        tokio::spawn(assembly.controller(reconciler).run());
-        tokio::spawn(assembly.informer);
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(&mut registry);
+        let options = run.options()?;
+        let setup = Setup::new(&options, &metrics, Patience::Wait, CancellationToken::new())
+            .await
+            .unwrap();
+        let catalog = setup.catalog.unwrap().catalog;
+        let parts = setup.apprepository.unwrap();
+        let controller = parts.into_controller(&setup.context, options.apprepository.as_ref().unwrap());
+        let metrics = crate::runtime::controller::Metrics::register(&mut registry);
+        tokio::spawn(WorkerPool::new(setup.context.queue, controller.classes, metrics).run());
+        controller
+            .sources
+            .into_iter()
+            .for_each(|source| drop(tokio::spawn(source)));
         for (name, stalls) in [("good", false), ("bad", true)] {
             let name = NamespacedName {
                 namespace: "default".to_owned(),
@@ -67,7 +75,7 @@ fn healthy_and_stalled_repositories_are_synced_at_their_ticks_though_the_trigger
                 let is_next = |record: &Record| record.last_attempt > last && record.state.stalled == stalls;
                 last = timeout(Duration::from_secs(60), async {
                     loop {
-                        match assembly.catalog.record(&name).await.unwrap() {
+                        match catalog.record(&name).await.unwrap() {
                             Some(record) if is_next(&record) => return record.last_attempt,
                             _ => sleep(Duration::from_millis(50)).await,
                         }

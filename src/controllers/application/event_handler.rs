@@ -9,7 +9,7 @@ use super::owner_plan::application_kind;
 use super::readiness::Readiness;
 use super::spec::AppSpec;
 use crate::api::NamespacedName;
-use crate::runtime::controller::{Key, Kind};
+use crate::runtime::controller::Key;
 use crate::runtime::informer::{Change, Seen};
 use crate::runtime::watch::{GroupKind, KindEvent, WatchManager};
 use crate::runtime::workqueue::{Priority, Queue};
@@ -116,7 +116,7 @@ fn is_news(old: &CachedApplication, new: &CachedApplication) -> bool {
 #[must_use]
 pub fn key(name: &NamespacedName) -> Key {
     Key {
-        kind: Kind::Application,
+        class: super::NAME,
         name: name.clone(),
     }
 }

@@ -23,8 +23,14 @@ pub mod readiness;
 pub mod reconciler;
 mod report;
 pub mod selector;
+mod setup;
 pub mod spec;
 pub mod status;
+
+pub use setup::{Options, setup};
+
+/// The name of the controller, and of its class of keys.
+pub const NAME: &str = "application";
 
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,7 @@ use super::spec::{Defaults, RepositorySpec};
 use super::state::RepositoryStates;
 use crate::api::AppRepository;
 use crate::api::NamespacedName;
-use crate::runtime::controller::{Key, Kind};
+use crate::runtime::controller::Key;
 use crate::runtime::cron::CronTrigger;
 use crate::runtime::informer::{Change, Seen};
 use crate::runtime::workqueue::{Priority, Queue};
@@ -109,7 +109,7 @@ fn at_start(seen: &Seen<AppRepository>) -> Priority {
 #[must_use]
 pub fn key(name: &NamespacedName) -> Key {
     Key {
-        kind: Kind::Repository,
+        class: super::NAME,
         name: name.clone(),
     }
 }

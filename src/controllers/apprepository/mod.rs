@@ -18,12 +18,14 @@ pub mod events;
 mod finalizer;
 pub mod kubeapps_cronjobs;
 pub mod metrics;
+mod options;
 pub mod origin;
 pub mod orphans;
 pub mod reconciler;
 pub mod removals;
 pub mod running_syncs;
 pub mod secrets;
+mod setup;
 pub mod spec;
 pub mod state;
 pub mod status;
@@ -32,6 +34,14 @@ pub mod sync_summary;
 
 #[cfg(test)]
 mod schedule_tests;
+
+pub use options::{Options, SyncOptions};
+pub use setup::{Parts, setup};
+
+/// The name of the controller, and of the class of keys that it syncs.
+pub const NAME: &str = "apprepository";
+/// The class of keys whose chart files it imports.
+pub const CHART_FILES: &str = "apprepository/chart-files";
 
 /// The reason of a repository whose index has shrunk so much that it is not believed.
 pub const SHRINK_REFUSED: &str = "ShrinkRefused";

@@ -1,6 +1,5 @@
 //! Schedules that only the work queue keeps: no cron trigger runs.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use super::decision::{Decision, decide, handled, until_due};
 use super::spec::{Defaults, RepositorySpec};
 use crate::api::NamespacedName;
 use crate::catalog::{Handled, Record, State};
-use crate::runtime::controller::{self, Action, Controller, Key, Kind, Reconcile, ReconcileError};
+use crate::runtime::controller::{self, Action, Class, Key, Reconcile, ReconcileError, WorkerPool};
 use crate::runtime::workqueue::{self as queue, Priority, Queue, Settings};
 
 const START: &str = "2026-01-01T00:05:00Z";
@@ -73,11 +72,15 @@ impl Schedule {
     async fn run(self: &Arc<Self>, time: Duration) -> Vec<Duration> {
         let mut registry = Registry::default();
         let queue = Queue::new(Settings::new("test"), &queue::Metrics::register(&mut registry));
-        let reconcilers = HashMap::from([(Kind::Repository, Arc::clone(self) as Arc<dyn Reconcile>)]);
+        let class = Class {
+            name: super::NAME,
+            workers: 1,
+            reconciler: Arc::clone(self) as Arc<dyn Reconcile>,
+        };
         let metrics = controller::Metrics::register(&mut registry);
-        tokio::spawn(Controller::new("test", queue.clone(), reconcilers, 1, metrics).run());
+        tokio::spawn(WorkerPool::new(queue.clone(), vec![class], metrics).run());
         let key = Key {
-            kind: Kind::Repository,
+            class: super::NAME,
             name: NamespacedName::new("default", "stable"),
         };
         queue.add(key, Priority::USER);

@@ -1,15 +1,13 @@
-//! The worker pool: hands each key of the queue to the reconciler of its kind, and does with the key what came out of it.
+//! The worker pool: hands each key of the queue to the reconciler of its class, and requeues the key by the result.
 //!
 //! ```text
 //!            ┌──────────────── worker, one of a fixed number ────────────────┐
-//!  queue ──► │ get ──► reconciler of the key's kind, panics caught ──► result │
+//!  queue ──► │ get ──► reconciler of the key's class, panics caught ─► result │
 //!    ▲       └───────────────────────────────────────────────────────┬───────┘
 //!    │   Done: forget   RequeueAfter, Terminal: forget, add_after     │
 //!    │   Requeue, Transient, panic: add_rate_limited                  │
 //!    └────────────────────────────────────────────────────────────────┘
 //! ```
-//!
-//! The pool knows of a key only its kind, which is its lane in the queue, and how to name its object.
 
 mod metrics;
 mod workers;
@@ -18,40 +16,28 @@ mod workers;
 mod tests;
 
 use std::fmt::Display;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 
 pub use metrics::Metrics;
-pub use workers::Controller;
+pub use workers::WorkerPool;
 
 use super::workqueue::{Backoff, Item, Priority};
 use crate::api::NamespacedName;
 
-/// What sort of object a key names. Each has its own lane in the queue.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Kind {
-    /// An AppRepository of `kubeapps.com`.
-    Repository,
-    /// The chart files of an AppRepository.
-    ChartFiles,
-    /// An Application of `app.k8s.io`.
-    Application,
-}
-
-/// The object that is to be looked at. It says nothing of what happened to it: that is found by looking.
+/// The object to reconcile. It does not say what happened to the object: the reconciler finds that out.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Key {
-    /// What sort of object it is.
-    pub kind: Kind,
+    /// The name of its [`Class`].
+    pub class: &'static str,
     /// Its namespace and name.
     pub name: NamespacedName,
 }
 
-/// A key whose object log lines can name.
-pub trait ObjectKey: Item {
-    /// Returns the controller, and the queue class where it has several.
-    fn controller(&self) -> &'static str;
+/// A key that names its class and its object. The class is its lane in the queue.
+pub trait ObjectKey: Item<Lane = &'static str> {
     /// Returns the namespace of the object.
     fn namespace(&self) -> impl Display;
     /// Returns the name of the object.
@@ -59,14 +45,6 @@ pub trait ObjectKey: Item {
 }
 
 impl ObjectKey for Key {
-    fn controller(&self) -> &'static str {
-        match self.kind {
-            Kind::Repository => "apprepository",
-            Kind::ChartFiles => "apprepository/chart-files",
-            Kind::Application => "application",
-        }
-    }
-
     fn namespace(&self) -> impl Display {
         &self.name.namespace
     }
@@ -77,11 +55,25 @@ impl ObjectKey for Key {
 }
 
 impl Item for Key {
-    type Lane = Kind;
+    type Lane = &'static str;
 
-    fn lane(&self) -> Kind {
-        self.kind
+    fn lane(&self) -> &'static str {
+        self.class
     }
+
+    fn label(class: &&'static str) -> Option<&'static str> {
+        Some(class)
+    }
+}
+
+/// Keys that share a reconciler and a limit of workers.
+pub struct Class<K = Key> {
+    /// The controller's name, or `controller/part`: the label of metrics and log lines.
+    pub name: &'static str,
+    /// The maximum number of its keys that are reconciled concurrently.
+    pub workers: usize,
+    /// Reconciles its keys.
+    pub reconciler: Arc<dyn Reconcile<K>>,
 }
 
 /// What brings objects of one kind a step nearer to what they declare.

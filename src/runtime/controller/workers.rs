@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::metrics::{ControllerMetrics, Ended};
-use super::{Action, Key, Metrics, ObjectKey, Reconcile, ReconcileError};
+use super::{Action, Class, Key, Metrics, ObjectKey, Reconcile, ReconcileError};
 use crate::runtime::workqueue::{Backoff, Claim, Item, Priority, Queue};
 use crate::text::{printable, truncate};
 
@@ -26,42 +26,47 @@ const AFTER_PANIC: Backoff = Backoff {
 /// Bytes of an error in a log line. It may hold what a server sent.
 const LONGEST_MESSAGE: usize = 1024;
 
-/// A pool of workers over a queue. The kind of a key is its lane.
-pub struct Controller<K: Item = Key> {
+/// A pool of workers over a queue.
+pub struct WorkerPool<K: Item = Key> {
     pool: Arc<Pool<K>>,
     workers: usize,
 }
 
 struct Pool<K: Item> {
-    name: String,
     queue: Queue<K>,
-    reconcilers: HashMap<K::Lane, Arc<dyn Reconcile<K>>>,
+    classes: HashMap<&'static str, Workers<K>>,
+    metrics: Metrics,
+}
+
+/// The workers of one class.
+struct Workers<K> {
+    reconciler: Arc<dyn Reconcile<K>>,
     metrics: ControllerMetrics,
 }
 
 type Panic = Box<dyn Any + Send>;
 
-impl<K: ObjectKey> Controller<K> {
-    /// A controller of so many workers, at least one, which starts with [`Self::run`]. `name` is the label of its metrics.
-    /// Lanes with caps (see [`crate::runtime::workqueue::Settings`]) keep one kind from taking all workers.
+impl<K: ObjectKey> WorkerPool<K> {
+    /// Creates a pool with the workers of all classes, at least one. The lanes of the queue (see
+    /// [`crate::runtime::workqueue::Settings`]) keep one class from taking the workers of another.
     #[must_use]
-    pub fn new(
-        name: impl Into<String>,
-        queue: Queue<K>,
-        reconcilers: HashMap<K::Lane, Arc<dyn Reconcile<K>>>,
-        workers: usize,
-        metrics: Metrics,
-    ) -> Self {
-        let name = name.into();
-        let metrics = metrics.of_controller(&name);
+    pub fn new(queue: Queue<K>, classes: Vec<Class<K>>, metrics: Metrics) -> Self {
+        let workers = classes.iter().map(|class| class.workers).sum::<usize>().max(1);
+        let classes = classes.into_iter().map(|class| {
+            let metrics = metrics.of_controller(class.name);
+            let max = i64::try_from(class.workers).unwrap_or(i64::MAX);
+            metrics.max_concurrent.set(max);
+            let reconciler = class.reconciler;
+            (class.name, Workers { reconciler, metrics })
+        });
+        let classes = classes.collect();
         Self {
             pool: Arc::new(Pool {
-                name,
                 queue,
-                reconcilers,
+                classes,
                 metrics,
             }),
-            workers: workers.max(1),
+            workers,
         }
     }
 
@@ -69,9 +74,6 @@ impl<K: ObjectKey> Controller<K> {
     /// workers where they stand.
     pub async fn run(self) {
         let Self { pool, workers } = self;
-        pool.metrics
-            .max_concurrent
-            .set(i64::try_from(workers).unwrap_or(i64::MAX));
         let mut tasks = JoinSet::new();
         for _ in 0..workers {
             tasks.spawn(Arc::clone(&pool).work());
@@ -80,18 +82,16 @@ impl<K: ObjectKey> Controller<K> {
             // Panics of reconcilers don't come here; but whatever does must not leave the pool a worker short.
             if let Some(panic) = ended.err().and_then(|error| error.try_into_panic().ok()) {
                 let error = panic_message(&*panic);
-                tracing::error!(controller = pool.name, error, "worker panicked, starting another");
+                tracing::error!(error, "worker panicked, starting another");
                 tasks.spawn(Arc::clone(&pool).work());
             }
         }
     }
 }
 
-impl<K: Item> fmt::Debug for Controller<K> {
+impl<K: Item> fmt::Debug for WorkerPool<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Controller")
-            .field("name", &self.pool.name)
-            .finish_non_exhaustive()
+        f.debug_struct("WorkerPool").finish_non_exhaustive()
     }
 }
 
@@ -101,7 +101,7 @@ impl<K: ObjectKey> Pool<K> {
             // Of the highest level, so that no filter takes the key off an error.
             let span = tracing::error_span!(
                 "reconcile",
-                controller = %claim.key().controller(),
+                controller = claim.key().lane(),
                 namespace = %claim.key().namespace(),
                 name = %claim.key().name(),
                 priority = claim.priority().0
@@ -111,34 +111,33 @@ impl<K: ObjectKey> Pool<K> {
     }
 
     async fn handle(&self, claim: Claim<K>) {
-        let _active = self.metrics.active_worker();
+        let Some(class) = self.classes.get(claim.key().lane()) else {
+            return self.unhandled(&claim);
+        };
+        let metrics = &class.metrics;
+        let _active = metrics.active_worker();
         let start = Instant::now();
-        let result = AssertUnwindSafe(self.reconcile(&claim)).catch_unwind().await;
+        let reconcile = async { class.reconciler.reconcile(claim.key(), claim.priority()).await };
+        let result = AssertUnwindSafe(reconcile).catch_unwind().await;
         let duration = start.elapsed();
-        self.metrics.time.observe(duration.as_secs_f64());
+        metrics.time.observe(duration.as_secs_f64());
         // The panic is dropped after the key has been seen to: it may panic once more.
         match &result {
-            Ok(Ok(outcome)) => self.succeeded(&claim, *outcome, duration),
-            Ok(Err(failure)) => self.failed(&claim, failure, duration),
-            Err(panic) => self.panicked(&claim, panic),
+            Ok(Ok(outcome)) => self.succeeded(metrics, &claim, *outcome, duration),
+            Ok(Err(failure)) => self.failed(metrics, &claim, failure, duration),
+            Err(panic) => self.panicked(metrics, &claim, panic),
         }
     }
 
-    async fn reconcile(&self, claim: &Claim<K>) -> Result<Action, ReconcileError> {
-        match self.reconcilers.get(&claim.key().lane()) {
-            Some(reconciler) => reconciler.reconcile(claim.key(), claim.priority()).await,
-            None => {
-                let message = format!("there is no reconciler for {:?}", claim.key().lane());
-                tracing::error!(message);
-                Err(ReconcileError::Terminal {
-                    message,
-                    retry_after: None,
-                })
-            }
-        }
+    fn unhandled(&self, claim: &Claim<K>) {
+        let metrics = self.metrics.of_controller(claim.key().lane());
+        metrics.ended(Ended::Error);
+        metrics.terminal_errors.inc();
+        self.queue.forget(claim.key());
+        tracing::error!("no reconciler for this class of keys; please report this bug");
     }
 
-    fn succeeded(&self, claim: &Claim<K>, outcome: Action, duration: Duration) {
+    fn succeeded(&self, metrics: &ControllerMetrics, claim: &Claim<K>, outcome: Action, duration: Duration) {
         tracing::debug!(?outcome, ?duration, "reconciled");
         let key = claim.key();
         let ended = match outcome {
@@ -158,11 +157,11 @@ impl<K: ObjectKey> Pool<K> {
                 Ended::RequeueAfter
             }
         };
-        self.metrics.ended(ended);
+        metrics.ended(ended);
     }
 
-    fn failed(&self, claim: &Claim<K>, failure: &ReconcileError, duration: Duration) {
-        self.metrics.ended(Ended::Error);
+    fn failed(&self, metrics: &ControllerMetrics, claim: &Claim<K>, failure: &ReconcileError, duration: Duration) {
+        metrics.ended(Ended::Error);
         let key = claim.key();
         match failure {
             ReconcileError::Transient {
@@ -183,7 +182,7 @@ impl<K: ObjectKey> Pool<K> {
                 );
             }
             ReconcileError::Terminal { message, retry_after } => {
-                self.metrics.terminal_errors.inc();
+                metrics.terminal_errors.inc();
                 self.queue.forget(key);
                 if let Some(delay) = retry_after {
                     self.queue.add_after(key.clone(), *delay, Priority::LOW);
@@ -199,9 +198,9 @@ impl<K: ObjectKey> Pool<K> {
         }
     }
 
-    fn panicked(&self, claim: &Claim<K>, panic: &Panic) {
-        self.metrics.panics.inc();
-        self.metrics.ended(Ended::Error);
+    fn panicked(&self, metrics: &ControllerMetrics, claim: &Claim<K>, panic: &Panic) {
+        metrics.panics.inc();
+        metrics.ended(Ended::Error);
         let retry_in = self
             .queue
             .add_rate_limited(claim.key().clone(), AFTER_PANIC, claim.priority());

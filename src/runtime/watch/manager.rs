@@ -228,8 +228,8 @@ where
         else {
             if scopes.iter().any(|scope| running.left_out.contains(scope)) {
                 return KindState::Failed(format!(
-                    "{} are not watched here: {MOST} watches are run already, which is the most; let Applications name fewer \
-                     kinds, or be in fewer namespaces",
+                    "{} are not watched here: {MOST} watches are run already, which is the most; use fewer kinds \
+                     or fewer namespaces",
                     resource.name()
                 ));
             }

@@ -1,7 +1,7 @@
 //! The metrics of work queues, with the names, labels and types of controller-runtime: dashboards made for any other
 //! controller read ours too.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -16,8 +16,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::{MetricType, family::MetricConstructor};
 use prometheus_client::registry::Registry;
 
-use super::Priority;
 use super::ready::InProgress;
+use super::{Item, Priority};
 
 /// Seconds, from ten nanoseconds up in steps of ten, as controller-runtime has them.
 const BUCKETS: [f64; 12] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3];
@@ -27,6 +27,15 @@ const BUCKETS: [f64; 12] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0,
 struct Labels {
     name: String,
     controller: String,
+}
+
+impl Labels {
+    fn of(label: &str) -> Self {
+        Self {
+            name: label.to_owned(),
+            controller: label.to_owned(),
+        }
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
@@ -97,14 +106,27 @@ impl Metrics {
         metrics
     }
 
-    /// The metrics of one queue. All its series exist from now on, at zero, so that rates see the first event too.
-    pub(super) fn of_queue(&self, name: &str) -> QueueMetrics {
-        let labels = Labels {
-            name: name.to_owned(),
-            controller: name.to_owned(),
-        };
+    /// Returns the metrics of one queue. The series of `labels`, or else of the queue, start at zero, so that rates see the first
+    /// event.
+    pub(super) fn of_queue(&self, name: &str, labels: impl Iterator<Item = Label>) -> QueueMetrics {
         let mut metrics = QueueMetrics {
             name: name.to_owned(),
+            metrics: self.clone(),
+            by_label: BTreeMap::new(),
+        };
+        for label in labels {
+            metrics.with_label(label);
+        }
+        if metrics.by_label.is_empty() {
+            metrics.with_label(None);
+        }
+        metrics
+    }
+
+    fn of_label(&self, label: &str) -> LabelMetrics {
+        let labels = Labels::of(label);
+        let mut metrics = LabelMetrics {
+            name: label.to_owned(),
             depth: self.depth.clone(),
             depth_by_priority: HashMap::new(),
             adds: self.adds.get_or_create_owned(&labels),
@@ -122,13 +144,7 @@ impl Metrics {
     pub(super) fn watch(&self, name: &str, queue: Weak<dyn Working>) {
         let mut queues = self.in_progress.queues.lock();
         queues.retain(|(_, queue)| queue.strong_count() > 0);
-        queues.push((
-            Labels {
-                name: name.to_owned(),
-                controller: name.to_owned(),
-            },
-            queue,
-        ));
+        queues.push((name.to_owned(), queue));
     }
 }
 
@@ -138,8 +154,40 @@ impl fmt::Debug for Metrics {
     }
 }
 
-/// The metrics of one queue.
+/// The label of a lane; `None` for that of the queue.
+pub(super) type Label = Option<&'static str>;
+
+/// The metrics of one queue, by label.
 pub(super) struct QueueMetrics {
+    name: String,
+    metrics: Metrics,
+    by_label: BTreeMap<Label, LabelMetrics>,
+}
+
+impl QueueMetrics {
+    /// Returns the metrics that count `key`.
+    pub(super) fn of<K: Item>(&mut self, key: &K) -> &mut LabelMetrics {
+        self.with_label(K::label(&key.lane()))
+    }
+
+    pub(super) fn labels(&self) -> impl Iterator<Item = Label> {
+        self.by_label.keys().copied()
+    }
+
+    fn with_label(&mut self, label: Label) -> &mut LabelMetrics {
+        let Self {
+            name,
+            metrics,
+            by_label,
+        } = self;
+        by_label
+            .entry(label)
+            .or_insert_with(|| metrics.of_label(label.unwrap_or(name.as_str())))
+    }
+}
+
+/// The metrics with one label.
+pub(super) struct LabelMetrics {
     name: String,
     depth: Family<DepthLabels, Gauge>,
     depth_by_priority: HashMap<Priority, Gauge>,
@@ -149,7 +197,7 @@ pub(super) struct QueueMetrics {
     work_duration: Histogram,
 }
 
-impl QueueMetrics {
+impl LabelMetrics {
     pub(super) fn added(&mut self, priority: Priority) {
         self.adds.inc();
         self.depth_at(priority).inc();
@@ -193,14 +241,14 @@ impl QueueMetrics {
 
 /// A queue, as the scrape sees it.
 pub(super) trait Working: Send + Sync {
-    /// How long the work in progress has taken so far.
-    fn in_progress(&self) -> InProgress;
+    /// How long the work in progress has taken so far, by label.
+    fn in_progress(&self) -> Vec<(Label, InProgress)>;
 }
 
 /// What can't be counted up, since it grows while nothing happens: it is computed at each scrape.
 #[derive(Default)]
 struct InProgressCollector {
-    queues: Mutex<Vec<(Labels, Weak<dyn Working>)>>,
+    queues: Mutex<Vec<(String, Weak<dyn Working>)>>,
 }
 
 impl fmt::Debug for InProgressCollector {
@@ -215,7 +263,12 @@ impl Collector for InProgressCollector {
             .queues
             .lock()
             .iter()
-            .filter_map(|(labels, queue)| Some((labels.clone(), queue.upgrade()?.in_progress())))
+            .filter_map(|(name, queue)| Some((name, queue.upgrade()?.in_progress())))
+            .flat_map(|(name, by_label)| {
+                let of =
+                    move |(label, in_progress): (Label, _)| (Labels::of(label.unwrap_or(name.as_str())), in_progress);
+                by_label.into_iter().map(of)
+            })
             .collect();
         encode_seconds(
             &mut encoder,

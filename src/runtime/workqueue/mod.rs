@@ -56,6 +56,11 @@ pub trait Item: Clone + Eq + Hash + Debug + Send + Sync + 'static {
 
     /// The lane of this key, always the same one.
     fn lane(&self) -> Self::Lane;
+
+    /// Returns the labels `name` and `controller` of a lane's metrics; those of the queue if `None`.
+    fn label(_lane: &Self::Lane) -> Option<&'static str> {
+        None
+    }
 }
 
 /// Who goes first: the higher number.
@@ -122,7 +127,9 @@ impl<K: Item> Queue<K> {
             burst,
         } = settings;
         let bucket = Bucket::new(rate_per_second, burst);
-        let shared = Arc::new(Shared::new(Ready::new(lanes), bucket, metrics.of_queue(&name)));
+        let labels = lanes.iter().map(|(lane, _)| K::label(lane));
+        let queue_metrics = metrics.of_queue(&name, labels);
+        let shared = Arc::new(Shared::new(Ready::new(lanes), bucket, queue_metrics));
         let weak = Arc::downgrade(&shared);
         metrics.watch(&name, weak.clone());
         tokio::spawn(timer::run(weak, Arc::clone(&shared.timer)));

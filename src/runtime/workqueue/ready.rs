@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::metrics::Label;
 use super::order::{Order, Ticket};
 use super::{Item, Priority};
 
@@ -75,8 +76,9 @@ impl<K: Item> Ready<K> {
         self.dirty.contains_key(key)
     }
 
-    pub(super) fn in_progress(&self, now: Instant) -> InProgress {
-        self.processing.values().fold(InProgress::default(), |so_far, since| {
+    pub(super) fn in_progress(&self, label: Label, now: Instant) -> InProgress {
+        let processing = self.processing.iter().filter(|(key, _)| K::label(&key.lane()) == label);
+        processing.fold(InProgress::default(), |so_far, (_, since)| {
             let running = now.saturating_duration_since(*since);
             InProgress {
                 sum: so_far.sum + running,
@@ -274,7 +276,7 @@ mod tests {
         bench.now += Duration::from_secs(2);
         bench.take();
         bench.now += Duration::from_secs(1);
-        let in_progress = bench.ready.in_progress(bench.now);
+        let in_progress = bench.ready.in_progress(None, bench.now);
         assert_eq!(
             in_progress,
             InProgress {

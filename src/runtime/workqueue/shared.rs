@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::delay::{Delays, Hold};
-use super::metrics::{QueueMetrics, Working};
+use super::metrics::{Label, QueueMetrics, Working};
 use super::rate_limit::{Bucket, Failures};
 use super::ready::{Added, InProgress, Ready};
 use super::{Item, Priority};
@@ -95,7 +95,7 @@ impl<K: Item> Shared<K> {
             return;
         }
         if delay > Duration::ZERO {
-            state.metrics.delayed();
+            state.metrics.of(&*key).delayed();
         }
         let now = Instant::now();
         if state.ready.is_dirty(&key) {
@@ -116,7 +116,7 @@ impl<K: Item> Shared<K> {
             let ended = state.shutting_down && state.ready.len() == 0;
             return if ended { Look::End } else { Look::Wait };
         };
-        state.metrics.taken(taken.priority, taken.waited);
+        state.metrics.of(&*taken.key).taken(taken.priority, taken.waited);
         self.tell(&state);
         Look::Key(taken.key, taken.priority)
     }
@@ -124,7 +124,7 @@ impl<K: Item> Shared<K> {
     pub(super) fn done(&self, key: &Arc<K>) {
         let mut state = self.lock();
         let worked = state.ready.done(key, Instant::now());
-        state.metrics.done(worked);
+        state.metrics.of(&**key).done(worked);
         self.tell(&state);
     }
 
@@ -173,17 +173,22 @@ impl<K: Item> Shared<K> {
 
 impl<K: Item> State<K> {
     fn make_ready(&mut self, key: Arc<K>, priority: Priority, now: Instant) {
+        let metrics = self.metrics.of(&*key);
         match self.ready.add(key, priority, now) {
-            Added::New => self.metrics.added(priority),
-            Added::Raised { from } => self.metrics.raised(from, priority),
+            Added::New => metrics.added(priority),
+            Added::Raised { from } => metrics.raised(from, priority),
             Added::Known => {}
         }
     }
 }
 
 impl<K: Item> Working for Shared<K> {
-    fn in_progress(&self) -> InProgress {
-        self.lock().ready.in_progress(Instant::now())
+    fn in_progress(&self) -> Vec<(Label, InProgress)> {
+        let (state, now) = (self.lock(), Instant::now());
+        let labels = state.metrics.labels();
+        labels
+            .map(|label| (label, state.ready.in_progress(label, now)))
+            .collect()
     }
 }
 

@@ -31,7 +31,7 @@ use crate::api::Files;
 use crate::api::NamespacedName;
 use crate::catalog::{FilesMode, Handled, Record};
 use crate::helm::archive as packed;
-use crate::runtime::controller::{Key, Kind};
+use crate::runtime::controller::Key;
 use crate::runtime::workqueue::{Priority, Queue};
 use icon_decoder as picture;
 
@@ -52,7 +52,7 @@ pub struct Settings {
 #[must_use]
 pub fn key(name: &NamespacedName) -> Key {
     Key {
-        kind: Kind::ChartFiles,
+        class: super::CHART_FILES,
         name: name.clone(),
     }
 }

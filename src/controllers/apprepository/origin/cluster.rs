@@ -16,7 +16,7 @@ use crate::runtime::kube_client::{ApiError, call};
 use crate::runtime::manifests::SecretContent;
 
 /// The name under which the API server keeps what we own of an object, and under which our events appear.
-pub const FIELD_MANAGER: &str = "portolan";
+pub const FIELD_MANAGER: &str = crate::controllers::FIELD_MANAGER;
 
 /// How long a definition without a status subresource is believed to be still the installed one.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);

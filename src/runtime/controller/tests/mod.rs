@@ -5,7 +5,7 @@ mod outcomes;
 mod panics;
 mod workers;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -24,31 +24,20 @@ const BACKOFF: Backoff = Backoff {
     cap: Duration::from_secs(8),
 };
 
-/// Two kinds, as later issues will have.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum TestKind {
-    Repository,
-    Application,
-}
+const REPOSITORY: &str = "repository";
+const APPLICATION: &str = "application";
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct TestKey(TestKind, usize);
+struct TestKey(&'static str, usize);
 
 impl Item for TestKey {
-    type Lane = TestKind;
-    fn lane(&self) -> TestKind {
+    type Lane = &'static str;
+    fn lane(&self) -> &'static str {
         self.0
     }
 }
 
 impl ObjectKey for TestKey {
-    fn controller(&self) -> &'static str {
-        match self.0 {
-            TestKind::Repository => "repository",
-            TestKind::Application => "application",
-        }
-    }
-
     fn namespace(&self) -> impl Display {
         "test"
     }
@@ -58,12 +47,28 @@ impl ObjectKey for TestKey {
     }
 }
 
+/// Two classes with the same reconciler; the first has `workers` of its own if there are no lanes.
+fn classes(
+    workers: usize,
+    lanes: &[(&'static str, usize)],
+    reconciler: &Arc<dyn Reconcile<TestKey>>,
+) -> Vec<Class<TestKey>> {
+    let unlimited = [(REPOSITORY, workers), (APPLICATION, 0)];
+    let lanes = if lanes.is_empty() { &unlimited } else { lanes };
+    let class = |&(name, workers): &(&'static str, usize)| Class {
+        name,
+        workers,
+        reconciler: Arc::clone(reconciler),
+    };
+    lanes.iter().map(class).collect()
+}
+
 fn repository(number: usize) -> TestKey {
-    TestKey(TestKind::Repository, number)
+    TestKey(REPOSITORY, number)
 }
 
 fn application(number: usize) -> TestKey {
-    TestKey(TestKind::Application, number)
+    TestKey(APPLICATION, number)
 }
 
 /// One reconcile as it was seen: when, after the start, and at which priority.
@@ -97,7 +102,11 @@ struct Bench {
 }
 
 impl Bench {
-    fn start<F>(workers: usize, lanes: &[(TestKind, usize)], play: impl Fn(usize) -> F + Send + Sync + 'static) -> Self
+    fn start<F>(
+        workers: usize,
+        lanes: &[(&'static str, usize)],
+        play: impl Fn(usize) -> F + Send + Sync + 'static,
+    ) -> Self
     where
         F: Future<Output = Result<Action, ReconcileError>> + Send + 'static,
     {
@@ -114,9 +123,8 @@ impl Bench {
             turns: Arc::clone(&turns),
             play: Box::new(move |number| Box::pin(play(number))),
         });
-        let reconcilers = [TestKind::Repository, TestKind::Application].map(|kind| (kind, Arc::clone(&puppet)));
-        let metrics = Metrics::register(&mut registry);
-        let controller = Controller::new("test", queue.clone(), HashMap::from(reconcilers), workers, metrics);
+        let classes = classes(workers, lanes, &puppet);
+        let controller = WorkerPool::new(queue.clone(), classes, Metrics::register(&mut registry));
         Self {
             queue,
             turns,
@@ -145,15 +153,23 @@ impl Bench {
         (&mut self.pool).await.unwrap();
     }
 
-    /// The samples of a scrape whose value is not zero, without their one controller.
+    /// The samples of a scrape whose value is not zero, without their controller and summed over controllers.
     fn counted(&self) -> BTreeMap<String, f64> {
         let mut text = String::new();
         encode(&mut text, &self.registry).unwrap();
-        text.lines()
+        let samples = text
+            .lines()
             .filter_map(|line| line.strip_prefix("controller_runtime_")?.rsplit_once(' '))
-            .map(|(sample, value)| (sample.replace(r#"controller="test""#, ""), value.parse().unwrap()))
-            .filter(|(sample, value)| *value != 0.0 && !sample.contains("_bucket"))
-            .collect()
+            .map(|(sample, value)| {
+                let sample = sample.replace(r#"controller="repository""#, "");
+                let sample = sample.replace(r#"controller="application""#, "");
+                (sample, value.parse::<f64>().unwrap())
+            })
+            .filter(|(sample, value)| *value != 0.0 && !sample.contains("_bucket"));
+        samples.fold(BTreeMap::new(), |mut sums, (sample, value)| {
+            *sums.entry(sample).or_default() += value;
+            sums
+        })
     }
 }
 

@@ -3,18 +3,17 @@
 use super::*;
 
 #[test]
-fn a_key_names_its_controller_and_its_object() {
+fn a_key_names_its_class_and_its_object() {
     let key = Key {
-        kind: Kind::Repository,
+        class: "apprepository",
         name: NamespacedName::new("kubeapps", "bitnami"),
     };
-    let named = format!("{} {}/{}", key.controller(), key.namespace(), key.name());
+    let named = format!("{} {}/{}", key.lane(), key.namespace(), key.name());
     assert_eq!(named, "apprepository kubeapps/bitnami");
-    assert_eq!(key.lane(), Kind::Repository);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_reconciler_of_its_kind_is_given_the_key() {
+async fn the_reconciler_of_its_class_is_given_the_key_and_counts_it() {
     struct Named(&'static str, Arc<Mutex<Vec<(&'static str, TestKey)>>>);
     impl Reconcile<TestKey> for Named {
         fn reconcile<'a>(&'a self, key: &'a TestKey, _: Priority) -> BoxFuture<'a, Result<Action, ReconcileError>> {
@@ -23,40 +22,56 @@ async fn the_reconciler_of_its_kind_is_given_the_key() {
         }
     }
     let seen = Arc::default();
-    let named = |name| -> Arc<dyn Reconcile<TestKey>> { Arc::new(Named(name, Arc::clone(&seen))) };
-    let reconcilers = HashMap::from([
-        (TestKind::Repository, named("repositories")),
-        (TestKind::Application, named("applications")),
-    ]);
+    let class = |name, workers, reconciler| Class {
+        name,
+        workers,
+        reconciler: Arc::new(Named(reconciler, Arc::clone(&seen))) as Arc<dyn Reconcile<TestKey>>,
+    };
+    let classes = vec![
+        class(REPOSITORY, 1, "repositories"),
+        class(APPLICATION, 2, "applications"),
+    ];
     let mut registry = Registry::default();
     let queue = Queue::new(Settings::new("test"), &queue::Metrics::register(&mut registry));
-    let controller = Controller::new("test", queue.clone(), reconcilers, 1, Metrics::register(&mut registry));
+    let controller = WorkerPool::new(queue.clone(), classes, Metrics::register(&mut registry));
     queue.add(application(1), Priority::USER);
     queue.add(repository(2), Priority::USER);
     queue.shut_down();
     controller.run().await;
+    let mut seen = seen.lock().clone();
+    seen.sort_unstable_by_key(|(reconciler, _)| *reconciler);
     assert_eq!(
-        *seen.lock(),
+        seen,
         [("applications", application(1)), ("repositories", repository(2))]
     );
+    let mut text = String::new();
+    encode(&mut text, &registry).unwrap();
+    for sample in [
+        r#"controller_runtime_reconcile_total{controller="repository",result="success"} 1"#,
+        r#"controller_runtime_reconcile_total{controller="application",result="success"} 1"#,
+        r#"controller_runtime_max_concurrent_reconciles{controller="repository"} 1"#,
+        r#"controller_runtime_max_concurrent_reconciles{controller="application"} 2"#,
+    ] {
+        assert!(text.contains(sample), "{sample}\n{text}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_without_a_reconciler_is_a_terminal_error_and_ends_no_worker() {
+async fn a_class_without_a_reconciler_is_a_terminal_error_and_ends_no_worker() {
     let mut registry = Registry::default();
     let queue = Queue::new(Settings::new("test"), &queue::Metrics::register(&mut registry));
     let metrics = Metrics::register(&mut registry);
-    let controller = Controller::new("test", queue.clone(), HashMap::new(), 1, metrics.clone());
+    let controller = WorkerPool::new(queue.clone(), Vec::new(), metrics.clone());
     queue.add(repository(1), Priority::USER);
     queue.add(repository(2), Priority::USER);
     queue.shut_down();
     controller.run().await;
-    assert_eq!(metrics.of_controller("test").terminal_errors.get(), 2);
+    assert_eq!(metrics.of_controller(REPOSITORY).terminal_errors.get(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_kind_does_not_starve_the_other() {
-    let lanes = [(TestKind::Repository, 3), (TestKind::Application, 2)];
+async fn one_class_does_not_starve_the_other() {
+    let lanes = [(REPOSITORY, 3), (APPLICATION, 2)];
     let bench = Bench::start(5, &lanes, |_| async {
         sleep(10 * SECOND).await;
         Ok(Action::Done)
@@ -77,8 +92,7 @@ async fn one_kind_does_not_starve_the_other() {
             .map(|turn| turn.1.as_secs())
             .collect()
     };
-    let (repositories, applications): (Vec<_>, Vec<_>) =
-        (seconds_of(TestKind::Repository), seconds_of(TestKind::Application));
+    let (repositories, applications): (Vec<_>, Vec<_>) = (seconds_of(REPOSITORY), seconds_of(APPLICATION));
     assert_eq!(repositories, [0, 0, 0, 10, 10, 10]);
     assert_eq!(applications, [1, 1, 11, 11]);
     assert_eq!(bench.counted()["active_workers{}"], 5.0);

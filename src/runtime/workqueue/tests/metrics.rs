@@ -170,3 +170,40 @@ async fn two_queues_share_a_registry_and_one_that_is_gone_has_no_work_in_progres
     assert!(seen.samples.contains_key(&sample("second")));
     drop(second);
 }
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Labeled(&'static str);
+
+impl Item for Labeled {
+    type Lane = &'static str;
+    fn lane(&self) -> &'static str {
+        self.0
+    }
+    fn label(lane: &&'static str) -> Option<&'static str> {
+        Some(lane)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_labeled_lane_of_a_shared_queue_has_its_own_series_from_the_start() {
+    let mut registry = Registry::default();
+    let settings = Settings {
+        lanes: vec![("apprepository", 1), ("application", 1)],
+        ..Settings::new("test")
+    };
+    let queue = Queue::<Labeled>::new(settings, &Metrics::register(&mut registry));
+    let value = |metric: &str, label: &str| {
+        let sample = format!(r#"{metric}{{name="{label}",controller="{label}"}}"#);
+        scrape(&registry).samples[&sample]
+    };
+    assert_eq!(value("workqueue_adds_total", "application"), 0.0);
+    queue.add(Labeled("apprepository"), Priority::USER);
+    let claim = queue.get().await;
+    pass(SECOND).await;
+    for (label, adds, unfinished) in [("apprepository", 1.0, 1.0), ("application", 0.0, 0.0)] {
+        assert_eq!(value("workqueue_adds_total", label), adds);
+        assert!((value("workqueue_unfinished_work_seconds", label) - unfinished).abs() < 0.1);
+    }
+    assert!(scrape(&registry).samples.keys().all(|sample| !sample.contains("test")));
+    drop(claim);
+}

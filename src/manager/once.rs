@@ -1,4 +1,4 @@
-//! `portolan run --once`: all that is declared is synced, once.
+//! Syncs all declared repositories once.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -9,75 +9,83 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::{
-    Run,
-    assembly::{Assembly, Metrics},
-    patience::Patience,
-};
+use super::setup::{Metrics, Setup};
+use super::startup::{OpenCatalog, Patience};
+use super::{Error, Options};
 use crate::api::NamespacedName;
-use crate::cmd::{Failure, progress};
+use crate::controllers::SetupContext;
 use crate::controllers::apprepository::reconciler::Reconciler;
-use crate::runtime::controller::{self, Action, Key, Reconcile};
+use crate::controllers::apprepository::{self, Parts};
+use crate::runtime::controller::{Action, Class, Key, Reconcile, ReconcileError, WorkerPool};
 use crate::runtime::workqueue::Priority;
 
-/// How long a list of all declarations may take to come. An API server that is away is not waited for longer.
-const LISTED_WITHIN: Duration = Duration::from_secs(60);
-/// How often a sync is begun anew when its repository was changed under it.
+/// The timeout for the first complete list of declarations.
+const LIST_TIMEOUT: Duration = Duration::from_secs(60);
+/// The maximum number of attempts to sync a repository that changes during the sync.
 const TRIES: usize = 3;
 
-/// Syncs, and says what failed.
-pub(super) async fn run(run: &Run, shutdown: CancellationToken) -> Result<(), Failure> {
-    let all = async {
+/// Syncs each declared repository once.
+///
+/// # Errors
+/// A repository or a manifest failed, or `shutdown` came first.
+pub async fn run(options: &Options, shutdown: CancellationToken) -> Result<(), Error> {
+    let sync = async {
         let metrics = Metrics::register(&mut Registry::default());
-        let assembly = Assembly::new(run, metrics, Patience::Fail, CancellationToken::new()).await?;
-        sync_all(assembly).await
+        let setup = Setup::new(options, &metrics, Patience::Fail, CancellationToken::new()).await?;
+        match (setup.apprepository, setup.catalog, &options.apprepository) {
+            (Some(parts), Some(database), Some(options)) => {
+                sync_all(parts, &setup.context, database, options, metrics).await
+            }
+            _ => Err(Error("the controller apprepository is disabled".to_owned())),
+        }
     };
-    // What is dropped on the way has written nothing: a transaction under way is rolled back.
+    // A canceled sync has written nothing: its transaction is rolled back.
     shutdown
-        .run_until_cancelled(all)
+        .run_until_cancelled(sync)
         .await
-        .unwrap_or_else(|| Err(Failure::failed("ended by a signal before all was synced")))
+        .unwrap_or_else(|| Err(Error("ended by a signal before all was synced".to_owned())))
 }
 
-async fn sync_all(mut assembly: Assembly) -> Result<(), Failure> {
-    let informer = tokio::spawn(std::mem::replace(
-        &mut assembly.informer,
-        futures::future::ready(()).boxed(),
-    ));
-    if timeout(LISTED_WITHIN, assembly.store.wait_until_synced())
-        .await
-        .is_err()
-    {
-        return Err(Failure::failed(format!(
+async fn sync_all(
+    parts: Parts,
+    context: &SetupContext,
+    database: OpenCatalog,
+    options: &apprepository::Options,
+    metrics: Metrics,
+) -> Result<(), Error> {
+    let informer = tokio::spawn(parts.informer);
+    if timeout(LIST_TIMEOUT, parts.store.wait_until_synced()).await.is_err() {
+        return Err(Error(format!(
             "the declarations could not be listed within {} s; the log tells why",
-            LISTED_WITHIN.as_secs()
+            LIST_TIMEOUT.as_secs()
         )));
     }
-    let problems = assembly.problems.list();
+    let problems = parts.problems.list();
     if problems.is_empty() {
-        // Only a complete list tells what is gone.
-        assembly
-            .collector
-            .compare()
-            .await
-            .map_err(|error| Failure::failed(error.to_string()))?;
+        // Only a complete list shows which repositories are no longer declared.
+        parts.orphans.compare().await.map_err(Error::from_display)?;
     }
-    // Nothing that changes from now on is of interest. What it has begun to tell it tells to the end: the keys are in the queue then.
+    // Later changes are ignored. The informer has enqueued all keys of the list when it ends.
     informer.abort();
     let _ = informer.await;
 
     let once = Arc::new(Once {
-        reconciler: Arc::clone(&assembly.reconciler),
+        reconciler: Arc::clone(&parts.reconciler),
         results: Mutex::default(),
     });
-    let line = tokio::spawn(progress::follow(assembly.activity.names()));
-    // A pool over a queue that is shut down works until it is empty.
-    assembly.queue.shut_down();
-    assembly.controller(Arc::clone(&once) as Arc<dyn Reconcile>).run().await;
-    line.abort();
-    let names = assembly.store.names();
+    let class = Class {
+        name: apprepository::NAME,
+        workers: options.workers,
+        reconciler: Arc::clone(&once) as Arc<dyn Reconcile>,
+    };
+    // Workers of a queue that is shut down end when it is empty.
+    context.queue.shut_down();
+    WorkerPool::new(context.queue.clone(), vec![class], metrics.workers)
+        .run()
+        .await;
+    let names = parts.store.names();
     let import = |name: NamespacedName| {
-        let files = Arc::clone(&assembly.files);
+        let files = Arc::clone(&parts.files);
         let span = tracing::error_span!("import", namespace = %name.namespace, name = %name.name);
         async move {
             if let Err(error) = files.import_all(&name).await {
@@ -86,16 +94,16 @@ async fn sync_all(mut assembly: Assembly) -> Result<(), Failure> {
         }
         .instrument(span)
     };
-    stream::iter(names)
-        .for_each_concurrent(assembly.files_at_once(), import)
+    stream::iter(names.iter().cloned())
+        .for_each_concurrent(options.files_workers, import)
         .await;
-    assembly.catalog.close().await;
-
-    summary(&assembly.store.names(), &once.results.lock(), problems.len())
+    database.catalog.close().await;
+    drop(database.lock);
+    summary(&names, &once.results.lock(), problems.len())
 }
 
-/// All well, or what was not. A repository without a result is one whose sync has panicked, of which the log tells.
-fn summary(names: &[NamespacedName], results: &BTreeMap<NamespacedName, bool>, problems: usize) -> Result<(), Failure> {
+/// Counts failures. A repository without a result is one whose sync panicked, which was logged.
+fn summary(names: &[NamespacedName], results: &BTreeMap<NamespacedName, bool>, problems: usize) -> Result<(), Error> {
     let failed = names
         .iter()
         .filter(|name| results.get(name).copied() != Some(true))
@@ -111,7 +119,7 @@ fn summary(names: &[NamespacedName], results: &BTreeMap<NamespacedName, bool>, p
         tracing::info!("synced {} repositories", names.len());
         return Ok(());
     }
-    Err(Failure::failed(format!("{}; the log tells why", parts.join(", and "))))
+    Err(Error(format!("{}; the log tells why", parts.join(", and "))))
 }
 
 /// Syncs each repository whether it is due or not, and remembers how it went.
@@ -132,10 +140,7 @@ impl Once {
                     priority: None,
                 }) => {}
                 Ok(Action::Done | Action::RequeueAfter { .. }) => return Ok(()),
-                Err(
-                    controller::ReconcileError::Transient { message, .. }
-                    | controller::ReconcileError::Terminal { message, .. },
-                ) => {
+                Err(ReconcileError::Transient { message, .. } | ReconcileError::Terminal { message, .. }) => {
                     return Err(message);
                 }
             }
@@ -145,11 +150,7 @@ impl Once {
 }
 
 impl Reconcile for Once {
-    fn reconcile<'a>(
-        &'a self,
-        key: &'a Key,
-        _priority: Priority,
-    ) -> BoxFuture<'a, Result<Action, controller::ReconcileError>> {
+    fn reconcile<'a>(&'a self, key: &'a Key, _priority: Priority) -> BoxFuture<'a, Result<Action, ReconcileError>> {
         async move {
             let name = &key.name;
             let result = self.sync(name).await;

@@ -1,19 +1,18 @@
-//! The end of the process: a first signal asks for it, a second one forces it.
+//! Shutdown by signals: the first one requests it, the second one exits.
+
+use std::io;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use super::Failure;
-
-/// A token that is cancelled by the first SIGTERM or SIGINT. A second one ends the process at once, with the status that a shell gives
-/// to a process killed by it (143 or 130); a transaction under way is then rolled back by the database.
+/// Returns a token that the first SIGTERM or SIGINT cancels. A second signal exits with the status that a shell reports for a
+/// process killed by it (143 or 130); the database rolls back open transactions.
 ///
 /// # Errors
-/// When the signals can't be listened to.
-pub fn on_signal() -> Result<CancellationToken, Failure> {
-    let failed = |error: std::io::Error| Failure::failed(format!("signals can't be listened to: {error}"));
-    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+/// The signal handlers cannot be installed.
+pub fn on_signal() -> io::Result<CancellationToken> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
     let token = CancellationToken::new();
     let asked = token.clone();
     tokio::spawn(async move {

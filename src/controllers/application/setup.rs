@@ -1,0 +1,98 @@
+//! Builds the controller from its settings.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+
+use super::cached::CachedApplication;
+use super::event_handler::{ComponentEventHandler, EventHandler};
+use super::index::Index;
+use super::metrics::Metrics;
+use super::owner_apply::Ownership;
+use super::reconciler::{Reconciler, WriteThrottle};
+use super::{NAME, components};
+use crate::api::Application;
+use crate::controllers::{Controller, FIELD_MANAGER, SetupContext, Source};
+use crate::runtime::controller::Class;
+use crate::runtime::events::EventPublisher;
+use crate::runtime::informer::cluster::{Definition, Scope};
+use crate::runtime::informer::{self, Store};
+use crate::runtime::watch::{Settings, WatchManager};
+
+/// The settings of the controller.
+#[derive(Clone)]
+pub struct Options {
+    /// The maximum number of concurrent reconciles.
+    pub workers: usize,
+    /// The polling interval for component kinds that cannot be watched.
+    pub sync_period: Duration,
+    /// The namespace to watch; all namespaces if `None`.
+    pub namespace: Option<String>,
+}
+
+impl Options {
+    /// Returns each class of keys and its number of workers.
+    #[must_use]
+    pub fn classes(&self) -> [(&'static str, usize); 1] {
+        [(NAME, self.workers)]
+    }
+}
+
+/// Builds the controller; `None` without an API server.
+#[must_use]
+pub fn setup(context: &SetupContext, options: &Options, metrics: &Metrics) -> Option<Controller> {
+    let Source::Cluster(client) = &context.source else {
+        return None;
+    };
+    let (store, index) = (Store::<CachedApplication>::default(), Index::default());
+    let components = ComponentEventHandler {
+        index: index.clone(),
+        queue: context.queue.clone(),
+    };
+    let settings = Settings {
+        sync_period: options.sync_period,
+    };
+    let watches = WatchManager::new(client.clone(), settings, components::open, move |kind, event| {
+        components.on_told(kind, &event);
+    });
+    metrics.follow(&watches);
+    let event_handler = EventHandler {
+        index: index.clone(),
+        queue: context.queue.clone(),
+        watches: watches.clone(),
+    };
+    let scope = options.namespace.clone().map_or(Scope::All, Scope::Namespace);
+    let events =
+        informer::cluster::events::<Application, CachedApplication>(client.clone(), &scope, Definition::Optional);
+    let informer = informer::run(events, store.clone(), move |change| event_handler.on_change(change));
+    let reconciler = Reconciler {
+        store,
+        events: EventPublisher::new(client.clone(), FIELD_MANAGER),
+        ownership: Ownership {
+            client: client.clone(),
+            manager: FIELD_MANAGER,
+            index: index.clone(),
+            metrics: metrics.clone(),
+            watches: watches.clone(),
+        },
+        index,
+        watches: watches.clone(),
+        throttle: WriteThrottle::default(),
+        metrics: metrics.clone(),
+        sync_period: options.sync_period,
+        stopping: context.stopping.clone(),
+    };
+    Some(Controller {
+        name: NAME,
+        classes: vec![Class {
+            name: NAME,
+            workers: options.workers,
+            reconciler: Arc::new(reconciler),
+        }],
+        sources: vec![informer.boxed(), watches.run().boxed()],
+        leader_tasks: Vec::new(),
+        // The definition may be missing, so readiness does not wait for the cache.
+        has_synced: Box::new(|| true),
+    })
+}

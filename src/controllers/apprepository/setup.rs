@@ -1,0 +1,268 @@
+//! Builds the controller from its settings.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use futures::{FutureExt, StreamExt};
+use kube::Client;
+use tokio::sync::Notify;
+
+use super::chart_files::{FilesReconciler, ImportQueue, Importer};
+use super::event_handler::{EventHandler, key};
+use super::kubeapps_cronjobs::{self, Adoption};
+use super::metrics::Metrics;
+use super::options::Options;
+use super::origin::Origin;
+use super::orphans::{self, OrphanFinder};
+use super::reconciler::Reconciler;
+use super::secrets::source::Keys;
+use super::secrets::{SecretSettings, repositories_of};
+use super::state::RepositoryStates;
+use super::sync::Syncer;
+use super::sync::location::FileAccess;
+use super::{CHART_FILES, NAME};
+use crate::api::{AppRepository, NamespacedName};
+use crate::catalog::Catalog;
+use crate::controllers::{Controller, SetupContext, Source, Task};
+use crate::runtime::controller::{Class, Key};
+use crate::runtime::cron::CronTrigger;
+use crate::runtime::informer::cluster::{Definition, Scope};
+use crate::runtime::informer::{self, Change, Store};
+use crate::runtime::manifests::{self, Problems};
+use crate::runtime::workqueue::{Priority, Queue};
+
+/// The parts of the controller. `portolan run --once` uses them one by one.
+pub struct Parts {
+    /// The cache of declared repositories.
+    pub store: Store<AppRepository>,
+    /// Syncs repositories.
+    pub reconciler: Arc<Reconciler>,
+    /// Imports chart files.
+    pub files: Arc<FilesReconciler>,
+    /// Finds repositories in the catalog that are no longer declared.
+    pub orphans: OrphanFinder,
+    /// Follows the declarations.
+    pub informer: Task,
+    /// The errors of a directory of manifests; none with a cluster.
+    pub problems: Problems,
+    listed: Arc<Notify>,
+    schedule: CronTrigger<NamespacedName>,
+    states: RepositoryStates,
+}
+
+/// Builds the parts over a catalog for the declarations of `origin`.
+#[must_use]
+pub fn setup(context: &SetupContext, options: &Options, catalog: &Catalog, origin: Origin, metrics: &Metrics) -> Parts {
+    let (store, listed, schedule) = (Store::default(), Arc::<Notify>::default(), CronTrigger::default());
+    let states = RepositoryStates::default();
+    let orphans = OrphanFinder {
+        store: store.clone(),
+        catalog: catalog.clone(),
+        queue: context.queue.clone(),
+        states: Arc::clone(&states),
+        metrics: metrics.clone(),
+        origin: origin.id().to_owned(),
+        namespace: options.namespace.clone(),
+        confirmed: AtomicBool::new(options.confirm_removals),
+    };
+    let event_handler = EventHandler {
+        queue: context.queue.clone(),
+        activity: options.running.clone(),
+        states: Arc::clone(&states),
+        listed: Arc::clone(&listed),
+        schedule: schedule.clone(),
+        defaults: options.defaults.clone(),
+    };
+    let origin = Arc::new(origin);
+    let keys = Keys::Named {
+        origin: Arc::clone(&origin),
+        settings: secret_settings(options),
+    };
+    let (id, file_access) = (origin.id().to_owned(), file_access(context, options));
+    let syncs = options.sync.clone().context(catalog.clone(), keys, file_access, id);
+    let imports = ImportQueue::new(context.queue.clone(), Arc::clone(&states));
+    let files = FilesReconciler {
+        store: store.clone(),
+        folder_mode: origin.is_folder(),
+        defaults: options.defaults.clone(),
+        catalog: catalog.clone(),
+        importer: Importer::new(syncs.clone(), options.chart_files, metrics.clone()),
+        imports: imports.clone(),
+        stopping: context.stopping.clone(),
+    };
+    let reconciler = Reconciler {
+        store: store.clone(),
+        origin,
+        catalog: catalog.clone(),
+        syncer: Syncer::new(syncs, metrics.clone()),
+        defaults: options.defaults.clone(),
+        activity: options.running.clone(),
+        listed: Arc::clone(&listed),
+        metrics: metrics.clone(),
+        files: options.import_after_sync.then_some(imports),
+        adoption: adoption(context, options, &states),
+        states: Arc::clone(&states),
+        stopping: context.stopping.clone(),
+    };
+    let (informer, problems) = informer(&context.source, options, store.clone(), event_handler);
+    Parts {
+        store,
+        reconciler: Arc::new(reconciler),
+        files: Arc::new(files),
+        orphans,
+        informer,
+        problems,
+        listed,
+        schedule,
+        states,
+    }
+}
+
+impl Parts {
+    /// Returns the controller that runs these parts.
+    #[must_use]
+    pub fn into_controller(self, context: &SetupContext, options: &Options) -> Controller {
+        let mut sources = vec![self.informer];
+        let catalog = self.orphans.catalog.clone();
+        let (store, queue) = (self.store.clone(), context.queue.clone());
+        let refill = async move { orphans::refill(catalog.rebuilt(), store, queue).await };
+        let due = context.queue.clone();
+        let schedule = self.schedule;
+        let schedule = schedule.run(move |name, jitter| due.add_after(key(&name), jitter, Priority::LOW));
+        let mut leader_tasks = vec![refill.boxed(), self.orphans.run(self.listed).boxed(), schedule.boxed()];
+        if let Source::Cluster(client) = &context.source {
+            if options.watch_secrets {
+                sources.push(watch_secrets(client, options, &self.store, self.states, &context.queue));
+            }
+            if !options.adopt_kubeapps {
+                leader_tasks.push(warn_of_cron_jobs(client, options, &self.store));
+            }
+        }
+        Controller {
+            name: NAME,
+            classes: vec![
+                Class {
+                    name: NAME,
+                    workers: options.workers,
+                    reconciler: self.reconciler,
+                },
+                Class {
+                    name: CHART_FILES,
+                    workers: options.files_workers,
+                    reconciler: self.files,
+                },
+            ],
+            sources,
+            leader_tasks,
+            has_synced: Box::new(move || self.store.is_synced()),
+        }
+    }
+}
+
+fn secret_settings(options: &Options) -> SecretSettings {
+    SecretSettings {
+        kubeapps_namespace: options.kubeapps_namespace.clone(),
+    }
+}
+
+fn file_access(context: &SetupContext, options: &Options) -> FileAccess {
+    match &context.source {
+        Source::Cluster(_) => FileAccess::Never,
+        Source::Directory(manifests) => {
+            let roots = std::iter::once(manifests).chain(&options.allowed_directories);
+            FileAccess::Below(roots.cloned().collect())
+        }
+    }
+}
+
+fn adoption(context: &SetupContext, options: &Options, states: &RepositoryStates) -> Option<Adoption> {
+    match &context.source {
+        Source::Cluster(client) if options.adopt_kubeapps => {
+            let namespace = options.kubeapps_namespace.clone();
+            Some(Adoption::new(client.clone(), namespace, Arc::clone(states)))
+        }
+        _ => None,
+    }
+}
+
+fn scope(options: &Options) -> Scope {
+    options.namespace.clone().map_or(Scope::All, Scope::Namespace)
+}
+
+/// Syncs repositories when a Secret changes that they reference.
+fn watch_secrets(
+    client: &Client,
+    options: &Options,
+    store: &Store<AppRepository>,
+    states: RepositoryStates,
+    queue: &Queue<Key>,
+) -> Task {
+    let changes = informer::secrets::changes(client, &scope(options), &options.kubeapps_namespace);
+    let settings = secret_settings(options);
+    let (store, queue) = (store.clone(), queue.clone());
+    changes
+        .for_each(move |secret| {
+            for name in repositories_of(&secret, &store, &settings) {
+                states.update(&name, |state| state.force_sync = true);
+                queue.add(key(&name), Priority::USER);
+            }
+            futures::future::ready(())
+        })
+        .boxed()
+}
+
+/// Logs Kubeapps' CronJobs that still exist, once.
+fn warn_of_cron_jobs(client: &Client, options: &Options, store: &Store<AppRepository>) -> Task {
+    let namespace = options.kubeapps_namespace.clone();
+    let (client, store) = (client.clone(), store.clone());
+    async move {
+        store.wait_until_synced().await;
+        kubeapps_cronjobs::warn_of_cron_jobs(&client, &namespace, |name| store.get(name).is_some()).await;
+        futures::future::pending().await
+    }
+    .boxed()
+}
+
+fn informer(
+    source: &Source,
+    options: &Options,
+    store: Store<AppRepository>,
+    event_handler: EventHandler,
+) -> (Task, Problems) {
+    match source {
+        Source::Cluster(client) => {
+            let events = informer::cluster::events::<AppRepository, AppRepository>(
+                client.clone(),
+                &scope(options),
+                Definition::Required,
+            );
+            let on_change = move |change| event_handler.on_change(change);
+            (informer::run(events, store, on_change).boxed(), Problems::default())
+        }
+        Source::Directory(manifests) => {
+            let (events, problems) = manifests::events(manifests.clone(), &manifests::Settings::default());
+            let errors = problems.clone();
+            let on_change = move |change| on_manifest_change(&event_handler, &errors, change);
+            (informer::run(events, store, on_change).boxed(), problems)
+        }
+    }
+}
+
+/// Handles removed manifests together, like objects that vanished while a watch was disconnected: a volume that is not mounted
+/// removes all of them at once. A file that can't be read may declare any repository, so the list is complete only without
+/// errors.
+fn on_manifest_change(event_handler: &EventHandler, problems: &Problems, change: Change<AppRepository>) {
+    let is_list = matches!(change, Change::Listed | Change::Removed { .. });
+    match change {
+        Change::Listed => {}
+        Change::Removed { name, old, .. } => event_handler.on_change(Change::Removed {
+            name,
+            old,
+            vanished: true,
+        }),
+        change => event_handler.on_change(change),
+    }
+    if is_list && problems.is_complete() {
+        event_handler.on_change(Change::Listed);
+    }
+}

@@ -1,0 +1,57 @@
+//! Leader election: of several replicas, only the holder of the Lease reconciles.
+
+use super::{Error, Options, SourceOptions};
+use crate::runtime::kube_client::connect;
+use crate::runtime::kube_client::metrics::Requests;
+use crate::runtime::leader_election::{LeaderGuard, Lease, Timing, identity};
+
+/// The name of the Lease.
+const NAME: &str = "portolan";
+
+/// The Lease, if leader election is enabled.
+pub(super) enum Leadership {
+    Disabled,
+    Candidate(Lease),
+    Leader(LeaderGuard),
+}
+
+impl Leadership {
+    pub(super) async fn new(options: &Options, requests: &Requests) -> Result<Self, Error> {
+        let (Some(namespace), SourceOptions::Cluster(cluster)) = (&options.lease_namespace, &options.source) else {
+            return Ok(Self::Disabled);
+        };
+        let client = connect(cluster, requests).await.map_err(Error::from_display)?;
+        let pod = std::env::var("POD_NAME").unwrap_or_else(|_| NAME.to_owned());
+        let lease = Lease::new(client, namespace, NAME, &identity(&pod), Timing::default());
+        Ok(Self::Candidate(lease))
+    }
+
+    /// Waits until this process leads; returns at once if leader election is disabled.
+    pub(super) async fn acquire(self) -> Self {
+        match self {
+            Self::Candidate(lease) => {
+                tracing::info!(lease = NAME, "waiting for the leader lease");
+                Self::Leader(lease.acquire().await)
+            }
+            other => other,
+        }
+    }
+
+    /// Waits until the Lease is lost; forever if leader election is disabled.
+    pub(super) async fn lost(&mut self) -> Error {
+        match self {
+            Self::Leader(guard) => Error(format!(
+                "{}; the process ends, so that it can start anew",
+                guard.lost().await
+            )),
+            _ => std::future::pending().await,
+        }
+    }
+
+    /// Releases the Lease, after everything else has ended.
+    pub(super) async fn release(self) {
+        if let Self::Leader(guard) = self {
+            guard.release().await;
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Runs the controllers in one process: build, elect, run, drain.
+//!
+//! The listener for health and metrics starts first and ends last, so that probes see the process wait for a database, and see it
+//! drain.
+
+mod health;
+mod leader;
+pub mod once;
+pub mod setup;
+pub mod shutdown;
+mod startup;
+
+use std::fmt::Display;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use prometheus_client::registry::Registry;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::catalog::Catalog;
+use crate::controllers::{Controller, Task, application, apprepository};
+use crate::runtime::controller::{Class, Key, WorkerPool};
+use crate::runtime::kube_client::ConnectOptions;
+use crate::runtime::workqueue::Queue;
+use crate::server::{ListenAddress, ProcessMetrics};
+use health::Health;
+use leader::Leadership;
+use setup::{Metrics, Setup};
+pub use startup::{DatabaseOptions, PasswordSecret, Patience, lock};
+
+/// The timeout for closing connections to the database.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The options of the process.
+#[derive(Clone)]
+pub struct Options {
+    /// Where objects are watched.
+    pub source: SourceOptions,
+    /// The options of the AppRepository controller; it is disabled if `None`.
+    pub apprepository: Option<apprepository::Options>,
+    /// The options of the Application controller; it is disabled if `None`.
+    pub application: Option<application::Options>,
+    /// The database of the catalog.
+    pub database: DatabaseOptions,
+    /// The maximum number of retries and requeues per second.
+    pub queue_rate: NonZeroU32,
+    /// The burst of retries and requeues above the rate.
+    pub queue_burst: NonZeroU32,
+    /// The address for health and metrics.
+    pub listen: ListenAddress,
+    /// The timeout for reconciles in progress at shutdown.
+    pub drain_timeout: Duration,
+    /// The namespace of the Lease; no leader election if `None`.
+    pub lease_namespace: Option<String>,
+}
+
+/// The source of objects.
+#[derive(Clone, Debug)]
+pub enum SourceOptions {
+    /// The API server of a cluster.
+    Cluster(ConnectOptions),
+    /// A directory of manifests.
+    Directory(PathBuf),
+}
+
+/// A message for the user: the process cannot continue.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{0}")]
+pub struct Error(String);
+
+impl Error {
+    fn from_display(error: impl Display) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// Runs the controllers until `shutdown`.
+///
+/// # Errors
+/// A part cannot be set up or ends, the Lease is lost, or reconciles do not end within the drain timeout.
+pub async fn run(options: &Options, shutdown: CancellationToken) -> Result<(), Error> {
+    let mut registry = Registry::default();
+    let metrics = Metrics::register(&mut registry);
+    registry.register_collector(Box::new(ProcessMetrics));
+    let health = Health::default();
+    let listening = health::listen(&options.listen, registry, health.checks(&shutdown)).await?;
+    let result = lead(options, &metrics, &health, &shutdown).await;
+    listening.end().await;
+    result
+}
+
+/// Waits for the Lease and runs the controllers as long as this process holds it.
+async fn lead(
+    options: &Options,
+    metrics: &Metrics,
+    health: &Health,
+    shutdown: &CancellationToken,
+) -> Result<(), Error> {
+    health.stand_by(options.lease_namespace.is_some());
+    let leadership = Leadership::new(options, &metrics.requests).await?;
+    let Some(mut leadership) = shutdown.run_until_cancelled(leadership.acquire()).await else {
+        return Ok(());
+    };
+    health.stand_by(false);
+    let result = work(options, metrics, health, shutdown, &mut leadership).await;
+    // Released last: no work of this process is in progress when another takes over.
+    leadership.release().await;
+    result
+}
+
+async fn work(
+    options: &Options,
+    metrics: &Metrics,
+    health: &Health,
+    shutdown: &CancellationToken,
+    leadership: &mut Leadership,
+) -> Result<(), Error> {
+    let setup = Setup::new(options, metrics, Patience::Wait, shutdown.clone());
+    let setup = tokio::select! {
+        setup = shutdown.run_until_cancelled(setup) => match setup {
+            Some(setup) => setup?,
+            None => return Ok(()),
+        },
+        error = leadership.lost() => return Err(error),
+    };
+    let mut manager = Manager::new(setup.context.queue.clone(), options.drain_timeout);
+    if let (Some(parts), Some(options)) = (setup.apprepository, &options.apprepository) {
+        manager.add(parts.into_controller(&setup.context, options));
+    }
+    setup
+        .application
+        .into_iter()
+        .for_each(|controller| manager.add(controller));
+    let Some(database) = setup.catalog else {
+        return manager.run(metrics, health, shutdown, leadership).await;
+    };
+    health.watch_catalog(database.catalog.clone());
+    if !database.is_ready {
+        manager
+            .leader_tasks
+            .push(Box::pin(startup::ensure_tables(database.catalog.clone())));
+    }
+    let result = manager.run(metrics, health, shutdown, leadership).await;
+    close(&database.catalog).await;
+    drop(database.lock);
+    result
+}
+
+/// Closes the catalog. A database that is disconnected may never answer; uncommitted work is rolled back.
+async fn close(catalog: &Catalog) {
+    let _ = timeout(CLOSE_TIMEOUT, catalog.close()).await;
+}
+
+/// The controllers of the process over their shared work queue.
+struct Manager {
+    queue: Queue<Key>,
+    classes: Vec<Class>,
+    sources: Vec<Task>,
+    leader_tasks: Vec<Task>,
+    has_synced: Vec<Box<dyn Fn() -> bool + Send + Sync>>,
+    drain_timeout: Duration,
+}
+
+impl Manager {
+    fn new(queue: Queue<Key>, drain_timeout: Duration) -> Self {
+        Self {
+            queue,
+            classes: Vec::new(),
+            sources: Vec::new(),
+            leader_tasks: Vec::new(),
+            has_synced: Vec::new(),
+            drain_timeout,
+        }
+    }
+
+    fn add(&mut self, controller: Controller) {
+        tracing::debug!(controller = controller.name, "adding controller");
+        self.classes.extend(controller.classes);
+        self.sources.extend(controller.sources);
+        self.leader_tasks.extend(controller.leader_tasks);
+        self.has_synced.push(controller.has_synced);
+    }
+
+    async fn run(
+        self,
+        metrics: &Metrics,
+        health: &Health,
+        shutdown: &CancellationToken,
+        leadership: &mut Leadership,
+    ) -> Result<(), Error> {
+        health.watch_caches(self.has_synced);
+        let mut tasks: JoinSet<()> = self.sources.into_iter().chain(self.leader_tasks).collect();
+        let pool = WorkerPool::new(self.queue.clone(), self.classes, metrics.workers.clone());
+        let mut workers = tokio::spawn(pool.run());
+        let mut drain_timeout = self.drain_timeout;
+        let result = tokio::select! {
+            () = shutdown.cancelled() => Ok(()),
+            // No task ends by itself. Without one of them the process would look healthy and do nothing.
+            _ = tasks.join_next() => Err(Error("a part of the process has ended unexpectedly; the log tells which".to_owned())),
+            error = leadership.lost() => {
+                // Another process may lead already, so reconciles in progress are canceled.
+                drain_timeout = Duration::ZERO;
+                Err(error)
+            }
+            _ = &mut workers => Err(Error("the workers have ended unexpectedly; the log tells why".to_owned())),
+        };
+        // In each case: no new work starts, and readiness fails.
+        shutdown.cancel();
+        tasks.shutdown().await;
+        self.queue.shut_down();
+        result.and(drain(workers, drain_timeout).await)
+    }
+}
+
+/// Waits for reconciles in progress. Canceled ones have written nothing: their transactions are rolled back.
+async fn drain(mut workers: JoinHandle<()>, drain_timeout: Duration) -> Result<(), Error> {
+    if workers.is_finished() || timeout(drain_timeout, &mut workers).await.is_ok() {
+        tracing::info!("drained");
+        return Ok(());
+    }
+    workers.abort();
+    let _ = workers.await;
+    Err(Error(format!(
+        "syncs were still under way {drain_timeout:?} after the signal, and were given up; --drain-timeout gives them longer"
+    )))
+}

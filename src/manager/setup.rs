@@ -1,0 +1,132 @@
+//! Builds the controllers from the options.
+//!
+//! ```text
+//!  options ─► source ─► origin ─► catalog ─► queue ─► controllers
+//! ```
+
+use prometheus_client::registry::Registry;
+use tokio_util::sync::CancellationToken;
+
+use super::startup::{self, OpenCatalog, Patience};
+use super::{Error, Options, SourceOptions};
+use crate::controllers::apprepository::origin::{Cluster, Folder, Origin};
+use crate::controllers::{Controller, SetupContext, Source, application, apprepository};
+use crate::runtime::controller::{self, Key};
+use crate::runtime::kube_client::metrics::Requests;
+use crate::runtime::kube_client::{ApiError, connect};
+use crate::runtime::workqueue::{self, Queue};
+
+/// The metrics of the process.
+#[derive(Clone)]
+pub struct Metrics {
+    pub(super) queue: workqueue::Metrics,
+    pub(super) workers: controller::Metrics,
+    pub(super) requests: Requests,
+    apprepository: apprepository::metrics::Metrics,
+    application: application::metrics::Metrics,
+}
+
+impl Metrics {
+    /// Registers all metrics.
+    pub fn register(registry: &mut Registry) -> Self {
+        Self {
+            queue: workqueue::Metrics::register(registry),
+            workers: controller::Metrics::register(registry),
+            apprepository: apprepository::metrics::Metrics::register(registry),
+            application: application::metrics::Metrics::register(registry),
+            requests: Requests::register(registry),
+        }
+    }
+}
+
+/// The controllers and the parts that they share.
+pub struct Setup {
+    /// The parts that all controllers share.
+    pub context: SetupContext,
+    /// The AppRepository controller, if it is enabled.
+    pub apprepository: Option<apprepository::Parts>,
+    /// The Application controller, if it is enabled.
+    pub application: Option<Controller>,
+    /// The catalog of the AppRepository controller.
+    pub catalog: Option<OpenCatalog>,
+}
+
+impl Setup {
+    /// Builds the controllers. `stopping` is canceled at shutdown.
+    ///
+    /// # Errors
+    /// The API server, the directory of manifests or the database cannot be used.
+    pub async fn new(
+        options: &Options,
+        metrics: &Metrics,
+        patience: Patience,
+        stopping: CancellationToken,
+    ) -> Result<Self, Error> {
+        let source = connect_source(&options.source, &metrics.requests).await?;
+        let context = SetupContext {
+            queue: queue(options, &metrics.queue),
+            source,
+            stopping,
+        };
+        let (mut apprepository, mut catalog) = (None, None);
+        if let Some(options_of) = &options.apprepository {
+            let opened = startup::open(&options.database, &context.source, patience).await?;
+            let origin = origin(&context.source, patience).await?;
+            let metrics = &metrics.apprepository;
+            apprepository = Some(apprepository::setup(
+                &context,
+                options_of,
+                &opened.catalog,
+                origin,
+                metrics,
+            ));
+            catalog = Some(opened);
+        }
+        let application = options.application.as_ref();
+        let application = application.and_then(|options| application::setup(&context, options, &metrics.application));
+        Ok(Self {
+            context,
+            apprepository,
+            application,
+            catalog,
+        })
+    }
+}
+
+async fn connect_source(options: &SourceOptions, requests: &Requests) -> Result<Source, Error> {
+    match options {
+        SourceOptions::Directory(manifests) => Ok(Source::Directory(manifests.clone())),
+        SourceOptions::Cluster(cluster) => {
+            let client = connect(cluster, requests).await.map_err(Error::from_display)?;
+            Ok(Source::Cluster(client))
+        }
+    }
+}
+
+async fn origin(source: &Source, patience: Patience) -> Result<Origin, Error> {
+    match source {
+        Source::Cluster(client) => {
+            let connect = || Cluster::new(client.clone());
+            let cluster = patience.get("the API server", ApiError::is_retryable, connect).await?;
+            Ok(Origin::Cluster(Box::new(cluster)))
+        }
+        Source::Directory(manifests) => Folder::new(manifests).map(Origin::Folder).map_err(|error| {
+            Error(format!(
+                "can't read the folder --manifests {}: {error}",
+                manifests.display()
+            ))
+        }),
+    }
+}
+
+fn queue(options: &Options, metrics: &workqueue::Metrics) -> Queue<Key> {
+    let apprepository = options.apprepository.iter().flat_map(apprepository::Options::classes);
+    let application = options.application.iter().flat_map(application::Options::classes);
+    let settings = workqueue::Settings {
+        name: "portolan".to_owned(),
+        lanes: apprepository.chain(application).collect(),
+        rate_per_second: options.queue_rate,
+        burst: options.queue_burst,
+    };
+    Queue::new(settings, metrics)
+}

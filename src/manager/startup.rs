@@ -1,0 +1,196 @@
+//! Waiting for the API server and the database at startup.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use backon::{ExponentialBuilder, Retryable};
+
+use super::Error;
+use crate::api::NamespacedName;
+use crate::catalog::lock::{LockError, SqliteLock};
+use crate::catalog::{self, Catalog, Database, Login, Password, Settings, SettingsError};
+use crate::controllers::Source;
+use crate::controllers::apprepository::origin::{SecretReadError, read_secret};
+
+/// The handling of transient errors at startup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// Retries: the API server or the database may start later than the service.
+    Wait,
+    /// Fails, as commands do.
+    Fail,
+}
+
+impl Patience {
+    /// Calls `attempt` until it succeeds, as long as its errors are transient.
+    pub(super) async fn get<T, E: Display, F>(
+        self,
+        what: &str,
+        is_transient: impl Fn(&E) -> bool,
+        attempt: impl FnMut() -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, E>>,
+    {
+        let backoff = ExponentialBuilder::default()
+            .with_min_delay(Duration::from_secs(1))
+            .with_max_delay(Duration::from_secs(60))
+            .without_max_times()
+            .with_jitter();
+        attempt
+            .retry(backoff)
+            .when(|error| self == Self::Wait && is_transient(error))
+            .notify(|error, delay| tracing::warn!(%error, retry_in = ?delay, "failed to reach {what}, retrying"))
+            .await
+            .map_err(|error| Error(format!("can't reach {what}: {error}")))
+    }
+}
+
+/// The database of the catalog. Without `Debug`: the URL may hold a password.
+#[derive(Clone)]
+pub struct DatabaseOptions {
+    /// The URL, in one of the forms of [`Database::parse`].
+    pub url: String,
+    /// The login where the URL has none.
+    pub login: Login,
+    /// The maximum number of connections to Postgres.
+    pub connections: u32,
+    /// The Secret with the password, if `login` has none.
+    pub password_secret: Option<PasswordSecret>,
+}
+
+/// A key of a Secret that holds the password of the database.
+#[derive(Clone, Debug)]
+pub struct PasswordSecret {
+    /// The Secret.
+    pub name: NamespacedName,
+    /// The key.
+    pub key: String,
+}
+
+impl DatabaseOptions {
+    /// Returns the settings of the database, with `password` if `login` has none.
+    ///
+    /// # Errors
+    /// The URL has an unknown form.
+    pub fn settings(&self, password: Option<Password>) -> Result<Settings, SettingsError> {
+        let mut login = self.login.clone();
+        login.password = login.password.or(password);
+        Ok(Settings {
+            database: Database::parse(&self.url, &login)?,
+            postgres_connections: self.connections,
+        })
+    }
+}
+
+/// Locks the database against other writers, if it is SQLite.
+///
+/// # Errors
+/// Another process holds the lock.
+pub fn lock(settings: &Settings) -> Result<Option<SqliteLock>, LockError> {
+    settings.database.sqlite_path().map(SqliteLock::acquire).transpose()
+}
+
+/// The catalog, opened for writing.
+pub struct OpenCatalog {
+    /// The catalog.
+    pub catalog: Catalog,
+    /// Held as long as anything may be written.
+    pub lock: Option<SqliteLock>,
+    /// Whether the tables were created or migrated.
+    pub is_ready: bool,
+}
+
+/// Opens the catalog and takes its lock. A service continues without its database, so that objects that are being deleted can
+/// report the reason for the delay.
+pub(super) async fn open(options: &DatabaseOptions, source: &Source, patience: Patience) -> Result<OpenCatalog, Error> {
+    let password = match (&options.password_secret, source) {
+        (Some(secret), Source::Cluster(client)) => Some(read_password(secret, client, patience).await?),
+        _ => None,
+    };
+    let settings = options.settings(password).map_err(Error::from_display)?;
+    let lock = lock(&settings).map_err(Error::from_display)?;
+    tracing::info!(database = %settings.database, "opening catalog");
+    let (catalog, is_ready) = match (Catalog::open(&settings).await, patience, Catalog::open_later(&settings)) {
+        (Ok(catalog), _, _) => (catalog, true),
+        (Err(error), Patience::Wait, Some(catalog)) if error.is_transient() => {
+            tracing::warn!(%error, "failed to reach the database, syncs wait for it");
+            (catalog, false)
+        }
+        (Err(error), _, _) => return Err(Error(format!("can't open the catalogue: {error}"))),
+    };
+    Ok(OpenCatalog {
+        catalog,
+        lock,
+        is_ready,
+    })
+}
+
+/// Creates or migrates the tables as soon as the database is reachable. Returns only on a permanent error.
+pub(super) async fn ensure_tables(catalog: Catalog) {
+    let ensured = Patience::Wait
+        .get("the database", catalog::Error::is_transient, || catalog.ensure_tables())
+        .await;
+    match ensured {
+        Ok(_) => std::future::pending().await,
+        Err(error) => tracing::error!(%error, "failed to set up the database"),
+    }
+}
+
+async fn read_password(secret: &PasswordSecret, client: &kube::Client, patience: Patience) -> Result<Password, Error> {
+    let PasswordSecret { name, key } = secret;
+    let what = format!("the Secret {name} with the password of the database (or set DB_PASSWORD)");
+    let read = || async {
+        match read_secret(client, name).await {
+            Ok(Some(content)) => Ok(content),
+            Ok(None) => Err(SecretReadError::Invalid("there is none".to_owned())),
+            Err(error) => Err(error),
+        }
+    };
+    let is_transient = |error: &SecretReadError| matches!(error, SecretReadError::Unavailable(_));
+    let mut content = patience.get(&what, is_transient, read).await?;
+    match content.data.remove(key).map(String::from_utf8) {
+        Some(Ok(password)) => Ok(Password::new(password.trim_end_matches('\n'))),
+        Some(Err(_)) => Err(Error(format!("the key {key} of {what} is no text"))),
+        None => Err(Error(format!(
+            "{what} has no key {key}: name another with --database-secret-key"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    async fn tries(patience: Patience, may_pass: bool) -> (Result<u32, Error>, u32) {
+        let tries = Cell::new(0);
+        let attempt = || {
+            tries.set(tries.get() + 1);
+            let result = if tries.get() < 5 { Err("away") } else { Ok(7) };
+            async move { result }
+        };
+        let result = patience.get("the database", |_: &&str| may_pass, attempt).await;
+        (result, tries.get())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_service_waits_for_what_may_come() {
+        assert_eq!(tries(Patience::Wait, true).await, (Ok(7), 5));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_never_passes_by_itself_is_not_waited_for() {
+        let (result, tries) = tries(Patience::Wait, false).await;
+        assert_eq!(
+            (result.unwrap_err().to_string().as_str(), tries),
+            ("can't reach the database: away", 1)
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_command_does_not_wait() {
+        assert_eq!(tries(Patience::Fail, true).await.1, 1);
+    }
+}

@@ -1,0 +1,153 @@
+//! Building a client from a kubeconfig, the pod's service account or an address.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use axum::http::{HeaderValue, Uri, header::USER_AGENT};
+use kube::client::ClientBuilder;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+
+use super::metrics::Requests;
+use super::response_size::bounded;
+use super::response_timeout::ResponseTimeout;
+
+/// The maximum time between two reads of a response. The API server ends watches after 290 s.
+const READ_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// The API server to connect to.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectOptions {
+    /// The kubeconfig file; the default locations or the service account of the pod if `None`.
+    pub kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig; its current one if `None`.
+    pub context: Option<String>,
+    /// The address, instead of that of the kubeconfig.
+    pub apiserver: Option<Uri>,
+}
+
+/// No client can be built.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{0}")]
+pub struct ConnectError(String);
+
+/// Builds a client whose requests are counted. Sends no request.
+///
+/// # Errors
+/// No API server is configured, or its configuration is invalid.
+pub async fn connect(options: &ConnectOptions, requests: &Requests) -> Result<Client, ConnectError> {
+    let mut config = config(options).await?;
+    // The work queue retries and logs; a client that retries silently only holds a worker.
+    config.default_retry = false;
+    // Without it, a list that is never answered would stop the watch.
+    config.read_timeout = Some(READ_TIMEOUT);
+    let user_agent = concat!("portolan/", env!("CARGO_PKG_VERSION"));
+    config.headers.push((USER_AGENT, HeaderValue::from_static(user_agent)));
+    let builder = ClientBuilder::try_from(config)
+        .map_err(|error| ConnectError(format!("can't make a client for the API server: {error}")))?;
+    let builder = builder.with_layer(&ResponseTimeout::default()).with_layer(requests);
+    Ok(bounded(builder.build()))
+}
+
+async fn config(options: &ConnectOptions) -> Result<Config, ConnectError> {
+    let kube_options = KubeConfigOptions {
+        context: options.context.clone(),
+        ..KubeConfigOptions::default()
+    };
+    let file = options.kubeconfig.as_deref();
+    let unusable = |error: &dyn std::fmt::Display| {
+        let what = file.map_or_else(
+            || "kubeconfig".to_owned(),
+            |file| format!("kubeconfig {}", file.display()),
+        );
+        ConnectError(format!("can't use the {what}: {error}"))
+    };
+    let config = if let Some(file) = file {
+        let kubeconfig = Kubeconfig::read_from(file).map_err(|error| unusable(&error))?;
+        Config::from_custom_kubeconfig(kubeconfig, &kube_options)
+            .await
+            .map_err(|error| unusable(&error))
+    } else if options.context.is_some() {
+        Config::from_kubeconfig(&kube_options)
+            .await
+            .map_err(|error| unusable(&error))
+    } else {
+        Config::infer().await.map_err(|error| {
+            ConnectError(format!(
+                "no API server is known ({error}): name one with --kubeconfig, run in a pod, or watch a folder with --manifests DIR"
+            ))
+        })
+    };
+    match (config, &options.apiserver) {
+        (Ok(config), None) => Ok(config),
+        (Ok(mut config), Some(cluster_url)) => {
+            config.cluster_url = cluster_url.clone();
+            Ok(config)
+        }
+        // As with kubectl, an address is enough if the API server asks for no credentials.
+        (Err(_), Some(cluster_url)) if file.is_none() && options.context.is_none() => {
+            Ok(Config::new(cluster_url.clone()))
+        }
+        (Err(error), _) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    const KUBECONFIG: &str = "
+apiVersion: v1
+kind: Config
+current-context: one
+clusters:
+- {name: one, cluster: {server: 'https://one.example:6443'}}
+- {name: two, cluster: {server: 'https://two.example:6443'}}
+users: [{name: u, user: {token: t}}]
+contexts:
+- {name: one, context: {cluster: one, user: u, namespace: here}}
+- {name: two, context: {cluster: two, user: u}}
+";
+
+    #[tokio::test]
+    async fn context_and_address_of_the_options_override_the_kubeconfig() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("config");
+        fs::write(&file, KUBECONFIG).unwrap();
+        let options = ConnectOptions {
+            kubeconfig: Some(file),
+            ..ConnectOptions::default()
+        };
+        let one = config(&options).await.unwrap();
+        assert_eq!(
+            (one.cluster_url.host(), one.default_namespace.as_str()),
+            (Some("one.example"), "here")
+        );
+        let two = config(&ConnectOptions {
+            context: Some("two".into()),
+            ..options.clone()
+        })
+        .await
+        .unwrap();
+        assert_eq!(two.cluster_url.host(), Some("two.example"));
+        let other = config(&ConnectOptions {
+            apiserver: Some(Uri::from_static("https://127.0.0.1:1")),
+            ..options
+        })
+        .await
+        .unwrap();
+        assert_eq!(other.cluster_url.port_u16(), Some(1));
+    }
+
+    #[tokio::test]
+    async fn a_kubeconfig_that_is_not_there_is_named() {
+        let options = ConnectOptions {
+            kubeconfig: Some("/nowhere/config".into()),
+            ..ConnectOptions::default()
+        };
+        let error = config(&options).await.unwrap_err();
+        assert!(error.to_string().contains("/nowhere/config"), "{error}");
+    }
+}
