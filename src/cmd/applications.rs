@@ -243,7 +243,7 @@ impl View {
     /// What there is to say beside the conditions.
     fn remark(&self) -> Option<&'static str> {
         (!self.up_to_date && !self.deleting).then_some(
-            "nobody has looked at it as it is now: see that `portolan run` is up and watches its namespace, with --applications",
+            "nobody has looked at it as it is now: see that `portolan run` is up and watches its namespace, with --controllers=application",
         )
     }
 }

@@ -101,7 +101,7 @@ impl<K: ObjectKey> Pool<K> {
             // Of the highest level, so that no filter takes the key off an error.
             let span = tracing::error_span!(
                 "reconcile",
-                controller = claim.key().lane(),
+                controller = %claim.key().lane(),
                 namespace = %claim.key().namespace(),
                 name = %claim.key().name(),
                 priority = claim.priority().0
