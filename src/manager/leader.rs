@@ -11,7 +11,7 @@ const NAME: &str = "portolan";
 /// The Lease, if leader election is enabled.
 pub(super) enum Leadership {
     Disabled,
-    Candidate(Lease),
+    Candidate(Box<Lease>),
     Leader(LeaderGuard),
 }
 
@@ -23,7 +23,7 @@ impl Leadership {
         let client = connect(cluster, requests).await.map_err(Error::from_display)?;
         let pod = std::env::var("POD_NAME").unwrap_or_else(|_| NAME.to_owned());
         let lease = Lease::new(client, namespace, NAME, &identity(&pod), Timing::default());
-        Ok(Self::Candidate(lease))
+        Ok(Self::Candidate(Box::new(lease)))
     }
 
     /// Waits until this process leads; returns at once if leader election is disabled.
