@@ -76,10 +76,10 @@ impl Applications {
         let settings = Settings {
             sync_period: flags.sync_period,
         };
-        let watches = WatchManager::new(client.clone(), settings, components::open, move |kind, told| {
-            component_trigger.on_told(kind, &told);
+        let watches = WatchManager::new(client.clone(), settings, components::open, move |kind, event| {
+            component_trigger.on_event(kind, &event);
         });
-        metrics.follow(&watches);
+        metrics.set_watches(&watches);
         let trigger = EventHandler {
             index: index.clone(),
             queue: queue.clone(),
