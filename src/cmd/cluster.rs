@@ -10,8 +10,8 @@ use kube::{
 
 use super::Failure;
 use super::flags::ClusterFlags;
-use crate::runtime::kube_client::metrics::Requests;
-use crate::runtime::kube_client::response_size::bounded;
+use crate::runtime::kube_client::metrics::RequestMetrics;
+use crate::runtime::kube_client::response_size::limit_response_size;
 use crate::runtime::kube_client::response_timeout::ResponseTimeout;
 
 /// Where a pod finds the namespace that it runs in.
@@ -25,7 +25,7 @@ const DEFAULT_NAMESPACE: &str = "kubeapps";
 ///
 /// # Errors
 /// When no API server is named by flags, kubeconfig or environment, or what names it can't be used.
-pub async fn client(flags: &ClusterFlags, requests: &Requests) -> Result<Client, Failure> {
+pub async fn client(flags: &ClusterFlags, requests: &RequestMetrics) -> Result<Client, Failure> {
     let mut config = config(flags).await?;
     // The queue tries again by itself, and tells; a client that does so silently only holds a worker.
     config.default_retry = false;
@@ -39,7 +39,7 @@ pub async fn client(flags: &ClusterFlags, requests: &Requests) -> Result<Client,
     let builder = ClientBuilder::try_from(config)
         .map_err(|error| Failure::failed(format!("can't make a client for the API server: {error}")))?;
     let builder = builder.with_layer(&ResponseTimeout::default()).with_layer(requests);
-    Ok(bounded(builder.build()))
+    Ok(limit_response_size(builder.build()))
 }
 
 async fn config(flags: &ClusterFlags) -> Result<Config, Failure> {

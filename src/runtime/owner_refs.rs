@@ -13,23 +13,18 @@ use super::kube_client::{ApiError, call};
 use super::watch::projection::Decoded;
 use super::watch::{FieldSet, Project, Resource};
 
-/// Attempts for an object that changes concurrently.
 const MAX_ATTEMPTS: usize = 5;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     /// Adds a reference, replacing one with the same name, kind and version.
     Set(OwnerReference),
-    /// Removes the reference with this UID.
     Remove(String),
 }
 
-/// The result of [`change`].
 #[derive(Clone, Debug)]
 pub enum Changed {
-    /// Metadata after the write.
     Written(ObjectMeta),
-    /// Metadata as read.
     Unchanged(ObjectMeta),
     /// The object was deleted or recreated.
     Gone,
@@ -53,7 +48,6 @@ impl From<ApiError> for ChangeError {
     }
 }
 
-/// The object to change, as last seen.
 #[derive(Clone, Debug)]
 pub struct Target {
     pub resource: Resource,

@@ -48,7 +48,7 @@ use crate::runtime::cron::{CronTrigger, Intervals};
 use crate::runtime::informer::cluster::{Definition, Scope};
 use crate::runtime::informer::{self, Change, Store};
 use crate::runtime::kube_client::ApiError;
-use crate::runtime::kube_client::metrics::Requests;
+use crate::runtime::kube_client::metrics::RequestMetrics;
 use crate::runtime::manifests::{self, Problems};
 use crate::runtime::workqueue::{self as queue, Priority, Queue};
 
@@ -62,12 +62,12 @@ pub(super) struct Metrics {
     controller: controller::Metrics,
     repository: RepositoryMetrics,
     application: ApplicationMetrics,
-    requests: Requests,
+    requests: RequestMetrics,
 }
 
 impl Metrics {
     /// Those of requests to the API server.
-    pub(super) fn requests(&self) -> &Requests {
+    pub(super) fn requests(&self) -> &RequestMetrics {
         &self.requests
     }
 
@@ -77,7 +77,7 @@ impl Metrics {
             controller: controller::Metrics::register(registry),
             repository: RepositoryMetrics::register(registry),
             application: ApplicationMetrics::register(registry),
-            requests: Requests::register(registry),
+            requests: RequestMetrics::register(registry),
         }
     }
 }

@@ -2,14 +2,14 @@
 
 use super::Run;
 use crate::cmd::{Failure, cluster};
-use crate::runtime::kube_client::metrics::Requests;
+use crate::runtime::kube_client::metrics::RequestMetrics;
 use crate::runtime::leader_election::{LeaderGuard, Lease, Timing, identity};
 
 /// The name of the Lease.
 const NAME: &str = "portolan";
 
 /// Waits until this process leads, if it has to; nothing is held where it has not.
-pub(super) async fn wait(run: &Run, requests: &Requests) -> Result<Option<LeaderGuard>, Failure> {
+pub(super) async fn wait(run: &Run, requests: &RequestMetrics) -> Result<Option<LeaderGuard>, Failure> {
     if !run.enable_leader_election {
         return Ok(None);
     }

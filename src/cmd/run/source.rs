@@ -6,7 +6,7 @@ use kube::Client;
 
 use super::Run;
 use crate::cmd::{Failure, cluster};
-use crate::runtime::kube_client::metrics::Requests;
+use crate::runtime::kube_client::metrics::RequestMetrics;
 
 /// Where declarations come from.
 pub(super) enum Source {
@@ -18,7 +18,7 @@ pub(super) enum Source {
 
 impl Source {
     /// The one that the flags name; the requests to a cluster are counted.
-    pub(super) async fn of(run: &Run, requests: &Requests) -> Result<Self, Failure> {
+    pub(super) async fn of(run: &Run, requests: &RequestMetrics) -> Result<Self, Failure> {
         match &run.manifests {
             Some(folder) => Ok(Self::Folder(folder.clone())),
             None => Ok(Self::Cluster(cluster::client(&run.cluster, requests).await?)),

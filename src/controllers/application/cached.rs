@@ -50,7 +50,6 @@ impl From<Application> for CachedApplication {
 pub struct StatusSnapshot {
     /// Conditions of other writers are preserved, ours while their content is unchanged.
     pub conditions: Arc<[ApplicationCondition]>,
-    /// SHA-256 of the serialized status.
     digest: [u8; 32],
 }
 

@@ -34,7 +34,6 @@ impl Visitor for WatchOpener<'_> {
     }
 }
 
-/// Adapts a readiness rule to a projection.
 struct Projected<R>(Readiness, PhantomData<R>);
 
 impl<R: Rule> Project for Projected<R> {

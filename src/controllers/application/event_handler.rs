@@ -17,7 +17,6 @@ use crate::runtime::workqueue::{Priority, Queue};
 /// A Deployment that becomes ready changes many times within moments.
 const DEBOUNCE: Duration = Duration::from_millis(50);
 
-/// Enqueues the Applications affected by a component event.
 #[derive(Clone)]
 pub struct ComponentEventHandler {
     pub index: Index,
@@ -37,7 +36,6 @@ impl ComponentEventHandler {
     }
 }
 
-/// Enqueues Applications and updates the kinds that are watched for them.
 pub struct EventHandler {
     pub index: Index,
     pub queue: Queue<Key>,

@@ -16,12 +16,10 @@ pub struct Index(Arc<RwLock<Tables>>);
 #[derive(Debug, Default)]
 struct Tables {
     by_name: HashMap<NamespacedName, Arc<AppSpec>>,
-    /// By kind, then by namespace.
     by_kind: HashMap<GroupKind, HashMap<String, BTreeSet<String>>>,
 }
 
 impl Index {
-    /// Inserts an Application, replacing its previous spec.
     pub fn insert(&self, spec: impl Into<Arc<AppSpec>>) {
         let spec = spec.into();
         let mut tables = self.0.write();

@@ -20,7 +20,6 @@ struct ResultLabel {
     result: &'static str,
 }
 
-/// The result of a reconcile.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Outcome {
     /// A kind was not listed yet, or the write was throttled.
@@ -30,12 +29,10 @@ pub(super) enum Outcome {
     Error,
 }
 
-/// Clones share the metrics.
 #[derive(Clone, Default)]
 pub struct Metrics {
     reconciles: Family<ResultLabel, Counter>,
     owners: Counter,
-    /// Status of the condition Ready by Application.
     ready: Arc<Mutex<HashMap<NamespacedName, String>>>,
     watches: Arc<OnceLock<WatchManager<NamespacedName, Readiness>>>,
 }
@@ -64,7 +61,6 @@ impl Metrics {
         metrics
     }
 
-    /// Sets the watches whose size is reported.
     pub fn set_watches(&self, watches: &WatchManager<NamespacedName, Readiness>) {
         // Called once, at startup.
         let _ = self.watches.set(watches.clone());
@@ -94,7 +90,6 @@ impl Metrics {
     }
 }
 
-/// Computes gauges at scrape time.
 struct GaugeCollector(Metrics);
 
 impl std::fmt::Debug for GaugeCollector {

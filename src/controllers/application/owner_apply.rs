@@ -29,7 +29,6 @@ const MAX_REFUSALS: usize = 16;
 /// Other failures after which the reconcile stops: the API server is likely unhealthy.
 const MAX_FAILURES: usize = 8;
 
-/// Writes owner references.
 pub struct Ownership {
     pub client: Client,
     pub manager: &'static str,
@@ -39,12 +38,10 @@ pub struct Ownership {
     pub watches: WatchManager<NamespacedName, Readiness>,
 }
 
-/// The result of [`Ownership::apply`].
 #[derive(Debug, Default)]
 pub struct ApplyResult {
     /// Set only after progress, so that the next reconcile may follow immediately.
     pub has_more: bool,
-    /// Permanent failures.
     pub refused: Vec<Problem>,
     /// A failure that may be temporary.
     pub failed: Option<String>,

@@ -21,9 +21,7 @@ const API_VERSION: &str = "app.k8s.io/v1beta1";
 #[derive(Debug, Default)]
 pub struct Plan {
     pub changes: Vec<PlannedChange>,
-    /// Reasons for components that are not adopted.
     pub problems: Vec<Problem>,
-    /// Kinds of which at least one object is owned.
     pub owned_kinds: BTreeSet<GroupKind>,
     /// Kinds of which certainly no object is owned.
     pub clean_kinds: BTreeSet<GroupKind>,
@@ -64,7 +62,6 @@ pub fn application_kind() -> GroupKind {
     GroupKind::new("app.k8s.io", "Application")
 }
 
-/// Returns the changes that make the Application own its components and nothing else.
 #[must_use]
 pub fn plan<K>(spec: &AppSpec, kinds: &[(GroupKind, KindState<K>)], index: &Index) -> Plan {
     let mut plan = Plan::default();

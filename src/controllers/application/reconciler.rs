@@ -29,7 +29,6 @@ use crate::runtime::informer::Store;
 use crate::runtime::watch::{GroupKind, KindState, WatchManager};
 use crate::runtime::workqueue::{Backoff, Priority};
 
-/// Backoff of failed API requests.
 const BACKOFF: Backoff = Backoff {
     base: Duration::from_millis(500),
     cap: Duration::from_secs(5 * 60),
@@ -51,11 +50,9 @@ pub struct Reconciler {
     pub metrics: Metrics,
     /// Retry period for refused requests: no event reports a change of permissions.
     pub sync_period: Duration,
-    /// Canceled at shutdown; queued keys are left for the next start.
     pub stopping: CancellationToken,
 }
 
-/// Time of the last status write by Application.
 #[derive(Debug, Default)]
 pub struct WriteThrottle(Mutex<HashMap<NamespacedName, Instant>>);
 
@@ -73,10 +70,8 @@ impl WriteThrottle {
     }
 }
 
-/// The result of a status update.
 enum StatusUpdate {
     Done,
-    /// Throttled; retry after this time.
     Throttled(Duration),
     /// The store is stale; the event will follow.
     Conflict,
@@ -229,7 +224,6 @@ impl Reconciler {
     }
 }
 
-/// Returns the status of the condition Ready.
 fn readiness(conditions: &[ApplicationCondition]) -> Option<&str> {
     let ready = conditions.iter().find(|condition| condition.type_ == READY)?;
     Some(&ready.status)

@@ -15,7 +15,6 @@ use crate::runtime::events::Event;
 use crate::runtime::kube_client::{ApiError, call};
 use crate::runtime::watch::GroupKind;
 
-/// Reads the current metadata; none if the Application is gone.
 pub(super) async fn read(client: &Client, name: &NamespacedName) -> Result<Option<ObjectMeta>, ApiError> {
     let found = call(api(client, &name.namespace).get_opt(&name.name)).await?;
     Ok(found.map(|found| found.metadata))
@@ -75,7 +74,6 @@ fn parameters(manager: &str) -> PatchParams {
     }
 }
 
-/// Returns the event for a change of readiness.
 pub(super) fn readiness_event(was_ready: Option<&str>, conditions: &[ApplicationCondition]) -> Option<Event> {
     let ready = conditions.iter().find(|condition| condition.type_ == READY)?;
     let has_changed = was_ready != Some(ready.status.as_str());

@@ -6,14 +6,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 use crate::runtime::watch::Labels;
 use crate::text::{printable, truncate};
 
-/// Maximum length of a quoted operator or key, in bytes.
 const MAX_QUOTED: usize = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
-    /// There is no selector.
     Nothing,
-    /// All requirements must match.
     All(Vec<Requirement>),
 }
 

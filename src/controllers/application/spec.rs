@@ -1,5 +1,3 @@
-//! The parsed spec of an Application.
-
 use std::collections::BTreeSet;
 
 use kube::Resource;
@@ -24,7 +22,6 @@ pub struct AppSpec {
     pub kinds: Vec<GroupKind>,
     /// Number of kinds beyond [`MAX_KINDS`].
     pub omitted_kinds: usize,
-    /// The selector, or its error.
     pub selection: Result<Selection, String>,
     pub add_owner_ref: bool,
     pub generation: Option<i64>,
@@ -75,7 +72,6 @@ impl AppSpec {
             && (&self.selection, &self.add_owner_ref) == (selection, add_owner_ref)
     }
 
-    /// Returns the component kinds and the kinds of which something may be owned.
     pub fn watched_kinds(&self) -> impl Iterator<Item = &GroupKind> {
         let components = self.component_kinds();
         let others = self
@@ -85,7 +81,6 @@ impl AppSpec {
         components.iter().chain(others)
     }
 
-    /// Returns the component kinds; none if nothing is selected.
     #[must_use]
     pub fn component_kinds(&self) -> &[GroupKind] {
         if self.selects_anything() { &self.kinds } else { &[] }

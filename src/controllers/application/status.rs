@@ -10,16 +10,13 @@ use crate::api::{ApplicationCondition, ApplicationStatus, ComponentStatus};
 use crate::runtime::watch::{GroupKind, KindState, Object, View};
 use crate::text::truncate;
 
-/// Condition type: all components are ready.
 pub const READY: &str = "Ready";
 /// Condition type: something could not be read, evaluated or adopted.
 pub const ERROR: &str = "Error";
 
 /// Maximum size of the components in a status, in bytes. The API server stores objects of up to 1.5 MB.
 const MAX_COMPONENTS: usize = 1024 * 1024;
-/// Maximum number of unready components named in a message.
 const MAX_NAMES: usize = 20;
-/// Maximum length of a condition message, in bytes.
 const MAX_MESSAGE: usize = 4096;
 
 /// A problem apart from the readiness of components.
@@ -46,7 +43,6 @@ impl Problem {
     }
 }
 
-/// The aggregated state of an application.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Assessment {
     /// Sorted by the order of kinds, then by name.
@@ -56,7 +52,6 @@ pub struct Assessment {
     pub problems: Vec<Problem>,
 }
 
-/// Aggregates the state of all kinds.
 #[must_use]
 pub fn assess(spec: &AppSpec, kinds: &[(GroupKind, KindState<Readiness>)]) -> Assessment {
     let mut assessment = Assessment::default();
@@ -164,7 +159,6 @@ impl Assessment {
         condition(READY, "False", "ComponentsNotReady", &message)
     }
 
-    /// Returns the components that fit into the status, and the number of omitted ones.
     fn listed_components(&self) -> (Vec<ComponentStatus>, usize) {
         /// Overhead of a component in JSON: braces, keys, quotes and commas.
         const OVERHEAD: usize = 64;

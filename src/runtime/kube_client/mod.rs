@@ -1,5 +1,3 @@
-//! Calls to the Kubernetes API server.
-
 mod call;
 pub mod metrics;
 pub mod response_size;

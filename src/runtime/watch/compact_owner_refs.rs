@@ -10,7 +10,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct OwnerReferences(Option<Arc<[u8]>>);
 
-/// Text fields of an owner.
 const TEXT_FIELDS: usize = 4;
 const UID: usize = 3;
 

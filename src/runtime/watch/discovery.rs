@@ -1,5 +1,3 @@
-//! Discovery of the kinds that the API server serves.
-
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 

@@ -1,5 +1,3 @@
-//! Schedule of API discovery.
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -7,7 +5,6 @@ use tokio::time::{Instant, sleep_until};
 
 use super::GroupKind;
 
-/// Minimum time between two requests.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// Retry period for missing kinds while CustomResourceDefinitions are not watched.
 const RETRY: Duration = Duration::from_secs(30);
@@ -26,11 +23,9 @@ const LAG: [Duration; 4] = [
 pub(super) struct DiscoveryTimer {
     last: Option<Instant>,
     due: Option<Instant>,
-    /// Set when a definition has changed since the last request.
     is_outdated: bool,
     /// Number of requests since a definition changed.
     lag: Option<usize>,
-    /// Kinds that the last request did not find.
     missing: BTreeSet<GroupKind>,
 }
 
@@ -59,7 +54,6 @@ impl DiscoveryTimer {
         self.due.is_some_and(|due| due <= now)
     }
 
-    /// Records the result of a request and schedules the next one.
     pub(super) fn record_attempt(
         &mut self,
         has_succeeded: bool,

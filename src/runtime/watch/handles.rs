@@ -12,7 +12,6 @@ use super::kind_watch::{Events, Notification, Scope, Watch};
 use super::planner::Demand;
 use super::store::{Health, Store};
 
-/// The running watches of one kind.
 pub(super) struct KindWatches<K> {
     pub(super) resource: Resource,
     pub(super) watches: BTreeMap<Scope, WatchHandle<K>>,
@@ -31,7 +30,6 @@ impl<K> Drop for WatchHandle<K> {
     }
 }
 
-/// Returns the input of the plan for all kinds that can be watched.
 pub(super) fn demands<K>(
     subscribed: &BTreeMap<GroupKind, BTreeSet<String>>,
     served: &HashMap<GroupKind, Resource>,
@@ -114,7 +112,6 @@ impl<K: PartialEq + Send + Sync + 'static> WatchHandle<K> {
         Self { store, task }
     }
 
-    /// Returns true if the watch reports all changes.
     pub(super) fn is_live(&self) -> bool {
         self.store.is_complete() && self.store.health() == Health::default()
     }

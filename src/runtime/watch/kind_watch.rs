@@ -20,7 +20,6 @@ use crate::runtime::kube_client::ApiError;
 
 /// Objects per page of a list; at most one page is in memory.
 const PAGE: u32 = 200;
-/// Time limit for a page.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time after which failing lists invalidate the last known state.
 const STALE_LIMIT: Duration = Duration::from_secs(30);
@@ -35,7 +34,6 @@ const NO_VERSION: &str = "list response has no resourceVersion";
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
-    /// All namespaces; also used for cluster-scoped kinds.
     All,
     Namespace(String),
 }
@@ -114,30 +112,25 @@ fn map<A, B>(event: Event<A>, change: impl FnOnce(A) -> B) -> Event<B> {
 pub(super) enum Notification<K> {
     Change(Change<K>),
     Health,
-    /// The API server no longer serves the kind.
     NotServed,
 }
 
 pub(super) struct Watch<K> {
     /// For messages, such as `deployments.apps in namespace shop`.
     pub(super) description: String,
-    /// Starts a new watch with a complete list.
     pub(super) open: Box<dyn Fn() -> Events<K> + Send + Sync>,
     pub(super) store: Arc<Store<K>>,
     /// Polling interval where watching is forbidden.
     pub(super) sync_period: Duration,
-    /// Called for each notification, in order. Must not block.
     pub(super) notify: Box<dyn Fn(Notification<K>) + Send + Sync>,
 }
 
-/// Consecutive failures without an event in between.
 #[derive(Default)]
 struct FailureSeries {
     first_and_last: Option<(Instant, Instant)>,
 }
 
 impl FailureSeries {
-    /// Records a failure; returns the duration of the series.
     fn record(&mut self) -> Duration {
         let now = Instant::now();
         // A healthy watch is silent while nothing changes.
@@ -150,16 +143,12 @@ impl FailureSeries {
     }
 }
 
-/// The action after an error.
 enum Next {
-    /// Continue with the same stream.
     Resume(Duration),
-    /// Start again with a list.
     Restart(Duration),
 }
 
 impl<K: PartialEq + Send + Sync + 'static> Watch<K> {
-    /// Runs the watch. Never returns.
     pub(super) async fn run(self) {
         let mut backoff = DefaultBackoff::default();
         let mut failures = FailureSeries::default();

@@ -28,17 +28,13 @@ use crate::runtime::kube_client::call;
 /// Subscriptions and definitions often change in bursts.
 const DEBOUNCE: Duration = Duration::from_millis(20);
 
-/// Settings of [`WatchManager`].
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Polling interval for kinds that cannot be watched.
     pub sync_period: Duration,
 }
 
-/// A change of a kind.
 #[derive(Debug)]
 pub enum KindEvent<K> {
-    /// An object was added, changed or deleted.
     Object {
         old: Option<Arc<Object<K>>>,
         new: Option<Arc<Object<K>>>,
@@ -47,12 +43,10 @@ pub enum KindEvent<K> {
     Kind,
 }
 
-/// The state of a kind in a namespace.
 #[derive(Debug)]
 pub enum KindState<K> {
     /// Not listed yet; an event will follow.
     Pending,
-    /// Not served by the API server.
     Unknown,
     Failed(String),
     Objects(View<K>),
@@ -62,13 +56,11 @@ pub enum KindState<K> {
 #[derive(Debug)]
 pub struct View<K> {
     pub resource: Resource,
-    /// Sorted by name.
     pub objects: Vec<Arc<Object<K>>>,
     /// The reason why the kind is polled instead of watched; the objects may be stale.
     pub polled: Option<String>,
 }
 
-/// Starts a watch.
 type Open<K> = dyn Fn(Client, &GroupKind, &Resource, &Scope) -> Events<K> + Send + Sync;
 type Listener<K> = dyn Fn(&GroupKind, KindEvent<K>) + Send + Sync;
 
@@ -92,9 +84,7 @@ struct Shared<U, K> {
     listener: Box<Listener<K>>,
     subscriptions: Mutex<Subscriptions<U>>,
     kinds: RwLock<Kinds<K>>,
-    /// Notified when subscriptions or the health of a watch change.
     changed: Notify,
-    /// Notified when served kinds may have changed.
     rediscover: Notify,
 }
 
@@ -103,7 +93,6 @@ struct Kinds<K> {
     running: HashMap<GroupKind, KindWatches<K>>,
 }
 
-/// The result of API discovery.
 enum ServedKinds {
     Pending,
     Failed(String),
@@ -120,7 +109,6 @@ async fn wait_for(discovery: &mut Option<PendingDiscovery>) -> Result<HashMap<Gr
     }
 }
 
-/// Stops all watches on drop.
 struct StopAll<U, K>(Arc<Shared<U, K>>);
 
 impl<U, K> Drop for StopAll<U, K> {
@@ -129,7 +117,6 @@ impl<U, K> Drop for StopAll<U, K> {
     }
 }
 
-/// Projection of a definition to its generation.
 #[derive(Clone, Debug, PartialEq)]
 struct Generation(i64);
 
@@ -171,7 +158,6 @@ where
         }
     }
 
-    /// Replaces the kinds that `user` subscribes to in the namespace.
     pub fn subscribe(&self, user: U, namespace: &str, kinds: BTreeSet<GroupKind>) {
         if self.shared.subscriptions().set(user, namespace, kinds) {
             self.shared.changed.notify_one();
@@ -259,7 +245,6 @@ where
         }
     }
 
-    /// Returns the number of watches and of their objects.
     #[must_use]
     pub fn size(&self) -> (usize, usize) {
         let kinds = self.shared.kinds_read();
@@ -299,7 +284,6 @@ where
         }
     }
 
-    /// Watches definitions of kinds to trigger discovery.
     fn watch_definitions(&self) -> WatchHandle<Generation> {
         let resource = Resource {
             api: ApiResource::erase::<CustomResourceDefinition>(&()),
@@ -361,7 +345,6 @@ where
         has_succeeded
     }
 
-    /// Starts missing watches and stops those no longer needed.
     fn update_watches(&self, subscribed: &BTreeMap<GroupKind, BTreeSet<String>>) {
         let mut affected = Vec::new();
         {
@@ -430,7 +413,6 @@ impl<U: Ord, K> Shared<U, K> {
         (self.listener)(kind, event);
     }
 
-    /// Returns the subscribed kinds that are not known to be served.
     fn missing(&self, subscribed: &BTreeMap<GroupKind, BTreeSet<String>>) -> BTreeSet<GroupKind> {
         let kinds = self.kinds_read();
         let is_missing =

@@ -31,7 +31,6 @@ pub use projection::{FieldSet, Labels, Object, Project};
 /// A kind in any version, like `metav1.GroupKind`. Clones share the texts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupKind {
-    /// Empty for the core group.
     pub group: Arc<str>,
     pub kind: Arc<str>,
 }

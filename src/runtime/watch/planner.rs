@@ -26,7 +26,6 @@ fn scopes(namespaces: &BTreeSet<String>, is_namespaced: bool, is_wide: bool) -> 
     namespaces.iter().cloned().map(Scope::Namespace).collect()
 }
 
-/// The subscriptions and running watches of a kind.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Demand {
     pub(super) namespaces: BTreeSet<String>,

@@ -15,10 +15,8 @@ use serde_json::value::RawValue;
 use super::compact_owner_refs::OwnerReferences;
 use crate::api::Metadata;
 
-/// The fields of an object to fetch and decode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldSet {
-    /// Requests only the metadata from the API server.
     Metadata,
     Status,
     SpecAndStatus,
@@ -34,7 +32,6 @@ pub trait Project: Clone + Debug + Send + Sync + 'static {
 
 #[derive(Clone, Debug)]
 pub struct Object<K> {
-    /// None for cluster-scoped kinds.
     pub namespace: Option<Arc<str>>,
     pub name: Box<str>,
     pub uid: Box<str>,
@@ -125,7 +122,6 @@ impl<K> Object<K> {
     }
 }
 
-/// A decoded object as kube's watcher requires it.
 #[derive(Clone, Debug)]
 pub(in crate::runtime) struct Decoded<K> {
     /// Without annotations and other unused metadata.

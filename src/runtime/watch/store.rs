@@ -1,5 +1,3 @@
-//! The objects of one watch.
-
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -10,7 +8,6 @@ use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use super::Object;
 use crate::api::is_older;
 
-/// The objects and the health of a watch.
 #[derive(Debug)]
 pub(super) struct Store<K> {
     state: RwLock<State<K>>,
@@ -20,7 +17,6 @@ pub(super) struct Store<K> {
 struct State<K> {
     /// By namespace, sorted by name; cluster-scoped objects have an empty namespace.
     objects: HashMap<Box<str>, Vec<Stored<K>>>,
-    /// Number of lists started.
     lists: u32,
     is_complete: bool,
     health: Health,
@@ -45,7 +41,6 @@ enum Source {
 /// The errors of a watch; none if it is healthy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Health {
-    /// Listing fails.
     pub(super) failed: Option<String>,
     /// Watching fails but listing works; objects are as old as the last list.
     pub(super) polled: Option<String>,
@@ -145,7 +140,6 @@ impl<K> Store<K> {
         self.read().health.clone()
     }
 
-    /// Returns true if the health has changed.
     pub(super) fn set_health(&self, health: Health) -> bool {
         let mut state = self.write();
         let has_changed = state.health != health;
@@ -227,7 +221,6 @@ impl<K: PartialEq> State<K> {
         })
     }
 
-    /// Removes objects not seen since the last list began.
     fn remove_unlisted(&mut self) -> Vec<Change<K>> {
         let mut removed = Vec::new();
         let current = self.lists;

@@ -1,5 +1,3 @@
-//! Reference counts of subscribed kinds.
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::GroupKind;
@@ -7,7 +5,6 @@ use super::GroupKind;
 /// The kinds that each user subscribes to.
 pub(super) struct Subscriptions<U> {
     by_user: BTreeMap<U, (String, Box<[GroupKind]>)>,
-    /// Number of users by kind and namespace.
     by_kind: BTreeMap<GroupKind, BTreeMap<String, usize>>,
 }
 
@@ -21,7 +18,6 @@ impl<U> Default for Subscriptions<U> {
 }
 
 impl<U: Ord> Subscriptions<U> {
-    /// Replaces the kinds of a user; returns true on change.
     pub(super) fn set(&mut self, user: U, namespace: &str, kinds: BTreeSet<GroupKind>) -> bool {
         if self
             .by_user
@@ -41,7 +37,6 @@ impl<U: Ord> Subscriptions<U> {
         true
     }
 
-    /// Returns true on change.
     pub(super) fn remove(&mut self, user: &U) -> bool {
         let Some((namespace, kinds)) = self.by_user.remove(user) else {
             return false;
@@ -67,7 +62,6 @@ impl<U: Ord> Subscriptions<U> {
         }
     }
 
-    /// Returns the subscribed namespaces by kind.
     pub(super) fn namespaces(&self) -> BTreeMap<GroupKind, BTreeSet<String>> {
         let kinds = self.by_kind.iter();
         kinds

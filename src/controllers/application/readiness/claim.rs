@@ -1,5 +1,3 @@
-//! Readiness of PersistentVolumeClaims.
-
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -7,7 +5,6 @@ use super::decode::decode;
 use super::{FieldSet, NotReady, Rule};
 use crate::api::lenient::null_as_default;
 
-/// Ready when bound.
 #[derive(Debug)]
 pub struct PersistentVolumeClaim;
 

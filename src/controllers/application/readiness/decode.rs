@@ -11,7 +11,6 @@ use serde_json::value::RawValue;
 use super::NotReady;
 use crate::api::lenient::null_as_default;
 
-/// Decodes the field `name`; an absent field is its type's default.
 pub(super) fn decode<'de, T>(name: &str, raw: Option<&'de RawValue>) -> Result<T, NotReady>
 where
     T: Deserialize<'de> + Default,
@@ -109,7 +108,6 @@ pub(super) fn describe(type_: &str, status: &str, reason: &str) -> String {
     joined(&[&format!("condition {type_} is {status}"), reason])
 }
 
-/// Joins non-empty texts by colons.
 pub(super) fn joined(texts: &[&str]) -> String {
     let said: Vec<_> = texts
         .iter()

@@ -1,5 +1,3 @@
-//! Readiness of PodDisruptionBudgets.
-
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -7,7 +5,6 @@ use super::decode::decode;
 use super::{FieldSet, NotReady, Rule};
 use crate::api::lenient::integer;
 
-/// Ready when enough pods are healthy.
 #[derive(Debug)]
 pub struct PodDisruptionBudget;
 

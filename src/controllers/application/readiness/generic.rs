@@ -10,7 +10,6 @@ use super::decode::{Record, describe, without_position};
 use super::{FieldSet, NotReady, Rule};
 use crate::text::truncate;
 
-/// Maximum length of a quoted value of the wrong type, in bytes.
 const MAX_QUOTED: usize = 64;
 
 /// Ready unless the condition `Ready` is `False` or the condition `InProgress` is `True`.
@@ -27,7 +26,6 @@ struct Status<'a> {
     conditions: Option<&'a RawValue>,
 }
 
-/// A condition whose fields may have any type.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Element<'a> {

@@ -38,13 +38,11 @@ use crate::text::{printable, truncate};
 /// Maximum length of [`Readiness::message`] in bytes. A condition message contains many of them.
 pub const MAX_MESSAGE: usize = 256;
 
-/// Readiness as the Application's status shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ComponentState {
     Ready,
     /// In progress or failed: the API has a single word for both.
     InProgress,
-    /// The status cannot be evaluated.
     Unknown,
 }
 
@@ -81,7 +79,6 @@ impl Readiness {
     }
 }
 
-/// The reason for an object not being ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotReady {
     Missing(String),
@@ -104,7 +101,6 @@ impl From<Result<(), NotReady>> for Readiness {
     }
 }
 
-/// The readiness rule of one or more kinds.
 pub trait Rule: Send + Sync + 'static {
     /// The fields that [`Rule::check`] reads; others may be absent.
     const FIELDS: FieldSet;

@@ -1,5 +1,3 @@
-//! Readiness of Pods.
-
 use serde::Deserialize;
 use serde_json::value::RawValue;
 

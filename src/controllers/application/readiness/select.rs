@@ -1,5 +1,3 @@
-//! Selection of the readiness rule by kind.
-
 use super::{
     AlwaysReady, DaemonSet, Deployment, Generic, Job, PersistentVolumeClaim, Pod, PodDisruptionBudget, ReplicaSet,
     ReplicationController, Rule, Service, StatefulSet,

@@ -1,5 +1,3 @@
-//! Readiness of Services.
-
 use serde::Deserialize;
 use serde_json::value::RawValue;
 

@@ -1,5 +1,3 @@
-//! Readiness of Deployments, StatefulSets, ReplicaSets, ReplicationControllers and DaemonSets.
-
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -22,7 +20,6 @@ pub struct ReplicaSet;
 #[derive(Debug)]
 pub struct ReplicationController;
 
-/// Ready when every scheduled pod is ready and available.
 #[derive(Debug)]
 pub struct DaemonSet;
 
@@ -42,7 +39,6 @@ impl Spec {
     }
 }
 
-/// The union of the fields of all five kinds.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Status {
