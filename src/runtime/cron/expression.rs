@@ -16,7 +16,6 @@ use super::{
 };
 use crate::text;
 
-/// Every meaningful expression is much shorter.
 const MAX_LENGTH: usize = 256;
 
 const NICKNAMES: [(&str, &str); 12] = [
@@ -177,7 +176,6 @@ impl Fields {
         }
     }
 
-    /// Formats the expression for users, without seconds if they are 0.
     fn display(&self) -> String {
         let expression = self.expression(&self.day, &self.weekday);
         expression.strip_prefix("0 ").map(str::to_owned).unwrap_or(expression)

@@ -274,7 +274,6 @@ fn namespace<K>(object: &Object<K>) -> &str {
     object.namespace.as_deref().unwrap_or_default()
 }
 
-/// Returns the index of the object, or the index to insert it at.
 fn position<K>(objects: &[Stored<K>], name: &str) -> Result<usize, usize> {
     objects.binary_search_by(|stored| (*stored.object.name).cmp(name))
 }

@@ -70,9 +70,7 @@ pub struct Settings<L> {
     pub name: String,
     /// Maximum number of workers by lane, at least one. Other lanes are not limited.
     pub lanes: Vec<(L, usize)>,
-    /// Retries per second over all keys, once the burst is used up.
     pub rate_per_second: NonZeroU32,
-    /// Retries at once after an idle period.
     pub burst: NonZeroU32,
 }
 

@@ -16,7 +16,6 @@ pub(super) enum Added {
     Raised {
         from: Priority,
     },
-    /// Already dirty at this priority or a higher one.
     Unchanged,
 }
 
@@ -37,7 +36,6 @@ pub(super) struct Ready<K: Item> {
     /// Keys that need processing, queued or waiting for their own `done`.
     dirty: HashMap<Arc<K>, Dirty>,
     processing: HashMap<Arc<K>, Instant>,
-    /// Dirty keys that are not being processed.
     queue: Order<K::Lane, K>,
     caps: HashMap<K::Lane, usize>,
     busy: HashMap<K::Lane, usize>,
