@@ -274,7 +274,7 @@ async fn a_proxy_is_taken_from_the_environment() {
     let proxy = Server::start(|_| answer("200 OK", "", b"by proxy")).await;
     for name in ["HTTP_PROXY", "http_proxy"] {
         let status = tokio::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "source::fetch::tests::connections::what_runs_behind_a_proxy"])
+            .args(["--exact", "http::tests::connections::what_runs_behind_a_proxy"])
             .env_remove("HTTP_PROXY")
             .env_remove("http_proxy")
             .env(name, proxy.url.as_str())

@@ -376,7 +376,7 @@ async fn no_secret_is_logged_even_by_the_client_itself() {
         .args([
             "--exact",
             "--nocapture",
-            "source::fetch::tests::credentials::what_runs_with_all_log_lines",
+            "http::tests::credentials::what_runs_with_all_log_lines",
         ])
         .env(LOGGED, "yes")
         .output()
