@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::cluster::{self, given};
 use super::flags::{ClusterFlags, LogFlags, OutputFlags, OutputForm};
 use super::{Failure, age as ages, output};
-use crate::runtime::kube_client::metrics::Requests;
+use crate::runtime::kube_client::metrics::RequestMetrics;
 use crate::{
     api::{Application, ApplicationCondition, ApplicationStatus, ComponentStatus, Guarded},
     runtime::kube_client::ApiError,
@@ -50,7 +50,7 @@ pub struct Apps {
 
 impl Apps {
     pub(super) async fn execute(self) -> Result<(), Failure> {
-        let client = cluster::client(&self.cluster, &Requests::default()).await?;
+        let client = cluster::client(&self.cluster, &RequestMetrics::default()).await?;
         let namespace = given(self.namespace.as_deref());
         let views = list(client, namespace, self.name.as_deref()).await?;
         if let (Some(name), true) = (&self.name, views.is_empty()) {

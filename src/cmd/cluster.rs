@@ -7,7 +7,7 @@ use kube::Client;
 
 use super::Failure;
 use super::flags::ClusterFlags;
-use crate::runtime::kube_client::metrics::Requests;
+use crate::runtime::kube_client::metrics::RequestMetrics;
 use crate::runtime::kube_client::{ConnectOptions, connect};
 
 /// The namespace of the pod, mounted into each container.
@@ -37,7 +37,7 @@ pub fn connect_options(flags: &ClusterFlags) -> Result<ConnectOptions, Failure> 
 ///
 /// # Errors
 /// No API server is configured, or its configuration is invalid.
-pub async fn client(flags: &ClusterFlags, requests: &Requests) -> Result<Client, Failure> {
+pub async fn client(flags: &ClusterFlags, requests: &RequestMetrics) -> Result<Client, Failure> {
     connect(&connect_options(flags)?, requests)
         .await
         .map_err(|error| Failure::failed(error.to_string()))

@@ -44,7 +44,7 @@ impl Crds {
         }
         let client = cluster::client(
             &self.cluster,
-            &crate::runtime::kube_client::metrics::Requests::default(),
+            &crate::runtime::kube_client::metrics::RequestMetrics::default(),
         )
         .await?;
         for definition in definitions {

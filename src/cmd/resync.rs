@@ -59,7 +59,7 @@ impl Resync {
             None => {
                 let client = cluster::client(
                     &self.cluster,
-                    &crate::runtime::kube_client::metrics::Requests::default(),
+                    &crate::runtime::kube_client::metrics::RequestMetrics::default(),
                 )
                 .await?;
                 let namespace = namespace.unwrap_or_else(|| client.default_namespace().to_owned());

@@ -19,7 +19,7 @@ use crate::controllers::apprepository::decision::{Decision, Mode, decide};
 use crate::controllers::apprepository::metrics::Metrics;
 use crate::controllers::apprepository::origin::ONE_SHOT;
 use crate::controllers::apprepository::secrets::source::Keys;
-use crate::controllers::apprepository::spec::{Defaults, Kind, OneShot, RepositoryAccess, RepositorySpec, Requests};
+use crate::controllers::apprepository::spec::{Defaults, Kind, OneShot, RepositoryAccess, RepositorySpec, RequestMetrics};
 use crate::controllers::apprepository::sync::Syncer;
 use crate::controllers::apprepository::sync::location::FileAccess;
 use crate::controllers::apprepository::sync::request::{SyncAborted, SyncOutcome, SyncRequest, SyncResult};
@@ -335,7 +335,7 @@ fn speak_for(declaration: &mut RepositorySpec, record: &Record) {
     if let Some(spec_hash) = &record.spec_hash {
         declaration.spec_hash.clone_from(spec_hash);
     }
-    declaration.requests = Requests {
+    declaration.requests = RequestMetrics {
         resync_requests: record.handled.resync_requests.unwrap_or_default(),
         requested_at: record.handled.requested_at.clone(),
         flux_requested_at: record.handled.flux_requested_at.clone(),
@@ -375,6 +375,6 @@ mod tests {
             ),
             ("uid", Some(7), "hash")
         );
-        assert_eq!(declaration.requests, Requests::default());
+        assert_eq!(declaration.requests, RequestMetrics::default());
     }
 }

@@ -1,4 +1,4 @@
-//! The controllers: one directory each. They never import each other.
+//! The controllers, one directory each. They never import each other.
 
 pub mod application;
 pub mod apprepository;

@@ -2,7 +2,7 @@
 
 use super::{Error, Options, SourceOptions};
 use crate::runtime::kube_client::connect;
-use crate::runtime::kube_client::metrics::Requests;
+use crate::runtime::kube_client::metrics::RequestMetrics;
 use crate::runtime::leader_election::{LeaderGuard, Lease, Timing, identity};
 
 /// The name of the Lease.
@@ -16,7 +16,7 @@ pub(super) enum Leadership {
 }
 
 impl Leadership {
-    pub(super) async fn new(options: &Options, requests: &Requests) -> Result<Self, Error> {
+    pub(super) async fn new(options: &Options, requests: &RequestMetrics) -> Result<Self, Error> {
         let (Some(namespace), SourceOptions::Cluster(cluster)) = (&options.lease_namespace, &options.source) else {
             return Ok(Self::Disabled);
         };

@@ -12,7 +12,7 @@ use super::{Error, Options, SourceOptions};
 use crate::controllers::apprepository::origin::{Cluster, Folder, Origin};
 use crate::controllers::{Controller, SetupContext, Source, application, apprepository};
 use crate::runtime::controller::{self, Key};
-use crate::runtime::kube_client::metrics::Requests;
+use crate::runtime::kube_client::metrics::RequestMetrics;
 use crate::runtime::kube_client::{ApiError, connect};
 use crate::runtime::workqueue::{self, Queue};
 
@@ -21,7 +21,7 @@ use crate::runtime::workqueue::{self, Queue};
 pub struct Metrics {
     pub(super) queue: workqueue::Metrics,
     pub(super) workers: controller::Metrics,
-    pub(super) requests: Requests,
+    pub(super) requests: RequestMetrics,
     apprepository: apprepository::metrics::Metrics,
     application: application::metrics::Metrics,
 }
@@ -34,7 +34,7 @@ impl Metrics {
             workers: controller::Metrics::register(registry),
             apprepository: apprepository::metrics::Metrics::register(registry),
             application: application::metrics::Metrics::register(registry),
-            requests: Requests::register(registry),
+            requests: RequestMetrics::register(registry),
         }
     }
 }
@@ -93,7 +93,7 @@ impl Setup {
     }
 }
 
-async fn connect_source(options: &SourceOptions, requests: &Requests) -> Result<Source, Error> {
+async fn connect_source(options: &SourceOptions, requests: &RequestMetrics) -> Result<Source, Error> {
     match options {
         SourceOptions::Directory(manifests) => Ok(Source::Directory(manifests.clone())),
         SourceOptions::Cluster(cluster) => {

@@ -1,5 +1,3 @@
-//! Kubernetes events.
-
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::events::{self, EventType, Recorder, Reporter};
@@ -11,18 +9,13 @@ use crate::text::{printable, truncate};
 /// Maximum length of a note that the API server accepts, in bytes.
 const MAX_NOTE: usize = 1024;
 
-/// The content of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Selects the type `Warning` instead of `Normal`.
     pub is_warning: bool,
-    /// In `CamelCase`.
     pub reason: String,
-    /// The text; truncated to what the API server accepts.
     pub note: String,
 }
 
-/// Publishes events in the name of one controller.
 #[derive(Clone)]
 pub struct EventPublisher {
     client: Client,
@@ -30,7 +23,6 @@ pub struct EventPublisher {
 }
 
 impl EventPublisher {
-    /// A publisher in the name of `controller`.
     #[must_use]
     pub fn new(client: Client, controller: &str) -> Self {
         let reporter = Reporter {
@@ -40,7 +32,7 @@ impl EventPublisher {
         Self { client, reporter }
     }
 
-    /// Publishes an event about an object of kind `K`. A failure is only logged.
+    /// Publishes an event about an object of kind `K`. Failures are logged only.
     pub async fn publish<K: Resource<DynamicType = ()>>(&self, meta: &ObjectMeta, action: &str, event: Event) {
         let reference = ObjectReference {
             api_version: Some(K::api_version(&()).into_owned()),
@@ -66,7 +58,7 @@ impl EventPublisher {
         let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
         if let Err(error) = call(recorder.publish(&event, &reference)).await {
             let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
-            tracing::warn!(namespace, name, reason = event.reason, %error, "could not publish an event");
+            tracing::warn!(namespace, name, reason = event.reason, %error, "failed to publish event");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Controller machinery that is independent of our own kinds.
+//! Controller machinery that is independent of our custom resources.
 
 pub mod controller;
 pub mod cron;

@@ -1,7 +1,7 @@
-//! Owner references of any object, changed by a patch that tests what it changes.
+//! Changes owner references of any object with conditional patches.
 //!
-//! Server-side apply merges owner references by UID, so it can't take the place of one whose UID is stale, nor take off what
-//! another program has put there. A JSON patch can, and it fails if the object has changed since it was read.
+//! Server-side apply merges owner references by UID, so it can neither replace a stale UID nor remove references of
+//! other writers. A JSON patch with a version test can.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{Patch, PatchParams};
@@ -11,111 +11,97 @@ use serde_json::value::RawValue;
 
 use super::kube_client::{ApiError, call};
 use super::watch::projection::Decoded;
-use super::watch::{Project, Reads, Resource};
+use super::watch::{FieldSet, Project, Resource};
 
-/// How often an object that changes under our hands is read again.
-const TRIES: usize = 5;
+const MAX_ATTEMPTS: usize = 5;
 
-/// What is to be done to an object's owners.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// This one is to be among them. One of the same name, kind and version gives way to it.
+    /// Adds a reference, replacing one with the same name, kind and version.
     Set(OwnerReference),
-    /// The one of this UID is to go.
     Remove(String),
 }
 
-/// The result of [`change`].
 #[derive(Clone, Debug)]
 pub enum Changed {
-    /// The object was written; its metadata since.
     Written(ObjectMeta),
-    /// The object needs no write; its metadata as they were read.
     Unchanged(ObjectMeta),
-    /// The object is gone, or was replaced by another one.
+    /// The object was deleted or recreated.
     Gone,
 }
 
-/// Why owners could not be changed, in one sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangeError {
-    /// The API server refuses: another try does not help before somebody changes something.
+    /// The API server refuses; a retry does not help until a user changes something.
     Refused(String),
-    /// It does not answer, has too much to do, or the object changes all the time.
-    Passing(String),
+    /// May pass: no response, overload, or concurrent changes.
+    Transient(String),
 }
 
 impl From<ApiError> for ChangeError {
     fn from(error: ApiError) -> Self {
         if error.is_retryable() {
-            Self::Passing(error.message)
+            Self::Transient(error.message)
         } else {
             Self::Refused(error.message)
         }
     }
 }
 
-/// The object whose owners are to be changed.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// How its kind is asked for.
     pub resource: Resource,
-    /// Its namespace, if it has one.
     pub namespace: Option<String>,
-    /// Its name.
     pub name: String,
-    /// Its UID: an object that was made anew under its name is left alone.
+    /// A recreated object has another UID and is not changed.
     pub uid: String,
-    /// Its version as it is known.
     pub version: String,
-    /// Its owners in that version.
     pub owners: Vec<OwnerReference>,
 }
 
-/// The owners that `change` calls for; nothing, if they are so already.
+/// Returns the owner references after the change; none if nothing changes.
 #[must_use]
 pub fn changed(owners: &[OwnerReference], change: &Change) -> Option<Vec<OwnerReference>> {
     match change {
-        Change::Set(wanted) => {
-            let is_alike = |owner: &OwnerReference| {
-                owner.api_version == wanted.api_version && owner.kind == wanted.kind && owner.name == wanted.name
+        Change::Set(desired) => {
+            let has_same_name = |owner: &OwnerReference| {
+                owner.api_version == desired.api_version && owner.kind == desired.kind && owner.name == desired.name
             };
-            let others = || owners.iter().filter(|owner| !is_alike(owner));
-            let alike: Vec<_> = owners.iter().filter(|owner| is_alike(owner)).collect();
-            // Who has made it a controller, or lets its deletion go on, may have a reason; only the UID has to be right.
-            if let [owner] = alike[..]
-                && owner.uid == wanted.uid
+            let others = || owners.iter().filter(|owner| !has_same_name(owner));
+            let same_name: Vec<_> = owners.iter().filter(|owner| has_same_name(owner)).collect();
+            // Other writers may have set `controller` or `blockOwnerDeletion` on purpose; only the UID matters.
+            if let [owner] = same_name[..]
+                && owner.uid == desired.uid
             {
                 return None;
             }
-            Some(others().chain([wanted]).cloned().collect())
+            Some(others().chain([desired]).cloned().collect())
         }
         Change::Remove(uid) => {
-            let rest: Vec<_> = owners.iter().filter(|owner| owner.uid != *uid).cloned().collect();
-            (rest.len() < owners.len()).then_some(rest)
+            let remaining: Vec<_> = owners.iter().filter(|owner| owner.uid != *uid).cloned().collect();
+            (remaining.len() < owners.len()).then_some(remaining)
         }
     }
 }
 
-/// Nothing but the metadata.
 #[derive(Clone, Debug)]
-struct Nothing;
+struct MetadataOnly;
 
-impl Project for Nothing {
-    const READS: Reads = Reads::Metadata;
+impl Project for MetadataOnly {
+    const FIELDS: FieldSet = FieldSet::Metadata;
 
-    fn keep(_: i64, _: Option<&RawValue>, _: Option<&RawValue>) -> Self {
+    fn project(_: i64, _: Option<&RawValue>, _: Option<&RawValue>) -> Self {
         Self
     }
 }
 
-/// Changes the owners of an object. If it is not in the known version any more it is read first, so that nothing is lost of what
-/// others have written meanwhile; an object that is gone, is another by now, or is as wanted is left alone.
+/// Changes the owner references of an object. A stale object is read first, so that concurrent changes are not lost.
+/// Objects that are gone, recreated or unchanged are not written.
 ///
 /// # Errors
-/// [`ChangeError`].
+/// See [`ChangeError`].
 pub async fn change(client: &Client, manager: &str, target: &Target, change: &Change) -> Result<Changed, ChangeError> {
-    let api: Api<Decoded<Nothing>> = match &target.namespace {
+    let api: Api<Decoded<MetadataOnly>> = match &target.namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &target.resource.api),
         None => Api::all_with(client.clone(), &target.resource.api),
     };
@@ -123,21 +109,21 @@ pub async fn change(client: &Client, manager: &str, target: &Target, change: &Ch
         field_manager: Some(manager.to_owned()),
         ..PatchParams::default()
     };
-    // Most objects are as they are known.
+    // Usually the last seen version is current, and no read is needed.
     if let Some(owners) = changed(&target.owners, change) {
         let patch = patch(Some(&target.version), &owners)?;
         match call(api.patch(&target.name, &parameters, &patch)).await {
             Ok(written) => return Ok(Changed::Written(written.meta)),
             Err(error) => match error.code {
                 Some(404) => return Ok(Changed::Gone),
-                // So it answers a test that fails, and other things: it is found out below.
+                // A failed test, or another cause, which the following read reveals.
                 Some(409 | 422) => {}
                 _ => return Err(error.into()),
             },
         }
     }
     let mut last_version = None;
-    for _ in 0..TRIES {
+    for _ in 0..MAX_ATTEMPTS {
         let Some(object) = call(api.get_opt(&target.name)).await? else {
             return Ok(Changed::Gone);
         };
@@ -145,7 +131,7 @@ pub async fn change(client: &Client, manager: &str, target: &Target, change: &Ch
         if meta.uid.as_deref() != Some(target.uid.as_str()) {
             return Ok(Changed::Gone);
         }
-        // What is being deleted needs no owner any more.
+        // An object being deleted needs no owners.
         if matches!(change, Change::Set(_)) && meta.deletion_timestamp.is_some() {
             return Ok(Changed::Unchanged(object.meta));
         }
@@ -158,14 +144,14 @@ pub async fn change(client: &Client, manager: &str, target: &Target, change: &Ch
             Err(error) => match error.code {
                 Some(404) => return Ok(Changed::Gone),
                 Some(409) => {}
-                // So it also answers a test that fails; if the object is as it was, it means the owners.
+                // A failed test; if the object is unchanged, the owners themselves are invalid.
                 Some(422) if last_version != meta.resource_version => {}
                 _ => return Err(error.into()),
             },
         }
         last_version = object.meta.resource_version;
     }
-    Err(ChangeError::Passing("it changes all the time".to_owned()))
+    Err(ChangeError::Transient("object keeps changing".to_owned()))
 }
 
 fn patch(version: Option<&str>, owners: &[OwnerReference]) -> Result<Patch<()>, ChangeError> {
@@ -209,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_owner_of_the_same_name_gives_way_as_a_whole() {
+    fn a_stale_owner_of_the_same_name_is_replaced() {
         let stale = OwnerReference {
             controller: Some(true),
             ..owner("a", "old")
@@ -220,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_is_taken_off_by_its_uid_alone() {
+    fn an_owner_is_removed_by_its_uid_only() {
         let owners = [owner("a", "1"), owner("a", "2"), owner("b", "3")];
         assert_eq!(
             uids(changed(&owners, &Change::Remove("1".to_owned()))).unwrap(),

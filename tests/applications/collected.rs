@@ -1,4 +1,4 @@
-//! What becomes of components when their Application is deleted, by the real collector of garbage.
+//! Garbage collection of components when their Application is deleted.
 
 use kube::api::{DeleteParams, DynamicObject, PropagationPolicy};
 use kube::{Api, ResourceExt};
@@ -23,7 +23,7 @@ async fn gone(api: &Api<DynamicObject>, name: &str) {
 #[case::in_the_background(DeleteParams::background())]
 #[case::in_the_foreground(DeleteParams::foreground())]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn components_go_with_their_application_and_nothing_else_does(#[case] how: DeleteParams) {
+async fn only_components_are_deleted_with_their_application(#[case] how: DeleteParams) {
     let site = Site::new().await;
     let portolan = site.portolan(&[]).await;
     let names = ["one", "shared", "two"];
@@ -31,7 +31,7 @@ async fn components_go_with_their_application_and_nothing_else_does(#[case] how:
         site.config_map(name, &json!({ "app": "shop" })).await;
     }
     site.config_map("other", &json!({ "app": "other" })).await;
-    // Held by another too, it stays.
+    // The object has another owner and stays.
     let another = site.config_map("another", &json!({})).await;
     let owner = json!({ "apiVersion": "v1", "kind": "ConfigMap", "name": "another", "uid": another.uid().unwrap() });
     site.edit(
@@ -51,14 +51,14 @@ async fn components_go_with_their_application_and_nothing_else_does(#[case] how:
     let api = site.api("v1 ConfigMap");
     gone(&site.api(super::APPLICATION), "shop").await;
     if is_foreground {
-        // It waits for all that it owns.
+        // Foreground deletion waits for all owned objects.
         assert!(api.get_opt("one").await.unwrap().is_none() && api.get_opt("two").await.unwrap().is_none());
     }
     gone(&api, "one").await;
     gone(&api, "two").await;
     site.until_owned("v1 ConfigMap", "shared", &["another"]).await;
     assert!(api.get("other").await.is_ok());
-    // And nothing is held of it any more.
+    // No watch is left.
     eventually(SOON, "the watches to stop", async || {
         let metrics = portolan.metrics().await;
         let seen = [
@@ -76,7 +76,7 @@ async fn components_go_with_their_application_and_nothing_else_does(#[case] how:
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn components_of_an_application_that_is_deleted_without_them_stay_and_are_owned_no_more() {
+async fn orphaned_components_stay_without_an_owner() {
     let site = Site::new().await;
     let _portolan = site.portolan(&[]).await;
     for number in 0..5 {
@@ -100,7 +100,7 @@ async fn components_of_an_application_that_is_deleted_without_them_stay_and_are_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_application_whose_end_is_not_seen_yet_adopts_nothing_back() {
+async fn an_application_with_an_unobserved_deletion_adopts_nothing() {
     let site = Site::new().await;
     let (proxy, kubeconfig) = site.proxy().await;
     let portolan = site.portolan_with(&kubeconfig, &[]).await;
@@ -109,7 +109,7 @@ async fn an_application_whose_end_is_not_seen_yet_adopts_nothing_back() {
     site.until_owned("v1 ConfigMap", "web", &["shop"]).await;
     site.until_components("shop", "1/1").await;
 
-    // From here on nobody tells Portolan of Applications any more, and of components somebody does.
+    // From now on Portolan receives events of components, but none of Applications.
     proxy.spoil(usize::MAX, ApiFault::Stalled, |request| request.is_of("applications"));
     proxy.gate.cut();
     let reads = |request: &ApiRequest| request.method == "GET" && request.path.ends_with("/applications/shop");
@@ -123,7 +123,7 @@ async fn an_application_whose_end_is_not_seen_yet_adopts_nothing_back() {
     };
     site.applications().delete("shop", &how).await.unwrap();
     gone(&site.api(super::APPLICATION), "shop").await;
-    // That the collector has taken the reference off is seen, and looks like something to be put right.
+    // Portolan observes that the garbage collector has removed the reference, as if it needed to be restored.
     eventually(SOON, "the Application to be read again", async || {
         if count(&proxy, reads) > read {
             Ok(())

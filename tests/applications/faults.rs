@@ -1,5 +1,5 @@
-//! An API server that fails at each call in turn: the right condition or another try, nothing written twice, and no other
-//! Application is held up.
+//! Failures of each API request in turn: the condition is correct or the request is retried, nothing is written twice,
+//! and no other Application is blocked.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -15,22 +15,22 @@ use crate::support::eventually::eventually;
 use crate::support::fault_proxy::{ApiFault, ApiRequest, FaultProxy};
 use crate::support::portolan::Portolan;
 
-/// What refuses, and what may pass by itself.
+/// Permanent and transient failures.
 const CODES: [u16; 5] = [403, 409, 410, 429, 500];
-/// How many requests in a row fail, where exactly the next is to be the last.
+/// Number of consecutive failures where the next request must be the last.
 const TIMES: usize = 4;
 const UNKNOWN: &str = "failed to aggregate all components' statuses, check the Error condition for details";
 const CONFIG_MAPS: &[(&str, &str)] = &[("", "ConfigMap")];
 
-/// Portolan over a proxy, with an Application that has nothing to do with what fails.
-struct Through {
+/// Portolan behind a proxy, with an Application that is not affected by the failures.
+struct Fixture {
     site: Site<'static>,
     proxy: FaultProxy,
     kubeconfig: std::path::PathBuf,
     bystanders: AtomicUsize,
 }
 
-impl Through {
+impl Fixture {
     async fn new() -> Self {
         let site = Site::new().await;
         let (proxy, kubeconfig) = site.proxy().await;
@@ -49,8 +49,8 @@ impl Through {
         self.site.portolan_with(&self.kubeconfig, &["--sync-period=1"]).await
     }
 
-    /// Gives the bystander another component, which has to be counted and owned as soon as ever.
-    async fn bystander_goes_on(&self) {
+    /// Adds a component to the bystander, which must be counted and owned without delay.
+    async fn assert_bystander_is_reconciled(&self) {
         let number = self.bystanders.fetch_add(1, Ordering::Relaxed) + 1;
         let name = format!("by-{number}");
         let started = Instant::now();
@@ -61,17 +61,17 @@ impl Through {
         self.site.until_owned("v1 Secret", &name, &["bystander"]).await;
         assert!(
             started.elapsed().as_secs() < 10,
-            "it was held up for {:?}",
+            "it was delayed by {:?}",
             started.elapsed()
         );
     }
 
-    /// Spoils all requests that fit from now on.
+    /// Fails all matching requests from now on.
     fn spoil(&self, code: u16, fits: impl Fn(&ApiRequest) -> bool + Send + 'static) {
         self.proxy.spoil(usize::MAX, ApiFault::Status(code), fits);
     }
 
-    /// Waits until so many requests fit.
+    /// Waits until `times` requests match.
     async fn until_asked(&self, times: usize, fits: impl Fn(&ApiRequest) -> bool) {
         eventually(SOON, &format!("{times} requests"), async || {
             let seen = count(&self.proxy, &fits);
@@ -91,64 +91,62 @@ fn is_watch(request: &ApiRequest, plural: &str) -> bool {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn applications_that_can_t_be_listed_are_seen_as_soon_as_they_can(#[values(403, 409, 410, 429, 500)] code: u16) {
-    let through = Through::new().await;
-    through.spoil(code, |request| is_list(request, "applications"));
-    let portolan = through.portolan().await;
-    through.until_asked(2, |request| is_list(request, "applications")).await;
-    through.proxy.repair();
-    through.bystander_goes_on().await;
+async fn a_failed_list_of_applications_is_retried(#[values(403, 409, 410, 429, 500)] code: u16) {
+    let fixture = Fixture::new().await;
+    fixture.spoil(code, |request| is_list(request, "applications"));
+    let portolan = fixture.portolan().await;
+    fixture.until_asked(2, |request| is_list(request, "applications")).await;
+    fixture.proxy.repair();
+    fixture.assert_bystander_is_reconciled().await;
     assert_no_panic(&portolan);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn applications_that_can_t_be_watched_are_followed_as_soon_as_they_can() {
-    let through = Through::new().await;
-    let portolan = through.portolan().await;
+async fn a_failed_watch_of_applications_is_retried() {
+    let fixture = Fixture::new().await;
+    let portolan = fixture.portolan().await;
     for code in CODES {
-        through.bystander_goes_on().await;
-        let before = count(&through.proxy, |request| is_watch(request, "applications"));
-        through.spoil(code, |request| is_watch(request, "applications"));
-        through.proxy.gate.cut();
-        through
+        fixture.assert_bystander_is_reconciled().await;
+        let before = count(&fixture.proxy, |request| is_watch(request, "applications"));
+        fixture.spoil(code, |request| is_watch(request, "applications"));
+        fixture.proxy.gate.cut();
+        fixture
             .until_asked(before + 2, |request| is_watch(request, "applications"))
             .await;
-        // What is known of Applications goes on being followed.
-        through.bystander_goes_on().await;
+        // Applications already known are still reconciled.
+        fixture.assert_bystander_is_reconciled().await;
         let name = format!("new-{code}");
-        through.site.declare(&name, shop(CONFIG_MAPS, false)).await;
-        through.proxy.repair();
-        through.site.until_components(&name, "0/0").await;
+        fixture.site.declare(&name, shop(CONFIG_MAPS, false)).await;
+        fixture.proxy.repair();
+        fixture.site.until_components(&name, "0/0").await;
     }
     assert_no_panic(&portolan);
 }
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kinds_that_can_t_be_asked_for_are_told_and_known_as_soon_as_they_can(
-    #[values(403, 409, 410, 429, 500)] code: u16,
-) {
-    let through = Through::new().await;
-    let site = &through.site;
+async fn a_failed_discovery_is_reported_and_retried(#[values(403, 409, 410, 429, 500)] code: u16) {
+    let fixture = Fixture::new().await;
+    let site = &fixture.site;
     let is_discovery = |request: &ApiRequest| request.path == "/api" || request.path == "/apis";
-    through.spoil(code, is_discovery);
+    fixture.spoil(code, is_discovery);
     site.declare("shop", shop(CONFIG_MAPS, false)).await;
-    let portolan = through.portolan().await;
-    let application = site.until_error("shop", "can't ask the API server for its kinds").await;
+    let portolan = fixture.portolan().await;
+    let application = site.until_error("shop", "API discovery failed").await;
     assert_ready(&application, ("Unknown", "ComponentsReadyUnknown", UNKNOWN));
-    through.proxy.repair();
+    fixture.proxy.repair();
     let application = site.until_error("shop", "").await;
     assert_ready(&application, ("True", "ComponentsReady", "all components ready"));
-    through.bystander_goes_on().await;
+    fixture.assert_bystander_is_reconciled().await;
 
-    // What was known stays known, and what was not known is found later.
-    through.spoil(code, is_discovery);
-    let before = count(&through.proxy, is_discovery);
+    // Known kinds stay known; new ones are found later.
+    fixture.spoil(code, is_discovery);
+    let before = count(&fixture.proxy, is_discovery);
     let kind = site.define("Widget", "Namespaced").await;
     site.declare("widgets", shop(&[(&site.group(), "Widget")], false)).await;
-    through.until_asked(before + 2, is_discovery).await;
-    through.bystander_goes_on().await;
-    through.proxy.repair();
+    fixture.until_asked(before + 2, is_discovery).await;
+    fixture.assert_bystander_is_reconciled().await;
+    fixture.proxy.repair();
     site.apply(&kind, "one", json!({ "metadata": { "labels": { "app": "shop" } } }))
         .await;
     site.until_components("widgets", "1/1").await;
@@ -157,47 +155,47 @@ async fn kinds_that_can_t_be_asked_for_are_told_and_known_as_soon_as_they_can(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kinds_that_are_asked_for_without_an_answer_hold_up_none_that_is_known() {
-    let through = Through::new().await;
-    let site = &through.site;
-    let portolan = through.portolan().await;
-    through.bystander_goes_on().await;
+async fn a_stalled_discovery_does_not_delay_known_kinds() {
+    let fixture = Fixture::new().await;
+    let site = &fixture.site;
+    let portolan = fixture.portolan().await;
+    fixture.assert_bystander_is_reconciled().await;
     let is_discovery = |request: &ApiRequest| request.path == "/api" || request.path == "/apis";
-    let before = count(&through.proxy, is_discovery);
-    through.proxy.spoil(usize::MAX, ApiFault::Stalled, is_discovery);
+    let before = count(&fixture.proxy, is_discovery);
+    fixture.proxy.spoil(usize::MAX, ApiFault::Stalled, is_discovery);
     site.declare("widgets", shop(&[(&site.group(), "Widget")], false)).await;
-    through.until_asked(before + 1, is_discovery).await;
+    fixture.until_asked(before + 1, is_discovery).await;
     site.config_map("web", &json!({ "app": "shop" })).await;
     let started = Instant::now();
     site.declare("shop", shop(CONFIG_MAPS, true)).await;
     site.until_components("shop", "1/1").await;
     site.until_owned("v1 ConfigMap", "web", &["shop"]).await;
-    through.bystander_goes_on().await;
+    fixture.assert_bystander_is_reconciled().await;
     assert!(
         started.elapsed().as_secs() < 10,
-        "it was held up for {:?}",
+        "it was delayed by {:?}",
         started.elapsed()
     );
     assert_no_panic(&portolan);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn components_that_can_t_be_listed_are_told_and_counted_as_soon_as_they_can() {
-    let through = Through::new().await;
-    let site = &through.site;
-    let portolan = through.portolan().await;
+async fn a_failed_list_of_components_is_reported_and_retried() {
+    let fixture = Fixture::new().await;
+    let site = &fixture.site;
+    let portolan = fixture.portolan().await;
     site.config_map("web", &json!({ "app": "shop" })).await;
     for code in CODES {
-        through.spoil(code, |request| is_list(request, "configmaps"));
+        fixture.spoil(code, |request| is_list(request, "configmaps"));
         site.declare("shop", shop(CONFIG_MAPS, true)).await;
-        let application = site.until_error("shop", "can't list configmaps in namespace").await;
+        let application = site.until_error("shop", "failed to list configmaps in namespace").await;
         assert_ready(&application, ("Unknown", "ComponentsReadyUnknown", UNKNOWN));
-        through.bystander_goes_on().await;
-        through.proxy.repair();
+        fixture.assert_bystander_is_reconciled().await;
+        fixture.proxy.repair();
         let application = site.until_components("shop", "1/1").await;
         assert_error(&application, ("False", "NoError"), "");
         assert_ready(&application, ("True", "ComponentsReady", "all components ready"));
-        // Nobody looks at the kind any more, so that the next round begins with a list.
+        // Nothing uses the kind any more, so the next iteration begins with a list.
         site.until_owned("v1 ConfigMap", "web", &["shop"]).await;
         site.declare("shop", shop(&[], true)).await;
         site.until_owned("v1 ConfigMap", "web", &[]).await;
@@ -214,50 +212,52 @@ async fn components_that_can_t_be_listed_are_told_and_counted_as_soon_as_they_ca
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn components_that_can_t_be_watched_are_counted_as_they_are_listed() {
-    let through = Through::new().await;
-    let site = &through.site;
-    let portolan = through.portolan().await;
+async fn components_that_cannot_be_watched_are_counted_by_polling() {
+    let fixture = Fixture::new().await;
+    let site = &fixture.site;
+    let portolan = fixture.portolan().await;
     site.declare("shop", shop(CONFIG_MAPS, false)).await;
     for (round, code) in CODES.into_iter().enumerate() {
         let total = format!("{0}/{0}", round + 1);
         site.until_error("shop", "").await;
-        let before = count(&through.proxy, |request| is_watch(request, "configmaps"));
-        through.spoil(code, |request| is_watch(request, "configmaps"));
-        through.proxy.gate.cut();
-        through
+        let before = count(&fixture.proxy, |request| is_watch(request, "configmaps"));
+        fixture.spoil(code, |request| is_watch(request, "configmaps"));
+        fixture.proxy.gate.cut();
+        fixture
             .until_asked(before + 2, |request| is_watch(request, "configmaps"))
             .await;
         site.config_map(&format!("web-{round}"), &json!({ "app": "shop" }))
             .await;
         if code == 403 {
-            let application = site.until_error("shop", "can't watch configmaps in namespace").await;
+            let application = site
+                .until_error("shop", "failed to watch configmaps in namespace")
+                .await;
             assert_ready(&application, ("True", "ComponentsReady", "all components ready"));
             site.until_components("shop", &total).await;
         }
-        through.bystander_goes_on().await;
-        let opened = count(&through.proxy, |request| is_watch(request, "configmaps")) - before;
+        fixture.assert_bystander_is_reconciled().await;
+        let opened = count(&fixture.proxy, |request| is_watch(request, "configmaps")) - before;
         assert!(opened < 40, "{opened} watches of ConfigMaps were opened");
-        through.proxy.repair();
+        fixture.proxy.repair();
         let application = site.until_components("shop", &total).await;
         assert_ready(&application, ("True", "ComponentsReady", "all components ready"));
     }
     assert_no_panic(&portolan);
 }
 
-/// As requests get lost that the client hands to a connection which is being closed.
+/// Requests get lost when the client sends them on a closing connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn watches_that_are_never_answered_are_opened_again_soon() {
-    let through = Through::new().await;
-    let site = &through.site;
-    let portolan = through.portolan().await;
-    through.bystander_goes_on().await;
+async fn watches_without_a_response_are_reopened_soon() {
+    let fixture = Fixture::new().await;
+    let site = &fixture.site;
+    let portolan = fixture.portolan().await;
+    fixture.assert_bystander_is_reconciled().await;
     for plural in ["secrets", "applications"] {
-        let before = count(&through.proxy, |request| is_watch(request, plural));
+        let before = count(&fixture.proxy, |request| is_watch(request, plural));
         let fits = move |request: &ApiRequest| is_watch(request, plural);
-        through.proxy.spoil(1, ApiFault::Stalled, fits);
-        through.proxy.gate.cut();
-        through.until_asked(before + 1, fits).await;
+        fixture.proxy.spoil(1, ApiFault::Stalled, fits);
+        fixture.proxy.gate.cut();
+        fixture.until_asked(before + 1, fits).await;
         match plural {
             "secrets" => {
                 site.apply("v1 Secret", "by-2", json!({})).await;
@@ -272,15 +272,15 @@ async fn watches_that_are_never_answered_are_opened_again_soon() {
     assert_no_panic(&portolan);
 }
 
-/// Reads and writes of one component's owners.
+/// Reads and writes of one component's owner references.
 #[rstest]
 #[case::read(Method::GET)]
 #[case::write(Method::PATCH)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn owners_that_can_t_be_changed_are_changed_once_when_they_can(#[case] method: Method) {
-    let through = Through::new().await;
-    let site = &through.site;
-    let portolan = through.portolan().await;
+async fn failed_owner_changes_are_retried_and_made_once(#[case] method: Method) {
+    let fixture = Fixture::new().await;
+    let site = &fixture.site;
+    let portolan = fixture.portolan().await;
     for code in CODES {
         let (name, labels) = (format!("web-{code}"), json!({ "app": format!("shop-{code}") }));
         let path = format!("/configmaps/{name}");
@@ -288,12 +288,12 @@ async fn owners_that_can_t_be_changed_are_changed_once_when_they_can(#[case] met
             let (path, method) = (path.clone(), method.clone());
             move |request: &ApiRequest| request.path.ends_with(&path) && request.method == method
         };
-        through.proxy.spoil(TIMES, ApiFault::Status(code), fits.clone());
+        fixture.proxy.spoil(TIMES, ApiFault::Status(code), fits.clone());
         let is_write =
             move |request: &ApiRequest| is_owner_patch(request, "configmaps") && request.path.ends_with(&path);
         if method == Method::GET {
-            // An object is read only where it is not as it is known.
-            through.proxy.spoil(TIMES, ApiFault::Status(409), is_write.clone());
+            // An object is read only after a conflict.
+            fixture.proxy.spoil(TIMES, ApiFault::Status(409), is_write.clone());
         }
         site.config_map(&name, &labels).await;
         site.config_map(&format!("well-{code}"), &labels).await;
@@ -302,19 +302,19 @@ async fn owners_that_can_t_be_changed_are_changed_once_when_they_can(#[case] met
         let application = format!("shop-{code}");
         site.declare(&application, spec).await;
         if matches!(code, 403 | 410) {
-            let words = format!("can't adopt ConfigMap/{name}: a fault that the test asked for");
+            let words = format!("failed to set owner reference on ConfigMap/{name}: a fault that the test asked for");
             let application = site.until_error(&application, &words).await;
             assert_ready(&application, ("True", "ComponentsReady", "all components ready"));
         }
-        // One that fails is not in the way of the others.
+        // Failing objects do not block others.
         site.until_owned("v1 ConfigMap", &format!("well-{code}"), &[&application])
             .await;
-        through.bystander_goes_on().await;
+        fixture.assert_bystander_is_reconciled().await;
         site.until_owned("v1 ConfigMap", &name, &[&application]).await;
         let application = site.until_error(&application, "").await;
         assert_ready(&application, ("True", "ComponentsReady", "all components ready"));
         assert_eq!(
-            count(&through.proxy, is_write),
+            count(&fixture.proxy, is_write),
             TIMES + 1,
             "writes of the owners, {code}"
         );
@@ -323,10 +323,10 @@ async fn owners_that_can_t_be_changed_are_changed_once_when_they_can(#[case] met
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_status_that_can_t_be_written_is_written_once_when_it_can() {
-    let through = Through::new().await;
-    let site = &through.site;
-    let portolan = through.portolan().await;
+async fn a_failed_status_write_is_retried_and_written_once() {
+    let fixture = Fixture::new().await;
+    let site = &fixture.site;
+    let portolan = fixture.portolan().await;
     site.config_map("web", &json!({ "app": "shop" })).await;
     for code in CODES {
         let name = format!("shop-{code}");
@@ -334,60 +334,60 @@ async fn a_status_that_can_t_be_written_is_written_once_when_it_can() {
             let name = name.clone();
             move |request: &ApiRequest| is_status_patch(request, &name)
         };
-        through.proxy.spoil(TIMES, ApiFault::Status(code), fits.clone());
+        fixture.proxy.spoil(TIMES, ApiFault::Status(code), fits.clone());
         site.declare(&name, shop(CONFIG_MAPS, false)).await;
-        through.until_asked(2, &fits).await;
-        through.bystander_goes_on().await;
+        fixture.until_asked(2, &fits).await;
+        fixture.assert_bystander_is_reconciled().await;
         site.until_components(&name, "1/1").await;
-        // What comes of it is no reason to write again: seen by something that comes later.
-        through.bystander_goes_on().await;
-        assert_eq!(count(&through.proxy, &fits), TIMES + 1, "writes of the status, {code}");
+        // No further writes until a later change is processed.
+        fixture.assert_bystander_is_reconciled().await;
+        assert_eq!(count(&fixture.proxy, &fits), TIMES + 1, "writes of the status, {code}");
         site.delete(APPLICATION, &name).await;
     }
     assert_no_panic(&portolan);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_status_whose_answer_is_lost_is_not_in_its_own_way() {
-    let through = Through::new().await;
-    let site = &through.site;
-    let portolan = through.portolan().await;
+async fn a_status_write_with_a_lost_response_causes_no_conflict_loop() {
+    let fixture = Fixture::new().await;
+    let site = &fixture.site;
+    let portolan = fixture.portolan().await;
     site.config_map("web", &json!({ "app": "shop" })).await;
-    through
+    fixture
         .proxy
         .spoil(2, ApiFault::AnswerLost, |request| is_status_patch(request, "shop"));
-    through
+    fixture
         .proxy
         .spoil(2, ApiFault::AnswerLost, |request| is_owner_patch(request, "configmaps"));
     site.declare("shop", shop(CONFIG_MAPS, true)).await;
     site.until_components("shop", "1/1").await;
     site.until_owned("v1 ConfigMap", "web", &["shop"]).await;
-    through.bystander_goes_on().await;
+    fixture.assert_bystander_is_reconciled().await;
     assert_eq!(
-        count(&through.proxy, |request| is_owner_patch(request, "configmaps")),
+        count(&fixture.proxy, |request| is_owner_patch(request, "configmaps")),
         1
     );
     assert_no_panic(&portolan);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn events_that_can_t_be_posted_hold_nothing_up_and_come_again_later() {
-    let through = Through::new().await;
-    let site = &through.site;
-    let portolan = through.portolan().await;
+async fn failed_events_block_nothing_and_later_ones_are_published() {
+    let fixture = Fixture::new().await;
+    let site = &fixture.site;
+    let portolan = fixture.portolan().await;
     let is_event = |request: &ApiRequest| request.method == Method::POST && request.path.ends_with("/events");
     for code in CODES {
         let name = format!("shop-{code}");
         let labels = json!({ "app": name });
         let mut spec = shop(&[("apps", "Deployment")], false);
         spec["selector"]["matchLabels"] = labels.clone();
-        through.spoil(code, is_event);
+        fixture.spoil(code, is_event);
         site.declare(&name, spec).await;
         site.until_components(&name, "0/0").await;
         portolan.line_with(&format!("name=\"{name}\""), SOON).await;
-        through.bystander_goes_on().await;
-        through.proxy.repair();
-        // The next change of readiness is told.
+        fixture.assert_bystander_is_reconciled().await;
+        fixture.proxy.repair();
+        // The next change of readiness is reported.
         site.apply("apps/v1 Deployment", &name, super::deployment(&labels))
             .await;
         site.until_components(&name, "0/1").await;

@@ -1,4 +1,4 @@
-//! Real kinds under their real controllers, from nothing to Ready and back.
+//! Built-in kinds with their real controllers, from creation to Ready and back.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams, Patch, PatchParams};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{SOON, Site, assert_error, assert_ready, components, deployment, shop};
 use crate::support::eventually::eventually;
 
-/// What a kubelet says of a pod that runs, of one that does not, and of one that has ended.
+/// Pod status as a kubelet reports it for a running, a failing and a completed pod.
 fn pod_status(phase: &str) -> Value {
     let is_ready = if phase == "Running" { "True" } else { "False" };
     let now = "2026-01-01T00:00:00Z";
@@ -17,7 +17,7 @@ fn pod_status(phase: &str) -> Value {
     ] })
 }
 
-/// Plays kubelet: waits until there are so many pods with a label, and says of all how they are.
+/// Acts as kubelet: waits for `pods` pods with a label and sets their status.
 pub async fn play_kubelet(site: &Site<'_>, label: &str, pods: usize, phase: &str) {
     let api: Api<Pod> = Api::namespaced(site.client.clone(), &site.namespace);
     eventually(SOON, &format!("{pods} pods of {label}"), async || {
@@ -46,7 +46,7 @@ pub async fn play_kubelet(site: &Site<'_>, label: &str, pods: usize, phase: &str
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_deployment_is_ready_when_its_pods_are_and_not_while_it_rolls() {
+async fn a_deployment_is_ready_with_its_pods_but_not_during_a_rollout() {
     let site = Site::new().await;
     let _portolan = site.portolan(&[]).await;
     let labels = json!({ "app": "shop" });
@@ -60,7 +60,7 @@ async fn a_deployment_is_ready_when_its_pods_are_and_not_while_it_rolls() {
     play_kubelet(&site, "pod=web", 2, "Running").await;
     let application = site.until_components("shop", "1/1").await;
     assert_ready(&application, ("True", "ComponentsReady", "all components ready"));
-    // A new template: the old pods still run, and it is not done.
+    // With a new template, old pods still run and the rollout is incomplete.
     let mut rolled = deployment(&labels);
     rolled["spec"]["template"]["spec"]["containers"][0]["image"] = "example.com/web:2".into();
     site.apply("apps/v1 Deployment", "web", rolled).await;
@@ -70,7 +70,7 @@ async fn a_deployment_is_ready_when_its_pods_are_and_not_while_it_rolls() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_load_balancer_is_ready_with_an_address_of_either_form() {
+async fn a_load_balancer_is_ready_with_an_ip_or_a_hostname() {
     let site = Site::new().await;
     let _portolan = site.portolan(&[]).await;
     site.declare("shop", shop(&[("", "Service")], false)).await;
@@ -107,7 +107,7 @@ async fn a_load_balancer_is_ready_with_an_address_of_either_form() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_job_is_ready_when_it_is_complete_and_says_why_it_has_failed() {
+async fn a_job_is_ready_when_complete_and_reports_a_failure() {
     let site = Site::new().await;
     let _portolan = site.portolan(&[]).await;
     site.declare("shop", shop(&[("batch", "Job")], false)).await;
@@ -134,7 +134,7 @@ async fn a_job_is_ready_when_it_is_complete_and_says_why_it_has_failed() {
     assert_eq!(components(&application), ["Job/fails InProgress", "Job/succeeds Ready"]);
     play_kubelet(&site, "job-name=fails", 1, "Failed").await;
     let application = site
-        .until("shop", "the failure to be told", |application| {
+        .until("shop", "the failure to be reported", |application| {
             super::condition(application, "Ready")
                 .2
                 .contains("Job/fails (failed: BackoffLimitExceeded")
@@ -147,7 +147,7 @@ async fn a_job_is_ready_when_it_is_complete_and_says_why_it_has_failed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_custom_resource_is_judged_by_its_conditions_and_an_application_by_its_own() {
+async fn custom_resources_and_applications_are_evaluated_by_their_conditions() {
     let site = Site::new().await;
     let kind = site.define("Widget", "Namespaced").await;
     let _portolan = site.portolan(&[]).await;

@@ -1,4 +1,4 @@
-//! Objects as large as the API server takes them, many of them in one list.
+//! A list of objects at the size limit of the API server.
 
 use futures::{StreamExt, stream};
 use serde_json::json;
@@ -6,10 +6,10 @@ use serde_json::json;
 use super::{Site, assert_no_panic, shop};
 use crate::support::portolan::peak_memory;
 
-/// Objects of 1 MiB: a page of all of them would be held twice.
+/// Objects of 1 MiB; a page of all of them would be in memory twice.
 const OBJECTS: usize = 100;
-/// What the process may take beside what it has anyway, in MiB: four answers of 16 MiB, each held twice. The list alone is 100, and
-/// would be held twice and decoded beside.
+/// Additional memory allowed, in MiB: four responses of 16 MiB, each in memory twice. The whole list has 100 MiB, and
+/// would be in memory twice and decoded.
 const MORE: u64 = 128;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

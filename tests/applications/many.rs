@@ -1,4 +1,4 @@
-//! Many components: all are counted, none is written twice, and neither memory nor the status grows without end.
+//! Many components: all are counted, none is written twice, and memory and status size are limited.
 
 use serde_json::json;
 
@@ -6,13 +6,13 @@ use super::{SOON, Site, assert_ready, count, is_owner_patch, is_status_patch, sh
 use crate::support::eventually::eventually;
 use crate::support::portolan::peak_memory;
 
-/// How many components an Application is made to have.
+/// Number of components of one Application.
 const MANY: usize = 10_000;
-/// How many of them come while the others are there.
+/// Number of components added later.
 const CHANGING: usize = 500;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_components_are_counted_while_they_come_and_go() {
+async fn ten_thousand_components_are_counted_while_they_change() {
     let site = Site::new().await;
     let (proxy, kubeconfig) = site.proxy().await;
     let portolan = site.portolan_with(&kubeconfig, &[]).await;
@@ -28,14 +28,14 @@ async fn ten_thousand_components_are_counted_while_they_come_and_go() {
     let bytes = serde_json::to_vec(&application).unwrap().len();
     assert!(bytes < 1_500_000, "{bytes} bytes");
     let writes = count(&proxy, |request| is_status_patch(request, "shop"));
-    // A long status is not written more often than a second or so.
+    // A long status is not written more often than about once a second.
     assert!(
         writes as u64 <= 30 + 3 * started.elapsed().as_secs(),
         "{writes} writes in {:?}",
         started.elapsed()
     );
 
-    // Others are served, and so is each change.
+    // Other Applications and later changes are still reconciled.
     site.apply(
         "v1 Secret",
         "web",
@@ -46,7 +46,7 @@ async fn ten_thousand_components_are_counted_while_they_come_and_go() {
     site.config_map("many-00000", &json!({ "app": "other" })).await;
     site.until_components("shop", &format!("{0}/{0}", MANY - 1)).await;
 
-    // A restart reads them page by page.
+    // A restart reads the objects in pages.
     let memory = peak_memory(&portolan);
     drop(portolan);
     let before = count(&proxy, |request| is_status_patch(request, ""));

@@ -1,11 +1,11 @@
-//! Applications declared in a real API server, beside objects of real kinds, followed by the real binary.
+//! Applications in a real API server with objects of real kinds, reconciled by the real binary.
 
 mod collected;
 mod faults;
 pub mod kinds;
 mod large;
+mod malformed;
 mod many;
-mod odd;
 mod owning;
 mod quiet;
 mod rights;
@@ -37,17 +37,16 @@ use crate::support::fault_proxy::{ApiRequest, FaultProxy};
 use crate::support::portolan::{Portolan, command};
 use crate::support::process::ScratchFolder;
 
-/// How soon what users wait for has to be there. The promise is a second; a busy machine gets some more.
+/// Time limit for expected changes. The goal is a second; a busy machine needs more.
 pub const SOON: Duration = Duration::from_secs(30);
-/// The kind of Applications.
 pub const APPLICATION: &str = "app.k8s.io/v1beta1 Application";
 
-/// A namespace of a control plane, in which Applications and their components are made.
+/// A namespace for Applications and their components.
 pub struct Site<'a> {
     pub namespace: String,
     pub client: Client,
     pub control_plane: &'a ControlPlane,
-    folder: ScratchFolder,
+    directory: ScratchFolder,
 }
 
 impl Site<'static> {
@@ -67,24 +66,24 @@ impl<'a> Site<'a> {
             namespace: control_plane.namespace().await,
             client: control_plane.client().await,
             control_plane,
-            folder: ScratchFolder::new("applications"),
+            directory: ScratchFolder::new("applications"),
         }
     }
 
-    /// Starts Portolan over this namespace, with an administrator's rights.
+    /// Starts Portolan for this namespace with administrator permissions.
     pub async fn portolan(&self, more: &[&str]) -> Portolan {
         self.portolan_with(&self.control_plane.kubeconfig(), more).await
     }
 
-    /// Starts Portolan over this namespace with the rights of a kubeconfig, and waits until it is ready.
+    /// Starts Portolan for this namespace with a kubeconfig, and waits until it is ready.
     pub async fn portolan_with(&self, kubeconfig: &Path, more: &[&str]) -> Portolan {
         let here = ["--watch-namespace", &self.namespace];
         self.portolan_everywhere(kubeconfig, &[&here, more].concat()).await
     }
 
-    /// Starts Portolan over all namespaces, which only a control plane allows that no other test uses.
+    /// Starts Portolan for all namespaces. Requires a control plane that no other test uses.
     pub async fn portolan_everywhere(&self, kubeconfig: &Path, more: &[&str]) -> Portolan {
-        let database = format!("sqlite://{}", self.folder.path().join("portolan.db").display());
+        let database = format!("sqlite://{}", self.directory.path().join("portolan.db").display());
         let mut command = command(["run", "--database-url", &database]);
         command.arg("--kubeconfig").arg(kubeconfig).args(more);
         let portolan = Portolan::start(command);
@@ -92,14 +91,14 @@ impl<'a> Site<'a> {
         portolan
     }
 
-    /// A proxy before the API server, and an administrator's way through it.
+    /// A proxy of the API server, and an administrator's kubeconfig for it.
     pub async fn proxy(&self) -> (FaultProxy, PathBuf) {
         let proxy = FaultProxy::before(self.control_plane).await;
         let kubeconfig = self.control_plane.kubeconfig_for(&proxy.url(), ADMIN_TOKEN);
         (proxy, kubeconfig)
     }
 
-    /// Defines a kind whose objects may hold anything, in a group that only this test has; gives it as in `apps/v1 Deployment`.
+    /// Defines a kind without a schema in a group of this test; returns it like `apps/v1 Deployment`.
     pub async fn define(&self, kind: &str, scope: &str) -> String {
         let group = self.group();
         let plural = format!("{}s", kind.to_lowercase());
@@ -114,7 +113,7 @@ impl<'a> Site<'a> {
         let definition = serde_json::from_value(definition).unwrap();
         self.control_plane.install_crd(&definition).await;
         let kind = format!("{group}/v1 {kind}");
-        // The definition is established a moment before its objects are served.
+        // The definition is established shortly before its objects are served.
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource(&kind));
         eventually(SOON, "objects of the new kind to be served", async || {
             api.list(&ListParams::default()).await
@@ -123,7 +122,7 @@ impl<'a> Site<'a> {
         kind
     }
 
-    /// Takes the definition of a kind away, and its objects.
+    /// Deletes the definition of a kind and its objects.
     pub async fn undefine(&self, kind: &str) {
         let resource = resource(kind);
         let name = format!("{}.{}", resource.plural, resource.group);
@@ -131,22 +130,21 @@ impl<'a> Site<'a> {
         definitions.delete(&name, &DeleteParams::default()).await.unwrap();
     }
 
-    /// The group of the kinds that this test defines.
+    /// The group of the kinds defined by this test.
     pub fn group(&self) -> String {
         format!("{}.example.com", self.namespace)
     }
 
-    /// All Applications of the namespace.
     pub fn applications(&self) -> Api<Application> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// Makes an object, or changes it to what is given. `kind` is as in `apps/v1 Deployment`.
+    /// Applies an object. `kind` has the form `apps/v1 Deployment`.
     pub async fn apply(&self, kind: &str, name: &str, object: Value) -> DynamicObject {
         self.put(&self.api(kind), kind, name, object).await
     }
 
-    /// The same of a kind that is in no namespace.
+    /// Same for a cluster-scoped kind.
     pub async fn apply_to_cluster(&self, kind: &str, name: &str, object: Value) -> DynamicObject {
         let api = Api::all_with(self.client.clone(), &resource(kind));
         self.put(&api, kind, name, object).await
@@ -161,26 +159,26 @@ impl<'a> Site<'a> {
         api.patch(name, &parameters, &Patch::Apply(object)).await.unwrap()
     }
 
-    /// Writes an object's status, as the controller of its kind would.
+    /// Writes the status of an object, like its controller.
     pub async fn status(&self, kind: &str, name: &str, status: Value) {
         let patch = Patch::Merge(json!({ "status": status }));
         let (api, parameters) = (self.api(kind), PatchParams::default());
         api.patch_status(name, &parameters, &patch).await.unwrap();
     }
 
-    /// Merges a change into an object, whoever has written what there is.
+    /// Merges a change into an object of any field manager.
     pub async fn edit(&self, kind: &str, name: &str, change: Value) {
         let (api, parameters) = (self.api(kind), PatchParams::default());
         api.patch(name, &parameters, &Patch::Merge(change)).await.unwrap();
     }
 
-    /// Makes a ConfigMap with these labels.
+    /// Creates a ConfigMap with these labels.
     pub async fn config_map(&self, name: &str, labels: &Value) -> DynamicObject {
         let object = json!({ "metadata": { "labels": labels } });
         self.apply("v1 ConfigMap", name, object).await
     }
 
-    /// Makes ConfigMaps of the shop by these numbers, `many-00000` and so on.
+    /// Creates ConfigMaps `many-00000` and so on with the label `app: shop`.
     pub async fn config_maps(&self, numbers: std::ops::Range<usize>) {
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
         let make = async |number: usize| {
@@ -195,7 +193,6 @@ impl<'a> Site<'a> {
             .await;
     }
 
-    /// Objects of a kind in the namespace.
     pub fn api(&self, kind: &str) -> Api<DynamicObject> {
         Api::namespaced_with(self.client.clone(), &self.namespace, &resource(kind))
     }
@@ -204,18 +201,18 @@ impl<'a> Site<'a> {
         self.api(kind).delete(name, &DeleteParams::default()).await.unwrap();
     }
 
-    /// Declares an Application.
+    /// Creates or updates an Application.
     pub async fn declare(&self, name: &str, spec: Value) {
         self.apply("app.k8s.io/v1beta1 Application", name, json!({ "spec": spec }))
             .await;
     }
 
-    /// Waits until the Application is as `look` says.
-    pub async fn until(&self, name: &str, what: &str, look: impl Fn(&Application) -> bool) -> Application {
+    /// Waits until the Application satisfies `is_met`.
+    pub async fn until(&self, name: &str, what: &str, is_met: impl Fn(&Application) -> bool) -> Application {
         let applications = self.applications();
         eventually(SOON, &format!("{name}: {what}"), async || {
             let application = applications.get(name).await.map_err(|error| error.to_string())?;
-            if look(&application) {
+            if is_met(&application) {
                 Ok(application)
             } else {
                 Err(shown(&application))
@@ -224,7 +221,7 @@ impl<'a> Site<'a> {
         .await
     }
 
-    /// Waits until so many components of so many are ready.
+    /// Waits until `componentsReady` has this value, such as `1/2`.
     pub async fn until_components(&self, name: &str, ready: &str) -> Application {
         self.until(name, &format!("{ready} components ready"), |application| {
             let status = application.status.as_ref();
@@ -234,7 +231,7 @@ impl<'a> Site<'a> {
         .await
     }
 
-    /// Waits until the condition Error holds these words, or is False without any.
+    /// Waits until the condition Error contains `words`, or is False if they are empty.
     pub async fn until_error(&self, name: &str, words: &str) -> Application {
         self.until(name, &format!("Error with {words:?}"), |application| {
             let (status, _, message) = condition(application, "Error");
@@ -248,7 +245,7 @@ impl<'a> Site<'a> {
         .await
     }
 
-    /// The reasons of the events about an Application so far.
+    /// The reasons of all events about an Application.
     pub async fn events(&self, name: &str) -> Vec<String> {
         let events: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
         let list = events.list(&ListParams::default()).await.unwrap();
@@ -257,7 +254,7 @@ impl<'a> Site<'a> {
         about.filter_map(|event| event.reason).collect()
     }
 
-    /// Waits until an object's owners are these Applications.
+    /// Waits until an object is owned by these Applications.
     pub async fn until_owned(&self, kind: &str, name: &str, owners: &[&str]) {
         let api = self.api(kind);
         eventually(SOON, &format!("{kind} {name} to be owned by {owners:?}"), async || {
@@ -281,7 +278,7 @@ fn shown(application: &Application) -> String {
     serde_json::to_string_pretty(&application.status).unwrap()
 }
 
-/// How a kind such as `apps/v1 Deployment` is asked for.
+/// Parses a kind such as `apps/v1 Deployment`.
 pub fn resource(kind: &str) -> ApiResource {
     let (version, kind) = kind.split_once(' ').unwrap();
     let (group, version) = version.split_once('/').unwrap_or(("", version));
@@ -318,7 +315,7 @@ pub fn components(application: &Application) -> Vec<String> {
         .collect()
 }
 
-/// A Deployment of two pods, with labels.
+/// A Deployment of two pods with labels.
 pub fn deployment(labels: &Value) -> Value {
     json!({
         "metadata": { "labels": labels },
@@ -333,7 +330,7 @@ pub fn deployment(labels: &Value) -> Value {
     })
 }
 
-/// An Application of these kinds whose components have the label `app: shop`.
+/// The spec of an Application of these kinds that selects `app: shop`.
 pub fn shop(kinds: &[(&str, &str)], adopts: bool) -> Value {
     let kinds: Vec<_> = kinds
         .iter()
@@ -342,7 +339,7 @@ pub fn shop(kinds: &[(&str, &str)], adopts: bool) -> Value {
     json!({ "componentKinds": kinds, "selector": { "matchLabels": { "app": "shop" } }, "addOwnerRef": adopts })
 }
 
-/// Shows what is compared where a test fails.
+/// Asserts the condition Ready with a readable failure message.
 pub fn assert_ready(application: &Application, expected: (&str, &str, &str)) {
     let (status, reason, message) = condition(application, "Ready");
     assert_eq!(
@@ -353,7 +350,7 @@ pub fn assert_ready(application: &Application, expected: (&str, &str, &str)) {
     );
 }
 
-/// As [`assert_ready`], of the condition Error.
+/// Same for the condition Error.
 pub fn assert_error(application: &Application, expected: (&str, &str), words: &str)
 where
     str: Debug,
@@ -363,32 +360,32 @@ where
     assert!(message.contains(words), "{words} is missing in {message}");
 }
 
-/// A selector of the label `app: shop` with these expressions beside it.
+/// A selector of `app: shop` with additional expressions.
 pub fn selecting(kinds: &[(&str, &str)], selector: Value) -> Value {
     let mut spec = shop(kinds, false);
     spec["selector"] = selector;
     spec
 }
 
-/// Whether a request writes the status of an Application; of any, where the name is empty.
+/// Returns true for a status write of an Application; of any if `name` is empty.
 pub fn is_status_patch(request: &ApiRequest, name: &str) -> bool {
     let end = format!("{name}/status");
     request.method == Method::PATCH && request.path.contains("/applications/") && request.path.ends_with(&end)
 }
 
-/// Whether a request writes the owners of an object of this plural.
+/// Returns true for a write of owner references.
 pub fn is_owner_patch(request: &ApiRequest, plural: &str) -> bool {
     request.method == Method::PATCH
         && !request.path.ends_with("/status")
         && request.path.contains(&format!("/{plural}/"))
 }
 
-/// How many requests the proxy has seen that fit.
+/// Counts the matching requests that the proxy has seen.
 pub fn count(proxy: &FaultProxy, fits: impl Fn(&ApiRequest) -> bool) -> usize {
     proxy.seen().iter().filter(|request| fits(request)).count()
 }
 
-/// Fails the test if anything has panicked in the process.
+/// Fails the test if the process has logged a panic.
 pub fn assert_no_panic(portolan: &Portolan) {
     let panics: Vec<_> = portolan
         .lines()

@@ -1,4 +1,4 @@
-//! Who owns whom: what is taken in, what is let go, and what is never touched.
+//! Owner references: additions, removals, and objects that are never changed.
 
 use kube::ResourceExt;
 use kube::api::DeleteParams;
@@ -14,14 +14,14 @@ fn owner(api_version: &str, kind: &str, name: &str, uid: &str) -> Value {
     json!({ "apiVersion": api_version, "kind": kind, "name": name, "uid": uid })
 }
 
-/// A ConfigMap that others are to be owned by beside the Application.
+/// A ConfigMap that owns objects in addition to the Application.
 async fn foreign(site: &Site<'_>) -> Value {
     let foreign = site.config_map("foreign", &json!({})).await;
     owner("v1", "ConfigMap", "foreign", &foreign.uid().unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stale_reference_is_replaced_as_a_whole_and_foreign_owners_stay() {
+async fn a_stale_reference_is_replaced_and_other_owners_stay() {
     let site = Site::new().await;
     let foreign = foreign(&site).await;
     let mut stale = owner(
@@ -55,14 +55,14 @@ async fn a_stale_reference_is_replaced_as_a_whole_and_foreign_owners_stay() {
     let ours = json!({ "apiVersion": "app.k8s.io/v1beta1", "kind": "Application", "name": "shop", "uid": uid, "controller": false, "blockOwnerDeletion": true });
     assert_eq!(serde_json::to_value(owners).unwrap(), json!([foreign, ours]));
 
-    // Let go, the others stay.
+    // Other owners stay when the Application releases the object.
     site.declare("shop", shop(CONFIG_MAPS, false)).await;
     site.until_owned("v1 ConfigMap", "web", &["foreign"]).await;
 }
 
-/// What the peer has put on an object and never takes off: the same name, and our UID.
+/// kubernetes-sigs' controller never removes references: same name and our UID.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reference_that_the_peer_has_left_on_what_is_no_component_is_taken_off() {
+async fn references_left_by_kubernetes_sigs_application_are_removed_from_non_components() {
     let site = Site::new().await;
     site.declare("shop", shop(CONFIG_MAPS, true)).await;
     let uid = site.applications().get("shop").await.unwrap().uid().unwrap();
@@ -75,7 +75,7 @@ async fn a_reference_that_the_peer_has_left_on_what_is_no_component_is_taken_off
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_left_of_kinds_that_are_named_no_more_is_let_go_after_a_restart_too() {
+async fn references_on_kinds_removed_from_the_spec_are_removed_even_after_a_restart() {
     let site = Site::new().await;
     site.config_map("web", &json!({ "app": "shop" })).await;
     site.declare("shop", shop(CONFIG_MAPS, true)).await;
@@ -83,7 +83,7 @@ async fn what_is_left_of_kinds_that_are_named_no_more_is_let_go_after_a_restart_
     site.until_owned("v1 ConfigMap", "web", &["shop"]).await;
     site.until_components("shop", "1/1").await;
     drop(portolan);
-    // From now on no Application needs any kind, and still there is something to be done.
+    // No Application needs the kind any more, but references are left to remove.
     let mut spec = shop(CONFIG_MAPS, true);
     spec.as_object_mut().unwrap().remove("selector");
     site.declare("shop", spec).await;
@@ -111,7 +111,7 @@ async fn an_application_that_selects_itself_is_not_its_own_owner() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn applications_that_select_each_other_adopt_none_and_one_does_when_the_other_does_not_any_more() {
+async fn applications_that_select_each_other_never_own_each_other() {
     let site = Site::new().await;
     let _portolan = site.portolan(&[]).await;
     let object =
@@ -120,9 +120,7 @@ async fn applications_that_select_each_other_adopt_none_and_one_does_when_the_ot
         site.apply(APPLICATION, name, object(true)).await;
     }
     for (name, other) in [("one", "two"), ("two", "one")] {
-        let application = site
-            .until_error(name, &format!("would adopt this Application in turn: {other}"))
-            .await;
+        let application = site.until_error(name, &format!("ownership cycle: {other}")).await;
         assert_ready(&application, ("True", "ComponentsReady", "all components ready"));
         site.until_owned(APPLICATION, name, &[]).await;
     }
@@ -130,16 +128,15 @@ async fn applications_that_select_each_other_adopt_none_and_one_does_when_the_ot
     site.until_owned(APPLICATION, "two", &["one"]).await;
     site.until_error("one", "").await;
     site.until_owned(APPLICATION, "one", &[]).await;
-    // And back: there is no moment at which both own each other.
+    // Also in the other direction: they never own each other at the same time.
     site.apply(APPLICATION, "two", object(true)).await;
     site.until_owned(APPLICATION, "two", &[]).await;
-    site.until_error("one", "would adopt this Application in turn: two")
-        .await;
+    site.until_error("one", "ownership cycle: two").await;
     site.until_owned(APPLICATION, "one", &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_application_made_anew_under_its_name_owns_what_the_first_one_owned() {
+async fn a_recreated_application_owns_the_components_of_the_first() {
     let site = Site::new().await;
     let _portolan = site.portolan(&[]).await;
     let foreign = foreign(&site).await;
@@ -183,14 +180,14 @@ async fn an_application_made_anew_under_its_name_owns_what_the_first_one_owned()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_others_write_while_an_object_is_adopted_is_not_lost() {
+async fn concurrent_writes_during_adoption_are_not_lost() {
     let site = Site::new().await;
     let (proxy, kubeconfig) = site.proxy().await;
     let portolan = site.portolan_with(&kubeconfig, &[]).await;
     site.config_maps(0..20).await;
     let foreign = foreign(&site).await;
     site.declare("shop", shop(CONFIG_MAPS, true)).await;
-    // Everything is edited while it is adopted: data, annotations, and owners too.
+    // Data, annotations and owners are edited during adoption.
     let edits = (0..20).map(|number| {
         let (site, foreign) = (&site, &foreign);
         async move {
@@ -198,7 +195,7 @@ async fn what_others_write_while_an_object_is_adopted_is_not_lost() {
                 let change = json!({ "metadata": { "annotations": { format!("edit-{edit}"): "x" } }, "data": { format!("edit-{edit}"): "x" } });
                 site.edit("v1 ConfigMap", &format!("many-{number:05}"), change).await;
             }
-            // Added as a well-behaved program does: by what it has read.
+            // Added with an optimistic lock, as well-behaved clients do.
             let api = site.api("v1 ConfigMap");
             eventually(SOON, "the foreign owner to be written", async || {
                 let mut object = api.get(&format!("many-{number:05}")).await?;
@@ -226,7 +223,7 @@ async fn what_others_write_while_an_object_is_adopted_is_not_lost() {
     super::assert_no_panic(&portolan);
 }
 
-/// A rule of the cluster's that refuses the change of one object.
+/// An admission policy that rejects changes of one object.
 async fn guard(site: &Site<'_>, name: &str) {
     let policy = format!("guard-{}", site.namespace);
     let spec = json!({ "spec": {
@@ -250,7 +247,7 @@ async fn guard(site: &Site<'_>, name: &str) {
         binding,
     )
     .await;
-    // It takes the API server a moment.
+    // The API server activates the policy with a delay.
     let (api, patch) = (
         site.api("v1 ConfigMap"),
         json!({ "metadata": { "annotations": { "guard": "tried" } } }),
@@ -263,9 +260,9 @@ async fn guard(site: &Site<'_>, name: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_object_that_may_not_be_changed_is_not_in_the_way_of_the_others_of_its_kind() {
+async fn an_object_that_may_not_be_changed_does_not_block_others_of_its_kind() {
     let site = Site::new().await;
-    // By name it is the first, and there are more than are worked on at once.
+    // It is the first by name, and there are more objects than one batch.
     site.config_map("aaa-guarded", &json!({ "app": "shop" })).await;
     site.config_maps(0..30).await;
     guard(&site, "aaa-guarded").await;
@@ -275,7 +272,9 @@ async fn one_object_that_may_not_be_changed_is_not_in_the_way_of_the_others_of_i
         site.until_owned("v1 ConfigMap", &format!("many-{number:05}"), &["shop"])
             .await;
     }
-    let application = site.until_error("shop", "can't adopt ConfigMap/aaa-guarded").await;
+    let application = site
+        .until_error("shop", "failed to set owner reference on ConfigMap/aaa-guarded")
+        .await;
     assert!(condition(&application, "Error").2.contains("it is guarded"));
     assert_ready(&application, ("True", "ComponentsReady", "all components ready"));
     site.until_components("shop", "31/31").await;

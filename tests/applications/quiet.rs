@@ -1,4 +1,4 @@
-//! Where nothing changes nothing is asked and nothing is written.
+//! Without changes, nothing is requested and nothing is written.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::support::eventually::eventually;
 use crate::support::fault_proxy::{ApiRequest, FaultProxy};
 use crate::support::portolan::Portolan;
 
-/// How long nothing has to happen.
+/// Time without any request.
 const WINDOW: Duration = Duration::from_secs(5);
 
-/// Applications of each sort: that adopt and do not, of several kinds, of a kind that is not there, of nothing.
+/// Various Applications: with and without addOwnerRef, several kinds, an unknown kind, no kind.
 async fn declare_some(site: &Site<'_>) {
     let labels = json!({ "app": "shop" });
     site.config_maps(0..10).await;
@@ -21,7 +21,7 @@ async fn declare_some(site: &Site<'_>) {
         .await;
     site.declare("adopts", shop(&[("", "ConfigMap")], true)).await;
     site.declare(
-        "looks",
+        "selects",
         shop(&[("apps", "Deployment"), ("", "ConfigMap"), ("", "Secret")], false),
     )
     .await;
@@ -34,10 +34,10 @@ async fn declare_some(site: &Site<'_>) {
     .await;
 }
 
-async fn until_all_is_said(site: &Site<'_>) {
+async fn until_steady(site: &Site<'_>) {
     for (name, ready) in [
         ("adopts", "10/10"),
-        ("looks", "10/11"),
+        ("selects", "10/11"),
         ("unknown", "10/10"),
         ("nothing", "0/0"),
     ] {
@@ -49,7 +49,7 @@ async fn until_all_is_said(site: &Site<'_>) {
     }
 }
 
-/// All requests that are no watch. What is served is asked for again when another test defines a kind in the same cluster.
+/// All requests except watches. Discovery runs again when another test defines a kind in the cluster.
 fn requests(proxy: &FaultProxy) -> Vec<ApiRequest> {
     let is_counted = |request: &ApiRequest| !request.is_watch() && request.path != "/api" && request.path != "/apis";
     proxy.seen().into_iter().filter(is_counted).collect()
@@ -59,7 +59,7 @@ fn is_write(request: &ApiRequest) -> bool {
     request.method != Method::GET
 }
 
-/// How often an Application was looked at without anything being new.
+/// Number of reconciles without a change.
 async fn unchanged(portolan: &Portolan) -> f64 {
     let metrics = portolan.metrics().await;
     metrics
@@ -68,12 +68,12 @@ async fn unchanged(portolan: &Portolan) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn at_rest_there_are_watches_and_nothing_else() {
+async fn an_idle_controller_has_only_watches() {
     let site = Site::new().await;
     let (proxy, kubeconfig) = site.proxy().await;
     declare_some(&site).await;
     let portolan = site.portolan_with(&kubeconfig, &["--sync-period=1"]).await;
-    until_all_is_said(&site).await;
+    until_steady(&site).await;
     let mut last = 0;
     eventually(SOON, "all to have settled", async || {
         let now = requests(&proxy).len();
@@ -86,12 +86,12 @@ async fn at_rest_there_are_watches_and_nothing_else() {
     })
     .await;
     let before = requests(&proxy).len();
-    // Nothing is waited for: what is to be seen is that nothing happens.
+    // The test asserts that nothing happens, so there is no condition to wait for.
     tokio::time::sleep(WINDOW).await;
     let after = requests(&proxy);
     assert!(after.len() == before, "{:#?}", &after[before..]);
 
-    // A change that concerns nobody costs nothing, and one that does costs one write for each whose status it changes.
+    // An unrelated change causes no requests; a relevant one causes one status write per affected Application.
     site.edit(
         "v1 ConfigMap",
         "many-00003",
@@ -101,7 +101,7 @@ async fn at_rest_there_are_watches_and_nothing_else() {
     site.config_map("other", &json!({ "app": "other" })).await;
     site.config_map("last", &json!({ "app": "shop" })).await;
     site.until_components("adopts", "11/11").await;
-    site.until_components("looks", "11/12").await;
+    site.until_components("selects", "11/12").await;
     site.until_components("unknown", "11/11").await;
     site.until_owned("v1 ConfigMap", "last", &["adopts"]).await;
     let writes: Vec<_> = requests(&proxy)[before..]
@@ -119,12 +119,12 @@ async fn at_rest_there_are_watches_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restart_writes_nothing_of_what_is_as_it_was() {
+async fn a_restart_without_changes_writes_nothing() {
     let site = Site::new().await;
     let (proxy, kubeconfig) = site.proxy().await;
     declare_some(&site).await;
     let portolan = site.portolan_with(&kubeconfig, &[]).await;
-    until_all_is_said(&site).await;
+    until_steady(&site).await;
     drop(portolan);
     let before = count(&proxy, is_write);
     let portolan = site.portolan_with(&kubeconfig, &[]).await;
@@ -135,7 +135,7 @@ async fn a_restart_writes_nothing_of_what_is_as_it_was() {
     .await;
     let after: Vec<_> = requests(&proxy).into_iter().filter(is_write).skip(before).collect();
     assert!(after.is_empty(), "{after:#?}");
-    // It does look.
+    // It does reconcile.
     site.config_map("last", &json!({ "app": "shop" })).await;
     site.until_components("adopts", "11/11").await;
 }

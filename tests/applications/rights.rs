@@ -1,4 +1,4 @@
-//! What a service account may not do: told, worked around, and done as soon as it may.
+//! Missing permissions: reported, worked around, and noticed when granted.
 
 use serde_json::{Value, json};
 
@@ -6,13 +6,13 @@ use super::{Site, assert_error, assert_no_panic, assert_ready, components, condi
 
 const UNKNOWN: &str = "failed to aggregate all components' statuses, check the Error condition for details";
 
-/// A service account that may follow Applications, and of components nothing yet.
-struct ChartStats<'a> {
+/// A service account that may watch Applications but no components.
+struct ServiceAccount<'a> {
     site: &'a Site<'static>,
     token: String,
 }
 
-impl<'a> ChartStats<'a> {
+impl<'a> ServiceAccount<'a> {
     async fn new(site: &'a Site<'static>) -> Self {
         let token = site.control_plane.token_for(&site.namespace, "portolan").await;
         let account = Self { site, token };
@@ -33,11 +33,11 @@ impl<'a> ChartStats<'a> {
                 ]),
             )
             .await;
-        account.allow_to_know_the_cluster().await;
+        account.allow_cluster_identification().await;
         account
     }
 
-    /// Gives rights in the namespace under a name.
+    /// Grants permissions in the namespace.
     async fn allow(&self, name: &str, rules: Value) {
         self.site
             .apply("rbac.authorization.k8s.io/v1 Role", name, json!({ "rules": rules }))
@@ -48,7 +48,7 @@ impl<'a> ChartStats<'a> {
             .await;
     }
 
-    /// Gives rights to a resource of the core.
+    /// Grants permissions on a resource of the core group.
     async fn allow_of(&self, resource: &str, verbs: &[&str]) {
         let name = format!("{resource}-{}", verbs.join("-"));
         self.allow(
@@ -58,8 +58,8 @@ impl<'a> ChartStats<'a> {
         .await;
     }
 
-    /// The database belongs to a cluster, which is known by a namespace that every cluster has.
-    async fn allow_to_know_the_cluster(&self) {
+    /// The database belongs to a cluster, identified by a namespace that every cluster has.
+    async fn allow_cluster_identification(&self) {
         let name = format!("origin-{}", self.site.namespace);
         let rules = json!([{ "apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system"], "verbs": ["get"] }]);
         let role = json!({ "rules": rules });
@@ -85,22 +85,24 @@ impl<'a> ChartStats<'a> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_kind_that_may_be_listed_only_is_counted_every_period_and_watched_as_soon_as_it_may_be() {
+async fn a_kind_that_may_only_be_listed_is_polled_until_watching_is_permitted() {
     let site = Site::new().await;
-    let account = ChartStats::new(&site).await;
+    let account = ServiceAccount::new(&site).await;
     account.allow_of("configmaps", &["list"]).await;
     let portolan = account.portolan().await;
     site.config_map("one", &json!({ "app": "shop" })).await;
     site.declare("shop", shop(&[("", "ConfigMap")], false)).await;
 
-    let application = site.until_error("shop", "can't watch configmaps in namespace").await;
-    assert_error(&application, ("True", "ErrorSeen"), "they are listed every 1 s instead");
+    let application = site
+        .until_error("shop", "failed to watch configmaps in namespace")
+        .await;
+    assert_error(&application, ("True", "ErrorSeen"), "polling every 1s instead");
     let application = site.until_components("shop", "1/1").await;
     assert_ready(&application, ("True", "ComponentsReady", "all components ready"));
-    let told = condition(&application, "Error");
+    let reported = condition(&application, "Error");
     site.config_map("two", &json!({ "app": "shop" })).await;
     let application = site.until_components("shop", "2/2").await;
-    assert_eq!(condition(&application, "Error"), told);
+    assert_eq!(condition(&application, "Error"), reported);
     site.config_map("two", &json!({ "app": "other" })).await;
     site.until_components("shop", "1/1").await;
 
@@ -111,35 +113,36 @@ async fn a_kind_that_may_be_listed_only_is_counted_every_period_and_watched_as_s
     assert_no_panic(&portolan);
 }
 
-/// A watch that tells something is no watch that may not be: it need not be silent for that.
+/// A watch that delivers events is not denied, so it counts as healthy without a probation.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_kind_that_changes_all_the_time_is_known_to_be_watched_too() {
+async fn a_busy_watch_counts_as_healthy() {
     let site = Site::new().await;
-    let account = ChartStats::new(&site).await;
+    let account = ServiceAccount::new(&site).await;
     account.allow_of("configmaps", &["list"]).await;
     let _portolan = account.portolan().await;
     site.config_map("busy", &json!({ "app": "shop" })).await;
     site.declare("shop", shop(&[("", "ConfigMap")], false)).await;
-    site.until_error("shop", "can't watch configmaps in namespace").await;
+    site.until_error("shop", "failed to watch configmaps in namespace")
+        .await;
     account.allow_of("configmaps", &["watch"]).await;
     let mut number = 0;
-    crate::support::eventually::eventually(super::SOON, "the watch to be known for one", async || {
+    crate::support::eventually::eventually(super::SOON, "the watch to be healthy", async || {
         number += 1;
         site.config_map("busy", &json!({ "app": "shop", "number": number.to_string() }))
             .await;
         let application = site.applications().get("shop").await.unwrap();
         match condition(&application, "Error") {
             (status, ..) if status == "False" => Ok(()),
-            told => Err(format!("{told:?}")),
+            other => Err(format!("{other:?}")),
         }
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_kind_that_may_not_even_be_listed_makes_readiness_unknown_until_it_may() {
+async fn a_kind_that_may_not_be_listed_makes_readiness_unknown_until_permitted() {
     let site = Site::new().await;
-    let account = ChartStats::new(&site).await;
+    let account = ServiceAccount::new(&site).await;
     account.allow_of("services", &["list", "watch"]).await;
     let portolan = account.portolan().await;
     site.config_map("one", &json!({ "app": "shop" })).await;
@@ -149,7 +152,7 @@ async fn a_kind_that_may_not_even_be_listed_makes_readiness_unknown_until_it_may
         .await;
     site.declare("services", shop(&[("", "Service")], false)).await;
 
-    let application = site.until_error("shop", "can't list configmaps in namespace").await;
+    let application = site.until_error("shop", "failed to list configmaps in namespace").await;
     assert_ready(&application, ("Unknown", "ComponentsReadyUnknown", UNKNOWN));
     assert_error(&application, ("True", "ErrorSeen"), "cannot list resource");
     let application = site.until_components("shop", "1/1").await;
@@ -165,14 +168,16 @@ async fn a_kind_that_may_not_even_be_listed_makes_readiness_unknown_until_it_may
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn components_that_may_not_be_changed_are_counted_and_owned_as_soon_as_they_may() {
+async fn denied_owner_changes_are_reported_and_made_when_permitted() {
     let site = Site::new().await;
-    let account = ChartStats::new(&site).await;
+    let account = ServiceAccount::new(&site).await;
     account.allow_of("configmaps", &["get", "list", "watch"]).await;
     let portolan = account.portolan().await;
     site.config_maps(0..20).await;
     site.declare("shop", shop(&[("", "ConfigMap")], true)).await;
-    let application = site.until_error("shop", "can't adopt ConfigMap/many-").await;
+    let application = site
+        .until_error("shop", "failed to set owner reference on ConfigMap/many-")
+        .await;
     assert_ready(&application, ("True", "ComponentsReady", "all components ready"));
     site.until_components("shop", "20/20").await;
     let (_, _, message) = condition(&application, "Error");

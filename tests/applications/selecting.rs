@@ -1,4 +1,4 @@
-//! Which objects are components: selectors of each form, and groups as users write them.
+//! Selection of components: label selectors, and API groups as users write them.
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ fn expression(key: &str, operator: &str, values: Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn selectors_select_what_kubernetes_would_select() {
+async fn selectors_match_like_in_kubernetes() {
     let site = Site::new().await;
     for (name, labels) in [
         ("db", json!({ "tier": "back", "app": "shop" })),
@@ -21,7 +21,7 @@ async fn selectors_select_what_kubernetes_would_select() {
     ] {
         site.config_map(name, &labels).await;
     }
-    // The controller manager puts one into each namespace.
+    // The controller manager creates one in each namespace.
     let root = "kube-root-ca.crt";
     let api = site.api("v1 ConfigMap");
     crate::support::eventually::eventually(super::SOON, root, async || api.get(root).await).await;
@@ -69,14 +69,11 @@ async fn selectors_select_what_kubernetes_would_select() {
 }
 
 #[rstest]
-#[case::no_operator(expression("app", "Equals", json!(["shop"])), "the operator Equals for the label app")]
-#[case::no_values(expression("app", "In", json!([])), "In for the label app needs values")]
-#[case::values(expression("app", "Exists", json!(["shop"])), "Exists for the label app can't have values")]
+#[case::no_operator(expression("app", "Equals", json!(["shop"])), "operator Equals of label app")]
+#[case::no_values(expression("app", "In", json!([])), "operator In of label app requires values")]
+#[case::values(expression("app", "Exists", json!(["shop"])), "operator Exists of label app does not allow values")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_selector_that_is_wrong_selects_and_owns_nothing_and_lets_go_of_nothing(
-    #[case] wrong: Value,
-    #[case] words: &str,
-) {
+async fn an_invalid_selector_selects_nothing_and_changes_no_owners(#[case] wrong: Value, #[case] words: &str) {
     let site = Site::new().await;
     let _portolan = site.portolan(&[]).await;
     site.config_map("web", &json!({ "app": "shop" })).await;
@@ -89,9 +86,9 @@ async fn a_selector_that_is_wrong_selects_and_owns_nothing_and_lets_go_of_nothin
     let application = site.until_error("shop", words).await;
     let message = "failed to aggregate all components' statuses, check the Error condition for details";
     assert_ready(&application, ("Unknown", "ComponentsReadyUnknown", message));
-    assert_error(&application, ("True", "ErrorSeen"), "the selector can't be used");
+    assert_error(&application, ("True", "ErrorSeen"), "invalid selector");
     assert!(components(&application).is_empty());
-    // What is to be owned is not known: neither is anything more, nor is it any less.
+    // An invalid selector does not say which objects to own, so no owner changes.
     site.config_map("new", &json!({ "app": "shop" })).await;
     site.until_owned("v1 ConfigMap", "web", &["shop"]).await;
     site.until_owned("v1 ConfigMap", "new", &[]).await;
@@ -101,18 +98,19 @@ async fn a_selector_that_is_wrong_selects_and_owns_nothing_and_lets_go_of_nothin
     site.until_owned("v1 ConfigMap", "new", &["shop"]).await;
 }
 
-/// application.md A2.2: the version is taken off; what is no group is told, and leaves the rest as it is counted.
+/// As in kubernetes-sigs/application, the version is stripped. An invalid group is reported and the rest is still
+/// counted.
 #[rstest]
 #[case::nothing(&[("", "ConfigMap"), ("apps", "Deployment")], "1/2", "")]
 #[case::versions(&[("v1", "ConfigMap"), ("apps/v1", "Deployment")], "1/2", "")]
 #[case::an_old_version(&[("/v1", "ConfigMap"), ("apps/v1beta1", "Deployment")], "1/2", "")]
-#[case::core(&[("core", "ConfigMap"), ("apps", "Deployment")], "0/1", "no kind ConfigMap.core")]
-#[case::core_with_its_version(&[("core/v1", "ConfigMap"), ("apps", "Deployment")], "0/1", "no kind ConfigMap.core")]
-#[case::upper_case(&[("", "ConfigMap"), ("Apps", "Deployment")], "1/1", "no kind Deployment.Apps")]
-#[case::the_plural(&[("", "ConfigMap"), ("apps", "deployments")], "1/1", "no kind deployments.apps")]
+#[case::core(&[("core", "ConfigMap"), ("apps", "Deployment")], "0/1", "kind ConfigMap.core not found")]
+#[case::core_with_its_version(&[("core/v1", "ConfigMap"), ("apps", "Deployment")], "0/1", "kind ConfigMap.core not found")]
+#[case::upper_case(&[("", "ConfigMap"), ("Apps", "Deployment")], "1/1", "kind Deployment.Apps not found")]
+#[case::the_plural(&[("", "ConfigMap"), ("apps", "deployments")], "1/1", "kind deployments.apps not found")]
 #[case::twice(&[("", "ConfigMap"), ("v1", "ConfigMap"), ("apps", "Deployment"), ("apps/v1", "Deployment")], "1/2", "")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn groups_are_taken_as_users_write_them(
+async fn versions_are_stripped_from_api_groups(
     #[case] kinds: &[(&str, &str)],
     #[case] ready: &str,
     #[case] words: &str,
@@ -131,7 +129,7 @@ async fn groups_are_taken_as_users_write_them(
         ("True", "ErrorSeen")
     };
     assert_error(&application, error, words);
-    // An unknown kind leaves the readiness as it is counted.
+    // An unknown kind does not affect readiness.
     match ready {
         "1/1" => assert_ready(&application, ("True", "ComponentsReady", "all components ready")),
         _ => assert_ready(

@@ -1,4 +1,4 @@
-//! Kinds that come, go, or are in no namespace.
+//! Kinds that are added, removed, or cluster-scoped.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::{Site, assert_error, assert_ready, components, count, selecting, shop
 use crate::support::eventually::eventually;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_kind_that_is_defined_later_is_noticed_and_so_is_its_end() {
+async fn kinds_are_discovered_when_defined_and_dropped_when_deleted() {
     let site = Site::new().await;
     let portolan = site.portolan(&[]).await;
     let group = site.group();
@@ -31,7 +31,7 @@ async fn a_kind_that_is_defined_later_is_noticed_and_so_is_its_end() {
     site.undefine(&kind).await;
     let application = site.until_error("shop", &unknown).await;
     assert_eq!(components(&application), ["ConfigMap/web Ready"]);
-    // And once more: what was known of the first is not taken for the second.
+    // A recreated definition does not inherit the state of the first one.
     site.define("Widget", "Namespaced").await;
     let application = site.until_error("shop", "").await;
     assert_eq!(components(&application), ["ConfigMap/web Ready"]);
@@ -40,7 +40,7 @@ async fn a_kind_that_is_defined_later_is_noticed_and_so_is_its_end() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn applications_of_kinds_that_are_not_installed_delay_no_other_and_cost_no_requests() {
+async fn applications_of_unknown_kinds_delay_no_other_and_cause_no_requests() {
     let site = Site::new().await;
     let (proxy, kubeconfig) = site.proxy().await;
     let group = site.group();
@@ -53,12 +53,12 @@ async fn applications_of_kinds_that_are_not_installed_delay_no_other_and_cost_no
     }
     let portolan = site.portolan_with(&kubeconfig, &[]).await;
     for number in 0..10 {
-        site.until_error(&format!("unknown-{number}"), "the cluster has no kind")
+        site.until_error(&format!("unknown-{number}"), "not found: install its CRD")
             .await;
     }
     let is_discovery = |request: &crate::support::fault_proxy::ApiRequest| request.path == "/apis";
-    let looks = count(&proxy, is_discovery);
-    assert!(looks <= 12, "{looks} times asked for all kinds");
+    let discoveries = count(&proxy, is_discovery);
+    assert!(discoveries <= 12, "{discoveries} discoveries");
     site.config_map("web", &json!({ "app": "shop" })).await;
     site.declare("shop", shop(&[("", "ConfigMap")], false)).await;
     site.until_components("shop", "1/1").await;
@@ -66,7 +66,7 @@ async fn applications_of_kinds_that_are_not_installed_delay_no_other_and_cost_no
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_in_no_namespace_is_listed_and_never_owned() {
+async fn cluster_scoped_objects_are_counted_and_never_owned() {
     let site = Site::new().await;
     let group = site.group();
     let kind = site.define("Ship", "Cluster").await;
@@ -76,7 +76,7 @@ async fn what_is_in_no_namespace_is_listed_and_never_owned() {
     site.config_map("web", &json!({ "app": "shop" })).await;
     let kinds = [(&*group, "Ship"), ("", "ConfigMap")];
     site.declare("adopts", shop(&kinds, true)).await;
-    site.declare("looks", shop(&kinds, false)).await;
+    site.declare("selects", shop(&kinds, false)).await;
     site.declare(
         "others",
         selecting(&kinds, json!({ "matchLabels": { "app": "other" } })),
@@ -85,7 +85,7 @@ async fn what_is_in_no_namespace_is_listed_and_never_owned() {
     let _portolan = site.portolan(&[]).await;
     let listed = [format!("Ship/{name} Ready"), "ConfigMap/web Ready".to_owned()];
 
-    let application = site.until_components("looks", "2/2").await;
+    let application = site.until_components("selects", "2/2").await;
     assert_eq!(components(&application), listed);
     assert_error(&application, ("False", "NoError"), "");
     let application = site.until_components("adopts", "2/2").await;
@@ -100,15 +100,15 @@ async fn what_is_in_no_namespace_is_listed_and_never_owned() {
     let ships = kube::Api::<kube::api::DynamicObject>::all_with(site.client.clone(), &super::resource(&kind));
     assert_eq!(ships.get(&name).await.unwrap().metadata.owner_references, None);
 
-    // Its changes are told to Applications of any namespace.
+    // Applications of all namespaces are notified of changes.
     let unready = json!({ "metadata": { "labels": { "app": "shop" } }, "status": { "conditions": [{ "type": "Ready", "status": "False" }] } });
     site.apply_to_cluster(&kind, &name, unready).await;
-    site.until_components("looks", "1/2").await;
+    site.until_components("selects", "1/2").await;
     site.undefine(&kind).await;
-    eventually(super::SOON, "its end to be told", async || {
+    eventually(super::SOON, "its deletion to be reported", async || {
         let application = site
             .applications()
-            .get("looks")
+            .get("selects")
             .await
             .map_err(|error| error.to_string())?;
         let components = components(&application);

@@ -1,4 +1,4 @@
-//! Repositories and Applications in one process: neither waits for the other.
+//! Repositories and Applications in one process do not block each other.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use super::{Site, shop};
 use crate::cluster::{World, index};
 use crate::support::chart_server::{ChartServer, Fault};
 
-/// What nobody waits for any more.
+/// Time limit for work that must not wait.
 const PROMPT: Duration = Duration::from_secs(15);
 
 /// Repositories in the namespace of the Applications.
@@ -24,11 +24,11 @@ async fn world(site: &Site<'_>) -> World {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn downloads_that_stall_hold_up_no_application() {
+async fn stalled_downloads_do_not_delay_applications() {
     let site = Site::new().await;
     let world = world(&site).await;
     let _portolan = site.portolan(&["--stall-timeout=120s", "--min-interval=1s"]).await;
-    // More than there are workers of any sort.
+    // More than the workers of either controller.
     for number in 0..30 {
         let name = format!("slow-{number}");
         let url = world.serve(&name, index(&[("web", &["1.0.0"])]));
@@ -52,7 +52,7 @@ async fn downloads_that_stall_hold_up_no_application() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_applications_hold_up_no_repository() {
+async fn many_applications_do_not_delay_repositories() {
     let site = Site::new().await;
     let world = world(&site).await;
     site.config_maps(0..20).await;
@@ -72,7 +72,7 @@ async fn many_applications_hold_up_no_repository() {
     for number in [0, 57, 199] {
         site.until_components(&format!("shop-{number}"), "20/20").await;
     }
-    // And while all of them look again and again.
+    // Also while all of them are reconciled repeatedly.
     for round in 0..3 {
         site.config_map(&format!("more-{round}"), &json!({ "app": "shop" }))
             .await;

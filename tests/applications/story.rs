@@ -1,4 +1,4 @@
-//! The whole story of an Application: from nothing to Ready and back, adopted, let go, and collected.
+//! The life cycle of an Application: Ready and back, adoption, release, and garbage collection.
 
 use serde_json::json;
 
@@ -6,19 +6,19 @@ use super::kinds::play_kubelet;
 use super::{Site, assert_error, assert_ready, components, deployment, shop};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_application_is_followed_from_its_declaration_to_its_deletion() {
+async fn an_application_is_reconciled_from_creation_to_deletion() {
     let site = Site::new().await;
     let _portolan = site.portolan(&[]).await;
     let labels = json!({ "app": "shop" });
 
-    // Of nothing all is ready.
+    // Without components the Application is ready.
     site.declare("shop", shop(&[("apps/v1", "Deployment"), ("v1", "Service")], false))
         .await;
     let application = site.until_components("shop", "0/0").await;
     assert_ready(&application, ("True", "ComponentsReady", "all components ready"));
     assert_error(&application, ("False", "NoError"), "No error seen");
 
-    // Components come, and become ready.
+    // Components are created and become ready.
     site.apply("apps/v1 Deployment", "web", deployment(&labels)).await;
     site.apply(
         "v1 Service",
@@ -37,7 +37,7 @@ async fn an_application_is_followed_from_its_declaration_to_its_deletion() {
         components(&application),
         ["Deployment/web InProgress", "Service/web Ready"]
     );
-    // Both Deployments have two pods, and their own controller writes their status.
+    // Both Deployments have two pods, and their controller writes their status.
     play_kubelet(&site, "pod=web", 4, "Running").await;
     let application = site.until_components("shop", "2/2").await;
     assert_ready(&application, ("True", "ComponentsReady", "all components ready"));
@@ -48,7 +48,7 @@ async fn an_application_is_followed_from_its_declaration_to_its_deletion() {
     play_kubelet(&site, "pod=web", 4, "Running").await;
     site.until_components("shop", "2/2").await;
 
-    // Adopted, and let go as the declaration says.
+    // Owner references are added and removed.
     site.declare("shop", shop(&[("apps/v1", "Deployment"), ("v1", "Service")], true))
         .await;
     site.until_owned("apps/v1 Deployment", "web", &["shop"]).await;
@@ -68,7 +68,7 @@ async fn an_application_is_followed_from_its_declaration_to_its_deletion() {
     site.apply("apps/v1 Deployment", "web", deployment(&labels)).await;
     site.until_owned("apps/v1 Deployment", "web", &["shop"]).await;
 
-    // Deleted with what it owns, by the collector of garbage.
+    // The garbage collector deletes it with its components.
     site.delete("app.k8s.io/v1beta1 Application", "shop").await;
     let deployments = site.api("apps/v1 Deployment");
     crate::support::eventually::eventually(

@@ -1,4 +1,4 @@
-//! Times that Go can hold and we can't: any client may write them into `managedFields`.
+//! Timestamps in `managedFields` that Go accepts and jiff does not; any client may write them.
 
 use axum::http::Request;
 use axum::http::request::Builder;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{SOON, Site, assert_no_panic, shop};
 use crate::support::eventually::eventually;
 
-/// The objects as the API server writes them, with times that the client's types can't hold.
+/// Raw access to objects with such timestamps.
 struct Raw<'a>(&'a Site<'a>);
 
 impl Raw<'_> {
@@ -15,7 +15,7 @@ impl Raw<'_> {
         format!("{api}/namespaces/{}/{plural}", self.0.namespace)
     }
 
-    /// Makes an object, and says that somebody has managed it on the last day of the year 9999.
+    /// Creates an object with a managed field of the last day of the year 9999.
     async fn create(&self, api: &str, plural: &str, mut object: Value) {
         let version = api.trim_start_matches("/apis/").trim_start_matches("/api/");
         object["apiVersion"] = version.into();
@@ -52,7 +52,7 @@ impl Raw<'_> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_time_beyond_what_we_can_hold_stops_no_list_and_no_write() {
+async fn out_of_range_times_break_neither_lists_nor_writes() {
     const APPLICATIONS: &str = "/apis/app.k8s.io/v1beta1";
     const REPOSITORIES: &str = "/apis/kubeapps.com/v1alpha1";
     let site = Site::new().await;

@@ -1,4 +1,4 @@
-//! Which watches there are: as few as are needed, in as few namespaces, of as little as is read.
+//! The watches in use: as few as needed, in as few namespaces, with as few fields.
 
 use serde_json::json;
 
@@ -7,11 +7,11 @@ use crate::support::eventually::eventually;
 use crate::support::fault_proxy::ApiRequest;
 use crate::support::portolan::Portolan;
 
-/// Waits until there are so many watches of components.
-pub async fn until_watches(portolan: &Portolan, wanted: f64) {
-    eventually(SOON, &format!("{wanted} watches"), async || {
+/// Waits until `expected` component watches are running.
+pub async fn until_watches(portolan: &Portolan, expected: f64) {
+    eventually(SOON, &format!("{expected} watches"), async || {
         match portolan.metrics().await.sum("portolan_component_watches", &[]) {
-            Some(watches) if watches == wanted => Ok(()),
+            Some(watches) if watches == expected => Ok(()),
             other => Err(format!("{other:?}")),
         }
     })
@@ -19,7 +19,7 @@ pub async fn until_watches(portolan: &Portolan, wanted: f64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_what_is_ready_by_being_there_nothing_but_metadata_is_asked_for() {
+async fn only_metadata_is_requested_for_kinds_that_are_always_ready() {
     let site = Site::new().await;
     let (proxy, kubeconfig) = site.proxy().await;
     site.apply(
@@ -76,7 +76,7 @@ async fn of_what_is_ready_by_being_there_nothing_but_metadata_is_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_is_shared_and_stops_when_the_last_that_needs_it_goes() {
+async fn a_watch_is_shared_and_stops_with_its_last_subscriber() {
     let site = Site::new().await;
     let (proxy, kubeconfig) = site.proxy().await;
     let portolan = site.portolan_with(&kubeconfig, &[]).await;
@@ -102,7 +102,7 @@ async fn a_watch_is_shared_and_stops_when_the_last_that_needs_it_goes() {
     until_watches(&portolan, 1.0).await;
     site.delete(super::APPLICATION, "shop-0").await;
     until_watches(&portolan, 0.0).await;
-    // What comes now concerns nobody; and the next that needs it begins with a list of its own.
+    // Further changes affect nobody; the next subscriber starts with a new list.
     let written = count(&proxy, |request| is_status_patch(request, ""));
     site.config_map("web", &json!({ "app": "shop" })).await;
     site.declare("again", shop(&[("", "ConfigMap")], false)).await;

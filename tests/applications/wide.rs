@@ -1,4 +1,4 @@
-//! A kind that is needed in many namespaces: one watch instead of many, if that is allowed, and each status stays right.
+//! A kind used in many namespaces: a single watch if permitted, and every status stays correct.
 
 use serde_json::{Value, json};
 
@@ -7,9 +7,9 @@ use super::{Site, count, shop};
 use crate::support::control_plane::ControlPlane;
 use crate::support::fault_proxy::ApiRequest;
 
-/// In more namespaces than these a kind is watched as a whole.
+/// Number of namespaces above which the whole cluster is watched.
 const LIMIT: usize = 20;
-/// The last number at which it is watched namespace by namespace again.
+/// Number of namespaces up to which each one is watched again.
 const FEW: usize = 10;
 
 async fn declare(site: &Site<'_>) {
@@ -17,7 +17,7 @@ async fn declare(site: &Site<'_>) {
     site.declare("shop", shop(&[("", "ConfigMap")], true)).await;
 }
 
-/// Makes another component in each namespace, and waits until each Application has counted its own.
+/// Creates another component in each namespace, and waits until each Application counts it.
 async fn another(sites: &[Site<'_>], name: &str, total: usize) {
     for site in sites {
         site.config_map(name, &json!({ "app": "shop" })).await;
@@ -62,7 +62,7 @@ async fn many_namespaces_are_watched_by_one_watch(sites: &[Site<'_>]) {
     }
 }
 
-/// A service account that may do everything but look at ConfigMaps of the whole cluster, only at those of each namespace.
+/// A service account that may watch ConfigMaps in each namespace but not in the whole cluster.
 async fn account(control_plane: &ControlPlane, sites: &[Site<'_>]) -> std::path::PathBuf {
     let token = control_plane.token_for(&sites[0].namespace, "portolan").await;
     let subject = json!({ "kind": "ServiceAccount", "name": "portolan", "namespace": sites[0].namespace });
@@ -94,7 +94,7 @@ async fn account(control_plane: &ControlPlane, sites: &[Site<'_>]) -> std::path:
     control_plane.kubeconfig_for(&control_plane.url(), &token)
 }
 
-async fn where_one_watch_is_forbidden_there_are_many(control_plane: &ControlPlane, sites: &[Site<'_>]) {
+async fn namespaces_are_watched_if_the_cluster_wide_watch_is_denied(control_plane: &ControlPlane, sites: &[Site<'_>]) {
     let kubeconfig = account(control_plane, sites).await;
     let portolan = sites[0].portolan_everywhere(&kubeconfig, &["--sync-period=1"]).await;
     for site in &sites[..LIMIT] {
@@ -111,7 +111,7 @@ async fn where_one_watch_is_forbidden_there_are_many(control_plane: &ControlPlan
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_kind_that_is_needed_in_many_namespaces_has_one_watch_where_that_is_allowed() {
+async fn a_kind_used_in_many_namespaces_has_one_watch_if_permitted() {
     let control_plane = ControlPlane::start().await;
     let mut sites = Vec::new();
     for _ in 0..LIMIT + 2 {
@@ -123,5 +123,5 @@ async fn a_kind_that_is_needed_in_many_namespaces_has_one_watch_where_that_is_al
     for _ in 0..LIMIT + 2 {
         sites.push(Site::on(&control_plane).await);
     }
-    where_one_watch_is_forbidden_there_are_many(&control_plane, &sites).await;
+    namespaces_are_watched_if_the_cluster_wide_watch_is_denied(&control_plane, &sites).await;
 }

@@ -1,4 +1,4 @@
-//! Leader election among processes that contend for a Lease of a real API server.
+//! Leader election of contenders for a Lease in a real API server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ use crate::support::eventually::eventually;
 use crate::support::fault_proxy::{ApiFault, FaultProxy};
 
 const SOON: Duration = Duration::from_secs(30);
-/// Shorter than usual, and long enough for a machine that is busy with other tests.
+/// Short, but long enough for a machine that runs other tests.
 const TIMING: Timing = Timing {
     lease_duration: Duration::from_secs(5),
     renew_deadline: Duration::from_secs(4),
@@ -27,7 +27,7 @@ const TIMING: Timing = Timing {
 };
 const NAME: &str = "portolan";
 
-/// A Lease in a namespace of its own, and what its contenders reach the API server through.
+/// A Lease in its own namespace, and its contenders' access to the API server.
 struct World {
     namespace: String,
     client: Client,
@@ -51,14 +51,14 @@ impl World {
         Lease::new(client.clone(), &self.namespace, NAME, identity, TIMING)
     }
 
-    /// Holds the Lease, with an API server that can be reached.
+    /// Acquires the Lease with direct access.
     async fn leader(&self, identity: &str) -> LeaderGuard {
         timeout(SOON, self.contender(&self.client, identity).acquire())
             .await
             .unwrap()
     }
 
-    /// The same through the proxy.
+    /// Same through the proxy.
     async fn proxied_leader(&self, identity: &str) -> LeaderGuard {
         let client = self.proxied().await;
         timeout(SOON, self.contender(&client, identity).acquire())
@@ -77,7 +77,7 @@ impl World {
         self.leases.get(NAME).await.unwrap().spec.unwrap()
     }
 
-    /// Waits until the Lease has been renewed `times` times from now on.
+    /// Waits until the Lease has been renewed `times` times.
     async fn until_renewed(&self, times: usize) {
         for _ in 0..times {
             let before = self.stored().await.renew_time;
@@ -95,7 +95,7 @@ fn methods(proxy: &FaultProxy) -> Vec<Method> {
 }
 
 #[tokio::test]
-async fn of_two_contenders_one_leads_until_it_lets_go() {
+async fn one_of_two_contenders_leads_until_it_releases_the_lease() {
     let world = World::new().await;
     let mut first = world.leader("first").await;
     let taken = world.stored().await;
@@ -106,7 +106,7 @@ async fn of_two_contenders_one_leads_until_it_lets_go() {
     );
 
     let second = tokio::spawn(world.contender(&world.client, "second").acquire());
-    world.until_renewed(14).await; // longer than a Lease stands
+    world.until_renewed(14).await; // longer than the lease duration
     assert!(!second.is_finished());
     assert!(timeout(Duration::ZERO, first.lost()).await.is_err());
     let renewed = world.stored().await;
@@ -121,7 +121,7 @@ async fn of_two_contenders_one_leads_until_it_lets_go() {
     let waited = released.elapsed();
     assert!(
         waited < TIMING.lease_duration - TIMING.retry_period * 2,
-        "a Lease without a holder is taken at the next look: {waited:?}"
+        "a Lease without a holder is taken at the next check: {waited:?}"
     );
     let taken_over = world.stored().await;
     assert_eq!(taken_over.holder_identity.as_deref(), Some("second"));
@@ -141,7 +141,7 @@ async fn of_two_contenders_one_leads_until_it_lets_go() {
 }
 
 #[tokio::test]
-async fn after_a_crash_the_lease_is_taken_when_it_has_run_out_and_not_before() {
+async fn after_a_crash_the_lease_is_taken_only_after_it_has_expired() {
     let world = World::new().await;
     let first = world.leader("first").await;
     let second = tokio::spawn(world.contender(&world.client, "second").acquire());
@@ -150,19 +150,19 @@ async fn after_a_crash_the_lease_is_taken_when_it_has_run_out_and_not_before() {
     let crashed = Instant::now();
     second.await.unwrap().release().await;
     let waited = crashed.elapsed();
-    // The last renewal was at most one period before.
+    // The last renewal was at most one period earlier.
     assert!(waited + TIMING.retry_period >= TIMING.lease_duration, "{waited:?}");
 }
 
 #[tokio::test]
-async fn a_leader_that_is_cut_off_knows_it_before_another_leads() {
+async fn a_disconnected_leader_stops_before_another_one_leads() {
     let world = World::new().await;
     let mut first = world.proxied_leader("first").await;
     let second = tokio::spawn({
         let contender = world.contender(&world.client, "second");
         async move {
-            let held = contender.acquire().await;
-            (Instant::now(), held)
+            let guard = contender.acquire().await;
+            (Instant::now(), guard)
         }
     });
     world.until_renewed(2).await;
@@ -176,14 +176,14 @@ async fn a_leader_that_is_cut_off_knows_it_before_another_leads() {
     assert!(!second.is_finished());
     let (led, _held) = second.await.unwrap();
     assert!(led > at);
-    // It stays lost, also when the way is open again.
+    // It stays lost when the connection is restored.
     world.proxy.gate.open().await;
     assert_eq!(first.lost().await, lost);
     assert_eq!(world.stored().await.holder_identity.as_deref(), Some("second"));
 }
 
 #[tokio::test]
-async fn a_leader_to_whom_the_api_server_does_not_answer_gives_up_in_time() {
+async fn a_leader_without_responses_gives_up_in_time() {
     let world = World::new().await;
     let silent = Arc::new(AtomicBool::new(false));
     let (real, is_silent) = (world.client.clone(), Arc::clone(&silent));
@@ -197,33 +197,33 @@ async fn a_leader_to_whom_the_api_server_does_not_answer_gives_up_in_time() {
         }
     });
     let client = Client::new(service, world.namespace.clone());
-    let mut held = timeout(SOON, world.contender(&client, "only").acquire()).await.unwrap();
+    let mut guard = timeout(SOON, world.contender(&client, "only").acquire()).await.unwrap();
     silent.store(true, Ordering::SeqCst);
     let silenced = Instant::now();
-    let lost = timeout(SOON, held.lost()).await.unwrap();
-    assert!(lost.to_string().contains("not answer"), "{lost}");
+    let lost = timeout(SOON, guard.lost()).await.unwrap();
+    assert!(lost.to_string().contains("no response"), "{lost}");
     let waited = silenced.elapsed();
     assert!(waited < TIMING.lease_duration, "{waited:?}");
 }
 
 #[tokio::test]
-async fn a_lease_that_is_taken_away_is_lost_at_once() {
+async fn a_lease_taken_by_another_process_is_lost_immediately() {
     let world = World::new().await;
-    let mut held = world.leader("first").await;
+    let mut guard = world.leader("first").await;
     let patch = Patch::Merge(json!({ "spec": { "holderIdentity": "usurper" } }));
     world.leases.patch(NAME, &PatchParams::default(), &patch).await.unwrap();
-    let lost = timeout(TIMING.renew_deadline, held.lost()).await.unwrap();
+    let lost = timeout(TIMING.renew_deadline, guard.lost()).await.unwrap();
     let (lease, holder) = (NAME.to_owned(), "usurper".to_owned());
     assert_eq!(lost, Lost::Taken { lease, holder });
-    // Nothing of the other's is given back.
-    held.release().await;
+    // The new holder keeps the Lease.
+    guard.release().await;
     assert_eq!(world.stored().await.holder_identity.as_deref(), Some("usurper"));
 }
 
 #[tokio::test]
-async fn what_others_do_to_a_lease_without_taking_it_does_no_harm() {
+async fn changes_of_the_lease_by_other_writers_are_harmless() {
     let world = World::new().await;
-    let mut held = world.leader("first").await;
+    let mut guard = world.leader("first").await;
     let annotation = Patch::Merge(json!({ "metadata": { "annotations": { "example.com/by": "an administrator" } } }));
     world
         .leases
@@ -237,24 +237,24 @@ async fn what_others_do_to_a_lease_without_taking_it_does_no_harm() {
         "an administrator"
     );
     world.leases.delete(NAME, &DeleteParams::default()).await.unwrap();
-    eventually(SOON, "the Lease to be made anew", async || {
+    eventually(SOON, "the Lease to be recreated", async || {
         world.leases.get_opt(NAME).await.unwrap()
     })
     .await;
     world.until_renewed(2).await;
-    assert!(timeout(Duration::ZERO, held.lost()).await.is_err());
-    held.release().await;
+    assert!(timeout(Duration::ZERO, guard.lost()).await.is_err());
+    guard.release().await;
     assert_eq!(world.stored().await.holder_identity.as_deref().unwrap_or_default(), "");
 }
 
 #[tokio::test]
-async fn an_error_at_any_request_costs_no_leadership() {
+async fn a_failure_of_any_request_does_not_lose_the_lease() {
     let world = World::new().await;
     let is_lease = |request: &crate::support::fault_proxy::ApiRequest| {
         request.path.ends_with("/leases") || request.path.ends_with(NAME)
     };
     for fault in [ApiFault::Status(500), ApiFault::AnswerLost] {
-        // The first look, and the first write, which may have been done.
+        // The first read, and the first write, which may have been applied.
         world.proxy.spoil(1, fault.clone(), move |request| {
             is_lease(request) && request.method == Method::GET
         });
@@ -262,14 +262,14 @@ async fn an_error_at_any_request_costs_no_leadership() {
             is_lease(request) && request.method == Method::POST
         });
     }
-    let mut held = world.proxied_leader("first").await;
+    let mut guard = world.proxied_leader("first").await;
     assert_eq!(world.stored().await.lease_transitions, Some(0));
     for fault in [403, 409, 429, 500, 503]
         .map(ApiFault::Status)
         .into_iter()
         .chain([ApiFault::Refused, ApiFault::AnswerLost])
     {
-        // A renewal and the look that follows it.
+        // A renewal and the read that follows it.
         world.proxy.spoil(1, fault.clone(), move |request| {
             is_lease(request) && request.method == Method::PUT
         });
@@ -278,30 +278,30 @@ async fn an_error_at_any_request_costs_no_leadership() {
         });
         world.until_renewed(3).await;
     }
-    assert!(timeout(Duration::ZERO, held.lost()).await.is_err());
+    assert!(timeout(Duration::ZERO, guard.lost()).await.is_err());
     assert_eq!(world.stored().await.lease_transitions, Some(0));
-    // And giving it back survives one, whether or not it was done.
+    // A release also survives a failure, whether or not it was applied.
     let fault = ApiFault::Status(500);
     world.proxy.spoil(1, fault, move |request| {
         is_lease(request) && request.method == Method::PUT
     });
-    held.release().await;
+    guard.release().await;
     assert_eq!(world.stored().await.holder_identity.as_deref().unwrap_or_default(), "");
 }
 
 #[tokio::test]
 async fn a_renewal_is_one_request() {
     let world = World::new().await;
-    let held = world.proxied_leader("first").await;
+    let guard = world.proxied_leader("first").await;
     world.until_renewed(3).await;
-    held.release().await;
+    guard.release().await;
     let seen = methods(&world.proxy);
     assert_eq!(seen[..2], [Method::GET, Method::POST]);
     assert!(seen[2..].iter().all(|method| method == Method::PUT), "{seen:?}");
 }
 
 #[test]
-fn an_identity_is_nobody_elses() {
+fn identities_are_unique() {
     let (one, other) = (
         portolan::runtime::leader_election::identity("portolan-0"),
         portolan::runtime::leader_election::identity("portolan-0"),

@@ -1,4 +1,4 @@
-//! An Application as it is kept: what decides anything, in little room.
+//! The part of an Application that the controller keeps in memory.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,16 +12,12 @@ use super::spec::AppSpec;
 use crate::api::NamespacedName;
 use crate::api::{Application, ApplicationCondition, ApplicationStatus};
 
-/// An Application as far as it is of interest. What may be most of it is not kept: what describes it to people, annotations, and
-/// the components in its status.
+/// An Application without descriptions, annotations and the components in its status, which may be most of it.
 #[derive(Clone, Debug)]
 pub struct CachedApplication {
-    /// Which object it is, in which version, and whether it is being deleted.
     pub metadata: ObjectMeta,
-    /// What it declares.
-    pub declared: Arc<AppSpec>,
-    /// What its status says, if it has one.
-    pub said: Option<StatusSnapshot>,
+    pub spec: Arc<AppSpec>,
+    pub status: Option<StatusSnapshot>,
 }
 
 impl From<Application> for CachedApplication {
@@ -30,8 +26,8 @@ impl From<Application> for CachedApplication {
             namespace: application.metadata.namespace.clone().unwrap_or_default(),
             name: application.metadata.name.clone().unwrap_or_default(),
         };
-        let declared = Arc::new(AppSpec::of(&name, &application));
-        let said = application.status.as_ref().map(StatusSnapshot::of);
+        let spec = Arc::new(AppSpec::of(&name, &application));
+        let status = application.status.as_ref().map(StatusSnapshot::of);
         let meta = application.metadata;
         Self {
             metadata: ObjectMeta {
@@ -43,26 +39,24 @@ impl From<Application> for CachedApplication {
                 deletion_timestamp: meta.deletion_timestamp,
                 ..ObjectMeta::default()
             },
-            declared,
-            said,
+            spec,
+            status,
         }
     }
 }
 
-/// What a status says: all of it can be compared, but only its conditions can be read.
+/// The status as last seen. Snapshots can be compared as a whole; only the conditions can be read.
 #[derive(Clone, Debug)]
 pub struct StatusSnapshot {
-    /// The conditions, of which those of others stay, and ours as long as they say the same.
+    /// Conditions of other writers are preserved, ours while their content is unchanged.
     pub conditions: Arc<[ApplicationCondition]>,
-    /// SHA-256 of the whole as it is written.
     digest: [u8; 32],
 }
 
 impl StatusSnapshot {
-    /// What this status says.
     #[must_use]
     pub fn of(status: &ApplicationStatus) -> Self {
-        // Nothing in a status can fail to be written as JSON.
+        // Serializing a status cannot fail.
         let text = serde_json::to_vec(status).unwrap_or_default();
         Self {
             conditions: status.conditions.as_slice().into(),
@@ -113,7 +107,7 @@ mod tests {
 
     use super::*;
 
-    fn known(generation: i64, annotations: &Value, component: &str) -> CachedApplication {
+    fn cached(generation: i64, annotations: &Value, component: &str) -> CachedApplication {
         let application: Application = serde_json::from_value(json!({
             "metadata": {
                 "name": "shop", "namespace": "team", "uid": "u", "resourceVersion": "7", "generation": generation,
@@ -130,16 +124,16 @@ mod tests {
     }
 
     #[test]
-    fn of_a_status_all_counts_and_the_conditions_can_be_read() {
-        let ready = known(1, &json!({}), "Ready").said.unwrap();
+    fn snapshots_compare_the_whole_status_and_expose_the_conditions() {
+        let ready = cached(1, &json!({}), "Ready").status.unwrap();
         assert_eq!(ready.conditions[0].type_, "Ready");
-        assert_eq!(known(2, &json!({}), "Ready").said.unwrap(), ready);
-        assert_ne!(known(1, &json!({}), "InProgress").said.unwrap(), ready);
+        assert_eq!(cached(2, &json!({}), "Ready").status.unwrap(), ready);
+        assert_ne!(cached(1, &json!({}), "InProgress").status.unwrap(), ready);
         assert_ne!(StatusSnapshot::of(&ApplicationStatus::default()), ready);
     }
 
     #[test]
-    fn what_is_written_and_what_the_store_shows_of_it_later_say_the_same() {
+    fn a_snapshot_equals_the_one_of_the_stored_status() {
         let status = ApplicationStatus {
             conditions: vec![ApplicationCondition {
                 last_update_time: Some("2026-05-01T12:00:00Z".parse().map(Time).unwrap()),
@@ -152,9 +146,9 @@ mod tests {
     }
 
     #[test]
-    fn what_says_which_object_it_is_stays_and_the_rest_of_its_metadata_does_not() {
-        let known = known(1, &json!({ "portolan.dev/owned-kinds": "Pod" }), "Ready");
-        let meta = &known.metadata;
+    fn identifying_metadata_is_kept_and_the_rest_dropped() {
+        let cached = cached(1, &json!({ "portolan.dev/owned-kinds": "Pod" }), "Ready");
+        let meta = &cached.metadata;
         assert_eq!((meta.uid.as_deref(), meta.generation), (Some("u"), Some(1)));
         assert_eq!(
             (meta.name.as_deref(), meta.namespace.as_deref()),
@@ -162,14 +156,18 @@ mod tests {
         );
         assert_eq!(meta.resource_version.as_deref(), Some("7"));
         assert_eq!((&meta.annotations, &meta.labels), (&None, &None));
-        assert_eq!(known.declared.recorded.len(), 1, "it is read before");
+        assert_eq!(
+            cached.spec.recorded_kinds.len(),
+            1,
+            "read before the annotations are dropped"
+        );
     }
 
     #[test]
-    fn the_record_of_what_is_owned_declares_nothing() {
-        let declared = |generation, annotations| known(generation, &annotations, "Ready").declared;
-        let recorded = declared(1, json!({ "portolan.dev/owned-kinds": "Pod" }));
-        assert!(declared(1, json!({})).is_declared_as(&recorded));
-        assert!(!declared(2, json!({})).is_declared_as(&recorded));
+    fn recorded_kinds_are_not_part_of_the_spec() {
+        let spec = |generation, annotations| cached(generation, &annotations, "Ready").spec;
+        let recorded = spec(1, json!({ "portolan.dev/owned-kinds": "Pod" }));
+        assert!(spec(1, json!({})).has_same_spec_as(&recorded));
+        assert!(!spec(2, json!({})).has_same_spec_as(&recorded));
     }
 }

@@ -1,4 +1,4 @@
-//! Components as they are watched: each kind with its rule, of each object the judgement alone.
+//! Watches of components that keep the readiness of each object instead of its spec and status.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -7,51 +7,50 @@ use kube::Client;
 use serde_json::value::RawValue;
 
 use super::readiness::{Readiness, Rule, Visitor, with_rule};
-use crate::runtime::watch::{Events, GroupKind, Project, Reads, Resource, Scope, events};
+use crate::runtime::watch::{Events, FieldSet, GroupKind, Project, Resource, Scope, events};
 
-/// Begins the watch of a kind, whose objects are judged while they are decoded.
+/// Starts the watch of a kind. Readiness is evaluated while objects are decoded.
 #[must_use]
 pub fn open(client: Client, kind: &GroupKind, resource: &Resource, scope: &Scope) -> Events<Readiness> {
-    let opening = Opening {
+    let opener = WatchOpener {
         client,
         resource,
         scope,
     };
-    with_rule(&kind.group, &kind.kind, opening)
+    with_rule(&kind.group, &kind.kind, opener)
 }
 
-struct Opening<'a> {
+struct WatchOpener<'a> {
     client: Client,
     resource: &'a Resource,
     scope: &'a Scope,
 }
 
-impl Visitor for Opening<'_> {
+impl Visitor for WatchOpener<'_> {
     type Output = Events<Readiness>;
 
     fn visit<R: Rule>(self) -> Events<Readiness> {
-        events::<Judged<R>, _>(self.client, self.resource, self.scope, |judged| judged.0)
+        events::<Projected<R>, _>(self.client, self.resource, self.scope, |projected| projected.0)
     }
 }
 
-/// What is kept of an object: what its rule says of it.
-struct Judged<R>(Readiness, PhantomData<R>);
+struct Projected<R>(Readiness, PhantomData<R>);
 
-impl<R: Rule> Project for Judged<R> {
-    const READS: Reads = R::READS;
+impl<R: Rule> Project for Projected<R> {
+    const FIELDS: FieldSet = R::FIELDS;
 
-    fn keep(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Self {
-        Self(R::judge(generation, spec, status), PhantomData)
+    fn project(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Self {
+        Self(R::readiness(generation, spec, status), PhantomData)
     }
 }
 
-impl<R> Clone for Judged<R> {
+impl<R> Clone for Projected<R> {
     fn clone(&self) -> Self {
         Self(self.0.clone(), PhantomData)
     }
 }
 
-impl<R> fmt::Debug for Judged<R> {
+impl<R> fmt::Debug for Projected<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }

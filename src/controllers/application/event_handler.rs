@@ -1,4 +1,4 @@
-//! Which changes call for a reconcile of an Application: those of itself, and those of its components.
+//! Maps events of Applications and of their components to work queue keys.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,43 +14,36 @@ use crate::runtime::informer::{Change, Seen};
 use crate::runtime::watch::{GroupKind, KindEvent, WatchManager};
 use crate::runtime::workqueue::{Priority, Queue};
 
-/// How long changes of components are gathered: a Deployment that becomes ready changes many times within moments.
-const GATHERED: Duration = Duration::from_millis(50);
+/// A Deployment that becomes ready changes many times within moments.
+const DEBOUNCE: Duration = Duration::from_millis(50);
 
-/// Turns changes of components into keys in the queue.
 #[derive(Clone)]
 pub struct ComponentEventHandler {
-    /// The Applications by what they select.
     pub index: Index,
-    /// Where keys go.
     pub queue: Queue<Key>,
 }
 
 impl ComponentEventHandler {
-    /// Takes note of what has happened to a kind. Never waits.
-    pub fn on_told(&self, kind: &GroupKind, told: &KindEvent<Readiness>) {
-        let names = match told {
-            KindEvent::Object { old, new } => self.index.concerned(kind, old.as_deref(), new.as_deref()),
+    /// Never blocks.
+    pub fn on_event(&self, kind: &GroupKind, event: &KindEvent<Readiness>) {
+        let names = match event {
+            KindEvent::Object { old, new } => self.index.affected(kind, old.as_deref(), new.as_deref()),
             KindEvent::Kind => self.index.users(kind),
         };
         for name in names {
-            self.queue.add_after(key(&name), GATHERED, Priority::USER);
+            self.queue.add_after(key(&name), DEBOUNCE, Priority::USER);
         }
     }
 }
 
-/// Turns changes of Applications into keys in the queue, and says what has to be watched for them.
 pub struct EventHandler {
-    /// The Applications by what they select.
     pub index: Index,
-    /// Where keys go.
     pub queue: Queue<Key>,
-    /// The watches of components.
     pub watches: WatchManager<NamespacedName, Readiness>,
 }
 
 impl EventHandler {
-    /// Takes note of a change. Never waits.
+    /// Never blocks.
     pub fn on_change(&self, change: Change<CachedApplication>) {
         match change {
             Change::Applied {
@@ -60,59 +53,58 @@ impl EventHandler {
                 initial,
             } => match new {
                 Seen::Object(new) if new.metadata.deletion_timestamp.is_none() => {
-                    self.declared(&name, &new.declared);
+                    self.on_applied(&name, &new.spec);
                     let old = old.as_ref().and_then(Seen::object);
-                    if old.is_none_or(|old| is_news(old, &new)) {
-                        // The list at start is no user's event: it must not delay the one that a user has just changed.
+                    if old.is_none_or(|old| needs_reconcile(old, &new)) {
+                        // The initial list must not delay an Application that a user has just changed.
                         let priority = if initial { Priority::LOW } else { Priority::USER };
                         self.queue.add(key(&name), priority);
                     }
                 }
-                // What is being deleted is left to the collector of garbage; what can't be read is left as it is.
-                Seen::Object(_) | Seen::Undecodable { .. } => self.gone(&name),
+                // Deletion is left to the garbage collector; an undecodable object is left unchanged.
+                Seen::Object(_) | Seen::Undecodable { .. } => self.on_deleted(&name),
             },
-            Change::Removed { name, .. } => self.gone(&name),
+            Change::Removed { name, .. } => self.on_deleted(&name),
             Change::Listed => {}
         }
     }
 
-    fn declared(&self, name: &NamespacedName, declared: &Arc<AppSpec>) {
-        let kinds = declared.watched().cloned().collect();
+    fn on_applied(&self, name: &NamespacedName, spec: &Arc<AppSpec>) {
+        let kinds = spec.watched_kinds().cloned().collect();
         let before = self.index.get(name);
-        let is_changed = before.as_ref() != Some(declared);
-        // Before the watches: they may tell at once.
-        self.index.insert(Arc::clone(declared));
-        if is_changed {
-            self.ask_others(name);
+        let has_changed = before.as_ref() != Some(spec);
+        // Before the subscription: watches may notify immediately.
+        self.index.insert(Arc::clone(spec));
+        if has_changed {
+            self.enqueue_other_adopters(name);
         }
-        self.watches.need(name.clone(), &name.namespace, kinds);
+        self.watches.subscribe(name.clone(), &name.namespace, kinds);
     }
 
-    /// Whether an Application may adopt another depends on what that declares, which no watch of components tells.
-    fn ask_others(&self, name: &NamespacedName) {
+    /// Cycle detection depends on the specs of other Applications, which component watches do not report.
+    fn enqueue_other_adopters(&self, name: &NamespacedName) {
         let users = self.index.users(&application_kind());
         for other in users
             .iter()
             .filter(|other| other.namespace == name.namespace && *other != name)
         {
-            self.queue.add_after(key(other), GATHERED, Priority::USER);
+            self.queue.add_after(key(other), DEBOUNCE, Priority::USER);
         }
     }
 
-    fn gone(&self, name: &NamespacedName) {
+    fn on_deleted(&self, name: &NamespacedName) {
         self.index.remove(name);
-        self.watches.release(name);
-        // What is remembered goes after what is under way.
+        self.watches.unsubscribe(name);
+        // Cached state is removed after the reconcile in progress.
         self.queue.add(key(name), Priority::LOW);
     }
 }
 
-/// Returns true if an Application needs a reconcile. The store shows our own writes before their events come.
-fn is_news(old: &CachedApplication, new: &CachedApplication) -> bool {
-    !old.declared.is_declared_as(&new.declared) || old.said != new.said
+/// Returns true if the Application needs a reconcile. The store already contains our own writes.
+fn needs_reconcile(old: &CachedApplication, new: &CachedApplication) -> bool {
+    !old.spec.has_same_spec_as(&new.spec) || old.status != new.status
 }
 
-/// The key of an Application in the queue.
 #[must_use]
 pub fn key(name: &NamespacedName) -> Key {
     Key {
@@ -146,16 +138,16 @@ mod tests {
     #[case::our_own_record("4", 1, "1/1", json!({ "portolan.dev/owned-kinds": "Pod" }), false)]
     #[case::a_status_of_others("4", 1, "5/5", json!({}), true)]
     #[case::a_new_spec("4", 2, "1/1", json!({}), true)]
-    fn only_what_we_have_not_written_ourselves_calls_for_a_reconcile(
+    fn only_changes_by_others_need_a_reconcile(
         #[case] version: &str,
         #[case] generation: i64,
         #[case] ready: &str,
         #[case] annotations: Value,
         #[case] expected: bool,
     ) {
-        // The store holds what we wrote last.
+        // The store holds our last write.
         let stored = application("3", 1, "1/1", &json!({}));
-        let shown = application(version, generation, ready, &annotations);
-        assert_eq!(is_news(&stored, &shown), expected);
+        let observed = application(version, generation, ready, &annotations);
+        assert_eq!(needs_reconcile(&stored, &observed), expected);
     }
 }

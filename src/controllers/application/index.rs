@@ -1,52 +1,50 @@
-//! Which Applications a change of a component concerns.
+//! Lookup of the Applications that a component event affects.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::Arc;
+
+use parking_lot::{RwLock, RwLockReadGuard};
 
 use super::spec::AppSpec;
 use crate::api::NamespacedName;
 use crate::runtime::watch::{GroupKind, Object};
 
-/// All Applications by what they select. A handle: clones are the same index.
+/// All Applications by the kinds they watch. Clones share the index.
 #[derive(Clone, Debug, Default)]
 pub struct Index(Arc<RwLock<Tables>>);
 
 #[derive(Debug, Default)]
 struct Tables {
     by_name: HashMap<NamespacedName, Arc<AppSpec>>,
-    /// By the kinds of components, then by namespace.
     by_kind: HashMap<GroupKind, HashMap<String, BTreeSet<String>>>,
 }
 
 impl Index {
-    /// Takes an Application in, in place of what it declared before.
-    pub fn insert(&self, declared: impl Into<Arc<AppSpec>>) {
-        let declared = declared.into();
-        let mut tables = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        tables.remove(&declared.name);
-        let name = &declared.name;
-        for kind in declared.watched() {
+    pub fn insert(&self, spec: impl Into<Arc<AppSpec>>) {
+        let spec = spec.into();
+        let mut tables = self.0.write();
+        tables.remove(&spec.name);
+        let name = &spec.name;
+        for kind in spec.watched_kinds() {
             let namespaces = tables.by_kind.entry(kind.clone()).or_default();
             namespaces
                 .entry(name.namespace.clone())
                 .or_default()
                 .insert(name.name.clone());
         }
-        tables.by_name.insert(name.clone(), declared);
+        tables.by_name.insert(name.clone(), spec);
     }
 
-    /// Takes an Application out.
     pub fn remove(&self, name: &NamespacedName) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+        self.0.write().remove(name);
     }
 
-    /// What the Application of this name declares.
     #[must_use]
     pub fn get(&self, name: &NamespacedName) -> Option<Arc<AppSpec>> {
         self.read().by_name.get(name).cloned()
     }
 
-    /// All Applications that look at a kind.
+    /// Returns the Applications that watch a kind.
     #[must_use]
     pub fn users(&self, kind: &GroupKind) -> Vec<NamespacedName> {
         let tables = self.read();
@@ -56,9 +54,9 @@ impl Index {
             .collect()
     }
 
-    /// The Applications that an object of this kind concerns as it was, or as it is: those that select it, and those that own it.
+    /// Returns the Applications that select or own the object in its old or new state.
     #[must_use]
-    pub fn concerned<K>(
+    pub fn affected<K>(
         &self,
         kind: &GroupKind,
         old: Option<&Object<K>>,
@@ -69,47 +67,44 @@ impl Index {
             return Vec::new();
         };
         let namespace = old.or(new).and_then(|object| object.namespace.as_deref());
-        let is_concerned = |name: &NamespacedName| {
-            tables.by_name.get(name).is_some_and(|declared| {
-                let concerns = |object: &Object<K>| is_component(declared, kind, object) || is_owned(declared, object);
-                old.is_some_and(concerns) || new.is_some_and(concerns)
+        let is_affected = |name: &NamespacedName| {
+            tables.by_name.get(name).is_some_and(|spec| {
+                let affects = |object: &Object<K>| is_component(spec, kind, object) || is_owned(spec, object);
+                old.is_some_and(affects) || new.is_some_and(affects)
             })
         };
         namespaces
             .iter()
-            // An object without a namespace may concern Applications of any.
+            // A cluster-scoped object may affect Applications of any namespace.
             .filter(|(own, _)| namespace.is_none_or(|namespace| namespace == own.as_str()))
             .flat_map(|(namespace, names)| names.iter().map(|name| named(namespace, name)))
-            .filter(is_concerned)
+            .filter(is_affected)
             .collect()
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Tables> {
-        // Nothing that can panic runs under the lock, so what it holds is whole.
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        self.0.read()
     }
 }
 
-/// Whether the object, which is of this kind, is a component of the Application.
-pub(super) fn is_component<K>(declared: &AppSpec, kind: &GroupKind, object: &Object<K>) -> bool {
-    declared.kinds.contains(kind)
-        && declared
+pub(super) fn is_component<K>(spec: &AppSpec, kind: &GroupKind, object: &Object<K>) -> bool {
+    spec.kinds.contains(kind)
+        && spec
             .selection
             .as_ref()
             .is_ok_and(|selection| selection.matches(&object.labels))
 }
 
-/// Whether the Application stands among the owners of the object.
-pub(super) fn is_owned<K>(declared: &AppSpec, object: &Object<K>) -> bool {
-    object.owner_references.has(&declared.uid)
+pub(super) fn is_owned<K>(spec: &AppSpec, object: &Object<K>) -> bool {
+    object.owner_references.has(&spec.uid)
 }
 
 impl Tables {
     fn remove(&mut self, name: &NamespacedName) {
-        let Some(declared) = self.by_name.remove(name) else {
+        let Some(spec) = self.by_name.remove(name) else {
             return;
         };
-        for kind in declared.watched() {
+        for kind in spec.watched_kinds() {
             let Some(namespaces) = self.by_kind.get_mut(kind) else {
                 continue;
             };
@@ -139,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    fn declared(namespace: &str, name: &str, kind: &str, app: &str) -> AppSpec {
+    fn app_spec(namespace: &str, name: &str, kind: &str, app: &str) -> AppSpec {
         let application = serde_json::from_value(json!({
             "apiVersion": "app.k8s.io/v1beta1", "kind": "Application",
             "metadata": { "name": name, "namespace": namespace, "uid": format!("uid-{namespace}-{name}") },
@@ -157,9 +152,9 @@ mod tests {
         Object::new(serde_json::from_value(meta).unwrap(), ())
     }
 
-    fn concerned(index: &Index, old: Option<&Object<()>>, new: Option<&Object<()>>) -> Vec<String> {
+    fn affected(index: &Index, old: Option<&Object<()>>, new: Option<&Object<()>>) -> Vec<String> {
         let mut names: Vec<_> = index
-            .concerned(&GroupKind::new("", "Pod"), old, new)
+            .affected(&GroupKind::new("", "Pod"), old, new)
             .iter()
             .map(ToString::to_string)
             .collect();
@@ -175,47 +170,47 @@ mod tests {
             ("shop", "other", "Service", "web"),
             ("bank", "web", "Pod", "web"),
         ] {
-            index.insert(declared(namespace, name, kind, app));
+            index.insert(app_spec(namespace, name, kind, app));
         }
         index
     }
 
     #[test]
-    fn those_are_concerned_that_select_an_object_in_their_namespace() {
+    fn applications_that_select_an_object_in_their_namespace_are_affected() {
         assert_eq!(
-            concerned(&index(), None, Some(&object(Some("shop"), "web", None))),
+            affected(&index(), None, Some(&object(Some("shop"), "web", None))),
             ["shop/web"]
         );
-        assert!(concerned(&index(), None, Some(&object(Some("shop"), "none", None))).is_empty());
+        assert!(affected(&index(), None, Some(&object(Some("shop"), "none", None))).is_empty());
     }
 
     #[test]
-    fn who_selected_an_object_before_is_concerned_too() {
+    fn an_application_that_selected_the_object_before_is_affected() {
         let (old, new) = (object(Some("shop"), "web", None), object(Some("shop"), "db", None));
-        assert_eq!(concerned(&index(), Some(&old), Some(&new)), ["shop/db", "shop/web"]);
-        assert_eq!(concerned(&index(), Some(&old), None), ["shop/web"]);
+        assert_eq!(affected(&index(), Some(&old), Some(&new)), ["shop/db", "shop/web"]);
+        assert_eq!(affected(&index(), Some(&old), None), ["shop/web"]);
     }
 
     #[test]
-    fn who_owns_an_object_is_concerned_although_it_does_not_select_it() {
+    fn an_owner_is_affected_even_if_it_does_not_select_the_object() {
         let owned = object(Some("shop"), "none", Some("uid-shop-db"));
-        assert_eq!(concerned(&index(), None, Some(&owned)), ["shop/db"]);
+        assert_eq!(affected(&index(), None, Some(&owned)), ["shop/db"]);
     }
 
     #[test]
-    fn an_object_without_a_namespace_concerns_those_of_any() {
+    fn a_cluster_scoped_object_affects_applications_of_all_namespaces() {
         assert_eq!(
-            concerned(&index(), None, Some(&object(None, "web", None))),
+            affected(&index(), None, Some(&object(None, "web", None))),
             ["bank/web", "shop/web"]
         );
     }
 
     #[test]
-    fn what_was_taken_out_or_declared_otherwise_is_not_concerned() {
+    fn removed_and_updated_applications_are_not_affected() {
         let index = index();
         index.remove(&named("shop", "web"));
-        index.insert(declared("bank", "web", "Service", "web"));
-        assert!(concerned(&index, None, Some(&object(None, "web", None))).is_empty());
+        index.insert(app_spec("bank", "web", "Service", "web"));
+        assert!(affected(&index, None, Some(&object(None, "web", None))).is_empty());
         let users = index.users(&GroupKind::new("", "Service"));
         assert_eq!(users.len(), 2, "{users:?}");
         index.remove(&named("bank", "web"));

@@ -1,8 +1,9 @@
-//! The figures of the Application controller.
+//! Metrics of the Application controller.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::Counter;
@@ -19,25 +20,19 @@ struct ResultLabel {
     result: &'static str,
 }
 
-/// How a reconcile ended.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Ended {
-    /// A kind was not listed yet.
+pub(super) enum Outcome {
+    /// A kind was not listed yet, or the write was throttled.
     Waiting,
-    /// Nothing was new.
     Unchanged,
-    /// The status was written.
     Written,
-    /// The status could not be written.
     Error,
 }
 
-/// The figures; a handle, cheap to clone.
 #[derive(Clone, Default)]
 pub struct Metrics {
     reconciles: Family<ResultLabel, Counter>,
     owners: Counter,
-    /// What the condition Ready says of each Application.
     ready: Arc<Mutex<HashMap<NamespacedName, String>>>,
     watches: Arc<OnceLock<WatchManager<NamespacedName, Readiness>>>,
 }
@@ -49,36 +44,34 @@ impl std::fmt::Debug for Metrics {
 }
 
 impl Metrics {
-    /// Makes the figures and has `registry` show them.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         registry.register(
             "portolan_application_reconciles",
-            "Looks at Applications, by what came of them",
+            "Total number of Application reconciliations by result",
             metrics.reconciles.clone(),
         );
         registry.register(
             "portolan_application_owner_changes",
-            "Components whose owners were written",
+            "Total number of components whose owner references were written",
             metrics.owners.clone(),
         );
-        registry.register_collector(Box::new(Shown(metrics.clone())));
+        registry.register_collector(Box::new(GaugeCollector(metrics.clone())));
         metrics
     }
 
-    /// Has the figures show how large the watches are.
-    pub fn follow(&self, watches: &WatchManager<NamespacedName, Readiness>) {
-        // Told once, by whoever makes them.
+    pub fn set_watches(&self, watches: &WatchManager<NamespacedName, Readiness>) {
+        // Called once, at startup.
         let _ = self.watches.set(watches.clone());
     }
 
-    pub(super) fn ended(&self, ended: Ended) {
-        let result = match ended {
-            Ended::Waiting => "waiting",
-            Ended::Unchanged => "unchanged",
-            Ended::Written => "written",
-            Ended::Error => "error",
+    pub(super) fn observe_reconcile(&self, outcome: Outcome) {
+        let result = match outcome {
+            Outcome::Waiting => "waiting",
+            Outcome::Unchanged => "unchanged",
+            Outcome::Written => "written",
+            Outcome::Error => "error",
         };
         self.reconciles.get_or_create(&ResultLabel { result }).inc();
     }
@@ -87,36 +80,35 @@ impl Metrics {
         self.owners.inc();
     }
 
-    pub(super) fn observe(&self, name: &NamespacedName, ready: &str) {
-        let mut applications = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn observe_readiness(&self, name: &NamespacedName, ready: &str) {
+        let mut applications = self.ready.lock();
         applications.insert(name.clone(), ready.to_owned());
     }
 
     pub(super) fn forget(&self, name: &NamespacedName) {
-        self.ready.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        self.ready.lock().remove(name);
     }
 }
 
-/// What is counted when it is asked for.
-struct Shown(Metrics);
+struct GaugeCollector(Metrics);
 
-impl std::fmt::Debug for Shown {
+impl std::fmt::Debug for GaugeCollector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shown").finish_non_exhaustive()
+        f.debug_struct("GaugeCollector").finish_non_exhaustive()
     }
 }
 
-impl Collector for Shown {
+impl Collector for GaugeCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let mut counts = [("True", 0), ("False", 0), ("Unknown", 0)];
-        for ready in self.0.ready.lock().unwrap_or_else(PoisonError::into_inner).values() {
+        for ready in self.0.ready.lock().values() {
             if let Some((_, count)) = counts.iter_mut().find(|(state, _)| state == ready) {
                 *count += 1;
             }
         }
         let mut family = encoder.encode_descriptor(
             "portolan_applications",
-            "Applications by what their condition Ready says",
+            "Current number of Applications by status of condition Ready",
             None,
             prometheus_client::metrics::MetricType::Gauge,
         )?;
@@ -126,8 +118,12 @@ impl Collector for Shown {
         }
         let (watches, objects) = self.0.watches.get().map_or((0, 0), WatchManager::size);
         for (name, help, count) in [
-            ("portolan_component_watches", "Watches of components that run", watches),
-            ("portolan_components", "Objects that these watches hold", objects),
+            (
+                "portolan_component_watches",
+                "Current number of component watches",
+                watches,
+            ),
+            ("portolan_components", "Current number of watched components", objects),
         ] {
             let encoder = encoder.encode_descriptor(name, help, None, prometheus_client::metrics::MetricType::Gauge)?;
             ConstGauge::<i64>::new(i64::try_from(count).unwrap_or(i64::MAX)).encode(encoder)?;

@@ -1,16 +1,8 @@
-//! Applications of `app.k8s.io/v1beta1`: the objects that belong to an Application, and how ready they are together.
+//! The controller of `app.k8s.io/v1beta1` Applications: aggregates the readiness of components and sets owner
+//! references.
 //!
-//! What is compatible is kubernetes-sigs/application's controller: its condition types, reasons and texts, its readiness
-//! rules, and its owner references. Where Portolan differs, the README says so.
-
-//!
-//! ```text
-//!  Application ──EventHandler──► Index, WatchManager::need          component changes ──ComponentEventHandler──► Index: whom it concerns
-//!                    └────► queue ◄───────────────────────────────────────────────┘
-//!                             │
-//!                         Reconciler: judge ──► assess ──► status, event
-//!                             └──► adopt: owner references
-//! ```
+//! Condition types, reasons, messages, readiness rules and owner references are compatible with
+//! kubernetes-sigs/application. The README lists the differences.
 
 pub mod cached;
 pub mod components;

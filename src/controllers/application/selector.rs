@@ -1,26 +1,19 @@
-//! Label selectors as Kubernetes means them, compiled once.
-//!
-//! The rules are those of `metav1.LabelSelectorAsSelector`: no selector selects nothing, an empty one everything, and all
-//! requirements have to hold.
+//! Compiled label selectors with the semantics of `metav1.LabelSelectorAsSelector`: no selector selects nothing, an
+//! empty selector everything.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
 use crate::runtime::watch::Labels;
 use crate::text::{printable, truncate};
 
-/// Bytes of a wrong operator or key that are quoted.
-const QUOTED: usize = 64;
+const MAX_QUOTED: usize = 64;
 
-/// Which objects are selected by their labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
-    /// None: there is no selector.
     Nothing,
-    /// Those for which all requirements hold.
     All(Vec<Requirement>),
 }
 
-/// What has to hold of one label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirement {
     key: String,
@@ -36,11 +29,11 @@ enum Test {
 }
 
 impl Selection {
-    /// Reads a selector.
+    /// Compiles a selector.
     ///
     /// # Errors
-    /// What is wrong with it: an operator that is none, or one with values that it can't have. Such a selector can't be applied at
-    /// all, rather than in part: what it leaves out may be what keeps it from selecting everything.
+    /// An unknown operator, or values that the operator does not allow. A selector is never applied in part: the
+    /// missing part could be the one that keeps it from selecting everything.
     pub fn of(selector: Option<&LabelSelector>) -> Result<Self, String> {
         let Some(selector) = selector else {
             return Ok(Self::Nothing);
@@ -55,7 +48,6 @@ impl Selection {
         labels.chain(expressions).collect::<Result<_, _>>().map(Self::All)
     }
 
-    /// Whether an object with these labels is selected.
     #[must_use]
     pub fn matches(&self, labels: &Labels) -> bool {
         match self {
@@ -81,19 +73,22 @@ impl Requirement {
 fn requirement(expression: &LabelSelectorRequirement) -> Result<Requirement, String> {
     let LabelSelectorRequirement { key, operator, values } = expression;
     let values = values.clone().unwrap_or_default();
-    let quoted = |text: &str| truncate(&printable(text), QUOTED);
+    let quoted = |text: &str| truncate(&printable(text), MAX_QUOTED);
     let test = match (operator.as_str(), values.is_empty()) {
         ("In", false) => Test::In(values),
         ("NotIn", false) => Test::NotIn(values),
         ("Exists", true) => Test::Exists,
         ("DoesNotExist", true) => Test::DoesNotExist,
-        ("In" | "NotIn", true) => return Err(format!("{operator} for the label {} needs values", quoted(key))),
+        ("In" | "NotIn", true) => return Err(format!("operator {operator} of label {} requires values", quoted(key))),
         ("Exists" | "DoesNotExist", false) => {
-            return Err(format!("{operator} for the label {} can't have values", quoted(key)));
+            return Err(format!(
+                "operator {operator} of label {} does not allow values",
+                quoted(key)
+            ));
         }
         _ => {
             return Err(format!(
-                "the operator {} for the label {} is none of In, NotIn, Exists and DoesNotExist",
+                "operator {} of label {} is not one of In, NotIn, Exists and DoesNotExist",
                 quoted(operator),
                 quoted(key)
             ));
@@ -141,13 +136,13 @@ mod tests {
     }
 
     #[rstest]
-    #[case(json!([{ "key": "app", "operator": "Equals", "values": ["web"] }]), "the operator Equals for the label app is none of")]
-    #[case(json!([{ "key": "app", "operator": "in", "values": ["web"] }]), "the operator in")]
-    #[case(json!([{ "key": "app", "operator": "In" }]), "In for the label app needs values")]
-    #[case(json!([{ "key": "app", "operator": "NotIn", "values": [] }]), "NotIn for the label app needs values")]
-    #[case(json!([{ "key": "app", "operator": "Exists", "values": ["web"] }]), "Exists for the label app can't have values")]
-    fn a_selector_that_is_wrong_in_part_selects_nothing_and_says_why(#[case] expressions: Value, #[case] why: &str) {
+    #[case(json!([{ "key": "app", "operator": "Equals", "values": ["web"] }]), "operator Equals of label app is not one of")]
+    #[case(json!([{ "key": "app", "operator": "in", "values": ["web"] }]), "operator in")]
+    #[case(json!([{ "key": "app", "operator": "In" }]), "operator In of label app requires values")]
+    #[case(json!([{ "key": "app", "operator": "NotIn", "values": [] }]), "operator NotIn of label app requires values")]
+    #[case(json!([{ "key": "app", "operator": "Exists", "values": ["web"] }]), "operator Exists of label app does not allow values")]
+    fn a_partially_invalid_selector_is_rejected_with_a_reason(#[case] expressions: Value, #[case] message: &str) {
         let error = selection(json!({ "matchLabels": { "app": "web" }, "matchExpressions": expressions })).unwrap_err();
-        assert!(error.contains(why), "{error}");
+        assert!(error.contains(message), "{error}");
     }
 }

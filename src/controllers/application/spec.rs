@@ -1,5 +1,3 @@
-//! What an Application declares, read once.
-
 use std::collections::BTreeSet;
 
 use kube::Resource;
@@ -9,36 +7,29 @@ use crate::api::Application;
 use crate::api::NamespacedName;
 use crate::runtime::watch::GroupKind;
 
-/// Kinds of one Application that are looked at; each may cost a watch.
+/// Maximum number of kinds per Application; each may need a watch.
 pub const MAX_KINDS: usize = 100;
 
-/// The annotation that holds the kinds of which an Application owns something: `Deployment.apps,Service`. It is written before the
-/// first is owned, and remembers what is to be let go when the Application is declared otherwise.
+/// Annotation with the kinds of owned objects, such as `Deployment.apps,Service`. Written before the first owner
+/// reference, so that stale references are found after the spec has changed.
 pub const OWNED_KINDS: &str = "portolan.dev/owned-kinds";
 
-/// An Application as far as its components are concerned.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AppSpec {
-    /// Its name.
     pub name: NamespacedName,
-    /// Its UID.
     pub uid: String,
-    /// The kinds of its components in their order, each once.
+    /// Component kinds in order, without duplicates.
     pub kinds: Vec<GroupKind>,
-    /// How many kinds were left out, being more than [`MAX_KINDS`].
-    pub left_out: usize,
-    /// Which objects of these kinds are its components, or what is wrong with the selector.
+    /// Number of kinds beyond [`MAX_KINDS`].
+    pub omitted_kinds: usize,
     pub selection: Result<Selection, String>,
-    /// Whether it is to own its components.
-    pub adopts: bool,
-    /// The generation of its spec.
+    pub add_owner_ref: bool,
     pub generation: Option<i64>,
-    /// The kinds of which it owns something, by its own record: in order, each once.
-    pub recorded: Box<[GroupKind]>,
+    /// The kinds in [`OWNED_KINDS`], sorted, without duplicates.
+    pub recorded_kinds: Box<[GroupKind]>,
 }
 
 impl AppSpec {
-    /// Reads an Application.
     #[must_use]
     pub fn of(name: &NamespacedName, application: &Application) -> Self {
         let mut seen = BTreeSet::new();
@@ -49,60 +40,59 @@ impl AppSpec {
             .map(|component| GroupKind::new(strip_version(&component.group), component.kind.clone()))
             .filter(|kind| seen.insert(kind.clone()));
         let mut kinds: Vec<_> = all.collect();
-        let left_out = kinds.len().saturating_sub(MAX_KINDS);
+        let omitted_kinds = kinds.len().saturating_sub(MAX_KINDS);
         kinds.truncate(MAX_KINDS);
         Self {
             name: name.clone(),
             uid: application.meta().uid.clone().unwrap_or_default(),
             kinds,
-            left_out,
+            omitted_kinds,
             selection: Selection::of(application.spec.selector.as_ref()),
-            adopts: application.spec.add_owner_ref,
+            add_owner_ref: application.spec.add_owner_ref,
             generation: application.metadata.generation,
-            recorded: recorded(application),
+            recorded_kinds: recorded_kinds(application),
         }
     }
 
-    /// Whether the same object declares the same in `other`, whatever either's record says.
+    /// Compares everything but the recorded kinds.
     #[must_use]
-    pub fn is_declared_as(&self, other: &Self) -> bool {
+    pub fn has_same_spec_as(&self, other: &Self) -> bool {
         let Self {
             name,
             uid,
             kinds,
-            left_out,
+            omitted_kinds,
             selection,
-            adopts,
+            add_owner_ref,
             generation,
-            recorded: _,
+            recorded_kinds: _,
         } = other;
         (&self.name, &self.uid, &self.generation) == (name, uid, generation)
-            && (&self.kinds, &self.left_out) == (kinds, left_out)
-            && (&self.selection, &self.adopts) == (selection, adopts)
+            && (&self.kinds, &self.omitted_kinds) == (kinds, omitted_kinds)
+            && (&self.selection, &self.add_owner_ref) == (selection, add_owner_ref)
     }
 
-    /// The kinds that have to be watched: those of components, and those of which something may be owned.
-    pub fn watched(&self) -> impl Iterator<Item = &GroupKind> {
-        let components = self.components();
-        let others = self.recorded.iter().filter(move |kind| !components.contains(kind));
+    pub fn watched_kinds(&self) -> impl Iterator<Item = &GroupKind> {
+        let components = self.component_kinds();
+        let others = self
+            .recorded_kinds
+            .iter()
+            .filter(move |kind| !components.contains(kind));
         components.iter().chain(others)
     }
 
-    /// The kinds of components; none, where nothing is selected.
     #[must_use]
-    pub fn components(&self) -> &[GroupKind] {
+    pub fn component_kinds(&self) -> &[GroupKind] {
         if self.selects_anything() { &self.kinds } else { &[] }
     }
 
-    /// Whether anything can be a component at all.
     #[must_use]
     pub fn selects_anything(&self) -> bool {
         !matches!(self.selection, Ok(Selection::Nothing))
     }
 }
 
-/// The kinds in the record.
-fn recorded(application: &Application) -> Box<[GroupKind]> {
+fn recorded_kinds(application: &Application) -> Box<[GroupKind]> {
     let annotations = application.metadata.annotations.as_ref();
     let record = annotations.and_then(|annotations| annotations.get(OWNED_KINDS));
     let kinds = record
@@ -119,8 +109,8 @@ fn recorded(application: &Application) -> Box<[GroupKind]> {
     kinds.into_iter().collect()
 }
 
-/// The group of what users write as one, which may be a version or end in one (application.md A2.2): `v1` and `/v1` are the core,
-/// `apps/v1` is `apps`. `core` stays what it is, which no group is called.
+/// Strips a version from a group as users write it, like kubernetes-sigs' controller: `v1` and `/v1` are the core
+/// group, `apps/v1` is `apps`. `core` is kept; no such group exists.
 fn strip_version(group: &str) -> &str {
     let mut characters = group.chars();
     let is_version =
@@ -151,11 +141,11 @@ mod tests {
     #[case("core", "core")]
     #[case("velero.io", "velero.io")]
     #[case("v", "v")]
-    fn the_version_is_stripped_as_the_peer_does(#[case] written: &str, #[case] group: &str) {
+    fn versions_are_stripped_from_groups_as_in_kubernetes_sigs_application(#[case] written: &str, #[case] group: &str) {
         assert_eq!(strip_version(written), group);
     }
 
-    fn declared(kinds: &serde_json::Value) -> AppSpec {
+    fn app_spec(kinds: &serde_json::Value) -> AppSpec {
         let application = serde_json::from_value(json!({
             "apiVersion": "app.k8s.io/v1beta1", "kind": "Application",
             "metadata": { "name": "shop", "namespace": "team", "uid": "u" },
@@ -169,26 +159,26 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_is_listed_twice_counts_once_and_the_order_stays() {
+    fn duplicate_kinds_are_dropped_and_the_order_is_kept() {
         let kinds = json!([
             { "group": "v1", "kind": "Service" }, { "group": "apps/v1", "kind": "Deployment" },
             { "group": "", "kind": "Service" }, { "group": "apps", "kind": "Deployment" }
         ]);
-        let declared = declared(&kinds);
+        let spec = app_spec(&kinds);
         assert_eq!(
-            declared.kinds,
+            spec.kinds,
             [GroupKind::new("", "Service"), GroupKind::new("apps", "Deployment")]
         );
-        assert_eq!(declared.left_out, 0);
-        assert!(!declared.selects_anything());
+        assert_eq!(spec.omitted_kinds, 0);
+        assert!(!spec.selects_anything());
     }
 
     #[test]
-    fn more_kinds_than_can_be_watched_are_left_out_and_counted() {
+    fn kinds_beyond_the_limit_are_dropped_and_counted() {
         let kinds: Vec<_> = (0..150)
             .map(|number| json!({ "group": "example.com", "kind": format!("Kind{number}") }))
             .collect();
-        let declared = declared(&json!(kinds));
-        assert_eq!((declared.kinds.len(), declared.left_out), (MAX_KINDS, 50));
+        let spec = app_spec(&json!(kinds));
+        assert_eq!((spec.kinds.len(), spec.omitted_kinds), (MAX_KINDS, 50));
     }
 }

@@ -1,10 +1,4 @@
-//! From what is known of the components to a status: pure.
-//!
-//! ```text
-//!  kinds, each with its objects ──assess──► Assessment ──status──► conditions, components, ready/total
-//!                                              ▲
-//!                 what adoption could not do ──┘
-//! ```
+//! Computes the status of an Application from the state of its components, without I/O.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -16,37 +10,32 @@ use crate::api::{ApplicationCondition, ApplicationStatus, ComponentStatus};
 use crate::runtime::watch::{GroupKind, KindState, Object, View};
 use crate::text::truncate;
 
-/// Ready: all components are.
 pub const READY: &str = "Ready";
-/// Error: something could not be read, judged or adopted.
+/// Condition type: something could not be read, evaluated or adopted.
 pub const ERROR: &str = "Error";
 
-/// Bytes of the components in a status. The API server stores no object of more than one and a half megabytes.
+/// Maximum size of the components in a status, in bytes. The API server stores objects of up to 1.5 MB.
 const MAX_COMPONENTS: usize = 1024 * 1024;
-/// Components that are not ready whose names stand in the message.
-const NAMED: usize = 20;
-/// Bytes of a message.
+const MAX_NAMES: usize = 20;
 const MAX_MESSAGE: usize = 4096;
 
-/// Something that is wrong beside what components say of themselves.
+/// A problem apart from the readiness of components.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// What, and what to do about it.
     pub text: String,
-    /// Whether nobody can tell how ready the application is.
+    /// Makes the readiness of the application unknown.
     pub hides_readiness: bool,
 }
 
 impl Problem {
-    /// One that leaves the readiness as it is counted.
-    pub(super) fn aside(text: impl Into<String>) -> Self {
+    pub(super) fn minor(text: impl Into<String>) -> Self {
         Self {
             text: text.into(),
             hides_readiness: false,
         }
     }
 
-    fn hiding(text: impl Into<String>) -> Self {
+    fn blocking(text: impl Into<String>) -> Self {
         Self {
             text: text.into(),
             hides_readiness: true,
@@ -54,45 +43,42 @@ impl Problem {
     }
 }
 
-/// How an application stands.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Assessment {
-    /// The components by kind, in the order of the kinds, and by name.
+    /// Sorted by the order of kinds, then by name.
     pub components: Vec<ComponentStatus>,
-    /// How many of them are ready.
     pub ready: usize,
-    /// Those that are not, for the message.
     pub not_ready: Vec<String>,
-    /// What is wrong.
     pub problems: Vec<Problem>,
 }
 
-/// Assesses an application by what is known of its kinds, each of which has been settled.
 #[must_use]
-pub fn assess(declared: &AppSpec, kinds: &[(GroupKind, KindState<Readiness>)]) -> Assessment {
+pub fn assess(spec: &AppSpec, kinds: &[(GroupKind, KindState<Readiness>)]) -> Assessment {
     let mut assessment = Assessment::default();
-    if let Err(error) = &declared.selection {
-        let text = format!("the selector can't be used, so that no components are known: {error}");
-        assessment.problems.push(Problem::hiding(text));
+    if let Err(error) = &spec.selection {
+        let text = format!("invalid selector: {error}");
+        assessment.problems.push(Problem::blocking(text));
         return assessment;
     }
-    if declared.left_out > 0 {
-        assessment.problems.push(Problem::hiding(format!(
-            "spec.componentKinds names more than {MAX_KINDS} kinds; the last {} are left out: spread them over several Applications",
-            declared.left_out
+    if spec.omitted_kinds > 0 {
+        assessment.problems.push(Problem::blocking(format!(
+            "spec.componentKinds has more than {MAX_KINDS} kinds, the last {} are ignored; split them among several Applications",
+            spec.omitted_kinds
         )));
     }
-    for (kind, look) in kinds {
-        match look {
-            KindState::Pending => assessment.problems.push(Problem::hiding(format!("{kind} was not listed yet"))),
-            KindState::Unknown => assessment.problems.push(Problem::aside(format!(
-                "the cluster has no kind {kind}: install its definition, or put spec.componentKinds right (the group of \
+    for (kind, state) in kinds {
+        match state {
+            KindState::Pending => assessment
+                .problems
+                .push(Problem::blocking(format!("{kind} not listed yet"))),
+            KindState::Unknown => assessment.problems.push(Problem::minor(format!(
+                "kind {kind} not found: install its CRD or fix spec.componentKinds (the group of \
                  Pods and Services is empty)"
             ))),
-            KindState::Failed(error) => assessment.problems.push(Problem::hiding(error.clone())),
+            KindState::Failed(error) => assessment.problems.push(Problem::blocking(error.clone())),
             KindState::Objects(view) => {
-                assessment.problems.extend(view.polled.clone().map(Problem::aside));
-                assessment.count(declared, kind, view);
+                assessment.problems.extend(view.polled.clone().map(Problem::minor));
+                assessment.count(spec, kind, view);
             }
         }
     }
@@ -100,24 +86,20 @@ pub fn assess(declared: &AppSpec, kinds: &[(GroupKind, KindState<Readiness>)]) -
 }
 
 impl Assessment {
-    fn count(&mut self, declared: &AppSpec, kind: &GroupKind, view: &View<Readiness>) {
-        for object in view
-            .objects
-            .iter()
-            .filter(|object| is_component(declared, kind, object))
-        {
-            let judgement = judged(declared, object);
+    fn count(&mut self, spec: &AppSpec, kind: &GroupKind, view: &View<Readiness>) {
+        for object in view.objects.iter().filter(|object| is_component(spec, kind, object)) {
+            let readiness = readiness_of(spec, object);
             let name = format!("{}/{}", kind.kind, object.name);
-            let why = judgement.why.as_deref().unwrap_or_default();
-            match judgement.state {
+            let message = readiness.message.as_deref().unwrap_or_default();
+            match readiness.state {
                 ComponentState::Ready => self.ready += 1,
-                // What passes by itself is not told in numbers that change with every pod.
-                ComponentState::InProgress if why.starts_with("failed") => {
-                    self.not_ready.push(format!("{name} ({why})"))
+                // Transient reasons are omitted: their numbers change with every pod.
+                ComponentState::InProgress if message.starts_with("failed") => {
+                    self.not_ready.push(format!("{name} ({message})"))
                 }
                 ComponentState::InProgress => self.not_ready.push(name),
                 ComponentState::Unknown => {
-                    self.problems.push(Problem::hiding(format!("{name}: {why}")));
+                    self.problems.push(Problem::blocking(format!("{name}: {message}")));
                     self.not_ready.push(name);
                 }
             }
@@ -126,12 +108,12 @@ impl Assessment {
                 name: Some(object.name.to_string()),
                 kind: Some(kind.kind.to_string()),
                 group: Some(kind.group.to_string()).filter(|group| !group.is_empty()),
-                status: Some(judgement.state.to_string()),
+                status: Some(readiness.state.to_string()),
             });
         }
     }
 
-    /// The status that says all that, with the times of the conditions `before` that stay.
+    /// Builds the status. Unchanged conditions keep the times they have in `before`.
     #[must_use]
     pub fn status(
         &self,
@@ -139,14 +121,10 @@ impl Assessment {
         before: &[ApplicationCondition],
         now: Timestamp,
     ) -> ApplicationStatus {
-        let (components, left_out) = self.shown();
+        let (components, omitted) = self.listed_components();
         let mut problems: Vec<_> = self.problems.iter().map(|problem| problem.text.as_str()).collect();
-        let left_out = (left_out > 0).then(|| {
-            format!(
-                "{left_out} components are counted but not listed, since the object would become too large to be stored"
-            )
-        });
-        problems.extend(left_out.as_deref());
+        let omitted = (omitted > 0).then(|| format!("{omitted} components omitted from status: size limit reached"));
+        problems.extend(omitted.as_deref());
         let error = match &problems[..] {
             [] => condition(ERROR, "False", "NoError", "No error seen"),
             problems => condition(ERROR, "True", "ErrorSeen", &problems.join("; ")),
@@ -172,7 +150,7 @@ impl Assessment {
             return condition(READY, "True", "ComponentsReady", "all components ready");
         }
         let count = self.not_ready.len();
-        let named: Vec<_> = self.not_ready.iter().take(NAMED).map(String::as_str).collect();
+        let named: Vec<_> = self.not_ready.iter().take(MAX_NAMES).map(String::as_str).collect();
         let more = match count - named.len() {
             0 => String::new(),
             more => format!(" and {more} more"),
@@ -181,12 +159,11 @@ impl Assessment {
         condition(READY, "False", "ComponentsNotReady", &message)
     }
 
-    /// The components as far as there is room for them, and how many there is none for.
-    fn shown(&self) -> (Vec<ComponentStatus>, usize) {
-        /// Braces, keys, quotes and commas of a component in JSON.
-        const AROUND: usize = 64;
+    fn listed_components(&self) -> (Vec<ComponentStatus>, usize) {
+        /// Overhead of a component in JSON: braces, keys, quotes and commas.
+        const OVERHEAD: usize = 64;
         let length = |part: &Option<String>| part.as_ref().map_or(0, String::len);
-        let mut room = MAX_COMPONENTS;
+        let mut budget = MAX_COMPONENTS;
         let fits = |component: &&ComponentStatus| {
             let ComponentStatus {
                 name,
@@ -195,21 +172,21 @@ impl Assessment {
                 status,
                 ..
             } = component;
-            let bytes = AROUND + length(name) + length(kind) + length(group) + length(status);
-            room.checked_sub(bytes).inspect(|rest| room = *rest).is_some()
+            let bytes = OVERHEAD + length(name) + length(kind) + length(group) + length(status);
+            budget.checked_sub(bytes).inspect(|left| budget = *left).is_some()
         };
-        let shown: Vec<_> = self.components.iter().take_while(fits).cloned().collect();
-        let left_out = self.components.len() - shown.len();
-        (shown, left_out)
+        let listed: Vec<_> = self.components.iter().take_while(fits).cloned().collect();
+        let omitted = self.components.len() - listed.len();
+        (listed, omitted)
     }
 }
 
-/// How a component stands. The Application itself counts as ready: it would wait for itself for ever.
-fn judged(declared: &AppSpec, object: &Object<Readiness>) -> Readiness {
-    if *object.uid == *declared.uid {
+/// Returns the readiness of a component. The Application itself counts as ready, as it would wait for itself.
+fn readiness_of(spec: &AppSpec, object: &Object<Readiness>) -> Readiness {
+    if *object.uid == *spec.uid {
         Readiness::READY
     } else {
-        object.kept.clone()
+        object.projection.clone()
     }
 }
 
@@ -224,7 +201,7 @@ fn condition(type_: &str, status: &str, reason: &str, message: &str) -> Applicat
     }
 }
 
-/// A condition that says what it said before stays as it was; the time of its transition stays while its status does.
+/// Keeps an unchanged condition as it was, and the transition time while the status is the same.
 fn with_times(new: ApplicationCondition, before: &[ApplicationCondition], now: Timestamp) -> ApplicationCondition {
     let old = before.iter().find(|old| old.type_ == new.type_);
     if let Some(old) = old

@@ -1,4 +1,4 @@
-//! What the pure parts have in common in their tests.
+//! Fixtures shared by the tests of pure modules.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
@@ -8,15 +8,15 @@ use super::spec::AppSpec;
 use crate::api::NamespacedName;
 use crate::runtime::watch::{GroupKind, KindState, Object, Resource, View};
 
-mod adopt;
-mod assess;
+mod owner_plan;
+mod status;
 
 /// An Application `shop` in the namespace `team` that selects `app: shop`.
-fn declared(spec: Value) -> AppSpec {
-    named("shop", spec)
+fn app_spec(spec: Value) -> AppSpec {
+    app_spec_named("shop", spec)
 }
 
-fn named(name: &str, mut spec: Value) -> AppSpec {
+fn app_spec_named(name: &str, mut spec: Value) -> AppSpec {
     if spec.get("selector").is_none() {
         spec["selector"] = json!({ "matchLabels": { "app": "shop" } });
     }
@@ -43,23 +43,23 @@ fn named(name: &str, mut spec: Value) -> AppSpec {
     AppSpec::of(&name, &application.unwrap())
 }
 
-fn judgement(state: ComponentState, why: &str) -> Readiness {
+fn readiness(state: ComponentState, message: &str) -> Readiness {
     Readiness {
         state,
-        why: Some(why).filter(|why| !why.is_empty()).map(Into::into),
+        message: Some(message).filter(|message| !message.is_empty()).map(Into::into),
     }
 }
 
 fn ready() -> Readiness {
-    judgement(ComponentState::Ready, "")
+    readiness(ComponentState::Ready, "")
 }
 
 /// An object with the label `app: shop`.
-fn object(name: &str, kept: Readiness) -> Object<Readiness> {
-    labelled(name, "shop", kept)
+fn object(name: &str, projection: Readiness) -> Object<Readiness> {
+    labeled(name, "shop", projection)
 }
 
-fn labelled(name: &str, app: &str, kept: Readiness) -> Object<Readiness> {
+fn labeled(name: &str, app: &str, projection: Readiness) -> Object<Readiness> {
     let meta = ObjectMeta {
         name: Some(name.to_owned()),
         namespace: Some("team".to_owned()),
@@ -67,7 +67,7 @@ fn labelled(name: &str, app: &str, kept: Readiness) -> Object<Readiness> {
         labels: Some([("app".to_owned(), app.to_owned())].into()),
         ..ObjectMeta::default()
     };
-    Object::new(meta, kept)
+    Object::new(meta, projection)
 }
 
 fn view(kind: &GroupKind, objects: Vec<Object<Readiness>>) -> View<Readiness> {
@@ -83,8 +83,8 @@ fn view(kind: &GroupKind, objects: Vec<Object<Readiness>>) -> View<Readiness> {
     }
 }
 
-fn seen(group: &str, kind: &str, objects: Vec<Object<Readiness>>) -> (GroupKind, KindState<Readiness>) {
+fn listed(group: &str, kind: &str, objects: Vec<Object<Readiness>>) -> (GroupKind, KindState<Readiness>) {
     let kind = GroupKind::new(group, kind);
-    let look = KindState::Objects(view(&kind, objects));
-    (kind, look)
+    let state = KindState::Objects(view(&kind, objects));
+    (kind, state)
 }

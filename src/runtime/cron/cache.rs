@@ -1,4 +1,4 @@
-//! Intervals that were read before: an object is looked at again and again, and its interval stays the same.
+//! Cache of parsed intervals: an object is reconciled often, and its interval rarely changes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,29 +7,23 @@ use parking_lot::Mutex;
 
 use super::{Cron, IntervalError, parse};
 
-/// Texts that are kept. More would be others each time, so then all are read anew.
-const KEPT: usize = 1000;
+const MAX_ENTRIES: usize = 1000;
 
-/// Reads each interval once. A handle, cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Intervals(Arc<Mutex<HashMap<String, Arc<Cron>>>>);
 
 impl Intervals {
-    /// As [`parse`].
-    ///
-    /// # Errors
-    /// As of [`parse`].
     pub fn parse(&self, text: &str) -> Result<Arc<Cron>, IntervalError> {
         let lock = || self.0.lock();
         if let Some(cron) = lock().get(text) {
             return Ok(Arc::clone(cron));
         }
         let cron = Arc::new(parse(text)?);
-        let mut known = lock();
-        if known.len() >= KEPT {
-            known.clear();
+        let mut entries = lock();
+        if entries.len() >= MAX_ENTRIES {
+            entries.clear();
         }
-        known.insert(text.to_owned(), Arc::clone(&cron));
+        entries.insert(text.to_owned(), Arc::clone(&cron));
         Ok(cron)
     }
 }
@@ -39,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interval_is_read_once_and_what_is_none_is_told_each_time() {
+    fn valid_intervals_are_cached_and_invalid_ones_are_not() {
         let intervals = Intervals::default();
         let first = intervals.parse("*/5 * * * *").unwrap();
         assert!(Arc::ptr_eq(&first, &intervals.clone().parse("*/5 * * * *").unwrap()));
@@ -50,9 +44,9 @@ mod tests {
     }
 
     #[test]
-    fn no_more_are_kept_than_there_is_room_for() {
+    fn the_cache_is_cleared_at_its_limit() {
         let intervals = Intervals::default();
-        for number in 0..=KEPT {
+        for number in 0..=MAX_ENTRIES {
             let (minute, hour) = (number % 60, number / 60);
             assert!(intervals.parse(&format!("{minute} {hour} * * *")).is_ok());
         }

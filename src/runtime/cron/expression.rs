@@ -1,4 +1,4 @@
-//! A cron expression: read, written for the scheduler, and asked for its ticks.
+//! Cron expressions: parsing, translation for the scheduler, and computation of ticks.
 
 use std::{
     fmt::{self, Display},
@@ -16,7 +16,6 @@ use super::{
 };
 use crate::text;
 
-/// Longer texts than this are no interval; every form that means something is much shorter.
 const MAX_LENGTH: usize = 256;
 
 const NICKNAMES: [(&str, &str); 12] = [
@@ -34,10 +33,9 @@ const NICKNAMES: [(&str, &str); 12] = [
     ("@everysecond", "* * * * * *"),
 ];
 
-/// An interval that can't be used, as a sentence that says why and what can.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the interval `{interval}` can't be used: {reason}; write a cron expression of five fields such as `0 3 * * *` \
+    "invalid interval `{interval}`: {reason}; use a cron expression of five fields such as `0 3 * * *` \
      (in UTC; a sixth in front for seconds), a nickname such as `@hourly`, or a duration such as `10m`, `2h` or `72h`"
 )]
 pub struct IntervalError {
@@ -54,50 +52,44 @@ impl IntervalError {
     }
 }
 
-/// When something is due, over and over. Equal if its expressions are.
+/// A parsed schedule. Equal if its expressions are equal.
 #[derive(Clone, Debug)]
 pub struct Cron {
     expressions: Vec<String>,
-    // The very parser that fires: what it computes here is when the scheduler ticks.
+    // The scheduler's own parser, so that computed ticks are those of the scheduler.
     parsed: Vec<croner::Cron>,
     display: String,
     shortest_gap: Duration,
 }
 
-/// Reads an interval: a cron expression or a duration, in every form that Kubeapps takes.
+/// Parses an interval: a cron expression or a duration in any form that Kubeapps accepts.
 ///
-/// - Cron expressions as its parser (gronx) takes them: five fields; six with the seconds in front, or with a year of
-///   four digits behind; seven with both; names of months and weekdays, `?`, `L`, `15W`, `5L`, `5#2`, weekday 7, and its
-///   nicknames (`@hourly`, `@5minutes`…).
-/// - Durations as Go writes them, rounded up to whole minutes, hours, days or months as Kubeapps does (`90m` is every
-///   second hour).
+/// - Cron expressions as in gronx, Kubeapps' parser: five fields; six with leading seconds or a trailing four-digit
+/// year; seven with both; names of months and weekdays, `?`, `L`, `15W`, `5L`, `5#2`, weekday 7, and nicknames
+/// (`@hourly`, `@5minutes`…).
+/// - Go durations, rounded up to whole minutes, hours, days or months like Kubeapps does (`90m` is every second hour).
 ///
-/// Where days of the month *and* of the week are restricted, either is enough, as in cron and in Kubernetes.
+/// If both day fields are restricted, either is enough, as in cron and Kubernetes.
 ///
 /// # Errors
-/// What is neither, and what would never be due: `@every 5m`, `@reboot`, `*/0`, `1d`, `0s`, February 31st.
+/// Anything else, and schedules that never fire: `@every 5m`, `@reboot`, `*/0`, `1d`, `0s`, February 31st.
 pub fn parse(text: &str) -> Result<Cron, IntervalError> {
     let trimmed = text.trim();
     if trimmed.is_empty() {
-        return Err(IntervalError::new(trimmed, "it is empty"));
+        return Err(IntervalError::new(trimmed, "interval is empty"));
     }
     if trimmed.len() > MAX_LENGTH {
-        return Err(IntervalError::new(
-            trimmed,
-            format!("it is longer than {MAX_LENGTH} bytes"),
-        ));
+        return Err(IntervalError::new(trimmed, format!("longer than {MAX_LENGTH} bytes")));
     }
     Cron::from_expression(trimmed)
         .or_else(
             |reason| match (go_duration::parse(trimmed), looks_like_a_duration(trimmed)) {
                 (Some(duration), _) => match go_duration::to_cron(duration) {
                     Some(expression) => Cron::from_expression(&expression),
-                    None if duration <= 0 => Err("a duration must be longer than nothing".to_owned()),
-                    None => {
-                        Err("a duration must not be longer than 8928h, which is twelve months of 31 days".to_owned())
-                    }
+                    None if duration <= 0 => Err("duration must be positive".to_owned()),
+                    None => Err("duration must not exceed 8928h, which is twelve months of 31 days".to_owned()),
                 },
-                (None, true) => Err("it is no duration with the units s, m and h".to_owned()),
+                (None, true) => Err("not a duration with the units s, m and h".to_owned()),
                 (None, false) => Err(reason),
             },
         )
@@ -116,7 +108,6 @@ impl FromStr for Cron {
     }
 }
 
-/// The fields of an expression, each read.
 struct Fields {
     second: Field,
     minute: Field,
@@ -131,7 +122,7 @@ impl Fields {
     fn parse(text: &str) -> Result<Self, String> {
         if text.starts_with('@') {
             let nickname = NICKNAMES.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
-            let (_, expression) = nickname.ok_or("there is no such nickname")?;
+            let (_, expression) = nickname.ok_or("unknown nickname")?;
             return Self::parse(expression);
         }
         let mut fields: Vec<&str> = text.split_whitespace().collect();
@@ -151,7 +142,7 @@ impl Fields {
         }
         let [second, minute, hour, day, month, weekday, year] = fields[..] else {
             return Err(format!(
-                "a cron expression has five to seven fields, and it has {}",
+                "cron expression must have five to seven fields, found {}",
                 fields.len()
             ));
         };
@@ -166,7 +157,6 @@ impl Fields {
         })
     }
 
-    /// The expression for the scheduler with these two fields for the day: seconds first, the year only where it counts.
     fn expression(&self, day: &Field, weekday: &Field) -> String {
         let Self {
             second,
@@ -186,14 +176,13 @@ impl Fields {
         }
     }
 
-    /// As people write it: without the seconds where they are 0.
     fn display(&self) -> String {
         let expression = self.expression(&self.day, &self.weekday);
         expression.strip_prefix("0 ").map(str::to_owned).unwrap_or(expression)
     }
 
-    /// Whether one of the months has the day. The scheduler's parser would look for it up to the year 5000.
-    fn can_come(&self, day: &Field, weekday: &Field) -> bool {
+    /// Returns true if one of the months has the day; the scheduler's parser would search until the year 5000.
+    fn can_match(&self, day: &Field, weekday: &Field) -> bool {
         let longest = |month: u16| match month {
             2 if self.years().any(is_leap) => 29,
             2 => 28,
@@ -211,7 +200,6 @@ impl Fields {
         self.year.values().into_iter()
     }
 
-    /// The shortest time between two ticks of any days that follow one another.
     fn shortest_gap(&self) -> Duration {
         const DAY: u32 = 86_400;
         let (hours, minutes, seconds) = (self.hour.values(), self.minute.values(), self.second.values());
@@ -238,7 +226,8 @@ fn is_leap(year: u16) -> bool {
 impl Cron {
     fn from_expression(text: &str) -> Result<Self, String> {
         let fields = Fields::parse(text)?;
-        // Cron wants either day where both are restricted, the scheduler wants both: two expressions make either of it.
+        // The scheduler requires both day fields to match. Two expressions give the semantics of cron, where one
+        // suffices.
         let days = if fields.day.is_open() || fields.weekday.is_open() {
             vec![(fields.day.clone(), fields.weekday.clone())]
         } else {
@@ -248,7 +237,7 @@ impl Cron {
             ]
         };
         let (mut expressions, mut parsed) = (Vec::new(), Vec::new());
-        for (day, weekday) in days.iter().filter(|(day, weekday)| fields.can_come(day, weekday)) {
+        for (day, weekday) in days.iter().filter(|(day, weekday)| fields.can_match(day, weekday)) {
             let expression = fields.expression(day, weekday);
             let cron = scheduler_parser()
                 .parse(&expression)
@@ -259,7 +248,7 @@ impl Cron {
             }
         }
         if expressions.is_empty() {
-            return Err("there is no such date".to_owned());
+            return Err("date does not exist".to_owned());
         }
         Ok(Self {
             expressions,
@@ -269,14 +258,14 @@ impl Cron {
         })
     }
 
-    /// The expressions for the scheduler: six fields, seconds first, and a year behind them if one is given. Two where
-    /// days of the month and of the week are both restricted: it is due when either is.
+    /// Returns the scheduler's expressions: six fields with leading seconds, and an optional year. Two if both day
+    /// fields are restricted.
     #[must_use]
     pub fn expressions(&self) -> &[String] {
         &self.expressions
     }
 
-    /// The first tick after `time`; nothing once there is none any more, as after the last year that is given.
+    /// Returns the first tick after `time`; none after the last year of the expression.
     #[must_use]
     pub fn next_after(&self, time: Timestamp) -> Option<Timestamp> {
         let time = DateTime::<Utc>::from_timestamp(time.as_second(), 0)?;
@@ -285,26 +274,21 @@ impl Cron {
         Timestamp::from_second(tick.timestamp()).ok()
     }
 
-    /// The shortest time between any two ticks.
     #[must_use]
     pub fn shortest_gap(&self) -> Duration {
         self.shortest_gap
     }
 
-    /// The error of an interval that is due more often than every `minimum`, if this one is.
     #[must_use]
     pub fn below_minimum(&self, minimum: Duration) -> Option<IntervalError> {
         (self.shortest_gap < minimum).then(|| {
-            let reason = format!(
-                "it is due every {:?}, and the least that is allowed is {minimum:?}",
-                self.shortest_gap
-            );
+            let reason = format!("fires every {:?}, minimum is {minimum:?}", self.shortest_gap);
             IntervalError::new(&self.display, reason)
         })
     }
 }
 
-/// The scheduler's own settings: what it is given is read here just as it reads it.
+/// Must match the settings of the scheduler's own parser.
 fn scheduler_parser() -> CronParser {
     CronParser::builder()
         .seconds(Seconds::Required)
@@ -320,7 +304,6 @@ impl PartialEq for Cron {
 
 impl Eq for Cron {}
 
-/// The normal form: a cron expression in numbers.
 impl Display for Cron {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.display)

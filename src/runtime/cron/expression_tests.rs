@@ -1,4 +1,4 @@
-//! Vectors, next times on a given clock, and a comparison with a matcher so simple that it must be right.
+//! Known expressions, next ticks, and a comparison with a naive matcher.
 
 use jiff::{Zoned, civil::Weekday, tz::TimeZone};
 use proptest::prelude::*;
@@ -62,38 +62,34 @@ fn an_interval_becomes_expressions_for_the_scheduler(
             &*expressions.iter().map(ToString::to_string).collect::<Vec<_>>()
         )
     );
-    assert_eq!(
-        parse(&cron.to_string()).unwrap(),
-        cron,
-        "the normal form means the same"
-    );
+    assert_eq!(parse(&cron.to_string()).unwrap(), cron, "the normal form is equivalent");
 }
 
 #[rstest]
 #[case("", "empty")]
-#[case("@every 5m", "no such nickname")]
-#[case("@reboot", "no such nickname")]
-#[case("@midnight", "no such nickname")]
+#[case("@every 5m", "unknown nickname")]
+#[case("@reboot", "unknown nickname")]
+#[case("@midnight", "unknown nickname")]
 #[case("H * * * *", "minute `H`")]
 #[case("*/0 * * * *", "step 0")]
 #[case("TZ=Europe/Berlin 0 3 * * *", "second `TZ=Europe/Berlin`")]
-#[case("* * * *", "five to seven fields, and it has 4")]
-#[case("* * * * * * * *", "it has 8")]
+#[case("* * * *", "five to seven fields, found 4")]
+#[case("* * * * * * * *", "found 8")]
 #[case("0 0 * * MONDAY", "day of week `MONDAY`")]
 #[case("60 * * * *", "minute `60` is out of range")]
 #[case("1d", "units s, m and h")]
 #[case("10", "units s, m and h")]
 #[case("17532h", "8928h")]
-#[case("0s", "longer than nothing")]
-#[case("-5m", "longer than nothing")]
-#[case("0 0 31 2 *", "no such date")]
-#[case("0 0 30,31 feb *", "no such date")]
-#[case("0 0 31 4,6,9,11 *", "no such date")]
-#[case("0 0 29 2 * 2026", "no such date")]
-#[case("0 0 31W 2 *", "no such date")]
-#[case("0 0 * 2 5#5 2027", "no such date")]
+#[case("0s", "must be positive")]
+#[case("-5m", "must be positive")]
+#[case("0 0 31 2 *", "date does not exist")]
+#[case("0 0 30,31 feb *", "date does not exist")]
+#[case("0 0 31 4,6,9,11 *", "date does not exist")]
+#[case("0 0 29 2 * 2026", "date does not exist")]
+#[case("0 0 31W 2 *", "date does not exist")]
+#[case("0 0 * 2 5#5 2027", "date does not exist")]
 #[case("daily", "five to seven fields")]
-fn what_is_no_interval_is_refused_with_what_is(#[case] text: &str, #[case] reason: &str) {
+fn invalid_intervals_are_rejected_with_the_valid_forms(#[case] text: &str, #[case] reason: &str) {
     let error = parse(text).map(|cron| cron.to_string()).unwrap_err().to_string();
     assert!(error.contains(reason), "{error}");
     assert!(error.contains("@hourly") && error.contains("10m"), "{error}");
@@ -118,7 +114,7 @@ fn an_interval_of_any_length_gives_a_short_error_without_control_characters() {
 #[case::weekend("0 0 * * fri-sun", "2026-11-16T00:00:00Z", &["2026-11-20", "2026-11-21", "2026-11-22", "2026-11-27"])]
 #[case::three_days("72h", "2026-11-26T00:00:00Z", &["2026-11-28", "2026-12-01", "2026-12-04"])]
 #[case::year("0 0 1 1 * 2030", "2026-01-01T00:00:00Z", &["2030-01-01"])]
-fn the_next_days_are_those_that_cron_means(#[case] text: &str, #[case] from: &str, #[case] days: &[&str]) {
+fn next_days_follow_cron_semantics(#[case] text: &str, #[case] from: &str, #[case] days: &[&str]) {
     let expected: Vec<_> = days.iter().map(|day| format!("{day}T00:00:00Z")).collect();
     assert_eq!(ticks(text, from, days.len()), expected);
 }
@@ -129,13 +125,13 @@ fn the_next_days_are_those_that_cron_means(#[case] text: &str, #[case] from: &st
 #[case("*/40 * * * *", "2026-11-21T00:00:00Z", &["00:40:00", "01:00:00"])]
 #[case("* * * * * *", "2026-11-21T00:00:00.5Z", &["00:00:01", "00:00:02"])]
 #[case("0 3 * * *", "2026-11-21T02:59:59.999Z", &["03:00:00"])]
-fn the_next_times_are_after_the_one_given(#[case] text: &str, #[case] from: &str, #[case] times: &[&str]) {
+fn next_ticks_are_after_the_given_time(#[case] text: &str, #[case] from: &str, #[case] times: &[&str]) {
     let expected: Vec<_> = times.iter().map(|time| format!("2026-11-21T{time}Z")).collect();
     assert_eq!(ticks(text, from, times.len()), expected);
 }
 
 #[test]
-fn a_year_that_is_over_has_no_next_tick() {
+fn a_past_year_has_no_next_tick() {
     let cron = parse("0 0 1 1 * 2020").unwrap();
     assert_eq!(cron.next_after(at("2026-01-01T00:00:00Z")), None);
 }
@@ -151,7 +147,7 @@ fn a_year_that_is_over_has_no_next_tick() {
 #[case("0 3 * * *", 86_400)]
 #[case("59,0 0,23 * * *", 60)]
 #[case("0 0 13 * 5", 86_400)]
-fn the_shortest_gap_is_seen_whatever_the_clock_says(#[case] text: &str, #[case] seconds: u64) {
+fn the_shortest_gap_is_independent_of_the_clock(#[case] text: &str, #[case] seconds: u64) {
     let cron = parse(text).unwrap();
     assert_eq!(cron.shortest_gap(), Duration::from_secs(seconds));
     let minimum = Duration::from_secs(60);
@@ -160,7 +156,7 @@ fn the_shortest_gap_is_seen_whatever_the_clock_says(#[case] text: &str, #[case] 
     assert!(error.contains("least that is allowed"), "{error}");
 }
 
-/// A field by the book: its values written out.
+/// Expands a field into its values.
 fn naive(field: &str, min: i8, max: i8) -> Vec<i8> {
     let number = |text: &str| text.parse::<i8>().unwrap();
     let item = |item: &str| {
@@ -180,7 +176,7 @@ fn naive(field: &str, min: i8, max: i8) -> Vec<i8> {
     field.split(',').flat_map(item).collect()
 }
 
-/// The next tick of a five-field expression, found by trying minute after minute, day after day.
+/// Finds the next tick of a five-field expression by trying every minute.
 fn naive_next(expression: &str, after: Timestamp) -> Timestamp {
     let fields: Vec<&str> = expression.split(' ').collect();
     let [minute, hour, day, month, weekday] = fields[..] else {
@@ -234,7 +230,7 @@ fn field(min: u8, max: u8) -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn the_next_tick_is_the_one_that_a_simple_search_finds(
+    fn the_next_tick_matches_a_naive_search(
         minute in field(0, 59), hour in field(0, 23), day in field(1, 28), month in field(1, 12), weekday in field(0, 6),
         after in 1_700_000_000_i64..1_900_000_000,
     ) {

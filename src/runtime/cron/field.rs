@@ -1,8 +1,7 @@
-//! One field of a cron expression: read strictly, written in the one way that the scheduler's parser takes as it is meant.
+//! A field of a cron expression: parsed strictly, formatted in the form that the scheduler's parser accepts.
 
 use std::fmt::{self, Display};
 
-/// What a field counts, and so which values and forms it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     Second,
@@ -19,11 +18,11 @@ const MONTHS: [&str; 12] = [
 ];
 const WEEKDAYS: [&str; 7] = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
 
-/// The largest step that is told from a larger one: beyond every field's range all steps mean "the first value only".
+/// Steps above this are clamped: beyond the range of every field they select only the first value.
 const MAX_STEP: u16 = 9_999;
 
 impl Unit {
-    /// The least and the greatest value. The parser that fires ends at the year 5000.
+    /// Returns the range of values. The scheduler's parser ends at the year 5000.
     pub const fn bounds(self) -> (u16, u16) {
         match self {
             Self::Second | Self::Minute => (0, 59),
@@ -47,7 +46,7 @@ impl Unit {
         }
     }
 
-    /// A value, by number or by name. Sunday is 0 and also 7.
+    /// Parses a number or a name. Sunday is 0 and 7.
     fn value(self, text: &str) -> Option<u16> {
         let named = |names: &[&str], first: u16| {
             let position = names.iter().position(|name| name.eq_ignore_ascii_case(text))?;
@@ -69,31 +68,17 @@ fn number(text: &str) -> Option<u16> {
         .flatten()
 }
 
-/// One member of a field's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Item {
-    /// Every value, or every `step`-th from the least one.
-    Every {
-        step: Option<u16>,
-    },
-    /// From `first` to `last`, or every `step`-th of them.
-    Range {
-        first: u16,
-        last: u16,
-        step: Option<u16>,
-    },
+    Every { step: Option<u16> },
+    Range { first: u16, last: u16, step: Option<u16> },
     Value(u16),
-    /// The last day of the month.
     LastDay,
-    /// The working day nearest to this day of the month.
     NearestWorkday(u16),
-    /// The last such weekday of the month.
     LastWeekday(u16),
-    /// The n-th such weekday of the month.
     NthWeekday(u16, u16),
 }
 
-/// One field of a cron expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
     unit: Unit,
@@ -101,12 +86,12 @@ pub struct Field {
 }
 
 impl Field {
-    /// Reads a field; the error is half a sentence on what is wrong with it.
+    /// Parses a field; the error is a phrase that describes the problem.
     pub fn parse(unit: Unit, text: &str) -> Result<Self, String> {
-        let item = |text: &str| Item::parse(unit, text).map_err(|why| format!("the {} `{text}` {why}", unit.name()));
+        let item = |text: &str| Item::parse(unit, text).map_err(|reason| format!("{} `{text}` {reason}", unit.name()));
         let items = text.split(',').map(item).collect::<Result<Vec<_>, _>>()?;
         let field = Self { unit, items };
-        // The scheduler's parser takes no `*` in a list, where the rest of the list adds nothing to it.
+        // The scheduler's parser rejects `*` in a list, where it makes the other items redundant.
         Ok(if field.items.len() > 1 && field.is_open() {
             Self::every(unit)
         } else {
@@ -114,7 +99,6 @@ impl Field {
         })
     }
 
-    /// The field `*`.
     pub fn every(unit: Unit) -> Self {
         Self {
             unit,
@@ -122,14 +106,13 @@ impl Field {
         }
     }
 
-    /// Whether the field leaves its unit open. `*/1` does, as in the cron of Kubernetes.
+    /// Returns true if the field accepts every value. `*/1` does, as in Kubernetes.
     pub fn is_open(&self) -> bool {
         self.items
             .iter()
             .any(|item| matches!(item, Item::Every { step: None | Some(1) }))
     }
 
-    /// Every value that the field names by number, in order.
     pub fn values(&self) -> Vec<u16> {
         let (min, max) = self.unit.bounds();
         (min..=max)
@@ -137,7 +120,7 @@ impl Field {
             .collect()
     }
 
-    /// The least day that a month must have for the field to name a day in it; none if every month has one.
+    /// Returns the minimum length of a month in which the field can match; none if every month matches.
     pub fn least_day(&self) -> Option<u16> {
         let least = self.items.iter().map(|item| match *item {
             Item::Every { .. } | Item::LastDay | Item::LastWeekday(_) => 1,
@@ -161,36 +144,31 @@ impl Item {
                     .parse::<u64>()
                     .ok()
                     .filter(|_| step.bytes().all(|b| b.is_ascii_digit()));
-                let step = step.ok_or("has no number after the `/`")?;
+                let step = step.ok_or("has no number after `/`")?;
                 (range, Some(u16::try_from(step).unwrap_or(MAX_STEP).min(MAX_STEP)))
             }
             None => (text, None),
         };
         if step == Some(0) {
-            return Err("has the step 0, which never comes");
+            return Err("has step 0");
         }
         let (min, max) = unit.bounds();
         match (range, range.split_once('-'), step) {
             ("*" | "?", _, Some(step)) if unit == Unit::Year => Self::from(unit, step, step),
             ("*" | "?", _, step) => Ok(Self::Every { step }),
             (_, Some((first, last)), step) => Self::range(unit, first, last, step),
-            // Where there is no 0, `0/5` means 5, 10, 15…
+            // Units without 0 start at the step: `0/5` means 5, 10, 15…
             (_, None, Some(step)) if min == 1 && number(range) == Some(0) => Self::from(unit, step, step),
-            (_, None, Some(step)) => Self::from(
-                unit,
-                unit.value(range).ok_or("is no number of this field before the `/`")?,
-                step,
-            ),
+            (_, None, Some(step)) => Self::from(unit, unit.value(range).ok_or("has no valid number before `/`")?, step),
             (_, None, None) => match unit.value(range) {
                 Some(7) if unit == Unit::DayOfWeek => Ok(Self::Value(0)),
                 Some(value) if (min..=max).contains(&value) => Ok(Self::Value(value)),
                 Some(_) => Err("is out of range"),
-                None => Err("is no number of this field"),
+                None => Err("is not a valid value"),
             },
         }
     }
 
-    /// `first/step`: from there to the end of the range.
     fn from(unit: Unit, first: u16, step: u16) -> Result<Self, &'static str> {
         let (min, last) = unit.bounds();
         if !(min..=last).contains(&first) {
@@ -204,15 +182,15 @@ impl Item {
     }
 
     fn range(unit: Unit, first: &str, last: &str, step: Option<u16>) -> Result<Self, &'static str> {
-        const NO_NUMBERS: &str = "is no range of numbers of this field";
+        const INVALID_RANGE: &str = "is not a valid range";
         let (min, max) = unit.bounds();
         let (from, mut to) = (
-            unit.value(first).ok_or(NO_NUMBERS)?,
-            unit.value(last).ok_or(NO_NUMBERS)?,
+            unit.value(first).ok_or(INVALID_RANGE)?,
+            unit.value(last).ok_or(INVALID_RANGE)?,
         );
         let (mut from, mut max) = (from, max);
         if unit == Unit::DayOfWeek {
-            // Sunday begins a range as 0 and ends it as 7, so that 7-2 and fri-sun are ranges.
+            // Sunday starts a range as 0 and ends it as 7, so that 7-2 and fri-sun are valid ranges.
             max = 7;
             if from == 7 {
                 from = 0;
@@ -225,7 +203,7 @@ impl Item {
             return Err("is out of range");
         }
         if from > to {
-            return Err("ends before it begins");
+            return Err("ends before it starts");
         }
         Ok(Self::Range {
             first: from,
@@ -234,24 +212,27 @@ impl Item {
         })
     }
 
-    /// The forms that only days have: `L`, `15W`, `5L`, `5#2`. Nothing where the text has none of them.
+    /// Parses the forms of day fields: `L`, `15W`, `5L`, `5#2`. None for other texts.
     fn parse_day(unit: Unit, text: &str) -> Option<Result<Self, &'static str>> {
         let text = text.to_ascii_uppercase();
         match unit {
             Unit::DayOfMonth if text == "L" => Some(Ok(Self::LastDay)),
             Unit::DayOfMonth => {
                 let day = number(text.strip_suffix('W')?).filter(|day| (1..=31).contains(day));
-                Some(day.map(Self::NearestWorkday).ok_or("is no day of the month with a `W`"))
+                Some(
+                    day.map(Self::NearestWorkday)
+                        .ok_or("is not a day of the month with `W`"),
+                )
             }
             Unit::DayOfWeek => {
                 let weekday = |text: &str| unit.value(text).filter(|day| *day <= 7).map(|day| day % 7);
                 if let Some((day, n)) = text.split_once('#') {
                     let n = number(n).filter(|n| (1..=5).contains(n));
                     let item = weekday(day).zip(n).map(|(day, n)| Self::NthWeekday(day, n));
-                    return Some(item.ok_or("is no weekday with `#1` to `#5`"));
+                    return Some(item.ok_or("is not a weekday with `#1` to `#5`"));
                 }
                 let day = text.strip_suffix('L')?;
-                Some(weekday(day).map(Self::LastWeekday).ok_or("is no weekday with an `L`"))
+                Some(weekday(day).map(Self::LastWeekday).ok_or("is not a weekday with `L`"))
             }
             _ => None,
         }
@@ -332,7 +313,7 @@ mod tests {
     #[case(Unit::DayOfWeek, "7L,friL,mon#2", "0L,5L,1#2")]
     #[case(Unit::Year, "*/2", "2-5000/2")]
     #[case(Unit::Year, "2030-2040/5", "2030-2040/5")]
-    fn a_field_is_written_in_one_way(#[case] unit: Unit, #[case] text: &str, #[case] written: &str) {
+    fn fields_are_formatted_in_normal_form(#[case] unit: Unit, #[case] text: &str, #[case] written: &str) {
         assert_eq!(Field::parse(unit, text).unwrap().to_string(), written);
     }
 
@@ -373,7 +354,7 @@ mod tests {
     #[case(Unit::DayOfWeek, "8L")]
     #[case(Unit::Year, "0")]
     #[case(Unit::Year, "9999")]
-    fn what_is_no_field_is_refused_with_the_reason(#[case] unit: Unit, #[case] text: &str) {
+    fn invalid_fields_are_rejected_with_a_reason(#[case] unit: Unit, #[case] text: &str) {
         let error = Field::parse(unit, text).unwrap_err();
         assert!(error.contains(unit.name()), "{error}");
     }

@@ -1,7 +1,7 @@
-//! Durations as Go writes them, and the cron expressions that Kubeapps makes of them.
+//! Go durations, and Kubeapps' translation of them to cron expressions.
 
-/// Reads a duration as Go's `time.ParseDuration` does: `90s`, `1h30m`, `1.5h`, with the units ns, us, µs, ms, s, m and h.
-/// Gives nanoseconds; nothing where the text is no such duration, or one that Go can't hold (about 292 years).
+/// Parses a duration like Go's `time.ParseDuration`: `90s`, `1h30m`, `1.5h`, with the units ns, us, µs, ms, s, m and
+/// h. Returns nanoseconds; none for other texts and beyond Go's range of about 292 years.
 pub fn parse(text: &str) -> Option<i64> {
     let (negative, mut rest) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),
@@ -38,7 +38,6 @@ fn digits(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
 }
 
-/// The length of `whole.fraction` units, what is below a nanosecond left out.
 fn nanoseconds(whole: &str, fraction: &str, unit: &str) -> Option<i128> {
     let unit: i128 = match unit {
         "ns" => 1,
@@ -50,15 +49,15 @@ fn nanoseconds(whole: &str, fraction: &str, unit: &str) -> Option<i128> {
         _ => return None,
     };
     let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-    // Digits behind the eighteenth can't make a nanosecond of any unit.
+    // Digits after the eighteenth are below a nanosecond in any unit.
     let fraction = &fraction[..fraction.len().min(18)];
     let scale = 10_i128.pow(u32::try_from(fraction.len()).ok()?);
     let fraction: i128 = if fraction.is_empty() { 0 } else { fraction.parse().ok()? };
     whole.checked_mul(unit)?.checked_add(fraction * unit / scale)
 }
 
-/// The cron expression that Kubeapps makes of a duration: every so many minutes, hours, days or months, whichever is the
-/// first that counts few enough of them, rounded up. Nothing where it makes none, or one that never fires.
+/// Translates a duration to a cron expression like Kubeapps: every N minutes, hours, days or months, with the first
+/// unit whose N is in range, rounded up. None if there is no such expression or it never fires.
 pub fn to_cron(nanoseconds: i64) -> Option<String> {
     let minutes = u64::try_from(nanoseconds).ok()?.div_ceil(60_000_000_000);
     let (hours, days) = (minutes.div_ceil(60), minutes.div_ceil(24 * 60));
@@ -108,7 +107,7 @@ mod tests {
     #[case("745h", "0 0 1 */2 *")]
     #[case("1460h", "0 0 1 */2 *")]
     #[case("8928h", "0 0 1 */12 *")]
-    fn a_duration_becomes_the_expression_that_kubeapps_makes_of_it(#[case] text: &str, #[case] expression: &str) {
+    fn durations_translate_to_the_expressions_of_kubeapps(#[case] text: &str, #[case] expression: &str) {
         assert_eq!(parse(text).and_then(to_cron).as_deref(), Some(expression));
     }
 
@@ -118,7 +117,7 @@ mod tests {
     #[case("-5m")]
     #[case("8929h")]
     #[case("17532h")]
-    fn a_duration_that_no_expression_can_say_becomes_none(#[case] text: &str) {
+    fn durations_without_an_expression_are_rejected(#[case] text: &str) {
         assert_eq!(parse(text).and_then(to_cron), None);
         assert!(parse(text).is_some());
     }
@@ -137,7 +136,7 @@ mod tests {
     #[case("9223372036854775808ns")]
     #[case("99999999999999999999999999999999999999999h")]
     #[case("é")]
-    fn what_go_does_not_read_is_not_read(#[case] text: &str) {
+    fn texts_that_go_rejects_are_rejected(#[case] text: &str) {
         assert_eq!(parse(text), None);
     }
 

@@ -1,11 +1,6 @@
 //! Intervals and cron expressions.
 //!
-//! ```text
-//!  spec.interval ──parse──► Cron ──► expressions ──► CronTrigger: one scheduler job each ──tick──► work queue
-//!   "10m", "0 3 * * *"       └──► next tick, gaps, jitter (pure)
-//! ```
-//!
-//! [`parse`] and [`Cron`] are pure: they read text and compute with the clock that they are given. All times are UTC.
+//! [`parse`] and [`Cron`] are pure. All times are UTC.
 
 mod cache;
 mod expression;
@@ -21,11 +16,10 @@ pub use cache::Intervals;
 pub use expression::{Cron, IntervalError, parse};
 pub use trigger::CronTrigger;
 
-/// No tick is put off by more than this.
 const MAX_JITTER: Duration = Duration::from_secs(60);
 
-/// How long after a tick the object with this UID has its turn: always the same for one UID, spread evenly over all of
-/// them, below a tenth of `gap`, the shortest time between two ticks, and below a minute.
+/// Returns the delay of an object after each tick: stable per UID, uniformly distributed, less than a tenth of `gap`
+/// and a minute. `gap` is the shortest time between two ticks.
 #[must_use]
 pub fn jitter(uid: &str, gap: Duration) -> Duration {
     let limit = u64::try_from((gap / 10).min(MAX_JITTER).as_millis()).unwrap_or(u64::MAX);

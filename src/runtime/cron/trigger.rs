@@ -1,32 +1,32 @@
 //! Enqueues keys at the ticks of their cron expressions, by the wall clock.
 //!
-//! This only makes schedules punctual: the work queue brings each key back by a timer of its own (see
-//! `repository::decide::until_due`). That timer follows the monotonic clock, so it is late after a step of the wall clock.
+//! The work queue has a timer for each key as well (see `apprepository::decide::until_due`), but on the monotonic
+//! clock: after a step of the wall clock it fires late. The trigger keeps schedules punctual.
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use tokio_cron_scheduler::{Job, JobScheduler, JobSchedulerError};
 
 use super::Cron;
 
-/// The scheduler broadcasts up to three messages for each job that is due, on channels of 200. A receiver that lags behind
-/// misses ticks, or ends for good. Keys of further expressions rely on the timers of the work queue.
+/// The scheduler broadcasts up to three messages per due job on channels of 200; receivers that lag miss ticks or
+/// terminate. Keys beyond the limit rely on the timers of the work queue.
 const MAX_JOBS: usize = 64;
 
-/// A list adds many keys at once; their expressions become jobs together.
+/// A list adds many keys within moments.
 const DEBOUNCE: Duration = Duration::from_millis(500);
 
-/// The scheduler answers from memory. It never answers once one of its tasks has ended.
+/// The scheduler answers from memory; it never answers after one of its tasks has terminated.
 const UPDATE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The keys to enqueue and their schedules. Clones share them.
 #[derive(Clone)]
 pub struct CronTrigger<K> {
     schedules: Arc<Mutex<Schedules<K>>>,
@@ -46,10 +46,9 @@ impl<K> Default for CronTrigger<K> {
 }
 
 impl<K: Clone + Eq + Hash + Send + 'static> CronTrigger<K> {
-    /// Sets the schedule of a key, with the delay after each tick.
     pub fn set(&self, key: &K, cron: &Arc<Cron>, jitter: Duration) {
         if cron.next_after(Timestamp::now()).is_none() {
-            // The scheduler deletes jobs without a next tick all at once, which it may not survive.
+            // The scheduler removes jobs without a next tick immediately, and may crash when there are many.
             return self.remove(key);
         }
         let previous = self.schedules().insert(key.clone(), (Arc::clone(cron), jitter));
@@ -58,7 +57,6 @@ impl<K: Clone + Eq + Hash + Send + 'static> CronTrigger<K> {
         }
     }
 
-    /// Removes a key.
     pub fn remove(&self, key: &K) {
         if self.schedules().remove(key).is_some() {
             self.changed.notify_one();
@@ -70,7 +68,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> CronTrigger<K> {
         self.schedules().len()
     }
 
-    /// Calls `enqueue` with a key and its jitter at each tick of the key's schedule. Never returns.
+    /// Calls `enqueue` with a key and its jitter at each tick. Never returns.
     pub async fn run(self, enqueue: impl Fn(K, Duration) + Send + Sync + 'static) {
         let Err(error) = self.run_jobs(Arc::new(enqueue)).await;
         tracing::error!(%error, "cron scheduler failed, scheduled syncs rely on the timers of the work queue");
@@ -90,7 +88,6 @@ impl<K: Clone + Eq + Hash + Send + 'static> CronTrigger<K> {
         }
     }
 
-    /// Adds and removes jobs until there is one for each expression.
     async fn update(
         &self,
         scheduler: &JobScheduler,
@@ -110,7 +107,6 @@ impl<K: Clone + Eq + Hash + Send + 'static> CronTrigger<K> {
         Ok(())
     }
 
-    /// Returns the distinct expressions of all keys, at most [`MAX_JOBS`], those that have a job first.
     fn expressions(&self, jobs: &HashMap<String, Job>) -> HashSet<String> {
         let schedules = self.schedules();
         let all: HashSet<_> = schedules.values().flat_map(|(cron, _)| cron.expressions()).collect();
@@ -119,7 +115,6 @@ impl<K: Clone + Eq + Hash + Send + 'static> CronTrigger<K> {
         first.cloned().collect()
     }
 
-    /// Makes a job that enqueues all keys with the expression.
     fn job(&self, expression: String, enqueue: Arc<Enqueue<K>>) -> Result<Job, JobSchedulerError> {
         let trigger = self.clone();
         Job::new(expression.clone(), move |_, _| {
@@ -131,8 +126,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> CronTrigger<K> {
     }
 
     fn schedules(&self) -> MutexGuard<'_, Schedules<K>> {
-        // The map is consistent between any two statements, so a poisoned lock is usable.
-        self.schedules.lock().unwrap_or_else(PoisonError::into_inner)
+        self.schedules.lock()
     }
 }
 

@@ -11,7 +11,7 @@ fn cron(text: &str) -> Arc<Cron> {
     Arc::new(parse(text).unwrap())
 }
 
-/// A trigger that runs, and what it enqueues.
+/// Returns a running trigger and the keys that it enqueues.
 fn start() -> (CronTrigger<u32>, UnboundedReceiver<(u32, Duration)>) {
     let (enqueue, enqueued) = unbounded_channel();
     let trigger = CronTrigger::default();
@@ -53,7 +53,7 @@ async fn all_keys_with_one_expression_are_enqueued() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_scheduler_survives_more_expressions_due_at_once_than_its_channels_hold() {
+async fn the_scheduler_survives_more_due_expressions_than_its_channel_capacity() {
     let (trigger, mut enqueued) = start();
     for key in 0..KEYS {
         let seconds = format!("0-59,{},{}", key % 60, key / 60);
@@ -95,7 +95,7 @@ async fn a_key_that_is_removed_or_rescheduled_is_not_enqueued_as_before() {
     until(async || enqueued.recv().await.is_some_and(|(key, _)| key == 1)).await;
     trigger.remove(&1);
     trigger.set(&2, &cron("@yearly"), Duration::ZERO);
-    // The tick under way may still enqueue them.
+    // The current tick may still enqueue them.
     for tick in 0..3 {
         until(async || {
             let (key, _) = enqueued.recv().await.unwrap();
@@ -107,7 +107,7 @@ async fn a_key_that_is_removed_or_rescheduled_is_not_enqueued_as_before() {
 }
 
 #[tokio::test]
-async fn jobs_come_and_go_with_the_expressions() {
+async fn jobs_follow_the_set_of_expressions() {
     let trigger = CronTrigger::default();
     let scheduler = JobScheduler::new().await.unwrap();
     scheduler.start().await.unwrap();

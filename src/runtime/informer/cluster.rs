@@ -1,4 +1,4 @@
-//! Objects of a cluster: a watch that is taken up again whatever happens to it.
+//! Events of objects in a cluster, from a watch that retries forever.
 
 use std::{collections::VecDeque, fmt::Debug, time::Duration};
 
@@ -17,39 +17,31 @@ use tokio::time::sleep;
 
 use crate::api::Guarded;
 
-/// How often to look for a definition that is not installed and has to be.
+/// Polling interval for a required definition that is not installed.
 const DEFINITION_POLL: Duration = Duration::from_secs(3);
-/// The same for one that need not be.
 const OPTIONAL_POLL: Duration = Duration::from_secs(30);
 
-/// Which namespaces are watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// All of them.
     All,
-    /// This one only.
     Namespace(String),
 }
 
-/// Whether the definition of a kind has to be installed.
+/// The handling of a missing CustomResourceDefinition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Definition {
-    /// Without it nothing works: it is looked for often, and a warning says so. That it is not there says nothing of its objects:
-    /// what is removed for good with an object needs a better proof.
+    /// Logs a warning. Keeps known objects: a missing definition does not prove that they were deleted.
     Required,
-    /// There may be no use for it. Where it was installed and is not any more, there are no objects.
     Optional,
 }
 
 pub(super) type Next<K> = Result<Event<DeserializeGuard<K>>, watcher::Error>;
 
-/// The events of all objects of a kind in the scope. They never end.
+/// Returns the events of all objects of a kind in the scope. Never ends.
 ///
-/// The watch survives lost connections, restarts of the API server and versions that have expired: it is taken up where it
-/// was or begun anew with a complete list, after a wait that grows to half a minute. While the kind's definition is not
-/// installed, which may be so at the start or come about later, one line in the log says so and it is waited for. Errors
-/// are logged here, the first of a series as a warning, and passed on for those who count them. What is kept of an object is
-/// made of it at once.
+/// A failed watch resumes, or starts again with a complete list, with a backoff of up to 30 seconds. A missing
+/// definition is logged once and polled. Errors are logged here and passed on for metrics. Objects are converted
+/// immediately.
 pub fn events<T, K>(
     client: Client,
     scope: &Scope,
@@ -64,16 +56,15 @@ where
         Scope::All => Api::all(client),
         Scope::Namespace(namespace) => Api::namespaced(client, namespace),
     };
-    // A fresh watch each time: it begins with a complete list.
+    // A new watch starts with a complete list.
     let watch = move || {
         let events = watcher::watcher(api.clone(), watcher::Config::default());
-        let kept = |Guarded(DeserializeGuard(object)): Guarded<T>| DeserializeGuard(object.map(K::from));
-        events.map_ok(move |event| map(event, kept)).boxed()
+        let convert = |Guarded(DeserializeGuard(object)): Guarded<T>| DeserializeGuard(object.map(K::from));
+        events.map_ok(move |event| map(event, convert)).boxed()
     };
     events_of(watch, DefaultBackoff::default(), definition)
 }
 
-/// The event with another form of its objects.
 pub(super) fn map<A, B>(event: Event<A>, change: impl FnOnce(A) -> B) -> Event<B> {
     match event {
         Event::Init => Event::Init,
@@ -84,7 +75,6 @@ pub(super) fn map<A, B>(event: Event<A>, change: impl FnOnce(A) -> B) -> Event<B
     }
 }
 
-/// The events of watches that `watch` begins, with a new one where the old one can't go on.
 pub(super) fn events_of<K>(
     watch: impl Fn() -> BoxStream<'static, Next<K>> + Send,
     backoff: impl Backoff,
@@ -99,9 +89,9 @@ where
         backoff,
         definition,
         wait: None,
-        trouble: None,
-        is_known: false,
-        made_up: VecDeque::new(),
+        failure: None,
+        is_listed: false,
+        synthetic: VecDeque::new(),
     };
     stream::unfold(state, |mut state| async move {
         let event = state.next().await;
@@ -109,9 +99,8 @@ where
     })
 }
 
-/// What is the matter with the watch, so that it is said once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Trouble {
+enum Failure {
     NotInstalled,
     Other,
 }
@@ -121,13 +110,11 @@ struct Watch<W, K, B> {
     current: Option<BoxStream<'static, Next<K>>>,
     backoff: B,
     definition: Definition,
-    /// How long to wait before the watch is asked again.
     wait: Option<Duration>,
-    trouble: Option<Trouble>,
-    /// Whether a complete list has been seen, and nothing else since.
-    is_known: bool,
-    /// What comes next without anybody being asked.
-    made_up: VecDeque<Event<DeserializeGuard<K>>>,
+    failure: Option<Failure>,
+    /// Set after a complete list, until synthetic events report an empty one.
+    is_listed: bool,
+    synthetic: VecDeque<Event<DeserializeGuard<K>>>,
 }
 
 impl<W, K, B> Watch<W, K, B>
@@ -138,7 +125,7 @@ where
 {
     async fn next(&mut self) -> Next<K> {
         loop {
-            if let Some(event) = self.made_up.pop_front() {
+            if let Some(event) = self.synthetic.pop_front() {
                 return Ok(event);
             }
             if let Some(wait) = self.wait.take() {
@@ -156,11 +143,11 @@ where
     }
 
     fn accept(&mut self, event: Event<DeserializeGuard<K>>) -> Event<DeserializeGuard<K>> {
-        self.is_known |= matches!(event, Event::InitDone);
-        // The beginning of a list is told before the API server has been asked for anything.
+        self.is_listed |= matches!(event, Event::InitDone);
+        // The stream emits the start of a list before it sends a request.
         if !matches!(event, Event::Init) {
             self.backoff.reset();
-            if self.trouble.take().is_some() {
+            if self.failure.take().is_some() {
                 tracing::info!(kind = %K::kind(&()), "watch re-established");
             }
         }
@@ -168,39 +155,39 @@ where
     }
 
     fn fail(&mut self, error: &watcher::Error) {
-        let trouble = match status_code(error) {
-            Some(404) => Trouble::NotInstalled,
-            _ => Trouble::Other,
+        let failure = match status_code(error) {
+            Some(404) => Failure::NotInstalled,
+            _ => Failure::Other,
         };
-        self.report(trouble, error);
-        self.wait = match trouble {
-            Trouble::NotInstalled => Some(match self.definition {
+        self.report(failure, error);
+        self.wait = match failure {
+            Failure::NotInstalled => Some(match self.definition {
                 Definition::Required => DEFINITION_POLL,
                 Definition::Optional => OPTIONAL_POLL,
             }),
-            Trouble::Other => self.backoff.next(),
+            Failure::Other => self.backoff.next(),
         };
         let is_list = matches!(error, watcher::Error::InitialListFailed(_));
-        if trouble == Trouble::NotInstalled && is_list && self.definition == Definition::Optional && self.is_known {
-            // With a definition go its objects, and the watch that would have told is over.
-            self.made_up.extend([Event::Init, Event::InitDone]);
-            self.is_known = false;
+        if failure == Failure::NotInstalled && is_list && self.definition == Definition::Optional && self.is_listed {
+            // The objects are gone with their definition, and the watch no longer reports their deletion.
+            self.synthetic.extend([Event::Init, Event::InitDone]);
+            self.is_listed = false;
         }
-        // A watch of a version that is no more, or of a kind that is no more, would ask for it for ever.
+        // The stream would request the expired version, or the missing kind, forever.
         if matches!(status_code(error), Some(404 | 410)) {
             self.current = None;
         }
     }
 
-    fn report(&mut self, trouble: Trouble, error: &watcher::Error) {
+    fn report(&mut self, failure: Failure, error: &watcher::Error) {
         let resource = [K::plural(&()), K::group(&())].join(".");
-        // Those of the core have no group.
+        // The core group is empty.
         let resource = resource.trim_end_matches('.');
-        if self.trouble.replace(trouble) == Some(trouble) {
+        if self.failure.replace(failure) == Some(failure) {
             tracing::debug!(resource, %error, "watch still failing");
-        } else if trouble == Trouble::NotInstalled && self.definition == Definition::Optional {
+        } else if failure == Failure::NotInstalled && self.definition == Definition::Optional {
             tracing::info!("custom resource definition {resource} is not installed, waiting for it");
-        } else if trouble == Trouble::NotInstalled {
+        } else if failure == Failure::NotInstalled {
             tracing::warn!(
                 "custom resource definition {resource} is not installed, waiting for it; run `portolan crds --apply` to \
                  install it"
@@ -217,7 +204,6 @@ where
     }
 }
 
-/// The HTTP status that the API server answered with, if it did.
 fn status_code(error: &watcher::Error) -> Option<u16> {
     match error {
         watcher::Error::InitialListFailed(error)
@@ -264,7 +250,7 @@ mod tests {
         Ok(Event::Apply(DeserializeGuard(Ok(object))))
     }
 
-    /// The events of watches that go by these scripts, one after the other; after the last nothing comes.
+    /// Returns the events of scripted watches; there are none after the last script.
     fn scripted(scripts: Vec<Script>) -> (BoxStream<'static, Next<AppRepository>>, Arc<Mutex<VecDeque<Script>>>) {
         scripted_of(Definition::Required, scripts)
     }
@@ -298,7 +284,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_definition_that_is_not_installed_is_waited_for() {
+    async fn a_missing_definition_is_polled() {
         let missing = || vec![Ok(Event::Init), list_failed(404)];
         let (mut events, rest) = scripted(vec![missing(), missing(), vec![Ok(Event::Init), Ok(Event::InitDone)]]);
         let start = Instant::now();
@@ -306,12 +292,12 @@ mod tests {
             take(&mut events, 6).await,
             ["init", "error", "init", "error", "init", "done"]
         );
-        assert_eq!(start.elapsed().as_secs(), 6, "it is looked for every three seconds");
+        assert_eq!(start.elapsed().as_secs(), 6, "it is polled every three seconds");
         assert!(rest.lock().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_definition_that_vanishes_begins_the_watch_anew() {
+    async fn a_deleted_definition_restarts_the_watch() {
         let (mut events, _) = scripted(vec![
             vec![Ok(Event::Init), Ok(Event::InitDone), watch_failed(404), applied()],
             vec![Ok(Event::Init), Ok(Event::InitDone)],
@@ -320,16 +306,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_definition_that_went_while_the_watch_was_cut_takes_its_objects_with_it_where_that_harms_nobody() {
+    async fn objects_are_removed_with_an_optional_definition_but_not_with_a_required_one() {
         let missing = || vec![Ok(Event::Init), list_failed(404)];
         let scripts = || {
             let seen = vec![Ok(Event::Init), Ok(Event::InitDone), watch_failed(404)];
             vec![seen, missing(), missing()]
         };
         let (mut events, _) = scripted_of(Definition::Optional, scripts());
-        let told = take(&mut events, 9).await;
+        let changes = take(&mut events, 9).await;
         assert_eq!(
-            told,
+            changes,
             [
                 "init", "done", "error", "init", "error", "init", "done", "init", "error"
             ]
@@ -339,13 +325,13 @@ mod tests {
             take(&mut events, 7).await,
             ["init", "done", "error", "init", "error", "init", "error"]
         );
-        // What was never seen is not known to be gone.
+        // Nothing was listed, so nothing is removed.
         let (mut events, _) = scripted_of(Definition::Optional, vec![missing(), missing()]);
         assert_eq!(take(&mut events, 4).await, ["init", "error", "init", "error"]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_version_that_has_expired_begins_the_watch_anew() {
+    async fn an_expired_version_restarts_the_watch() {
         for expired in [watch_failed(410), Err(watcher::Error::WatchError(error(410)))] {
             let (mut events, _) = scripted(vec![vec![applied(), expired, applied()], vec![Ok(Event::Init)]]);
             assert_eq!(take(&mut events, 3).await, ["apply", "error", "init"]);
@@ -353,7 +339,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn other_failures_go_on_where_the_watch_was_after_a_growing_wait() {
+    async fn other_failures_resume_the_watch_with_backoff() {
         let failures = (0..8).map(|_| watch_failed(500));
         let script = [applied()].into_iter().chain(failures).chain([applied()]).collect();
         let (mut events, _) = scripted(vec![script]);
@@ -363,7 +349,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_watch_that_ends_is_begun_anew() {
+    async fn a_watch_that_ends_is_restarted() {
         let (mut events, _) = scripted(vec![vec![applied()], vec![Ok(Event::Init)]]);
         assert_eq!(take(&mut events, 2).await, ["apply", "init"]);
     }

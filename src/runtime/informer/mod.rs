@@ -1,13 +1,13 @@
-//! Where objects come from: a watch on a cluster, or a directory of manifests.
+//! Informers: events of a cluster or of a directory of manifests, stored and reported as changes.
 //!
 //! ```text
-//!  cluster::events   ─┐                                       ┌─► Store: what is there now
+//!  cluster::events   ─┐                                       ┌─► Store
 //!                     ├─ Event<DeserializeGuard<K>> ──► run ──┤
-//!  manifests::events ─┘                                       └─► Change: look at this object
+//!  manifests::events ─┘                                       └─► Change ──► work queue
 //! ```
 //!
-//! Both origins give the events of a watch: the beginning of a complete list, its objects, its end; then each change. So all
-//! that follows is one code. An object that can't be decoded is [`Seen::Undecodable`] and never holds up the others.
+//! Both sources emit the events of kube's watcher. An undecodable object becomes [`Seen::Undecodable`] and does not
+//! block the others.
 
 pub mod cluster;
 mod run;
@@ -24,19 +24,15 @@ pub use store::Store;
 
 use crate::text;
 
-/// Decoders quote what they could not read: no more than this many bytes of it is kept.
+/// Maximum length of a decoding error, in bytes; decoders quote their input.
 const MAX_ERROR: usize = 1_024;
 
-/// An object as it was last seen.
 #[derive(Debug)]
 pub enum Seen<K> {
-    /// The object.
     Object(Arc<K>),
-    /// One that does not decode: all that is known of it is its metadata.
+    /// Only the metadata could be decoded.
     Undecodable {
-        /// Its metadata, with its UID, annotations and finalizers.
         meta: Arc<ObjectMeta>,
-        /// What is wrong with it.
         error: String,
     },
 }
@@ -54,7 +50,6 @@ impl<K> Clone for Seen<K> {
 }
 
 impl<K: Resource> Seen<K> {
-    /// Its metadata, which are there whether it decodes or not.
     #[must_use]
     pub fn meta(&self) -> &ObjectMeta {
         match self {
@@ -63,7 +58,6 @@ impl<K: Resource> Seen<K> {
         }
     }
 
-    /// The object, if it decodes.
     #[must_use]
     pub fn object(&self) -> Option<&Arc<K>> {
         match self {

@@ -1,5 +1,3 @@
-//! Events in, changes out: keeps the store, and tells what has changed in it.
-
 use std::{collections::HashSet, fmt::Display};
 
 use futures::{Stream, StreamExt};
@@ -8,37 +6,28 @@ use kube::{Resource, core::DeserializeGuard, runtime::watcher::Event};
 use super::{Seen, Store};
 use crate::api::NamespacedName;
 
-/// What has changed. The store holds the change already when it is told.
+/// A change. The store already contains it.
 #[derive(Debug)]
 pub enum Change<K> {
-    /// An object is there, new or changed, whether it decodes or not.
     Applied {
-        /// Its name.
         name: NamespacedName,
-        /// As it was seen before, if it was.
         old: Option<Seen<K>>,
-        /// As it is now.
         new: Seen<K>,
-        /// Whether it came with a complete list, and not by an event of its own.
+        /// Part of a complete list instead of a separate event.
         initial: bool,
     },
-    /// An object is gone.
     Removed {
-        /// Its name.
         name: NamespacedName,
-        /// As it was last seen.
         old: Seen<K>,
-        /// Whether it was found missing in a complete list: nobody tells of what goes while the watch is cut off.
+        /// Missing from a complete list, without a deletion event: the watch was interrupted.
         vanished: bool,
     },
-    /// A complete list has been seen: the store holds exactly what is there.
     Listed,
 }
 
-/// Follows the events until they end, keeps the store by them, and calls `on_change` for what has changed, in order.
+/// Applies events to `store` and calls `on_change` in order, until the events end.
 ///
-/// Of a list that is seen again, only the objects that are not as before are told. Errors are left to the stream, which
-/// logs them and goes on.
+/// Of a repeated list, only changed objects are reported. The event source handles errors.
 pub async fn run<K, E>(
     events: impl Stream<Item = Result<Event<DeserializeGuard<K>>, E>>,
     store: Store<K>,
@@ -64,7 +53,6 @@ pub async fn run<K, E>(
 struct Informer<K, F> {
     store: Store<K>,
     on_change: F,
-    /// The names in the list that has begun and not ended.
     listed: HashSet<NamespacedName>,
 }
 
@@ -140,7 +128,6 @@ impl<K: Resource<DynamicType = ()>, F: FnMut(Change<K>)> Informer<K, F> {
     }
 }
 
-/// Whether two sights of one name are of one object in one version.
 fn is_same<K: Resource>(old: &Seen<K>, new: &Seen<K>) -> bool {
     let (old, new) = (old.meta(), new.meta());
     new.resource_version.is_some() && old.resource_version == new.resource_version && old.uid == new.uid
@@ -224,14 +211,14 @@ mod tests {
         (store, changes)
     }
 
-    async fn told(events: Events) -> (Store<AppRepository>, Vec<String>) {
+    async fn changes_of(events: Events) -> (Store<AppRepository>, Vec<String>) {
         changes(events.into_iter().map(Ok).collect()).await
     }
 
     #[tokio::test]
-    async fn a_list_is_told_object_by_object_and_then_as_complete() {
-        let (store, told) = told(list(vec![object("a", "1"), object("b", "2")])).await;
-        assert_eq!(told, ["a >1 listed", "b >2 listed", "listed"]);
+    async fn a_list_is_reported_by_object_and_then_as_complete() {
+        let (store, reported) = changes_of(list(vec![object("a", "1"), object("b", "2")])).await;
+        assert_eq!(reported, ["a >1 listed", "b >2 listed", "listed"]);
         assert!(store.is_synced());
         assert_eq!(store.len(), 2);
         store.wait_until_synced().await;
@@ -239,35 +226,35 @@ mod tests {
 
     #[tokio::test]
     async fn a_store_is_not_synced_before_a_list_is_complete() {
-        let (store, told) = told(vec![Event::Init, Event::InitApply(object("a", "1"))]).await;
-        assert_eq!(told, ["a >1 listed"]);
+        let (store, reported) = changes_of(vec![Event::Init, Event::InitApply(object("a", "1"))]).await;
+        assert_eq!(reported, ["a >1 listed"]);
         assert!(!store.is_synced() && !store.is_empty());
     }
 
     #[tokio::test]
-    async fn events_are_told_with_what_was_before() {
+    async fn events_are_reported_with_the_previous_state() {
         let mut events = list(vec![]);
         events.extend([
             Event::Apply(object("a", "1")),
             Event::Apply(object("a", "2")),
             Event::Delete(object("a", "3")),
         ]);
-        let (store, told) = told(events).await;
-        assert_eq!(told, ["listed", "a >1", "a 1>2", "a 3>"]);
+        let (store, reported) = changes_of(events).await;
+        assert_eq!(reported, ["listed", "a >1", "a 1>2", "a 3>"]);
         assert!(store.is_empty());
     }
 
     #[tokio::test]
-    async fn what_went_while_the_watch_was_cut_off_is_found_by_the_next_list() {
+    async fn objects_that_vanished_during_an_interruption_are_found_by_the_next_list() {
         let mut events = list(vec![object("a", "1"), object("b", "1"), object("c", "1")]);
         events.extend(list(vec![object("a", "1"), object("c", "2")]));
-        let (store, told) = told(events).await;
-        assert_eq!(told[3..], ["listed", "c 1>2 listed", "b 1> vanished", "listed"]);
+        let (store, reported) = changes_of(events).await;
+        assert_eq!(reported[3..], ["listed", "c 1>2 listed", "b 1> vanished", "listed"]);
         assert_eq!(store.len(), 2);
     }
 
     #[tokio::test]
-    async fn a_list_that_is_broken_off_removes_nothing() {
+    async fn an_interrupted_list_removes_nothing() {
         let mut events = list(vec![object("a", "1"), object("b", "1")]);
         events.extend([Event::Init, Event::InitApply(object("a", "1"))]);
         events.extend([
@@ -275,40 +262,40 @@ mod tests {
             Event::InitApply(object("b", "1")),
             Event::InitApply(object("a", "1")),
         ]);
-        let (store, before) = told(events).await;
+        let (store, before) = changes_of(events).await;
         assert_eq!((store.len(), before.len()), (2, 3), "{before:?}");
     }
 
     #[tokio::test]
-    async fn names_of_a_list_that_was_broken_off_do_not_count_for_the_next() {
+    async fn names_of_an_interrupted_list_are_discarded() {
         let mut events = list(vec![object("a", "1"), object("b", "1")]);
         events.extend([Event::Init, Event::InitApply(object("b", "1"))]);
         events.extend(list(vec![object("a", "1")]));
-        let (_, told) = told(events).await;
-        assert_eq!(told[3..], ["b 1> vanished", "listed"]);
+        let (_, reported) = changes_of(events).await;
+        assert_eq!(reported[3..], ["b 1> vanished", "listed"]);
     }
 
     #[tokio::test]
-    async fn an_object_made_anew_under_its_old_name_is_told_although_its_version_is_the_same() {
+    async fn a_recreated_object_of_the_same_version_is_reported() {
         let mut other = object("a", "1");
         other.0.as_mut().unwrap().metadata.uid = Some("another".to_owned());
         let mut events = list(vec![object("a", "1")]);
         events.extend(list(vec![other]));
-        let (_, told) = told(events).await;
-        assert_eq!(told, ["a >1 listed", "listed", "a 1>1 listed", "listed"]);
+        let (_, reported) = changes_of(events).await;
+        assert_eq!(reported, ["a >1 listed", "listed", "a 1>1 listed", "listed"]);
     }
 
     #[tokio::test]
-    async fn an_object_that_does_not_decode_holds_up_no_other() {
+    async fn an_undecodable_object_does_not_block_others() {
         let mut events = list(vec![broken("a", "1"), object("b", "1")]);
         events.extend([
             Event::Apply(broken("b", "2")),
             Event::Apply(object("a", "2")),
             Event::Delete(broken("b", "3")),
         ]);
-        let (store, told) = told(events).await;
+        let (store, reported) = changes_of(events).await;
         assert_eq!(
-            told,
+            reported,
             [
                 "a >broken listed",
                 "b >1 listed",
@@ -326,17 +313,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_undecodable_object_keeps_its_metadata_and_says_what_is_wrong() {
-        let (store, _) = told(list(vec![broken("a", "1")])).await;
+    async fn an_undecodable_object_has_its_metadata_and_an_error() {
+        let (store, _) = changes_of(list(vec![broken("a", "1")])).await;
         let seen = store.get(&store.names()[0]).unwrap();
         assert_eq!(seen.meta().uid.as_deref(), Some("uid-a"));
         let Seen::Undecodable { error, .. } = seen else {
-            panic!("it decodes")
+            panic!("expected an undecodable object")
         };
         assert!(error.contains("string"), "{error}");
     }
 
-    /// The changes that the events make after a write of `a` in version 1 was assumed to have made it version 3.
     fn after_an_assumed_write(events: Events) -> (Store<AppRepository>, Vec<String>) {
         let (store, mut changes) = (Store::new(), Vec::new());
         let mut informer = Informer {
@@ -348,7 +334,7 @@ mod tests {
             informer.handle(event);
         }
         let name = NamespacedName::new("team-a", "a");
-        for version in ["3", "2", "odd"] {
+        for version in ["3", "2", "unknown"] {
             store.assume(&name, object("a", version).0.unwrap());
         }
         for event in events {
@@ -363,44 +349,44 @@ mod tests {
     }
 
     #[test]
-    fn an_assumed_write_stands_until_the_watch_shows_it() {
-        let (store, told) = after_an_assumed_write(vec![Event::Apply(object("a", "2"))]);
-        assert!(told.is_empty(), "{told:?}");
+    fn an_assumed_write_stays_until_the_watch_delivers_it() {
+        let (store, reported) = after_an_assumed_write(vec![Event::Apply(object("a", "2"))]);
+        assert!(reported.is_empty(), "{reported:?}");
         assert_eq!(
             version(&store).as_deref(),
             Some("3"),
-            "of one version only one write is assumed"
+            "older and incomparable versions are not assumed"
         );
-        let shown = vec![Event::Apply(object("a", "3")), Event::Apply(object("a", "2"))];
-        let (store, told) = after_an_assumed_write(shown);
-        assert_eq!(told, ["a 3>3", "a 3>2"]);
+        let events = vec![Event::Apply(object("a", "3")), Event::Apply(object("a", "2"))];
+        let (store, reported) = after_an_assumed_write(events);
+        assert_eq!(reported, ["a 3>3", "a 3>2"]);
         assert_eq!(version(&store).as_deref(), Some("2"));
     }
 
     #[test]
-    fn a_deletion_another_object_and_a_later_list_win_over_an_assumed_write() {
-        let (store, told) = after_an_assumed_write(vec![Event::Delete(object("a", "2"))]);
-        assert_eq!((told, store.len()), (vec!["a 2>".to_owned()], 0));
+    fn deletions_recreated_objects_and_later_lists_replace_an_assumed_write() {
+        let (store, reported) = after_an_assumed_write(vec![Event::Delete(object("a", "2"))]);
+        assert_eq!((reported, store.len()), (vec!["a 2>".to_owned()], 0));
         let mut other = object("a", "2");
         other.0.as_mut().unwrap().metadata.uid = Some("another".to_owned());
         assert_eq!(after_an_assumed_write(vec![Event::Apply(other)]).1, ["a 3>2"]);
-        let (_, told) = after_an_assumed_write(list(vec![object("a", "2")]));
-        assert_eq!(told, ["a 3>2 listed", "listed"]);
+        let (_, reported) = after_an_assumed_write(list(vec![object("a", "2")]));
+        assert_eq!(reported, ["a 3>2 listed", "listed"]);
     }
 
     #[tokio::test]
-    async fn errors_and_objects_without_a_name_are_passed_over() {
-        let nameless = serde_json::from_value(json!({ "spec": {} })).unwrap();
-        let (store, told) = changes(vec![
-            Err("cut off".to_owned()),
+    async fn errors_and_objects_without_a_name_are_skipped() {
+        let unnamed = serde_json::from_value(json!({ "spec": {} })).unwrap();
+        let (store, reported) = changes(vec![
+            Err("interrupted".to_owned()),
             Ok(Event::Init),
-            Ok(Event::InitApply(nameless)),
+            Ok(Event::InitApply(unnamed)),
             Ok(Event::InitApply(object("a", "1"))),
-            Err("cut off".to_owned()),
+            Err("interrupted".to_owned()),
             Ok(Event::InitDone),
         ])
         .await;
-        assert_eq!(told, ["a >1 listed", "listed"]);
+        assert_eq!(reported, ["a >1 listed", "listed"]);
         assert_eq!(store.names()[0].to_string(), "team-a/a");
     }
 }

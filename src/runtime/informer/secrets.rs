@@ -1,4 +1,4 @@
-//! Which Secrets change: a watch of their metadata, which asks for nothing of what is in them.
+//! Watches the metadata of Secrets to detect changes, without reading their content.
 
 use std::collections::{HashMap, HashSet};
 
@@ -20,17 +20,16 @@ use super::cluster::{Definition, Next, Scope, events_of, map};
 use crate::api::NamespacedName;
 use crate::api::Partial;
 
-/// All that is asked for of a Secret.
 type Metadata = Partial<Secret>;
 
-/// The names of Secrets that were made, changed or deleted. They never end.
+/// Returns the names of Secrets that are created, changed or deleted. Never ends.
 ///
-/// Watched are those in the scope and in Kubeapps' namespace, where its copies are. The first complete list tells nothing:
-/// who needs a Secret reads it. What a later list holds otherwise than the one before is told, since a watch that was cut
-/// off has missed it. It needs the right to list and watch Secrets; without it a warning says so once, and nothing is told.
+/// Watches the scope and Kubeapps' namespace, which has its copies. The first complete list is not reported; later
+/// lists report what an interrupted watch has missed. Without the permission to list and watch Secrets, a warning is
+/// logged once.
 ///
-/// The API server is asked for metadata alone. These may hold a copy of the content all the same, in the annotation that
-/// `kubectl apply` leaves: nothing but name and version is kept of them.
+/// Requests metadata only. The annotation of `kubectl apply` may contain the content all the same, so only name and
+/// version are kept.
 pub fn changes(
     client: &Client,
     scope: &Scope,
@@ -45,7 +44,7 @@ pub fn changes(
         }
     };
     let watches = apis.into_iter().map(|api| {
-        // Not an Api of guarded objects: that would not know that it is about metadata, and ask for all.
+        // `Api<Guarded<_>>` would request whole objects.
         let watch = move || {
             watcher::watcher(api.clone(), watcher::Config::default())
                 .map_ok(|event| map(event, |object| DeserializeGuard(Ok(object))))
@@ -60,26 +59,22 @@ fn changes_of(
     watch: impl Fn() -> BoxStream<'static, Next<Metadata>> + Send,
     backoff: impl Backoff,
 ) -> impl Stream<Item = NamespacedName> + Send {
-    let mut known = Known::default();
-    // Errors have been logged, and the watch is taken up again.
+    let mut versions = SecretVersions::default();
+    // Errors are already logged, and the watch is retried.
     events_of(watch, backoff, Definition::Required)
         .filter_map(|event| std::future::ready(event.ok()))
-        .flat_map(move |event| stream::iter(known.take(event)))
+        .flat_map(move |event| stream::iter(versions.apply(event)))
 }
 
-/// The Secrets that there are, by their versions.
 #[derive(Default)]
-struct Known {
+struct SecretVersions {
     versions: HashMap<NamespacedName, String>,
-    /// Those of a list that has begun and not ended.
     listed: HashSet<NamespacedName>,
-    /// Whether a complete list has been seen.
     is_complete: bool,
 }
 
-impl Known {
-    /// The names of what the event shows to have changed.
-    fn take(&mut self, event: Event<DeserializeGuard<Metadata>>) -> Vec<NamespacedName> {
+impl SecretVersions {
+    fn apply(&mut self, event: Event<DeserializeGuard<Metadata>>) -> Vec<NamespacedName> {
         match event {
             Event::Init => {
                 self.listed.clear();
@@ -92,10 +87,10 @@ impl Known {
             }
             Event::InitDone => {
                 let listed = std::mem::take(&mut self.listed);
-                let gone = self.versions.extract_if(|name, _| !listed.contains(name));
-                let gone = gone.map(|(name, _)| name).collect();
+                let removed = self.versions.extract_if(|name, _| !listed.contains(name));
+                let removed = removed.map(|(name, _)| name).collect();
                 if std::mem::replace(&mut self.is_complete, true) {
-                    gone
+                    removed
                 } else {
                     Vec::new()
                 }
@@ -110,7 +105,6 @@ impl Known {
         }
     }
 
-    /// The name, if the object was not known in this version.
     fn applied(&mut self, object: &DeserializeGuard<Metadata>) -> Option<NamespacedName> {
         let name = NamespacedName::of(object.meta())?;
         let version = object.resource_version().unwrap_or_default();
@@ -146,8 +140,8 @@ mod tests {
             .collect()
     }
 
-    /// The names that are told while these events come.
-    async fn told(events: Vec<Next<Metadata>>) -> Vec<String> {
+    /// Returns the names reported for these events.
+    async fn changed_names(events: Vec<Next<Metadata>>) -> Vec<String> {
         let events = parking_lot::Mutex::new(Some(events));
         let watch = move || match events.lock().take() {
             Some(events) => stream::iter(events).chain(stream::pending()).boxed(),
@@ -159,54 +153,57 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_there_at_first_tells_nothing() {
-        assert!(told(list(&[("a", "1"), ("b", "2")])).await.is_empty());
+    async fn the_first_list_reports_nothing() {
+        assert!(changed_names(list(&[("a", "1"), ("b", "2")])).await.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_made_changed_or_deleted_later_is_told() {
+    async fn created_changed_and_deleted_secrets_are_reported() {
         let mut events = list(&[("a", "1"), ("b", "2")]);
         events.extend([
             Ok(Event::Apply(secret("a", "3"))),
             Ok(Event::Apply(secret("c", "4"))),
             Ok(Event::Delete(secret("b", "5"))),
         ]);
-        assert_eq!(told(events).await, ["team-a/a", "team-a/c", "team-a/b"]);
+        assert_eq!(changed_names(events).await, ["team-a/a", "team-a/c", "team-a/b"]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_version_that_is_known_is_not_told_again() {
+    async fn a_known_version_is_not_reported_again() {
         let mut events = list(&[("a", "1")]);
         events.extend([Ok(Event::Apply(secret("a", "1"))), Ok(Event::Delete(secret("b", "2")))]);
-        assert!(told(events).await.is_empty());
+        assert!(changed_names(events).await.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_a_cut_watch_has_missed_is_told_after_the_next_list() {
+    async fn changes_missed_by_an_interrupted_watch_are_reported_after_the_next_list() {
         let mut events = list(&[("kept", "1"), ("changed", "2"), ("gone", "3")]);
-        let cut = watcher::Error::WatchError(Box::new(Status {
+        let interrupted = watcher::Error::WatchError(Box::new(Status {
             code: 500,
             ..Status::default()
         }));
-        events.push(Err(cut));
+        events.push(Err(interrupted));
         events.extend(list(&[("kept", "1"), ("changed", "4"), ("new", "5")]));
-        assert_eq!(told(events).await, ["team-a/changed", "team-a/new", "team-a/gone"]);
+        assert_eq!(
+            changed_names(events).await,
+            ["team-a/changed", "team-a/new", "team-a/gone"]
+        );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_list_that_was_broken_off_is_no_complete_one() {
+    async fn an_interrupted_list_is_not_complete() {
         let mut events = list(&[("a", "1")]);
         events.pop();
         events.extend(list(&[("a", "1"), ("b", "2")]));
-        assert!(told(events).await.is_empty());
+        assert!(changed_names(events).await.is_empty());
     }
 
     #[tokio::test]
-    async fn nothing_but_metadata_is_asked_for() {
-        let (asked, mut requests) = tokio::sync::mpsc::unbounded_channel();
+    async fn only_metadata_is_requested() {
+        let (sender, mut requests) = tokio::sync::mpsc::unbounded_channel();
         let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
             let accept = request.headers().get(http::header::ACCEPT).cloned();
-            asked.send((request.uri().to_string(), accept)).unwrap();
+            sender.send((request.uri().to_string(), accept)).unwrap();
             let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
             async move {
                 if is_watch {
@@ -223,7 +220,7 @@ mod tests {
         let mut seen = Vec::new();
         while seen.len() < 4 {
             tokio::select! {
-                _ = changes.next() => panic!("nothing changes"),
+                _ = changes.next() => panic!("unexpected change"),
                 request = requests.recv() => seen.push(request.unwrap()),
             }
         }

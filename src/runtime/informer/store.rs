@@ -1,5 +1,3 @@
-//! The cache: what is there now, as far as the events have told.
-
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
@@ -14,7 +12,7 @@ use super::Seen;
 use crate::api::NamespacedName;
 use crate::api::is_older;
 
-/// All objects of a kind as they were last seen. A handle: clones are the same store.
+/// The last known state of all objects of a kind. Clones share the store.
 #[derive(Debug)]
 pub struct Store<K> {
     state: Arc<RwLock<State<K>>>,
@@ -24,11 +22,10 @@ pub struct Store<K> {
 #[derive(Debug)]
 struct State<K> {
     objects: HashMap<NamespacedName, Seen<K>>,
-    /// Objects that are the assumed result of our own write: the watch has not shown them yet.
+    /// Objects that are the assumed result of our own write, not yet delivered by the watch.
     assumed: HashSet<NamespacedName>,
 }
 
-/// An object that is older than the one in the store.
 pub(super) struct Outdated;
 
 impl<K> Clone for Store<K> {
@@ -53,50 +50,44 @@ impl<K> Default for Store<K> {
 }
 
 impl<K> Store<K> {
-    /// An empty store that is not synced.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The object of this name.
     #[must_use]
     pub fn get(&self, name: &NamespacedName) -> Option<Seen<K>> {
         self.state.read().objects.get(name).cloned()
     }
 
-    /// The names of all objects, in no order.
     #[must_use]
     pub fn names(&self) -> Vec<NamespacedName> {
         self.state.read().objects.keys().cloned().collect()
     }
 
-    /// The number of objects.
     #[must_use]
     pub fn len(&self) -> usize {
         self.state.read().objects.len()
     }
 
-    /// Whether there are no objects, or none are known yet.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether a complete list has been seen. Before that, an object that is not here may exist all the same.
+    /// Returns true after the first complete list; before, objects may be missing.
     #[must_use]
     pub fn is_synced(&self) -> bool {
         *self.synced.borrow()
     }
 
-    /// Waits until a complete list has been seen.
     pub async fn wait_until_synced(&self) {
-        // Fails only once the sender is gone, which `self` holds.
+        // Fails only without a sender, which `self` owns.
         let _ = self.synced.subscribe().wait_for(|synced| *synced).await;
     }
 
-    /// Replaces an object by the result of our own write, unless the store has seen this version or a newer one, a deletion, or
-    /// another object of the same name. Older versions are ignored until the watch shows the write, or a list that began after it.
+    /// Stores the result of our own write unless the store has a newer version, a deletion, or a recreated object.
+    /// Older versions are ignored until the watch delivers the write or a list that began after it.
     pub fn assume(&self, name: &NamespacedName, result: K)
     where
         K: Resource,
@@ -111,12 +102,11 @@ impl<K> Store<K> {
         }
     }
 
-    /// Notes that a list begins, which shows all writes so far.
     pub(super) fn begin_list(&self) {
         self.state.write().assumed.clear();
     }
 
-    /// Stores an object; returns the one that it replaces.
+    /// Stores an object; returns the replaced one.
     pub(super) fn insert(&self, name: NamespacedName, seen: Seen<K>) -> Result<Option<Seen<K>>, Outdated>
     where
         K: Resource,
@@ -146,7 +136,6 @@ impl<K> Store<K> {
     }
 }
 
-/// Returns true if both are one object, and `seen` is older.
 fn is_before<K: Resource>(seen: &Seen<K>, current: &Seen<K>) -> bool {
     let (seen, current) = (seen.meta(), current.meta());
     let version = |meta: &ObjectMeta| meta.resource_version.clone().unwrap_or_default();

@@ -1,29 +1,25 @@
-//! A call to the API server with a deadline, and its error.
+//! Calls to the API server with a deadline.
 
 use std::error::Error as _;
 use std::time::Duration;
 
 use crate::text::{printable, truncate};
 
-/// Time limit of [`call`].
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Maximum length of an error message, in bytes.
 const MAX_MESSAGE: usize = 512;
 
-/// A failed call to the API server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {
-    /// HTTP status of the response; none if there was no response.
     pub code: Option<u16>,
-    /// The server's message, or the chain of causes: one line that is safe to show.
+    /// The server's message or the chain of causes, as one printable line.
     pub message: String,
     is_transport: bool,
 }
 
 impl ApiError {
-    /// An error for an object that no longer exists.
     #[must_use]
     pub fn not_found(message: &str) -> Self {
         Self {
@@ -33,25 +29,22 @@ impl ApiError {
         }
     }
 
-    /// Returns true if the object, or its kind, does not exist.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         self.code == Some(404)
     }
 
-    /// Returns true if the object is not in the state that the call requires.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
         self.code == Some(409)
     }
 
-    /// Returns true if the service account lacks a permission.
     #[must_use]
     pub fn is_forbidden(&self) -> bool {
         self.code == Some(403)
     }
 
-    /// Returns true if the same call may succeed later without any change by a user.
+    /// Returns true if the same call may succeed later without a change by a user.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.code
@@ -91,16 +84,16 @@ fn chain(error: &kube::Error) -> String {
     text
 }
 
-/// Awaits a call to the API server for at most [`DEADLINE`]: a half-open connection would otherwise block its worker forever.
+/// Awaits a request for at most [`DEADLINE`]: a half-open connection would block its worker forever.
 ///
 /// # Errors
-/// The call fails, or there is no response in time.
+/// The request fails or times out.
 pub async fn call<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, ApiError> {
     match tokio::time::timeout(DEADLINE, request).await {
         Ok(result) => result.map_err(ApiError::from),
         Err(_) => Err(ApiError {
             code: None,
-            message: format!("no answer within {} s", DEADLINE.as_secs()),
+            message: format!("no response within {}s", DEADLINE.as_secs()),
             is_transport: true,
         }),
     }
@@ -150,7 +143,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_call_without_a_response_ends_at_the_deadline() {
         let error = call(std::future::pending::<Result<(), _>>()).await.unwrap_err();
-        assert_eq!((error.code, error.message.as_str()), (None, "no answer within 30 s"));
+        assert_eq!((error.code, error.message.as_str()), (None, "no response within 30s"));
         assert!(error.is_retryable());
     }
 }

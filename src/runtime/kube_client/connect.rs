@@ -8,7 +8,7 @@ use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
-use super::metrics::Requests;
+use super::metrics::RequestMetrics;
 use super::response_size::bounded;
 use super::response_timeout::ResponseTimeout;
 
@@ -35,7 +35,7 @@ pub struct ConnectError(String);
 ///
 /// # Errors
 /// No API server is configured, or its configuration is invalid.
-pub async fn connect(options: &ConnectOptions, requests: &Requests) -> Result<Client, ConnectError> {
+pub async fn connect(options: &ConnectOptions, requests: &RequestMetrics) -> Result<Client, ConnectError> {
     let mut config = config(options).await?;
     // The work queue retries and logs; a client that retries silently only holds a worker.
     config.default_retry = false;

@@ -1,4 +1,4 @@
-//! Counting the requests to the API server, under the name that client-go gives them.
+//! Metrics of requests to the API server, named as in client-go.
 
 use std::task::{Context, Poll};
 
@@ -18,12 +18,10 @@ struct Labels {
     method: String,
 }
 
-/// The requests that were made; a handle, cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Requests(Family<Labels, Counter>);
+pub struct RequestMetrics(Family<Labels, Counter>);
 
-impl Requests {
-    /// Makes the figure and has `registry` show it.
+impl RequestMetrics {
     pub fn register(registry: &mut Registry) -> Self {
         let requests = Self::default();
         let help = "Number of HTTP requests, partitioned by status code, method, and host";
@@ -32,25 +30,24 @@ impl Requests {
     }
 }
 
-impl<S> Layer<S> for Requests {
-    type Service = Counted<S>;
+impl<S> Layer<S> for RequestMetrics {
+    type Service = CountedService<S>;
 
-    fn layer(&self, inner: S) -> Counted<S> {
-        Counted {
+    fn layer(&self, inner: S) -> CountedService<S> {
+        CountedService {
             inner,
             requests: self.clone(),
         }
     }
 }
 
-/// A service whose requests are counted.
 #[derive(Clone)]
-pub struct Counted<S> {
+pub struct CountedService<S> {
     inner: S,
-    requests: Requests,
+    requests: RequestMetrics,
 }
 
-impl<S, A, B> Service<Request<A>> for Counted<S>
+impl<S, A, B> Service<Request<A>> for CountedService<S>
 where
     S: Service<Request<A>, Response = Response<B>>,
     S::Future: Send + 'static,
@@ -77,11 +74,11 @@ where
             };
             requests.0.get_or_create(&labels).inc();
         };
-        let failed = count.clone();
+        let count_error = count.clone();
         let call = self.inner.call(request);
-        // `<error>` is what client-go counts requests under that got no answer.
+        // client-go's label for requests without a response.
         call.inspect_ok(move |response| count(response.status().as_str()))
-            .inspect_err(move |_| failed("<error>"))
+            .inspect_err(move |_| count_error("<error>"))
             .boxed()
     }
 }
@@ -97,7 +94,7 @@ mod tests {
     #[tokio::test]
     async fn requests_are_counted_by_code_host_and_method() {
         let mut registry = Registry::default();
-        let requests = Requests::register(&mut registry);
+        let requests = RequestMetrics::register(&mut registry);
         let server = tower::service_fn(|_: Request<()>| async {
             Ok::<_, Infallible>(Response::builder().status(409).body(()).unwrap())
         });

@@ -1,5 +1,3 @@
-//! Calls to the Kubernetes API server.
-
 mod call;
 mod connect;
 pub mod metrics;

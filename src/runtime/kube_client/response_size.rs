@@ -1,8 +1,8 @@
-//! A bound on the memory that answers of the API server take.
+//! Limits the memory for responses of the API server.
 //!
-//! The client reads the whole of an answer before it decodes it, and a page of a list is bounded by the number of its objects only:
-//! two hundred of them may be 300 MiB. Here no answer grows larger than [`LARGEST`], and only [`PLACES`] of them than [`SMALL`] at a
-//! time. Where a page is larger, a smaller one is asked for in its place, down to one object.
+//! kube reads a whole response before it decodes it, and a page of a list is limited only by its number of objects:
+//! 200 objects may have 300 MiB. A response larger than [`MAX_RESPONSE`] is requested again with half the page size,
+//! down to one object. At most [`PERMITS`] responses above [`SMALL`] are read concurrently.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,41 +13,38 @@ use kube::client::Body;
 use kube::{Client, Error};
 use tokio::sync::Semaphore;
 
-/// The largest answer that is taken, in bytes. An object has 1.5 MiB at most where the API server keeps it in etcd, and some more as
-/// JSON. The client holds it twice for a moment.
-const LARGEST: usize = 16 << 20;
-/// An answer that is no larger takes no place.
+/// In bytes. etcd stores objects of up to 1.5 MiB; JSON is somewhat larger. kube briefly holds a response twice.
+const MAX_RESPONSE: usize = 16 << 20;
+/// Responses up to this size need no permit.
 const SMALL: usize = 64 << 10;
-/// How many answers above [`SMALL`] are read at a time.
-const PLACES: usize = 4;
+const PERMITS: usize = 4;
 
-/// The client, with answers bounded. Watches are not: they are read line by line.
-pub fn bounded(client: Client) -> Client {
-    with_bounds(client, LARGEST)
+/// Wraps a client. Watches are not limited: they are read line by line.
+pub fn limit_response_size(client: Client) -> Client {
+    with_limit(client, MAX_RESPONSE)
 }
 
-fn with_bounds(client: Client, largest: usize) -> Client {
+fn with_limit(client: Client, limit: usize) -> Client {
     let namespace = client.default_namespace().to_owned();
-    let bounds = Bounds {
+    let size_limit = ResponseSizeLimit {
         client,
-        largest,
-        places: Arc::new(Semaphore::new(PLACES)),
+        limit,
+        permits: Arc::new(Semaphore::new(PERMITS)),
     };
     let service = tower::service_fn(move |request| {
-        let bounds = bounds.clone();
-        async move { bounds.send(request).await }
+        let size_limit = size_limit.clone();
+        async move { size_limit.send(request).await }
     });
     Client::new(service, namespace)
 }
 
 #[derive(Clone)]
-struct Bounds {
+struct ResponseSizeLimit {
     client: Client,
-    largest: usize,
-    places: Arc<Semaphore>,
+    limit: usize,
+    permits: Arc<Semaphore>,
 }
 
-/// What a page of a list is asked for again by.
 struct Page {
     uri: Uri,
     headers: HeaderMap,
@@ -55,57 +52,55 @@ struct Page {
     limit: u64,
 }
 
-/// An answer is too large.
 #[derive(Debug)]
 struct TooLarge {
-    largest: usize,
+    limit: usize,
 }
 
 impl std::error::Error for TooLarge {}
 
 impl fmt::Display for TooLarge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the answer is larger than {} bytes", self.largest)
+        write!(f, "response is larger than {} bytes", self.limit)
     }
 }
 
-impl Bounds {
+impl ResponseSizeLimit {
     async fn send(self, request: Request<Body>) -> Result<Response<Body>, Error> {
         if is_watch(request.uri()) {
             return self.client.send(request).await;
         }
         let mut page = Page::of(&request);
-        let mut answer = self.client.send(request).await?;
+        let mut response = self.client.send(request).await?;
         loop {
-            let (parts, body) = answer.into_parts();
+            let (parts, body) = response.into_parts();
             if let Some(body) = self.read(body).await? {
                 return Ok(Response::from_parts(parts, Body::from(body)));
             }
-            // The rest of the answer is not read: its connection goes with it.
+            // The unread rest is discarded with its connection.
             let Some(smaller) = page.as_mut().and_then(Page::halved) else {
-                let largest = self.largest;
-                return Err(Error::Service(Box::new(TooLarge { largest })));
+                let limit = self.limit;
+                return Err(Error::Service(Box::new(TooLarge { limit })));
             };
-            answer = self.client.send(smaller?).await?;
+            response = self.client.send(smaller?).await?;
         }
     }
 
-    /// The whole body; nothing, if it is too large.
     async fn read(&self, body: Body) -> Result<Option<Vec<u8>>, Error> {
         let mut chunks = axum::body::Body::new(body)
             .into_data_stream()
             .map_err(into_error)
             .boxed();
-        let mut place = None;
+        let mut permit = None;
         let mut read = Vec::new();
         while let Some(chunk) = chunks.try_next().await? {
             let length = read.len() + chunk.len();
-            if length > self.largest {
+            if length > self.limit {
                 return Ok(None);
             }
-            if length > SMALL && place.is_none() {
-                // It fails only once the semaphore is closed, which nobody does.
-                place = self.places.acquire().await.ok();
+            if length > SMALL && permit.is_none() {
+                // Fails only if the semaphore is closed, which never happens.
+                permit = self.permits.acquire().await.ok();
             }
             read.extend_from_slice(&chunk);
         }
@@ -135,8 +130,8 @@ impl Page {
         })
     }
 
-    /// The request for half as many objects, if there are still some to be left out. What is left over comes with the next page,
-    /// whatever its size: the token to go on with knows of no page.
+    /// Returns the request for half as many objects; none at one object. Continue tokens are independent of the page
+    /// size, so the next page begins with the omitted objects.
     fn halved(&mut self) -> Option<Result<Request<Body>, Error>> {
         self.limit = Some(self.limit / 2).filter(|limit| *limit > 0)?;
         let limit = format!("limit={}", self.limit);
@@ -157,12 +152,11 @@ impl Page {
     }
 }
 
-/// Whether what is asked for is a watch.
 pub fn is_watch(uri: &Uri) -> bool {
     query(uri).any(|(name, value)| name == "watch" && value != "false")
 }
 
-/// The pairs of a query. Those that are of interest here have nothing in them that is encoded.
+/// Returns the pairs of a query. The relevant ones contain no encoded characters.
 fn query(uri: &Uri) -> impl Iterator<Item = (&str, &str)> {
     let pairs = uri.query().unwrap_or_default().split('&');
     pairs.filter_map(|pair| pair.split_once('='))
@@ -181,10 +175,10 @@ mod tests {
 
     use super::*;
 
-    /// An API server with so many ConfigMaps of so many bytes, and what it was asked for.
+    /// Returns an API server with `count` ConfigMaps of `bytes` bytes, and a record of its requests.
     fn server(count: usize, bytes: usize) -> (Client, Arc<Mutex<Vec<String>>>) {
-        let asked: Arc<Mutex<Vec<String>>> = Arc::default();
-        let asking = Arc::clone(&asked);
+        let requested: Arc<Mutex<Vec<String>>> = Arc::default();
+        let recorder = Arc::clone(&requested);
         let service = tower::service_fn(move |request: Request<Body>| {
             let uri = request.uri();
             let of = |name: &str| {
@@ -193,7 +187,7 @@ mod tests {
                     .map(|pair| pair.1.parse::<usize>().unwrap())
             };
             let (limit, from) = (of("limit").unwrap_or(count), of("continue").unwrap_or(0));
-            asking.lock().push(format!("{from}+{limit}"));
+            recorder.lock().push(format!("{from}+{limit}"));
             let to = (from + limit).min(count);
             let object = |number: usize| json!({ "metadata": { "name": number.to_string(), "annotations": { "a": "a".repeat(bytes) } } });
             let objects: Vec<_> = (from..to).map(object).collect();
@@ -201,7 +195,7 @@ mod tests {
             let list = json!({ "metadata": { "resourceVersion": "1", "continue": token }, "items": objects });
             async move { Ok::<_, Infallible>(Response::new(Body::from(list.to_string().into_bytes()))) }
         });
-        (Client::new(service, "default"), asked)
+        (Client::new(service, "default"), requested)
     }
 
     async fn list(client: Client, limit: u32) -> Result<Vec<String>, Error> {
@@ -219,66 +213,66 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_page_that_is_too_large_is_asked_for_in_smaller_ones_and_nothing_is_missed() {
-        let (client, asked) = server(10, 1000);
-        let names = list(with_bounds(client, 4000), 8).await.unwrap();
+    async fn a_page_above_the_limit_is_split_without_losing_objects() {
+        let (client, requested) = server(10, 1000);
+        let names = list(with_limit(client, 4000), 8).await.unwrap();
         assert_eq!(names, ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]);
-        let asked = asked.lock().clone();
-        assert_eq!(asked[..4], ["0+8", "0+4", "0+2", "2+8"], "{asked:?}");
+        let requested = requested.lock().clone();
+        assert_eq!(requested[..4], ["0+8", "0+4", "0+2", "2+8"], "{requested:?}");
     }
 
     #[tokio::test]
-    async fn a_page_that_fits_is_asked_for_once() {
-        let (client, asked) = server(10, 10);
-        assert_eq!(list(with_bounds(client, 4000), 8).await.unwrap().len(), 10);
-        assert_eq!(*asked.lock(), ["0+8", "8+8"]);
+    async fn a_page_within_the_limit_is_requested_once() {
+        let (client, requested) = server(10, 10);
+        assert_eq!(list(with_limit(client, 4000), 8).await.unwrap().len(), 10);
+        assert_eq!(*requested.lock(), ["0+8", "8+8"]);
     }
 
     #[tokio::test]
-    async fn one_object_that_is_too_large_is_an_error_that_says_so() {
+    async fn a_single_object_above_the_limit_is_an_error() {
         let (client, _) = server(1, 5000);
-        let error = list(with_bounds(client, 4000), 8).await.unwrap_err();
+        let error = list(with_limit(client, 4000), 8).await.unwrap_err();
         let error = crate::runtime::kube_client::ApiError::from(error).to_string();
         assert!(error.contains("larger than 4000 bytes"), "{error}");
     }
 
     #[tokio::test]
-    async fn answers_that_are_no_page_are_bounded_too() {
-        let (client, asked) = server(10, 1000);
-        let api: Api<ConfigMap> = Api::all(with_bounds(client, 4000));
+    async fn other_responses_are_limited_too() {
+        let (client, requested) = server(10, 1000);
+        let api: Api<ConfigMap> = Api::all(with_limit(client, 4000));
         assert!(api.list(&ListParams::default()).await.is_err());
-        assert_eq!(asked.lock().len(), 1);
+        assert_eq!(requested.lock().len(), 1);
     }
 
     #[tokio::test]
-    async fn only_so_many_large_answers_are_read_at_a_time() {
+    async fn the_number_of_concurrent_large_responses_is_limited() {
         let reading: Arc<Mutex<(usize, usize)>> = Arc::default();
         let counts = Arc::clone(&reading);
         let service = tower::service_fn(move |_: Request<Body>| {
             let counts = Arc::clone(&counts);
             let begin = format!("{{\"metadata\": {{}}, \"items\": []{}", " ".repeat(SMALL));
             let rest = async move {
-                let begun = |change: isize| {
+                let track = |change: isize| {
                     let mut counts = counts.lock();
                     counts.0 = counts.0.strict_add_signed(change);
                     counts.1 = counts.1.max(counts.0);
                 };
-                begun(1);
+                track(1);
                 for _ in 0..10 {
                     tokio::task::yield_now().await;
                 }
-                begun(-1);
+                track(-1);
                 "}".to_owned()
             };
             let chunks = stream::once(async { begin }).chain(stream::once(rest));
             let body = axum::body::Body::from_stream(chunks.map(Ok::<_, Infallible>));
             async move { Ok::<_, Infallible>(Response::new(body)) }
         });
-        let client = with_bounds(Client::new(service, "default"), LARGEST);
-        let lists = (0..3 * PLACES).map(|_| list(client.clone(), 8));
+        let client = with_limit(Client::new(service, "default"), MAX_RESPONSE);
+        let lists = (0..3 * PERMITS).map(|_| list(client.clone(), 8));
         for names in futures::future::join_all(lists).await {
             assert!(names.unwrap().is_empty());
         }
-        assert_eq!(*reading.lock(), (0, PLACES));
+        assert_eq!(*reading.lock(), (0, PERMITS));
     }
 }

@@ -1,9 +1,9 @@
-//! A bound on how long the API server may take to begin an answer.
+//! Limits the time until the API server starts a response.
 //!
-//! The client's connections have a bound on their silence, but a request may be on none: where the server closes a connection in
-//! the very moment in which the client hands it a request, that is neither sent nor given back (hyperium/hyper#4122), and whoever
-//! waits for its answer waits for ever. Watches are what that happens to: all of them are opened again at once when their
-//! connections are cut. How long an answer takes to come to its end is the business of whoever asks.
+//! kube's connections time out when they are silent, but a request can be lost without one: if the server closes a
+//! connection at the moment hyper hands it a request, the request is neither sent nor returned (hyperium/hyper#4122).
+//! Watches are affected most, since all of them reconnect together. The caller limits the time for the rest of the
+//! response.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,54 +18,50 @@ use tower::{BoxError, Layer, Service};
 
 use super::response_size::is_watch;
 
-/// How long the API server may take to open a watch, which it does at once where it is not overloaded.
-const WATCH: Duration = Duration::from_secs(5);
-/// The same after a watch that was not opened in time: an overloaded API server lets requests wait for a quarter of its own limit,
-/// which is a minute where nothing else is set.
-const SLOW_WATCH: Duration = Duration::from_secs(30);
-/// How long it may take for anything else: by then it has given up by itself.
-const REQUEST: Duration = Duration::from_secs(65);
+/// Time limit to open a watch; an API server that is not overloaded responds immediately.
+const WATCH_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time limit after a watch that timed out: an overloaded API server queues requests for a quarter of its own limit of
+/// a minute.
+const SLOW_WATCH_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time limit of other requests, above the API server's own default of a minute.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(65);
 
-/// Bounds the wait for the beginning of each answer. A handle: clones have the same patience.
 #[derive(Clone, Debug, Default)]
 pub struct ResponseTimeout {
-    /// Whether the last watch was not opened in time.
     is_slow: Arc<AtomicBool>,
 }
 
 impl<S> Layer<S> for ResponseTimeout {
-    type Service = Bounded<S>;
+    type Service = TimeoutService<S>;
 
-    fn layer(&self, inner: S) -> Bounded<S> {
-        Bounded {
+    fn layer(&self, inner: S) -> TimeoutService<S> {
+        TimeoutService {
             inner,
-            patience: self.clone(),
+            timeout: self.clone(),
         }
     }
 }
 
-/// A service whose answers begin in time, or never.
 #[derive(Clone)]
-pub struct Bounded<S> {
+pub struct TimeoutService<S> {
     inner: S,
-    patience: ResponseTimeout,
+    timeout: ResponseTimeout,
 }
 
-/// An answer has not begun in time.
 #[derive(Debug)]
-struct NoAnswer {
-    within: Duration,
+struct ResponseTimedOut {
+    limit: Duration,
 }
 
-impl std::error::Error for NoAnswer {}
+impl std::error::Error for ResponseTimedOut {}
 
-impl fmt::Display for NoAnswer {
+impl fmt::Display for ResponseTimedOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no answer within {} s", self.within.as_secs())
+        write!(f, "no response within {}s", self.limit.as_secs())
     }
 }
 
-impl<S, A> Service<Request<A>> for Bounded<S>
+impl<S, A> Service<Request<A>> for TimeoutService<S>
 where
     S: Service<Request<A>>,
     S::Future: Send + 'static,
@@ -80,21 +76,21 @@ where
     }
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
-        let is_slow = is_watch(request.uri()).then(|| Arc::clone(&self.patience.is_slow));
-        let within = match &is_slow {
-            None => REQUEST,
-            Some(is_slow) if is_slow.load(Ordering::Relaxed) => SLOW_WATCH,
-            Some(_) => WATCH,
+        let is_slow = is_watch(request.uri()).then(|| Arc::clone(&self.timeout.is_slow));
+        let limit = match &is_slow {
+            None => REQUEST_TIMEOUT,
+            Some(is_slow) if is_slow.load(Ordering::Relaxed) => SLOW_WATCH_TIMEOUT,
+            Some(_) => WATCH_TIMEOUT,
         };
         let call = self.inner.call(request);
         async move {
-            let answer = tokio::time::timeout(within, call).await;
+            let response = tokio::time::timeout(limit, call).await;
             if let Some(is_slow) = is_slow {
-                is_slow.store(answer.is_err(), Ordering::Relaxed);
+                is_slow.store(response.is_err(), Ordering::Relaxed);
             }
-            match answer {
-                Ok(answer) => answer.map_err(Into::into),
-                Err(_) => Err(NoAnswer { within }.into()),
+            match response {
+                Ok(response) => response.map_err(Into::into),
+                Err(_) => Err(ResponseTimedOut { limit }.into()),
             }
         }
         .boxed()
@@ -114,9 +110,10 @@ mod tests {
     const LIST: &str = "/api/v1/pods?limit=200";
     const OPEN: &str = "/api/v1/pods?&watch=true&timeoutSeconds=290";
 
-    /// Asks an API server that begins its answers after these times, one after another; says what came of it, and when.
-    async fn asked(uri: &str, answers_after: &[u64]) -> Vec<(String, u64)> {
-        let waits: Arc<Mutex<Vec<u64>>> = Arc::new(Mutex::new(answers_after.iter().rev().copied().collect()));
+    /// Sends requests to an API server with these response times, one after another; returns each result and its
+    /// duration.
+    async fn requested(uri: &str, response_times: &[u64]) -> Vec<(String, u64)> {
+        let waits: Arc<Mutex<Vec<u64>>> = Arc::new(Mutex::new(response_times.iter().rev().copied().collect()));
         let server = tower::service_fn(move |_: Request<()>| {
             let wait = waits.lock().pop().unwrap();
             async move {
@@ -126,11 +123,11 @@ mod tests {
         });
         let service = ResponseTimeout::default().layer(server);
         let mut seen = Vec::new();
-        for _ in answers_after {
+        for _ in response_times {
             let start = Instant::now();
             let request = Request::get(uri).body(()).unwrap();
-            let answer = service.clone().oneshot(request).await;
-            let text = answer.map_or_else(|error| error.to_string(), ToOwned::to_owned);
+            let response = service.clone().oneshot(request).await;
+            let text = response.map_or_else(|error| error.to_string(), ToOwned::to_owned);
             seen.push((text, start.elapsed().as_secs()));
         }
         seen
@@ -143,27 +140,27 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_watch_that_is_never_opened_fails_soon_and_the_next_is_given_more_time() {
-        let seen = asked(OPEN, &[1000, 20, 4, 6]).await;
+    async fn a_watch_that_never_opens_fails_early_and_the_next_one_has_more_time() {
+        let seen = requested(OPEN, &[1000, 20, 4, 6]).await;
         let expected = expected(&[
-            ("no answer within 5 s", 5),
+            ("no response within 5s", 5),
             ("answer", 20),
             ("answer", 4),
-            ("no answer within 5 s", 5),
+            ("no response within 5s", 5),
         ]);
         assert_eq!(seen, expected);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_api_server_that_opens_no_watches_is_not_pressed() {
-        let seen = asked(OPEN, &[1000, 1000, 1000]).await;
-        let slow = ("no answer within 30 s", 30);
-        assert_eq!(seen, expected(&[("no answer within 5 s", 5), slow, slow]));
+    async fn repeated_watch_timeouts_use_the_longer_limit() {
+        let seen = requested(OPEN, &[1000, 1000, 1000]).await;
+        let slow = ("no response within 30s", 30);
+        assert_eq!(seen, expected(&[("no response within 5s", 5), slow, slow]));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn all_else_has_the_time_that_the_api_server_itself_allows() {
-        let seen = asked(LIST, &[1000, 60]).await;
-        assert_eq!(seen, expected(&[("no answer within 65 s", 65), ("answer", 60)]));
+    async fn other_requests_have_the_time_limit_of_the_api_server() {
+        let seen = requested(LIST, &[1000, 60]).await;
+        assert_eq!(seen, expected(&[("no response within 65s", 65), ("answer", 60)]));
     }
 }

@@ -1,5 +1,3 @@
-//! The requests of an election.
-
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -15,28 +13,23 @@ use super::{
     record::{self, Observed, holder},
 };
 
-/// Why a Lease was not renewed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// The API server could not be asked, or did not do it.
     #[error(transparent)]
     Api(#[from] kube::Error),
-    /// It has not answered in time.
-    #[error("the API server has not answered for {0:?}")]
-    Silence(Duration),
-    /// Somebody else has it, or (the empty name) it was taken from us and given to nobody.
-    #[error("it is held by {0:?}")]
+    #[error("no response from the API server within {0:?}")]
+    Timeout(Duration),
+    #[error("lease is held by {0:?}")]
     Taken(String),
 }
 
-/// A contender, and what it knows of the Lease.
 #[derive(Debug)]
 pub struct Election {
     api: Api<Lease>,
     name: String,
     identity: String,
     timing: Timing,
-    /// The Lease as this process has written it last; none where it may have been written since.
+    /// The Lease as last written by this process; none if another write may have followed.
     written: Option<Lease>,
 }
 
@@ -60,30 +53,29 @@ impl Election {
         &self.name
     }
 
-    /// Waits until the Lease is ours, and gives the time when it was asked for.
+    /// Waits until this process holds the Lease; returns the time at which the successful request was sent.
     pub async fn win(mut self) -> (Self, Instant) {
         let mut observed = Observed::default();
-        let mut told = None;
+        let mut logged_holder = None;
         loop {
             let started = Instant::now();
-            let attempt = timeout(self.patience(), self.take(&mut observed)).await;
-            match attempt.unwrap_or_else(|_| Err(Failure::Silence(self.patience()))) {
+            let attempt = timeout(self.attempt_timeout(), self.take(&mut observed)).await;
+            match attempt.unwrap_or_else(|_| Err(Failure::Timeout(self.attempt_timeout()))) {
                 Ok(()) => {
                     tracing::info!(lease = self.name, identity = self.identity, "started leading");
                     return (self, started);
                 }
-                Err(Failure::Taken(holder)) if told.as_ref() == Some(&holder) => {}
+                Err(Failure::Taken(holder)) if logged_holder.as_ref() == Some(&holder) => {}
                 Err(Failure::Taken(holder)) => {
                     tracing::info!(lease = self.name, holder, "lease held by another replica, waiting");
-                    told = Some(holder);
+                    logged_holder = Some(holder);
                 }
                 Err(error) => tracing::warn!(lease = self.name, %error, "failed to acquire lease, retrying"),
             }
-            sleep(spread(self.timing.retry_period)).await;
+            sleep(jittered(self.timing.retry_period)).await;
         }
     }
 
-    /// Takes the Lease if it may be taken.
     async fn take(&mut self, observed: &mut Observed) -> Result<(), Failure> {
         let Some(found) = self.api.get_opt(&self.name).await? else {
             return self.create().await;
@@ -92,7 +84,7 @@ impl Election {
         let duration = self.timing.lease_duration;
         let now = Timestamp::now();
         let next = if holder(&spec) == Some(&self.identity) {
-            // Written by an attempt whose answer was lost.
+            // Written by an attempt whose response was lost.
             record::renewed(&spec, &self.identity, duration, now)
         } else if observed.may_take(&spec, duration, Instant::now()) {
             record::taken(&spec, &self.identity, duration, now)
@@ -102,37 +94,35 @@ impl Election {
         self.replace(found, next).await
     }
 
-    /// Renews the Lease, which is ours unless somebody has taken it.
     pub async fn renew(&mut self) -> Result<(), Failure> {
         let (identity, duration) = (self.identity.clone(), self.timing.lease_duration);
-        let patience = self.patience();
-        let attempt = timeout(patience, async {
+        let attempt_timeout = self.attempt_timeout();
+        let attempt = timeout(attempt_timeout, async {
             let renewed = |spec: &LeaseSpec| record::renewed(spec, &identity, duration, Timestamp::now());
             if !self.rewrite(renewed).await? {
-                // Whoever deleted it has not taken it.
+                // A deleted Lease has no new holder.
                 self.create().await?;
             }
             Ok(())
         });
-        attempt.await.unwrap_or(Err(Failure::Silence(patience)))
+        attempt.await.unwrap_or(Err(Failure::Timeout(attempt_timeout)))
     }
 
-    /// Gives the Lease back, if it still is ours.
     pub async fn release(&mut self) -> Result<(), Failure> {
-        let patience = self.patience();
+        let attempt_timeout = self.attempt_timeout();
         let released = |spec: &LeaseSpec| record::released(spec, Timestamp::now());
-        match timeout(patience, self.rewrite(released)).await {
+        match timeout(attempt_timeout, self.rewrite(released)).await {
             Ok(Ok(_) | Err(Failure::Taken(_))) => Ok(()),
             Ok(Err(error)) => Err(error),
-            Err(_) => Err(Failure::Silence(patience)),
+            Err(_) => Err(Failure::Timeout(attempt_timeout)),
         }
     }
 
-    /// Writes the Lease if it is there, which is the answer, and ours.
+    /// Updates the Lease; returns false if it does not exist. Fails if another process holds it.
     async fn rewrite(&mut self, next: impl Fn(&LeaseSpec) -> LeaseSpec) -> Result<bool, Failure> {
-        // Mostly nobody has written since, and one request is enough.
+        // Usually there was no other write, and one request is enough.
         if let Some(written) = self.written.take() {
-            let spec = self.ours(&written)?;
+            let spec = self.own_spec(&written)?;
             match self.replace(written, next(&spec)).await {
                 Ok(()) => return Ok(true),
                 Err(error) => {
@@ -143,13 +133,12 @@ impl Election {
         let Some(found) = self.api.get_opt(&self.name).await? else {
             return Ok(false);
         };
-        let spec = self.ours(&found)?;
+        let spec = self.own_spec(&found)?;
         self.replace(found, next(&spec)).await?;
         Ok(true)
     }
 
-    /// What stands in a Lease that is ours.
-    fn ours(&self, found: &Lease) -> Result<LeaseSpec, Failure> {
+    fn own_spec(&self, found: &Lease) -> Result<LeaseSpec, Failure> {
         let spec = found.spec.clone().unwrap_or_default();
         match holder(&spec) {
             Some(holder) if holder == self.identity => Ok(spec),
@@ -173,7 +162,7 @@ impl Election {
         Ok(())
     }
 
-    /// Writes the Lease if nobody has since it was `found`: its resource version stands in it.
+    /// Replaces the Lease; the resource version makes concurrent writes fail.
     async fn replace(&mut self, found: Lease, next: LeaseSpec) -> Result<(), Failure> {
         let lease = Lease {
             spec: Some(next),
@@ -183,14 +172,14 @@ impl Election {
         Ok(())
     }
 
-    /// How long one attempt may take: so that before the deadline there is time for another.
-    fn patience(&self) -> Duration {
+    /// Time limit of an attempt; leaves time for a second one before the deadline.
+    fn attempt_timeout(&self) -> Duration {
         self.timing.renew_deadline / 2
     }
 }
 
-/// Up to a fifth shorter, so that contenders that started together don't keep asking together.
-fn spread(period: Duration) -> Duration {
+/// Shortens a period by up to a fifth, so that contenders do not send requests together.
+fn jittered(period: Duration) -> Duration {
     let thousandth = u32::try_from(random() % 200).unwrap_or_default();
     period - period / 1000 * thousandth
 }

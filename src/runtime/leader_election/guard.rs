@@ -1,5 +1,3 @@
-//! A Lease that is held, and renewed until it is lost or released.
-
 use std::time::Duration;
 
 use tokio::{
@@ -11,34 +9,27 @@ use tokio_util::sync::CancellationToken;
 
 use super::election::{Election, Failure};
 
-/// Why this process leads no more.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Lost {
-    /// It could not be renewed in time, and another process may soon take it.
-    #[error("the Lease {lease} could not be renewed for {} s: {error}", .after.as_secs_f64())]
+    /// Another process may soon take it.
+    #[error("failed to renew lease {lease} for {}s: {error}", .after.as_secs_f64())]
     NotRenewed {
-        /// Its name.
         lease: String,
-        /// For how long.
         after: Duration,
-        /// What was in the way last.
         error: String,
     },
-    /// It was taken away.
-    #[error("the Lease {lease} was taken away; its holder is {holder:?} now")]
+    #[error("lease {lease} was taken by {holder:?}")]
     Taken {
-        /// Its name.
         lease: String,
-        /// Who holds it; empty where nobody does.
+        /// Empty if there is none.
         holder: String,
     },
-    /// Nothing renews it any more: a bug.
-    #[error("the Lease is not renewed any more, because the task that does it has ended")]
+    #[error("lease renewal task terminated unexpectedly")]
     Abandoned,
 }
 
-/// The Lease is ours: it is renewed in the background. If this is dropped it is renewed no more, and stands until it runs
-/// out, as after a crash.
+/// A Lease held by this process and renewed in the background. Dropping it stops the renewal; the Lease then expires
+/// as after a crash.
 #[derive(Debug)]
 pub struct LeaderGuard {
     lost: watch::Receiver<Option<Lost>>,
@@ -47,21 +38,18 @@ pub struct LeaderGuard {
 }
 
 impl LeaderGuard {
-    /// Starts to renew a Lease that is ours by a request of the time `since`.
     pub(super) fn start(election: Election, since: Instant) -> Self {
-        let (tell, lost) = watch::channel(None);
+        let (sender, lost) = watch::channel(None);
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let task = tokio::spawn(async move {
-            if let Some(reason) = keep(election, since, &stopped).await {
-                tell.send_replace(Some(reason));
+            if let Some(reason) = renew_until_lost(election, since, &stopped).await {
+                sender.send_replace(Some(reason));
             }
         });
         Self { lost, stop, task }
     }
 
-    /// Waits until the Lease is lost. From then on nothing may be done any more that only a leader may do. It may be called
-    /// again, and dropped without harm.
     pub async fn lost(&mut self) -> Lost {
         match self.lost.wait_for(Option::is_some).await {
             Ok(reason) => reason.clone().unwrap_or(Lost::Abandoned),
@@ -69,11 +57,11 @@ impl LeaderGuard {
         }
     }
 
-    /// Gives the Lease back, so that another process need not wait: to be called when nothing is done any more that only a
-    /// leader may do. That it could not be given back is logged; it then runs out by itself.
+    /// Releases the Lease so that another process can take it immediately. Call this after all leader-only work has
+    /// ended. Failures are logged; the Lease then expires.
     pub async fn release(mut self) {
         self.stop.cancel();
-        // There is nothing to be done about a panic in it.
+        // A panic of the task needs no handling here.
         let _ = (&mut self.task).await;
     }
 }
@@ -84,8 +72,8 @@ impl Drop for LeaderGuard {
     }
 }
 
-/// Renews until it is asked to stop, and then releases; or until the Lease is lost, which it tells.
-async fn keep(mut election: Election, since: Instant, stop: &CancellationToken) -> Option<Lost> {
+/// Renews the Lease until `stop`, then releases it; returns the reason if the Lease is lost.
+async fn renew_until_lost(mut election: Election, since: Instant, stop: &CancellationToken) -> Option<Lost> {
     let timing = election.timing();
     let mut renewed = since;
     let mut next = renewed + timing.retry_period;
@@ -108,10 +96,10 @@ async fn keep(mut election: Election, since: Instant, stop: &CancellationToken) 
             return Some(Lost::NotRenewed {
                 lease: election.name().to_owned(),
                 after: timing.renew_deadline,
-                error: last_error.unwrap_or_else(|| "this process did not run".to_owned()),
+                error: last_error.unwrap_or_else(|| "process was suspended".to_owned()),
             });
         }
-        // An attempt that is cut off by the deadline has an outcome that nobody knows.
+        // The outcome of an attempt that is cut off by the deadline is unknown.
         let attempt = tokio::time::timeout_at(deadline, election.renew()).await;
         match attempt {
             Ok(Ok(())) => {
@@ -129,7 +117,7 @@ async fn keep(mut election: Election, since: Instant, stop: &CancellationToken) 
                 last_error = Some(error.to_string());
             }
             Err(_) => {
-                last_error.get_or_insert_with(|| "the API server does not answer".to_owned());
+                last_error.get_or_insert_with(|| "no response from the API server".to_owned());
             }
         }
         next = Instant::now() + timing.retry_period;

@@ -1,20 +1,17 @@
-//! Leader election: of several processes, the one that holds a Lease works, and the others wait for it.
+//! Leader election with a Lease, compatible with client-go's `tools/leaderelection`:
 //!
-//! The rules are those of client-go's `tools/leaderelection`, so that any other client which keeps them can contend for
-//! the same Lease:
+//! - The leader renews the Lease every [`Timing::retry_period`] and stops leading if it fails for
+//! [`Timing::renew_deadline`].
+//! - Other processes check the Lease equally often. They take it if it has no holder, or if it was unchanged for its
+//! own duration. The duration is measured from the first observation of *this* process; timestamps in a Lease come
+//! from another clock and are never compared.
+//! - Every write has a resource version, so concurrent writes fail.
+//! - A leader that shuts down clears the holder.
 //!
-//! - Whoever leads renews the Lease every [`Timing::retry_period`]. Who could not for [`Timing::renew_deadline`] leads no
-//!   more.
-//! - Whoever waits looks at the Lease as often, and takes it when it has no holder, or when nothing in it has changed for
-//!   as long as its holder asked for. That is measured from when *this* process first saw it so: the times that stand in a
-//!   Lease are never compared with a clock here, since they are of another one.
-//! - Each write names the resource version that it is made from, so of two that take a Lease at once one fails.
-//! - Who ends in order empties the holder, so that the next one need not wait.
-//!
-//! In one thing this is stricter: the deadline counts from when the last renewal that succeeded was *sent*, while client-go
-//! counts from its first attempt after that. So a leader has stopped before anybody else can have waited long enough,
-//! provided that the two clocks run about equally fast, and that this process runs at all. A process that was frozen for
-//! longer learns of its loss when it thaws: the Lease is no fence, and what must not happen twice needs one of its own.
+//! Stricter than client-go: the deadline is measured from the time at which the last successful renewal was *sent*. A
+//! leader therefore stops before another process can take over, provided that both clocks run at about the same speed
+//! and the process runs at all. A process that was suspended notices the loss only when it resumes: a Lease is not a
+//! fence.
 
 mod election;
 mod guard;
@@ -31,19 +28,18 @@ use election::Election;
 
 pub use guard::{LeaderGuard, Lost};
 
-/// The times of an election, each longer than the one below it.
+/// Each must be longer than the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// How long a Lease stands that is not renewed. In a Lease it stands in whole seconds, rounded up.
+    /// Validity of a Lease that is not renewed. Rounded up to whole seconds in the Lease.
     pub lease_duration: Duration,
-    /// How long a leader tries to renew before it gives up.
+    /// Time a leader keeps trying to renew before it stops leading.
     pub renew_deadline: Duration,
-    /// How often a leader renews, and how often the others look.
+    /// Interval of renewals, and of checks by other processes.
     pub retry_period: Duration,
 }
 
 impl Default for Timing {
-    /// Those of Kubernetes' own components.
     fn default() -> Self {
         Self {
             lease_duration: Duration::from_secs(15),
@@ -53,15 +49,13 @@ impl Default for Timing {
     }
 }
 
-/// A Lease that this process may come to hold.
 #[derive(Debug)]
 pub struct Lease {
     election: Election,
 }
 
 impl Lease {
-    /// The Lease `name` in `namespace`, contended for as `identity`: no other process, not even this one after a restart,
-    /// may have the same (see [`identity`]).
+    /// Creates a contender. `identity` must be unique among all processes, even across restarts (see [`identity`]).
     #[must_use]
     pub fn new(client: Client, namespace: &str, name: &str, identity: &str, timing: Timing) -> Self {
         Self {
@@ -69,22 +63,21 @@ impl Lease {
         }
     }
 
-    /// Waits until this process holds the Lease, however long that takes; errors are logged and tried again. Dropping the
-    /// future ends the contention.
+    /// Waits until this process holds the Lease. Errors are logged and retried. Dropping the future withdraws the
+    /// contender.
     pub async fn acquire(self) -> LeaderGuard {
         let (election, since) = self.election.win().await;
         LeaderGuard::start(election, since)
     }
 }
 
-/// An identity for this process: a name that tells people which it is, such as the pod's, and something random, since a
-/// container that is restarted keeps its pod's name.
+/// Returns a unique identity: a readable name, such as the pod's, and a random suffix, since a restarted container
+/// keeps the pod's name.
 #[must_use]
 pub fn identity(name: &str) -> String {
     format!("{name}_{:016x}", random())
 }
 
-/// Its keys come from the system's source of randomness.
 fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }

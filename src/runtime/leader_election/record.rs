@@ -1,4 +1,4 @@
-//! What stands in a Lease, and when it may be taken: nothing here asks anybody or looks at a clock.
+//! Contents of a Lease and the rules for taking it, without I/O or clock.
 
 use std::time::Duration;
 
@@ -6,12 +6,10 @@ use jiff::Timestamp;
 use k8s_openapi::{api::coordination::v1::LeaseSpec, apimachinery::pkg::apis::meta::v1::MicroTime};
 use tokio::time::Instant;
 
-/// The holder; none where the Lease was released.
 pub fn holder(spec: &LeaseSpec) -> Option<&str> {
     spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())
 }
 
-/// A Lease that is taken at `now`, from whoever held it before.
 pub fn taken(found: &LeaseSpec, identity: &str, duration: Duration, now: Timestamp) -> LeaseSpec {
     LeaseSpec {
         acquire_time: Some(MicroTime(now)),
@@ -20,7 +18,6 @@ pub fn taken(found: &LeaseSpec, identity: &str, duration: Duration, now: Timesta
     }
 }
 
-/// A Lease that nobody had before.
 pub fn first(identity: &str, duration: Duration, now: Timestamp) -> LeaseSpec {
     LeaseSpec {
         acquire_time: Some(MicroTime(now)),
@@ -29,7 +26,6 @@ pub fn first(identity: &str, duration: Duration, now: Timestamp) -> LeaseSpec {
     }
 }
 
-/// A Lease that is still held at `now`.
 pub fn renewed(found: &LeaseSpec, identity: &str, duration: Duration, now: Timestamp) -> LeaseSpec {
     LeaseSpec {
         holder_identity: Some(identity.to_owned()),
@@ -39,7 +35,7 @@ pub fn renewed(found: &LeaseSpec, identity: &str, duration: Duration, now: Times
     }
 }
 
-/// A Lease that is given back at `now`. A second is the shortest that the API server takes.
+/// Returns a released Lease. One second is the minimum that the API server accepts.
 pub fn released(found: &LeaseSpec, now: Timestamp) -> LeaseSpec {
     LeaseSpec {
         holder_identity: Some(String::new()),
@@ -50,22 +46,21 @@ pub fn released(found: &LeaseSpec, now: Timestamp) -> LeaseSpec {
     }
 }
 
-/// Rounded up, so that nobody waits less than the holder counts on.
+/// Rounds up, so that no contender waits less than the holder expects.
 fn whole_seconds(duration: Duration) -> i32 {
     let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
     i32::try_from(seconds.max(1)).unwrap_or(i32::MAX)
 }
 
-/// What was seen of a Lease that another holds.
 #[derive(Debug, Default)]
 pub struct Observed {
     last: Option<(LeaseSpec, Instant)>,
 }
 
 impl Observed {
-    /// Notes how a Lease was found, and says whether it may be taken: nobody holds it, or it stands unchanged for longer
-    /// than its holder asked for (`otherwise` where it does not say).
-    pub fn may_take(&mut self, found: &LeaseSpec, otherwise: Duration, now: Instant) -> bool {
+    /// Observes the Lease; returns true if it may be taken: it has no holder, or it was unchanged for its duration, by
+    /// default `default`.
+    pub fn may_take(&mut self, found: &LeaseSpec, default: Duration, now: Instant) -> bool {
         let since = match &self.last {
             Some((last, since)) if last == found => *since,
             _ => {
@@ -73,10 +68,10 @@ impl Observed {
                 now
             }
         };
-        let asked = found
+        let requested = found
             .lease_duration_seconds
             .and_then(|seconds| u64::try_from(seconds).ok());
-        let duration = asked.map_or(otherwise, Duration::from_secs);
+        let duration = requested.map_or(default, Duration::from_secs);
         holder(found).is_none() || now.duration_since(since) >= duration
     }
 }
@@ -92,21 +87,18 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_tells_since_when_it_is_held_and_how_often_it_changed_hands() {
-        let mine = first("a", DURATION, at(1));
+    fn a_lease_records_the_acquire_time_and_transitions() {
+        let own = first("a", DURATION, at(1));
+        assert_eq!((own.lease_transitions, own.lease_duration_seconds), (Some(0), Some(2)));
+        let own = renewed(&own, "a", DURATION, at(2));
         assert_eq!(
-            (mine.lease_transitions, mine.lease_duration_seconds),
-            (Some(0), Some(2))
-        );
-        let mine = renewed(&mine, "a", DURATION, at(2));
-        assert_eq!(
-            (mine.acquire_time.clone(), mine.renew_time.clone()),
+            (own.acquire_time.clone(), own.renew_time.clone()),
             (Some(MicroTime(at(1))), Some(MicroTime(at(2))))
         );
-        assert_eq!((holder(&mine), mine.lease_transitions), (Some("a"), Some(0)));
-        let nobodys = released(&mine, at(3));
-        assert_eq!((holder(&nobodys), nobodys.lease_duration_seconds), (None, Some(1)));
-        let other = taken(&nobodys, "b", Duration::from_secs(15), at(4));
+        assert_eq!((holder(&own), own.lease_transitions), (Some("a"), Some(0)));
+        let free = released(&own, at(3));
+        assert_eq!((holder(&free), free.lease_duration_seconds), (None, Some(1)));
+        let other = taken(&free, "b", Duration::from_secs(15), at(4));
         assert_eq!((holder(&other), other.lease_transitions), (Some("b"), Some(1)));
         assert_eq!(
             (other.acquire_time, other.lease_duration_seconds),
@@ -115,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_have_put_into_a_lease_stays() {
+    fn unknown_fields_of_a_lease_are_kept() {
         let found = LeaseSpec {
             strategy: Some("OldestEmulationVersion".to_owned()),
             ..LeaseSpec::default()
@@ -130,10 +122,10 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_judged_by_how_long_it_was_seen_unchanged_and_by_no_time_that_stands_in_it() {
+    fn expiry_is_measured_from_the_first_observation_and_not_by_timestamps() {
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
-        // Its times are long past, or are to come, by the clock of whoever wrote them.
+        // Timestamps in the distant past and future, as clocks of other processes may have.
         for second in [0, 100_000_000_000] {
             let found = first("a", Duration::from_secs(15), at(second));
             let mut observed = Observed::default();
@@ -147,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_without_a_holder_may_be_taken_at_once_and_one_without_a_duration_after_our_own() {
+    fn a_lease_without_holder_may_be_taken_immediately_and_one_without_duration_after_the_default() {
         let start = Instant::now();
         let mut observed = Observed::default();
         assert!(observed.may_take(&LeaseSpec::default(), DURATION, start));

@@ -1,4 +1,4 @@
-//! The state of a folder of manifests: snapshots in, events out. No input, no output, no clock.
+//! State of a manifest directory: snapshots in, events out, without I/O or clock.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,66 +21,57 @@ use crate::api::NamespacedName;
 use crate::api::REQUESTED_AT;
 use crate::text;
 
-/// The namespace of objects that name none, as with `kubectl`.
+/// Namespace of objects without one, as in `kubectl`.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// Parsers quote what they could not read: no more than this many bytes of it is kept.
+/// Maximum length of a parser error, in bytes; parsers quote their input.
 const MAX_MESSAGE: usize = 1_024;
 
 type Hash = [u8; 32];
 
-/// All objects that are declared, with a hash of what is in them.
 type Objects<K> = BTreeMap<NamespacedName, (Hash, DeserializeGuard<K>)>;
 
-/// What came of a snapshot.
 #[derive(Debug)]
 pub struct Step<K> {
     pub events: Vec<Event<DeserializeGuard<K>>>,
-    /// Whether something has changed that is believed only when it is seen twice: the folder should be looked at again soon.
-    pub look_again: bool,
+    /// Set if a change must be confirmed by a second snapshot.
+    pub needs_confirmation: bool,
 }
 
-/// The folder as it is believed to be.
-pub struct Folder<K> {
-    /// Where it is, as its files are called.
+pub struct ManifestDirectory<K> {
     path: PathBuf,
-    /// Where it really is: part of the identity of its objects.
+    /// Canonical path, part of the UID of objects.
     identity: PathBuf,
     files: BTreeMap<PathBuf, File>,
     unread: BTreeMap<PathBuf, String>,
     objects: Objects<K>,
     problems: BTreeSet<Problem>,
-    /// Whether the events so far make a complete list of what the folder declares.
     complete: bool,
     started: bool,
 }
 
-/// A file, as it is believed to be and as it was seen last.
+/// The accepted and the last seen state of a file.
 #[derive(Default)]
 struct File {
-    /// The objects of the last content that could be parsed; none if there never was one.
-    good: Option<Vec<Value>>,
-    /// Why the content that is believed is not `good`.
+    /// Objects of the last valid content; none if there was never any.
+    last_valid: Option<Vec<Value>>,
     problem: Option<String>,
-    /// The content that is believed.
-    believed: Option<Seen>,
-    /// Another one that was seen once.
-    other: Option<Seen>,
+    accepted: Option<FileState>,
+    /// A different content, seen once.
+    unconfirmed: Option<FileState>,
 }
 
-/// What is seen of a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Seen {
+enum FileState {
     Content(Hash),
     Unreadable,
     Missing,
 }
 
-impl<K> Folder<K>
+impl<K> ManifestDirectory<K>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone,
 {
-    /// A folder of which nothing is known: the path that is shown, and the one without links that makes its identity.
     pub fn new(path: &Path, identity: &Path) -> Self {
         Self {
             path: path.to_owned(),
@@ -94,26 +85,25 @@ where
         }
     }
 
-    /// What is wrong in the folder.
     pub fn problems(&self) -> &BTreeSet<Problem> {
         &self.problems
     }
 
-    /// Whether all that the folder declares is known: every file could be read, now or at some time before.
+    /// Returns true if every file could be read at least once.
     pub fn is_complete(&self) -> bool {
         self.complete
     }
 
-    /// The folder was looked at: gives the events that lead from what was to what is.
+    /// Applies a snapshot; returns the events since the previous one.
     ///
-    /// The first snapshot gives a complete list. So does one that makes known the last of what was not: a file which could
-    /// never be read may declare anything, and until then nobody can say of an object that it is not declared.
+    /// The first snapshot gives a complete list. So does the first one in which every file was readable: a file that
+    /// was never readable may declare anything, so until then no object counts as missing.
     pub fn advance(&mut self, snapshot: Snapshot) -> Step<K> {
-        let look_again = self.take(&snapshot);
+        let needs_confirmation = self.take(&snapshot);
         self.unread = snapshot.unread;
         let (objects, problems) = self.declared(&snapshot.requests);
         self.problems = problems;
-        let complete = self.unread.is_empty() && self.files.values().all(File::is_known);
+        let complete = self.unread.is_empty() && self.files.values().all(File::is_read);
         let relist = !self.started || complete && !self.complete;
         let events = if relist {
             list(&objects)
@@ -121,13 +111,16 @@ where
             difference(&self.objects, &objects)
         };
         (self.objects, self.complete, self.started) = (objects, complete, true);
-        Step { events, look_again }
+        Step {
+            events,
+            needs_confirmation,
+        }
     }
 
-    /// Takes over what has changed in files. Except at first, a change counts once it is seen twice: one who writes a file
-    /// may have emptied it before, or moved it away to put the new one in its place.
+    /// Accepts changed files; returns true if a change must be confirmed. After the first snapshot, a change counts
+    /// when it is seen twice: writers may truncate or move a file before they write it.
     fn take(&mut self, snapshot: &Snapshot) -> bool {
-        let mut look_again = false;
+        let mut needs_confirmation = false;
         for path in snapshot.files.keys() {
             self.files.entry(path.clone()).or_default();
         }
@@ -135,57 +128,56 @@ where
         self.files.retain(|path, file| {
             let content = snapshot.files.get(path);
             let seen = match content {
-                Some(Ok(content)) => Seen::Content(Sha256::digest(content).into()),
-                Some(Err(_)) => Seen::Unreadable,
-                // It can only be gone from a folder that was read completely.
+                Some(Ok(content)) => FileState::Content(Sha256::digest(content).into()),
+                Some(Err(_)) => FileState::Unreadable,
+                // Only a complete snapshot proves that a file is gone.
                 None if !snapshot.unread.is_empty() => return true,
-                None => Seen::Missing,
+                None => FileState::Missing,
             };
-            if file.believed == Some(seen) {
-                file.other = None;
-            } else if !started || file.other == Some(seen) {
-                file.believe(path, seen, content);
+            if file.accepted == Some(seen) {
+                file.unconfirmed = None;
+            } else if !started || file.unconfirmed == Some(seen) {
+                file.accept(path, seen, content);
             } else {
-                file.other = Some(seen);
-                look_again = true;
+                file.unconfirmed = Some(seen);
+                needs_confirmation = true;
             }
-            file.believed != Some(Seen::Missing) && (file.believed.is_some() || seen != Seen::Missing)
+            file.accepted != Some(FileState::Missing) && (file.accepted.is_some() || seen != FileState::Missing)
         });
-        look_again
+        needs_confirmation
     }
 
-    /// All objects that the files declare, and all that is wrong with them.
     fn declared(&self, requests: &BTreeMap<NamespacedName, String>) -> (Objects<K>, BTreeSet<Problem>) {
         let mut objects = BTreeMap::new();
         let mut from: BTreeMap<NamespacedName, &Path> = BTreeMap::new();
         let mut problems = BTreeSet::new();
-        for (path, why) in &self.unread {
-            problems.insert(Problem::new(path, why));
+        for (path, message) in &self.unread {
+            problems.insert(Problem::new(path, message));
         }
         for (path, file) in &self.files {
-            problems.extend(file.problem.as_ref().map(|why| Problem::new(path, why)));
-            for object in file.good.iter().flatten() {
+            problems.extend(file.problem.as_ref().map(|message| Problem::new(path, message)));
+            for object in file.last_valid.iter().flatten() {
                 let name = match self.name(object) {
                     Ok(Some(name)) => name,
                     Ok(None) => continue,
-                    Err(why) => {
-                        problems.insert(Problem::new(path, &why));
+                    Err(message) => {
+                        problems.insert(Problem::new(path, &message));
                         continue;
                     }
                 };
                 if let Some(first) = from.get(&name) {
-                    let why = format!(
-                        "{} {name} is declared in {} already: this one is ignored",
+                    let message = format!(
+                        "{} {name} is already declared in {}, ignoring this one",
                         K::kind(&()),
                         first.display()
                     );
-                    problems.insert(Problem::new(path, &why));
+                    problems.insert(Problem::new(path, &message));
                     continue;
                 }
                 let (hash, object) = self.build(object, &name, path, requests.get(&name));
                 if let DeserializeGuard(Err(invalid)) = &object {
-                    let why = format!("{} {name} can't be decoded: {}", K::kind(&()), invalid.error);
-                    problems.insert(Problem::new(path, &why));
+                    let message = format!("failed to decode {} {name}: {}", K::kind(&()), invalid.error);
+                    problems.insert(Problem::new(path, &message));
                 }
                 from.insert(name.clone(), path);
                 objects.insert(name, (hash, object));
@@ -194,7 +186,6 @@ where
         (objects, problems)
     }
 
-    /// The name of an object of our kind; nothing for other kinds, an error for one without a usable name.
     fn name(&self, object: &Value) -> Result<Option<NamespacedName>, String> {
         let kind = K::kind(&());
         let (group, version) = match object["apiVersion"].as_str().unwrap_or_default() {
@@ -206,13 +197,13 @@ where
             return Ok(None);
         }
         if version != K::version(&()) {
-            return Err(format!("the apiVersion of {kind} must be `{}`", K::api_version(&())));
+            return Err(format!("apiVersion of {kind} must be `{}`", K::api_version(&())));
         }
         let namespace = namespace_of(object);
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         if !is_object_name(name) || !is_object_name(namespace) {
             return Err(format!(
-                "{kind} `{}/{}` has no valid name: lower case letters, digits, `-` and `.` make a name and a namespace",
+                "invalid name of {kind} `{}/{}`: names and namespaces consist of lower-case letters, digits, `-` and `.`",
                 text::truncate(&text::printable(namespace), 64),
                 text::truncate(&text::printable(name), 64),
             ));
@@ -223,8 +214,8 @@ where
         }))
     }
 
-    /// The object as a cluster would give it. Of what its metadata say only the labels and annotations are its author's;
-    /// the rest is what a cluster gives, and may stand in the file because it was printed by one.
+    /// Builds the object as a cluster would return it. Only labels and annotations are taken from its metadata; other
+    /// fields may be output of a cluster.
     fn build(
         &self,
         object: &Value,
@@ -265,7 +256,6 @@ where
         (hash, DeserializeGuard(decoded.map_err(invalid)))
     }
 
-    /// The same for the same name in the same folder, and for nothing else.
     fn uid(&self, name: &NamespacedName) -> String {
         let mut hash = Sha256::new();
         for part in [self.identity.to_string_lossy().as_ref(), &name.namespace, &name.name] {
@@ -277,43 +267,41 @@ where
 }
 
 impl File {
-    /// Whether it is known what the file declares. One that has just appeared and is not believed yet is as one that is
-    /// not there yet.
-    fn is_known(&self) -> bool {
-        self.believed.is_none() || self.good.is_some()
+    /// Returns true if the content is known. A new file that is not yet accepted counts as absent.
+    fn is_read(&self) -> bool {
+        self.accepted.is_none() || self.last_valid.is_some()
     }
 
-    fn believe(&mut self, path: &Path, seen: Seen, content: Option<&Result<Vec<u8>, String>>) {
-        (self.believed, self.other) = (Some(seen), None);
+    fn accept(&mut self, path: &Path, seen: FileState, content: Option<&Result<Vec<u8>, String>>) {
+        (self.accepted, self.unconfirmed) = (Some(seen), None);
         let objects = match content {
-            // Nobody keeps an empty file, but many empty one before they write it.
+            // Empty files are rarely intended, but writers often truncate first.
             Some(Ok(content)) if content.is_empty() => {
-                Err("it is empty: remove the file if nothing is to be declared in it".to_owned())
+                Err("file is empty; delete it if it should declare nothing".to_owned())
             }
             Some(Ok(content)) => document::parse(path, content),
-            Some(Err(why)) => Err(why.clone()),
+            Some(Err(message)) => Err(message.clone()),
             None => return,
         };
         match objects {
             Ok(documents) => {
                 let objects = documents.into_iter().flat_map(document::objects);
-                // Secrets are read when they are needed, and not kept.
-                self.good = Some(objects.filter(|object| object["kind"] != secrets::KIND).collect());
+                // Secrets are read on demand and not kept in memory.
+                self.last_valid = Some(objects.filter(|object| object["kind"] != secrets::KIND).collect());
                 self.problem = None;
             }
-            Err(why) => {
-                let kept = if self.good.is_some() {
-                    "what it declared before is kept"
+            Err(message) => {
+                let consequence = if self.last_valid.is_some() {
+                    "keeping previous objects"
                 } else {
-                    "nothing is known of what it declares"
+                    "its objects are unknown"
                 };
-                self.problem = Some(format!("{why}; {kept}"));
+                self.problem = Some(format!("{message}; {consequence}"));
             }
         }
     }
 }
 
-/// The namespace that an object names; empty if it is no text.
 pub fn namespace_of(object: &Value) -> &str {
     match &object["metadata"]["namespace"] {
         Value::Null => DEFAULT_NAMESPACE,
@@ -331,16 +319,16 @@ fn list<K: Clone>(objects: &Objects<K>) -> Vec<Event<DeserializeGuard<K>>> {
 }
 
 fn difference<K: Clone>(old: &Objects<K>, new: &Objects<K>) -> Vec<Event<DeserializeGuard<K>>> {
-    let gone = old.iter().filter(|(name, _)| !new.contains_key(*name));
-    let gone = gone.map(|(_, (_, object))| Event::Delete(object.clone()));
+    let removed = old.iter().filter(|(name, _)| !new.contains_key(*name));
+    let removed = removed.map(|(_, (_, object))| Event::Delete(object.clone()));
     let changed = new
         .iter()
         .filter(|(name, (hash, _))| old.get(*name).is_none_or(|(before, _)| before != hash));
     let changed = changed.map(|(_, (_, object))| Event::Apply(object.clone()));
-    gone.chain(changed).collect()
+    removed.chain(changed).collect()
 }
 
-/// A hash in the form of a UUID, with the version that stands for hashes of one's own choice.
+/// Formats a hash as a UUID of version 8, for custom hashes.
 pub fn uuid(hash: &Hash) -> String {
     let hex = text::hex(&hash[..16]);
     format!(

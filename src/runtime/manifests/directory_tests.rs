@@ -3,9 +3,9 @@
 use super::*;
 use crate::api::AppRepository;
 
-/// A folder and the files that stand in it.
-struct Given {
-    folder: Folder<AppRepository>,
+/// A directory and its files.
+struct Fixture {
+    directory: ManifestDirectory<AppRepository>,
     snapshot: Snapshot,
 }
 
@@ -15,10 +15,10 @@ fn repository(name: &str, url: &str) -> String {
     )
 }
 
-impl Given {
+impl Fixture {
     fn new() -> Self {
         Self {
-            folder: Folder::new(Path::new("/manifests"), Path::new("/real")),
+            directory: ManifestDirectory::new(Path::new("/manifests"), Path::new("/real")),
             snapshot: Snapshot::default(),
         }
     }
@@ -38,8 +38,8 @@ impl Given {
         self
     }
 
-    /// One look at the folder.
-    fn look(&mut self) -> (Vec<String>, bool) {
+    /// Applies one snapshot.
+    fn refresh(&mut self) -> (Vec<String>, bool) {
         let Snapshot {
             files,
             unread,
@@ -50,15 +50,15 @@ impl Given {
             unread: unread.clone(),
             requests: requests.clone(),
         };
-        let step = self.folder.advance(snapshot);
-        (step.events.iter().map(short).collect(), step.look_again)
+        let step = self.directory.advance(snapshot);
+        (step.events.iter().map(short).collect(), step.needs_confirmation)
     }
 
-    /// Looks until nothing is left to be seen twice.
+    /// Applies snapshots until no change needs confirmation.
     fn events(&mut self) -> Vec<String> {
-        let (mut events, mut again) = self.look();
+        let (mut events, mut again) = self.refresh();
         while again {
-            let (more, yet_again) = self.look();
+            let (more, yet_again) = self.refresh();
             events.extend(more);
             again = yet_again;
         }
@@ -66,7 +66,7 @@ impl Given {
     }
 
     fn problems(&self) -> Vec<String> {
-        self.folder.problems().iter().map(ToString::to_string).collect()
+        self.directory.problems().iter().map(ToString::to_string).collect()
     }
 }
 
@@ -84,21 +84,21 @@ fn short(event: &Event<DeserializeGuard<AppRepository>>) -> String {
     }
 }
 
-fn object(given: &Given, name: &str) -> AppRepository {
+fn object(fixture: &Fixture, name: &str) -> AppRepository {
     let key = NamespacedName {
         namespace: "default".to_owned(),
         name: name.to_owned(),
     };
-    given.folder.objects[&key].1.0.clone().unwrap()
+    fixture.directory.objects[&key].1.0.clone().unwrap()
 }
 
 #[test]
-fn the_first_look_gives_a_complete_list() {
-    let mut given = Given::new()
+fn the_first_snapshot_gives_a_complete_list() {
+    let mut fixture = Fixture::new()
         .with("a.yaml", repository("a", "u1") + &repository("b", "u2"))
         .with("b.yml", repository("c", "u3"));
     assert_eq!(
-        given.look(),
+        fixture.refresh(),
         (
             ["init", "listed a u1", "listed b u2", "listed c u3", "done"]
                 .map(String::from)
@@ -106,117 +106,120 @@ fn the_first_look_gives_a_complete_list() {
             false
         )
     );
-    assert!(given.folder.is_complete() && given.problems().is_empty());
-    assert_eq!(given.events(), [""; 0]);
-    assert_eq!(Given::new().events(), ["init", "done"]);
+    assert!(fixture.directory.is_complete() && fixture.problems().is_empty());
+    assert_eq!(fixture.events(), [""; 0]);
+    assert_eq!(Fixture::new().events(), ["init", "done"]);
 }
 
 #[test]
-fn a_change_gives_the_difference_once_it_is_seen_twice() {
-    let mut given = Given::new().with("a.yaml", repository("a", "u1") + &repository("b", "u2"));
-    given.events();
-    given.write("a.yaml", repository("a", "u9") + &repository("c", "u3"));
-    assert_eq!(given.look(), (vec![], true));
+fn a_change_is_reported_after_confirmation() {
+    let mut fixture = Fixture::new().with("a.yaml", repository("a", "u1") + &repository("b", "u2"));
+    fixture.events();
+    fixture.write("a.yaml", repository("a", "u9") + &repository("c", "u3"));
+    assert_eq!(fixture.refresh(), (vec![], true));
     assert_eq!(
-        given.look(),
+        fixture.refresh(),
         (
             ["delete b u2", "apply a u9", "apply c u3"].map(String::from).to_vec(),
             false
         )
     );
-    given.write("new.yaml", repository("d", "u4"));
-    assert_eq!(given.events(), ["apply d u4"]);
-    given.remove("a.yaml");
-    assert_eq!(given.events(), ["delete a u9", "delete c u3"]);
+    fixture.write("new.yaml", repository("d", "u4"));
+    assert_eq!(fixture.events(), ["apply d u4"]);
+    fixture.remove("a.yaml");
+    assert_eq!(fixture.events(), ["delete a u9", "delete c u3"]);
 }
 
 #[test]
-fn a_file_that_is_moved_away_to_be_written_anew_deletes_nothing() {
-    let mut given = Given::new().with("a.yaml", repository("a", "u1"));
-    given.events();
-    assert_eq!(given.remove("a.yaml").look(), (vec![], true));
-    assert_eq!(given.write("a.yaml", repository("a", "u1")).look(), (vec![], false));
-    // Cut short for a moment, and whole again.
-    assert_eq!(given.write("a.yaml", "").look(), (vec![], true));
-    assert_eq!(given.write("a.yaml", repository("a", "u2")).look(), (vec![], true));
-    assert_eq!(given.events(), ["apply a u2"]);
-    // New, and gone before it was believed.
-    assert_eq!(given.write("b.yaml", "a: [").look(), (vec![], true));
-    assert_eq!(given.remove("b.yaml").events(), [""; 0]);
+fn a_file_replaced_by_renaming_deletes_nothing() {
+    let mut fixture = Fixture::new().with("a.yaml", repository("a", "u1"));
+    fixture.events();
+    assert_eq!(fixture.remove("a.yaml").refresh(), (vec![], true));
+    assert_eq!(
+        fixture.write("a.yaml", repository("a", "u1")).refresh(),
+        (vec![], false)
+    );
+    // Truncated for a moment, then complete again.
+    assert_eq!(fixture.write("a.yaml", "").refresh(), (vec![], true));
+    assert_eq!(fixture.write("a.yaml", repository("a", "u2")).refresh(), (vec![], true));
+    assert_eq!(fixture.events(), ["apply a u2"]);
+    // Deleted before it was accepted.
+    assert_eq!(fixture.write("b.yaml", "a: [").refresh(), (vec![], true));
+    assert_eq!(fixture.remove("b.yaml").events(), [""; 0]);
 }
 
 #[test]
-fn a_file_that_does_not_parse_keeps_what_it_declared_and_says_so() {
-    let mut given = Given::new()
+fn a_file_that_fails_to_parse_keeps_its_objects_and_is_reported() {
+    let mut fixture = Fixture::new()
         .with("a.yaml", repository("a", "u1"))
         .with("b.yaml", repository("b", "u2"));
-    given.events();
-    given.write("a.yaml", repository("a", "u9") + "spec: [");
-    given.write("b.yaml", repository("b", "u3"));
-    assert_eq!(given.events(), ["apply b u3"]);
-    let problems = given.problems();
+    fixture.events();
+    fixture.write("a.yaml", repository("a", "u9") + "spec: [");
+    fixture.write("b.yaml", repository("b", "u3"));
+    assert_eq!(fixture.events(), ["apply b u3"]);
+    let problems = fixture.problems();
     assert!(
-        problems[0].starts_with("a.yaml: it is no YAML") && problems[0].ends_with("is kept"),
+        problems[0].starts_with("a.yaml: invalid YAML") && problems[0].ends_with("keeping previous objects"),
         "{problems:?}"
     );
-    assert!(given.folder.is_complete(), "what a.yaml declares is known");
-    given.write("a.yaml", repository("a", "u9"));
-    assert_eq!(given.events(), ["apply a u9"]);
-    assert!(given.problems().is_empty());
+    assert!(fixture.directory.is_complete(), "a.yaml was read");
+    fixture.write("a.yaml", repository("a", "u9"));
+    assert_eq!(fixture.events(), ["apply a u9"]);
+    assert!(fixture.problems().is_empty());
 }
 
 #[test]
-fn a_file_that_is_empty_or_unreadable_keeps_what_it_declared() {
-    let mut given = Given::new().with("a.yaml", repository("a", "u1"));
-    given.events();
-    given.write("a.yaml", "");
-    assert_eq!(given.events(), [""; 0]);
-    assert!(given.problems()[0].contains("remove the file"));
-    given
+fn an_empty_or_unreadable_file_keeps_its_objects() {
+    let mut fixture = Fixture::new().with("a.yaml", repository("a", "u1"));
+    fixture.events();
+    fixture.write("a.yaml", "");
+    assert_eq!(fixture.events(), [""; 0]);
+    assert!(fixture.problems()[0].contains("delete it"));
+    fixture
         .snapshot
         .files
-        .insert("a.yaml".into(), Err("it is larger than 4194304 bytes".to_owned()));
-    assert_eq!(given.events(), [""; 0]);
-    assert!(given.problems()[0].contains("larger"));
-    given.write("a.yaml", "# nothing any more\n");
-    assert_eq!(given.events(), ["delete a u1"]);
+        .insert("a.yaml".into(), Err("file is larger than 4194304 bytes".to_owned()));
+    assert_eq!(fixture.events(), [""; 0]);
+    assert!(fixture.problems()[0].contains("larger"));
+    fixture.write("a.yaml", "# nothing any more\n");
+    assert_eq!(fixture.events(), ["delete a u1"]);
 }
 
 #[test]
-fn a_file_that_never_parsed_makes_the_list_incomplete_until_it_does() {
-    let mut given = Given::new()
+fn a_file_that_never_parsed_makes_the_list_incomplete() {
+    let mut fixture = Fixture::new()
         .with("a.yaml", repository("a", "u1"))
         .with("b.yaml", "spec: [");
-    assert_eq!(given.events(), ["init", "listed a u1", "done"]);
-    assert!(!given.folder.is_complete());
-    given.write("a.yaml", repository("a", "u2"));
-    assert_eq!(given.events(), ["apply a u2"]);
-    given.write("b.yaml", repository("b", "u3"));
+    assert_eq!(fixture.events(), ["init", "listed a u1", "done"]);
+    assert!(!fixture.directory.is_complete());
+    fixture.write("a.yaml", repository("a", "u2"));
+    assert_eq!(fixture.events(), ["apply a u2"]);
+    fixture.write("b.yaml", repository("b", "u3"));
     assert_eq!(
-        given.events(),
+        fixture.events(),
         ["init", "listed a u2", "listed b u3", "done"],
-        "the list is told again once it is complete"
+        "the list is repeated once it is complete"
     );
-    assert!(given.folder.is_complete());
+    assert!(fixture.directory.is_complete());
 }
 
 #[test]
-fn nothing_is_deleted_while_a_part_of_the_folder_is_unread() {
-    let mut given = Given::new()
+fn nothing_is_deleted_while_parts_of_the_directory_are_unread() {
+    let mut fixture = Fixture::new()
         .with("sub/a.yaml", repository("a", "u1"))
         .with("b.yaml", repository("b", "u2"));
-    given.events();
-    given.remove("sub/a.yaml").write("b.yaml", repository("b", "u3"));
-    given
+    fixture.events();
+    fixture.remove("sub/a.yaml").write("b.yaml", repository("b", "u3"));
+    fixture
         .snapshot
         .unread
-        .insert("sub".into(), "the directory can't be read".to_owned());
-    assert_eq!(given.events(), ["apply b u3"]);
-    assert_eq!(given.problems(), ["sub: the directory can't be read"]);
-    assert!(!given.folder.is_complete());
-    given.snapshot.unread.clear();
+        .insert("sub".into(), "failed to read directory".to_owned());
+    assert_eq!(fixture.events(), ["apply b u3"]);
+    assert_eq!(fixture.problems(), ["sub: failed to read directory"]);
+    assert!(!fixture.directory.is_complete());
+    fixture.snapshot.unread.clear();
     assert_eq!(
-        given.look(),
+        fixture.refresh(),
         (
             ["init", "listed a u1", "listed b u3", "done"]
                 .map(String::from)
@@ -224,62 +227,62 @@ fn nothing_is_deleted_while_a_part_of_the_folder_is_unread() {
             true
         )
     );
-    assert_eq!(given.events(), ["delete a u1"]);
+    assert_eq!(fixture.events(), ["delete a u1"]);
 }
 
 #[test]
-fn of_two_documents_with_one_name_the_first_by_path_wins_and_the_other_is_reported() {
-    let mut given = Given::new()
+fn of_duplicate_names_the_first_path_wins_and_the_other_is_reported() {
+    let mut fixture = Fixture::new()
         .with("b.yaml", repository("a", "second"))
         .with("a.yaml", repository("a", "first") + &repository("a", "third"));
-    assert_eq!(given.events(), ["init", "listed a first", "done"]);
-    let problems = given.problems();
+    assert_eq!(fixture.events(), ["init", "listed a first", "done"]);
+    let problems = fixture.problems();
     assert_eq!(problems.len(), 2, "{problems:?}");
     assert!(
-        problems[1].starts_with("b.yaml: AppRepository default/a is declared in a.yaml already"),
+        problems[1].starts_with("b.yaml: AppRepository default/a is already declared in a.yaml"),
         "{problems:?}"
     );
-    given.remove("a.yaml");
-    assert_eq!(given.events(), ["apply a second"]);
-    assert!(given.problems().is_empty());
+    fixture.remove("a.yaml");
+    assert_eq!(fixture.events(), ["apply a second"]);
+    assert!(fixture.problems().is_empty());
 }
 
 #[test]
-fn documents_of_other_kinds_are_ignored_and_lists_are_taken_apart() {
+fn other_kinds_are_ignored_and_lists_are_expanded() {
     let others = "apiVersion: v1\nkind: ConfigMap\ndata: {1: a}\n---\napiVersion: other.com/v1alpha1\nkind: AppRepository\n---\njust text\n---\n";
     let list = r#"{"apiVersion": "v1", "kind": "List", "items": [
         {"apiVersion": "kubeapps.com/v1alpha1", "kind": "AppRepository", "metadata": {"name": "b"}, "spec": {"type": "helm", "url": "u2"}}]}"#;
     let typed = "apiVersion: kubeapps.com/v1alpha1\nkind: AppRepositoryList\nitems: [{metadata: {name: c}, spec: {type: oci, url: u3}}]";
-    let mut given = Given::new()
+    let mut fixture = Fixture::new()
         .with("a.yaml", others.to_owned() + &repository("a", "u1"))
         .with("b.json", list)
         .with("c.yaml", typed);
     assert_eq!(
-        given.events(),
+        fixture.events(),
         ["init", "listed a u1", "listed b u2", "listed c u3", "done"]
     );
-    assert!(given.problems().is_empty());
+    assert!(fixture.problems().is_empty());
 }
 
 #[test]
-fn an_object_that_does_not_decode_is_told_as_such_and_holds_up_no_other() {
+fn an_undecodable_object_is_reported_and_does_not_block_others() {
     let broken = repository("a", "[1]").replace("helm", "[]") + &repository("b", "u2");
-    let mut given = Given::new().with("a.yaml", &broken);
-    assert_eq!(given.events(), ["init", "listed a broken", "listed b u2", "done"]);
-    assert!(given.problems()[0].starts_with("a.yaml: AppRepository default/a can't be decoded"));
-    given.write(
+    let mut fixture = Fixture::new().with("a.yaml", &broken);
+    assert_eq!(fixture.events(), ["init", "listed a broken", "listed b u2", "done"]);
+    assert!(fixture.problems()[0].starts_with("a.yaml: failed to decode AppRepository default/a"));
+    fixture.write(
         "a.yaml",
         "apiVersion: kubeapps.com/v1alpha1\nkind: AppRepository\nmetadata: {name: b}\n",
     );
     assert_eq!(
-        given.events(),
+        fixture.events(),
         ["delete a broken", "apply b broken"],
-        "there is no spec"
+        "spec is missing"
     );
 }
 
 #[test]
-fn an_object_without_a_valid_name_or_version_is_a_problem_of_its_own() {
+fn an_object_with_an_invalid_name_or_version_is_a_problem() {
     for (name, namespace) in [
         ("", "a"),
         ("../../x", "a"),
@@ -291,27 +294,27 @@ fn an_object_without_a_valid_name_or_version_is_a_problem_of_its_own() {
         ("a.", "a"),
     ] {
         let content = repository(&format!("'{name}', namespace: {namespace}"), "u") + &repository("ok", "u");
-        let mut given = Given::new().with("a.yaml", content.replace("'[a]'", "[a]"));
-        assert_eq!(given.events(), ["init", "listed ok u", "done"], "{name} {namespace}");
-        assert!(given.problems()[0].contains("no valid name"));
+        let mut fixture = Fixture::new().with("a.yaml", content.replace("'[a]'", "[a]"));
+        assert_eq!(fixture.events(), ["init", "listed ok u", "done"], "{name} {namespace}");
+        assert!(fixture.problems()[0].contains("invalid name"));
     }
-    let mut given = Given::new().with("a.yaml", repository("a", "u").replace("v1alpha1", "v1"));
-    assert_eq!(given.events(), ["init", "done"]);
+    let mut fixture = Fixture::new().with("a.yaml", repository("a", "u").replace("v1alpha1", "v1"));
+    assert_eq!(fixture.events(), ["init", "done"]);
     assert_eq!(
-        given.problems(),
+        fixture.problems(),
         ["a.yaml: the apiVersion of AppRepository must be `kubeapps.com/v1alpha1`"]
     );
 }
 
 #[test]
-fn metadata_are_as_a_cluster_would_give_them() {
+fn metadata_matches_that_of_a_cluster() {
     let printed = "apiVersion: kubeapps.com/v1alpha1\nkind: AppRepository\nmetadata:\n  name: a\n  namespace: team-a\n  uid: of-a-cluster\n  \
         resourceVersion: '7'\n  generation: 3\n  creationTimestamp: yesterday\n  deletionTimestamp: '2026-01-01T00:00:00Z'\n  finalizers: [x]\n  \
         labels: {a: 1}\n  annotations: {apprepositories.kubeapps.com/suspend: true, portolan.dev/manifest: /etc/passwd}\n\
         spec: {type: helm, url: u}\nstatus: {conditions: none}\n";
-    let mut given = Given::new().with("sub/a.yaml", printed);
-    assert_eq!(given.events(), ["init", "listed a u", "done"]);
-    let (_, DeserializeGuard(object)) = &given.folder.objects.values().next().unwrap();
+    let mut fixture = Fixture::new().with("sub/a.yaml", printed);
+    assert_eq!(fixture.events(), ["init", "listed a u", "done"]);
+    let (_, DeserializeGuard(object)) = &fixture.directory.objects.values().next().unwrap();
     let object = object.as_ref().unwrap();
     assert_eq!(object.metadata.namespace.as_deref(), Some("team-a"));
     assert_eq!(object.annotation(MANIFEST_ANNOTATION), Some("/manifests/sub/a.yaml"));
@@ -334,54 +337,54 @@ fn metadata_are_as_a_cluster_would_give_them() {
 }
 
 #[test]
-fn the_uid_follows_the_folder_and_the_name_and_nothing_else() {
-    let uid = |mut given: Given, name: &str| {
-        given.events();
-        object(&given, name).metadata.uid.unwrap()
+fn the_uid_depends_only_on_directory_and_name() {
+    let uid = |mut fixture: Fixture, name: &str| {
+        fixture.events();
+        object(&fixture, name).metadata.uid.unwrap()
     };
-    let first = uid(Given::new().with("a.yaml", repository("a", "u1")), "a");
-    assert_eq!(first, uid(Given::new().with("b.yaml", repository("a", "u2")), "a"));
-    assert_ne!(first, uid(Given::new().with("a.yaml", repository("b", "u1")), "b"));
-    let mut elsewhere = Given::new().with("a.yaml", repository("a", "u1"));
-    elsewhere.folder = Folder::new(Path::new("/manifests"), Path::new("/elsewhere"));
+    let first = uid(Fixture::new().with("a.yaml", repository("a", "u1")), "a");
+    assert_eq!(first, uid(Fixture::new().with("b.yaml", repository("a", "u2")), "a"));
+    assert_ne!(first, uid(Fixture::new().with("a.yaml", repository("b", "u1")), "b"));
+    let mut elsewhere = Fixture::new().with("a.yaml", repository("a", "u1"));
+    elsewhere.directory = ManifestDirectory::new(Path::new("/manifests"), Path::new("/elsewhere"));
     assert_ne!(first, uid(elsewhere, "a"));
     let lengths: Vec<_> = first.split('-').map(str::len).collect();
     assert_eq!(lengths, [8, 4, 4, 4, 12], "{first}");
 }
 
 #[test]
-fn a_request_for_a_resync_becomes_an_annotation_and_a_documents_own_stays_without_one() {
+fn a_resync_request_overrides_the_annotation_of_the_document() {
     let with_own = repository("a", "u1").replace(
         "{name: a}",
         &format!("{{name: a, annotations: {{{REQUESTED_AT}: by-hand}}}}"),
     );
-    let mut given = Given::new().with("a.yaml", with_own);
-    given.events();
-    assert_eq!(object(&given, "a").annotation(REQUESTED_AT), Some("by-hand"));
+    let mut fixture = Fixture::new().with("a.yaml", with_own);
+    fixture.events();
+    assert_eq!(object(&fixture, "a").annotation(REQUESTED_AT), Some("by-hand"));
     let name = NamespacedName {
         namespace: "default".to_owned(),
         name: "a".to_owned(),
     };
-    given.snapshot.requests.insert(name.clone(), "now".to_owned());
+    fixture.snapshot.requests.insert(name.clone(), "now".to_owned());
     assert_eq!(
-        given.look(),
+        fixture.refresh(),
         (vec!["apply a u1".to_owned()], false),
-        "a request is whole: it is believed at once"
+        "requests need no confirmation"
     );
-    assert_eq!(object(&given, "a").annotation(REQUESTED_AT), Some("now"));
-    given.snapshot.requests.remove(&name);
-    assert_eq!(given.events(), ["apply a u1"]);
-    assert_eq!(object(&given, "a").annotation(REQUESTED_AT), Some("by-hand"));
+    assert_eq!(object(&fixture, "a").annotation(REQUESTED_AT), Some("now"));
+    fixture.snapshot.requests.remove(&name);
+    assert_eq!(fixture.events(), ["apply a u1"]);
+    assert_eq!(object(&fixture, "a").annotation(REQUESTED_AT), Some("by-hand"));
 }
 
 #[test]
-fn a_document_that_moves_to_another_file_is_changed_and_not_deleted() {
-    let mut given = Given::new().with("a.yaml", repository("a", "u1") + &repository("b", "u2"));
-    given.events();
-    let uid = object(&given, "b").metadata.uid;
-    given
+fn a_document_moved_to_another_file_is_changed_and_not_deleted() {
+    let mut fixture = Fixture::new().with("a.yaml", repository("a", "u1") + &repository("b", "u2"));
+    fixture.events();
+    let uid = object(&fixture, "b").metadata.uid;
+    fixture
         .write("a.yaml", repository("a", "u1"))
         .write("z.yaml", repository("b", "u2"));
-    assert_eq!(given.events(), ["apply b u2"]);
-    assert_eq!(object(&given, "b").metadata.uid, uid);
+    assert_eq!(fixture.events(), ["apply b u2"]);
+    assert_eq!(object(&fixture, "b").metadata.uid, uid);
 }

@@ -1,4 +1,4 @@
-//! The text of a manifest: YAML or JSON into values, within limits.
+//! Parses manifests in YAML or JSON within limits.
 
 use std::{cell::Cell, fmt, path::Path};
 
@@ -8,24 +8,21 @@ use serde::{
 };
 use serde_json::{Map, Value};
 
-/// The values of one file at most, counted where they are used: an alias costs what it stands for. The parser's own limit
-/// counts aliases only, so that a million values with a million aliases would be too few for it to mind.
+/// Maximum number of values per file with aliases expanded. The parser's own limit counts aliases only.
 const MAX_VALUES: usize = 1_000_000;
 
-/// The bytes of text in them at most.
 const MAX_TEXT: usize = 32 << 20;
 
-/// All documents of a file; empty ones are left out.
 pub fn parse(path: &Path, content: &[u8]) -> Result<Vec<Value>, String> {
     let documents = if path
         .extension()
         .is_some_and(|extension| extension.eq_ignore_ascii_case("json"))
     {
-        // YAML takes JSON, but not JSON that is indented with tabs.
+        // YAML includes JSON, except JSON that is indented with tabs.
         let stream = serde_json::Deserializer::from_slice(content).into_iter();
         stream
             .collect::<Result<Vec<Value>, _>>()
-            .map_err(|error| format!("it is no JSON: {error}"))?
+            .map_err(|error| format!("invalid JSON: {error}"))?
     } else {
         let budget = Budget {
             values: Cell::new(MAX_VALUES),
@@ -34,18 +31,18 @@ pub fn parse(path: &Path, content: &[u8]) -> Result<Vec<Value>, String> {
         serde_yaml::Deserializer::from_slice(content)
             .map(|document| Node(&budget).deserialize(document))
             .collect::<Result<_, _>>()
-            .map_err(|error| format!("it is no YAML: {error}"))?
+            .map_err(|error| format!("invalid YAML: {error}"))?
     };
     Ok(documents.into_iter().filter(|document| !document.is_null()).collect())
 }
 
-/// The objects in a document: itself, or what is in it if it is a list, as `kubectl get -o yaml` prints one.
+/// Returns the objects of a document; a list, as in `kubectl get -o yaml`, has many.
 pub fn objects(document: Value) -> Vec<Value> {
     let is_list = document["kind"].as_str().is_some_and(|kind| kind.ends_with("List")) && document["items"].is_array();
     if !is_list {
         return vec![document];
     }
-    // In a list of one kind the items need not say what they are.
+    // Items of a typed list may omit apiVersion and kind.
     let kind = document["kind"]
         .as_str()
         .and_then(|kind| kind.strip_suffix("List"))
@@ -66,7 +63,6 @@ pub fn objects(document: Value) -> Vec<Value> {
     items.into_iter().map(complete).flat_map(objects).collect()
 }
 
-/// What may still be read.
 struct Budget {
     values: Cell<usize>,
     text: Cell<usize>,
@@ -86,7 +82,7 @@ impl Budget {
     }
 }
 
-/// One value, as Kubernetes reads YAML: as JSON, with keys that are text, and without tags.
+/// Decodes YAML as Kubernetes does: as JSON, with string keys and without tags.
 #[derive(Clone, Copy)]
 struct Node<'a>(&'a Budget);
 
@@ -181,11 +177,11 @@ fn key_text(key: Value) -> Result<String, &'static str> {
         Value::String(key) => Ok(key),
         Value::Null => Ok("null".to_owned()),
         Value::Bool(_) | Value::Number(_) => Ok(key.to_string()),
-        Value::Array(_) | Value::Object(_) => Err("a key must be text"),
+        Value::Array(_) | Value::Object(_) => Err("keys must be strings"),
     }
 }
 
-/// `<<: *defaults`: what the map does not say itself.
+/// Applies YAML merge keys (`<<: *defaults`) without overriding existing entries.
 fn merge(map: &mut Map<String, Value>, merged: Vec<Value>) {
     for value in merged {
         match value {
@@ -200,8 +196,7 @@ fn merge(map: &mut Map<String, Value>, merged: Vec<Value>) {
     }
 }
 
-/// The map of text that labels and annotations are. Numbers and truth values are taken as they are written, since
-/// `suspend: true` without quotes is what people write.
+/// Returns labels or annotations. Accepts numbers and booleans, as users write `suspend: true` without quotes.
 pub fn text_map(value: &Value) -> std::collections::BTreeMap<String, String> {
     let text = |value: &Value| match value {
         Value::String(text) => Some(text.clone()),
@@ -238,7 +233,7 @@ mod tests {
     #[case("a: 100000000000000000000", json!([{ "a": 1e20 }]))]
     #[case("a: .nan\nb: 0x10", json!([{ "a": null, "b": 16 }]))]
     #[case("{\"a\": [1]}", json!([{ "a": [1] }]))]
-    fn yaml_is_read_as_kubernetes_reads_it(#[case] text: &str, #[case] documents: Value) {
+    fn yaml_is_parsed_as_in_kubernetes(#[case] text: &str, #[case] documents: Value) {
         assert_eq!(Value::from(yaml(text).unwrap()), documents);
     }
 
@@ -250,12 +245,12 @@ mod tests {
     #[case("a: &a [*a]")]
     #[case("? [1]\n: 2")]
     #[case("\u{0}")]
-    fn what_is_no_yaml_is_refused(#[case] text: &str) {
-        assert!(yaml(text).unwrap_err().contains("no YAML"));
+    fn invalid_yaml_is_rejected(#[case] text: &str) {
+        assert!(yaml(text).unwrap_err().contains("invalid YAML"));
     }
 
     #[test]
-    fn aliases_that_expand_without_end_are_refused() {
+    fn excessive_alias_expansion_is_rejected() {
         let nested = (1..30).map(|n| {
             format!(
                 "a{n}: &a{n} [*a{p},*a{p},*a{p},*a{p},*a{p},*a{p},*a{p},*a{p}]\n",
@@ -264,7 +259,7 @@ mod tests {
         });
         let nested = format!("a0: &a0 [x]\n{}", nested.collect::<String>());
         assert!(yaml(&nested).is_err());
-        // Few aliases to much: the parser's own limit does not see it.
+        // A few aliases to a large value, which the parser's own limit allows.
         let wide = format!("a: &a [{}]\nb: [{}]\n", "x,".repeat(20_000), "*a,".repeat(20_000));
         assert!(yaml(&wide).unwrap_err().contains("aliases"), "values");
         let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(100_000), "*a,".repeat(1_000));
@@ -278,13 +273,13 @@ mod tests {
     }
 
     #[test]
-    fn json_is_read_with_tabs_and_with_many_documents() {
+    fn json_with_tabs_and_multiple_documents_is_parsed() {
         let documents = parse(Path::new("a.JSON"), b"{\n\t\"a\": 1}\n{}\nnull").unwrap();
         assert_eq!(documents, [json!({ "a": 1 }), json!({})]);
         assert!(
             parse(Path::new("a.json"), b"{\"a\": 1")
                 .unwrap_err()
-                .contains("no JSON")
+                .contains("invalid JSON")
         );
     }
 
@@ -307,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_are_taken_as_people_write_them() {
+    fn annotations_accept_numbers_and_booleans() {
         let map = text_map(&json!({ "a": "b", "c": true, "d": 1, "e": null, "f": {} }));
         assert_eq!(
             map.into_iter().map(|(k, v)| k + "=" + &v).collect::<Vec<_>>(),

@@ -1,17 +1,16 @@
-//! Objects of a folder of manifests: Portolan without a cluster.
+//! Informer source for a directory of manifests, without a cluster.
 //!
 //! ```text
-//!  notifier ───────────────────┐
-//!                              ├─► read: a snapshot ─► folder: what is believed ─► events
-//!  a clock ─► other metadata? ─┘                         └─► problems
+//!  notifications ───────────┐
+//!                           ├─► reader: snapshot ─► directory: accepted state ─► events
+//!  periodic stat of files ──┘                                  └─► problems
 //! ```
 //!
-//! Files are YAML or JSON, of one or many documents each. A file that can't be read or parsed keeps what it declared
-//! before, and says so. An object is deleted by removing its document, or its file, from the folder.
+//! Files are YAML or JSON with one or more documents. A file that cannot be read or parsed keeps its previous objects
+//! and is reported as a problem. Deleting a document or a file deletes its objects.
 //!
-//! The rest of an object's metadata is made up here: its UID from the folder and the name, so that it is the same object
-//! after a restart; the annotation [`MANIFEST_ANNOTATION`], so that paths can be resolved against its file; and a request
-//! for a resync that [`request_resync`] has left.
+//! Metadata is generated: the UID from directory and name, so that it is stable across restarts, the annotation
+//! [`MANIFEST_ANNOTATION`] to resolve relative paths, and a resync request left by [`request_resync`].
 
 mod directory;
 mod document;
@@ -39,28 +38,25 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use directory::{Folder, Step};
+use directory::{ManifestDirectory, Step};
 use notifier::Notifier;
 pub use secrets::{SecretContent, SecretFileError, secret};
 
-/// Annotation, always set here: the path of the file that declares the object.
+/// Generated annotation with the path of the file that declares the object.
 pub const MANIFEST_ANNOTATION: &str = "portolan.dev/manifest";
 
-/// Where requests for a resync are left, below the folder.
 const REQUESTS: &str = ".portolan/resync";
 
-/// The pause between a notification and the look at the folder, so that a burst of changes is one look; and the pause before a
-/// change is looked at a second time.
-const SETTLE: Duration = Duration::from_millis(200);
+/// Debounce of notifications, and delay until a change is confirmed.
+const DEBOUNCE: Duration = Duration::from_millis(200);
 
-/// The longest pause between two looks where changes are not notified.
-const POLL: Duration = Duration::from_secs(1);
+/// Maximum rescan interval without notifications.
+const MAX_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How to watch a folder.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How often the metadata of the files is compared without a notification: a network file system, or a link that leads out of
-    /// the folder, sends none.
+    /// Interval at which file metadata is compared: network file systems and links to other directories send no
+    /// notifications.
     pub rescan: Duration,
 }
 
@@ -72,20 +68,18 @@ impl Default for Settings {
     }
 }
 
-/// The folder can't be looked at. What it declared before is kept, and it is looked at again and again.
+/// The directory cannot be read. Its previous objects are kept, and it is retried.
 #[derive(Debug, thiserror::Error)]
-#[error("the folder {} can't be read: {source}; what it declared before is kept until it can be", folder.display())]
+#[error("failed to read directory {}: {source}; keeping previous objects", directory.display())]
 pub struct Error {
-    folder: PathBuf,
+    directory: PathBuf,
     source: io::Error,
 }
 
-/// Something that is wrong in the folder.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Problem {
-    /// The file, below the folder; empty for the folder itself.
+    /// Relative to the directory; empty for the directory itself.
     pub path: PathBuf,
-    /// What is wrong, and what became of it.
     pub message: String,
 }
 
@@ -104,25 +98,22 @@ impl Display for Problem {
     }
 }
 
-/// What is wrong in a folder right now, for those who show it. A handle: clones tell of the same folder.
 #[derive(Clone, Debug, Default)]
 pub struct Problems(Arc<RwLock<(BTreeSet<Problem>, bool)>>);
 
 impl Problems {
-    /// All problems, by path.
     #[must_use]
     pub fn list(&self) -> Vec<Problem> {
         self.0.read().0.iter().cloned().collect()
     }
 
-    /// Whether all that the folder declares is known. While it is not, as with a file that could never be parsed, nothing
-    /// may be removed for not being declared. Once it is, a complete list is told again.
+    /// Returns true if all declared objects are known. Until then, no object may be removed for being undeclared; a
+    /// complete list follows.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.0.read().1
     }
 
-    /// Takes over what is wrong now, and logs what is new and what is over.
     fn set(&self, problems: BTreeSet<Problem>, complete: bool) {
         let mut current = self.0.write();
         for problem in problems.difference(&current.0) {
@@ -139,38 +130,38 @@ impl Problems {
     }
 }
 
-/// An id of the folder, the same whatever path leads to it: the origin of the objects that it declares.
+/// Returns an ID of the directory, independent of the path used. Identifies the source of its objects.
 ///
 /// # Errors
-/// If the folder is not there.
-pub fn folder_id(folder: &Path) -> io::Result<String> {
+/// The directory does not exist.
+pub fn directory_id(directory: &Path) -> io::Result<String> {
     Ok(directory::uuid(
-        &Sha256::digest(folder.canonicalize()?.as_os_str().as_encoded_bytes()).into(),
+        &Sha256::digest(directory.canonicalize()?.as_os_str().as_encoded_bytes()).into(),
     ))
 }
 
-/// Asks for a resync of an object that the folder declares: leaves the token where the folder's watch sees it, in place of
-/// an older one. A new token is a new request.
+/// Requests a resync of a declared object by storing a token, which replaces an earlier one. Each new token is a new
+/// request.
 ///
 /// # Errors
-/// If the name is no object's, or the file can't be written.
-pub fn request_resync(folder: &Path, name: &NamespacedName, token: &str) -> io::Result<()> {
+/// The name is invalid or the file cannot be written.
+pub fn request_resync(directory: &Path, name: &NamespacedName, token: &str) -> io::Result<()> {
     if !is_object_name(&name.namespace) || !is_object_name(&name.name) {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            format!("`{name}` is no name of an object"),
+            format!("`{name}` is not a valid object name"),
         ));
     }
-    let directory = folder.join(REQUESTS).join(&name.namespace);
-    fs::create_dir_all(&directory)?;
-    // Written beside its place under a name that is no object's, and moved there: it is seen whole or not at all.
-    let mut file = request_file().prefix("..").tempfile_in(&directory)?;
+    let namespace_directory = directory.join(REQUESTS).join(&name.namespace);
+    fs::create_dir_all(&namespace_directory)?;
+    // Written under a hidden name and renamed, so that readers never see partial content.
+    let mut file = request_file().prefix("..").tempfile_in(&namespace_directory)?;
     io::Write::write_all(&mut file, token.trim().as_bytes())?;
-    file.persist(directory.join(&name.name))?;
+    file.persist(namespace_directory.join(&name.name))?;
     Ok(())
 }
 
-/// A temporary file that others may read: who asks need not be who runs the watch.
+/// The watcher may run as another user.
 fn request_file() -> tempfile::Builder<'static, 'static> {
     let mut builder = tempfile::Builder::new();
     #[cfg(unix)]
@@ -178,7 +169,7 @@ fn request_file() -> tempfile::Builder<'static, 'static> {
     builder
 }
 
-/// Whether a text can be the name of an object or a namespace: as Kubernetes has it, and so never a path.
+/// Returns true if the text is a valid Kubernetes object name, and therefore not a path.
 #[must_use]
 pub fn is_object_name(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
@@ -190,12 +181,11 @@ pub fn is_object_name(text: &str) -> bool {
         && bytes.last().is_some_and(outer)
 }
 
-/// The events of all objects of a kind in the folder, and what is wrong there. The events never end.
+/// Returns the events of all objects of a kind, and the problems of the directory. The events never end.
 ///
-/// The first are a complete list, as soon as the folder can be listed at all; while it can't, errors are given, and what it
-/// declared before is kept.
+/// Starts with a complete list as soon as the directory is readable; until then, errors are returned.
 pub fn events<K>(
-    folder: PathBuf,
+    directory: PathBuf,
     settings: &Settings,
 ) -> (
     impl Stream<Item = Result<Event<DeserializeGuard<K>>, Error>> + Send + use<K>,
@@ -205,16 +195,16 @@ where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Send + 'static,
 {
     let problems = Problems::default();
-    let (notifier, woken) = Notifier::new();
+    let (notifier, wakeups) = Notifier::new();
     let watch = Watch {
-        folder,
+        directory,
         state: None,
         queue: VecDeque::new(),
         problems: problems.clone(),
         pause: Duration::ZERO,
         fingerprint: None,
         notifier,
-        woken,
+        wakeups,
         rescan: settings.rescan,
     };
     let events = stream::unfold(watch, |mut watch| async move {
@@ -225,17 +215,15 @@ where
 }
 
 struct Watch<K> {
-    folder: PathBuf,
-    /// Nothing until the folder was there for the first time.
-    state: Option<Folder<K>>,
+    directory: PathBuf,
+    state: Option<ManifestDirectory<K>>,
     queue: VecDeque<Event<DeserializeGuard<K>>>,
     problems: Problems,
-    /// Time until the next look, if no change is notified before.
     pause: Duration,
-    /// Of the files as they were read, once all were and no change has to be seen a second time.
+    /// Hash of the file metadata, if all files were read and no change needs confirmation.
     fingerprint: Option<u64>,
     notifier: Notifier,
-    woken: mpsc::Receiver<()>,
+    wakeups: mpsc::Receiver<()>,
     rescan: Duration,
 }
 
@@ -248,15 +236,15 @@ where
             if let Some(event) = self.queue.pop_front() {
                 return Ok(event);
             }
-            if timeout(self.pause, self.woken.recv()).await.is_ok() {
-                sleep(SETTLE).await;
-                let _ = self.woken.try_recv();
+            if timeout(self.pause, self.wakeups.recv()).await.is_ok() {
+                sleep(DEBOUNCE).await;
+                let _ = self.wakeups.try_recv();
                 self.fingerprint = None;
             }
-            if let Err(source) = self.look().await {
+            if let Err(source) = self.refresh().await {
                 self.fingerprint = None;
                 let error = Error {
-                    folder: self.folder.clone(),
+                    directory: self.directory.clone(),
                     source,
                 };
                 let complete = self.problems.is_complete();
@@ -269,20 +257,19 @@ where
         }
     }
 
-    /// The pause between two looks at a folder at rest.
     fn interval(&self) -> Duration {
         if self.notifier.is_watching() {
             self.rescan
         } else {
-            self.rescan.min(POLL)
+            self.rescan.min(MAX_POLL_INTERVAL)
         }
     }
 
-    async fn look(&mut self) -> io::Result<()> {
-        // Watched before it is read: what changes in between is told.
-        self.notifier.watch(&self.folder);
+    async fn refresh(&mut self) -> io::Result<()> {
+        // Before reading, so that no change in between is missed.
+        self.notifier.watch(&self.directory);
         self.pause = self.interval();
-        let (path, last) = (self.folder.clone(), self.fingerprint);
+        let (path, last) = (self.directory.clone(), self.fingerprint);
         let mut state = self.state.take();
         let (state, step) = tokio::task::spawn_blocking(move || {
             let step = step(&mut state, &path, last);
@@ -298,16 +285,20 @@ where
             self.problems.set(state.problems().clone(), state.is_complete());
         }
         self.queue.extend(step.events);
-        self.fingerprint = fingerprint.filter(|_| !step.look_again);
-        if step.look_again {
-            self.pause = SETTLE;
+        self.fingerprint = fingerprint.filter(|_| !step.needs_confirmation);
+        if step.needs_confirmation {
+            self.pause = DEBOUNCE;
         }
         Ok(())
     }
 }
 
-/// Reads the folder into its state, unless its fingerprint is the last one. Returns the fingerprint, if all files could be read.
-fn step<K>(state: &mut Option<Folder<K>>, path: &Path, last: Option<u64>) -> io::Result<Option<(Option<u64>, Step<K>)>>
+/// Applies a snapshot unless the fingerprint is unchanged. Returns the fingerprint if all files could be read.
+fn step<K>(
+    state: &mut Option<ManifestDirectory<K>>,
+    path: &Path,
+    last: Option<u64>,
+) -> io::Result<Option<(Option<u64>, Step<K>)>>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone,
 {
@@ -317,14 +308,17 @@ where
     }
     let snapshot = reader::read(path)?;
     let is_complete = snapshot.unread.is_empty() && snapshot.files.values().all(Result::is_ok);
-    // Times have a resolution: a write just after the first look may leave no trace in them.
+    // Timestamps have a limited resolution, so a write right after the first snapshot may not change them.
     let is_first = state.is_none();
     let state = match state {
         Some(state) => state,
-        None => state.insert(Folder::new(&std::path::absolute(path)?, &path.canonicalize()?)),
+        None => state.insert(ManifestDirectory::new(
+            &std::path::absolute(path)?,
+            &path.canonicalize()?,
+        )),
     };
     let mut step = state.advance(snapshot);
-    step.look_again |= is_first;
+    step.needs_confirmation |= is_first;
     Ok(Some((is_complete.then_some(fingerprint), step)))
 }
 

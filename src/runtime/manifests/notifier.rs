@@ -1,40 +1,34 @@
-//! Being told that something has changed in the folder.
-
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc;
 
-/// The operating system's notifications.
 pub struct Notifier {
     wake: mpsc::Sender<()>,
     watcher: Option<RecommendedWatcher>,
-    /// What is watched: a folder that was removed and made again has another id, and is not watched any more.
     watched: Option<FileId>,
 }
 
 impl Notifier {
-    /// Watches nothing yet. What is received says that something has changed since it was received last.
+    /// Creates an idle notifier. The receiver has a message if anything has changed since the last one.
     pub fn new() -> (Self, mpsc::Receiver<()>) {
-        let (wake, woken) = mpsc::channel(1);
+        let (wake, wakeups) = mpsc::channel(1);
         (
             Self {
                 wake,
                 watcher: None,
                 watched: None,
             },
-            woken,
+            wakeups,
         )
     }
 
-    /// Whether changes are notified.
     pub fn is_watching(&self) -> bool {
         self.watcher.is_some()
     }
 
-    /// Watches the folder, if that is not so already.
-    pub fn watch(&mut self, folder: &Path) {
-        let id = file_id(folder);
+    pub fn watch(&mut self, directory: &Path) {
+        let id = file_id(directory);
         if id == self.watched && (self.watcher.is_some() || id.is_none()) {
             return;
         }
@@ -46,23 +40,23 @@ impl Notifier {
         }
         let wake = self.wake.clone();
         let on_event = move |event: notify::Result<notify::Event>| {
-            // To read is no change: the looking itself would tell that there is something to look at.
+            // Our own reads cause access events.
             if !event.is_ok_and(|event| matches!(event.kind, EventKind::Access(_))) {
-                // A full channel says already what this would say.
+                // A full channel already has a message.
                 let _ = wake.try_send(());
             }
         };
         let watcher = notify::recommended_watcher(on_event).and_then(|mut watcher| {
-            watcher.watch(folder, RecursiveMode::Recursive)?;
+            watcher.watch(directory, RecursiveMode::Recursive)?;
             Ok(watcher)
         });
         match watcher {
             Ok(watcher) => self.watcher = Some(watcher),
             Err(error) if first_failure => {
-                tracing::warn!(folder = %folder.display(), %error, "changes of the folder are not notified: their metadata is compared every second instead");
+                tracing::warn!(directory = %directory.display(), %error, "file notifications not available, polling every second");
             }
             Err(error) => {
-                tracing::debug!(folder = %folder.display(), %error, "changes of the folder are still not notified")
+                tracing::debug!(directory = %directory.display(), %error, "file notifications still not available")
             }
         }
     }

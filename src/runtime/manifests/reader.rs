@@ -1,4 +1,4 @@
-//! Looking at the folder: what stands in it at a moment. Nothing is made of it here.
+//! Reads snapshots of a manifest directory.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -12,54 +12,45 @@ use std::{
 use super::{REQUESTS, is_object_name};
 use crate::api::NamespacedName;
 
-/// A manifest is written by people: what is larger is something else.
 pub const MAX_FILE: u64 = 4 << 20;
 
-/// The bytes of all manifests together.
 const MAX_TOTAL: u64 = 64 << 20;
 
-/// The manifests in a folder.
 const MAX_FILES: usize = 10_000;
 
-/// The entries of directories that are looked at, manifests or not.
+/// Maximum number of directory entries of any type.
 const MAX_ENTRIES: usize = 100_000;
 
-/// How deep directories may be nested.
 const MAX_DEPTH: usize = 16;
 
-/// A request for a resync is a time or a random text.
 const MAX_TOKEN: u64 = 256;
 
-/// What stood in the folder when it was looked at.
 #[derive(Debug, Default)]
 pub struct Snapshot {
-    /// The manifests, by their paths below the folder: the bytes, or why they could not be read.
+    /// Manifests by relative path: the content or the error.
     pub files: BTreeMap<PathBuf, Result<Vec<u8>, String>>,
-    /// What could not be looked at; if there is anything, a file that is not in `files` may exist all the same.
+    /// Errors by relative path. If there are any, files may be missing from `files`.
     pub unread: BTreeMap<PathBuf, String>,
-    /// Requests for a resync.
     pub requests: BTreeMap<NamespacedName, String>,
 }
 
-/// Looks at the folder. Fails if it is not there or can't be listed.
-pub fn read(folder: &Path) -> io::Result<Snapshot> {
-    Ok(walk(folder, true)?.snapshot)
+pub fn read(directory: &Path) -> io::Result<Snapshot> {
+    Ok(walk(directory, true)?.snapshot)
 }
 
-/// Returns a hash of the metadata of all files that [`read`] looks at. Opens none of them: while the hash stays, there is nothing
-/// new to read.
-pub fn fingerprint(folder: &Path) -> io::Result<u64> {
-    Ok(walk(folder, false)?.metadata.finish())
+/// Returns a hash of the metadata of all relevant files without opening them.
+pub fn fingerprint(directory: &Path) -> io::Result<u64> {
+    Ok(walk(directory, false)?.metadata.finish())
 }
 
-fn walk(folder: &Path, opens_files: bool) -> io::Result<Reader<'_>> {
+fn walk(directory: &Path, reads_content: bool) -> io::Result<Reader<'_>> {
     let mut reader = Reader {
         snapshot: Snapshot::default(),
         visited: HashSet::new(),
         entries: 0,
         bytes: 0,
-        folder,
-        opens_files,
+        directory,
+        reads_content,
         metadata: DefaultHasher::new(),
     };
     reader.directory(Path::new(""), 0)?;
@@ -68,19 +59,19 @@ fn walk(folder: &Path, opens_files: bool) -> io::Result<Reader<'_>> {
 }
 
 struct Reader<'a> {
-    folder: &'a Path,
+    directory: &'a Path,
     snapshot: Snapshot,
-    /// Directories by their real paths, since links may lead in a circle.
+    /// Canonical paths, as links may form cycles.
     visited: HashSet<PathBuf>,
     entries: usize,
     bytes: u64,
-    opens_files: bool,
+    reads_content: bool,
     metadata: DefaultHasher,
 }
 
 impl Reader<'_> {
     fn directory(&mut self, path: &Path, depth: usize) -> io::Result<()> {
-        let full = self.folder.join(path);
+        let full = self.directory.join(path);
         if !self.visited.insert(full.canonicalize()?) {
             return Ok(());
         }
@@ -88,12 +79,12 @@ impl Reader<'_> {
         for entry in fs::read_dir(&full)? {
             self.entries += 1;
             if self.entries > MAX_ENTRIES {
-                self.unread(path, format!("there are more than {MAX_ENTRIES} files in the folder"));
+                self.unread(path, format!("directory has more than {MAX_ENTRIES} entries"));
                 break;
             }
             names.push(entry?.file_name());
         }
-        // Hidden entries are not for us, and in a mounted ConfigMap they are its older and newer versions.
+        // A mounted ConfigMap has hidden directories with older and newer versions.
         names.retain(|name| !name.as_encoded_bytes().starts_with(b"."));
         names.sort();
         for name in names {
@@ -103,14 +94,14 @@ impl Reader<'_> {
     }
 
     fn entry(&mut self, path: &Path, depth: usize) {
-        // Links are followed: in a mounted ConfigMap everything is one.
+        // Follows links: a mounted ConfigMap consists of them.
         match self.metadata(path) {
             Ok(metadata) if metadata.is_dir() && depth >= MAX_DEPTH => {
-                self.unread(path, format!("directories are nested deeper than {MAX_DEPTH}"));
+                self.unread(path, format!("directories are nested deeper than {MAX_DEPTH} levels"));
             }
             Ok(metadata) if metadata.is_dir() => {
                 if let Err(error) = self.directory(path, depth + 1) {
-                    self.unread(path, format!("the directory can't be read: {error}"));
+                    self.unread(path, format!("failed to read directory: {error}"));
                 }
             }
             Ok(metadata) if metadata.is_file() && is_manifest(path) => self.file(path),
@@ -121,58 +112,54 @@ impl Reader<'_> {
     }
 
     fn metadata(&mut self, path: &Path) -> io::Result<fs::Metadata> {
-        let metadata = fs::metadata(self.folder.join(path));
-        // The change time tells of writes that set the time of modification back.
+        let metadata = fs::metadata(self.directory.join(path));
+        // The change time also reveals writes that reset the modification time.
         let seen = metadata.as_ref().map_err(io::Error::kind);
         let seen = seen.map(|file| (file.dev(), file.ino(), file.len(), file.ctime(), file.ctime_nsec()));
         (path, seen).hash(&mut self.metadata);
         metadata
     }
 
-    /// A name whose file can't be looked at: gone since the directory was read, or a link that leads nowhere.
+    /// Handles a file that vanished during the scan, or a dangling link.
     fn broken_entry(&mut self, path: &Path, error: &io::Error) {
-        let is_link = fs::symlink_metadata(self.folder.join(path)).is_ok();
+        let is_link = fs::symlink_metadata(self.directory.join(path)).is_ok();
         if is_link || error.kind() != io::ErrorKind::NotFound {
             self.snapshot
                 .files
-                .insert(path.to_owned(), Err(format!("it can't be read: {error}")));
+                .insert(path.to_owned(), Err(format!("failed to read file: {error}")));
         }
     }
 
     fn file(&mut self, path: &Path) {
         if self.snapshot.files.len() >= MAX_FILES {
-            self.unread(
-                Path::new(""),
-                format!("there are more than {MAX_FILES} manifests in the folder"),
-            );
+            self.unread(Path::new(""), format!("directory has more than {MAX_FILES} manifests"));
             return;
         }
         let content = match self.content(path, MAX_FILE) {
-            Ok(content) if content.len() as u64 > MAX_FILE => Err(format!("it is larger than {MAX_FILE} bytes")),
+            Ok(content) if content.len() as u64 > MAX_FILE => Err(format!("file is larger than {MAX_FILE} bytes")),
             Ok(content) if self.bytes + content.len() as u64 > MAX_TOTAL => {
-                Err(format!("all manifests together are larger than {MAX_TOTAL} bytes"))
+                Err(format!("manifests are larger than {MAX_TOTAL} bytes in total"))
             }
             Ok(content) => Ok(content),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
-            Err(error) => Err(format!("it can't be read: {error}")),
+            Err(error) => Err(format!("failed to read file: {error}")),
         };
         self.bytes += content.as_ref().map_or(0, |content| content.len() as u64);
         self.snapshot.files.insert(path.to_owned(), content);
     }
 
     fn content(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
-        if self.opens_files {
-            capped(&self.folder.join(path), limit)
+        if self.reads_content {
+            read_capped(&self.directory.join(path), limit)
         } else {
             Ok(Vec::new())
         }
     }
 
-    /// Reads the requests for a resync: `NAMESPACE/NAME` below the directory of requests. What can't be read is not a request.
     fn requests(&mut self) {
-        for namespace in object_names(&self.folder.join(REQUESTS)) {
+        for namespace in object_names(&self.directory.join(REQUESTS)) {
             let directory = Path::new(REQUESTS).join(&namespace);
-            for name in object_names(&self.folder.join(&directory)) {
+            for name in object_names(&self.directory.join(&directory)) {
                 let path = directory.join(&name);
                 if self.metadata(&path).is_err() {
                     continue;
@@ -187,12 +174,12 @@ impl Reader<'_> {
         }
     }
 
-    fn unread(&mut self, path: &Path, why: String) {
-        self.snapshot.unread.insert(path.to_owned(), why);
+    fn unread(&mut self, path: &Path, message: String) {
+        self.snapshot.unread.insert(path.to_owned(), message);
     }
 }
 
-/// Whether the name is that of a manifest. What editors leave beside a file (`a.yaml~`, `a.yaml.swp`, `#a.yaml#`) is none.
+/// Ignores backup files of editors (`a.yaml~`, `a.yaml.swp`, `#a.yaml#`).
 fn is_manifest(path: &Path) -> bool {
     let extension = path.extension().unwrap_or_default();
     ["yaml", "yml", "json"]
@@ -200,14 +187,12 @@ fn is_manifest(path: &Path) -> bool {
         .any(|manifest| extension.eq_ignore_ascii_case(manifest))
 }
 
-/// The file's bytes, one more than the limit at most.
-pub fn capped(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+pub fn read_capped(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     fs::File::open(path)?.take(limit + 1).read_to_end(&mut content)?;
     Ok(content)
 }
 
-/// The names in a directory that may name an object or a namespace.
 fn object_names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten().take(MAX_FILES);
     entries
@@ -222,18 +207,18 @@ mod tests {
 
     use super::*;
 
-    fn folder(files: &[&str]) -> tempfile::TempDir {
-        let folder = tempfile::tempdir().unwrap();
+    fn directory(files: &[&str]) -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
         for file in files {
-            let path = folder.path().join(file);
+            let path = directory.path().join(file);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, file.as_bytes()).unwrap();
         }
-        folder
+        directory
     }
 
-    fn names(folder: &Path) -> Vec<String> {
-        read(folder)
+    fn names(directory: &Path) -> Vec<String> {
+        read(directory)
             .unwrap()
             .files
             .keys()
@@ -243,7 +228,7 @@ mod tests {
 
     #[test]
     fn manifests_are_found_in_directories_and_hidden_and_temporary_files_are_not() {
-        let folder = folder(&[
+        let directory = directory(&[
             "b.yml",
             "a.yaml",
             "c.JSON",
@@ -257,109 +242,112 @@ mod tests {
             ".git/e.yaml",
             ".portolan/f.yaml",
         ]);
-        assert_eq!(names(folder.path()), ["a.yaml", "b.yml", "c.JSON", "sub/deep/d.yaml"]);
         assert_eq!(
-            read(folder.path()).unwrap().files[Path::new("a.yaml")],
+            names(directory.path()),
+            ["a.yaml", "b.yml", "c.JSON", "sub/deep/d.yaml"]
+        );
+        assert_eq!(
+            read(directory.path()).unwrap().files[Path::new("a.yaml")],
             Ok(b"a.yaml".to_vec())
         );
     }
 
     #[test]
     fn a_mounted_config_map_is_read_through_its_links() {
-        let folder = folder(&["..2026_1/a.yaml", "..2026_1/sub/b.yaml", "..2026_2/a.yaml"]);
-        symlink("..2026_1", folder.path().join("..data")).unwrap();
-        symlink("..data/a.yaml", folder.path().join("a.yaml")).unwrap();
-        symlink("..data/sub", folder.path().join("sub")).unwrap();
-        assert_eq!(names(folder.path()), ["a.yaml", "sub/b.yaml"]);
+        let directory = directory(&["..2026_1/a.yaml", "..2026_1/sub/b.yaml", "..2026_2/a.yaml"]);
+        symlink("..2026_1", directory.path().join("..data")).unwrap();
+        symlink("..data/a.yaml", directory.path().join("a.yaml")).unwrap();
+        symlink("..data/sub", directory.path().join("sub")).unwrap();
+        assert_eq!(names(directory.path()), ["a.yaml", "sub/b.yaml"]);
         assert_eq!(
-            read(folder.path()).unwrap().files[Path::new("a.yaml")],
+            read(directory.path()).unwrap().files[Path::new("a.yaml")],
             Ok(b"..2026_1/a.yaml".to_vec())
         );
 
-        symlink("..2026_2", folder.path().join("..data_tmp")).unwrap();
-        fs::rename(folder.path().join("..data_tmp"), folder.path().join("..data")).unwrap();
-        let snapshot = read(folder.path()).unwrap();
+        symlink("..2026_2", directory.path().join("..data_tmp")).unwrap();
+        fs::rename(directory.path().join("..data_tmp"), directory.path().join("..data")).unwrap();
+        let snapshot = read(directory.path()).unwrap();
         assert_eq!(snapshot.files[Path::new("a.yaml")], Ok(b"..2026_2/a.yaml".to_vec()));
     }
 
     #[test]
-    fn links_that_lead_nowhere_or_in_a_circle_are_survived() {
-        let folder = folder(&["a.yaml", "sub/b.yaml"]);
-        symlink("nowhere.yaml", folder.path().join("c.yaml")).unwrap();
-        symlink("..", folder.path().join("sub/up")).unwrap();
-        symlink("nowhere", folder.path().join("d")).unwrap();
-        let snapshot = read(folder.path()).unwrap();
-        assert_eq!(names(folder.path()), ["a.yaml", "c.yaml", "sub/b.yaml"]);
+    fn dangling_and_cyclic_links_are_tolerated() {
+        let directory = directory(&["a.yaml", "sub/b.yaml"]);
+        symlink("nowhere.yaml", directory.path().join("c.yaml")).unwrap();
+        symlink("..", directory.path().join("sub/up")).unwrap();
+        symlink("nowhere", directory.path().join("d")).unwrap();
+        let snapshot = read(directory.path()).unwrap();
+        assert_eq!(names(directory.path()), ["a.yaml", "c.yaml", "sub/b.yaml"]);
         assert!(snapshot.files[Path::new("c.yaml")].is_err());
         assert!(snapshot.unread.is_empty());
     }
 
     #[test]
-    fn a_file_that_is_too_large_is_not_read_whole() {
-        let folder = folder(&[]);
-        fs::File::create(folder.path().join("a.yaml"))
+    fn a_file_above_the_size_limit_is_not_read_completely() {
+        let directory = directory(&[]);
+        fs::File::create(directory.path().join("a.yaml"))
             .unwrap()
             .set_len(MAX_FILE + 1)
             .unwrap();
-        fs::File::create(folder.path().join("b.yaml"))
+        fs::File::create(directory.path().join("b.yaml"))
             .unwrap()
             .set_len(MAX_FILE)
             .unwrap();
-        let files = read(folder.path()).unwrap().files;
+        let files = read(directory.path()).unwrap().files;
         assert!(files[Path::new("a.yaml")].as_ref().unwrap_err().contains("larger"));
         assert!(files[Path::new("b.yaml")].is_ok());
     }
 
     #[test]
-    fn a_directory_that_is_too_deep_is_said_to_be_unread() {
+    fn directories_nested_too_deep_are_reported_as_unread() {
         let path = format!("{}a.yaml", "d/".repeat(MAX_DEPTH + 1));
-        let snapshot = read(folder(&[&path]).path()).unwrap();
+        let snapshot = read(directory(&[&path]).path()).unwrap();
         assert!(snapshot.files.is_empty());
         assert_eq!(snapshot.unread.len(), 1);
     }
 
     #[test]
-    fn a_folder_that_is_not_there_is_an_error() {
+    fn a_missing_directory_is_an_error() {
         assert!(read(Path::new("/nowhere/at/all")).is_err());
     }
 
     #[test]
-    fn a_fingerprint_stays_until_a_file_or_a_request_is_written() {
-        let folder = folder(&["a.yaml", "sub/b.yaml"]);
+    fn the_fingerprint_changes_only_with_files_and_requests() {
+        let directory = directory(&["a.yaml", "sub/b.yaml"]);
         let name = NamespacedName {
             namespace: "team-a".to_owned(),
             name: "charts".to_owned(),
         };
         let mut seen = HashSet::new();
         let mut is_new = || {
-            read(folder.path()).unwrap();
-            let fingerprint = fingerprint(folder.path()).unwrap();
-            assert_eq!(super::fingerprint(folder.path()).unwrap(), fingerprint);
+            read(directory.path()).unwrap();
+            let fingerprint = fingerprint(directory.path()).unwrap();
+            assert_eq!(super::fingerprint(directory.path()).unwrap(), fingerprint);
             seen.insert(fingerprint)
         };
         assert!(is_new());
         assert!(!is_new());
-        fs::write(folder.path().join("sub/b.yaml"), "longer than before").unwrap();
+        fs::write(directory.path().join("sub/b.yaml"), "longer than before").unwrap();
         assert!(is_new());
-        fs::rename(folder.path().join("a.yaml"), folder.path().join("c.yaml")).unwrap();
+        fs::rename(directory.path().join("a.yaml"), directory.path().join("c.yaml")).unwrap();
         assert!(is_new());
-        crate::runtime::manifests::request_resync(folder.path(), &name, "now").unwrap();
+        crate::runtime::manifests::request_resync(directory.path(), &name, "now").unwrap();
         assert!(is_new());
         assert!(!is_new());
     }
 
     #[test]
     fn requests_are_read_by_name() {
-        let folder = folder(&[]);
+        let directory = directory(&[]);
         let name = NamespacedName {
             namespace: "team-a".to_owned(),
             name: "charts".to_owned(),
         };
-        crate::runtime::manifests::request_resync(folder.path(), &name, " now \n").unwrap();
-        crate::runtime::manifests::request_resync(folder.path(), &name, "later").unwrap();
-        fs::write(folder.path().join(REQUESTS).join("team-a").join("..odd"), "x").unwrap();
+        crate::runtime::manifests::request_resync(directory.path(), &name, " now \n").unwrap();
+        crate::runtime::manifests::request_resync(directory.path(), &name, "later").unwrap();
+        fs::write(directory.path().join(REQUESTS).join("team-a").join("..odd"), "x").unwrap();
         assert_eq!(
-            read(folder.path()).unwrap().requests,
+            read(directory.path()).unwrap().requests,
             BTreeMap::from([(name, "later".to_owned())])
         );
     }

@@ -1,4 +1,4 @@
-//! Secrets that stand in a folder of manifests, read when they are needed: nothing of them is kept.
+//! Reads Secrets of a manifest directory on demand, without keeping them in memory.
 
 use std::{
     collections::BTreeMap,
@@ -12,80 +12,74 @@ use serde_json::Value;
 
 use super::directory::namespace_of;
 use super::document;
-use super::reader::{self as read, MAX_FILE, capped};
+use super::reader::{self as read, MAX_FILE, read_capped};
 use crate::api::NamespacedName;
 
-/// The kind of the documents that hold Secrets.
 pub(super) const KIND: &str = "Secret";
 
-/// A Secret as it was read. It can't be printed.
+/// The content of a Secret. Implements neither Debug nor Display.
 pub struct SecretContent {
-    /// Another whenever the content is another. Nothing of the content can be told from it.
+    /// Changes with the content and reveals nothing about it.
     pub version: String,
-    /// The values by their keys.
     pub data: BTreeMap<String, Vec<u8>>,
 }
 
-/// Why a Secret of a folder can't be read.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecretFileError {
-    /// Not all manifests could be read: it may stand in one that could not.
+    /// Some manifests could not be read and may contain the Secret.
     #[error("{0}")]
     Unreadable(String),
-    /// The document is no proper Secret.
     #[error("{0}")]
     Invalid(String),
 }
 
-/// The Secret of this name in the folder; nothing if no manifest holds it. As with other objects, the first by path counts,
-/// and one without a namespace is in `default`.
+/// Returns the Secret of this name; none if no manifest contains it. The first one by path counts, and the default
+/// namespace is `default`.
 ///
 /// # Errors
-/// It is not to be had. No message holds anything of a Secret's values.
-pub fn secret(folder: &Path, name: &NamespacedName) -> Result<Option<SecretContent>, SecretFileError> {
-    let Some(path) = find(folder, name)? else {
+/// The Secret cannot be read. Messages never contain values.
+pub fn secret(directory: &Path, name: &NamespacedName) -> Result<Option<SecretContent>, SecretFileError> {
+    let Some(path) = find(directory, name)? else {
         return Ok(None);
     };
     let unreadable = |error: io::Error| unreadable(&path, &error);
-    let full = folder.join(&path);
-    // Taken before the content: if that is newer, it is only read once more than needed.
+    let full = directory.join(&path);
+    // Before the content: a newer content then causes one redundant read instead of a missed change.
     let version = version(&fs::metadata(&full).map_err(unreadable)?).map_err(unreadable)?;
-    let content = capped(&full, MAX_FILE).map_err(unreadable)?;
+    let content = read_capped(&full, MAX_FILE).map_err(unreadable)?;
     let found = secrets(&path, &content).unwrap_or_default();
     let Some(found) = found.into_iter().find(|object| is_named(object, name)) else {
-        let changing = io::Error::other("it changes while it is read");
+        let changing = io::Error::other("file changed while it was read");
         return Err(unreadable(changing));
     };
-    let data = data(&found).map_err(|why| SecretFileError::Invalid(format!("in {}: {why}", path.display())))?;
+    let data = data(&found).map_err(|message| SecretFileError::Invalid(format!("in {}: {message}", path.display())))?;
     Ok(Some(SecretContent { version, data }))
 }
 
-/// The manifest that holds the Secret.
-fn find(folder: &Path, name: &NamespacedName) -> Result<Option<PathBuf>, SecretFileError> {
-    let snapshot = read::read(folder).map_err(|error| unreadable(folder, &error))?;
-    let mut trouble = snapshot.unread.into_iter().next();
+fn find(directory: &Path, name: &NamespacedName) -> Result<Option<PathBuf>, SecretFileError> {
+    let snapshot = read::read(directory).map_err(|error| unreadable(directory, &error))?;
+    let mut first_error = snapshot.unread.into_iter().next();
     for (path, content) in snapshot.files {
         let found =
             content.and_then(|content| Ok(secrets(&path, &content)?.iter().any(|object| is_named(object, name))));
         match found {
             Ok(true) => return Ok(Some(path)),
             Ok(false) => {}
-            Err(why) => trouble = trouble.or(Some((path, why))),
+            Err(message) => first_error = first_error.or(Some((path, message))),
         }
     }
-    match trouble {
+    match first_error {
         None => Ok(None),
-        Some((path, why)) => Err(unreadable(&path, &io::Error::other(why))),
+        Some((path, message)) => Err(unreadable(&path, &io::Error::other(message))),
     }
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> SecretFileError {
-    SecretFileError::Unreadable(format!("{} can't be read: {error}", path.display()))
+    SecretFileError::Unreadable(format!("failed to read {}: {error}", path.display()))
 }
 
-/// The Secrets that a file declares.
 fn secrets(path: &Path, content: &[u8]) -> Result<Vec<Value>, String> {
-    // Most files hold none, and need not be parsed to know.
+    // Avoids parsing files without Secrets.
     if !content.windows(KIND.len()).any(|window| window == KIND.as_bytes()) {
         return Ok(Vec::new());
     }
@@ -99,13 +93,13 @@ fn is_named(object: &Value, name: &NamespacedName) -> bool {
     object["metadata"]["name"] == name.name.as_str() && namespace_of(object) == name.namespace
 }
 
-/// When the file was written and how long it is: another after each change, and no hash, by which a value could be guessed.
+/// Combines modification time and size. Not a hash, which would allow guessing the content.
 fn version(metadata: &fs::Metadata) -> io::Result<String> {
     let written = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok(format!("{}-{}", written.as_nanos(), metadata.len()))
 }
 
-/// The values, as the API server would give them: `stringData` stands above `data`, which is base64.
+/// Returns the values like the API server: `stringData` overrides base64 `data`.
 fn data(object: &Value) -> Result<BTreeMap<String, Vec<u8>>, String> {
     let mut values = BTreeMap::new();
     for (key, text) in texts(object, "data")? {
@@ -113,7 +107,7 @@ fn data(object: &Value) -> Result<BTreeMap<String, Vec<u8>>, String> {
         let value = STANDARD.decode(text);
         values.insert(
             key.clone(),
-            value.map_err(|_| format!("the value of `{key}` in `data` is no base64"))?,
+            value.map_err(|_| format!("value of `{key}` in `data` is not valid base64"))?,
         );
     }
     for (key, text) in texts(object, "stringData")? {
@@ -126,13 +120,13 @@ fn texts<'a>(object: &'a Value, field: &str) -> Result<Vec<(&'a String, &'a str)
     let values = match &object[field] {
         Value::Null => None,
         Value::Object(values) => Some(values),
-        _ => return Err(format!("`{field}` is no map")),
+        _ => return Err(format!("`{field}` is not a map")),
     };
     let text = |(key, value): (&'a String, &'a Value)| match value {
         Value::Null => Ok((key, "")),
         Value::String(text) => Ok((key, text.as_str())),
         _ => Err(format!(
-            "the value of `{key}` in `{field}` is no text: put it in quotes"
+            "value of `{key}` in `{field}` is not a string; put it in quotes"
         )),
     };
     values.into_iter().flatten().map(text).collect()
@@ -152,12 +146,12 @@ data: {token: aHVzaA==, both: b2xk}
 stringData: {both: new}
 ";
 
-    fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let folder = tempfile::tempdir().unwrap();
+    fn directory(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
         for (name, text) in files {
-            fs::write(folder.path().join(name), text).unwrap();
+            fs::write(directory.path().join(name), text).unwrap();
         }
-        folder
+        directory
     }
 
     fn name(namespace: &str) -> NamespacedName {
@@ -167,30 +161,30 @@ stringData: {both: new}
         }
     }
 
-    fn values(folder: &tempfile::TempDir, namespace: &str) -> Vec<(String, String)> {
-        let content = secret(folder.path(), &name(namespace)).ok().flatten().unwrap();
+    fn values(directory: &tempfile::TempDir, namespace: &str) -> Vec<(String, String)> {
+        let content = secret(directory.path(), &name(namespace)).ok().flatten().unwrap();
         let text = |(key, value)| (key, String::from_utf8(value).unwrap());
         content.data.into_iter().map(text).collect()
     }
 
     fn error(files: &[(&str, &str)]) -> SecretFileError {
-        secret(folder(files).path(), &name("team-a")).err().unwrap()
+        secret(directory(files).path(), &name("team-a")).err().unwrap()
     }
 
     #[test]
-    fn a_secret_is_found_among_other_documents_by_its_name_and_namespace() {
+    fn a_secret_is_found_by_name_and_namespace() {
         let others = format!("kind: ConfigMap\n---\n{}---{PLAIN}", PLAIN.replace("team-a", "team-b"));
-        let folder = folder(&[("a.yaml", "kind: Nothing"), ("b.yaml", &others)]);
+        let directory = directory(&[("a.yaml", "kind: Nothing"), ("b.yaml", &others)]);
         let expected = [("both", "new"), ("token", "hush")].map(|(k, v)| (k.to_owned(), v.to_owned()));
-        assert_eq!(values(&folder, "team-a"), expected);
-        assert!(secret(folder.path(), &name("team-c")).unwrap_or_default().is_none());
+        assert_eq!(values(&directory, "team-a"), expected);
+        assert!(secret(directory.path(), &name("team-c")).unwrap_or_default().is_none());
     }
 
     #[test]
-    fn one_without_a_namespace_is_in_default_and_one_in_a_list_is_found() {
+    fn secrets_in_lists_and_the_default_namespace_are_found() {
         let list = "{kind: SecretList, apiVersion: v1, items: [{metadata: {name: auth}, stringData: {a: b}}]}";
         assert_eq!(
-            values(&folder(&[("a.yaml", list)]), "default"),
+            values(&directory(&[("a.yaml", list)]), "default"),
             [("a".to_owned(), "b".to_owned())]
         );
     }
@@ -199,18 +193,24 @@ stringData: {both: new}
     fn the_first_by_path_counts() {
         let other = PLAIN.replace("both: new", "both: second");
         assert_eq!(
-            values(&folder(&[("b.yaml", &other), ("a.yaml", PLAIN)]), "team-a")[0].1,
+            values(&directory(&[("b.yaml", &other), ("a.yaml", PLAIN)]), "team-a")[0].1,
             "new"
         );
     }
 
     #[test]
     fn the_version_changes_with_the_file_and_only_then() {
-        let folder = folder(&[("a.yaml", PLAIN)]);
-        let version = || secret(folder.path(), &name("team-a")).ok().flatten().unwrap().version;
+        let directory = directory(&[("a.yaml", PLAIN)]);
+        let version = || {
+            secret(directory.path(), &name("team-a"))
+                .ok()
+                .flatten()
+                .unwrap()
+                .version
+        };
         let before = version();
         assert_eq!(version(), before);
-        fs::write(folder.path().join("a.yaml"), PLAIN.replace("new", "newer")).unwrap();
+        fs::write(directory.path().join("a.yaml"), PLAIN.replace("new", "newer")).unwrap();
         assert_ne!(version(), before);
     }
 
@@ -220,7 +220,7 @@ stringData: {both: new}
     #[case("data: [hush]")]
     #[case("stringData: {token: {a: hush}}")]
     #[case("stringData: {token: 7}")]
-    fn what_is_no_proper_secret_is_said_without_its_values(#[case] data: &str) {
+    fn errors_of_invalid_secrets_contain_no_values(#[case] data: &str) {
         let text = format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: auth, namespace: team-a}}\n{data}\n");
         let error = error(&[("a.yaml", &text)]);
         assert!(matches!(error, SecretFileError::Invalid(_)), "{error}");
@@ -231,14 +231,14 @@ stringData: {both: new}
     }
 
     #[test]
-    fn while_a_file_can_t_be_read_nobody_knows_that_the_secret_is_not_there() {
+    fn an_unreadable_file_makes_missing_secrets_an_error() {
         let broken = error(&[("b.yaml", "kind: Secret\nstringData: {a: \"hush")]);
         assert!(matches!(broken, SecretFileError::Unreadable(_)), "{broken}");
         assert!(
             broken.to_string().contains("b.yaml") && !broken.to_string().contains("hush"),
             "{broken}"
         );
-        let found = folder(&[("a.yaml", "kind: Secret\n: ["), ("b.yaml", PLAIN)]);
+        let found = directory(&[("a.yaml", "kind: Secret\n: ["), ("b.yaml", PLAIN)]);
         assert_eq!(
             values(&found, "team-a").len(),
             2,

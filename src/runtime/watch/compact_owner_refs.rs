@@ -1,35 +1,31 @@
-//! Owner references in little room: each component of an adopting Application has one, and they are read rarely.
+//! Compact owner references: every component of an adopting Application has one, and they are rarely read.
 
 use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
-/// The owners of an object, as they are written: for each its version, kind, name and UID, a length in front of each, and a byte
-/// that says what it says of controller and blockOwnerDeletion. Clones share them.
+/// Encodes API version, kind, name and UID of each owner, each with a length prefix, and one byte for `controller` and
+/// `blockOwnerDeletion`. Clones share the bytes.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct OwnerReferences(Option<Arc<[u8]>>);
 
-/// Texts of an owner.
-const TEXTS: usize = 4;
+const TEXT_FIELDS: usize = 4;
 const UID: usize = 3;
 
 impl OwnerReferences {
-    /// Them all, in their order.
     #[must_use]
     pub fn to_vec(&self) -> Vec<OwnerReference> {
         self.iter().map(|owner| owner.unpack()).collect()
     }
 
-    /// Whether one of this UID is among them.
     #[must_use]
     pub fn has(&self, uid: &str) -> bool {
         self.iter().any(|owner| owner.texts[UID] == uid.as_bytes())
     }
 
-    /// Whether it is the very same text as the other's.
     #[cfg(test)]
-    pub(super) fn is_one_with(&self, other: &Self) -> bool {
+    pub(super) fn ptr_eq(&self, other: &Self) -> bool {
         let text = |owners: &Self| owners.0.as_ref().map(Arc::as_ptr);
         text(self) == text(other)
     }
@@ -60,21 +56,20 @@ impl fmt::Debug for OwnerReferences {
     }
 }
 
-/// One of them.
 struct Packed<'a> {
-    texts: [&'a [u8]; TEXTS],
+    texts: [&'a [u8]; TEXT_FIELDS],
     flags: u8,
 }
 
 impl<'a> Packed<'a> {
     fn take(rest: &mut &'a [u8]) -> Option<Self> {
-        let mut texts = [&[][..]; TEXTS];
+        let mut texts = [&[][..]; TEXT_FIELDS];
         for text in &mut texts {
-            let (length, behind) = rest.split_first_chunk()?;
-            (*text, *rest) = behind.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
+            let (length, tail) = rest.split_first_chunk()?;
+            (*text, *rest) = tail.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
         }
-        let (flags, behind) = rest.split_first()?;
-        *rest = behind;
+        let (flags, tail) = rest.split_first()?;
+        *rest = tail;
         Some(Self { texts, flags: *flags })
     }
 
@@ -112,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn owners_come_out_as_they_went_in_whatever_is_in_their_texts() {
+    fn any_owner_references_survive_a_round_trip() {
         let flags = [None, Some(false), Some(true)];
         let mut owners = Vec::new();
         for controller in flags {
@@ -135,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_owner_has_none_and_takes_no_room() {
+    fn no_owners_need_no_memory() {
         let none = OwnerReferences::from(Vec::new());
         assert_eq!(none, OwnerReferences::default());
         assert!(none.to_vec().is_empty() && !none.has(""));

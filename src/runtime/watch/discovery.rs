@@ -1,5 +1,3 @@
-//! Which kinds the API server serves, and how.
-
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
@@ -9,19 +7,17 @@ use kube::{Client, Error};
 
 use super::GroupKind;
 
-/// How objects of a kind are asked for: in the version that the API server prefers of those that have the kind.
+/// The API resource of a kind, in the version that the API server prefers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resource {
-    /// Group, version, kind and plural.
     pub api: ApiResource,
-    /// Whether its objects are in namespaces.
     pub is_namespaced: bool,
-    /// Whether its objects can be listed at all: some kinds are only ever posted.
+    /// False for kinds that only support create, such as TokenReview.
     pub can_list: bool,
 }
 
 impl Resource {
-    /// Its name as `kubectl` and RBAC know it: `deployments.apps`.
+    /// Returns the name that `kubectl` and RBAC use, such as `deployments.apps`.
     #[must_use]
     pub fn name(&self) -> String {
         match self.api.group.as_str() {
@@ -31,13 +27,10 @@ impl Resource {
     }
 }
 
-/// All kinds that the API server serves now, which takes two requests.
-///
-/// # Errors
-/// The API server does not answer, or refuses.
+/// Returns all kinds that the API server serves. Needs two requests.
 pub(super) async fn discover(client: &Client) -> Result<HashMap<GroupKind, Resource>, Error> {
     let discovery = match Discovery::new(client.clone()).run_aggregated().await {
-        // Servers before Kubernetes 1.26 answer by the older form, which can't be read as this one.
+        // Servers before Kubernetes 1.26 lack aggregated discovery and send a document that cannot be decoded.
         Err(Error::SerdeError(_)) => Discovery::new(client.clone()).run().await?,
         discovery => discovery?,
     };
@@ -58,8 +51,7 @@ pub(super) async fn discover(client: &Client) -> Result<HashMap<GroupKind, Resou
     Ok(kinds)
 }
 
-/// Adds a resource, unless its kind is known already by one that is as good. Objects of a kind may also come and go by a resource
-/// that only posts them.
+/// Adds a resource unless its kind already has one. A resource that can be listed replaces one that cannot.
 fn add(kinds: &mut HashMap<GroupKind, Resource>, resource: Resource) {
     let kind = GroupKind::new(resource.api.group.clone(), resource.api.kind.clone());
     match kinds.entry(kind) {
@@ -80,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_two_resources_of_a_kind_the_first_is_taken_that_can_be_listed() {
+    fn the_first_listable_resource_of_a_kind_is_used() {
         let mut kinds = HashMap::new();
         for (plural, can_list) in [("posts", false), ("lists", true), ("others", true), ("more", false)] {
             let kind = GroupVersionKind::gvk("example.com", "v1", "Widget");

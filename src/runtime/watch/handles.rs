@@ -1,4 +1,4 @@
-//! The watches of one kind, as they run and follow one another.
+//! The running watches of a kind and their replacement.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -8,16 +8,15 @@ use tokio::task::AbortHandle;
 
 use super::GroupKind;
 use super::discovery::Resource;
-use super::kind_watch::{Events, News, Scope, Watch};
-use super::planner::Need;
-use super::store::{Store, Trouble};
+use super::kind_watch::{Events, Notification, Scope, Watch};
+use super::planner::Demand;
+use super::store::{Health, Store};
 
-/// The watches of one kind.
-pub(super) struct Running<K> {
+pub(super) struct KindWatches<K> {
     pub(super) resource: Resource,
     pub(super) watches: BTreeMap<Scope, WatchHandle<K>>,
-    /// Where it would have to be watched too, if there were not so many watches already.
-    pub(super) left_out: BTreeSet<Scope>,
+    /// Scopes without a watch because of the limit.
+    pub(super) omitted: BTreeSet<Scope>,
 }
 
 pub(super) struct WatchHandle<K> {
@@ -31,91 +30,89 @@ impl<K> Drop for WatchHandle<K> {
     }
 }
 
-/// What is needed of the kinds that can be watched, for the plan.
-pub(super) fn needs<K>(
-    needed: &BTreeMap<GroupKind, BTreeSet<String>>,
+pub(super) fn demands<K>(
+    subscribed: &BTreeMap<GroupKind, BTreeSet<String>>,
     served: &HashMap<GroupKind, Resource>,
-    running: &HashMap<GroupKind, Running<K>>,
-) -> BTreeMap<GroupKind, Need> {
-    let need = |(kind, namespaces): (&GroupKind, &BTreeSet<String>)| {
+    running: &HashMap<GroupKind, KindWatches<K>>,
+) -> BTreeMap<GroupKind, Demand> {
+    let demand = |(kind, namespaces): (&GroupKind, &BTreeSet<String>)| {
         let resource = served.get(kind).filter(|resource| resource.can_list)?;
         let watches = running.get(kind).map(|running| &running.watches);
         let wide = watches.and_then(|watches| watches.get(&Scope::All));
-        let need = Need {
+        let demand = Demand {
             namespaces: namespaces.clone(),
             is_namespaced: resource.is_namespaced,
-            is_refused: wide.is_some_and(|watch| watch.store.trouble().failed.is_some()),
+            is_wide_refused: wide.is_some_and(|watch| watch.store.health().failed.is_some()),
             running: watches.into_iter().flat_map(BTreeMap::keys).cloned().collect(),
         };
-        Some((kind.clone(), need))
+        Some((kind.clone(), demand))
     };
-    needed.iter().filter_map(need).collect()
+    subscribed.iter().filter_map(demand).collect()
 }
 
-impl<K> Running<K> {
+impl<K> KindWatches<K> {
     pub(super) fn of(resource: &Resource) -> Self {
         Self {
             resource: resource.clone(),
             watches: BTreeMap::new(),
-            left_out: BTreeSet::new(),
+            omitted: BTreeSet::new(),
         }
     }
 
-    /// Stops the watches that are not wanted, as soon as those that are hold what there is, or know no less. Whether somebody has
-    /// to look again: what a watch has not told yet is never told once it is stopped, and how its successor stands was told
-    /// before anybody looked at that.
-    pub(super) fn settle(&mut self, wanted: &BTreeSet<Scope>, namespaces: &BTreeSet<String>) -> bool {
+    /// Stops watches that are no longer desired once their replacements are complete, or fail as well. Returns true if
+    /// subscribers must check the kind again: a stopped watch loses the changes that it has not reported, and changes
+    /// of its replacement were reported before anybody read it.
+    pub(super) fn stop_unneeded(&mut self, desired: &BTreeSet<Scope>, namespaces: &BTreeSet<String>) -> bool {
         let is_needed = |scope: &Scope| match scope {
             Scope::All => true,
             Scope::Namespace(namespace) => namespaces.contains(namespace),
         };
-        let all = |is_so: fn(&Store<K>) -> bool| {
-            let mut watches = wanted.iter().map(|scope| self.watches.get(scope));
-            watches.all(|watch| watch.is_some_and(|watch| is_so(&watch.store)))
+        let all = |predicate: fn(&Store<K>) -> bool| {
+            let mut watches = desired.iter().map(|scope| self.watches.get(scope));
+            watches.all(|watch| watch.is_some_and(|watch| predicate(&watch.store)))
         };
-        let (are_sound, are_settled) = (all(Store::is_sound), all(Store::is_settled));
-        let mut is_news = false;
+        let (are_healthy, are_settled) = (all(Store::is_healthy), all(Store::is_settled));
+        let mut has_changed = false;
         self.watches.retain(|scope, watch| {
-            if wanted.contains(scope) || !is_needed(scope) {
-                return wanted.contains(scope);
+            if desired.contains(scope) || !is_needed(scope) {
+                return desired.contains(scope);
             }
-            let has_failed = watch.store.trouble().failed.is_some();
-            let is_replaced = are_sound || has_failed && are_settled;
-            is_news |= is_replaced;
+            let has_failed = watch.store.health().failed.is_some();
+            let is_replaced = are_healthy || has_failed && are_settled;
+            has_changed |= is_replaced;
             !is_replaced
         });
-        let left_out = namespaces.iter().cloned().map(Scope::Namespace);
-        let left_out: BTreeSet<_> = left_out
-            .filter(|scope| !wanted.contains(scope) && !wanted.contains(&Scope::All))
+        let omitted = namespaces.iter().cloned().map(Scope::Namespace);
+        let omitted: BTreeSet<_> = omitted
+            .filter(|scope| !desired.contains(scope) && !desired.contains(&Scope::All))
             .collect();
-        is_news |= left_out != self.left_out;
-        self.left_out = left_out;
-        is_news
+        has_changed |= omitted != self.omitted;
+        self.omitted = omitted;
+        has_changed
     }
 }
 
 impl<K: PartialEq + Send + Sync + 'static> WatchHandle<K> {
-    pub(super) fn begin(
-        what: String,
+    pub(super) fn start(
+        description: String,
         sync_period: Duration,
         open: impl Fn() -> Events<K> + Send + Sync + 'static,
-        told: impl Fn(News<K>) + Send + Sync + 'static,
+        notify: impl Fn(Notification<K>) + Send + Sync + 'static,
     ) -> Self {
-        tracing::debug!(what, "a watch begins");
+        tracing::debug!(watch = description, "starting watch");
         let store = Arc::new(Store::default());
         let watch = Watch {
-            what,
+            description,
             open: Box::new(open),
             store: Arc::clone(&store),
             sync_period,
-            told: Box::new(told),
+            notify: Box::new(notify),
         };
         let task = tokio::spawn(watch.run()).abort_handle();
         Self { store, task }
     }
 
-    /// Whether all changes are told.
-    pub(super) fn is_followed(&self) -> bool {
-        self.store.is_complete() && self.store.trouble() == Trouble::default()
+    pub(super) fn is_live(&self) -> bool {
+        self.store.is_complete() && self.store.health() == Health::default()
     }
 }

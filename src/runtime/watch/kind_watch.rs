@@ -1,4 +1,4 @@
-//! One watch: taken up again whatever happens to it, and replaced by lists where it is forbidden.
+//! A single watch that retries forever and falls back to polling where watching is forbidden.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -15,58 +15,52 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::discovery::Resource;
 use super::projection::{Decoded, Object, Project};
-use super::store::{Change, Store, Trouble};
+use super::store::{Change, Health, Store};
 use crate::runtime::kube_client::ApiError;
 
-/// Objects that are asked for at a time: a page is the largest that has to be in memory at once.
+/// Objects per page of a list; at most one page is in memory.
 const PAGE: u32 = 200;
-/// How long a page may take.
-const ANSWER: Duration = Duration::from_secs(30);
-/// How long a list may fail before what was seen last is not relied upon any more.
-const BELIEVED: Duration = Duration::from_secs(30);
-/// Failures that are further apart have nothing to do with each other; the longest wait between two tries is shorter.
-const SERIES: Duration = Duration::from_secs(60);
-/// How long to wait after a panic, which is likely to come again.
-const PANICKED: Duration = Duration::from_secs(60);
-/// A watch that was forbidden and has not failed for so long is allowed by now.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time after which failing lists invalidate the last known state.
+const STALE_LIMIT: Duration = Duration::from_secs(30);
+/// Failures further apart are unrelated. Longer than the maximum backoff.
+const SERIES_GAP: Duration = Duration::from_secs(60);
+/// Delay after a panic, which is likely to recur.
+const PANIC_DELAY: Duration = Duration::from_secs(60);
+/// Time without failure after which a forbidden watch counts as allowed.
 const PROBATION: Duration = Duration::from_secs(5);
 
-const NO_VERSION: &str = "the API server gives the list no version";
+const NO_VERSION: &str = "list response has no resourceVersion";
 
-/// The namespaces of a watch.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
-    /// All of them; also that of kinds without namespaces.
     All,
-    /// This one.
     Namespace(String),
 }
 
-/// The events of a watch.
 pub type Events<K> = BoxStream<'static, Result<Event<Object<K>>, watcher::Error>>;
 
-/// The events of all objects of a kind in the scope, with as much of each as `T` reads; `kept` turns that into what is kept.
+/// Returns the events of all objects of a kind in the scope, projected by `T` and converted by `convert`.
 #[must_use]
 pub fn events<T: Project, K: Send + 'static>(
     client: Client,
     resource: &Resource,
     scope: &Scope,
-    kept: fn(T) -> K,
+    convert: fn(T) -> K,
 ) -> Events<K> {
     let config = watcher::Config::default().page_size(PAGE);
     let api = api::<T>(client, resource, scope);
     let watcher = watcher::watcher(api.clone(), config);
     let events = watcher.flat_map(move |event| match event {
-        Err(watcher::Error::NoResourceVersion) => listed(api.clone()).left_stream(),
+        Err(watcher::Error::NoResourceVersion) => list_once(api.clone()).left_stream(),
         event => stream::iter([event]).right_stream(),
     });
-    let object = move |object: Decoded<T>| Object::new(object.meta, kept(object.kept));
+    let object = move |object: Decoded<T>| Object::new(object.meta, convert(object.projection));
     events.map_ok(move |event| map(event, object)).boxed()
 }
 
-/// The objects of a list that has no version, such as servers give that make up their objects when they are asked: there is nothing
-/// from where it could be watched.
-fn listed<T: Project>(api: Api<Decoded<T>>) -> BoxStream<'static, Result<Event<Decoded<T>>, watcher::Error>> {
+/// Lists objects without a resource version, as some aggregated API servers return them: they cannot be watched.
+fn list_once<T: Project>(api: Api<Decoded<T>>) -> BoxStream<'static, Result<Event<Decoded<T>>, watcher::Error>> {
     let parameters = ListParams::default().limit(PAGE);
     stream::once(async move { api.list(&parameters).await })
         .flat_map(|list| {
@@ -88,7 +82,7 @@ fn listed<T: Project>(api: Api<Decoded<T>>) -> BoxStream<'static, Result<Event<D
         .boxed()
 }
 
-/// What a watch answers that there can't be.
+/// The error that API servers return for kinds that cannot be watched.
 fn no_version() -> kube::Error {
     kube::Error::Api(Box::new(Status {
         code: 405,
@@ -114,43 +108,34 @@ fn map<A, B>(event: Event<A>, change: impl FnOnce(A) -> B) -> Event<B> {
     }
 }
 
-/// What a watch has to tell.
 #[derive(Debug)]
-pub(super) enum News<K> {
-    /// Something is otherwise in the store.
+pub(super) enum Notification<K> {
     Change(Change<K>),
-    /// What is the matter with the watch is otherwise.
-    Trouble,
-    /// The API server does not know the kind any more.
+    Health,
     NotServed,
 }
 
-/// A watch that keeps a store.
 pub(super) struct Watch<K> {
-    /// What is watched, for people: `deployments.apps in namespace shop`.
-    pub(super) what: String,
-    /// Begins the watch anew, with a complete list.
+    /// For messages, such as `deployments.apps in namespace shop`.
+    pub(super) description: String,
     pub(super) open: Box<dyn Fn() -> Events<K> + Send + Sync>,
     pub(super) store: Arc<Store<K>>,
-    /// How often what may not be watched is listed.
+    /// Polling interval where watching is forbidden.
     pub(super) sync_period: Duration,
-    /// Called for all that happens, in order. It never waits.
-    pub(super) told: Box<dyn Fn(News<K>) + Send + Sync>,
+    pub(super) notify: Box<dyn Fn(Notification<K>) + Send + Sync>,
 }
 
-/// Since when a watch fails, without anything coming in between.
 #[derive(Default)]
-struct Failing {
+struct FailureSeries {
     first_and_last: Option<(Instant, Instant)>,
 }
 
-impl Failing {
-    /// Notes a failure now; says for how long it has been failing.
-    fn since(&mut self) -> Duration {
+impl FailureSeries {
+    fn record(&mut self) -> Duration {
         let now = Instant::now();
-        // A watch that runs is silent while nothing happens.
+        // A healthy watch is silent while nothing changes.
         let first = match self.first_and_last {
-            Some((first, last)) if now - last < SERIES => first,
+            Some((first, last)) if now - last < SERIES_GAP => first,
             _ => now,
         };
         self.first_and_last = Some((first, now));
@@ -158,53 +143,49 @@ impl Failing {
     }
 }
 
-/// What to do after an error.
 enum Next {
-    /// Go on with the same stream, which knows where it was.
     Resume(Duration),
-    /// Begin with a list.
     Restart(Duration),
 }
 
 impl<K: PartialEq + Send + Sync + 'static> Watch<K> {
-    /// Follows the events. It never ends.
     pub(super) async fn run(self) {
         let mut backoff = DefaultBackoff::default();
-        let mut failing = Failing::default();
+        let mut failures = FailureSeries::default();
         loop {
-            // What is kept of an object is made while the events are waited for, by code that may know nothing of what is in it.
-            let follow = AssertUnwindSafe(self.follow(&mut backoff, &mut failing));
-            let wait = follow.catch_unwind().await.unwrap_or_else(|_| {
-                self.set_failed("Portolan itself has failed over one of them; its log says where");
-                PANICKED
+            // Projections run while events are decoded and may panic on unexpected objects.
+            let stream = AssertUnwindSafe(self.process_stream(&mut backoff, &mut failures));
+            let wait = stream.catch_unwind().await.unwrap_or_else(|_| {
+                self.set_failed("internal error while decoding an object, see log");
+                PANIC_DELAY
             });
             sleep(wait).await;
         }
     }
 
-    /// Follows one stream until another has to be begun; says how long to wait before.
-    async fn follow(&self, backoff: &mut DefaultBackoff, failing: &mut Failing) -> Duration {
+    /// Processes one stream; returns the delay before the next one.
+    async fn process_stream(&self, backoff: &mut DefaultBackoff, failures: &mut FailureSeries) -> Duration {
         let mut events = (self.open)();
         let mut is_listing = true;
         loop {
             let next = match self.next(&mut events, is_listing).await {
                 Some(Ok(event)) => {
-                    // The beginning of a list is told before the API server has been asked for anything.
+                    // The stream emits the start of a list before it sends a request.
                     if !matches!(event, Event::Init) {
                         backoff.reset();
-                        *failing = Failing::default();
+                        *failures = FailureSeries::default();
                     }
                     is_listing = match event {
                         Event::Init | Event::InitApply(_) => true,
                         Event::InitDone | Event::Apply(_) | Event::Delete(_) => false,
                     };
-                    self.take(event);
+                    self.on_event(event);
                     continue;
                 }
-                Some(Err(error)) => self.failed(&error, backoff, failing),
+                Some(Err(error)) => self.on_error(&error, backoff, failures),
                 None if is_listing => {
-                    let message = format!("no answer within {} s", ANSWER.as_secs());
-                    self.list_failed(&message, failing.since());
+                    let message = format!("no response within {}s", PAGE_TIMEOUT.as_secs());
+                    self.list_failed(&message, failures.record());
                     Next::Restart(backoff.next().unwrap_or_default())
                 }
                 None => Next::Restart(Duration::ZERO),
@@ -216,62 +197,62 @@ impl<K: PartialEq + Send + Sync + 'static> Watch<K> {
         }
     }
 
-    /// The next event. Nothing, where none comes in time or ever.
+    /// Returns the next event; none at the end of the stream or after the time limit of a list.
     async fn next(&self, events: &mut Events<K>, is_listing: bool) -> Option<Result<Event<Object<K>>, watcher::Error>> {
         if is_listing {
-            return timeout(ANSWER, events.next()).await.ok().flatten();
+            return timeout(PAGE_TIMEOUT, events.next()).await.ok().flatten();
         }
-        if self.store.trouble().polled.is_some() {
+        if self.store.health().polled.is_some() {
             if let Ok(event) = timeout(PROBATION, events.next()).await {
                 return event;
             }
-            self.set_trouble(Trouble::default());
+            self.set_health(Health::default());
         }
         events.next().await
     }
 
-    fn take(&self, event: Event<Object<K>>) {
-        let trouble = match event {
+    fn on_event(&self, event: Event<Object<K>>) {
+        let health = match event {
             Event::Init | Event::InitApply(_) => None,
-            Event::InitDone => Some(Trouble {
+            Event::InitDone => Some(Health {
                 failed: None,
-                polled: self.store.trouble().polled,
+                polled: self.store.health().polled,
             }),
-            // Only a watch that runs tells of these.
-            Event::Apply(_) | Event::Delete(_) => Some(Trouble::default()),
+            // Only a working watch sends these.
+            Event::Apply(_) | Event::Delete(_) => Some(Health::default()),
         };
-        let changes = self.store.take(event);
-        if let Some(trouble) = trouble {
-            self.set_trouble(trouble);
+        let changes = self.store.apply(event);
+        if let Some(health) = health {
+            self.set_health(health);
         }
         for change in changes {
-            (self.told)(News::Change(change));
+            (self.notify)(Notification::Change(change));
         }
     }
 
-    fn failed(&self, error: &watcher::Error, backoff: &mut DefaultBackoff, failing: &mut Failing) -> Next {
-        let (is_list, code, message) = read(error);
-        tracing::debug!(what = self.what, is_list, code, message, "the watch failed");
+    fn on_error(&self, error: &watcher::Error, backoff: &mut DefaultBackoff, failures: &mut FailureSeries) -> Next {
+        let (is_list, code, message) = describe(error);
+        tracing::debug!(watch = self.description, is_list, code, error = message, "watch failed");
         match code {
             Some(404) => {
-                (self.told)(News::NotServed);
-                // It is asked then what is served. If the kind still is, although its objects are not, that has to be known.
-                let failing = failing.since();
-                if is_list && failing >= BELIEVED {
+                (self.notify)(Notification::NotServed);
+                // Discovery decides whether the kind still exists. If it does, the failure must be visible.
+                let failing = failures.record();
+                if is_list && failing >= STALE_LIMIT {
                     self.set_failed(&message);
                 }
                 Next::Restart(backoff.next().unwrap_or_default())
             }
-            // It would ask for a version that is no more, for ever.
+            // The stream would request the expired version forever.
             Some(410) => {
                 if is_list {
-                    self.list_failed(&message, failing.since());
+                    self.list_failed(&message, failures.record());
                 }
                 Next::Restart(backoff.next().unwrap_or_default())
             }
-            Some(401 | 403) if is_list && self.store.is_sound() => {
-                // Rights that are being exchanged are away for a moment.
-                self.list_failed(&message, failing.since());
+            Some(401 | 403) if is_list && self.store.is_healthy() => {
+                // Permissions may be missing briefly while they are replaced.
+                self.list_failed(&message, failures.record());
                 Next::Restart(backoff.next().unwrap_or_default())
             }
             Some(401 | 403 | 405) if is_list => {
@@ -280,51 +261,51 @@ impl<K: PartialEq + Send + Sync + 'static> Watch<K> {
             }
             Some(401 | 403 | 405) => {
                 let seconds = self.sync_period.as_secs();
-                self.set_polled(&format!("{message}; they are listed every {seconds} s instead"));
+                self.set_polled(&format!("{message}; polling every {seconds}s instead"));
                 Next::Restart(self.sync_period)
             }
             _ => {
-                let failing = failing.since();
+                let failing = failures.record();
                 if is_list {
                     self.list_failed(&message, failing);
-                } else if failing >= BELIEVED {
-                    self.set_polled(&format!("{message}; what was seen last is shown"));
+                } else if failing >= STALE_LIMIT {
+                    self.set_polled(&format!("{message}; showing the last known state"));
                 }
                 Next::Resume(backoff.next().unwrap_or_default())
             }
         }
     }
 
-    /// What was seen before is believed for a while: a server that is being restarted is no news.
+    /// Keeps the last known state for a while: an API server restart is not reported.
     fn list_failed(&self, message: &str, failing: Duration) {
-        if !self.store.is_complete() || failing >= BELIEVED {
+        if !self.store.is_complete() || failing >= STALE_LIMIT {
             self.set_failed(message);
         }
     }
 
     fn set_failed(&self, message: &str) {
-        self.set_trouble(Trouble {
-            failed: Some(format!("can't list {}: {message}", self.what)),
+        self.set_health(Health {
+            failed: Some(format!("failed to list {}: {message}", self.description)),
             polled: None,
         });
     }
 
     fn set_polled(&self, message: &str) {
-        self.set_trouble(Trouble {
+        self.set_health(Health {
             failed: None,
-            polled: Some(format!("can't watch {}: {message}", self.what)),
+            polled: Some(format!("failed to watch {}: {message}", self.description)),
         });
     }
 
-    fn set_trouble(&self, trouble: Trouble) {
-        if self.store.set_trouble(trouble) {
-            (self.told)(News::Trouble);
+    fn set_health(&self, health: Health) {
+        if self.store.set_health(health) {
+            (self.notify)(Notification::Health);
         }
     }
 }
 
-/// Whether it was a list that failed, the HTTP status that the API server answered with, if it did, and what it said.
-fn read(error: &watcher::Error) -> (bool, Option<u16>, String) {
+/// Returns true for a failed list, the HTTP status if there was a response, and the message.
+fn describe(error: &watcher::Error) -> (bool, Option<u16>, String) {
     let (is_list, error) = match error {
         watcher::Error::InitialListFailed(error) => (true, error),
         watcher::Error::WatchStartFailed(error) | watcher::Error::WatchFailed(error) => (false, error),

@@ -1,7 +1,7 @@
-//! All watches: begun, shared and stopped by what is needed.
+//! Starts, shares and stops watches according to the subscriptions.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -10,73 +10,61 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::core::ApiResource;
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::discovery::{Resource, discover};
 use super::discovery_timer::DiscoveryTimer;
-use super::handles::{Running, WatchHandle, needs};
-use super::kind_watch::{Events, News, Scope, events};
-use super::planner::{MOST, plan};
+use super::handles::{KindWatches, WatchHandle, demands};
+use super::kind_watch::{Events, Notification, Scope, events};
+use super::planner::{MAX_WATCHES, plan};
 use super::store::Change;
 use super::subscriptions::Subscriptions;
-use super::{GroupKind, Object, Project, Reads};
+use super::{FieldSet, GroupKind, Object, Project};
 use crate::runtime::kube_client::call;
 
-/// How long changes of needs and definitions are gathered: they come many at a time.
-const GATHERED: Duration = Duration::from_millis(20);
+/// Subscriptions and definitions often change in bursts.
+const DEBOUNCE: Duration = Duration::from_millis(20);
 
-/// Settings of [`WatchManager`].
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// How often objects are listed that may not be watched.
     pub sync_period: Duration,
 }
 
-/// What has happened to a kind.
 #[derive(Debug)]
 pub enum KindEvent<K> {
-    /// An object came, went or changed.
     Object {
-        /// As it was, if it was there.
         old: Option<Arc<Object<K>>>,
-        /// As it is, if it is there.
         new: Option<Arc<Object<K>>>,
     },
-    /// Something else is known of the kind as a whole: whoever needs it is to look again.
+    /// The state of the whole kind has changed.
     Kind,
 }
 
-/// What is known of a kind in a namespace.
 #[derive(Debug)]
 pub enum KindState<K> {
-    /// Nothing yet; it will be told.
+    /// Not listed yet; an event will follow.
     Pending,
-    /// The API server does not serve such a kind.
     Unknown,
-    /// The objects are not known, and why.
     Failed(String),
-    /// The objects.
     Objects(View<K>),
 }
 
-/// The objects of a kind in a namespace; of a kind without namespaces all.
+/// The objects of a kind in a namespace; all objects if the kind is cluster-scoped.
 #[derive(Debug)]
 pub struct View<K> {
-    /// The kind, as it is asked for.
     pub resource: Resource,
-    /// The objects by name.
     pub objects: Vec<Arc<Object<K>>>,
-    /// Why they are not watched, in which case they may be older than they look.
+    /// The reason why the kind is polled instead of watched; the objects may be stale.
     pub polled: Option<String>,
 }
 
-/// Who begins a watch: for this kind, served as this, in this scope.
 type Open<K> = dyn Fn(Client, &GroupKind, &Resource, &Scope) -> Events<K> + Send + Sync;
 type Listener<K> = dyn Fn(&GroupKind, KindEvent<K>) + Send + Sync;
 
-/// The watches of all kinds that some user needs. A handle: clones are the same watches. Users are known by `U`.
+/// The watches of all subscribed kinds. Clones share the watches. `U` identifies a subscriber.
 pub struct WatchManager<U, K> {
     shared: Arc<Shared<U, K>>,
 }
@@ -94,63 +82,48 @@ struct Shared<U, K> {
     settings: Settings,
     open: Box<Open<K>>,
     listener: Box<Listener<K>>,
-    needs: Mutex<Subscriptions<U>>,
+    subscriptions: Mutex<Subscriptions<U>>,
     kinds: RwLock<Kinds<K>>,
-    /// Subscriptions have changed, or a watch has become complete.
     changed: Notify,
-    /// What the API server serves may have changed.
-    outdated: Notify,
+    rediscover: Notify,
 }
 
-/// What is known of kinds.
 struct Kinds<K> {
-    served: Served,
-    running: HashMap<GroupKind, Running<K>>,
+    served: ServedKinds,
+    running: HashMap<GroupKind, KindWatches<K>>,
 }
 
-/// What the API server serves.
-enum Served {
-    /// It was not asked yet.
-    Unasked,
-    /// It has never said; why.
+enum ServedKinds {
+    Pending,
     Failed(String),
-    /// These, when it was asked last.
-    Kinds(HashMap<GroupKind, Resource>),
+    Known(HashMap<GroupKind, Resource>),
 }
 
-/// What the API server will say that it serves, or why it does not say.
-type Answer = BoxFuture<'static, Result<HashMap<GroupKind, Resource>, String>>;
+type PendingDiscovery = BoxFuture<'static, Result<HashMap<GroupKind, Resource>, String>>;
 
-/// Waits for an answer; for ever, if none was asked for.
-async fn arrival(answer: &mut Option<Answer>) -> Result<HashMap<GroupKind, Resource>, String> {
-    match answer {
-        Some(answer) => answer.await,
+/// Waits for a discovery in progress; forever if there is none.
+async fn wait_for(discovery: &mut Option<PendingDiscovery>) -> Result<HashMap<GroupKind, Resource>, String> {
+    match discovery {
+        Some(discovery) => discovery.await,
         None => std::future::pending().await,
     }
 }
 
-/// Stops all watches when it is dropped.
 struct StopAll<U, K>(Arc<Shared<U, K>>);
 
 impl<U, K> Drop for StopAll<U, K> {
     fn drop(&mut self) {
-        self.0
-            .kinds
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .running
-            .clear();
+        self.0.kinds.write().running.clear();
     }
 }
 
-/// The version of a definition, of which nothing else is of interest.
 #[derive(Clone, Debug, PartialEq)]
 struct Generation(i64);
 
 impl Project for Generation {
-    const READS: Reads = Reads::Metadata;
+    const FIELDS: FieldSet = FieldSet::Metadata;
 
-    fn keep(generation: i64, _: Option<&RawValue>, _: Option<&RawValue>) -> Self {
+    fn project(generation: i64, _: Option<&RawValue>, _: Option<&RawValue>) -> Self {
         Self(generation)
     }
 }
@@ -160,7 +133,7 @@ where
     U: Ord + Send + Sync + 'static,
     K: Clone + PartialEq + Send + Sync + 'static,
 {
-    /// No watches yet. `open` begins one, `listener` is told of all that happens; it must not wait.
+    /// Creates a manager without watches. `open` starts a watch; `listener` receives all events and must not block.
     pub fn new(
         client: Client,
         settings: Settings,
@@ -172,48 +145,46 @@ where
             settings,
             open: Box::new(open),
             listener: Box::new(listener),
-            needs: Mutex::default(),
+            subscriptions: Mutex::default(),
             kinds: RwLock::new(Kinds {
-                served: Served::Unasked,
+                served: ServedKinds::Pending,
                 running: HashMap::new(),
             }),
             changed: Notify::new(),
-            outdated: Notify::new(),
+            rediscover: Notify::new(),
         };
         Self {
             shared: Arc::new(shared),
         }
     }
 
-    /// Says what `user` needs: these kinds in this namespace, and nothing that it needed before.
-    pub fn need(&self, user: U, namespace: &str, kinds: BTreeSet<GroupKind>) {
-        if self.shared.needs().set(user, namespace, kinds) {
+    pub fn subscribe(&self, user: U, namespace: &str, kinds: BTreeSet<GroupKind>) {
+        if self.shared.subscriptions().set(user, namespace, kinds) {
             self.shared.changed.notify_one();
         }
     }
 
-    /// Says that `user` needs nothing any more.
-    pub fn release(&self, user: &U) {
-        if self.shared.needs().remove(user) {
+    pub fn unsubscribe(&self, user: &U) {
+        if self.shared.subscriptions().remove(user) {
             self.shared.changed.notify_one();
         }
     }
 
-    /// What is known of a kind in a namespace. It has to be needed; otherwise nothing ever is.
+    /// Returns the state of a kind in a namespace. Stays pending without a subscription.
     #[must_use]
-    pub fn look(&self, kind: &GroupKind, namespace: &str) -> KindState<K> {
+    pub fn state(&self, kind: &GroupKind, namespace: &str) -> KindState<K> {
         let kinds = self.shared.kinds_read();
         let resource = match &kinds.served {
-            Served::Unasked => return KindState::Pending,
-            Served::Failed(error) => return KindState::Failed(error.clone()),
-            Served::Kinds(served) => match served.get(kind) {
+            ServedKinds::Pending => return KindState::Pending,
+            ServedKinds::Failed(error) => return KindState::Failed(error.clone()),
+            ServedKinds::Known(served) => match served.get(kind) {
                 None => return KindState::Unknown,
                 Some(resource) => resource,
             },
         };
         if !resource.can_list {
             return KindState::Failed(format!(
-                "{} can't be listed: there are no objects of this kind to find",
+                "{} cannot be listed: objects of this kind are never stored",
                 resource.name()
             ));
         }
@@ -223,32 +194,31 @@ where
         let scopes = [Scope::All, Scope::Namespace(namespace.to_owned())];
         let watches = || scopes.iter().filter_map(|scope| running.watches.get(scope));
         let Some(watch) = watches()
-            .find(|watch| watch.store.is_sound())
+            .find(|watch| watch.store.is_healthy())
             .or_else(|| watches().find(|watch| watch.store.is_settled()))
         else {
-            if scopes.iter().any(|scope| running.left_out.contains(scope)) {
+            if scopes.iter().any(|scope| running.omitted.contains(scope)) {
                 return KindState::Failed(format!(
-                    "{} are not watched here: {MOST} watches are run already, which is the most; use fewer kinds \
-                     or fewer namespaces",
+                    "{} are not watched in this namespace: limit of {MAX_WATCHES} watches reached; select fewer kinds or \
+                     use fewer namespaces",
                     resource.name()
                 ));
             }
             return KindState::Pending;
         };
-        let trouble = watch.store.trouble();
-        if let Some(failed) = trouble.failed {
+        let health = watch.store.health();
+        if let Some(failed) = health.failed {
             return KindState::Failed(failed);
         }
         let namespace = if resource.is_namespaced { namespace } else { "" };
         KindState::Objects(View {
             resource: resource.clone(),
             objects: watch.store.objects(namespace),
-            polled: trouble.polled,
+            polled: health.polled,
         })
     }
 
-    /// Has the watches of a kind show the result of our own write before they have seen it, and tells of it as of any change.
-    /// `meta` is the API server's response to the write.
+    /// Stores the API server's response to our own write before the watch delivers it, and reports it like any change.
     pub fn assume(&self, kind: &GroupKind, meta: ObjectMeta) {
         let (namespace, name) = (
             meta.namespace.clone().unwrap_or_default(),
@@ -263,19 +233,18 @@ where
                 .map(|watch| Arc::clone(&watch.store))
                 .collect()
         };
-        // A write of the metadata changes nothing of what is kept beside them.
+        // A metadata write does not change the projection.
         let Some(stored) = stores.iter().find_map(|store| store.get(&namespace, &name)) else {
             return;
         };
-        let object = Object::new(meta, stored.kept.clone());
+        let object = Object::new(meta, stored.projection.clone());
         for store in stores {
             if let Some(change) = store.assume(object.clone()) {
-                self.shared.tell(kind, News::Change(change));
+                self.shared.notify(kind, Notification::Change(change));
             }
         }
     }
 
-    /// The number of watches, and of the objects that they hold.
     #[must_use]
     pub fn size(&self) -> (usize, usize) {
         let kinds = self.shared.kinds_read();
@@ -283,39 +252,38 @@ where
         (watches().count(), watches().map(|watch| watch.store.len()).sum())
     }
 
-    /// Begins and stops watches as needs and definitions change. It never ends; when it is dropped, so are the watches.
+    /// Starts and stops watches as subscriptions and definitions change. Never returns; dropping it stops the watches.
     pub async fn run(self) {
         let shared = &self.shared;
         let _stop = StopAll(Arc::clone(shared));
-        let mut clock = DiscoveryTimer::default();
-        // Who declares nothing costs no request.
+        let mut timer = DiscoveryTimer::default();
+        // Started with the first discovery: without subscriptions there are no requests.
         let mut definitions: Option<WatchHandle<Generation>> = None;
-        // What is known is worked with while the API server takes its time.
-        let mut answer: Option<Answer> = None;
+        // Subscriptions are served from cached results while discovery is in progress.
+        let mut discovery: Option<PendingDiscovery> = None;
         loop {
             tokio::select! {
                 () = shared.changed.notified() => {}
-                () = shared.outdated.notified(), if answer.is_none() => clock.outdated(),
-                () = clock.wait(), if answer.is_none() => {}
-                served = arrival(&mut answer) => {
-                    answer = None;
-                    let has_answer = self.take(served);
-                    let needed = shared.needs().namespaces();
-                    let are_watched = definitions.as_ref().is_some_and(WatchHandle::is_followed);
-                    clock.looked(has_answer, shared.missing(&needed), are_watched);
+                () = shared.rediscover.notified(), if discovery.is_none() => timer.definition_changed(),
+                () = timer.wait(), if discovery.is_none() => {}
+                served = wait_for(&mut discovery) => {
+                    discovery = None;
+                    let has_succeeded = self.apply_discovery(served);
+                    let subscribed = shared.subscriptions().namespaces();
+                    let are_definitions_watched = definitions.as_ref().is_some_and(WatchHandle::is_live);
+                    timer.record_attempt(has_succeeded, shared.missing(&subscribed), are_definitions_watched);
                 }
             }
-            sleep(GATHERED).await;
-            let needed = shared.needs().namespaces();
-            if answer.is_none() && clock.is_due(!needed.is_empty(), shared.missing(&needed)) {
+            sleep(DEBOUNCE).await;
+            let subscribed = shared.subscriptions().namespaces();
+            if discovery.is_none() && timer.is_due(!subscribed.is_empty(), shared.missing(&subscribed)) {
                 definitions.get_or_insert_with(|| self.watch_definitions());
-                answer = Some(self.ask());
+                discovery = Some(self.start_discovery());
             }
-            self.arrange(&needed);
+            self.update_watches(&subscribed);
         }
     }
 
-    /// Watches the definitions of kinds, which tells when to ask for the kinds again.
     fn watch_definitions(&self) -> WatchHandle<Generation> {
         let resource = Resource {
             api: ApiResource::erase::<CustomResourceDefinition>(&()),
@@ -324,107 +292,106 @@ where
         };
         let client = self.shared.client.clone();
         let shared = Arc::downgrade(&self.shared);
-        WatchHandle::begin(
+        WatchHandle::start(
             resource.name(),
             self.shared.settings.sync_period,
             move || events::<Generation, _>(client.clone(), &resource, &Scope::All, std::convert::identity),
-            move |news| {
-                if let (News::Change(Change::Object { .. }), Some(shared)) = (news, shared.upgrade()) {
-                    shared.outdated.notify_one();
+            move |notification| {
+                if let (Notification::Change(Change::Object { .. }), Some(shared)) = (notification, shared.upgrade()) {
+                    shared.rediscover.notify_one();
                 }
             },
         )
     }
 
-    /// Asks what is served.
-    fn ask(&self) -> Answer {
+    fn start_discovery(&self) -> PendingDiscovery {
         let client = self.shared.client.clone();
         async move {
             let served = call(discover(&client)).await;
-            served.map_err(|error| format!("can't ask the API server for its kinds: {error}"))
+            served.map_err(|error| format!("API discovery failed: {error}"))
         }
         .boxed()
     }
 
-    /// Takes in what is served, and tells whoever is concerned if that is otherwise than before. Whether there was an answer.
-    fn take(&self, served: Result<HashMap<GroupKind, Resource>, String>) -> bool {
-        let has_answer = served.is_ok();
+    /// Applies a discovery result and notifies subscribers of changed kinds. Returns true on success.
+    fn apply_discovery(&self, served: Result<HashMap<GroupKind, Resource>, String>) -> bool {
+        let has_succeeded = served.is_ok();
         let before = {
             let mut kinds = self.shared.kinds_write();
             match (&kinds.served, &served) {
-                // What was served a moment ago is likely to be so still.
-                (Served::Kinds(_), Err(error)) => {
-                    tracing::warn!(
-                        error,
-                        "the kinds of the API server are not known to be as they were; trying again"
-                    );
+                // Recent results are likely to be still valid.
+                (ServedKinds::Known(_), Err(error)) => {
+                    tracing::warn!(error, "API discovery failed, using cached results");
                     return false;
                 }
-                _ => std::mem::replace(&mut kinds.served, served.map_or_else(Served::Failed, Served::Kinds)),
+                _ => std::mem::replace(
+                    &mut kinds.served,
+                    served.map_or_else(ServedKinds::Failed, ServedKinds::Known),
+                ),
             }
         };
-        let needed = self.shared.needs().namespaces();
-        // The watches are arranged first: who is told looks at once.
-        self.arrange(&needed);
-        let is_otherwise = |kind: &&GroupKind| match (&before, &self.shared.kinds_read().served) {
-            (Served::Kinds(before), Served::Kinds(now)) => before.get(*kind) != now.get(*kind),
-            (Served::Failed(before), Served::Failed(now)) => before != now,
+        let subscribed = self.shared.subscriptions().namespaces();
+        // Watches are updated first, as subscribers read the state immediately.
+        self.update_watches(&subscribed);
+        let has_changed = |kind: &&GroupKind| match (&before, &self.shared.kinds_read().served) {
+            (ServedKinds::Known(before), ServedKinds::Known(now)) => before.get(*kind) != now.get(*kind),
+            (ServedKinds::Failed(before), ServedKinds::Failed(now)) => before != now,
             _ => true,
         };
-        let concerned: Vec<_> = needed.keys().filter(is_otherwise).collect();
-        for kind in concerned {
+        let affected: Vec<_> = subscribed.keys().filter(has_changed).collect();
+        for kind in affected {
             (self.shared.listener)(kind, KindEvent::Kind);
         }
-        has_answer
+        has_succeeded
     }
 
-    /// Begins the watches that are needed, and stops those that are not.
-    fn arrange(&self, needed: &BTreeMap<GroupKind, BTreeSet<String>>) {
-        let mut concerned = Vec::new();
+    fn update_watches(&self, subscribed: &BTreeMap<GroupKind, BTreeSet<String>>) {
+        let mut affected = Vec::new();
         {
             let mut kinds = self.shared.kinds_write();
             let Kinds { served, running } = &mut *kinds;
-            let Served::Kinds(served) = served else { return };
-            running.retain(|kind, running| needed.contains_key(kind) && served.get(kind) == Some(&running.resource));
-            for (kind, wanted) in plan(&needs(needed, served, running), MOST) {
-                let (Some(namespaces), Some(resource)) = (needed.get(&kind), served.get(&kind)) else {
+            let ServedKinds::Known(served) = served else { return };
+            running
+                .retain(|kind, running| subscribed.contains_key(kind) && served.get(kind) == Some(&running.resource));
+            for (kind, desired) in plan(&demands(subscribed, served, running), MAX_WATCHES) {
+                let (Some(namespaces), Some(resource)) = (subscribed.get(&kind), served.get(&kind)) else {
                     continue;
                 };
-                let running = running.entry(kind.clone()).or_insert_with(|| Running::of(resource));
-                for scope in &wanted {
+                let running = running.entry(kind.clone()).or_insert_with(|| KindWatches::of(resource));
+                for scope in &desired {
                     if !running.watches.contains_key(scope) {
-                        let watch = self.begin(&kind, resource, scope);
+                        let watch = self.start(&kind, resource, scope);
                         running.watches.insert(scope.clone(), watch);
                     }
                 }
-                if running.settle(&wanted, namespaces) {
-                    concerned.push(kind);
+                if running.stop_unneeded(&desired, namespaces) {
+                    affected.push(kind);
                 }
             }
         }
-        for kind in &concerned {
+        for kind in &affected {
             (self.shared.listener)(kind, KindEvent::Kind);
         }
     }
 
-    fn begin(&self, kind: &GroupKind, resource: &Resource, scope: &Scope) -> WatchHandle<K> {
-        let what = match scope {
+    fn start(&self, kind: &GroupKind, resource: &Resource, scope: &Scope) -> WatchHandle<K> {
+        let description = match scope {
             Scope::Namespace(namespace) => format!("{} in namespace {namespace}", resource.name()),
             Scope::All => resource.name(),
         };
-        let (opened, told) = (Arc::downgrade(&self.shared), Arc::downgrade(&self.shared));
+        let (opener, notifier) = (Arc::downgrade(&self.shared), Arc::downgrade(&self.shared));
         let (kind, resource, scope) = (kind.clone(), resource.clone(), scope.clone());
-        let of = kind.clone();
-        WatchHandle::begin(
-            what,
+        let notified_kind = kind.clone();
+        WatchHandle::start(
+            description,
             self.shared.settings.sync_period,
-            move || match opened.upgrade() {
+            move || match opener.upgrade() {
                 Some(shared) => (shared.open)(shared.client.clone(), &kind, &resource, &scope),
                 None => stream::pending().boxed(),
             },
-            move |news| {
-                if let Some(shared) = told.upgrade() {
-                    shared.tell(&of, news);
+            move |notification| {
+                if let Some(shared) = notifier.upgrade() {
+                    shared.notify(&notified_kind, notification);
                 }
             },
         )
@@ -432,39 +399,37 @@ where
 }
 
 impl<U: Ord, K> Shared<U, K> {
-    fn tell(&self, kind: &GroupKind, news: News<K>) {
-        let told = match news {
-            News::Change(Change::Object { old, new }) => KindEvent::Object { old, new },
-            News::Change(Change::Listed { first: false }) => return,
-            News::Change(Change::Listed { first: true }) | News::Trouble => {
-                // It may be what another watch was waiting for to be stopped.
+    fn notify(&self, kind: &GroupKind, notification: Notification<K>) {
+        let event = match notification {
+            Notification::Change(Change::Object { old, new }) => KindEvent::Object { old, new },
+            Notification::Change(Change::Listed { first: false }) => return,
+            Notification::Change(Change::Listed { first: true }) | Notification::Health => {
+                // Another watch may be waiting to be replaced by this one.
                 self.changed.notify_one();
                 KindEvent::Kind
             }
-            News::NotServed => return self.outdated.notify_one(),
+            Notification::NotServed => return self.rediscover.notify_one(),
         };
-        (self.listener)(kind, told);
+        (self.listener)(kind, event);
     }
 
-    /// The kinds that are needed and not known to be served.
-    fn missing(&self, needed: &BTreeMap<GroupKind, BTreeSet<String>>) -> BTreeSet<GroupKind> {
+    fn missing(&self, subscribed: &BTreeMap<GroupKind, BTreeSet<String>>) -> BTreeSet<GroupKind> {
         let kinds = self.kinds_read();
         let is_missing =
-            |kind: &&GroupKind| !matches!(&kinds.served, Served::Kinds(served) if served.contains_key(*kind));
-        needed.keys().filter(is_missing).cloned().collect()
+            |kind: &&GroupKind| !matches!(&kinds.served, ServedKinds::Known(served) if served.contains_key(*kind));
+        subscribed.keys().filter(is_missing).cloned().collect()
     }
 
-    fn needs(&self) -> MutexGuard<'_, Subscriptions<U>> {
-        // Nothing that can panic runs under these locks, so what they hold is whole.
-        self.needs.lock().unwrap_or_else(PoisonError::into_inner)
+    fn subscriptions(&self) -> MutexGuard<'_, Subscriptions<U>> {
+        self.subscriptions.lock()
     }
 
     fn kinds_read(&self) -> RwLockReadGuard<'_, Kinds<K>> {
-        self.kinds.read().unwrap_or_else(PoisonError::into_inner)
+        self.kinds.read()
     }
 
     fn kinds_write(&self) -> RwLockWriteGuard<'_, Kinds<K>> {
-        self.kinds.write().unwrap_or_else(PoisonError::into_inner)
+        self.kinds.write()
     }
 }
 

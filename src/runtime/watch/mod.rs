@@ -1,13 +1,12 @@
-//! Arbitrary objects of the cluster: which kinds there are, what exists of them, who owns whom.
+//! Watches of arbitrary kinds: discovery, objects in memory, and owner references.
 //!
 //! ```text
-//!  needs (user ─► kinds, namespace) ──► WatchManager ──► plan ──► one watch for each kind and namespace ──► store
-//!                                          │                          │
-//!  definitions change ──► Discovery ───────┘                          └─► KindEvent: this object has changed, this list is there
+//!  subscriptions ──► WatchManager ──► plan ──► one watch per kind and namespace ──► Store
+//!                         ▲                          │
+//!  definitions ──► discovery                         └─► KindEvent: object changed, list complete
 //! ```
 //!
-//! Of an object its metadata are kept as far as they say who it is and whose, and what [`Project`] makes of its spec and status while
-//! it is decoded: the rest is never held. What the objects are watched for is the caller's affair.
+//! Only identifying metadata and the result of [`Project`] are kept of an object; the rest is dropped while decoding.
 
 mod compact_owner_refs;
 mod discovery;
@@ -27,20 +26,16 @@ pub use compact_owner_refs::OwnerReferences;
 pub use discovery::Resource;
 pub use kind_watch::{Events, Scope, events};
 pub use manager::{KindEvent, KindState, Settings, View, WatchManager};
-pub use projection::{Labels, Object, Project, Reads};
+pub use projection::{FieldSet, Labels, Object, Project};
 
-/// A kind of objects in any of its versions, as `metav1.GroupKind`. Clones share its texts: each Application's kinds are held in
-/// several places.
+/// A kind in any version, like `metav1.GroupKind`. Clones share the texts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupKind {
-    /// The API group; empty for the core.
     pub group: Arc<str>,
-    /// The kind, such as `Deployment`.
     pub kind: Arc<str>,
 }
 
 impl GroupKind {
-    /// The kind of this name in this group.
     #[must_use]
     pub fn new(group: impl Into<Arc<str>>, kind: impl Into<Arc<str>>) -> Self {
         Self {

@@ -1,22 +1,20 @@
-//! Which watches a kind needs: pure.
+//! Decides which watches run, without I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::GroupKind;
 use super::kind_watch::Scope;
 
-/// The most watches that are kept: each is a connection, and tenants say which kinds are watched where.
-pub(super) const MOST: usize = 500;
+/// Maximum number of watches: each needs a connection, and tenants choose the kinds.
+pub(super) const MAX_WATCHES: usize = 500;
 
-/// In more namespaces than these a kind is watched in the whole cluster at once.
+/// Number of namespaces above which a kind is watched in the whole cluster.
 pub(super) const WIDE_ABOVE: usize = 20;
-/// In no more than these it is watched namespace by namespace again; between the two, it stays as it is.
+/// Number of namespaces up to which it is watched per namespace again. Lower than [`WIDE_ABOVE`] to avoid flapping.
 pub(super) const NARROW_BELOW: usize = 10;
 
-/// The scopes in which a kind has to be watched, that is needed in these namespaces.
-///
-/// A watch of the whole cluster holds what nobody has asked for: a tenant who names Pods or Secrets must not make us hold all of
-/// them. So it is made only where the alternative would be many watches.
+/// Returns the scopes for a kind. A cluster-wide watch may hold many objects that nobody selects, so it is used only
+/// instead of many watches.
 fn scopes(namespaces: &BTreeSet<String>, is_namespaced: bool, is_wide: bool) -> BTreeSet<Scope> {
     if namespaces.is_empty() {
         return BTreeSet::new();
@@ -28,42 +26,42 @@ fn scopes(namespaces: &BTreeSet<String>, is_namespaced: bool, is_wide: bool) -> 
     namespaces.iter().cloned().map(Scope::Namespace).collect()
 }
 
-/// What is needed of a kind, and how it is watched by now.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Need {
-    /// Where it is needed.
+pub(super) struct Demand {
     pub(super) namespaces: BTreeSet<String>,
     pub(super) is_namespaced: bool,
-    /// Whether the watch of the whole cluster fails: it may be forbidden where its namespaces are not.
-    pub(super) is_refused: bool,
-    /// The watches that there are.
+    /// Set if the cluster-wide watch fails; it may be forbidden where watches of namespaces are allowed.
+    pub(super) is_wide_refused: bool,
     pub(super) running: BTreeSet<Scope>,
 }
 
-impl Need {
+impl Demand {
     fn scopes(&self) -> BTreeSet<Scope> {
         let is_wide = self.running.contains(&Scope::All);
         let mut scopes = scopes(&self.namespaces, self.is_namespaced, is_wide);
-        if self.is_namespaced && self.is_refused && scopes.contains(&Scope::All) {
+        if self.is_namespaced && self.is_wide_refused && scopes.contains(&Scope::All) {
             scopes.extend(self.namespaces.iter().cloned().map(Scope::Namespace));
         }
         scopes
     }
 }
 
-/// The scopes in which each kind is to be watched, `most` in all. Where they are too many, kinds are watched in the whole cluster,
-/// those with the most watches first; and if that does not help, what is not watched by now is left out.
-pub(super) fn plan(needs: &BTreeMap<GroupKind, Need>, most: usize) -> BTreeMap<GroupKind, BTreeSet<Scope>> {
-    let mut plan: BTreeMap<_, _> = needs.iter().map(|(kind, need)| (kind.clone(), need.scopes())).collect();
+/// Plans the scopes of all kinds, at most `limit` in total. Above the limit, the kinds with the most watches become
+/// cluster-wide first; then scopes without a running watch are omitted.
+pub(super) fn plan(demands: &BTreeMap<GroupKind, Demand>, limit: usize) -> BTreeMap<GroupKind, BTreeSet<Scope>> {
+    let mut plan: BTreeMap<_, _> = demands
+        .iter()
+        .map(|(kind, demand)| (kind.clone(), demand.scopes()))
+        .collect();
     let total = |plan: &BTreeMap<_, BTreeSet<_>>| plan.values().map(BTreeSet::len).sum::<usize>();
-    if total(&plan) > most {
-        // A wide watch that fails stays, so that it is known that it does.
-        for (kind, _) in needs.iter().filter(|(_, need)| need.is_refused) {
+    if total(&plan) > limit {
+        // A failing cluster-wide watch stays, so that its recovery is noticed.
+        for (kind, _) in demands.iter().filter(|(_, demand)| demand.is_wide_refused) {
             plan.entry(kind.clone()).or_default().insert(Scope::All);
         }
     }
-    while total(&plan) > most {
-        let may_be_wide = |kind: &GroupKind| needs.get(kind).is_some_and(|need| !need.is_refused);
+    while total(&plan) > limit {
+        let may_be_wide = |kind: &GroupKind| demands.get(kind).is_some_and(|demand| !demand.is_wide_refused);
         let narrow = plan
             .iter_mut()
             .filter(|(kind, scopes)| scopes.len() > 1 && may_be_wide(kind));
@@ -76,13 +74,13 @@ pub(super) fn plan(needs: &BTreeMap<GroupKind, Need>, most: usize) -> BTreeMap<G
         .iter()
         .flat_map(|(kind, scopes)| scopes.iter().map(move |scope| (kind, scope)))
         .collect();
-    all.sort_by_key(|(kind, scope)| !needs.get(*kind).is_some_and(|need| need.running.contains(*scope)));
-    let left_out = all.split_off(most.min(all.len()));
-    let left_out: BTreeSet<_> = left_out
+    all.sort_by_key(|(kind, scope)| !demands.get(*kind).is_some_and(|demand| demand.running.contains(*scope)));
+    let omitted = all.split_off(limit.min(all.len()));
+    let omitted: BTreeSet<_> = omitted
         .into_iter()
         .map(|(kind, scope)| (kind.clone(), scope.clone()))
         .collect();
-    for (kind, scope) in left_out {
+    for (kind, scope) in omitted {
         plan.entry(kind).or_default().remove(&scope);
     }
     plan
@@ -96,88 +94,88 @@ mod tests {
         (0..count).map(|number| format!("team-{number:02}")).collect()
     }
 
-    fn need(count: usize) -> Need {
-        Need {
+    fn demand(count: usize) -> Demand {
+        Demand {
             namespaces: namespaces(count),
             is_namespaced: true,
-            ..Need::default()
+            ..Demand::default()
         }
     }
 
-    fn needs(needs: &[(&str, Need)]) -> BTreeMap<GroupKind, Need> {
-        needs
+    fn demands(demands: &[(&str, Demand)]) -> BTreeMap<GroupKind, Demand> {
+        demands
             .iter()
-            .map(|(kind, need)| (GroupKind::new("", *kind), need.clone()))
+            .map(|(kind, demand)| (GroupKind::new("", *kind), demand.clone()))
             .collect()
     }
 
-    fn planned(all: &[(&str, Need)], most: usize) -> Vec<String> {
-        let show = |(kind, scopes): (GroupKind, BTreeSet<Scope>)| match scopes.contains(&Scope::All) {
+    fn summary(all: &[(&str, Demand)], limit: usize) -> Vec<String> {
+        let format = |(kind, scopes): (GroupKind, BTreeSet<Scope>)| match scopes.contains(&Scope::All) {
             true if scopes.len() == 1 => format!("{kind}: all"),
             true => format!("{kind}: all and {}", scopes.len() - 1),
             false => format!("{kind}: {}", scopes.len()),
         };
-        plan(&needs(all), most).into_iter().map(show).collect()
+        plan(&demands(all), limit).into_iter().map(format).collect()
     }
 
     #[test]
-    fn what_nobody_needs_is_not_watched() {
+    fn unsubscribed_kinds_are_not_watched() {
         assert!(scopes(&namespaces(0), true, true).is_empty());
         assert!(scopes(&namespaces(0), false, false).is_empty());
     }
 
     #[test]
-    fn a_kind_is_watched_by_namespace_until_there_are_many() {
+    fn few_namespaces_are_watched_one_by_one() {
         assert_eq!(scopes(&namespaces(20), true, false).len(), 20);
         assert_eq!(scopes(&namespaces(21), true, false), BTreeSet::from([Scope::All]));
     }
 
     #[test]
-    fn a_wide_watch_stays_until_there_are_few() {
+    fn a_cluster_wide_watch_stays_until_few_namespaces_are_left() {
         assert_eq!(scopes(&namespaces(11), true, true), BTreeSet::from([Scope::All]));
         assert_eq!(scopes(&namespaces(10), true, true).len(), 10);
     }
 
     #[test]
-    fn a_kind_without_namespaces_has_one_watch() {
+    fn a_cluster_scoped_kind_has_one_watch() {
         assert_eq!(scopes(&namespaces(1), false, false), BTreeSet::from([Scope::All]));
     }
 
     #[test]
-    fn where_the_whole_cluster_may_not_be_looked_at_its_namespaces_are() {
-        let refused = Need {
-            is_refused: true,
+    fn namespaces_are_watched_where_the_cluster_wide_watch_is_refused() {
+        let refused = Demand {
+            is_wide_refused: true,
             running: BTreeSet::from([Scope::All]),
-            ..need(21)
+            ..demand(21)
         };
-        assert_eq!(planned(&[("Pod", refused)], MOST), ["Pod: all and 21"]);
+        assert_eq!(summary(&[("Pod", refused)], MAX_WATCHES), ["Pod: all and 21"]);
     }
 
     #[test]
-    fn too_many_watches_make_the_kind_with_the_most_wide_first() {
-        let all = [("A", need(4)), ("B", need(6)), ("C", need(5))];
-        assert_eq!(planned(&all, 15), ["A: 4", "B: 6", "C: 5"]);
-        assert_eq!(planned(&all, 14), ["A: 4", "B: all", "C: 5"]);
-        assert_eq!(planned(&all, 9), ["A: 4", "B: all", "C: all"]);
-        // Once it is so it stays so.
+    fn above_the_limit_the_kind_with_the_most_watches_becomes_cluster_wide_first() {
+        let all = [("A", demand(4)), ("B", demand(6)), ("C", demand(5))];
+        assert_eq!(summary(&all, 15), ["A: 4", "B: 6", "C: 5"]);
+        assert_eq!(summary(&all, 14), ["A: 4", "B: all", "C: 5"]);
+        assert_eq!(summary(&all, 9), ["A: 4", "B: all", "C: all"]);
+        // The decision is stable.
         let mut wide = all.clone();
         wide[1].1.running = BTreeSet::from([Scope::All]);
-        assert_eq!(planned(&wide, 14), ["A: 4", "B: all", "C: 5"]);
+        assert_eq!(summary(&wide, 14), ["A: 4", "B: all", "C: 5"]);
     }
 
     #[test]
-    fn what_is_watched_stays_where_there_is_no_room_for_more() {
-        // Two kinds that can't be watched in the whole cluster, which is tried all the same.
+    fn running_watches_are_kept_at_the_limit() {
+        // Two kinds whose cluster-wide watch is forbidden but attempted.
         let refused = |running: usize| {
             let running = namespaces(running).into_iter().map(Scope::Namespace);
-            Need {
-                is_refused: true,
+            Demand {
+                is_wide_refused: true,
                 running: running.chain([Scope::All]).collect(),
-                ..need(5)
+                ..demand(5)
             }
         };
         let all = [("A", refused(2)), ("B", refused(5))];
-        assert_eq!(planned(&all, 10), ["A: 5", "B: 5"]);
-        assert_eq!(planned(&all, 9), ["A: all and 2", "B: all and 5"]);
+        assert_eq!(summary(&all, 10), ["A: 5", "B: 5"]);
+        assert_eq!(summary(&all, 9), ["A: all and 2", "B: all and 5"]);
     }
 }

@@ -1,4 +1,4 @@
-//! An object as far as it is of interest, decoded without ever holding the rest.
+//! Decoding of objects to identifying metadata and a projection, without holding the rest.
 
 use std::borrow::Cow;
 use std::fmt::{self, Debug};
@@ -15,73 +15,57 @@ use serde_json::value::RawValue;
 use super::compact_owner_refs::OwnerReferences;
 use crate::api::Metadata;
 
-/// How much of an object has to be fetched and read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reads {
-    /// Its metadata alone: the API server is not asked for anything else.
+pub enum FieldSet {
     Metadata,
-    /// Its status too.
     Status,
-    /// Its spec and status too.
     SpecAndStatus,
 }
 
-/// What is kept of an object beside its metadata. It is made while the object is decoded.
+/// Computes the part of an object to keep, while the object is decoded.
 pub trait Project: Clone + Debug + Send + Sync + 'static {
-    /// What of the object it is made of.
-    const READS: Reads;
+    const FIELDS: FieldSet;
 
-    /// Makes it. What [`Project::READS`] leaves out, and what the object has not, is nothing. It can't fail: what is wrong with an
-    /// object is something to keep of it.
-    fn keep(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Self;
+    /// Fields outside [`Project::FIELDS`] and absent fields are `None`. Infallible: errors are part of the projection.
+    fn project(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Self;
 }
 
-/// An object of any kind, as far as it is of interest.
 #[derive(Clone, Debug)]
 pub struct Object<K> {
-    /// Its namespace; none, where its kind has none.
     pub namespace: Option<Arc<str>>,
-    /// Its name.
     pub name: Box<str>,
-    /// Its UID: another object of the same name has another.
     pub uid: Box<str>,
-    /// Its version when it was seen last.
     pub version: Box<str>,
-    /// Its labels.
     pub labels: Labels,
-    /// Its owners.
     pub owner_references: OwnerReferences,
-    /// Whether it is being deleted.
     pub is_being_deleted: bool,
-    /// What is kept of the rest.
-    pub kept: K,
+    pub projection: K,
 }
 
-/// Two sights of an object are equal if they say the same. The version alone says nothing: most changes are of no interest.
+/// Ignores the version: most changes do not affect the projection.
 impl<K: PartialEq> PartialEq for Object<K> {
     fn eq(&self, other: &Self) -> bool {
         (&self.namespace, &self.name, &self.uid) == (&other.namespace, &other.name, &other.uid)
             && self.labels == other.labels
             && self.owner_references == other.owner_references
             && self.is_being_deleted == other.is_being_deleted
-            && self.kept == other.kept
+            && self.projection == other.projection
     }
 }
 
-/// Labels in little room: there are several for each object, and few of them are ever looked at. Clones share them.
+/// Compact labels, rarely read. Clones share the text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Labels(Arc<str>);
 
-/// What stands behind each key and each value. The API server lets it be in none of them.
-const END: char = '\0';
+/// Follows each key and value. The API server allows it in neither.
+const TERMINATOR: char = '\0';
 
 impl Labels {
-    /// The value of a label, if it is there.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {
-        let mut parts = self.0.split_terminator(END);
-        while let (Some(own), Some(value)) = (parts.next(), parts.next()) {
-            if own == key {
+        let mut parts = self.0.split_terminator(TERMINATOR);
+        while let (Some(found), Some(value)) = (parts.next(), parts.next()) {
+            if found == key {
                 return Some(value);
             }
         }
@@ -95,20 +79,22 @@ impl<S: AsRef<str> + Ord> FromIterator<(S, S)> for Labels {
         labels.sort();
         let mut text = String::new();
         for part in labels.iter().flat_map(|(key, value)| [key.as_ref(), value.as_ref()]) {
-            // Who lets it in all the same means another key or value than any that is asked for.
-            text.extend(
-                part.chars()
-                    .map(|c| if c == END { char::REPLACEMENT_CHARACTER } else { c }),
-            );
-            text.push(END);
+            // A NUL from a lax server yields a label that nothing matches.
+            text.extend(part.chars().map(|c| {
+                if c == TERMINATOR {
+                    char::REPLACEMENT_CHARACTER
+                } else {
+                    c
+                }
+            }));
+            text.push(TERMINATOR);
         }
         Self(text.into())
     }
 }
 
 impl<K> Object<K> {
-    /// Shares what it has in common with another one: objects that stand side by side are often parts of one thing, with the same
-    /// labels and the same owner.
+    /// Shares equal parts with `other`: neighboring objects often have the same labels and owners.
     pub(super) fn share(&mut self, other: &Self) {
         if self.namespace == other.namespace {
             self.namespace = other.namespace.clone();
@@ -121,9 +107,8 @@ impl<K> Object<K> {
         }
     }
 
-    /// The object that these metadata and `kept` make.
     #[must_use]
-    pub fn new(meta: ObjectMeta, kept: K) -> Self {
+    pub fn new(meta: ObjectMeta, projection: K) -> Self {
         Self {
             namespace: meta.namespace.filter(|namespace| !namespace.is_empty()).map(Into::into),
             name: meta.name.unwrap_or_default().into(),
@@ -132,17 +117,16 @@ impl<K> Object<K> {
             labels: meta.labels.unwrap_or_default().into_iter().collect(),
             owner_references: meta.owner_references.unwrap_or_default().into(),
             is_being_deleted: meta.deletion_timestamp.is_some(),
-            kept,
+            projection,
         }
     }
 }
 
-/// An object just decoded, in the form that the client's watch wants.
 #[derive(Clone, Debug)]
 pub(in crate::runtime) struct Decoded<K> {
-    /// The metadata of interest; the others are left out.
+    /// Without annotations and other unused metadata.
     pub(in crate::runtime) meta: ObjectMeta,
-    pub(super) kept: K,
+    pub(super) projection: K,
 }
 
 impl<K: Project> Resource for Decoded<K> {
@@ -150,7 +134,7 @@ impl<K: Project> Resource for Decoded<K> {
     type Scope = DynamicResourceScope;
 
     fn metadata_api() -> bool {
-        K::READS == Reads::Metadata
+        K::FIELDS == FieldSet::Metadata
     }
 
     fn kind(resource: &ApiResource) -> Cow<'_, str> {
@@ -184,13 +168,13 @@ impl<K: Project> Resource for Decoded<K> {
 
 impl<'de, K: Project> Deserialize<'de> for Decoded<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Decode(PhantomData))
+        deserializer.deserialize_map(DecodedVisitor(PhantomData))
     }
 }
 
-struct Decode<K>(PhantomData<K>);
+struct DecodedVisitor<K>(PhantomData<K>);
 
-impl<'de, K: Project> Visitor<'de> for Decode<K> {
+impl<'de, K: Project> Visitor<'de> for DecodedVisitor<K> {
     type Value = Decoded<K>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -200,25 +184,24 @@ impl<'de, K: Project> Visitor<'de> for Decode<K> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Decoded<K>, A::Error> {
         let (mut meta, mut spec, mut status) = (ObjectMeta::default(), None, None);
         while let Some(key) = map.next_key::<Cow<'de, str>>()? {
-            // Spec and status stay text, of which no more than one object's is there at a time: whatever is in them, it can't
-            // fail the list that the object is in.
-            match (&*key, K::READS) {
-                // Annotations may be most of an object, and a page of objects is held at a time.
+            // Spec and status stay raw text, one object at a time, so their content cannot fail the whole list.
+            match (&*key, K::FIELDS) {
+                // Annotations may be most of an object, and a page of objects is in memory at a time.
                 ("metadata", _) => {
                     meta = ObjectMeta {
                         annotations: None,
                         ..map.next_value::<Metadata>()?.into()
                     }
                 }
-                ("spec", Reads::SpecAndStatus) => spec = map.next_value::<Option<Box<RawValue>>>()?,
-                ("status", Reads::Status | Reads::SpecAndStatus) => {
+                ("spec", FieldSet::SpecAndStatus) => spec = map.next_value::<Option<Box<RawValue>>>()?,
+                ("status", FieldSet::Status | FieldSet::SpecAndStatus) => {
                     status = map.next_value::<Option<Box<RawValue>>>()?;
                 }
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
         }
-        let kept = K::keep(meta.generation.unwrap_or_default(), spec.as_deref(), status.as_deref());
-        Ok(Decoded { meta, kept })
+        let projection = K::project(meta.generation.unwrap_or_default(), spec.as_deref(), status.as_deref());
+        Ok(Decoded { meta, projection })
     }
 }
 
@@ -233,9 +216,9 @@ mod tests {
     struct Raw(i64, Option<String>, Option<String>);
 
     impl Project for Raw {
-        const READS: Reads = Reads::SpecAndStatus;
+        const FIELDS: FieldSet = FieldSet::SpecAndStatus;
 
-        fn keep(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Self {
+        fn project(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Self {
             let text = |raw: &RawValue| raw.get().to_owned();
             Self(generation, spec.map(text), status.map(text))
         }
@@ -245,9 +228,9 @@ mod tests {
     struct StatusOnly(bool);
 
     impl Project for StatusOnly {
-        const READS: Reads = Reads::Status;
+        const FIELDS: FieldSet = FieldSet::Status;
 
-        fn keep(_: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Self {
+        fn project(_: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Self {
             Self(spec.is_none() && status.is_some())
         }
     }
@@ -267,21 +250,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_interest_is_decoded_and_the_rest_is_passed_over() {
+    fn unused_metadata_is_dropped_while_decoding() {
         let decoded: Decoded<Raw> = serde_json::from_str(&object().to_string()).unwrap();
         assert_eq!(decoded.meta.annotations, None);
         assert_eq!(decoded.meta.managed_fields, None);
         assert_eq!(decoded.meta.resource_version.as_deref(), Some("7"));
-        let object = Object::new(decoded.meta, decoded.kept);
+        let object = Object::new(decoded.meta, decoded.projection);
         assert_eq!((&*object.name, object.namespace.as_deref()), ("web", Some("shop")));
         assert_eq!((object.labels.get("a"), object.labels.get("c")), (Some("1"), None));
         assert!(object.owner_references.has("u-2"));
         let spec = r#"{"replicas":2,"template":{}}"#.to_owned();
-        assert_eq!(object.kept, Raw(3, Some(spec), None));
+        assert_eq!(object.projection, Raw(3, Some(spec), None));
     }
 
     #[test]
-    fn a_label_is_found_by_its_whole_key_and_may_be_empty() {
+    fn labels_are_found_by_their_full_key_and_may_be_empty() {
         let labels: Labels = [("app", "web"), ("app.kubernetes.io/name", ""), ("a\0b", "c\0d")]
             .into_iter()
             .collect();
@@ -290,38 +273,42 @@ mod tests {
         for other in ["web", "ap", "", "a", "b", "d"] {
             assert_eq!(labels.get(other), None, "{other:?}");
         }
-        let turned = [("app.kubernetes.io/name", ""), ("a\0b", "c\0d"), ("app", "web")];
-        assert_eq!(turned.into_iter().collect::<Labels>(), labels, "they have no order");
+        let reordered = [("app.kubernetes.io/name", ""), ("a\0b", "c\0d"), ("app", "web")];
+        assert_eq!(
+            reordered.into_iter().collect::<Labels>(),
+            labels,
+            "labels are unordered"
+        );
     }
 
     #[test]
-    fn times_beyond_what_can_be_held_fail_no_object() {
+    fn out_of_range_times_do_not_fail_decoding() {
         let mut object = object();
         object["metadata"]["managedFields"][0]["time"] = json!("9999-12-31T00:00:00Z");
         for (time, is_being_deleted) in [(json!("10000-01-01T00:00:00Z"), true), (json!(null), false)] {
             object["metadata"]["deletionTimestamp"] = time;
             let decoded: Decoded<StatusOnly> = serde_json::from_str(&object.to_string()).unwrap();
-            let object = Object::new(decoded.meta, decoded.kept);
+            let object = Object::new(decoded.meta, decoded.projection);
             assert_eq!(object.is_being_deleted, is_being_deleted);
         }
     }
 
     #[test]
-    fn nothing_is_read_that_is_not_asked_for() {
+    fn fields_outside_the_field_set_are_not_decoded() {
         let mut object = object();
-        object["status"] = json!("odd");
+        object["status"] = json!("malformed");
         let decoded: Decoded<StatusOnly> = serde_json::from_str(&object.to_string()).unwrap();
-        assert!(decoded.kept.0);
+        assert!(decoded.projection.0);
     }
 
     #[test]
-    fn lists_and_events_of_the_client_hold_such_objects() {
+    fn kube_lists_and_watch_events_decode_to_projections() {
         let list =
             json!({ "apiVersion": "v1", "kind": "List", "metadata": {}, "items": [object(), { "metadata": {} }] });
         let list: ObjectList<Decoded<Raw>> = serde_json::from_str(&list.to_string()).unwrap();
         assert_eq!(list.items.len(), 2);
         let event = json!({ "type": "MODIFIED", "object": object() }).to_string();
-        // The API server writes the type first; sorted by name it would come last.
+        // The API server writes the type first, but serde_json sorts by name.
         let event = event
             .replacen('{', "{\"type\":\"MODIFIED\",", 1)
             .replace(",\"type\":\"MODIFIED\"}", "}");

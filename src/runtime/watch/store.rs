@@ -1,15 +1,13 @@
-//! What one watch has seen.
-
 use std::collections::HashMap;
 use std::num::NonZeroU32;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 
 use kube::runtime::watcher::Event;
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::Object;
 use crate::api::is_older;
 
-/// The objects of a watch, and how the watch stands.
 #[derive(Debug)]
 pub(super) struct Store<K> {
     state: RwLock<State<K>>,
@@ -17,24 +15,22 @@ pub(super) struct Store<K> {
 
 #[derive(Debug)]
 struct State<K> {
-    /// By namespace, and by name in each; objects without a namespace are in the one without a name.
+    /// By namespace, sorted by name; cluster-scoped objects have an empty namespace.
     objects: HashMap<Box<str>, Vec<Stored<K>>>,
-    /// How many lists have begun.
     lists: u32,
     is_complete: bool,
-    trouble: Trouble,
+    health: Health,
 }
 
 #[derive(Debug)]
 struct Stored<K> {
     object: Arc<Object<K>>,
-    /// How many lists had begun when it was seen last.
+    /// Value of `lists` when the object was last seen.
     list: u32,
-    /// Set while the object is the assumed result of our own write: how many lists had begun at the time of the write.
+    /// Value of `lists` at our own write; set until the watch confirms the write.
     assumed: Option<NonZeroU32>,
 }
 
-/// The origin of an object that a store accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     List,
@@ -42,25 +38,23 @@ enum Source {
     Write,
 }
 
-/// What is the matter with a watch.
+/// The errors of a watch; none if it is healthy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Trouble {
-    /// The objects can't be listed: why.
+pub(super) struct Health {
     pub(super) failed: Option<String>,
-    /// They can be listed, but not watched: why. They are as old as the last list.
+    /// Watching fails but listing works; objects are as old as the last list.
     pub(super) polled: Option<String>,
 }
 
-/// What an event has changed.
 #[derive(Debug)]
 pub(super) enum Change<K> {
-    /// One object. What is there of it now, and what was there before.
     Object {
         old: Option<Arc<Object<K>>>,
         new: Option<Arc<Object<K>>>,
     },
-    /// A list is complete; whether it is the first.
-    Listed { first: bool },
+    Listed {
+        first: bool,
+    },
 }
 
 impl<K> Default for Store<K> {
@@ -70,15 +64,15 @@ impl<K> Default for Store<K> {
                 objects: HashMap::new(),
                 lists: 0,
                 is_complete: false,
-                trouble: Trouble::default(),
+                health: Health::default(),
             }),
         }
     }
 }
 
 impl<K: PartialEq> Store<K> {
-    /// Takes an event in, and tells what is otherwise than before. Before the first list is complete nothing is told of objects.
-    pub(super) fn take(&self, event: Event<Object<K>>) -> Vec<Change<K>> {
+    /// Applies an event; returns the changes. Objects are not reported before the first list is complete.
+    pub(super) fn apply(&self, event: Event<Object<K>>) -> Vec<Change<K>> {
         let mut state = self.write();
         match event {
             Event::Init => {
@@ -108,14 +102,15 @@ impl<K: PartialEq> Store<K> {
         }
     }
 
-    /// Replaces an object by the result of our own write, unless the store has seen this version or a newer one, a deletion, or
-    /// another object of the same name. Older objects are ignored until the watch shows the write, or a list that began after it.
-    /// An object whose version can't be compared is not assumed: the next write then fails its test of the version.
+    /// Stores the result of our own write unless the store has a newer version, a deletion, or a recreated object.
+    /// Older versions are ignored until the watch delivers the write or a list that began after it.
+    ///
+    /// Versions that cannot be compared are not stored; the next write then fails its version test.
     pub(super) fn assume(&self, object: Object<K>) -> Option<Change<K>> {
         let mut state = self.write();
         match state.find(namespace(&object), &object.name) {
             Some(stored) if stored.uid != object.uid || !is_older(&stored.version, &object.version) => return None,
-            // Deleted since. The first list may have begun before the write, and not have come to the object yet.
+            // Deleted since. Before the first list is complete, the object may just not be listed yet.
             None if state.is_complete => return None,
             _ => {}
         }
@@ -125,36 +120,34 @@ impl<K: PartialEq> Store<K> {
 }
 
 impl<K> Store<K> {
-    /// Whether a complete list has been seen.
     pub(super) fn is_complete(&self) -> bool {
         self.read().is_complete
     }
 
-    /// Whether it is known how things stand: there is a list, or it is known why there is none.
+    /// Returns true if the first list is complete or has failed.
     pub(super) fn is_settled(&self) -> bool {
         let state = self.read();
-        state.is_complete || state.trouble.failed.is_some()
+        state.is_complete || state.health.failed.is_some()
     }
 
-    /// Whether what it holds can be relied upon.
-    pub(super) fn is_sound(&self) -> bool {
+    /// Returns true if the objects are complete and current.
+    pub(super) fn is_healthy(&self) -> bool {
         let state = self.read();
-        state.is_complete && state.trouble.failed.is_none()
+        state.is_complete && state.health.failed.is_none()
     }
 
-    pub(super) fn trouble(&self) -> Trouble {
-        self.read().trouble.clone()
+    pub(super) fn health(&self) -> Health {
+        self.read().health.clone()
     }
 
-    /// Says what is the matter; whether that is news.
-    pub(super) fn set_trouble(&self, trouble: Trouble) -> bool {
+    pub(super) fn set_health(&self, health: Health) -> bool {
         let mut state = self.write();
-        let is_news = state.trouble != trouble;
-        state.trouble = trouble;
-        is_news
+        let has_changed = state.health != health;
+        state.health = health;
+        has_changed
     }
 
-    /// The objects of a namespace by their names; of kinds without namespaces, those of the empty one.
+    /// Returns the objects of a namespace, sorted by name; the empty namespace has the cluster-scoped ones.
     pub(super) fn objects(&self, namespace: &str) -> Vec<Arc<Object<K>>> {
         let state = self.read();
         let objects = state.objects.get(namespace);
@@ -163,35 +156,32 @@ impl<K> Store<K> {
             .unwrap_or_default()
     }
 
-    /// The object of this name.
     pub(super) fn get(&self, namespace: &str, name: &str) -> Option<Arc<Object<K>>> {
         self.read().find(namespace, name).cloned()
     }
 
-    /// The number of all objects.
     pub(super) fn len(&self) -> usize {
         self.read().objects.values().map(Vec::len).sum()
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State<K>> {
-        // Nothing that can panic runs under the lock, so what it holds is whole.
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
+        self.state.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, State<K>> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
+        self.state.write()
     }
 }
 
 impl<K: PartialEq> State<K> {
     fn put(&mut self, mut object: Object<K>, source: Source) -> Option<Change<K>> {
-        // The namespace is copied once, not for each of its objects.
+        // Copies the namespace once, not for each object.
         if !self.objects.contains_key(namespace(&object)) {
             self.objects.insert(namespace(&object).into(), Vec::new());
         }
         let lists = self.lists;
         let objects = self.objects.get_mut(namespace(&object))?;
-        let found = place(objects, &object.name);
+        let found = position(objects, &object.name);
         let (Ok(at) | Err(at)) = found;
         let list = match (source, found) {
             // Only a list or a watch proves that the object still exists.
@@ -206,10 +196,10 @@ impl<K: PartialEq> State<K> {
             objects[at].list = list;
             return None;
         }
-        // The one in front; what it was itself, or the one behind.
-        for beside in [at.wrapping_sub(1), at] {
-            if let Some(beside) = objects.get(beside) {
-                object.share(&beside.object);
+        // The neighbors are the previous object, and the replaced or next one.
+        for neighbor in [at.wrapping_sub(1), at] {
+            if let Some(neighbor) = objects.get(neighbor) {
+                object.share(&neighbor.object);
             }
         }
         let new_object = Arc::new(object);
@@ -224,19 +214,18 @@ impl<K: PartialEq> State<K> {
             objects.insert(at, new);
             None
         };
-        let is_news = old.as_ref().is_none_or(|old| **old != *new_object);
-        is_news.then_some(Change::Object {
+        let has_changed = old.as_ref().is_none_or(|old| **old != *new_object);
+        has_changed.then_some(Change::Object {
             old,
             new: Some(new_object),
         })
     }
 
-    /// Takes out what was not seen since the last list began.
     fn remove_unlisted(&mut self) -> Vec<Change<K>> {
-        let mut gone = Vec::new();
+        let mut removed = Vec::new();
         let current = self.lists;
         self.objects.retain(|_, objects| {
-            gone.extend(
+            removed.extend(
                 objects
                     .extract_if(.., |stored| stored.list != current)
                     .map(|stored| stored.object),
@@ -244,7 +233,8 @@ impl<K: PartialEq> State<K> {
             objects.shrink_to_fit();
             !objects.is_empty()
         });
-        gone.into_iter()
+        removed
+            .into_iter()
             .map(|old| Change::Object {
                 old: Some(old),
                 new: None,
@@ -254,7 +244,7 @@ impl<K: PartialEq> State<K> {
 }
 
 impl<K> Stored<K> {
-    /// Returns true if `seen` is from before our own write.
+    /// Returns true if `seen` predates our own write.
     fn is_newer_than(&self, seen: &Object<K>, source: Source, lists: u32) -> bool {
         let Some(assumed) = self.assumed else { return false };
         let began_after_write = source == Source::List && assumed.get() != lists;
@@ -265,13 +255,13 @@ impl<K> Stored<K> {
 impl<K> State<K> {
     fn find(&self, namespace: &str, name: &str) -> Option<&Arc<Object<K>>> {
         let objects = self.objects.get(namespace)?;
-        let at = place(objects, name).ok()?;
+        let at = position(objects, name).ok()?;
         Some(&objects[at].object)
     }
 
     fn remove(&mut self, object: &Object<K>) -> Option<Arc<Object<K>>> {
         let objects = self.objects.get_mut(namespace(object))?;
-        let at = place(objects, &object.name).ok()?;
+        let at = position(objects, &object.name).ok()?;
         let old = objects.remove(at);
         if objects.is_empty() {
             self.objects.remove(namespace(object));
@@ -284,8 +274,7 @@ fn namespace<K>(object: &Object<K>) -> &str {
     object.namespace.as_deref().unwrap_or_default()
 }
 
-/// Where the object of this name is, or would have to be.
-fn place<K>(objects: &[Stored<K>], name: &str) -> Result<usize, usize> {
+fn position<K>(objects: &[Stored<K>], name: &str) -> Result<usize, usize> {
     objects.binary_search_by(|stored| (*stored.object.name).cmp(name))
 }
 

@@ -1,13 +1,10 @@
-//! Who needs which kinds, and where: counted, so that what nobody needs any more is known.
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::GroupKind;
 
-/// Who needs what.
+/// The kinds that each user subscribes to.
 pub(super) struct Subscriptions<U> {
     by_user: BTreeMap<U, (String, Box<[GroupKind]>)>,
-    /// The number of users of each kind in each namespace.
     by_kind: BTreeMap<GroupKind, BTreeMap<String, usize>>,
 }
 
@@ -21,12 +18,11 @@ impl<U> Default for Subscriptions<U> {
 }
 
 impl<U: Ord> Subscriptions<U> {
-    /// Sets what a user needs; whether that changes anything.
     pub(super) fn set(&mut self, user: U, namespace: &str, kinds: BTreeSet<GroupKind>) -> bool {
         if self
             .by_user
             .get(&user)
-            .is_some_and(|(old, had)| old == namespace && had.iter().eq(&kinds))
+            .is_some_and(|(old, old_kinds)| old == namespace && old_kinds.iter().eq(&kinds))
         {
             return false;
         }
@@ -36,21 +32,20 @@ impl<U: Ord> Subscriptions<U> {
         }
         let kinds = kinds.into_iter().collect();
         if let Some((namespace, kinds)) = self.by_user.insert(user, (namespace.to_owned(), kinds)) {
-            self.give_back(&namespace, &kinds);
+            self.release(&namespace, &kinds);
         }
         true
     }
 
-    /// Takes away what a user needs; whether that changes anything.
     pub(super) fn remove(&mut self, user: &U) -> bool {
         let Some((namespace, kinds)) = self.by_user.remove(user) else {
             return false;
         };
-        self.give_back(&namespace, &kinds);
+        self.release(&namespace, &kinds);
         true
     }
 
-    fn give_back(&mut self, namespace: &str, kinds: &[GroupKind]) {
+    fn release(&mut self, namespace: &str, kinds: &[GroupKind]) {
         for kind in kinds {
             let Some(namespaces) = self.by_kind.get_mut(kind) else {
                 continue;
@@ -67,7 +62,6 @@ impl<U: Ord> Subscriptions<U> {
         }
     }
 
-    /// The namespaces in which each kind is needed.
     pub(super) fn namespaces(&self) -> BTreeMap<GroupKind, BTreeSet<String>> {
         let kinds = self.by_kind.iter();
         kinds
@@ -84,35 +78,35 @@ mod tests {
         names.iter().map(|name| GroupKind::new("", *name)).collect()
     }
 
-    fn shown(needs: &Subscriptions<&str>) -> Vec<String> {
-        let namespaces = needs.namespaces();
-        let show = |(kind, namespaces): (GroupKind, BTreeSet<String>)| {
+    fn summary(subscriptions: &Subscriptions<&str>) -> Vec<String> {
+        let namespaces = subscriptions.namespaces();
+        let format = |(kind, namespaces): (GroupKind, BTreeSet<String>)| {
             format!("{kind}: {}", namespaces.into_iter().collect::<Vec<_>>().join(" "))
         };
-        namespaces.into_iter().map(show).collect()
+        namespaces.into_iter().map(format).collect()
     }
 
     #[test]
-    fn a_kind_is_needed_as_long_as_one_user_needs_it() {
-        let mut needs = Subscriptions::default();
-        assert!(needs.set("a", "shop", kinds(&["Pod", "Service"])));
-        assert!(needs.set("b", "shop", kinds(&["Pod"])));
-        assert!(needs.set("c", "bank", kinds(&["Pod"])));
-        assert_eq!(shown(&needs), ["Pod: bank shop", "Service: shop"]);
-        assert!(needs.remove(&"a"));
-        assert_eq!(shown(&needs), ["Pod: bank shop"]);
-        assert!(needs.remove(&"b") && needs.remove(&"c") && !needs.remove(&"c"));
-        assert!(shown(&needs).is_empty());
+    fn a_kind_stays_subscribed_until_its_last_user_leaves() {
+        let mut subscriptions = Subscriptions::default();
+        assert!(subscriptions.set("a", "shop", kinds(&["Pod", "Service"])));
+        assert!(subscriptions.set("b", "shop", kinds(&["Pod"])));
+        assert!(subscriptions.set("c", "bank", kinds(&["Pod"])));
+        assert_eq!(summary(&subscriptions), ["Pod: bank shop", "Service: shop"]);
+        assert!(subscriptions.remove(&"a"));
+        assert_eq!(summary(&subscriptions), ["Pod: bank shop"]);
+        assert!(subscriptions.remove(&"b") && subscriptions.remove(&"c") && !subscriptions.remove(&"c"));
+        assert!(summary(&subscriptions).is_empty());
     }
 
     #[test]
-    fn a_user_needs_what_it_said_last() {
-        let mut needs = Subscriptions::default();
-        needs.set("a", "shop", kinds(&["Pod"]));
-        assert!(!needs.set("a", "shop", kinds(&["Pod"])));
-        assert!(needs.set("a", "shop", kinds(&["Service"])));
-        assert_eq!(shown(&needs), ["Service: shop"]);
-        assert!(needs.set("a", "shop", kinds(&[])));
-        assert!(shown(&needs).is_empty());
+    fn a_subscription_replaces_the_previous_one() {
+        let mut subscriptions = Subscriptions::default();
+        subscriptions.set("a", "shop", kinds(&["Pod"]));
+        assert!(!subscriptions.set("a", "shop", kinds(&["Pod"])));
+        assert!(subscriptions.set("a", "shop", kinds(&["Service"])));
+        assert_eq!(summary(&subscriptions), ["Service: shop"]);
+        assert!(subscriptions.set("a", "shop", kinds(&[])));
+        assert!(summary(&subscriptions).is_empty());
     }
 }

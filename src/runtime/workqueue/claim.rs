@@ -1,13 +1,10 @@
-//! A key in the hands of a worker.
-
 use std::fmt;
 use std::sync::Arc;
 
 use super::shared::Shared;
 use super::{Item, Priority};
 
-/// A key in the hands of a worker. Nobody else is given the key while the claim lives; dropping it says that the work is
-/// done, and the key is queued again if it was added meanwhile.
+/// A key being processed. Dropping the claim marks the key done and requeues it if it was added again meanwhile.
 pub struct Claim<K: Item> {
     pub(super) shared: Arc<Shared<K>>,
     pub(super) key: Arc<K>,
@@ -15,13 +12,12 @@ pub struct Claim<K: Item> {
 }
 
 impl<K: Item> Claim<K> {
-    /// What is to be worked on.
     #[must_use]
     pub fn key(&self) -> &K {
         &self.key
     }
 
-    /// The priority at which it was handed out: the one that a retry should keep.
+    /// The priority at which the key was dequeued; retries should keep it.
     #[must_use]
     pub fn priority(&self) -> Priority {
         self.priority

@@ -1,12 +1,12 @@
-//! Keys that are to be looked at later, without waiting and without a clock.
+//! Delayed keys, without I/O or clock.
 //!
 //! ```text
-//!  add_after ─────────────► timer ──────────────────────────────────────► ready
-//!  add_rate_limited ──────► timer ──► line ──(a token of the bucket)──────► ready
+//!  add_after ─────────────► timer ──────────────────────────────► ready
+//!  add_rate_limited ──────► timer ──► line ──(token of the bucket)──► ready
 //! ```
 //!
-//! A key has at most one timer of either sort; a second call keeps the earlier time. The first of the two that is over makes
-//! the key ready and takes the other away: a look at a key answers everything that was asked of it before.
+//! A key has at most one timer of each kind; a second call keeps the earlier time. The first timer to expire makes the
+//! key ready and cancels the other, since one reconcile serves all requests.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -16,23 +16,19 @@ use tokio::time::Instant;
 use super::order::{Order, Ticket};
 use super::{Item, Priority};
 
-/// What holds a key back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Hold {
-    /// Its time alone.
+pub(super) enum DelayKind {
     Time,
-    /// Its time, and a token of the bucket after that.
     TimeThenBucket,
 }
 
-/// When a timer is over, and a number that tells apart those of one instant, in the order in which they were set.
 type Timer = (Instant, u64);
 
 pub(super) struct Delays<K> {
     waiting: HashMap<Arc<K>, Waiting>,
-    timers: BTreeMap<Timer, (Arc<K>, Hold)>,
+    timers: BTreeMap<Timer, (Arc<K>, DelayKind)>,
     next_timer: u64,
-    /// Retries whose own delay is over. In order of priority, so that a user's is not behind ten thousand of a bad night.
+    /// Retries waiting for a token, sorted by priority: a user's retry must not wait behind thousands of others.
     line: Order<(), K>,
 }
 
@@ -57,8 +53,8 @@ impl<K: Item> Delays<K> {
         }
     }
 
-    /// Holds a key back until `at`, or until the earlier time that it already has. It keeps the higher priority.
-    pub(super) fn hold(&mut self, key: Arc<K>, at: Instant, hold: Hold, priority: Priority) {
+    /// Delays a key until `at` or its earlier time, at the higher priority.
+    pub(super) fn schedule(&mut self, key: Arc<K>, at: Instant, kind: DelayKind, priority: Priority) {
         let waiting = self.waiting.entry(Arc::clone(&key)).or_insert(Waiting {
             priority,
             plain: None,
@@ -70,12 +66,12 @@ impl<K: Item> Delays<K> {
             }
             waiting.priority = priority;
         }
-        let set = match (hold, &waiting.retry) {
-            (Hold::Time, _) => waiting.plain,
-            // Its own delay is over: there is nothing earlier to be had.
-            (Hold::TimeThenBucket, Some(Retry::InLine(_))) => return,
-            (Hold::TimeThenBucket, Some(Retry::Timed(timer))) => Some(*timer),
-            (Hold::TimeThenBucket, None) => None,
+        let set = match (kind, &waiting.retry) {
+            (DelayKind::Time, _) => waiting.plain,
+            // It already waits for a token only.
+            (DelayKind::TimeThenBucket, Some(Retry::InLine(_))) => return,
+            (DelayKind::TimeThenBucket, Some(Retry::Timed(timer))) => Some(*timer),
+            (DelayKind::TimeThenBucket, None) => None,
         };
         if set.is_some_and(|(earlier, _)| earlier <= at) {
             return;
@@ -85,14 +81,13 @@ impl<K: Item> Delays<K> {
         }
         let timer = (at, self.next_timer);
         self.next_timer += 1;
-        match hold {
-            Hold::Time => waiting.plain = Some(timer),
-            Hold::TimeThenBucket => waiting.retry = Some(Retry::Timed(timer)),
+        match kind {
+            DelayKind::Time => waiting.plain = Some(timer),
+            DelayKind::TimeThenBucket => waiting.retry = Some(Retry::Timed(timer)),
         }
-        self.timers.insert(timer, (key, hold));
+        self.timers.insert(timer, (key, kind));
     }
 
-    /// Lets go of a key at once. Gives back its priority if it was held.
     pub(super) fn release(&mut self, key: &K) -> Option<Priority> {
         let waiting = self.waiting.remove(key)?;
         if let Some(timer) = waiting.plain {
@@ -110,17 +105,17 @@ impl<K: Item> Delays<K> {
         Some(waiting.priority)
     }
 
-    /// The next key whose time is over and that needs no token. Retries whose time is over go to the line.
+    /// Returns the next expired key that needs no token. Moves expired retries to the line.
     pub(super) fn pop_due(&mut self, now: Instant) -> Option<(Arc<K>, Priority)> {
         while let Some(first) = self.timers.first_entry().filter(|first| first.key().0 <= now) {
-            let (key, hold) = first.remove();
-            match hold {
-                Hold::Time => {
+            let (key, kind) = first.remove();
+            match kind {
+                DelayKind::Time => {
                     if let Some(priority) = self.release(&key) {
                         return Some((key, priority));
                     }
                 }
-                Hold::TimeThenBucket => {
+                DelayKind::TimeThenBucket => {
                     if let Some(waiting) = self.waiting.get_mut(&*key) {
                         waiting.retry = Some(Retry::InLine(self.line.push((), key, waiting.priority)));
                     }
@@ -130,24 +125,21 @@ impl<K: Item> Delays<K> {
         None
     }
 
-    /// True if a retry waits for nothing but a token.
     pub(super) fn needs_token(&self) -> bool {
         self.line.len() > 0
     }
 
-    /// Spends a token: the next retry in line.
+    /// Returns the next retry in line; call after taking a token.
     pub(super) fn pop_line(&mut self) -> Option<(Arc<K>, Priority)> {
         let (key, priority) = self.line.pop(|()| true)?;
         self.release(&key);
         Some((key, priority))
     }
 
-    /// When the next timer is over.
     pub(super) fn next_at(&self) -> Option<Instant> {
         self.timers.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Drops everything that is held.
     pub(super) fn clear(&mut self) {
         *self = Self::new();
     }
@@ -182,9 +174,9 @@ mod tests {
         fn at(&self, second: u64) -> Instant {
             self.start + Duration::from_secs(second)
         }
-        fn hold(&mut self, name: &'static str, second: u64, hold: Hold, priority: Priority) {
+        fn schedule(&mut self, name: &'static str, second: u64, kind: DelayKind, priority: Priority) {
             let at = self.at(second);
-            self.delays.hold(Arc::new(Name(name)), at, hold, priority);
+            self.delays.schedule(Arc::new(Name(name)), at, kind, priority);
         }
         fn due(&mut self, second: u64) -> Vec<&'static str> {
             let now = self.at(second);
@@ -203,11 +195,11 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_due_in_order_of_their_times_and_never_before() {
+    fn keys_expire_in_order_of_their_times() {
         let mut bench = Bench::new();
-        bench.hold("late", 3, Hold::Time, Priority::USER);
-        bench.hold("early", 1, Hold::Time, Priority::LOW);
-        bench.hold("early too", 1, Hold::Time, Priority::USER);
+        bench.schedule("late", 3, DelayKind::Time, Priority::USER);
+        bench.schedule("early", 1, DelayKind::Time, Priority::LOW);
+        bench.schedule("early too", 1, DelayKind::Time, Priority::USER);
         assert_eq!(bench.due(0), Vec::<&str>::new());
         assert_eq!(bench.due(2), ["early", "early too"]);
         assert_eq!(bench.delays.next_at(), Some(bench.at(3)));
@@ -218,25 +210,25 @@ mod tests {
     #[test]
     fn a_second_call_keeps_the_earlier_time_and_the_higher_priority() {
         let mut bench = Bench::new();
-        bench.hold("a", 2, Hold::Time, Priority::LOW);
-        bench.hold("a", 9, Hold::Time, Priority::USER);
+        bench.schedule("a", 2, DelayKind::Time, Priority::LOW);
+        bench.schedule("a", 9, DelayKind::Time, Priority::USER);
         let now = bench.at(2);
         assert_eq!(
             bench.delays.pop_due(now).map(|(_, priority)| priority),
             Some(Priority::USER)
         );
-        bench.hold("a", 9, Hold::Time, Priority::LOW);
-        bench.hold("a", 5, Hold::Time, Priority::LOW);
+        bench.schedule("a", 9, DelayKind::Time, Priority::LOW);
+        bench.schedule("a", 5, DelayKind::Time, Priority::LOW);
         assert_eq!(bench.due(5), ["a"]);
         assert_eq!(bench.due(9), Vec::<&str>::new());
         assert!(bench.is_empty());
     }
 
     #[test]
-    fn a_retry_waits_in_line_once_its_own_delay_is_over() {
+    fn a_retry_waits_in_line_after_its_backoff() {
         let mut bench = Bench::new();
-        bench.hold("low", 1, Hold::TimeThenBucket, Priority::LOW);
-        bench.hold("user", 1, Hold::TimeThenBucket, Priority::USER);
+        bench.schedule("low", 1, DelayKind::TimeThenBucket, Priority::LOW);
+        bench.schedule("user", 1, DelayKind::TimeThenBucket, Priority::USER);
         assert!(!bench.delays.needs_token());
         assert_eq!(bench.due(1), Vec::<&str>::new());
         assert!(bench.delays.needs_token());
@@ -245,32 +237,32 @@ mod tests {
     }
 
     #[test]
-    fn a_key_in_line_is_raised_and_stands_there_once() {
+    fn a_key_in_line_is_raised_and_not_duplicated() {
         let mut bench = Bench::new();
-        bench.hold("a", 1, Hold::TimeThenBucket, Priority::LOW);
-        bench.hold("b", 1, Hold::TimeThenBucket, Priority::LOW);
+        bench.schedule("a", 1, DelayKind::TimeThenBucket, Priority::LOW);
+        bench.schedule("b", 1, DelayKind::TimeThenBucket, Priority::LOW);
         bench.due(1);
-        bench.hold("b", 8, Hold::TimeThenBucket, Priority::USER);
+        bench.schedule("b", 8, DelayKind::TimeThenBucket, Priority::USER);
         assert_eq!(bench.line(), ["b", "a"]);
         assert!(bench.is_empty());
     }
 
     #[test]
-    fn a_plain_delay_is_not_held_up_by_a_retry_of_the_same_key_that_waits_for_a_token() {
+    fn a_plain_delay_expires_while_a_retry_of_the_key_waits_for_a_token() {
         let mut bench = Bench::new();
-        bench.hold("a", 1, Hold::TimeThenBucket, Priority::USER);
+        bench.schedule("a", 1, DelayKind::TimeThenBucket, Priority::USER);
         bench.due(1);
-        bench.hold("a", 2, Hold::Time, Priority::LOW);
+        bench.schedule("a", 2, DelayKind::Time, Priority::LOW);
         assert_eq!(bench.due(2), ["a"]);
         assert!(bench.is_empty());
     }
 
     #[test]
-    fn a_released_key_leaves_no_timer_and_no_place_in_line_behind() {
+    fn a_released_key_leaves_no_timer_and_no_retry() {
         let mut bench = Bench::new();
-        bench.hold("a", 1, Hold::TimeThenBucket, Priority::USER);
-        bench.hold("a", 2, Hold::Time, Priority::LOW);
-        bench.hold("b", 1, Hold::TimeThenBucket, Priority::LOW);
+        bench.schedule("a", 1, DelayKind::TimeThenBucket, Priority::USER);
+        bench.schedule("a", 2, DelayKind::Time, Priority::LOW);
+        bench.schedule("b", 1, DelayKind::TimeThenBucket, Priority::LOW);
         assert_eq!(bench.delays.release(&Name("a")), Some(Priority::USER));
         bench.due(1);
         assert_eq!(bench.delays.release(&Name("b")), Some(Priority::LOW));

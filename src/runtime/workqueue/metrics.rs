@@ -1,5 +1,4 @@
-//! The metrics of work queues, with the names, labels and types of controller-runtime: dashboards made for any other
-//! controller read ours too.
+//! Metrics of work queues with the names, labels and types of controller-runtime, so that its dashboards fit.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -19,10 +18,9 @@ use prometheus_client::registry::Registry;
 use super::ready::InProgress;
 use super::{Item, Priority};
 
-/// Seconds, from ten nanoseconds up in steps of ten, as controller-runtime has them.
 const BUCKETS: [f64; 12] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3];
 
-/// `controller` equals `name`: controller-runtime has both, and dashboards use either.
+/// `controller` equals `name`, as in controller-runtime.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct Labels {
     name: String,
@@ -54,7 +52,6 @@ impl MetricConstructor<Histogram> for Seconds {
     }
 }
 
-/// The metrics of all work queues of the process.
 #[derive(Clone)]
 pub struct Metrics {
     depth: Family<DepthLabels, Gauge>,
@@ -66,7 +63,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Makes the metrics and enters them in `registry`. Called once for a registry: it would print them twice.
+    /// Must be called once per registry.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
@@ -79,27 +76,27 @@ impl Metrics {
         };
         registry.register(
             "workqueue_depth",
-            "Keys that need processing, by queue and priority: those that wait for a worker and those that changed while one has them",
+            "Current depth of workqueue by workqueue and priority",
             metrics.depth.clone(),
         );
         registry.register(
             "workqueue_adds",
-            "Keys that came to need processing; adding one that needs it already is not counted",
+            "Total number of adds handled by workqueue",
             metrics.adds.clone(),
         );
         registry.register(
             "workqueue_retries",
-            "Adds with a delay above zero: retries after failures, and keys that are to be looked at again later",
+            "Total number of delayed adds handled by workqueue",
             metrics.retries.clone(),
         );
         registry.register(
             "workqueue_queue_duration_seconds",
-            "How long keys wait from being added to being handed to a worker",
+            "Time that items stay in workqueue before being requested, in seconds",
             metrics.queue_duration.clone(),
         );
         registry.register(
             "workqueue_work_duration_seconds",
-            "How long workers take for a key",
+            "Duration of processing an item from workqueue in seconds",
             metrics.work_duration.clone(),
         );
         registry.register_collector(Box::new(Arc::clone(&metrics.in_progress)));
@@ -140,7 +137,7 @@ impl Metrics {
         metrics
     }
 
-    /// Has the work in progress of a queue read at each scrape, for as long as the queue lives.
+    /// Reads the work in progress of a queue at each scrape while the queue exists.
     pub(super) fn watch(&self, name: &str, queue: Weak<dyn Working>) {
         let mut queues = self.in_progress.queues.lock();
         queues.retain(|(_, queue)| queue.strong_count() > 0);
@@ -239,13 +236,12 @@ impl LabelMetrics {
     }
 }
 
-/// A queue, as the scrape sees it.
 pub(super) trait Working: Send + Sync {
-    /// How long the work in progress has taken so far, by label.
+    /// Returns the work in progress by label.
     fn in_progress(&self) -> Vec<(Label, InProgress)>;
 }
 
-/// What can't be counted up, since it grows while nothing happens: it is computed at each scrape.
+/// Computes at scrape time what grows without events.
 #[derive(Default)]
 struct InProgressCollector {
     queues: Mutex<Vec<(String, Weak<dyn Working>)>>,
@@ -273,13 +269,13 @@ impl Collector for InProgressCollector {
         encode_seconds(
             &mut encoder,
             "workqueue_unfinished_work_seconds",
-            "Seconds spent so far on the keys that are being worked on, summed up: it grows without end when workers are stuck",
+            "Total duration of work in progress in seconds; large values indicate stuck workers",
             found.iter().map(|(labels, in_progress)| (labels, in_progress.sum)),
         )?;
         encode_seconds(
             &mut encoder,
             "workqueue_longest_running_processor_seconds",
-            "Seconds spent so far on the key that has been worked on longest",
+            "Duration of the longest running processor for workqueue in seconds",
             found.iter().map(|(labels, in_progress)| (labels, in_progress.longest)),
         )
     }

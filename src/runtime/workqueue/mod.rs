@@ -1,25 +1,21 @@
-//! The rate-limited work queue, generic over its key: the semantics of client-go's, with the priorities of controller-runtime's.
+//! A rate-limited work queue with the semantics of client-go and the priorities of controller-runtime.
 //!
 //! ```text
-//!                                      ┌────────────── lanes, priorities ──────────────┐
-//!  add ──────────────────────────────► │ ready: one line for each lane                 │ ──get──► Claim (processing)
-//!  add_after ────────► timer ────────► │ the highest priority first, then the first in │             │
-//!  add_rate_limited ─► timer ► bucket ►│ a turn in ten for what is passed over         │ ◄──again────┤ added meanwhile
-//!                                      └───────────────────────────────────────────────┘             ▼ dropped: done
+//!                                      ┌───── lanes, priorities ─────┐
+//!  add ──────────────────────────────► │ ready: one line per lane                 │ ──get──► Claim (processing)
+//!  add_after ────────► timer ────────► │ highest priority first, then first in;    │             │
+//!  add_rate_limited ─► timer ► bucket ►│ every tenth turn to a lower priority      │ ◄───────────┤ added meanwhile
+//!                                      └───────────────────────────────────────────┘             ▼ dropped: done
 //! ```
 //!
-//! A key stands in it once however often it is added, and is never in the hands of two workers at once: one that is added
-//! while it is worked on is handed out again afterwards.
+//! A key is queued once however often it is added, and is never processed by two workers. A key added while it is
+//! processed is queued again afterwards.
 //!
-//! **What is promised for each add**: the key is handed out after it, and as soon as possible after the time that was asked
-//! for. Asks are merged: the earliest time and the highest priority win, and one look at the key answers all of them. So a
-//! plain add of a key that waits in a timer makes it ready now *and takes the timer away*, and a delay for a key that is
-//! already ready sets none. client-go leaves the timer, which then causes a second look for nothing, or cuts a later back-off
-//! short, since the earlier time is kept; controller-runtime takes it away, and so do we. The other side of this: a look may
-//! come before the time that was asked for, so whoever looks judges by the clock what is due, and says anew when to come back.
+//! Adds are merged: the earliest time and the highest priority win. A plain add therefore cancels the timer of a key,
+//! like controller-runtime; client-go keeps the timer, which causes a redundant reconcile or shortens a later backoff.
+//! A key may be dequeued before a requested time, so reconcilers decide by the clock and request the next time again.
 //!
-//! `order`, `ready` and `delay` are plain data without waiting or clock; `shared` puts them behind a lock; `timer` is the one
-//! task, for all delays.
+//! `order`, `ready` and `delay` are plain data; `shared` adds the lock; `timer` is the single task for all delays.
 
 mod claim;
 mod delay;
@@ -44,17 +40,15 @@ pub use claim::Claim;
 pub use metrics::Metrics;
 pub use rate_limit::Backoff;
 
-use delay::Hold;
+use delay::DelayKind;
 use rate_limit::Bucket;
 use ready::Ready;
-use shared::{Look, Shared};
+use shared::{DequeueResult, Shared};
 
-/// What a queue holds.
 pub trait Item: Clone + Eq + Hash + Debug + Send + Sync + 'static {
-    /// What has a cap on workers at once.
+    /// Limits the number of concurrent workers.
     type Lane: Copy + Eq + Hash + Debug + Send + Sync + 'static;
 
-    /// The lane of this key, always the same one.
     fn lane(&self) -> Self::Lane;
 
     /// Returns the labels `name` and `controller` of a lane's metrics; those of the queue if `None`.
@@ -63,38 +57,33 @@ pub trait Item: Clone + Eq + Hash + Debug + Send + Sync + 'static {
     }
 }
 
-/// Who goes first: the higher number.
+/// Scheduling priority. Higher values are dequeued first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Priority(pub i32);
 
 impl Priority {
-    /// What a user has just changed.
+    /// Changed by a user.
     pub const USER: Self = Self(0);
-    /// After a start: what was changed while nobody was looking, and what nobody has looked at yet.
+    /// Changed while no instance was running, or never reconciled.
     pub const MISSED: Self = Self(-50);
-    /// The rest of the initial list, resyncs by the clock and garbage collection: a restart with ten thousand repositories must
-    /// not delay the one that a user has just changed. The number is controller-runtime's.
+    /// Initial list, resyncs and garbage collection. Same value as in controller-runtime.
     pub const LOW: Self = Self(-100);
 }
 
-/// How a queue is set up.
 #[derive(Clone, Debug)]
 pub struct Settings<L> {
-    /// The labels `name` and `controller` of its metrics.
     pub name: String,
-    /// For each lane, how many of its keys may be worked on at once; at least one. A lane that is not named has no cap.
+    /// Maximum number of workers by lane, at least one. Other lanes are not limited.
     pub lanes: Vec<(L, usize)>,
-    /// How many retries a second, over all keys, once the burst is used up.
     pub rate_per_second: NonZeroU32,
-    /// How many retries at once after a quiet time.
     pub burst: NonZeroU32,
 }
 
 impl<L> Settings<L> {
-    /// As client-go has it: ten retries a second, a hundred at once; no lane has a cap.
+    /// Returns the defaults of client-go: ten retries per second, a burst of 100, no lane limits.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
-        // Unwrapped by the compiler.
+        // Evaluated at compile time.
         let rate_per_second = const { NonZeroU32::new(10).unwrap() };
         let burst = const { NonZeroU32::new(100).unwrap() };
         Self {
@@ -106,18 +95,15 @@ impl<L> Settings<L> {
     }
 }
 
-/// A handle of a work queue; clones are handles of the same one.
 pub struct Queue<K: Item> {
     shared: Arc<Shared<K>>,
 }
 
 impl<K: Item> Queue<K> {
-    /// Makes a queue, and starts the task of its delays, which ends when the queue is shut down or its last handle and claim
-    /// are gone.
+    /// Creates a queue and starts its timer task, which ends on shutdown or with the last handle and claim.
     ///
     /// # Panics
-    ///
-    /// Outside of a tokio runtime with a clock.
+    /// Outside a tokio runtime with a clock.
     #[must_use]
     pub fn new(settings: Settings<K::Lane>, metrics: &Metrics) -> Self {
         let Settings {
@@ -136,30 +122,27 @@ impl<K: Item> Queue<K> {
         Self { shared }
     }
 
-    /// Asks for a look at the key now. If it waits to be handed out already, its priority rises if the new one is higher.
-    /// Ignored after shut-down.
+    /// Adds a key. If it is already queued, the higher priority wins. Ignored after shutdown.
     pub fn add(&self, key: K, priority: Priority) {
         self.shared.add(key, priority);
     }
 
-    /// Asks for a look at the key after `delay`, or at the earlier time that was already asked for, at the higher priority.
-    /// Ignored after shut-down.
+    /// Adds a key after `delay` or its earlier time, at the higher priority. Ignored after shutdown.
     pub fn add_after(&self, key: K, delay: Duration, priority: Priority) {
         if delay.is_zero() {
             self.add(key, priority);
         } else {
-            self.shared.add_later(Arc::new(key), delay, Hold::Time, priority);
+            self.shared.add_later(Arc::new(key), delay, DelayKind::Time, priority);
         }
     }
 
-    /// Asks for another look at a key that failed: after the delay that its failures have earned, and a token of the bucket
-    /// after that. Counts one more failure. Gives back the key's own delay.
+    /// Adds a failed key after its backoff and a token of the bucket. Counts one more failure. Returns the backoff.
     pub fn add_rate_limited(&self, key: K, backoff: Backoff, priority: Priority) -> Duration {
         self.add_rate_limited_within(key, backoff, Duration::ZERO..=Duration::MAX, priority)
     }
 
-    /// As [`Self::add_rate_limited`], with bounds for the delay: a server may have said how long to stay away, and the next
-    /// turn by the clock may be nearer than the back-off. Where the two contradict each other the upper bound holds.
+    /// Same as [`Self::add_rate_limited`] with bounds for the delay, such as Retry-After and the next scheduled run.
+    /// The upper bound wins.
     pub fn add_rate_limited_within(
         &self,
         key: K,
@@ -170,48 +153,46 @@ impl<K: Item> Queue<K> {
         let key = Arc::new(key);
         let earned = self.shared.lock().failures.next_delay(&key, backoff);
         let delay = earned.max(*bounds.start()).min(*bounds.end());
-        self.shared.add_later(key, delay, Hold::TimeThenBucket, priority);
+        self.shared.add_later(key, delay, DelayKind::TimeThenBucket, priority);
         delay
     }
 
-    /// Clears the failures of a key: its next retry starts from the base again.
     pub fn forget(&self, key: &K) {
         self.shared.lock().failures.forget(key);
     }
 
-    /// Waits for a key: the highest priority first, first in first out within one, from lanes that have room. `None` when the
-    /// queue is shut down and empty. Dropping the future loses nothing, neither a key nor another worker's wake-up.
+    /// Waits for a key: highest priority first, then first in, from lanes with capacity. Returns `None` once the queue
+    /// is shut down and empty. Cancel safe.
     pub async fn get(&self) -> Option<Claim<K>> {
         loop {
-            // Made before the look: it hears of an end that comes between the look and the wait.
-            let told = self.shared.available.notified();
-            match self.shared.look() {
-                Look::Key(key, priority) => {
+            // Created before the check, so that a shutdown in between is not missed.
+            let wakeup = self.shared.available.notified();
+            match self.shared.dequeue() {
+                DequeueResult::Key(key, priority) => {
                     return Some(Claim {
                         shared: Arc::clone(&self.shared),
                         key,
                         priority,
                     });
                 }
-                Look::End => return None,
-                Look::Wait => told.await,
+                DequeueResult::End => return None,
+                DequeueResult::Wait => wakeup.await,
             }
         }
     }
 
-    /// How many keys are ready to be handed out; those in a timer or in a worker's hands are not counted.
+    /// Returns the number of ready keys; delayed and processing ones are not counted.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shared.lock().ready.len()
     }
 
-    /// True if no key is ready to be handed out.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Ends the queue: nothing is added any more and delays are dropped, but what is ready is still handed out.
+    /// Shuts the queue down: later adds and delays are dropped, ready keys are still dequeued.
     pub fn shut_down(&self) {
         self.shared.shut_down();
     }

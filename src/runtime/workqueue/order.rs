@@ -1,4 +1,4 @@
-//! Who is next: priorities, first in first out within one, lanes, and a turn in ten for what would be passed over for ever.
+//! Order of ready keys: priority, then first in, with lanes and protection against starvation.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -8,31 +8,28 @@ use std::sync::Arc;
 
 use super::Priority;
 
-/// How many times in a row a lower priority may be passed over: the tenth turn is its own. A restart queues all repositories
-/// at low priority, and a steady stream of users' changes must not keep them from ever being looked at.
-const PASSES: u32 = 9;
+/// Number of times in a row that a lower priority may be skipped. After a restart all repositories have low priority,
+/// and a steady stream of user changes must not starve them.
+const MAX_SKIPS: u32 = 9;
 
-/// The place of a key in the order of arrival, over all lanes and priorities.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Ticket(u64);
 
-/// A key's place: the highest priority first, then the lowest ticket.
 type Place = (Reverse<Priority>, Ticket);
 
-/// The keys that wait for a turn, one line for each lane.
 pub(super) struct Order<L, K> {
-    /// Only lanes in which somebody waits.
+    /// Contains only lanes with ready keys.
     lines: HashMap<L, Line<K>>,
     next_ticket: u64,
-    /// Turns since one was last given to a lower priority, in which one was passed over, whatever its lane.
-    passed: u32,
+    /// Dequeues since a lower priority last had its turn, over all lanes.
+    skipped: u32,
     len: usize,
 }
 
 struct Line<K> {
     by_priority: BTreeMap<Reverse<Priority>, BTreeMap<Ticket, Arc<K>>>,
-    /// The same count for this lane alone: a lane that is rarely open must not miss each of its turns to one that is often.
-    passed: u32,
+    /// The same per lane: a lane that rarely has capacity must not lose each turn to another lane.
+    skipped: u32,
 }
 
 impl<L: Copy + Eq + Hash, K> Order<L, K> {
@@ -40,7 +37,7 @@ impl<L: Copy + Eq + Hash, K> Order<L, K> {
         Self {
             lines: HashMap::new(),
             next_ticket: 0,
-            passed: 0,
+            skipped: 0,
             len: 0,
         }
     }
@@ -49,7 +46,6 @@ impl<L: Copy + Eq + Hash, K> Order<L, K> {
         self.len
     }
 
-    /// Puts a key at the end of its priority.
     pub(super) fn push(&mut self, lane: L, key: Arc<K>, priority: Priority) -> Ticket {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
@@ -57,8 +53,7 @@ impl<L: Copy + Eq + Hash, K> Order<L, K> {
         ticket
     }
 
-    /// Gives a waiting key another priority. It keeps its ticket: among its new equals it stands where it would had it been
-    /// added so at first.
+    /// Changes the priority of a key, which keeps its ticket.
     pub(super) fn raise(&mut self, lane: L, ticket: Ticket, from: Priority, to: Priority) {
         if let Some(key) = self.remove(lane, ticket, from) {
             self.insert(lane, key, (Reverse(to), ticket));
@@ -79,12 +74,10 @@ impl<L: Copy + Eq + Hash, K> Order<L, K> {
         Some(key)
     }
 
-    /// True if somebody waits in a lane that is open.
     pub(super) fn has_open(&self, is_open: impl Fn(&L) -> bool) -> bool {
         self.lines.keys().any(is_open)
     }
 
-    /// Takes the next key out of the lanes that are open.
     pub(super) fn pop(&mut self, is_open: impl Fn(&L) -> bool) -> Option<(Arc<K>, Priority)> {
         let (best_lane, best) = self
             .lines
@@ -94,26 +87,26 @@ impl<L: Copy + Eq + Hash, K> Order<L, K> {
             .min_by_key(|(_, place)| *place)?;
         let best_priority = best.0.0;
 
-        // The lane that has been passed over most often; among equals the one whose key has waited longest.
+        // The lane skipped most often; then the one whose key has waited longest.
         let behind = self
             .lines
             .iter()
             .filter(|(lane, _)| is_open(lane))
-            .filter_map(|(lane, line)| Some((line.passed, *lane, line.oldest_below(best_priority)?)))
-            .max_by_key(|(passed, _, place)| (*passed, Reverse(place.1)));
+            .filter_map(|(lane, line)| Some((line.skipped, *lane, line.oldest_below(best_priority)?)))
+            .max_by_key(|(skipped, _, place)| (*skipped, Reverse(place.1)));
         let (lane, place) = match behind {
-            Some((passed, lane, place)) if passed >= PASSES || self.passed >= PASSES => {
-                self.passed = 0;
+            Some((skipped, lane, place)) if skipped >= MAX_SKIPS || self.skipped >= MAX_SKIPS => {
+                self.skipped = 0;
                 if let Some(line) = self.lines.get_mut(&lane) {
-                    line.passed = 0;
+                    line.skipped = 0;
                 }
                 (lane, place)
             }
             Some(_) => {
-                self.passed += 1;
+                self.skipped += 1;
                 for (_, line) in self.lines.iter_mut().filter(|(lane, _)| is_open(lane)) {
                     if line.has_below(best_priority) {
-                        line.passed += 1;
+                        line.skipped += 1;
                     }
                 }
                 (best_lane, best)
@@ -127,7 +120,7 @@ impl<L: Copy + Eq + Hash, K> Order<L, K> {
     fn insert(&mut self, lane: L, key: Arc<K>, (priority, ticket): Place) {
         let line = self.lines.entry(lane).or_insert_with(|| Line {
             by_priority: BTreeMap::new(),
-            passed: 0,
+            skipped: 0,
         });
         line.by_priority.entry(priority).or_default().insert(ticket, key);
         self.len += 1;
@@ -146,7 +139,7 @@ impl<K> Line<K> {
             .is_some_and(|(lowest, _)| lowest.0 < priority)
     }
 
-    /// The key that has waited longest among those of a lower priority: so none of them waits for ever, whatever its own is.
+    /// Returns the longest waiting key of a lower priority, so that none waits forever.
     fn oldest_below(&self, priority: Priority) -> Option<Place> {
         self.by_priority
             .range((Bound::Excluded(Reverse(priority)), Bound::Unbounded))
@@ -174,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_priority_goes_first_and_equals_go_in_order_of_arrival() {
+    fn the_highest_priority_is_first_and_equal_ones_keep_their_order() {
         let mut order = order(&[
             ('a', "low 1", -100),
             ('b', "user 1", 0),
@@ -186,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_raised_key_keeps_its_place_among_its_new_equals() {
+    fn a_raised_key_keeps_its_order_of_arrival() {
         let mut order = order(&[('a', "low 1", -100)]);
         let raised = order.push('a', Arc::new("raised"), Priority::LOW);
         order.push('a', Arc::new("user"), Priority::USER);
@@ -195,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_lane_is_passed_over_and_keeps_its_order() {
+    fn a_closed_lane_is_skipped_and_keeps_its_order() {
         let mut order = order(&[('a', "a 1", 0), ('b', "b 1", -100), ('a', "a 2", 0)]);
         assert_eq!(drain(&mut order, |lane| *lane == 'b'), ["b 1"]);
         assert!(!order.has_open(|lane| *lane == 'b'));
@@ -203,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn every_tenth_turn_goes_to_the_lower_priority_that_has_waited_longest() {
+    fn every_tenth_turn_goes_to_the_longest_waiting_lower_priority() {
         let mut order = order(&[('a', "low 1", -100), ('a', "lowest", -200), ('a', "low 2", -100)]);
         for _ in 0..30 {
             order.push('a', Arc::new("user"), Priority::USER);
@@ -214,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_of_low_keys_is_not_starved_by_a_lane_of_users_keys() {
+    fn a_lane_of_low_priority_is_not_starved_by_a_lane_of_high_priority() {
         let mut order = order(&[('b', "low", -100)]);
         for _ in 0..30 {
             order.push('a', Arc::new("user"), Priority::USER);
@@ -226,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_that_is_rarely_open_gets_its_own_turns_for_low_keys() {
+    fn a_rarely_open_lane_gets_its_own_turns_for_low_priority() {
         let mut order = Order::new();
         for key in 0..200 {
             order.push('a', Arc::new(("a user", key)), Priority::USER);
@@ -234,7 +227,7 @@ mod tests {
             order.push('b', Arc::new(("b low", key)), Priority::LOW);
         }
         order.push('a', Arc::new(("a low", 0)), Priority::LOW);
-        // Lane `a` is open once in ten turns, and never on the one that lane `b` would be owed.
+        // Lane `a` has capacity once in ten dequeues, never on the one reserved for lane `b`.
         let mut turns_of_a = Vec::new();
         for turn in 0..120 {
             let opened = if turn % 10 == 0 { 'a' } else { 'b' };

@@ -1,5 +1,3 @@
-//! What slows retries: a delay for each key that doubles with its failures, and one bucket over all keys.
-
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -12,24 +10,20 @@ use tokio::time::Instant;
 use super::Item;
 use crate::clock::TokioClock;
 
-/// How long a key waits before it is tried again: `base` after its first failure, twice that after each further one, never
-/// more than `cap`.
+/// Exponential backoff: `base` after the first failure, doubled with each further one, at most `cap`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Backoff {
-    /// The delay after the first failure.
     pub base: Duration,
-    /// The longest delay.
     pub cap: Duration,
 }
 
 impl Backoff {
-    /// For conflicts with the API server, which a fresh look at the object solves: 5 ms, at most 1000 s, as in client-go.
+    /// For write conflicts: 5 ms to 1000 s, as in client-go.
     pub const CONFLICT: Self = Self {
         base: Duration::from_millis(5),
         cap: Duration::from_secs(1000),
     };
 
-    /// The delay after as many failures before this one.
     #[must_use]
     pub fn delay(&self, failures: u32) -> Duration {
         let factor = 2_u32.checked_pow(failures).unwrap_or(u32::MAX);
@@ -37,7 +31,6 @@ impl Backoff {
     }
 }
 
-/// The failures of each key since it was last forgotten.
 pub(super) struct Failures<K>(HashMap<Arc<K>, u32>);
 
 impl<K: Item> Failures<K> {
@@ -45,7 +38,6 @@ impl<K: Item> Failures<K> {
         Self(HashMap::new())
     }
 
-    /// Counts one more failure of the key, and gives back the delay that it earns.
     pub(super) fn next_delay(&mut self, key: &Arc<K>, backoff: Backoff) -> Duration {
         let failures = self.0.entry(Arc::clone(key)).or_default();
         let delay = backoff.delay(*failures);
@@ -58,7 +50,6 @@ impl<K: Item> Failures<K> {
     }
 }
 
-/// The bucket over all keys: so many retries a second, with so many at once after a quiet time.
 pub(super) struct Bucket(RateLimiter<NotKeyed, InMemoryState, TokioClock>);
 
 impl Bucket {
@@ -67,7 +58,7 @@ impl Bucket {
         Self(RateLimiter::direct_with_clock(quota, TokioClock))
     }
 
-    /// Takes a token, or says when there will be one.
+    /// Takes a token, or returns the time of the next one.
     pub(super) fn take(&self) -> Result<(), Instant> {
         self.0
             .check()
@@ -93,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_base_there_is_does_not_overflow() {
+    fn the_maximum_base_does_not_overflow() {
         let backoff = Backoff {
             base: Duration::MAX,
             cap: Duration::MAX,
@@ -102,7 +93,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_bucket_gives_a_burst_and_then_so_many_a_second_by_the_clock_of_the_test() {
+    async fn the_bucket_allows_a_burst_and_then_a_fixed_rate() {
         let bucket = Bucket::new(NonZeroU32::new(10).unwrap(), NonZeroU32::new(3).unwrap());
         let start = Instant::now();
         assert!((0..3).all(|_| bucket.take().is_ok()));

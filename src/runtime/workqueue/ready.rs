@@ -1,4 +1,4 @@
-//! The three sets of a work queue (queue, dirty, processing) and the caps of its lanes, without waiting and without a clock.
+//! The sets of a work queue (queue, dirty, processing) and its lane limits, without I/O or clock.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -11,27 +11,22 @@ use super::metrics::Label;
 use super::order::{Order, Ticket};
 use super::{Item, Priority};
 
-/// What adding a key came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Added {
-    /// It needs processing from now on.
     New,
-    /// It needed it already; its priority rose from this one.
-    Raised { from: Priority },
-    /// It needed it already, at this priority or a higher one.
-    Known,
+    Raised {
+        from: Priority,
+    },
+    Unchanged,
 }
 
-/// A key handed out.
 #[derive(Debug)]
 pub(super) struct Taken<K> {
     pub(super) key: Arc<K>,
     pub(super) priority: Priority,
-    /// Since the key was added.
     pub(super) waited: Duration,
 }
 
-/// How long the work in progress has taken so far.
 #[derive(Clone, Copy, Default, PartialEq, Debug)]
 pub(super) struct InProgress {
     pub(super) sum: Duration,
@@ -39,11 +34,9 @@ pub(super) struct InProgress {
 }
 
 pub(super) struct Ready<K: Item> {
-    /// What needs processing, whether it is queued or waits for its own `done`.
+    /// Keys that need processing, queued or waiting for their own `done`.
     dirty: HashMap<Arc<K>, Dirty>,
-    /// What is being worked on, and since when.
     processing: HashMap<Arc<K>, Instant>,
-    /// What is dirty and not being processed.
     queue: Order<K::Lane, K>,
     caps: HashMap<K::Lane, usize>,
     busy: HashMap<K::Lane, usize>,
@@ -52,12 +45,12 @@ pub(super) struct Ready<K: Item> {
 struct Dirty {
     priority: Priority,
     since: Instant,
-    /// None while the key is being processed: `done` will queue it.
+    /// None while the key is being processed; `done` queues it.
     ticket: Option<Ticket>,
 }
 
 impl<K: Item> Ready<K> {
-    /// A lane that `caps` does not name has none. A cap of nothing would hold its keys for ever, so it counts as one.
+    /// Lanes without a limit are unlimited. A limit of zero would block its keys forever and counts as one.
     pub(super) fn new(caps: impl IntoIterator<Item = (K::Lane, usize)>) -> Self {
         Self {
             dirty: HashMap::new(),
@@ -93,7 +86,7 @@ impl<K: Item> Ready<K> {
             Entry::Occupied(mut entry) => {
                 let dirty = entry.get_mut();
                 if dirty.priority >= priority {
-                    return Added::Known;
+                    return Added::Unchanged;
                 }
                 let from = std::mem::replace(&mut dirty.priority, priority);
                 if let Some(ticket) = dirty.ticket {
@@ -114,7 +107,6 @@ impl<K: Item> Ready<K> {
         }
     }
 
-    /// True if `take` would hand out a key.
     pub(super) fn can_take(&self) -> bool {
         self.queue.has_open(|lane| self.has_room(lane))
     }
@@ -132,7 +124,7 @@ impl<K: Item> Ready<K> {
         })
     }
 
-    /// The key leaves processing, and is queued again if it became dirty meanwhile. Gives back how long it was worked on.
+    /// Ends the processing of a key, and queues it if it is dirty. Returns the processing time.
     pub(super) fn done(&mut self, key: &Arc<K>, now: Instant) -> Duration {
         let Some(since) = self.processing.remove(&**key) else {
             return Duration::ZERO;
@@ -199,16 +191,16 @@ mod tests {
     }
 
     #[test]
-    fn a_key_added_twice_is_handed_out_once() {
+    fn a_key_added_twice_is_dequeued_once() {
         let mut bench = Bench::new(&[]);
         assert_eq!(bench.add("a", Priority::USER), Added::New);
-        assert_eq!(bench.add("a", Priority::USER), Added::Known);
+        assert_eq!(bench.add("a", Priority::USER), Added::Unchanged);
         assert_eq!(bench.take(), Some(("a", Priority::USER)));
         assert_eq!(bench.take(), None);
     }
 
     #[test]
-    fn a_key_added_while_it_is_processed_is_handed_out_again_only_when_it_is_done() {
+    fn a_key_added_during_processing_is_dequeued_again_afterwards() {
         let mut bench = Bench::new(&[]);
         bench.add("a", Priority::USER);
         bench.take();
@@ -223,18 +215,18 @@ mod tests {
     }
 
     #[test]
-    fn adding_a_waiting_key_with_a_higher_priority_raises_it_and_a_lower_one_changes_nothing() {
+    fn a_queued_key_takes_the_higher_priority_of_repeated_adds() {
         let mut bench = Bench::new(&[]);
         bench.add("a1", Priority::LOW);
         bench.add("a2", Priority::LOW);
         assert_eq!(bench.add("a2", Priority::USER), Added::Raised { from: Priority::LOW });
-        assert_eq!(bench.add("a2", Priority::LOW), Added::Known);
+        assert_eq!(bench.add("a2", Priority::LOW), Added::Unchanged);
         assert_eq!(bench.take(), Some(("a2", Priority::USER)));
         assert_eq!(bench.take(), Some(("a1", Priority::LOW)));
     }
 
     #[test]
-    fn a_full_lane_is_passed_over_until_one_of_its_keys_is_done() {
+    fn a_full_lane_is_skipped_until_a_key_is_done() {
         let mut bench = Bench::new(&[('a', 1)]);
         for name in ["a1", "a2", "b1", "b2"] {
             bench.add(name, Priority::USER);
@@ -249,14 +241,14 @@ mod tests {
     }
 
     #[test]
-    fn a_cap_of_nothing_counts_as_one_so_that_no_key_is_held_for_ever() {
+    fn a_limit_of_zero_counts_as_one() {
         let mut bench = Bench::new(&[('a', 0)]);
         bench.add("a1", Priority::USER);
         assert!(bench.take().is_some());
     }
 
     #[test]
-    fn a_done_that_belongs_to_no_work_changes_nothing() {
+    fn done_without_processing_changes_nothing() {
         let mut bench = Bench::new(&[('a', 1)]);
         bench.add("a1", Priority::USER);
         assert_eq!(bench.done("a1"), Duration::ZERO);
@@ -264,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_and_work_are_timed_and_work_in_progress_is_summed_up() {
+    fn wait_and_processing_times_are_measured_and_work_in_progress_is_summed() {
         let mut bench = Bench::new(&[]);
         bench.add("a", Priority::USER);
         bench.now += Duration::from_secs(3);

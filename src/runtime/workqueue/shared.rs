@@ -1,5 +1,3 @@
-//! The state that all handles of a queue share, behind one lock, and who is told when it changes.
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,24 +5,24 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::delay::{Delays, Hold};
+use super::delay::{DelayKind, Delays};
 use super::metrics::{Label, QueueMetrics, Working};
 use super::rate_limit::{Bucket, Failures};
 use super::ready::{Added, InProgress, Ready};
 use super::{Item, Priority};
 
-/// A delay beyond what the clock can hold is as good as never; tokio's own timers have the same bound.
+/// Longer delays never expire in practice; tokio's timers have the same bound.
 const LONGEST_DELAY: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
 
 pub(super) struct Shared<K: Item> {
     state: Mutex<State<K>>,
     bucket: Bucket,
-    /// Tells workers of keys, one worker for a key, and all of them of the end.
+    /// Wakes one worker per key, and all of them on shutdown.
     ///
-    /// No wake-up is lost: whoever takes a key and sees that another could be taken too passes the word on, so that it doesn't
-    /// matter that a `Notify` remembers only one. And one that was given to a `get` that is dropped goes to another waiter.
+    /// No wakeup is lost: a worker that takes a key while another one is available wakes the next worker, although
+    /// `Notify` stores a single permit. A permit of a dropped `get` goes to another waiter.
     pub(super) available: Notify,
-    /// Tells the timer task of a time earlier than the one it sleeps for, and of the end.
+    /// Wakes the timer task for an earlier time or the shutdown.
     pub(super) timer: Arc<Notify>,
 }
 
@@ -36,20 +34,16 @@ pub(super) struct State<K: Item> {
     pub(super) shutting_down: bool,
 }
 
-/// What a worker finds when it looks for work.
-pub(super) enum Look<K> {
+pub(super) enum DequeueResult<K> {
     Key(Arc<K>, Priority),
-    /// Nothing now, or nothing in a lane that has room.
     Wait,
-    /// The queue is shut down and empty.
     End,
 }
 
-/// What the timer task has to do next.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Next {
     SleepUntil(Instant),
-    SleepUntilTold,
+    WaitForWakeup,
     End,
 }
 
@@ -70,7 +64,6 @@ impl<K: Item> Shared<K> {
         }
     }
 
-    /// Nothing that runs under the lock leaves it half changed, so a poisoned one is as good as any.
     pub(super) fn lock(&self) -> MutexGuard<'_, State<K>> {
         self.state.lock()
     }
@@ -80,16 +73,16 @@ impl<K: Item> Shared<K> {
         if state.shutting_down {
             return;
         }
-        let held = state.delays.release(&key);
+        let delayed = state.delays.release(&key);
         state.make_ready(
             Arc::new(key),
-            held.map_or(priority, |held| held.max(priority)),
+            delayed.map_or(priority, |delayed| delayed.max(priority)),
             Instant::now(),
         );
-        self.tell(&state);
+        self.wake(&state);
     }
 
-    pub(super) fn add_later(&self, key: Arc<K>, delay: Duration, hold: Hold, priority: Priority) {
+    pub(super) fn add_later(&self, key: Arc<K>, delay: Duration, kind: DelayKind, priority: Priority) {
         let mut state = self.lock();
         if state.shutting_down {
             return;
@@ -99,44 +92,46 @@ impl<K: Item> Shared<K> {
         }
         let now = Instant::now();
         if state.ready.is_dirty(&key) {
-            // It is about to be looked at, which is earlier than any delay.
+            // The key is about to be processed, earlier than any delay.
             state.make_ready(key, priority, now);
             return;
         }
         let before = state.delays.next_at();
-        state.delays.hold(key, now + delay.min(LONGEST_DELAY), hold, priority);
+        state
+            .delays
+            .schedule(key, now + delay.min(LONGEST_DELAY), kind, priority);
         if state.delays.next_at() != before {
             self.timer.notify_one();
         }
     }
 
-    pub(super) fn look(&self) -> Look<K> {
+    pub(super) fn dequeue(&self) -> DequeueResult<K> {
         let mut state = self.lock();
         let Some(taken) = state.ready.take(Instant::now()) else {
             let ended = state.shutting_down && state.ready.len() == 0;
-            return if ended { Look::End } else { Look::Wait };
+            return if ended { DequeueResult::End } else { DequeueResult::Wait };
         };
         state.metrics.of(&*taken.key).taken(taken.priority, taken.waited);
-        self.tell(&state);
-        Look::Key(taken.key, taken.priority)
+        self.wake(&state);
+        DequeueResult::Key(taken.key, taken.priority)
     }
 
     pub(super) fn done(&self, key: &Arc<K>) {
         let mut state = self.lock();
         let worked = state.ready.done(key, Instant::now());
         state.metrics.of(&**key).done(worked);
-        self.tell(&state);
+        self.wake(&state);
     }
 
     pub(super) fn shut_down(&self) {
         let mut state = self.lock();
         state.shutting_down = true;
         state.delays.clear();
-        self.tell(&state);
+        self.wake(&state);
         self.timer.notify_one();
     }
 
-    /// Makes ready what is due, and says when to come again.
+    /// Makes expired keys ready; returns the next step.
     pub(super) fn fire(&self) -> Next {
         let mut state = self.lock();
         if state.shutting_down {
@@ -156,13 +151,12 @@ impl<K: Item> Shared<K> {
                 state.make_ready(key, priority, now);
             }
         }
-        self.tell(&state);
-        // A key let in by a token may have taken the timer with it that came next: then the task wakes once for nothing.
-        next.map_or(Next::SleepUntilTold, Next::SleepUntil)
+        self.wake(&state);
+        // A key that got a token may have canceled its timer; the task then wakes up once for nothing.
+        next.map_or(Next::WaitForWakeup, Next::SleepUntil)
     }
 
-    /// Wakes a worker if there is something for it, and all of them at the end.
-    fn tell(&self, state: &State<K>) {
+    fn wake(&self, state: &State<K>) {
         if state.ready.can_take() {
             self.available.notify_one();
         } else if state.shutting_down && state.ready.len() == 0 {
@@ -177,7 +171,7 @@ impl<K: Item> State<K> {
         match self.ready.add(key, priority, now) {
             Added::New => metrics.added(priority),
             Added::Raised { from } => metrics.raised(from, priority),
-            Added::Known => {}
+            Added::Unchanged => {}
         }
     }
 }
@@ -193,7 +187,7 @@ impl<K: Item> Working for Shared<K> {
 }
 
 impl<K: Item> Drop for Shared<K> {
-    /// The last handle is gone: the timer task finds that out when it is told.
+    /// Wakes the timer task, which ends when the last handle is dropped.
     fn drop(&mut self) {
         self.timer.notify_one();
     }

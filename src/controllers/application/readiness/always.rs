@@ -1,16 +1,14 @@
-//! Kinds that are ready by being there.
+//! Kinds that are ready as soon as they exist.
 
 use serde_json::value::RawValue;
 
-use super::{NotReady, Reads, Rule};
+use super::{FieldSet, NotReady, Rule};
 
-/// The kinds of Kubernetes 1.35 whose status has no conditions, or that have no status: whatever else a client may write
-/// there, the API server drops it, so the generic rule could never find them anything but ready. Of these the metadata is
-/// enough, and of a Secret nothing else is ever asked for.
+/// Kinds of Kubernetes 1.35 without status conditions. The API server drops conditions that clients write there, so
+/// the generic rule would always report ready. Fetching the metadata is enough; Secrets are never fetched in full.
 ///
-/// A kind that is not in the list is judged by [`Generic`](super::Generic) and comes to the same; it only costs more.
-/// Not in it are kinds with conditions of any type, also those that never are `Ready` in this version, and kinds that
-/// can't be watched.
+/// Other kinds use [`Generic`](super::Generic), with the same result at a higher cost. Excluded are kinds with
+/// conditions of any type and kinds that cannot be watched.
 const KINDS: [(&str, &str); 36] = [
     ("", "ConfigMap"),
     ("", "Endpoints"),
@@ -50,12 +48,10 @@ const KINDS: [(&str, &str); 36] = [
     ("storage.k8s.io", "VolumeAttributesClass"),
 ];
 
-/// A kind without conditions: ready by being there.
 #[derive(Debug)]
 pub struct AlwaysReady;
 
 impl AlwaysReady {
-    /// Whether objects of this kind can't be anything but ready.
     pub(super) fn covers(group: &str, kind: &str) -> bool {
         KINDS.contains(&(group, kind))
     }
@@ -65,7 +61,7 @@ impl AlwaysReady {
 }
 
 impl Rule for AlwaysReady {
-    const READS: Reads = Reads::Metadata;
+    const FIELDS: FieldSet = FieldSet::Metadata;
 
     fn check(_: i64, _: Option<&RawValue>, _: Option<&RawValue>) -> Result<(), NotReady> {
         Ok(())

@@ -1,13 +1,10 @@
-//! Claims of persistent volumes.
-
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::decode::decode;
-use super::{NotReady, Reads, Rule};
+use super::{FieldSet, NotReady, Rule};
 use crate::api::lenient::null_as_default;
 
-/// PersistentVolumeClaim: it is bound.
 #[derive(Debug)]
 pub struct PersistentVolumeClaim;
 
@@ -19,7 +16,7 @@ struct Status {
 }
 
 impl Rule for PersistentVolumeClaim {
-    const READS: Reads = Reads::Status;
+    const FIELDS: FieldSet = FieldSet::Status;
 
     fn check(_: i64, _: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
         let Status { phase } = decode("status", status)?;

@@ -1,5 +1,5 @@
-//! Decoding the few fields that a rule reads, as Go's decoder of typed objects does: a null is the zero value, and what is
-//! of another type is an error that names its field.
+//! Lenient decoding of the fields that rules read, like Go's typed decoder: null is the zero value, and an error names
+//! the field of the wrong type.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,7 +11,6 @@ use serde_json::value::RawValue;
 use super::NotReady;
 use crate::api::lenient::null_as_default;
 
-/// What a rule reads of the object's field `name`; a field that is absent is its type's default.
 pub(super) fn decode<'de, T>(name: &str, raw: Option<&'de RawValue>) -> Result<T, NotReady>
 where
     T: Deserialize<'de> + Default,
@@ -26,21 +25,21 @@ where
                 below => format!("{name}.{below}"),
             };
             Err(NotReady::Unreadable(format!(
-                "{path} can't be read: {}",
+                "failed to decode {path}: {}",
                 without_position(error.inner())
             )))
         }
     }
 }
 
-/// What the decoder says, without the line and column in a text that nobody sees.
+/// Returns the error text without line and column, which refer to a text that users never see.
 pub(super) fn without_position(error: &serde_json::Error) -> String {
     let said = error.to_string();
     let position = format!(" at line {} column {}", error.line(), error.column());
     said.strip_suffix(&position).map(str::to_owned).unwrap_or(said)
 }
 
-/// An object, or null for one without fields. By itself serde also takes a list for the fields in their order.
+/// An object, or null for an empty one. Plain serde would also accept a list of the fields.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Record<T>(pub(super) T);
 
@@ -68,7 +67,6 @@ impl<'de, T: Deserialize<'de> + Default> Deserialize<'de> for Record<T> {
     }
 }
 
-/// A condition of a kind that Kubernetes itself defines.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Condition {
@@ -82,7 +80,6 @@ pub(super) struct Condition {
     pub(super) message: String,
 }
 
-/// The conditions of a status.
 #[derive(Debug, Default, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Conditions(#[serde(deserialize_with = "null_as_default")] Vec<Record<Condition>>);
@@ -92,7 +89,7 @@ impl Conditions {
         self.0.is_empty()
     }
 
-    /// All conditions of a type: Kubernetes' own lists hold one of each, but nothing enforces it.
+    /// Returns all conditions of a type; the API does not enforce that there is only one.
     pub(super) fn of_type<'a>(&'a self, type_: &'a str) -> impl Iterator<Item = &'a Condition> {
         self.0
             .iter()
@@ -100,19 +97,17 @@ impl Conditions {
             .filter(move |condition| condition.type_ == type_)
     }
 
-    /// A condition of this type that holds.
     pub(super) fn holding<'a>(&'a self, type_: &'a str) -> Option<&'a Condition> {
         self.of_type(type_).find(|condition| condition.status == "True")
     }
 }
 
-/// "condition Ready is False: ContainersNotReady", without the colon where there is no reason.
+/// Formats "condition Ready is False: ContainersNotReady".
 pub(super) fn describe(type_: &str, status: &str, reason: &str) -> String {
     let status = if status.is_empty() { "without a status" } else { status };
     joined(&[&format!("condition {type_} is {status}"), reason])
 }
 
-/// Texts joined by colons, without those that say nothing.
 pub(super) fn joined(texts: &[&str]) -> String {
     let said: Vec<_> = texts
         .iter()

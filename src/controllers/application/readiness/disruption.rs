@@ -1,13 +1,10 @@
-//! Disruption budgets.
-
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::decode::decode;
-use super::{NotReady, Reads, Rule};
+use super::{FieldSet, NotReady, Rule};
 use crate::api::lenient::integer;
 
-/// `policy` PodDisruptionBudget: as many pods are healthy as it wants.
 #[derive(Debug)]
 pub struct PodDisruptionBudget;
 
@@ -23,14 +20,12 @@ struct Status {
 }
 
 impl Rule for PodDisruptionBudget {
-    const READS: Reads = Reads::Status;
+    const FIELDS: FieldSet = FieldSet::Status;
 
     fn check(generation: i64, _: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
         let status: Status = decode("status", status)?;
         if status.observed_generation != generation {
-            return Err(NotReady::missing(format!(
-                "generation {generation} is not observed yet"
-            )));
+            return Err(NotReady::missing(format!("generation {generation} not observed yet")));
         }
         if status.current_healthy < status.desired_healthy {
             return Err(NotReady::missing(format!(

@@ -1,4 +1,4 @@
-//! All kinds that have no rule of their own: judged by the two conditions that custom resources agree on.
+//! Readiness of kinds without a rule of their own, by the two condition types that custom resources agree on.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,17 +7,15 @@ use serde::{Deserialize, Deserializer, de};
 use serde_json::value::RawValue;
 
 use super::decode::{Record, describe, without_position};
-use super::{NotReady, Reads, Rule};
+use super::{FieldSet, NotReady, Rule};
 use crate::text::truncate;
 
-/// How many bytes of a value of the wrong type are shown.
-const SHOWN: usize = 64;
+const MAX_QUOTED: usize = 64;
 
-/// Any other kind: ready unless its condition `Ready` is `False` or its condition `InProgress` is `True`.
+/// Ready unless the condition `Ready` is `False` or the condition `InProgress` is `True`.
 ///
-/// So a kind without status or conditions is ready, and so is one whose `Ready` is `Unknown`. Values are compared exactly,
-/// and of two conditions of one type the first counts. A status that is no object, or conditions that are no list, can't be
-/// judged.
+/// A kind without conditions is ready, and so is one whose `Ready` is `Unknown`. The first condition of a type counts.
+/// A status or a list of conditions of the wrong type gives `Unknown`.
 #[derive(Debug)]
 pub struct Generic;
 
@@ -28,7 +26,6 @@ struct Status<'a> {
     conditions: Option<&'a RawValue>,
 }
 
-/// A condition before anything is known of the types of its fields.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Element<'a> {
@@ -40,20 +37,20 @@ struct Element<'a> {
     reason: Option<&'a RawValue>,
 }
 
-/// The conditions that count. The list is walked, not held: a custom resource may hold any number of elements.
+/// The first condition of each relevant type. Streams the list, which may be of any length.
 #[derive(Default)]
-struct Decisive<'a> {
-    ready: Option<Stated<'a>>,
-    in_progress: Option<Stated<'a>>,
+struct DecisiveConditions<'a> {
+    ready: Option<DecisiveCondition<'a>>,
+    in_progress: Option<DecisiveCondition<'a>>,
 }
 
-struct Stated<'a> {
+struct DecisiveCondition<'a> {
     status: Cow<'a, str>,
     reason: Cow<'a, str>,
 }
 
 impl Rule for Generic {
-    const READS: Reads = Reads::Status;
+    const FIELDS: FieldSet = FieldSet::Status;
 
     fn check(_: i64, _: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
         let Some(status) = status.filter(|status| !is_null(status)) else {
@@ -62,13 +59,14 @@ impl Rule for Generic {
         if !status.get().starts_with('{') {
             return Err(accessor_error(status, "map[string]interface{}"));
         }
-        let Status { conditions } = serde_json::from_str(status.get()).map_err(|error| unreadable("status", &error))?;
+        let Status { conditions } =
+            serde_json::from_str(status.get()).map_err(|error| decode_error("status", &error))?;
         let Some(conditions) = conditions else { return Ok(()) };
         if !conditions.get().starts_with('[') {
             return Err(accessor_error(conditions, "[]interface{}"));
         }
-        let Decisive { ready, in_progress } =
-            serde_json::from_str(conditions.get()).map_err(|error| unreadable("status.conditions", &error))?;
+        let DecisiveConditions { ready, in_progress } =
+            serde_json::from_str(conditions.get()).map_err(|error| decode_error("status.conditions", &error))?;
         if let Some(ready) = ready.filter(|ready| ready.status == "False") {
             return Err(NotReady::missing(describe("Ready", &ready.status, &ready.reason)));
         }
@@ -83,46 +81,46 @@ impl Rule for Generic {
     }
 }
 
-impl<'de> Deserialize<'de> for Decisive<'de> {
+impl<'de> Deserialize<'de> for DecisiveConditions<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Walk;
+        struct ListVisitor;
 
-        impl<'de> de::Visitor<'de> for Walk {
-            type Value = Decisive<'de>;
+        impl<'de> de::Visitor<'de> for ListVisitor {
+            type Value = DecisiveConditions<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a list")
             }
 
             fn visit_seq<A: de::SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-                let mut decisive = Decisive::default();
+                let mut conditions = DecisiveConditions::default();
                 while let Some(element) = list.next_element::<&'de RawValue>()? {
-                    decisive.consider(element);
+                    conditions.consider(element);
                 }
-                Ok(decisive)
+                Ok(conditions)
             }
         }
 
-        deserializer.deserialize_seq(Walk)
+        deserializer.deserialize_seq(ListVisitor)
     }
 }
 
-impl<'a> Decisive<'a> {
-    /// Takes an element that is the first of a type that counts. What is no condition, or has a status that is no text, is
-    /// passed over: the peer's process ends here. A reason decides nothing, so an odd one is only not shown.
+impl<'a> DecisiveConditions<'a> {
+    /// Takes the first element of each relevant type. Skips malformed elements, which crash kubernetes-sigs'
+    /// controller. A malformed reason is omitted, as it does not affect readiness.
     fn consider(&mut self, element: &'a RawValue) {
         let Ok(Record(element)) = serde_json::from_str::<Record<Element<'a>>>(element.get()) else {
             return;
         };
-        let place = match element.type_.and_then(text).as_deref() {
+        let slot = match element.type_.and_then(text).as_deref() {
             Some("Ready") => &mut self.ready,
             Some("InProgress") => &mut self.in_progress,
             _ => return,
         };
-        if place.is_some() {
+        if slot.is_some() {
             return;
         }
-        *place = element.status.and_then(text).map(|status| Stated {
+        *slot = element.status.and_then(text).map(|status| DecisiveCondition {
             status,
             reason: element.reason.and_then(text).unwrap_or_default(),
         });
@@ -140,13 +138,13 @@ fn text(value: &RawValue) -> Option<Cow<'_, str>> {
     serde_json::from_str(value.get()).ok().map(|Text(text)| text)
 }
 
-fn unreadable(field: &str, error: &serde_json::Error) -> NotReady {
-    NotReady::Unreadable(format!("{field} can't be read: {}", without_position(error)))
+fn decode_error(field: &str, error: &serde_json::Error) -> NotReady {
+    NotReady::Unreadable(format!("failed to decode {field}: {}", without_position(error)))
 }
 
-/// The words of Kubernetes' accessors of untyped objects, which users of the peer know, with the names of Go's types.
+/// Formats an error like Kubernetes' accessors of untyped objects, with the names of Go's types.
 fn accessor_error(value: &RawValue, expected: &str) -> NotReady {
-    let shown = truncate(&text(value).unwrap_or(Cow::Borrowed(value.get())), SHOWN);
+    let shown = truncate(&text(value).unwrap_or(Cow::Borrowed(value.get())), MAX_QUOTED);
     let found = match value.get().as_bytes().first() {
         Some(b'"') => "string",
         Some(b'{') => "map[string]interface {}",

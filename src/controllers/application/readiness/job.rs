@@ -1,13 +1,11 @@
-//! Jobs.
-
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::decode::{Conditions, decode, joined};
-use super::{NotReady, Reads, Rule};
+use super::{FieldSet, NotReady, Rule};
 use crate::api::lenient::null_as_default;
 
-/// `batch` Job: it is complete. The peer calls a Job ready as soon as it starts, one that fails too.
+/// Ready when complete. The kubernetes-sigs controller reports a Job ready as soon as it starts, even one that fails.
 #[derive(Debug)]
 pub struct Job;
 
@@ -20,7 +18,7 @@ struct Status {
 }
 
 impl Rule for Job {
-    const READS: Reads = Reads::Status;
+    const FIELDS: FieldSet = FieldSet::Status;
 
     fn check(_: i64, _: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
         let Status { start_time, conditions } = decode("status", status)?;

@@ -1,14 +1,8 @@
-//! Readiness rules: how a component stands, judged by nothing but its generation, its spec and its status.
+//! Readiness rules: pure functions of an object's generation, spec and status.
 //!
-//! ```text
-//!  (group, kind) ──with_rule──► Rule ── READS: how much of an object is kept at all
-//!                                │
-//!   generation, spec, status ──judge──► Ready | InProgress, and what is missing | Unknown, and what can't be read
-//! ```
-//!
-//! The rules are those of kubernetes-sigs/application, kind by kind, with four differences that the README lists: a
-//! Deployment whose pods are not all of the new template is in progress, a load balancer may have a hostname in place of
-//! an IP, a Job is ready when it is complete and not when it starts, and odd conditions end no process.
+//! The rules follow kubernetes-sigs/application with four differences, listed in the README: a Deployment with pods of
+//! an old template is in progress, a load balancer may have a hostname instead of an IP, a Job is ready when it
+//! completes, and malformed conditions never crash the process.
 
 mod always;
 mod claim;
@@ -38,20 +32,17 @@ pub use select::{Visitor, with_rule};
 pub use service::Service;
 pub use workload::{DaemonSet, Deployment, ReplicaSet, ReplicationController, StatefulSet};
 
-use crate::runtime::watch::Reads;
+use crate::runtime::watch::FieldSet;
 use crate::text::{printable, truncate};
 
-/// The longest [`Readiness::why`] in bytes. It stands in the message of a condition next to many others.
-pub const WHY_LIMIT: usize = 256;
+/// Maximum length of [`Readiness::message`] in bytes. A condition message contains many of them.
+pub const MAX_MESSAGE: usize = 256;
 
-/// How a component stands: the word that the Application's status shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ComponentState {
-    /// It is as its spec wants it.
     Ready,
-    /// It is on its way, or failed: the peer has one word for both.
+    /// In progress or failed: the API has a single word for both.
     InProgress,
-    /// It can't be judged.
     Unknown,
 }
 
@@ -65,45 +56,38 @@ impl fmt::Display for ComponentState {
     }
 }
 
-/// How a component stands, and why if it is not ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Readiness {
-    /// The word in the status.
     pub state: ComponentState,
-    /// For people: what is missing (in progress) or what can't be read (unknown). Printable, of at most [`WHY_LIMIT`] bytes,
-    /// and absent if the component is ready.
-    pub why: Option<Box<str>>,
+    /// Describes the missing part or the unreadable field. Printable, at most [`MAX_MESSAGE`] bytes, none if ready.
+    pub message: Option<Box<str>>,
 }
 
 impl Readiness {
-    /// The component is as its spec wants it.
     pub const READY: Self = Self {
         state: ComponentState::Ready,
-        why: None,
+        message: None,
     };
 
-    fn with_reason(state: ComponentState, why: &str) -> Self {
-        // What is cut stays within the limit: no character is replaced by a longer one.
-        let why = printable(&truncate(why, WHY_LIMIT));
+    fn with_message(state: ComponentState, message: &str) -> Self {
+        // Replacing unprintable characters never makes the text longer.
+        let message = printable(&truncate(message, MAX_MESSAGE));
         Self {
             state,
-            why: Some(why.into()),
+            message: Some(message.into()),
         }
     }
 }
 
-/// Why a component can't be called ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotReady {
-    /// It was read, and this is missing.
     Missing(String),
-    /// It can't be read, as said here.
     Unreadable(String),
 }
 
 impl NotReady {
-    fn missing(what: impl Into<String>) -> Self {
-        Self::Missing(what.into())
+    fn missing(message: impl Into<String>) -> Self {
+        Self::Missing(message.into())
     }
 }
 
@@ -111,28 +95,26 @@ impl From<Result<(), NotReady>> for Readiness {
     fn from(checked: Result<(), NotReady>) -> Self {
         match checked {
             Ok(()) => Self::READY,
-            Err(NotReady::Missing(what)) => Self::with_reason(ComponentState::InProgress, &what),
-            Err(NotReady::Unreadable(what)) => Self::with_reason(ComponentState::Unknown, &what),
+            Err(NotReady::Missing(message)) => Self::with_message(ComponentState::InProgress, &message),
+            Err(NotReady::Unreadable(message)) => Self::with_message(ComponentState::Unknown, &message),
         }
     }
 }
 
-/// The readiness rule of a kind, or of many.
 pub trait Rule: Send + Sync + 'static {
-    /// What [`Rule::check`] looks at; of the rest it may be given nothing.
-    const READS: Reads;
+    /// The fields that [`Rule::check`] reads; others may be absent.
+    const FIELDS: FieldSet;
 
-    /// Whether the component is ready, and otherwise the first thing that stands against it.
+    /// Checks the object; returns the first reason for it not being ready.
     ///
-    /// `generation` is `metadata.generation`, 0 if there is none. Nothing that `spec` and `status` may hold makes it panic.
+    /// `generation` is `metadata.generation`, 0 if absent. Never panics, whatever `spec` and `status` contain.
     ///
     /// # Errors
-    /// [`NotReady::Missing`] if the component is on its way, [`NotReady::Unreadable`] if a field is not of its type.
+    /// [`NotReady::Missing`] if the object is in progress, [`NotReady::Unreadable`] if a field has the wrong type.
     fn check(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady>;
 
-    /// [`Rule::check`] as the Application's status shows it.
     #[must_use]
-    fn judge(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Readiness {
+    fn readiness(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Readiness {
         Self::check(generation, spec, status).into()
     }
 }

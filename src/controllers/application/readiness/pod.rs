@@ -1,13 +1,10 @@
-//! Pods.
-
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::decode::{Conditions, decode, describe};
-use super::{NotReady, Reads, Rule};
+use super::{FieldSet, NotReady, Rule};
 
-/// Pod: its condition Ready holds, or says that the pod has done its work. A pod without conditions is not ready, whatever
-/// its phase.
+/// Ready by the condition Ready or its reason PodCompleted. A pod without conditions is not ready in any phase.
 #[derive(Debug)]
 pub struct Pod;
 
@@ -18,7 +15,7 @@ struct Status {
 }
 
 impl Rule for Pod {
-    const READS: Reads = Reads::Status;
+    const FIELDS: FieldSet = FieldSet::Status;
 
     fn check(_: i64, _: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
         let Status { conditions } = decode("status", status)?;

@@ -1,20 +1,16 @@
-//! Which rule judges a kind.
-
 use super::{
     AlwaysReady, DaemonSet, Deployment, Generic, Job, PersistentVolumeClaim, Pod, PodDisruptionBudget, ReplicaSet,
     ReplicationController, Rule, Service, StatefulSet,
 };
 
-/// What is done with a rule once it is known: one watch a rule, each with a type of its own.
+/// Receives the rule as a type parameter: each rule has a watch of its own type.
 pub trait Visitor {
-    /// What comes of it.
     type Output;
 
-    /// Called once, with the rule.
     fn visit<R: Rule>(self) -> Self::Output;
 }
 
-/// Calls `visitor` with the rule of a kind. The version does not matter; case does, as in the API.
+/// Calls `visitor` with the rule of a kind. The version is irrelevant; the match is case-sensitive, as in the API.
 pub fn with_rule<V: Visitor>(group: &str, kind: &str, visitor: V) -> V::Output {
     match (group, kind) {
         ("", "PersistentVolumeClaim") => visitor.visit::<PersistentVolumeClaim>(),

@@ -1,13 +1,11 @@
-//! Services.
-
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::decode::{Record, decode};
-use super::{NotReady, Reads, Rule};
+use super::{FieldSet, NotReady, Rule};
 use crate::api::lenient::null_as_default;
 
-/// Service: ready by being there, but for a load balancer, which needs an address for each of its ingresses.
+/// Ready when it exists; a load balancer needs an address for each ingress.
 #[derive(Debug)]
 pub struct Service;
 
@@ -43,35 +41,36 @@ struct Ingress {
 }
 
 impl Ingress {
-    /// The peer counts an IP only, and so never calls a load balancer ready that some clouds name by hostname.
+    /// Accepts hostnames too: kubernetes-sigs' controller counts IPs only and never reports some clouds' load
+    /// balancers ready.
     fn has_address(&self) -> bool {
         !self.ip.trim().is_empty() || !self.hostname.trim().is_empty()
     }
 }
 
 impl Rule for Service {
-    const READS: Reads = Reads::SpecAndStatus;
+    const FIELDS: FieldSet = FieldSet::SpecAndStatus;
 
     fn check(_: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
         let spec: Spec = decode("spec", spec)?;
         let status: Status = decode("status", status)?;
         match spec.type_.as_str() {
             "" | "ClusterIP" | "NodePort" | "ExternalName" => Ok(()),
-            "LoadBalancer" => balanced(&spec, &status.load_balancer.0.ingress),
-            other => Err(NotReady::missing(format!("the type {other} is not known"))),
+            "LoadBalancer" => check_load_balancer(&spec, &status.load_balancer.0.ingress),
+            other => Err(NotReady::missing(format!("unknown service type {other}"))),
         }
     }
 }
 
-fn balanced(spec: &Spec, ingress: &[Record<Ingress>]) -> Result<(), NotReady> {
+fn check_load_balancer(spec: &Spec, ingress: &[Record<Ingress>]) -> Result<(), NotReady> {
     if spec.cluster_ip.trim().is_empty() {
         return Err(NotReady::missing("no cluster IP yet"));
     }
-    let addressed = ingress.iter().filter(|Record(ingress)| ingress.has_address()).count();
+    let ready = ingress.iter().filter(|Record(ingress)| ingress.has_address()).count();
     match ingress.len() {
-        _ if addressed == 0 => Err(NotReady::missing("no address from the load balancer")),
-        all if addressed < all => Err(NotReady::missing(format!(
-            "{addressed} of {all} ingresses of the load balancer have an address"
+        _ if ready == 0 => Err(NotReady::missing("no address from the load balancer")),
+        all if ready < all => Err(NotReady::missing(format!(
+            "{ready} of {all} ingresses of the load balancer have an address"
         ))),
         _ => Ok(()),
     }

@@ -1,30 +1,25 @@
-//! Controllers of pods: Deployment, StatefulSet, ReplicaSet, ReplicationController and DaemonSet.
-
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::decode::{Conditions, decode, describe};
-use super::{NotReady, Reads, Rule};
+use super::{FieldSet, NotReady, Rule};
 use crate::api::lenient::integer;
 
-/// `apps` Deployment: all replicas are of the newest template, ready and available, and no other is left.
+/// Ready when all replicas are updated, ready and available, and no old one is left.
 #[derive(Debug)]
 pub struct Deployment;
 
-/// `apps` StatefulSet: all replicas are ready and of the current revision. One that is updated in part (by a partition, or
-/// only on deletion) stays in progress, as with the peer.
+/// Ready when all replicas are ready and of the current revision. A partial update (by a partition or `OnDelete`)
+/// stays in progress, as in kubernetes-sigs' controller.
 #[derive(Debug)]
 pub struct StatefulSet;
 
-/// `apps` ReplicaSet: all replicas are ready and available.
 #[derive(Debug)]
 pub struct ReplicaSet;
 
-/// ReplicationController: all replicas are ready and available.
 #[derive(Debug)]
 pub struct ReplicationController;
 
-/// `apps` DaemonSet: as many pods are ready and available as nodes want one.
 #[derive(Debug)]
 pub struct DaemonSet;
 
@@ -38,13 +33,12 @@ struct Spec {
 struct Count(#[serde(deserialize_with = "integer")] i64);
 
 impl Spec {
-    /// The replicas that are wanted; Kubernetes' default is one.
+    /// Defaults to one, like Kubernetes.
     fn replicas(&self) -> i64 {
         self.replicas.as_ref().map_or(1, |Count(replicas)| *replicas)
     }
 }
 
-/// The fields of all five in one: each rule looks at those that its kind has.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Status {
@@ -70,58 +64,53 @@ struct Status {
 }
 
 impl Status {
-    /// What the status says is about the spec of this generation.
-    fn is_of(&self, generation: i64) -> Result<(), NotReady> {
+    fn observes(&self, generation: i64) -> Result<(), NotReady> {
         if self.observed_generation == generation {
             return Ok(());
         }
-        Err(NotReady::missing(format!(
-            "the rollout of generation {generation} is not observed yet"
-        )))
+        Err(NotReady::missing(format!("generation {generation} not observed yet")))
     }
 
-    /// No pod was refused, as for want of quota.
-    fn has_not_failed(&self) -> Result<(), NotReady> {
+    fn has_no_failure(&self) -> Result<(), NotReady> {
         match self.conditions.holding("ReplicaFailure") {
             Some(failure) => Err(NotReady::missing(describe("ReplicaFailure", "True", &failure.reason))),
             None => Ok(()),
         }
     }
 
-    /// Exactly the replicas that are wanted are there, ready and available.
-    fn has_available(&self, wanted: i64) -> Result<(), NotReady> {
-        replicas(self.ready_replicas, wanted, "ready")?;
-        replicas(self.available_replicas, wanted, "available")?;
-        replicas(self.replicas, wanted, "there")
+    fn has_available(&self, desired: i64) -> Result<(), NotReady> {
+        replicas(self.ready_replicas, desired, "ready")?;
+        replicas(self.available_replicas, desired, "available")?;
+        replicas(self.replicas, desired, "present")
     }
 }
 
-fn replicas(found: i64, wanted: i64, are: &str) -> Result<(), NotReady> {
-    counted(found, wanted, "replicas", are)
+fn replicas(found: i64, desired: i64, state: &str) -> Result<(), NotReady> {
+    expect_count(found, desired, "replicas", state)
 }
 
-/// A count is exactly as wanted: too many are as wrong as too few, since some of them are about to go.
-fn counted(found: i64, wanted: i64, things: &str, are: &str) -> Result<(), NotReady> {
+/// Requires an exact count: surplus pods are about to be deleted.
+fn expect_count(found: i64, desired: i64, objects: &str, state: &str) -> Result<(), NotReady> {
     match found {
-        _ if found == wanted => Ok(()),
-        _ if found < wanted => Err(NotReady::missing(format!("{found} of {wanted} {things} {are}"))),
+        _ if found == desired => Ok(()),
+        _ if found < desired => Err(NotReady::missing(format!("{found} of {desired} {objects} {state}"))),
         _ => Err(NotReady::missing(format!(
-            "{found} {things} {are}, where {wanted} are wanted"
+            "{found} {objects} {state}, expected {desired}"
         ))),
     }
 }
 
 impl Rule for Deployment {
-    const READS: Reads = Reads::SpecAndStatus;
+    const FIELDS: FieldSet = FieldSet::SpecAndStatus;
 
     fn check(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
-        let wanted = decode::<Spec>("spec", spec)?.replicas();
+        let desired = decode::<Spec>("spec", spec)?.replicas();
         let status: Status = decode("status", status)?;
-        status.is_of(generation)?;
-        status.has_not_failed()?;
-        // Not looked at by the peer, to which pods of the last template are as good as new ones.
-        replicas(status.updated_replicas, wanted, "updated")?;
-        status.has_available(wanted)?;
+        status.observes(generation)?;
+        status.has_no_failure()?;
+        // The kubernetes-sigs controller ignores this and counts pods of the old template too.
+        replicas(status.updated_replicas, desired, "updated")?;
+        status.has_available(desired)?;
         let rolled_out = status
             .conditions
             .of_type("Progressing")
@@ -131,55 +120,55 @@ impl Rule for Deployment {
         } else if status.conditions.is_empty() {
             Err(NotReady::missing("no conditions yet"))
         } else {
-            Err(NotReady::missing("neither available nor rolled out by its conditions"))
+            Err(NotReady::missing("neither available nor rolled out"))
         }
     }
 }
 
 impl Rule for StatefulSet {
-    const READS: Reads = Reads::SpecAndStatus;
+    const FIELDS: FieldSet = FieldSet::SpecAndStatus;
 
     fn check(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
-        let wanted = decode::<Spec>("spec", spec)?.replicas();
+        let desired = decode::<Spec>("spec", spec)?.replicas();
         let status: Status = decode("status", status)?;
-        status.is_of(generation)?;
-        replicas(status.ready_replicas, wanted, "ready")?;
-        replicas(status.current_replicas, wanted, "at the current revision")?;
-        replicas(status.replicas, wanted, "there")
+        status.observes(generation)?;
+        replicas(status.ready_replicas, desired, "ready")?;
+        replicas(status.current_replicas, desired, "at the current revision")?;
+        replicas(status.replicas, desired, "present")
     }
 }
 
 impl Rule for ReplicaSet {
-    const READS: Reads = Reads::SpecAndStatus;
+    const FIELDS: FieldSet = FieldSet::SpecAndStatus;
 
     fn check(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
-        let wanted = decode::<Spec>("spec", spec)?.replicas();
+        let desired = decode::<Spec>("spec", spec)?.replicas();
         let status: Status = decode("status", status)?;
-        status.is_of(generation)?;
-        status.has_not_failed()?;
-        status.has_available(wanted)
+        status.observes(generation)?;
+        status.has_no_failure()?;
+        status.has_available(desired)
     }
 }
 
 impl Rule for ReplicationController {
-    const READS: Reads = Reads::SpecAndStatus;
+    const FIELDS: FieldSet = FieldSet::SpecAndStatus;
 
     fn check(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
-        let wanted = decode::<Spec>("spec", spec)?.replicas();
+        let desired = decode::<Spec>("spec", spec)?.replicas();
         let status: Status = decode("status", status)?;
-        status.is_of(generation)?;
-        status.has_available(wanted)
+        status.observes(generation)?;
+        status.has_available(desired)
     }
 }
 
 impl Rule for DaemonSet {
-    const READS: Reads = Reads::Status;
+    const FIELDS: FieldSet = FieldSet::Status;
 
     fn check(generation: i64, _: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
         let status: Status = decode("status", status)?;
-        status.is_of(generation)?;
-        let wanted = status.desired_number_scheduled;
-        counted(status.number_ready, wanted, "pods", "ready")?;
-        counted(status.number_available, wanted, "pods", "available")
+        status.observes(generation)?;
+        let desired = status.desired_number_scheduled;
+        expect_count(status.number_ready, desired, "pods", "ready")?;
+        expect_count(status.number_available, desired, "pods", "available")
     }
 }

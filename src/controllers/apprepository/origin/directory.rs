@@ -6,7 +6,7 @@ use kube::api::ObjectMeta;
 
 use super::{News, SecretReadError};
 use crate::api::NamespacedName;
-use crate::runtime::manifests::{self, SecretContent, SecretFileError, folder_id};
+use crate::runtime::manifests::{self, SecretContent, SecretFileError, directory_id};
 use crate::text::printable;
 
 /// A folder of manifests.
@@ -22,7 +22,7 @@ impl Folder {
     /// There is no such folder, or it can't be read.
     pub fn new(path: &Path) -> std::io::Result<Self> {
         Ok(Self {
-            id: folder_id(path)?,
+            id: directory_id(path)?,
             path: path.to_owned(),
         })
     }

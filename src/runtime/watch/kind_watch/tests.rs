@@ -1,11 +1,11 @@
-//! Watches by scripts, on paused time.
+//! Scripted watches on paused time.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
 
 use futures::stream;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::Status;
+use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
 use super::*;
@@ -14,11 +14,11 @@ type Step = Result<Event<Object<u32>>, watcher::Error>;
 
 const SYNC_PERIOD: Duration = Duration::from_secs(120);
 
-/// A watch that goes by scripts, one for each time that it is begun; after the last, and after each, nothing comes.
+/// A watch with a script for each start; each script, and the watch after the last one, ends without events.
 struct Scripted {
     store: Arc<Store<u32>>,
-    told: Arc<Mutex<Vec<String>>>,
-    begun: Arc<Mutex<Vec<Instant>>>,
+    notifications: Arc<Mutex<Vec<String>>>,
+    starts: Arc<Mutex<Vec<Instant>>>,
     task: JoinHandle<()>,
 }
 
@@ -31,58 +31,58 @@ impl Drop for Scripted {
 fn scripted(scripts: Vec<Vec<Step>>) -> Scripted {
     let scripts = Mutex::new(VecDeque::from(scripts));
     let store = Arc::new(Store::default());
-    let told: Arc<Mutex<Vec<String>>> = Arc::default();
-    let begun: Arc<Mutex<Vec<Instant>>> = Arc::default();
-    let (tell, begin) = (Arc::clone(&told), Arc::clone(&begun));
+    let notifications: Arc<Mutex<Vec<String>>> = Arc::default();
+    let starts: Arc<Mutex<Vec<Instant>>> = Arc::default();
+    let (recorder, starter) = (Arc::clone(&notifications), Arc::clone(&starts));
     let watch = Watch {
-        what: "pods".to_owned(),
+        description: "pods".to_owned(),
         open: Box::new(move || {
-            begin.lock().unwrap().push(Instant::now());
-            let script = scripts.lock().unwrap().pop_front().unwrap_or_default();
+            starter.lock().push(Instant::now());
+            let script = scripts.lock().pop_front().unwrap_or_default();
             stream::iter(script).chain(stream::pending()).boxed()
         }),
         store: Arc::clone(&store),
         sync_period: SYNC_PERIOD,
-        told: Box::new(move |news| {
-            tell.lock().unwrap().push(match news {
-                News::Change(Change::Object { new, .. }) => format!("object {}", new.is_some()),
-                News::Change(Change::Listed { first }) => format!("listed {first}"),
-                News::Trouble => "trouble".to_owned(),
-                News::NotServed => "not served".to_owned(),
+        notify: Box::new(move |notification| {
+            recorder.lock().push(match notification {
+                Notification::Change(Change::Object { new, .. }) => format!("object {}", new.is_some()),
+                Notification::Change(Change::Listed { first }) => format!("listed {first}"),
+                Notification::Health => "health".to_owned(),
+                Notification::NotServed => "not served".to_owned(),
             });
         }),
     };
     let task = tokio::spawn(watch.run());
     Scripted {
         store,
-        told,
-        begun,
+        notifications,
+        starts,
         task,
     }
 }
 
-/// A watch that tells nobody.
-fn unscripted(open: impl Fn() -> Events<u32> + Send + Sync + 'static) -> (Watch<u32>, Arc<Store<u32>>) {
+/// A watch that discards notifications.
+fn unobserved(open: impl Fn() -> Events<u32> + Send + Sync + 'static) -> (Watch<u32>, Arc<Store<u32>>) {
     let store = Arc::new(Store::default());
     let watch = Watch {
-        what: "pods".to_owned(),
+        description: "pods".to_owned(),
         open: Box::new(open),
         store: Arc::clone(&store),
         sync_period: SYNC_PERIOD,
-        told: Box::new(|_| {}),
+        notify: Box::new(|_| {}),
     };
     (watch, store)
 }
 
 impl Scripted {
-    fn told(&self) -> Vec<String> {
-        self.told.lock().unwrap().clone()
+    fn notifications(&self) -> Vec<String> {
+        self.notifications.lock().clone()
     }
 
-    /// Seconds after the start at which the watch was begun.
-    fn begun(&self) -> Vec<u64> {
-        let begun = self.begun.lock().unwrap();
-        begun.iter().map(|time| (*time - begun[0]).as_secs()).collect()
+    /// Seconds from the first start to each start.
+    fn starts(&self) -> Vec<u64> {
+        let starts = self.starts.lock();
+        starts.iter().map(|time| (*time - starts[0]).as_secs()).collect()
     }
 }
 
@@ -119,24 +119,24 @@ fn watch_fails(code: u16) -> Step {
     Err(watcher::Error::WatchStartFailed(status(code)))
 }
 
-async fn after(seconds: u64) {
-    // Paused time goes on only when nothing else can.
+async fn advance(seconds: u64) {
+    // Paused time advances only when all tasks are idle.
     sleep(Duration::from_secs(seconds)).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_is_told_and_events_after_it() {
+async fn a_list_and_the_events_after_it_are_reported() {
     let mut script = list(&["a"]);
     script.push(Ok(Event::Apply(object("b"))));
     script.push(Ok(Event::Delete(object("a"))));
     let watch = scripted(vec![script]);
-    after(1).await;
-    assert_eq!(watch.told(), ["listed true", "object true", "object false"]);
-    assert_eq!((watch.store.len(), watch.store.trouble()), (1, Trouble::default()));
+    advance(1).await;
+    assert_eq!(watch.notifications(), ["listed true", "object true", "object false"]);
+    assert_eq!((watch.store.len(), watch.store.health()), (1, Health::default()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_first_list_that_fails_is_known_at_once_and_forgotten_when_one_succeeds() {
+async fn a_failed_first_list_is_reported_immediately_until_one_succeeds() {
     for code in [400, 429, 500] {
         let mut script = list_fails(code);
         script.extend(list(&["a"]));
@@ -144,207 +144,209 @@ async fn a_first_list_that_fails_is_known_at_once_and_forgotten_when_one_succeed
         tokio::task::yield_now().await;
         tokio::task::yield_now().await;
         assert_eq!(
-            watch.store.trouble().failed.unwrap(),
-            format!("can't list pods: status {code}")
+            watch.store.health().failed.unwrap(),
+            format!("failed to list pods: status {code}")
         );
         assert!(watch.store.is_settled() && !watch.store.is_complete());
-        after(5).await;
-        assert_eq!(watch.told(), ["trouble", "trouble", "listed true"]);
-        assert_eq!(watch.store.trouble(), Trouble::default());
+        advance(5).await;
+        assert_eq!(watch.notifications(), ["health", "health", "listed true"]);
+        assert_eq!(watch.store.health(), Health::default());
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_seen_is_believed_for_a_while_after_lists_fail() {
+async fn the_last_state_is_kept_for_the_stale_limit_after_lists_fail() {
     let mut script = list(&["a"]);
     for _ in 0..12 {
         script.extend(list_fails(500));
     }
     let watch = scripted(vec![script]);
-    after(10).await;
-    assert_eq!(watch.store.trouble(), Trouble::default());
-    after(180).await;
-    assert!(watch.store.trouble().failed.is_some());
+    advance(10).await;
+    assert_eq!(watch.store.health(), Health::default());
+    advance(180).await;
+    assert!(watch.store.health().failed.is_some());
     assert_eq!(watch.store.len(), 1, "nothing is dropped");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_not_be_listed_is_tried_again_each_sync_period() {
+async fn a_denied_list_is_retried_every_sync_period() {
     for code in [401, 403, 405] {
         let watch = scripted(vec![list_fails(code), list_fails(code), list(&["a"])]);
-        after(1).await;
-        assert!(watch.store.trouble().failed.is_some(), "{code}");
-        after(300).await;
-        assert_eq!(watch.begun(), [0, 120, 240], "{code}");
-        assert_eq!(watch.store.trouble(), Trouble::default());
-        assert_eq!(watch.told(), ["trouble", "trouble", "listed true"]);
+        advance(1).await;
+        assert!(watch.store.health().failed.is_some(), "{code}");
+        advance(300).await;
+        assert_eq!(watch.starts(), [0, 120, 240], "{code}");
+        assert_eq!(watch.store.health(), Health::default());
+        assert_eq!(watch.notifications(), ["health", "health", "listed true"]);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_be_listed_and_not_watched_is_listed_each_sync_period() {
+async fn a_kind_that_cannot_be_watched_is_polled() {
     let forbidden = |names: &[&str]| {
         let mut script = list(names);
         script.push(watch_fails(403));
         script
     };
     let watch = scripted(vec![forbidden(&["a"]), forbidden(&["a", "b"]), list(&["b"])]);
-    after(1).await;
-    let polled = watch.store.trouble().polled.unwrap();
+    advance(1).await;
+    let polled = watch.store.health().polled.unwrap();
+    assert_eq!(polled, "failed to watch pods: status 403; polling every 120s instead");
+    advance(120).await;
     assert_eq!(
-        polled,
-        "can't watch pods: status 403; they are listed every 120 s instead"
+        (watch.store.len(), watch.notifications().len()),
+        (2, 4),
+        "{:?}",
+        watch.notifications()
     );
-    after(120).await;
-    assert_eq!((watch.store.len(), watch.told().len()), (2, 4), "{:?}", watch.told());
-    // The third watch is not refused any more: after a while that is believed.
-    after(121).await;
-    assert!(watch.store.trouble().polled.is_some());
-    after(10).await;
-    assert_eq!(watch.store.trouble(), Trouble::default());
-    assert_eq!(watch.begun(), [0, 120, 240]);
-    let told = [
+    // The third watch is allowed; it counts as healthy after the probation.
+    advance(121).await;
+    assert!(watch.store.health().polled.is_some());
+    advance(10).await;
+    assert_eq!(watch.store.health(), Health::default());
+    assert_eq!(watch.starts(), [0, 120, 240]);
+    let expected = [
         "listed true",
-        "trouble",
+        "health",
         "object true",
         "listed false",
         "object false",
         "listed false",
-        "trouble",
+        "health",
     ];
-    assert_eq!(watch.told(), told);
+    assert_eq!(watch.notifications(), expected);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_is_not_served_any_more_is_told() {
+async fn a_kind_that_is_no_longer_served_is_reported() {
     let mut script = list(&[]);
     script.push(watch_fails(404));
     let watch = scripted(vec![script, list_fails(404)]);
-    after(5).await;
+    advance(5).await;
     assert!(
         watch
-            .told()
+            .notifications()
             .starts_with(&["listed true".to_owned(), "not served".to_owned()]),
         "{:?}",
-        watch.told()
+        watch.notifications()
     );
-    assert_eq!(watch.store.trouble(), Trouble::default());
+    assert_eq!(watch.store.health(), Health::default());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_that_has_expired_begins_with_a_list() {
+async fn an_expired_resource_version_causes_a_relist() {
     let mut script = list(&["a"]);
     script.push(Err(watcher::Error::WatchError(Box::new(Status {
         code: 410,
         ..Status::default()
     }))));
     let watch = scripted(vec![script, list(&["b"])]);
-    after(5).await;
+    advance(5).await;
     assert_eq!(
-        watch.told(),
+        watch.notifications(),
         ["listed true", "object true", "object false", "listed false"]
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_fails_for_long_is_told_and_its_objects_stay() {
+async fn a_watch_that_keeps_failing_is_reported_and_its_objects_stay() {
     let mut script = list(&["a"]);
     script.extend((0..8).map(|_| watch_fails(500)));
     let watch = scripted(vec![script]);
-    after(10).await;
-    assert_eq!(watch.store.trouble(), Trouble::default());
-    after(240).await;
-    // Eight failures later it runs again, which is believed after a while.
-    assert_eq!(watch.told(), ["listed true", "trouble", "trouble"]);
-    assert_eq!((watch.begun().len(), watch.store.len()), (1, 1));
+    advance(10).await;
+    assert_eq!(watch.store.health(), Health::default());
+    advance(240).await;
+    // It recovers after eight failures, and counts as healthy after the probation.
+    assert_eq!(watch.notifications(), ["listed true", "health", "health"]);
+    assert_eq!((watch.starts().len(), watch.store.len()), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_is_never_answered_is_given_up_and_begun_anew() {
-    // Two in a row, since the wait between them may be over before anybody looks.
+async fn a_list_without_a_response_times_out_and_is_retried() {
+    // Twice, since a single backoff may be shorter than the test can observe.
     let unanswered = || vec![Ok(Event::Init)];
     let watch = scripted(vec![unanswered(), unanswered(), list(&["a"])]);
-    after(29).await;
+    advance(29).await;
     assert!(!watch.store.is_settled());
-    after(10).await;
+    advance(10).await;
     assert_eq!(
-        watch.store.trouble().failed.unwrap(),
-        "can't list pods: no answer within 30 s"
+        watch.store.health().failed.unwrap(),
+        "failed to list pods: no response within 30s"
     );
-    after(40).await;
+    advance(40).await;
     assert!(watch.store.is_complete());
-    assert_eq!(watch.begun().len(), 3);
+    assert_eq!(watch.starts().len(), 3);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_is_served_and_whose_objects_are_not_found_is_told_after_a_while() {
+async fn a_served_kind_without_a_working_list_is_reported_after_the_stale_limit() {
     let watch = scripted((0..20).map(|_| list_fails(404)).collect());
-    after(10).await;
+    advance(10).await;
     assert!(!watch.store.is_settled(), "its definition may be new");
-    after(120).await;
+    advance(120).await;
     assert_eq!(
-        watch.store.trouble().failed.as_deref(),
-        Some("can't list pods: status 404")
+        watch.store.health().failed.as_deref(),
+        Some("failed to list pods: status 404")
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn rights_that_are_away_for_a_moment_make_nothing_unknown() {
-    let cut = || {
+async fn briefly_missing_permissions_keep_the_last_state() {
+    let expired = || {
         let mut script = list(&["a"]);
         script.push(watch_fails(410));
         script
     };
     for code in [401, 403] {
-        let watch = scripted(vec![cut(), list_fails(code), list(&["a"])]);
-        after(60).await;
-        assert_eq!(watch.told(), ["listed true", "listed false"], "{code}");
-        let mut scripts = vec![cut()];
+        let watch = scripted(vec![expired(), list_fails(code), list(&["a"])]);
+        advance(60).await;
+        assert_eq!(watch.notifications(), ["listed true", "listed false"], "{code}");
+        let mut scripts = vec![expired()];
         scripts.extend((0..40).map(|_| list_fails(code)));
         let watch = scripted(scripts);
-        after(10).await;
-        assert_eq!(watch.store.trouble(), Trouble::default(), "{code}");
-        after(120).await;
-        assert!(watch.store.trouble().failed.is_some(), "{code}");
-        let begun = watch.begun().len();
-        after(600).await;
-        assert_eq!(watch.begun().len() - begun, 5, "from then on each sync period");
+        advance(10).await;
+        assert_eq!(watch.store.health(), Health::default(), "{code}");
+        advance(120).await;
+        assert!(watch.store.health().failed.is_some(), "{code}");
+        let before = watch.starts().len();
+        advance(600).await;
+        assert_eq!(watch.starts().len() - before, 5, "then every sync period");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_ends_no_watch() {
+async fn a_watch_survives_a_panic() {
     let panicked = Mutex::new(true);
-    let (watch, store) = unscripted(move || {
-        assert!(!std::mem::take(&mut *panicked.lock().unwrap()), "an odd object");
+    let (watch, store) = unobserved(move || {
+        assert!(!std::mem::take(&mut *panicked.lock()), "an unexpected object");
         stream::iter(list(&["a"])).chain(stream::pending()).boxed()
     });
     let task = tokio::spawn(watch.run());
-    after(1).await;
-    assert!(store.trouble().failed.unwrap().contains("its log says where"));
-    after(60).await;
-    assert_eq!((store.len(), store.trouble()), (1, Trouble::default()));
+    advance(1).await;
+    assert!(store.health().failed.unwrap().contains("internal error"));
+    advance(60).await;
+    assert_eq!((store.len(), store.health()), (1, Health::default()));
     task.abort();
 }
 
-/// A server that makes up its objects when it is asked, as that of metrics does.
+/// An aggregated API server that generates its objects, such as the metrics server.
 #[tokio::test(start_paused = true)]
-async fn a_list_without_a_version_is_taken_each_sync_period() {
+async fn a_list_without_a_resource_version_is_polled() {
     #[derive(Clone, Debug)]
     struct Nothing;
 
     impl Project for Nothing {
-        const READS: crate::runtime::watch::Reads = crate::runtime::watch::Reads::Metadata;
+        const FIELDS: crate::runtime::watch::FieldSet = crate::runtime::watch::FieldSet::Metadata;
 
-        fn keep(_: i64, _: Option<&serde_json::value::RawValue>, _: Option<&serde_json::value::RawValue>) -> Self {
+        fn project(_: i64, _: Option<&serde_json::value::RawValue>, _: Option<&serde_json::value::RawValue>) -> Self {
             Self
         }
     }
 
-    let asked = Arc::new(Mutex::new(0));
-    let asking = Arc::clone(&asked);
+    let requests = Arc::new(Mutex::new(0));
+    let counter = Arc::clone(&requests);
     let service = tower::service_fn(move |_: http::Request<kube::client::Body>| {
-        *asking.lock().unwrap() += 1;
+        *counter.lock() += 1;
         let list = r#"{"metadata": {}, "items": [{"metadata": {"name": "a"}}]}"#;
         let body = kube::client::Body::from(list.as_bytes().to_vec());
         async move { Ok::<_, std::convert::Infallible>(http::Response::new(body)) }
@@ -355,15 +357,15 @@ async fn a_list_without_a_version_is_taken_each_sync_period() {
         is_namespaced: true,
         can_list: true,
     };
-    let (watch, store) = unscripted(move || events::<Nothing, u32>(client.clone(), &resource, &Scope::All, |_| 0));
+    let (watch, store) = unobserved(move || events::<Nothing, u32>(client.clone(), &resource, &Scope::All, |_| 0));
     let task = tokio::spawn(watch.run());
-    after(1).await;
+    advance(1).await;
     assert_eq!(store.len(), 1);
-    let polled = "can't watch pods: the API server gives the list no version; they are listed every 120 s instead";
-    assert_eq!(store.trouble().polled.as_deref(), Some(polled));
-    let before = *asked.lock().unwrap();
-    after(120).await;
-    assert_eq!(*asked.lock().unwrap(), 2 * before);
-    assert!(store.trouble().polled.is_some());
+    let polled = "failed to watch pods: list response has no resourceVersion; polling every 120s instead";
+    assert_eq!(store.health().polled.as_deref(), Some(polled));
+    let before = *requests.lock();
+    advance(120).await;
+    assert_eq!(*requests.lock(), 2 * before);
+    assert!(store.health().polled.is_some());
     task.abort();
 }

@@ -1,4 +1,4 @@
-//! The change between one watch of the whole cluster and one for each namespace, by scripts.
+//! Transitions between a cluster-wide watch and one watch per namespace.
 
 use futures::channel::mpsc::{UnboundedSender, unbounded};
 use k8s_openapi::api::core::v1::Pod;
@@ -12,12 +12,12 @@ use super::*;
 type Step = Result<Event<Object<u32>>, watcher::Error>;
 type Senders = Arc<Mutex<BTreeMap<Scope, UnboundedSender<Step>>>>;
 
-/// Watches of Pods whose events the test sends.
-struct Sent {
+/// Watches of Pods whose events are sent by the test.
+struct Fixture {
     watches: WatchManager<usize, u32>,
     senders: Senders,
-    /// How often somebody was told to look at the kind again.
-    told: Arc<Mutex<usize>>,
+    /// Number of `KindEvent::Kind` notifications.
+    kind_events: Arc<Mutex<usize>>,
 }
 
 fn pods() -> GroupKind {
@@ -28,34 +28,34 @@ fn team(number: usize) -> String {
     format!("team-{number:02}")
 }
 
-/// Lets the watches take in what was sent.
-async fn settled() {
+/// Lets the watches process all sent events.
+async fn settle() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
 }
 
-impl Sent {
+impl Fixture {
     fn new() -> Self {
         let senders = Senders::default();
-        let told: Arc<Mutex<usize>> = Arc::default();
-        let (opened, tell) = (Arc::clone(&senders), Arc::clone(&told));
-        let nobody = tower::service_fn(|_: http::Request<Body>| {
+        let kind_events: Arc<Mutex<usize>> = Arc::default();
+        let (opened, counter) = (Arc::clone(&senders), Arc::clone(&kind_events));
+        let no_server = tower::service_fn(|_: http::Request<Body>| {
             std::future::pending::<Result<http::Response<Body>, std::convert::Infallible>>()
         });
         let watches = WatchManager::new(
-            Client::new(nobody, "default"),
+            Client::new(no_server, "default"),
             Settings {
                 sync_period: Duration::from_secs(120),
             },
             move |_, _, _, scope| {
                 let (sender, events) = unbounded();
-                opened.lock().unwrap().insert(scope.clone(), sender);
+                opened.lock().insert(scope.clone(), sender);
                 events.boxed()
             },
-            move |_, told| {
-                if matches!(told, KindEvent::Kind) {
-                    *tell.lock().unwrap() += 1;
+            move |_, event| {
+                if matches!(event, KindEvent::Kind) {
+                    *counter.lock() += 1;
                 }
             },
         );
@@ -64,38 +64,42 @@ impl Sent {
             is_namespaced: true,
             can_list: true,
         };
-        watches.shared.kinds_write().served = Served::Kinds(HashMap::from([(pods(), resource)]));
-        Self { watches, senders, told }
+        watches.shared.kinds_write().served = ServedKinds::Known(HashMap::from([(pods(), resource)]));
+        Self {
+            watches,
+            senders,
+            kind_events,
+        }
     }
 
-    /// Pods are needed in the first so many namespaces.
-    async fn need(&self, count: usize) {
+    /// Subscribes to Pods in the first `count` namespaces.
+    async fn subscribe(&self, count: usize) {
         for number in 0..40 {
             if number < count {
-                self.watches.need(number, &team(number), BTreeSet::from([pods()]));
+                self.watches.subscribe(number, &team(number), BTreeSet::from([pods()]));
             } else {
-                self.watches.release(&number);
+                self.watches.unsubscribe(&number);
             }
         }
-        self.arrange().await;
+        self.update_watches().await;
     }
 
-    async fn arrange(&self) {
-        let needed = self.watches.shared.needs().namespaces();
-        self.watches.arrange(&needed);
-        settled().await;
+    async fn update_watches(&self) {
+        let subscribed = self.watches.shared.subscriptions().namespaces();
+        self.watches.update_watches(&subscribed);
+        settle().await;
     }
 
     async fn send(&self, scope: &Scope, steps: impl IntoIterator<Item = Step>) {
         for step in steps {
-            let senders = self.senders.lock().unwrap();
+            let senders = self.senders.lock();
             senders[scope].unbounded_send(step).unwrap();
         }
-        settled().await;
-        self.arrange().await;
+        settle().await;
+        self.update_watches().await;
     }
 
-    /// The watch of a scope gives its list: a Pod in each namespace.
+    /// Sends a complete list with one Pod per namespace.
     async fn list(&self, scope: &Scope) {
         let namespaces = match scope {
             Scope::All => (0..40).map(team).collect(),
@@ -121,12 +125,12 @@ impl Sent {
         self.send(scope, [Err(watcher::Error::InitialListFailed(status))]).await;
     }
 
-    fn assert_known(&self, count: usize) {
+    fn assert_complete(&self, count: usize) {
         for number in 0..count {
-            let look = self.watches.look(&pods(), &team(number));
+            let state = self.watches.state(&pods(), &team(number));
             assert!(
-                matches!(&look, KindState::Objects(view) if view.objects.len() == 1),
-                "{number}: {look:?}"
+                matches!(&state, KindState::Objects(view) if view.objects.len() == 1),
+                "{number}: {state:?}"
             );
         }
     }
@@ -137,77 +141,80 @@ impl Sent {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_stay_until_the_one_that_takes_their_place_holds_what_there_is() {
-    // After a refusal it is tried again each sync period, after another failure soon.
-    for (code, again) in [(403, 121), (429, 5), (500, 5)] {
-        let sent = Sent::new();
-        sent.need(20).await;
+async fn watches_stay_until_their_cluster_wide_replacement_is_complete() {
+    // Denials are retried every sync period, other failures with backoff.
+    for (code, retry) in [(403, 121), (429, 5), (500, 5)] {
+        let fixture = Fixture::new();
+        fixture.subscribe(20).await;
         for number in 0..20 {
-            sent.list(&Scope::Namespace(team(number))).await;
+            fixture.list(&Scope::Namespace(team(number))).await;
         }
-        sent.assert_known(20);
-        sent.need(21).await;
-        assert_eq!(sent.count(), 21, "the wide one is being listed");
-        sent.fail(&Scope::All, code).await;
-        sent.assert_known(20);
-        sent.list(&Scope::Namespace(team(20))).await;
-        sent.assert_known(21);
-        // Once it may be listed after all.
-        sleep(Duration::from_secs(again)).await;
-        let told = *sent.told.lock().unwrap();
-        sent.list(&Scope::All).await;
-        assert_eq!(sent.count(), 1, "{code}");
-        sent.assert_known(21);
-        // Its own list, its trouble that is over, and the watches that are stopped.
-        assert_eq!(*sent.told.lock().unwrap() - told, 3);
+        fixture.assert_complete(20);
+        fixture.subscribe(21).await;
+        assert_eq!(fixture.count(), 21, "the cluster-wide watch is being listed");
+        fixture.fail(&Scope::All, code).await;
+        fixture.assert_complete(20);
+        fixture.list(&Scope::Namespace(team(20))).await;
+        fixture.assert_complete(21);
+        // The list succeeds at last.
+        sleep(Duration::from_secs(retry)).await;
+        let before = *fixture.kind_events.lock();
+        fixture.list(&Scope::All).await;
+        assert_eq!(fixture.count(), 1, "{code}");
+        fixture.assert_complete(21);
+        // Its first list, its recovered health, and the stopped watches.
+        assert_eq!(*fixture.kind_events.lock() - before, 3);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wide_watch_stays_until_those_that_take_its_place_hold_what_there_is() {
-    let sent = Sent::new();
-    sent.need(21).await;
-    sent.list(&Scope::All).await;
-    assert_eq!(sent.count(), 1);
-    sent.need(2).await;
-    sent.list(&Scope::Namespace(team(0))).await;
-    sent.fail(&Scope::Namespace(team(1)), 500).await;
-    assert_eq!(sent.count(), 3);
-    sent.assert_known(2);
+async fn a_cluster_wide_watch_stays_until_its_replacements_are_complete() {
+    let fixture = Fixture::new();
+    fixture.subscribe(21).await;
+    fixture.list(&Scope::All).await;
+    assert_eq!(fixture.count(), 1);
+    fixture.subscribe(2).await;
+    fixture.list(&Scope::Namespace(team(0))).await;
+    fixture.fail(&Scope::Namespace(team(1)), 500).await;
+    assert_eq!(fixture.count(), 3);
+    fixture.assert_complete(2);
     sleep(Duration::from_secs(5)).await;
-    let told = *sent.told.lock().unwrap();
-    sent.list(&Scope::Namespace(team(1))).await;
-    assert_eq!(sent.count(), 2);
-    assert!(*sent.told.lock().unwrap() > told);
-    sent.assert_known(2);
+    let before = *fixture.kind_events.lock();
+    fixture.list(&Scope::Namespace(team(1))).await;
+    assert_eq!(fixture.count(), 2);
+    assert!(*fixture.kind_events.lock() > before);
+    fixture.assert_complete(2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_watched_for_want_of_room_is_told_and_watched_as_soon_as_there_is_some() {
-    let sent = Sent::new();
-    sent.need(2).await;
-    sent.list(&Scope::Namespace(team(0))).await;
-    let leave_out = |left_out: BTreeSet<Scope>| {
-        let mut kinds = sent.watches.shared.kinds_write();
+async fn scopes_beyond_the_limit_are_reported_and_watched_when_possible() {
+    let fixture = Fixture::new();
+    fixture.subscribe(2).await;
+    fixture.list(&Scope::Namespace(team(0))).await;
+    let omit = |omitted: BTreeSet<Scope>| {
+        let mut kinds = fixture.watches.shared.kinds_write();
         let running = kinds.running.get_mut(&pods()).unwrap();
-        running.watches.retain(|scope, _| !left_out.contains(scope));
-        running.left_out = left_out;
+        running.watches.retain(|scope, _| !omitted.contains(scope));
+        running.omitted = omitted;
     };
-    leave_out(BTreeSet::from([Scope::Namespace(team(1))]));
-    let KindState::Failed(why) = sent.watches.look(&pods(), &team(1)) else {
-        panic!("it is known")
+    omit(BTreeSet::from([Scope::Namespace(team(1))]));
+    let KindState::Failed(message) = fixture.watches.state(&pods(), &team(1)) else {
+        panic!("expected a failure")
     };
-    assert!(why.contains("pods are not watched here: 500 watches"), "{why}");
-    let told = *sent.told.lock().unwrap();
-    sent.arrange().await;
-    assert_eq!(*sent.told.lock().unwrap() - told, 1);
-    assert!(matches!(sent.watches.look(&pods(), &team(1)), KindState::Pending));
-    sent.list(&Scope::Namespace(team(1))).await;
-    sent.assert_known(2);
+    assert!(
+        message.contains("pods are not watched in this namespace: limit of 500 watches reached"),
+        "{message}"
+    );
+    let before = *fixture.kind_events.lock();
+    fixture.update_watches().await;
+    assert_eq!(*fixture.kind_events.lock() - before, 1);
+    assert!(matches!(fixture.watches.state(&pods(), &team(1)), KindState::Pending));
+    fixture.list(&Scope::Namespace(team(1))).await;
+    fixture.assert_complete(2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_assumed_write_is_shown_at_once_and_by_a_watch_whose_list_began_before_it() {
+async fn an_assumed_write_is_visible_immediately_even_in_a_watch_whose_list_began_before_it() {
     let pod = |version: &str, owner: Option<&str>| {
         let owners: Vec<_> = owner
             .iter()
@@ -218,28 +225,31 @@ async fn an_assumed_write_is_shown_at_once_and_by_a_watch_whose_list_began_befor
         });
         serde_json::from_value::<ObjectMeta>(meta).unwrap()
     };
-    let sent = Sent::new();
-    let is_owned = || match sent.watches.look(&pods(), &team(0)) {
+    let fixture = Fixture::new();
+    let is_owned = || match fixture.watches.state(&pods(), &team(0)) {
         KindState::Objects(view) => view.objects[0].owner_references.has("u"),
-        look => panic!("{look:?}"),
+        state => panic!("{state:?}"),
     };
     let wide = Scope::All;
-    sent.need(21).await;
-    sent.list(&wide).await;
-    sent.send(&wide, [Ok(Event::Apply(Object::new(pod("5", None), 1)))])
+    fixture.subscribe(21).await;
+    fixture.list(&wide).await;
+    fixture
+        .send(&wide, [Ok(Event::Apply(Object::new(pod("5", None), 1)))])
         .await;
-    sent.need(2).await;
+    fixture.subscribe(2).await;
     let narrow = Scope::Namespace(team(0));
-    sent.send(&narrow, [Ok(Event::Init)]).await;
-    sent.watches.assume(&pods(), pod("7", Some("u")));
+    fixture.send(&narrow, [Ok(Event::Init)]).await;
+    fixture.watches.assume(&pods(), pod("7", Some("u")));
     assert!(is_owned());
-    let listed = Object::new(pod("5", None), 1);
-    sent.send(&narrow, [Ok(Event::InitApply(listed)), Ok(Event::InitDone)])
+    let stale = Object::new(pod("5", None), 1);
+    fixture
+        .send(&narrow, [Ok(Event::InitApply(stale)), Ok(Event::InitDone)])
         .await;
-    sent.list(&Scope::Namespace(team(1))).await;
-    assert_eq!(sent.count(), 2, "the wide one has stopped");
+    fixture.list(&Scope::Namespace(team(1))).await;
+    assert_eq!(fixture.count(), 2, "the cluster-wide watch has stopped");
     assert!(is_owned());
-    sent.send(&narrow, [Ok(Event::Apply(Object::new(pod("8", None), 1)))])
+    fixture
+        .send(&narrow, [Ok(Event::Apply(Object::new(pod("8", None), 1)))])
         .await;
-    assert!(!is_owned(), "others may take it off again");
+    assert!(!is_owned(), "other writers may remove it again");
 }

@@ -1,26 +1,27 @@
-//! Events in, changes out, and writes assumed in between.
+//! Events, changes and assumed writes.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::*;
 
-fn object(name: &str, kept: u32) -> Object<u32> {
+fn object(name: &str, projection: u32) -> Object<u32> {
     let meta = ObjectMeta {
         name: Some(name.to_owned()),
         namespace: Some("shop".to_owned()),
         uid: Some(format!("uid-{name}")),
         ..ObjectMeta::default()
     };
-    Object::new(meta, kept)
+    Object::new(meta, projection)
 }
 
-fn told(store: &Store<u32>, events: Vec<Event<Object<u32>>>) -> Vec<String> {
-    let kept = |object: &Option<Arc<Object<u32>>>| object.as_ref().map_or(String::new(), |o| o.kept.to_string());
+fn changes(store: &Store<u32>, events: Vec<Event<Object<u32>>>) -> Vec<String> {
+    let projection =
+        |object: &Option<Arc<Object<u32>>>| object.as_ref().map_or(String::new(), |o| o.projection.to_string());
     events
         .into_iter()
-        .flat_map(|event| store.take(event))
+        .flat_map(|event| store.apply(event))
         .map(|change| match change {
-            Change::Object { old, new } => format!("{}>{}", kept(&old), kept(&new)),
+            Change::Object { old, new } => format!("{}>{}", projection(&old), projection(&new)),
             Change::Listed { first } => if first { "first" } else { "listed" }.to_owned(),
         })
         .collect()
@@ -36,17 +37,17 @@ fn list(objects: Vec<Object<u32>>) -> Vec<Event<Object<u32>>> {
 }
 
 #[test]
-fn the_first_list_is_told_as_a_whole() {
+fn the_first_list_is_reported_once() {
     let store = Store::default();
-    assert_eq!(told(&store, list(vec![object("b", 2), object("a", 1)])), ["first"]);
+    assert_eq!(changes(&store, list(vec![object("b", 2), object("a", 1)])), ["first"]);
     let names: Vec<_> = store.objects("shop").iter().map(|o| o.name.to_string()).collect();
     assert_eq!(names, ["a", "b"]);
     assert_eq!((store.len(), store.objects("other").len()), (2, 0));
 }
 
 #[test]
-fn what_is_alike_of_objects_side_by_side_is_held_once() {
-    let labelled = |name: &str, app: &str, owner: &str| {
+fn neighboring_objects_share_equal_parts() {
+    let labeled = |name: &str, app: &str, owner: &str| {
         let meta = serde_json::json!({
             "name": name, "namespace": "shop", "labels": { "app": app },
             "ownerReferences": [{ "apiVersion": "v1", "kind": "X", "name": owner, "uid": owner }],
@@ -55,64 +56,64 @@ fn what_is_alike_of_objects_side_by_side_is_held_once() {
     };
     let store = Store::default();
     let objects = vec![
-        labelled("c", "x", "u"),
-        labelled("a", "x", "u"),
-        labelled("b", "y", "u"),
-        labelled("b", "x", "v"),
+        labeled("c", "x", "u"),
+        labeled("a", "x", "u"),
+        labeled("b", "y", "u"),
+        labeled("b", "x", "v"),
     ];
-    told(&store, list(objects));
+    changes(&store, list(objects));
     let seen = store.objects("shop");
     let text = |at: usize| seen[at].labels.get("app").map(str::as_ptr);
     assert_eq!((text(0), text(1)), (text(2), text(2)), "the same text");
     let namespace = |at: usize| seen[at].namespace.as_deref().map(str::as_ptr);
     assert_eq!((namespace(0), namespace(1)), (namespace(2), namespace(2)));
     let owners: Vec<_> = seen.iter().map(|object| object.owner_references.has("u")).collect();
-    assert_eq!(owners, [true, false, true], "what is otherwise stays so");
-    told(&store, vec![Event::Apply(labelled("b", "x", "u"))]);
+    assert_eq!(owners, [true, false, true], "different parts stay different");
+    changes(&store, vec![Event::Apply(labeled("b", "x", "u"))]);
     let seen = store.objects("shop");
     for other in &seen[1..] {
-        assert!(seen[0].owner_references.is_one_with(&other.owner_references));
+        assert!(seen[0].owner_references.ptr_eq(&other.owner_references));
     }
 }
 
 #[test]
-fn an_object_that_is_as_before_is_not_told() {
+fn unchanged_objects_are_not_reported() {
     let store = Store::default();
-    told(&store, list(vec![object("a", 1)]));
+    changes(&store, list(vec![object("a", 1)]));
     let events = vec![
         Event::Apply(object("a", 1)),
         Event::Apply(object("a", 2)),
         Event::Delete(object("a", 2)),
     ];
-    assert_eq!(told(&store, events), ["1>2", "2>"]);
+    assert_eq!(changes(&store, events), ["1>2", "2>"]);
 }
 
 #[test]
-fn a_later_list_tells_what_was_missed() {
+fn a_later_list_reports_missed_changes() {
     let store = Store::default();
-    told(&store, list(vec![object("a", 1), object("b", 1)]));
+    changes(&store, list(vec![object("a", 1), object("b", 1)]));
     assert_eq!(
-        told(&store, list(vec![object("b", 2), object("c", 1)])),
+        changes(&store, list(vec![object("b", 2), object("c", 1)])),
         ["1>2", ">1", "1>", "listed"]
     );
 }
 
 #[test]
-fn a_list_that_is_broken_off_removes_nothing() {
+fn an_interrupted_list_removes_nothing() {
     let store = Store::default();
-    told(&store, list(vec![object("a", 1), object("b", 1)]));
+    changes(&store, list(vec![object("a", 1), object("b", 1)]));
     let broken = vec![Event::Init, Event::InitApply(object("a", 1)), Event::Init];
-    assert!(told(&store, broken).is_empty());
+    assert!(changes(&store, broken).is_empty());
     assert_eq!(
-        told(&store, vec![Event::InitApply(object("b", 1)), Event::InitDone]),
+        changes(&store, vec![Event::InitApply(object("b", 1)), Event::InitDone]),
         ["1>", "listed"]
     );
 }
 
-fn versioned(version: &str, kept: u32) -> Object<u32> {
+fn versioned(version: &str, projection: u32) -> Object<u32> {
     Object {
         version: version.into(),
-        ..object("a", kept)
+        ..object("a", projection)
     }
 }
 
@@ -130,22 +131,22 @@ fn is_owned(store: &Store<u32>) -> bool {
     store.get("shop", "a").unwrap().owner_references.has("u")
 }
 
-/// A store with an object of version 5, and a write assumed that made it version 7.
+/// A store with an object of version 5 and an assumed write of version 7.
 fn assumed() -> Store<u32> {
     let store = Store::default();
-    told(&store, list(vec![versioned("5", 1)]));
+    changes(&store, list(vec![versioned("5", 1)]));
     assert!(store.assume(written("7")).is_some() && is_owned(&store));
     store
 }
 
 #[test]
-fn an_assumed_write_is_told_once_and_older_events_are_ignored_until_the_watch_shows_it() {
+fn an_assumed_write_is_reported_once_and_older_events_are_ignored_until_it_is_delivered() {
     let store = assumed();
-    assert!(told(&store, vec![Event::Apply(versioned("6", 2))]).is_empty());
+    assert!(changes(&store, vec![Event::Apply(versioned("6", 2))]).is_empty());
     assert!(is_owned(&store));
-    assert!(told(&store, vec![Event::Apply(written("7"))]).is_empty());
+    assert!(changes(&store, vec![Event::Apply(written("7"))]).is_empty());
     assert_eq!(
-        told(&store, vec![Event::Apply(versioned("6", 2))]),
+        changes(&store, vec![Event::Apply(versioned("6", 2))]),
         ["1>2"],
         "it was shown"
     );
@@ -153,24 +154,24 @@ fn an_assumed_write_is_told_once_and_older_events_are_ignored_until_the_watch_sh
 }
 
 #[test]
-fn a_newer_version_a_deletion_and_another_object_win_over_an_assumed_write() {
-    assert_eq!(told(&assumed(), vec![Event::Apply(versioned("8", 2))]), ["1>2"]);
+fn newer_versions_deletions_and_recreated_objects_replace_an_assumed_write() {
+    assert_eq!(changes(&assumed(), vec![Event::Apply(versioned("8", 2))]), ["1>2"]);
     let store = assumed();
-    assert_eq!(told(&store, vec![Event::Delete(versioned("6", 2))]), ["1>"]);
-    assert!(store.assume(written("9")).is_none(), "it is gone");
+    assert_eq!(changes(&store, vec![Event::Delete(versioned("6", 2))]), ["1>"]);
+    assert!(store.assume(written("9")).is_none(), "it is removed");
     let another = || Object {
         uid: "another".into(),
         ..versioned("6", 2)
     };
     let store = assumed();
-    assert_eq!(told(&store, vec![Event::Apply(another())]), ["1>2"]);
+    assert_eq!(changes(&store, vec![Event::Apply(another())]), ["1>2"]);
     assert!(store.assume(written("9")).is_none());
 }
 
 #[test]
-fn a_write_that_the_watch_has_shown_already_or_that_has_no_order_is_not_assumed() {
+fn a_delivered_or_incomparable_version_is_not_assumed() {
     let store = Store::default();
-    told(&store, list(vec![versioned("7", 1)]));
+    changes(&store, list(vec![versioned("7", 1)]));
     for version in ["6", "7", "odd", ""] {
         assert!(
             store.assume(written(version)).is_none() && !is_owned(&store),
@@ -180,39 +181,39 @@ fn a_write_that_the_watch_has_shown_already_or_that_has_no_order_is_not_assumed(
 }
 
 #[test]
-fn only_a_list_that_began_after_a_write_may_show_an_older_version() {
+fn only_a_list_that_began_after_the_write_may_restore_an_older_version() {
     let store = Store::default();
-    told(&store, list(vec![versioned("5", 1)]));
-    told(&store, vec![Event::Init]);
+    changes(&store, list(vec![versioned("5", 1)]));
+    changes(&store, vec![Event::Init]);
     assert!(store.assume(written("7")).is_some());
     let rest = vec![Event::InitApply(versioned("5", 1)), Event::InitDone];
-    assert_eq!(told(&store, rest), ["listed"]);
+    assert_eq!(changes(&store, rest), ["listed"]);
     assert!(is_owned(&store));
-    assert_eq!(told(&store, list(vec![versioned("5", 1)])), ["1>1", "listed"]);
+    assert_eq!(changes(&store, list(vec![versioned("5", 1)])), ["1>1", "listed"]);
     assert!(!is_owned(&store), "the API server was restored from a backup");
 }
 
 #[test]
-fn an_assumed_write_does_not_keep_an_object_that_a_list_misses() {
+fn a_list_removes_an_object_with_an_assumed_write() {
     let store = assumed();
-    told(&store, vec![Event::Init]);
+    changes(&store, vec![Event::Init]);
     assert!(store.assume(written("9")).is_none(), "nothing but the version is new");
-    assert_eq!(told(&store, vec![Event::InitDone]), ["1>", "listed"]);
+    assert_eq!(changes(&store, vec![Event::InitDone]), ["1>", "listed"]);
 }
 
 #[test]
-fn the_first_list_does_not_undo_a_write_that_it_was_begun_before() {
+fn the_first_list_does_not_revert_a_write_made_during_it() {
     let store = Store::default();
-    told(&store, vec![Event::Init]);
+    changes(&store, vec![Event::Init]);
     assert!(
         store.assume(written("7")).is_none(),
-        "nothing is told before the first list"
+        "nothing is reported before the first list"
     );
-    told(&store, vec![Event::InitApply(versioned("5", 1)), Event::InitDone]);
+    changes(&store, vec![Event::InitApply(versioned("5", 1)), Event::InitDone]);
     assert!(is_owned(&store));
 }
 
 #[test]
-fn a_deletion_of_what_was_never_seen_is_no_news() {
-    assert!(told(&Store::default(), vec![Event::Delete(object("a", 1))]).is_empty());
+fn the_deletion_of_an_unknown_object_is_not_a_change() {
+    assert!(changes(&Store::default(), vec![Event::Delete(object("a", 1))]).is_empty());
 }

@@ -1,11 +1,11 @@
-//! Timers, retries and the bucket.
+//! Timers, retries and the token bucket.
 
 use rstest::rstest;
 
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_delayed_key_comes_when_its_time_is_over_and_not_before() {
+async fn a_delayed_key_is_dequeued_when_its_time_expires() {
     let queue = queue(&[]);
     queue.add_after(name("a"), 5 * SECOND, Priority::USER);
     assert_eq!(queue.len(), 0);
@@ -13,7 +13,7 @@ async fn a_delayed_key_comes_when_its_time_is_over_and_not_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delay_of_nothing_is_a_plain_add() {
+async fn a_zero_delay_is_a_plain_add() {
     let queue = queue(&[]);
     queue.add_after(name("a"), Duration::ZERO, Priority::USER);
     assert_eq!(take_name(&queue).as_deref(), Some("a"));
@@ -23,10 +23,7 @@ async fn a_delay_of_nothing_is_a_plain_add() {
 #[case::the_second_is_earlier(9, 2)]
 #[case::the_first_is_earlier(2, 9)]
 #[tokio::test(start_paused = true)]
-async fn of_two_delays_the_earlier_counts_with_the_higher_priority_and_the_key_comes_once(
-    #[case] first: u64,
-    #[case] second: u64,
-) {
+async fn two_delays_merge_to_the_earlier_time_and_higher_priority(#[case] first: u64, #[case] second: u64) {
     let queue = queue(&[]);
     queue.add_after(name("a"), Duration::from_secs(first), Priority::LOW);
     settle().await;
@@ -39,7 +36,7 @@ async fn of_two_delays_the_earlier_counts_with_the_higher_priority_and_the_key_c
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plain_add_takes_a_key_out_of_its_timer_with_the_higher_priority() {
+async fn a_plain_add_cancels_the_timer_and_keeps_the_higher_priority() {
     let queue = queue(&[]);
     queue.add_after(name("a"), SECOND, Priority::USER);
     queue.add(name("a"), Priority::LOW);
@@ -48,7 +45,7 @@ async fn a_plain_add_takes_a_key_out_of_its_timer_with_the_higher_priority() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delay_for_a_key_that_is_ready_only_raises_it() {
+async fn a_delayed_add_of_a_ready_key_only_raises_its_priority() {
     let queue = queue(&[]);
     queue.add(name("a"), Priority::LOW);
     queue.add_after(name("a"), SECOND, Priority::USER);
@@ -57,7 +54,7 @@ async fn a_delay_for_a_key_that_is_ready_only_raises_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delay_set_while_the_key_is_worked_on_counts_after_the_work() {
+async fn a_delay_set_during_processing_applies_afterwards() {
     let queue = queue(&[]);
     queue.add(name("a"), Priority::USER);
     let claim = take(&queue).unwrap();
@@ -69,7 +66,7 @@ async fn a_delay_set_while_the_key_is_worked_on_counts_after_the_work() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_longest_delay_there_is_is_accepted() {
+async fn the_maximum_duration_is_accepted_as_a_delay() {
     let queue = queue(&[]);
     queue.add_after(name("never"), Duration::MAX, Priority::USER);
     queue.add_after(name("a"), SECOND, Priority::USER);
@@ -77,7 +74,7 @@ async fn the_longest_delay_there_is_is_accepted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retries_of_a_key_come_ever_later_until_it_is_forgotten() {
+async fn backoff_grows_until_the_key_is_forgotten() {
     let queue = queue(&[]);
     for seconds in [1, 2, 4, 8] {
         assert_eq!(
@@ -96,7 +93,7 @@ async fn retries_of_a_key_come_ever_later_until_it_is_forgotten() {
 #[case::both_wide(Duration::ZERO..=HOUR, 1)]
 #[case::bounds_that_contradict_each_other(Duration::from_secs(30)..=Duration::from_secs(7), 7)]
 #[tokio::test(start_paused = true)]
-async fn the_delay_of_a_retry_keeps_within_its_bounds(#[case] bounds: RangeInclusive<Duration>, #[case] seconds: u64) {
+async fn the_delay_of_a_retry_respects_its_bounds(#[case] bounds: RangeInclusive<Duration>, #[case] seconds: u64) {
     let queue = queue(&[]);
     let delay = queue.add_rate_limited_within(name("a"), BACKOFF, bounds, Priority::USER);
     assert_eq!(delay.as_secs(), seconds);
@@ -104,7 +101,7 @@ async fn the_delay_of_a_retry_keeps_within_its_bounds(#[case] bounds: RangeInclu
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_bucket_slows_retries_of_many_keys_but_no_plain_adds() {
+async fn the_bucket_limits_retries_but_not_plain_adds() {
     let queue = queue(&[]);
     for key in 0..130 {
         queue.add_rate_limited(Name(format!("retry {key}")), BACKOFF, Priority::USER);
@@ -125,7 +122,7 @@ async fn the_bucket_slows_retries_of_many_keys_but_no_plain_adds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_is_asked_for_only_when_the_own_delay_of_a_key_is_over() {
+async fn a_token_is_taken_only_after_the_backoff_has_expired() {
     let mut settings = settings(&[]);
     settings.burst = NonZeroU32::MIN;
     let queue = Queue::new(settings, &Metrics::register(&mut Registry::default()));
@@ -140,7 +137,7 @@ async fn a_token_is_asked_for_only_when_the_own_delay_of_a_key_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_users_retry_gets_its_token_before_those_of_low_priority() {
+async fn high_priority_retries_get_tokens_first() {
     let mut settings = settings(&[]);
     settings.burst = NonZeroU32::MIN;
     let queue = Queue::new(settings, &Metrics::register(&mut Registry::default()));

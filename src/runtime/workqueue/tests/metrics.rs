@@ -1,4 +1,4 @@
-//! What a scrape sees: names, labels, types and values.
+//! Names, labels, types and values of a scrape.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use prometheus_client::encoding::text::encode;
 
 use super::*;
 
-/// A scrape, taken apart: each family's type, and each sample's value.
+/// A parsed scrape: the type of each family and the value of each sample.
 #[derive(Debug)]
 struct Scrape {
     types: BTreeMap<String, String>,
@@ -157,7 +157,7 @@ async fn only_adds_with_a_delay_count_as_retries() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_queues_share_a_registry_and_one_that_is_gone_has_no_work_in_progress() {
+async fn two_queues_share_a_registry_and_a_dropped_one_has_no_work_in_progress() {
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
     let first = Queue::<Name>::new(Settings::new("first"), &metrics);

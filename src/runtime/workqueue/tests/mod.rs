@@ -1,4 +1,4 @@
-//! The queue as its users see it, with time paused.
+//! The public interface of the queue on paused time.
 
 mod delays;
 mod metrics;
@@ -37,7 +37,7 @@ fn queue(lanes: &[(char, usize)]) -> Queue<Name> {
     Queue::new(settings(lanes), &Metrics::register(&mut Registry::default()))
 }
 
-/// The next key, if there is one now.
+/// Returns the next key if one is ready.
 fn take(queue: &Queue<Name>) -> Option<Claim<Name>> {
     queue.get().now_or_never().flatten()
 }
@@ -55,20 +55,20 @@ const BACKOFF: Backoff = Backoff {
     cap: Duration::from_secs(60),
 };
 
-/// Lets `time` go by, and everything that was due in it happen.
+/// Advances time and runs everything due.
 async fn pass(time: Duration) {
     tokio::time::sleep(time).await;
     settle().await;
 }
 
-/// Lets every task run until it waits again.
+/// Runs all tasks until they are idle.
 async fn settle() {
     for _ in 0..10 {
         tokio::task::yield_now().await;
     }
 }
 
-/// The next key, and how long it took to come.
+/// Returns the next key and the time it took.
 async fn next(queue: &Queue<Name>) -> (String, Duration) {
     let start = Instant::now();
     let claim = timeout(HOUR, queue.get())

@@ -1,4 +1,4 @@
-//! Random adds, gets, dones, delays and retries, judged by a list of everything that was asked for.
+//! Random operations checked against a simple model.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,7 +9,7 @@ use super::*;
 const KEYS: usize = 12;
 const CAPS: [(char, usize); 2] = [('a', 2), ('b', 1)];
 const PRIORITIES: [Priority; 4] = [Priority::USER, Priority::LOW, Priority(-50), Priority(10)];
-/// No delay in a test is longer, with all doublings and the bucket.
+/// Longer than any delay in a test, including backoff and bucket.
 const LONG: Duration = Duration::from_secs(1000);
 
 #[derive(Clone, Debug)]
@@ -54,27 +54,27 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What has been asked for a key since it was last handed out.
+/// Requests for a key since it was last dequeued.
 #[derive(Clone, Debug)]
-struct Asked {
+struct Request {
     priority: Priority,
-    /// When it may be handed out at the earliest.
+    /// Earliest time to dequeue.
     at: Instant,
-    /// When it has to be ready at the latest: retries wait for a token besides, however long.
+    /// Latest time to become ready; none for retries, which also wait for a token.
     by: Option<Instant>,
-    /// The step at which it was first seen to be ready and in nobody's hands.
+    /// The step at which it was first seen ready and not processing.
     ready_since: Option<usize>,
 }
 
 struct Model {
     queue: Queue<Name>,
-    asked: HashMap<String, Asked>,
+    requested: HashMap<String, Request>,
     claims: Vec<Claim<Name>>,
     step: usize,
-    /// Turns since a lower priority last had one, in which one was passed over: altogether, and for each lane.
-    passed: usize,
+    /// Dequeues since a lower priority last had its turn, in total and by lane.
+    skipped: usize,
     passed_in: HashMap<char, usize>,
-    /// The bucket never runs dry: retries have to be on time too, and it is known of each key since when it is ready.
+    /// The bucket is never empty, so retries are on time and readiness is predictable.
     is_bucket_full: bool,
 }
 
@@ -95,10 +95,10 @@ impl Model {
         };
         Self {
             queue: Queue::new(settings, &Metrics::register(&mut Registry::default())),
-            asked: HashMap::new(),
+            requested: HashMap::new(),
             claims: Vec::new(),
             step: 0,
-            passed: 0,
+            skipped: 0,
             passed_in: HashMap::new(),
             is_bucket_full: burst > 1000,
         }
@@ -137,32 +137,32 @@ impl Model {
                 }
             }
             settle().await;
-            self.see_who_is_ready();
+            self.update_readiness();
         }
     }
 
     fn ask(&mut self, number: usize, delay: Duration, needs_token: bool, priority: Priority) {
         let at = Instant::now() + delay;
         let by = (!needs_token).then_some(at);
-        let asked = Asked {
+        let requested = Request {
             priority,
             at,
             by,
             ready_since: None,
         };
-        let merged = self.asked.entry(key(number).0).or_insert_with(|| asked.clone());
+        let merged = self.requested.entry(key(number).0).or_insert_with(|| requested.clone());
         merged.priority = merged.priority.max(priority);
         merged.at = merged.at.min(at);
         merged.by = [merged.by, by].into_iter().flatten().min();
     }
 
-    fn see_who_is_ready(&mut self) {
+    fn update_readiness(&mut self) {
         let (now, step) = (Instant::now(), self.step);
         let claims = &self.claims;
-        for (name, asked) in &mut self.asked {
-            let is_ready = asked.by.is_some_and(|by| by <= now);
+        for (name, requested) in &mut self.requested {
+            let is_ready = requested.by.is_some_and(|by| by <= now);
             if is_ready && !claims.iter().any(|claim| claim.key().0 == *name) {
-                asked.ready_since.get_or_insert(step);
+                requested.ready_since.get_or_insert(step);
             }
         }
     }
@@ -172,12 +172,12 @@ impl Model {
         CAPS.iter().all(|(capped, cap)| *capped != lane || busy < *cap)
     }
 
-    /// Those that could be handed out now, for certain.
-    fn candidates(&self) -> Vec<(Name, Asked)> {
-        self.asked
+    /// Returns the keys that can certainly be dequeued now.
+    fn candidates(&self) -> Vec<(Name, Request)> {
+        self.requested
             .iter()
-            .filter(|(_, asked)| asked.ready_since.is_some())
-            .map(|(name, asked)| (Name(name.clone()), asked.clone()))
+            .filter(|(_, requested)| requested.ready_since.is_some())
+            .map(|(name, requested)| (Name(name.clone()), requested.clone()))
             .filter(|(name, _)| self.has_room(name.lane()))
             .collect()
     }
@@ -194,23 +194,23 @@ impl Model {
             "{name:?} is in two hands"
         );
         assert!(self.has_room(name.lane()), "the lane of {name:?} was full");
-        let asked = self
-            .asked
+        let requested = self
+            .requested
             .remove(&name.0)
-            .unwrap_or_else(|| panic!("nobody asked for {name:?}"));
-        assert!(asked.at <= Instant::now(), "{name:?} came too early");
-        assert_eq!(claim.priority(), asked.priority, "{name:?}");
+            .unwrap_or_else(|| panic!("unexpected key {name:?}"));
+        assert!(requested.at <= Instant::now(), "{name:?} came too early");
+        assert_eq!(claim.priority(), requested.priority, "{name:?}");
         if self.is_bucket_full {
-            self.judge_turn(&name, &asked, &candidates);
+            self.assert_order(&name, &requested, &candidates);
         }
         self.claims.push(claim);
     }
 
-    /// The highest priority has the turn, but for one in ten; among equals the first in.
-    fn judge_turn(&mut self, name: &Name, asked: &Asked, candidates: &[(Name, Asked)]) {
-        if let Some(since) = asked.ready_since {
+    /// Asserts that the highest priority is served, except every tenth time, and equal ones in order.
+    fn assert_order(&mut self, name: &Name, requested: &Request, candidates: &[(Name, Request)]) {
+        if let Some(since) = requested.ready_since {
             let equals = candidates.iter().filter(|(other, equal)| {
-                *other != *name && other.lane() == name.lane() && equal.priority == asked.priority
+                *other != *name && other.lane() == name.lane() && equal.priority == requested.priority
             });
             for (other, equal) in equals {
                 assert!(equal.ready_since >= Some(since), "{other:?} was there before {name:?}");
@@ -220,25 +220,25 @@ impl Model {
             .iter()
             .map(|(_, other)| other.priority)
             .max()
-            .unwrap_or(asked.priority);
+            .unwrap_or(requested.priority);
         let behind: HashSet<char> = candidates
             .iter()
             .filter(|(_, other)| other.priority < best)
             .map(|(other, _)| other.lane())
             .collect();
-        if asked.priority < best {
-            let passed = self.passed_in.insert(name.lane(), 0).unwrap_or_default();
+        if requested.priority < best {
+            let skipped = self.passed_in.insert(name.lane(), 0).unwrap_or_default();
             assert!(
-                self.passed.max(passed) >= 9,
+                self.skipped.max(skipped) >= 9,
                 "{name:?} at {:?} went before {best:?}",
-                asked.priority
+                requested.priority
             );
-            self.passed = 0;
+            self.skipped = 0;
         } else if !behind.is_empty() {
-            self.passed += 1;
+            self.skipped += 1;
             assert!(
-                self.passed <= 9,
-                "a lower priority was passed over more than nine times in a row"
+                self.skipped <= 9,
+                "a lower priority was skipped over more than nine times in a row"
             );
             for lane in behind {
                 *self.passed_in.entry(lane).or_default() += 1;
@@ -246,7 +246,7 @@ impl Model {
         }
     }
 
-    /// Whatever was asked for comes in the end, and nothing else.
+    /// Asserts that every requested key is served, and nothing else.
     async fn finish(&mut self) {
         self.claims.clear();
         settle().await;
@@ -254,9 +254,9 @@ impl Model {
         settle().await;
         while let Ok(claim) = timeout(LONG, self.queue.get()).await {
             let name = claim.expect("an open queue").key().0.clone();
-            assert!(self.asked.remove(&name).is_some(), "nobody asked for {name:?}");
+            assert!(self.requested.remove(&name).is_some(), "unexpected key {name:?}");
         }
-        assert!(self.asked.is_empty(), "lost: {:?}", self.asked);
+        assert!(self.requested.is_empty(), "lost: {:?}", self.requested);
         assert_eq!(self.queue.len(), 0);
     }
 }
@@ -276,12 +276,12 @@ fn check(burst: u32, steps: Vec<Step>) {
 
 proptest! {
     #[test]
-    fn every_key_comes_once_in_its_turn_and_on_time_whatever_happens(steps in prop::collection::vec(step(), 1..300)) {
+    fn random_operations_match_the_model(steps in prop::collection::vec(step(), 1..300)) {
         check(1_000_000, steps);
     }
 
     #[test]
-    fn nothing_is_lost_or_handed_out_twice_while_the_bucket_is_dry(steps in prop::collection::vec(step(), 1..300)) {
+    fn nothing_is_lost_or_duplicated_while_the_bucket_is_empty(steps in prop::collection::vec(step(), 1..300)) {
         check(1, steps);
     }
 }

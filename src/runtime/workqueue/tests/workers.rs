@@ -1,4 +1,4 @@
-//! Workers that wait, are woken, are given keys, and are sent home.
+//! Waiting, waking and stopping of workers.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_waits_is_woken_by_an_add() {
+async fn an_add_wakes_a_waiting_worker() {
     let queue = queue(&[]);
     let worker = tokio::spawn({
         let queue = queue.clone();
@@ -20,7 +20,7 @@ async fn a_worker_that_waits_is_woken_by_an_add() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_is_not_handed_out_again_while_somebody_has_it() {
+async fn a_key_is_not_dequeued_while_it_is_processed() {
     let queue = queue(&[]);
     queue.add(name("a"), Priority::USER);
     let claim = take(&queue).unwrap();
@@ -32,7 +32,7 @@ async fn a_key_is_not_handed_out_again_while_somebody_has_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_lane_delays_no_other_and_its_keys_come_as_soon_as_there_is_room() {
+async fn a_full_lane_delays_no_other_lane_and_resumes_with_free_capacity() {
     let queue = queue(&[('a', 2)]);
     for key in ["a1", "a2", "a3", "b1"] {
         queue.add(name(key), Priority::USER);
@@ -52,7 +52,7 @@ async fn a_full_lane_delays_no_other_and_its_keys_come_as_soon_as_there_is_room(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wakeup_given_to_a_get_that_is_dropped_goes_to_another_worker() {
+async fn a_wakeup_of_a_dropped_get_goes_to_another_worker() {
     let queue = queue(&[]);
     let mut dropped = Box::pin(queue.get());
     let mut context = Context::from_waker(Waker::noop());
@@ -68,7 +68,7 @@ async fn a_wakeup_given_to_a_get_that_is_dropped_goes_to_another_worker() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn as_many_workers_wake_as_there_are_keys_however_close_the_adds_follow_each_other() {
+async fn each_of_many_adds_in_a_row_wakes_a_worker() {
     let queue = queue(&[('a', 3)]);
     let workers: Vec<_> = (0..8)
         .map(|_| {
@@ -96,12 +96,12 @@ async fn as_many_workers_wake_as_there_are_keys_however_close_the_adds_follow_ea
     assert_eq!(
         start.elapsed(),
         2 * SECOND,
-        "two rounds of the lane with room for three"
+        "two batches of the lane with three workers"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_that_come_due_together_wake_as_many_workers() {
+async fn keys_that_expire_together_wake_one_worker_each() {
     let queue = queue(&[]);
     let start = Instant::now();
     let workers: Vec<_> = (0..4)
@@ -120,14 +120,11 @@ async fn keys_that_come_due_together_wake_as_many_workers() {
         queue.add_after(Name(format!("a{key}")), SECOND, Priority::USER);
     }
     let waited = futures::future::join_all(workers).await.into_iter().map(Result::unwrap);
-    assert!(
-        waited.eq([SECOND; 4]),
-        "each in its turn, not one after the other's work"
-    );
+    assert!(waited.eq([SECOND; 4]), "concurrently");
 }
 
 #[test]
-fn a_thousand_adds_from_many_threads_reach_a_worker_each_though_gets_are_dropped_all_the_time() {
+fn no_add_is_lost_while_gets_are_dropped_concurrently() {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(4)
         .enable_time()
@@ -176,7 +173,7 @@ fn a_thousand_adds_from_many_threads_reach_a_worker_each_though_gets_are_dropped
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_shut_down_what_is_ready_is_handed_out_and_nothing_is_added() {
+async fn after_shutdown_ready_keys_are_dequeued_and_adds_are_ignored() {
     let queue = queue(&[]);
     queue.add(name("ready"), Priority::USER);
     queue.add_after(name("delayed"), SECOND, Priority::USER);
@@ -190,7 +187,7 @@ async fn after_shut_down_what_is_ready_is_handed_out_and_nothing_is_added() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shut_down_ends_all_workers_that_wait() {
+async fn shutdown_wakes_all_waiting_workers() {
     let queue = queue(&[]);
     let workers: Vec<_> = (0..5)
         .map(|_| {
@@ -204,7 +201,7 @@ async fn a_shut_down_ends_all_workers_that_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn workers_that_wait_for_a_full_lane_at_shut_down_end_when_its_last_key_is_taken() {
+async fn workers_waiting_for_a_full_lane_end_on_shutdown_after_its_last_key() {
     let queue = queue(&[('a', 1)]);
     queue.add(name("a1"), Priority::USER);
     queue.add(name("a2"), Priority::USER);
@@ -232,7 +229,7 @@ async fn workers_that_wait_for_a_full_lane_at_shut_down_end_when_its_last_key_is
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_became_dirty_before_the_shut_down_is_handed_out_once_more() {
+async fn a_key_made_dirty_before_shutdown_is_dequeued_again() {
     let queue = queue(&[]);
     queue.add(name("a"), Priority::USER);
     let claim = take(&queue).unwrap();
@@ -244,7 +241,7 @@ async fn a_key_that_became_dirty_before_the_shut_down_is_handed_out_once_more() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_timer_task_ends_with_the_last_handle_or_the_shut_down() {
+async fn the_timer_task_ends_with_the_last_handle_or_shutdown() {
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let before = tasks();
     let first = queue(&[]);

@@ -1,4 +1,4 @@
-//! Kinds that are ready by being there: held against the schema of Kubernetes' API and against the generic rule.
+//! Kinds that are always ready, compared with the OpenAPI schema of Kubernetes and with the generic rule.
 
 use std::collections::BTreeSet;
 
@@ -13,10 +13,10 @@ use rstest::rstest;
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Value, json};
 
-use super::judge;
+use super::check;
 use crate::controllers::application::readiness::*;
 
-/// A kind of the API, and whether its schema has `status.conditions`.
+/// Returns a kind of the API and true if its schema has `status.conditions`.
 fn kind<K: Resource + JsonSchema>() -> ((&'static str, &'static str), bool) {
     let schema = schema::<K>();
     let conditions = schema.pointer("/properties/status/properties/conditions");
@@ -71,13 +71,13 @@ fn kinds_that_are_always_ready_have_no_conditions_in_the_api() {
     for (kind, has_conditions) in kinds {
         assert!(!has_conditions, "{kind:?} has conditions");
     }
-    let held: BTreeSet<_> = kinds.iter().map(|(kind, _)| *kind).collect();
+    let expected: BTreeSet<_> = kinds.iter().map(|(kind, _)| *kind).collect();
     let listed: BTreeSet<_> = AlwaysReady::KINDS.iter().copied().collect();
-    assert_eq!(held, listed);
+    assert_eq!(expected, listed);
 }
 
 #[test]
-fn conditions_in_the_api_are_seen_by_this_test() {
+fn kinds_with_conditions_in_the_api_are_not_always_ready() {
     for (kind, has_conditions) in [
         kind::<core::Node>(),
         kind::<core::Namespace>(),
@@ -98,7 +98,7 @@ fn conditions_in_the_api_are_seen_by_this_test() {
 #[case::volume(json!({ "phase": "Failed", "reason": "RecycleFailed", "message": "no" }))]
 #[case::attachment(json!({ "attached": false, "attachError": { "message": "no", "time": "2026-01-01T00:00:00Z" } }))]
 #[case::without_a_status(Value::Null)]
-fn the_generic_rule_comes_to_the_same(#[case] status: Value) {
-    assert_eq!(judge::<AlwaysReady>(1, &Value::Null, &status), Readiness::READY);
-    assert_eq!(judge::<Generic>(1, &Value::Null, &status), Readiness::READY);
+fn the_generic_rule_gives_the_same_result(#[case] status: Value) {
+    assert_eq!(check::<AlwaysReady>(1, &Value::Null, &status), Readiness::READY);
+    assert_eq!(check::<Generic>(1, &Value::Null, &status), Readiness::READY);
 }

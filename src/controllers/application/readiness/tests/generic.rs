@@ -3,11 +3,11 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::{in_progress, judge, raw, unknown};
+use super::{check, in_progress, raw, unknown};
 use crate::controllers::application::readiness::*;
 
-fn judged(conditions: &Value) -> Readiness {
-    judge::<Generic>(7, &json!({ "any": 1 }), &json!({ "conditions": conditions }))
+fn check_conditions(conditions: &Value) -> Readiness {
+    check::<Generic>(7, &json!({ "any": 1 }), &json!({ "conditions": conditions }))
 }
 
 #[rstest]
@@ -26,7 +26,7 @@ fn judged(conditions: &Value) -> Readiness {
 #[case::no_conditions(json!([]))]
 #[case::null_conditions(Value::Null)]
 fn a_component_is_ready_unless_a_condition_says_otherwise(#[case] conditions: Value) {
-    assert_eq!(judged(&conditions), Readiness::READY);
+    assert_eq!(check_conditions(&conditions), Readiness::READY);
 }
 
 #[rstest]
@@ -40,8 +40,8 @@ fn a_component_is_ready_unless_a_condition_says_otherwise(#[case] conditions: Va
 #[case::the_first_ready_counts(json!([{ "type": "Ready", "status": "False" }, { "type": "Ready", "status": "True" }]), "condition Ready is False")]
 #[case::the_first_in_progress_counts(json!([{ "type": "InProgress", "status": "True" }, { "type": "InProgress", "status": "False" }]), "condition InProgress is True")]
 #[case::after_others(json!([{ "type": "Synced", "status": "True" }, { "type": "Ready", "status": "False" }]), "condition Ready is False")]
-fn a_component_is_in_progress_if_a_condition_says_so(#[case] conditions: Value, #[case] why: &str) {
-    assert_eq!(judged(&conditions), in_progress(why));
+fn a_component_is_in_progress_if_a_condition_says_so(#[case] conditions: Value, #[case] message: &str) {
+    assert_eq!(check_conditions(&conditions), in_progress(message));
 }
 
 #[rstest]
@@ -57,19 +57,19 @@ fn a_component_is_in_progress_if_a_condition_says_so(#[case] conditions: Value, 
 #[case::null_status(json!({ "type": "Ready", "status": null }))]
 #[case::status_is_a_bool(json!({ "type": "Ready", "status": true }))]
 #[case::status_is_an_object(json!({ "type": "Ready", "status": { "a": 1 } }))]
-fn what_is_no_condition_is_passed_over(#[case] odd: Value) {
-    assert_eq!(judged(&json!([odd])), Readiness::READY);
-    let followed = json!([odd, { "type": "Ready", "status": "False", "reason": "R" }]);
-    assert_eq!(judged(&followed), in_progress("condition Ready is False: R"));
+fn malformed_conditions_are_skipped(#[case] malformed: Value) {
+    assert_eq!(check_conditions(&json!([malformed])), Readiness::READY);
+    let followed = json!([malformed, { "type": "Ready", "status": "False", "reason": "R" }]);
+    assert_eq!(check_conditions(&followed), in_progress("condition Ready is False: R"));
 }
 
 #[test]
 fn a_component_without_a_status_is_ready() {
-    assert_eq!(Generic::judge(7, None, None), Readiness::READY);
-    assert_eq!(judge::<Generic>(7, &Value::Null, &Value::Null), Readiness::READY);
-    assert_eq!(judge::<Generic>(7, &Value::Null, &json!({})), Readiness::READY);
+    assert_eq!(Generic::readiness(7, None, None), Readiness::READY);
+    assert_eq!(check::<Generic>(7, &Value::Null, &Value::Null), Readiness::READY);
+    assert_eq!(check::<Generic>(7, &Value::Null, &json!({})), Readiness::READY);
     assert_eq!(
-        judge::<Generic>(7, &Value::Null, &json!({ "phase": "Failed" })),
+        check::<Generic>(7, &Value::Null, &json!({ "phase": "Failed" })),
         Readiness::READY
     );
 }
@@ -88,34 +88,37 @@ fn a_component_without_a_status_is_ready() {
 #[case(json!({ "conditions": "Ready" }), "Ready is of the type string, expected []interface{}")]
 #[case(json!({ "conditions": 1 }), "1 is of the type int64, expected []interface{}")]
 #[case(json!({ "conditions": true }), "true is of the type bool, expected []interface{}")]
-fn a_status_of_another_shape_is_told_in_the_peers_words(#[case] status: Value, #[case] told: &str) {
-    let why = format!(".status.conditions accessor error: {told}");
-    assert_eq!(judge::<Generic>(7, &Value::Null, &status), unknown(&why));
+fn a_status_of_the_wrong_type_is_reported_like_kubernetes_accessors_do(#[case] status: Value, #[case] error: &str) {
+    let message = format!(".status.conditions accessor error: {error}");
+    assert_eq!(check::<Generic>(7, &Value::Null, &status), unknown(&message));
 }
 
 #[test]
-fn a_long_value_of_the_wrong_type_is_cut_and_its_type_still_told() {
+fn a_long_value_of_the_wrong_type_is_truncated_before_its_type() {
     let status = json!("é\n".repeat(100_000));
-    let why = judge::<Generic>(7, &Value::Null, &status).why.unwrap();
-    assert!(why.starts_with(".status.conditions accessor error: é é é"), "{why}");
+    let message = check::<Generic>(7, &Value::Null, &status).message.unwrap();
     assert!(
-        why.ends_with("… is of the type string, expected map[string]interface{}"),
-        "{why}"
+        message.starts_with(".status.conditions accessor error: é é é"),
+        "{message}"
+    );
+    assert!(
+        message.ends_with("… is of the type string, expected map[string]interface{}"),
+        "{message}"
     );
 }
 
 #[rstest]
 #[case(
     r#"{"conditions":[],"conditions":[]}"#,
-    "status can't be read: duplicate field `conditions`"
+    "failed to decode status: duplicate field `conditions`"
 )]
-#[case(r#"{"\ud800":1}"#, "status can't be read: unexpected end of hex escape")]
-fn a_status_that_no_api_server_sends_is_unknown(#[case] status: &str, #[case] why: &str) {
-    assert_eq!(Generic::judge(7, None, Some(&raw(status))), unknown(why));
+#[case(r#"{"\ud800":1}"#, "failed to decode status: unexpected end of hex escape")]
+fn an_undecodable_status_is_unknown(#[case] status: &str, #[case] message: &str) {
+    assert_eq!(Generic::readiness(7, None, Some(&raw(status))), unknown(message));
 }
 
 #[test]
-fn an_application_in_an_application_is_judged_by_its_ready_condition() {
+fn a_nested_application_is_evaluated_by_its_ready_condition() {
     let status = |ready: &str| {
         json!({
             "observedGeneration": 1, "componentsReady": "1/2",
@@ -125,10 +128,10 @@ fn an_application_in_an_application_is_judged_by_its_ready_condition() {
             ],
         })
     };
-    assert_eq!(judge::<Generic>(1, &Value::Null, &status("True")), Readiness::READY);
-    assert_eq!(judge::<Generic>(1, &Value::Null, &status("Unknown")), Readiness::READY);
+    assert_eq!(check::<Generic>(1, &Value::Null, &status("True")), Readiness::READY);
+    assert_eq!(check::<Generic>(1, &Value::Null, &status("Unknown")), Readiness::READY);
     assert_eq!(
-        judge::<Generic>(1, &Value::Null, &status("False")),
+        check::<Generic>(1, &Value::Null, &status("False")),
         in_progress("condition Ready is False: ComponentsNotReady")
     );
 }

@@ -1,6 +1,6 @@
 mod always;
 mod generic;
-mod odd;
+mod malformed;
 mod rules;
 mod workloads;
 
@@ -16,63 +16,63 @@ fn raw(json: impl Into<String>) -> Box<RawValue> {
     RawValue::from_string(json.into()).unwrap()
 }
 
-/// Judges by values; a null `spec` or `status` is handed in as such, so that it is tested to be the same as none.
-fn judge<R: Rule>(generation: i64, spec: &Value, status: &Value) -> Readiness {
+/// Evaluates a rule. Passes a null `spec` or `status` on as null, which must count as absent.
+fn check<R: Rule>(generation: i64, spec: &Value, status: &Value) -> Readiness {
     let (spec, status) = (to_raw_value(spec).unwrap(), to_raw_value(status).unwrap());
-    R::judge(generation, Some(&spec), Some(&status))
+    R::readiness(generation, Some(&spec), Some(&status))
 }
 
-fn in_progress(why: &str) -> Readiness {
+fn in_progress(message: &str) -> Readiness {
     Readiness {
         state: ComponentState::InProgress,
-        why: Some(why.into()),
+        message: Some(message.into()),
     }
 }
 
-fn unknown(why: &str) -> Readiness {
+fn unknown(message: &str) -> Readiness {
     Readiness {
         state: ComponentState::Unknown,
-        why: Some(why.into()),
+        message: Some(message.into()),
     }
 }
 
-/// `object` with one field, at any depth, set to a value.
+/// Returns `object` with the field at `pointer` set.
 fn with(object: &Value, pointer: &str, value: Value) -> Value {
     let mut object = object.clone();
     *object.pointer_mut(pointer).unwrap() = value;
     object
 }
 
-/// `object` without one of its outermost fields.
+/// Returns `object` without a top-level field.
 fn without(object: &Value, field: &str) -> Value {
     let mut object = object.clone();
     object.as_object_mut().unwrap().remove(field).unwrap();
     object
 }
 
-/// The name of the rule, and what it reads.
-struct Named;
+/// Returns the name and the fields of a rule.
+struct NameAndFields;
 
-impl Visitor for Named {
-    type Output = (&'static str, Reads);
+impl Visitor for NameAndFields {
+    type Output = (&'static str, FieldSet);
 
     fn visit<R: Rule>(self) -> Self::Output {
-        (type_name::<R>().rsplit("::").next().unwrap(), R::READS)
+        (type_name::<R>().rsplit("::").next().unwrap(), R::FIELDS)
     }
 }
 
-/// Judges by the rule of a kind.
-struct Judging<'a>(i64, Option<&'a RawValue>, Option<&'a RawValue>);
+/// Evaluates the rule of a kind.
+struct ReadinessVisitor<'a>(i64, Option<&'a RawValue>, Option<&'a RawValue>);
 
-impl Visitor for Judging<'_> {
+impl Visitor for ReadinessVisitor<'_> {
     type Output = Readiness;
 
     fn visit<R: Rule>(self) -> Readiness {
-        R::judge(self.0, self.1, self.2)
+        R::readiness(self.0, self.1, self.2)
     }
 }
 
-/// A kind for each rule.
+/// One kind for each rule.
 const ONE_OF_EACH: [(&str, &str); 12] = [
     ("", "PersistentVolumeClaim"),
     ("", "Pod"),
@@ -89,53 +89,53 @@ const ONE_OF_EACH: [(&str, &str); 12] = [
 ];
 
 #[rstest]
-#[case("apps", "StatefulSet", "StatefulSet", Reads::SpecAndStatus)]
-#[case("apps", "Deployment", "Deployment", Reads::SpecAndStatus)]
-#[case("apps", "ReplicaSet", "ReplicaSet", Reads::SpecAndStatus)]
-#[case("apps", "DaemonSet", "DaemonSet", Reads::Status)]
-#[case("", "PersistentVolumeClaim", "PersistentVolumeClaim", Reads::Status)]
-#[case("", "Service", "Service", Reads::SpecAndStatus)]
-#[case("", "Pod", "Pod", Reads::Status)]
-#[case("policy", "PodDisruptionBudget", "PodDisruptionBudget", Reads::Status)]
-#[case("", "ReplicationController", "ReplicationController", Reads::SpecAndStatus)]
-#[case("batch", "Job", "Job", Reads::Status)]
-#[case("", "Secret", "AlwaysReady", Reads::Metadata)]
-#[case("rbac.authorization.k8s.io", "Role", "AlwaysReady", Reads::Metadata)]
-#[case("networking.k8s.io", "Ingress", "AlwaysReady", Reads::Metadata)]
-#[case("batch", "CronJob", "AlwaysReady", Reads::Metadata)]
+#[case("apps", "StatefulSet", "StatefulSet", FieldSet::SpecAndStatus)]
+#[case("apps", "Deployment", "Deployment", FieldSet::SpecAndStatus)]
+#[case("apps", "ReplicaSet", "ReplicaSet", FieldSet::SpecAndStatus)]
+#[case("apps", "DaemonSet", "DaemonSet", FieldSet::Status)]
+#[case("", "PersistentVolumeClaim", "PersistentVolumeClaim", FieldSet::Status)]
+#[case("", "Service", "Service", FieldSet::SpecAndStatus)]
+#[case("", "Pod", "Pod", FieldSet::Status)]
+#[case("policy", "PodDisruptionBudget", "PodDisruptionBudget", FieldSet::Status)]
+#[case("", "ReplicationController", "ReplicationController", FieldSet::SpecAndStatus)]
+#[case("batch", "Job", "Job", FieldSet::Status)]
+#[case("", "Secret", "AlwaysReady", FieldSet::Metadata)]
+#[case("rbac.authorization.k8s.io", "Role", "AlwaysReady", FieldSet::Metadata)]
+#[case("networking.k8s.io", "Ingress", "AlwaysReady", FieldSet::Metadata)]
+#[case("batch", "CronJob", "AlwaysReady", FieldSet::Metadata)]
 // Kinds whose status has conditions.
-#[case("", "Namespace", "Generic", Reads::Status)]
-#[case("", "Node", "Generic", Reads::Status)]
-#[case("autoscaling", "HorizontalPodAutoscaler", "Generic", Reads::Status)]
-#[case("networking.k8s.io", "ServiceCIDR", "Generic", Reads::Status)]
+#[case("", "Namespace", "Generic", FieldSet::Status)]
+#[case("", "Node", "Generic", FieldSet::Status)]
+#[case("autoscaling", "HorizontalPodAutoscaler", "Generic", FieldSet::Status)]
+#[case("networking.k8s.io", "ServiceCIDR", "Generic", FieldSet::Status)]
 #[case(
     "admissionregistration.k8s.io",
     "ValidatingAdmissionPolicy",
     "Generic",
-    Reads::Status
+    FieldSet::Status
 )]
-#[case("apiextensions.k8s.io", "CustomResourceDefinition", "Generic", Reads::Status)]
-#[case("app.k8s.io", "Application", "Generic", Reads::Status)]
-// Custom resources may have the name of a kind of Kubernetes, but not its group.
-#[case("example.com", "Deployment", "Generic", Reads::Status)]
-#[case("serving.knative.dev", "Service", "Generic", Reads::Status)]
-#[case("batch.volcano.sh", "Job", "Generic", Reads::Status)]
-#[case("example.com", "Secret", "Generic", Reads::Status)]
-#[case("extensions", "Deployment", "Generic", Reads::Status)]
-#[case("apps", "deployment", "Generic", Reads::Status)]
-#[case("Apps", "Deployment", "Generic", Reads::Status)]
-#[case("", "", "Generic", Reads::Status)]
-fn a_kind_is_judged_by_its_rule(
+#[case("apiextensions.k8s.io", "CustomResourceDefinition", "Generic", FieldSet::Status)]
+#[case("app.k8s.io", "Application", "Generic", FieldSet::Status)]
+// Custom resources may have the kind of a built-in one in another group.
+#[case("example.com", "Deployment", "Generic", FieldSet::Status)]
+#[case("serving.knative.dev", "Service", "Generic", FieldSet::Status)]
+#[case("batch.volcano.sh", "Job", "Generic", FieldSet::Status)]
+#[case("example.com", "Secret", "Generic", FieldSet::Status)]
+#[case("extensions", "Deployment", "Generic", FieldSet::Status)]
+#[case("apps", "deployment", "Generic", FieldSet::Status)]
+#[case("Apps", "Deployment", "Generic", FieldSet::Status)]
+#[case("", "", "Generic", FieldSet::Status)]
+fn each_kind_uses_its_rule(
     #[case] group: &str,
     #[case] kind: &str,
     #[case] rule: &'static str,
-    #[case] reads: Reads,
+    #[case] fields: FieldSet,
 ) {
-    assert_eq!(with_rule(group, kind, Named), (rule, reads));
+    assert_eq!(with_rule(group, kind, NameAndFields), (rule, fields));
 }
 
 #[test]
-fn the_words_of_the_status_are_the_peers() {
+fn component_states_match_kubernetes_sigs_application() {
     let words = [
         ComponentState::Ready,
         ComponentState::InProgress,

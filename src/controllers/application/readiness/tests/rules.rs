@@ -3,7 +3,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::{in_progress, judge, unknown, with};
+use super::{check, in_progress, unknown, with};
 use crate::controllers::application::readiness::*;
 
 #[rstest]
@@ -15,7 +15,7 @@ use crate::controllers::application::readiness::*;
 #[case::one_of_two(json!([{ "type": "Ready", "status": "False" }, { "type": "Ready", "status": "True" }]))]
 fn a_pod_is_ready_by_its_condition(#[case] conditions: Value) {
     let status = json!({ "phase": "Pending", "conditions": conditions });
-    assert_eq!(judge::<Pod>(0, &Value::Null, &status), Readiness::READY);
+    assert_eq!(check::<Pod>(0, &Value::Null, &status), Readiness::READY);
 }
 
 #[rstest]
@@ -27,16 +27,16 @@ fn a_pod_is_ready_by_its_condition(#[case] conditions: Value) {
 #[case::lower_case(json!([{ "type": "ready", "status": "True" }]), "no condition Ready yet")]
 #[case::none(json!([]), "no condition Ready yet")]
 #[case::null(Value::Null, "no condition Ready yet")]
-fn a_pod_is_in_progress_without_its_condition(#[case] conditions: Value, #[case] why: &str) {
+fn a_pod_is_in_progress_without_its_condition(#[case] conditions: Value, #[case] message: &str) {
     let status = json!({ "phase": "Running", "conditions": conditions });
-    assert_eq!(judge::<Pod>(0, &Value::Null, &status), in_progress(why));
+    assert_eq!(check::<Pod>(0, &Value::Null, &status), in_progress(message));
 }
 
 #[test]
 fn a_pod_without_conditions_is_in_progress_whatever_its_phase() {
     let missing = in_progress("no condition Ready yet");
-    assert_eq!(judge::<Pod>(0, &Value::Null, &json!({ "phase": "Succeeded" })), missing);
-    assert_eq!(Pod::judge(0, None, None), missing);
+    assert_eq!(check::<Pod>(0, &Value::Null, &json!({ "phase": "Succeeded" })), missing);
+    assert_eq!(Pod::readiness(0, None, None), missing);
 }
 
 #[rstest]
@@ -48,9 +48,9 @@ fn a_pod_without_conditions_is_in_progress_whatever_its_phase() {
 #[case(json!({ "phase": null }), in_progress("no phase yet"))]
 #[case(json!({}), in_progress("no phase yet"))]
 #[case(Value::Null, in_progress("no phase yet"))]
-#[case(json!({ "phase": 1 }), unknown("status.phase can't be read: invalid type: integer `1`, expected a string"))]
-fn a_claim_is_ready_once_it_is_bound(#[case] status: Value, #[case] expected: Readiness) {
-    assert_eq!(judge::<PersistentVolumeClaim>(0, &Value::Null, &status), expected);
+#[case(json!({ "phase": 1 }), unknown("failed to decode status.phase: invalid type: integer `1`, expected a string"))]
+fn a_claim_is_ready_once_bound(#[case] status: Value, #[case] expected: Readiness) {
+    assert_eq!(check::<PersistentVolumeClaim>(0, &Value::Null, &status), expected);
 }
 
 #[rstest]
@@ -62,20 +62,20 @@ fn a_claim_is_ready_once_it_is_bound(#[case] status: Value, #[case] expected: Re
 #[case(json!({ "type": null }))]
 #[case(json!({}))]
 #[case(Value::Null)]
-fn a_service_that_is_no_load_balancer_is_ready_by_being_there(#[case] spec: Value) {
+fn a_service_other_than_a_load_balancer_is_always_ready(#[case] spec: Value) {
     assert_eq!(
-        judge::<Service>(0, &spec, &json!({ "loadBalancer": {} })),
+        check::<Service>(0, &spec, &json!({ "loadBalancer": {} })),
         Readiness::READY
     );
-    assert_eq!(judge::<Service>(0, &spec, &Value::Null), Readiness::READY);
+    assert_eq!(check::<Service>(0, &spec, &Value::Null), Readiness::READY);
 }
 
 #[test]
-fn a_service_of_a_type_that_nobody_knows_is_in_progress() {
+fn a_service_of_unknown_type_is_in_progress() {
     let spec = json!({ "type": "Teleport" });
     assert_eq!(
-        judge::<Service>(0, &spec, &Value::Null),
-        in_progress("the type Teleport is not known")
+        check::<Service>(0, &spec, &Value::Null),
+        in_progress("unknown service type Teleport")
     );
 }
 
@@ -96,7 +96,7 @@ fn a_load_balancer_needs_an_address_for_each_ingress(#[case] ingress: Value, #[c
     let spec = json!({ "type": "LoadBalancer", "clusterIP": "10.0.0.7" });
     let status = json!({ "loadBalancer": { "ingress": ingress } });
     let expected = missing.map_or(Readiness::READY, in_progress);
-    assert_eq!(judge::<Service>(0, &spec, &status), expected);
+    assert_eq!(check::<Service>(0, &spec, &status), expected);
 }
 
 #[rstest]
@@ -106,7 +106,7 @@ fn a_load_balancer_needs_an_address_for_each_ingress(#[case] ingress: Value, #[c
 #[case(json!({ "type": "LoadBalancer", "clusterIP": "  " }))]
 fn a_load_balancer_needs_a_cluster_ip(#[case] spec: Value) {
     let status = json!({ "loadBalancer": { "ingress": [{ "ip": "203.0.113.9" }] } });
-    assert_eq!(judge::<Service>(0, &spec, &status), in_progress("no cluster IP yet"));
+    assert_eq!(check::<Service>(0, &spec, &status), in_progress("no cluster IP yet"));
 }
 
 #[rstest]
@@ -114,20 +114,20 @@ fn a_load_balancer_needs_a_cluster_ip(#[case] spec: Value) {
 #[case(json!({}))]
 #[case(json!({ "loadBalancer": null }))]
 #[case(json!({ "loadBalancer": {} }))]
-fn a_load_balancer_that_says_nothing_has_no_address(#[case] status: Value) {
+fn a_load_balancer_without_a_status_has_no_address(#[case] status: Value) {
     let spec = json!({ "type": "LoadBalancer", "clusterIP": "10.0.0.7" });
     assert_eq!(
-        judge::<Service>(0, &spec, &status),
+        check::<Service>(0, &spec, &status),
         in_progress("no address from the load balancer")
     );
 }
 
 #[rstest]
-#[case(json!({ "type": 7 }), Value::Null, "spec.type can't be read: invalid type: integer `7`, expected a string")]
-#[case(json!({}), json!({ "loadBalancer": [] }), "status.loadBalancer can't be read: invalid type: sequence, expected an object")]
-#[case(json!({}), json!({ "loadBalancer": { "ingress": [{ "ip": 7 }] } }), "status.loadBalancer.ingress[0].ip can't be read: invalid type: integer `7`, expected a string")]
-fn a_service_that_can_t_be_read_says_where(#[case] spec: Value, #[case] status: Value, #[case] why: &str) {
-    assert_eq!(judge::<Service>(0, &spec, &status), unknown(why));
+#[case(json!({ "type": 7 }), Value::Null, "failed to decode spec.type: invalid type: integer `7`, expected a string")]
+#[case(json!({}), json!({ "loadBalancer": [] }), "failed to decode status.loadBalancer: invalid type: sequence, expected an object")]
+#[case(json!({}), json!({ "loadBalancer": { "ingress": [{ "ip": 7 }] } }), "failed to decode status.loadBalancer.ingress[0].ip: invalid type: integer `7`, expected a string")]
+fn an_undecodable_service_names_the_field(#[case] spec: Value, #[case] status: Value, #[case] message: &str) {
+    assert_eq!(check::<Service>(0, &spec, &status), unknown(message));
 }
 
 fn budget() -> Value {
@@ -137,18 +137,18 @@ fn budget() -> Value {
 #[rstest]
 #[case::enough("/currentHealthy", json!(2), Readiness::READY)]
 #[case::more_than_enough("/currentHealthy", json!(3), Readiness::READY)]
-#[case::nothing_wanted("/desiredHealthy", Value::Null, Readiness::READY)]
+#[case::none_desired("/desiredHealthy", Value::Null, Readiness::READY)]
 #[case::too_few("/currentHealthy", json!(1), in_progress("1 of 2 pods healthy"))]
-#[case::nothing_said("/currentHealthy", Value::Null, in_progress("0 of 2 pods healthy"))]
-#[case::old_generation("/observedGeneration", json!(3), in_progress("generation 4 is not observed yet"))]
-#[case::odd("/currentHealthy", json!("2"), unknown("status.currentHealthy can't be read: invalid type: string \"2\", expected a JSON number"))]
-fn a_disruption_budget_wants_enough_healthy_pods(
+#[case::not_reported("/currentHealthy", Value::Null, in_progress("0 of 2 pods healthy"))]
+#[case::old_generation("/observedGeneration", json!(3), in_progress("generation 4 not observed yet"))]
+#[case::malformed("/currentHealthy", json!("2"), unknown("failed to decode status.currentHealthy: invalid type: string \"2\", expected a JSON number"))]
+fn a_disruption_budget_needs_enough_healthy_pods(
     #[case] field: &str,
     #[case] value: Value,
     #[case] expected: Readiness,
 ) {
     assert_eq!(
-        judge::<PodDisruptionBudget>(4, &Value::Null, &with(&budget(), field, value)),
+        check::<PodDisruptionBudget>(4, &Value::Null, &with(&budget(), field, value)),
         expected
     );
 }
@@ -175,23 +175,23 @@ fn a_disruption_budget_wants_enough_healthy_pods(
 ] }), in_progress("failed: BackoffLimitExceeded: Job has reached the specified backoff limit"))]
 #[case::failed_without_a_message(json!({ "conditions": [{ "type": "Failed", "status": "True", "reason": "DeadlineExceeded" }] }), in_progress("failed: DeadlineExceeded"))]
 #[case::failed_without_a_reason(json!({ "conditions": [{ "type": "Failed", "status": "True", "message": "too late" }] }), in_progress("failed: too late"))]
-#[case::failed_without_a_word(json!({ "conditions": [{ "type": "Failed", "status": "True" }] }), in_progress("failed"))]
+#[case::failed_without_reason_and_message(json!({ "conditions": [{ "type": "Failed", "status": "True" }] }), in_progress("failed"))]
 #[case::failed_while_suspended(json!({ "conditions": [
     { "type": "Suspended", "status": "True" }, { "type": "Failed", "status": "True", "reason": "Gone" },
 ] }), in_progress("failed: Gone"))]
-#[case::odd(json!({ "conditions": [{ "type": 1 }] }), unknown("status.conditions[0].type can't be read: invalid type: integer `1`, expected a string"))]
+#[case::malformed(json!({ "conditions": [{ "type": 1 }] }), unknown("failed to decode status.conditions[0].type: invalid type: integer `1`, expected a string"))]
 fn a_job_is_ready_when_it_is_complete(#[case] status: Value, #[case] expected: Readiness) {
-    assert_eq!(judge::<Job>(1, &json!({ "suspend": true }), &status), expected);
+    assert_eq!(check::<Job>(1, &json!({ "suspend": true }), &status), expected);
 }
 
 #[test]
-fn what_a_failed_job_says_is_cut_and_can_be_shown() {
+fn the_message_of_a_failed_job_is_truncated_and_printable() {
     let message = format!("a\u{1b}[31mb\nline{}", "é".repeat(10_000));
     let status = json!({ "conditions": [{ "type": "Failed", "status": "True", "reason": "R", "message": message }] });
-    let why = judge::<Job>(1, &Value::Null, &status).why.unwrap();
-    assert!(why.starts_with("failed: R: a [31mb lineé"), "{why}");
+    let message = check::<Job>(1, &Value::Null, &status).message.unwrap();
+    assert!(message.starts_with("failed: R: a [31mb lineé"), "{message}");
     assert!(
-        why.ends_with("é…") && why.len() > 250 && why.len() <= WHY_LIMIT,
-        "{why}"
+        message.ends_with("é…") && message.len() > 250 && message.len() <= MAX_MESSAGE,
+        "{message}"
     );
 }

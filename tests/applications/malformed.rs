@@ -1,10 +1,10 @@
-//! Custom resources that hold anything: the right condition, and no panic.
+//! Malformed custom resources: the condition is correct and nothing panics.
 
 use serde_json::{Value, json};
 
 use super::{Site, assert_error, assert_ready, components, selecting, shop};
 
-/// Statuses that are odd, what becomes of the component, and what Error says.
+/// Malformed statuses, with the expected component state and error.
 fn statuses() -> Vec<(&'static str, Value, &'static str, &'static str)> {
     let ready = |condition: Value| json!({ "conditions": [condition] });
     vec![
@@ -13,7 +13,7 @@ fn statuses() -> Vec<(&'static str, Value, &'static str, &'static str)> {
         ("null-conditions", json!({ "conditions": null }), "Ready", ""),
         ("empty-conditions", json!({ "conditions": [] }), "Ready", ""),
         (
-            "odd-elements",
+            "malformed-elements",
             json!({ "conditions": [null, "Ready", 3, [], {}, { "status": "False" }] }),
             "Ready",
             "",
@@ -31,13 +31,13 @@ fn statuses() -> Vec<(&'static str, Value, &'static str, &'static str)> {
             "",
         ),
         (
-            "odd-reason",
+            "malformed-reason",
             ready(json!({ "type": "Ready", "status": "False", "reason": { "a": [1] } })),
             "InProgress",
             "",
         ),
         (
-            "odd-type",
+            "malformed-type",
             ready(json!({ "type": ["Ready"], "status": "False" })),
             "Ready",
             "",
@@ -95,7 +95,7 @@ fn statuses() -> Vec<(&'static str, Value, &'static str, &'static str)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn odd_conditions_get_the_right_word_and_touch_nobody_else() {
+async fn malformed_conditions_affect_only_their_component() {
     let site = Site::new().await;
     let group = site.group();
     let kind = site.define("Widget", "Namespaced").await;
@@ -138,7 +138,7 @@ async fn odd_conditions_get_the_right_word_and_touch_nobody_else() {
             },
         );
     }
-    // One that holds all of them at once counts what can be counted, and comes back.
+    // With all of them, the valid components are counted, and the Application recovers.
     site.declare("all", selecting(&[(&group, "Widget")], json!({}))).await;
     let total = statuses().len();
     let ready = statuses().iter().filter(|status| status.2 == "Ready").count();
@@ -155,9 +155,9 @@ async fn odd_conditions_get_the_right_word_and_touch_nobody_else() {
     site.undefine(&kind).await;
 }
 
-/// The status of an Application is anybody's to write: what is odd in it is written anew.
+/// Any client may write the status; malformed parts are replaced.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_status_that_somebody_else_has_written_is_put_right() {
+async fn a_status_changed_by_another_writer_is_restored() {
     let site = Site::new().await;
     let portolan = site.portolan(&[]).await;
     site.config_map("web", &json!({ "app": "shop" })).await;
@@ -171,7 +171,7 @@ async fn a_status_that_somebody_else_has_written_is_put_right() {
     let application = site.until_components("shop", "1/1").await;
     assert_eq!(components(&application), ["ConfigMap/web Ready"]);
     assert_ready(&application, ("True", "ComponentsReady", "all components ready"));
-    // A condition of another's stays.
+    // Conditions of other writers are kept.
     assert_eq!(super::condition(&application, "Qualified").0, "True");
     super::assert_no_panic(&portolan);
 }

@@ -1,24 +1,24 @@
-//! What nobody should send: judged all the same, without a panic, by every rule.
+//! Malformed objects: every rule evaluates them without a panic.
 
 use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::value::to_raw_value;
 use serde_json::{Map, Value, json};
 
-use super::{Judging, ONE_OF_EACH, raw};
+use super::{ONE_OF_EACH, ReadinessVisitor, raw};
 use crate::controllers::application::readiness::*;
 
-/// Judges by each rule in turn, and holds what each judgement promises.
-fn judge_all(generation: i64, spec: &RawValue, status: &RawValue) -> Vec<Readiness> {
-    let judgements =
-        ONE_OF_EACH.map(|(group, kind)| with_rule(group, kind, Judging(generation, Some(spec), Some(status))));
-    for ((_, kind), Readiness { state, why }) in ONE_OF_EACH.iter().zip(&judgements) {
-        assert_eq!(why.is_none(), *state == ComponentState::Ready, "{kind}");
-        let why = why.as_deref().unwrap_or("ready");
-        assert!(!why.is_empty() && why.len() <= WHY_LIMIT, "{kind}: {why}");
-        assert!(!why.chars().any(char::is_control), "{kind}: {why:?}");
+/// Evaluates all rules and asserts the invariants of each result.
+fn check_all(generation: i64, spec: &RawValue, status: &RawValue) -> Vec<Readiness> {
+    let results =
+        ONE_OF_EACH.map(|(group, kind)| with_rule(group, kind, ReadinessVisitor(generation, Some(spec), Some(status))));
+    for ((_, kind), Readiness { state, message }) in ONE_OF_EACH.iter().zip(&results) {
+        assert_eq!(message.is_none(), *state == ComponentState::Ready, "{kind}");
+        let message = message.as_deref().unwrap_or("ready");
+        assert!(!message.is_empty() && message.len() <= MAX_MESSAGE, "{kind}: {message}");
+        assert!(!message.chars().any(char::is_control), "{kind}: {message:?}");
     }
-    judgements.into()
+    results.into()
 }
 
 #[rstest]
@@ -38,9 +38,9 @@ fn judge_all(generation: i64, spec: &RawValue, status: &RawValue) -> Vec<Readine
 #[case::nul_and_escapes(
     r#"{"phase":"\u0000\u001b[2J\u009b","conditions":[{"type":"Ready","status":"False","reason":"\u0007\u0000"}]}"#
 )]
-fn nothing_is_too_odd(#[case] json: &str) {
+fn malformed_objects_are_evaluated_without_a_panic(#[case] json: &str) {
     for generation in [i64::MIN, -1, 0, 1, i64::MAX] {
-        assert_eq!(judge_all(generation, &raw(json), &raw(json)).len(), ONE_OF_EACH.len());
+        assert_eq!(check_all(generation, &raw(json), &raw(json)).len(), ONE_OF_EACH.len());
     }
 }
 
@@ -51,29 +51,29 @@ fn nothing_is_too_odd(#[case] json: &str) {
 #[case::elements(("{\"conditions\":[", "]}"), "")]
 #[case::statuses(("{\"conditions\":[{\"type\":\"Ready\",\"status\":", "}]}"), "\"False\"")]
 #[case::replicas(("{\"replicas\":", "}"), "3")]
-fn no_depth_is_too_great(#[case] around: (&str, &str), #[case] inmost: &str) {
+fn deeply_nested_objects_are_evaluated_without_a_panic(#[case] around: (&str, &str), #[case] inmost: &str) {
     let (open, close) = around;
     let deep = raw(format!("{}{inmost}{}", open.repeat(10_000), close.repeat(10_000)));
-    assert_eq!(judge_all(1, &deep, &deep).len(), ONE_OF_EACH.len());
+    assert_eq!(check_all(1, &deep, &deep).len(), ONE_OF_EACH.len());
 }
 
 #[test]
-fn ten_thousand_conditions_are_judged_by_the_first_that_counts() {
+fn ten_thousand_conditions_are_evaluated_by_the_first_decisive_one() {
     let mut conditions = vec![json!({ "type": "Other", "status": "True" }); 10_000];
     conditions.push(json!({ "type": "Ready", "status": "False", "reason": "r".repeat(100_000) }));
     let status = to_raw_value(&json!({ "observedGeneration": 1, "conditions": conditions })).unwrap();
-    let judgements = judge_all(1, &raw("{}"), &status);
-    let generic = judgements.last().unwrap();
+    let results = check_all(1, &raw("{}"), &status);
+    let generic = results.last().unwrap();
     assert!(
         generic
-            .why
+            .message
             .as_deref()
             .unwrap()
             .starts_with("condition Ready is False: rrr")
     );
 }
 
-/// The names and the texts that the rules look for, so that chance finds its way into them.
+/// Names and texts that rules look for, so that random input contains them.
 const NAMES: [&str; 22] = [
     "replicas",
     "type",
@@ -133,7 +133,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A status whose conditions are mostly conditions, with chance at each place.
+/// A status with mostly valid conditions and random values anywhere.
 fn any_status() -> impl Strategy<Value = Value> {
     let text = || prop_oneof![4 => proptest::sample::select(&TEXTS[..]).prop_map(Value::from), 1 => any_json()];
     let condition = (text(), text(), text())
@@ -152,8 +152,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
-    fn no_json_is_too_odd(generation in any::<i64>(), spec in any_json(), status in prop_oneof![any_json(), any_status()]) {
+    fn random_objects_are_evaluated_without_a_panic(generation in any::<i64>(), spec in any_json(), status in prop_oneof![any_json(), any_status()]) {
         let (spec, status) = (to_raw_value(&spec).unwrap(), to_raw_value(&status).unwrap());
-        prop_assert_eq!(judge_all(generation, &spec, &status).len(), ONE_OF_EACH.len());
+        prop_assert_eq!(check_all(generation, &spec, &status).len(), ONE_OF_EACH.len());
     }
 }

@@ -1,4 +1,4 @@
-//! From components to a status.
+//! Status computed from components.
 
 use jiff::Timestamp;
 
@@ -14,7 +14,7 @@ fn at(time: &str) -> Timestamp {
 }
 
 fn status_of(kinds: &[(GroupKind, KindState<Readiness>)]) -> ApplicationStatus {
-    assess(&declared(json!({})), kinds).status(Some(3), &[], at(NOW))
+    assess(&app_spec(json!({})), kinds).status(Some(3), &[], at(NOW))
 }
 
 fn condition<'a>(status: &'a ApplicationStatus, type_: &str) -> &'a ApplicationCondition {
@@ -25,7 +25,7 @@ fn condition<'a>(status: &'a ApplicationStatus, type_: &str) -> &'a ApplicationC
         .unwrap()
 }
 
-fn said(status: &ApplicationStatus, type_: &str) -> String {
+fn summary(status: &ApplicationStatus, type_: &str) -> String {
     let condition = condition(status, type_);
     let text = |part: &Option<String>| part.clone().unwrap_or_default();
     format!(
@@ -36,14 +36,14 @@ fn said(status: &ApplicationStatus, type_: &str) -> String {
     )
 }
 
-const NO_ERROR: &str = "False NoError: No error seen";
+const NO_ERROR: &str = "False NoError: No error listed";
 const UNKNOWN: &str = "Unknown ComponentsReadyUnknown: failed to aggregate all components' statuses, check the Error condition for details";
 
 #[test]
-fn of_no_components_all_are_ready() {
+fn an_application_without_components_is_ready() {
     let status = status_of(&[]);
-    assert_eq!(said(&status, "Ready"), "True ComponentsReady: all components ready");
-    assert_eq!(said(&status, "Error"), NO_ERROR);
+    assert_eq!(summary(&status, "Ready"), "True ComponentsReady: all components ready");
+    assert_eq!(summary(&status, "Error"), NO_ERROR);
     assert_eq!(status.components_ready.as_deref(), Some("0/0"));
     assert_eq!(status.observed_generation, Some(3));
     let types: Vec<_> = status
@@ -55,35 +55,35 @@ fn of_no_components_all_are_ready() {
 }
 
 #[test]
-fn components_stand_in_the_order_of_their_kinds_and_those_that_are_not_ready_are_named() {
+fn components_are_sorted_by_kind_and_unready_ones_are_named() {
     let status = status_of(&[
-        seen(
+        listed(
             "apps",
             "Deployment",
             vec![
-                object("api", judgement(ComponentState::InProgress, "1 of 2 replicas ready")),
+                object("api", readiness(ComponentState::InProgress, "1 of 2 replicas ready")),
                 object("web", ready()),
             ],
         ),
-        seen(
+        listed(
             "",
             "Service",
-            vec![object("web", ready()), labelled("other", "other", ready())],
+            vec![object("web", ready()), labeled("other", "other", ready())],
         ),
-        seen(
+        listed(
             "batch",
             "Job",
             vec![object(
                 "load",
-                judgement(ComponentState::InProgress, "failed: BackoffLimitExceeded"),
+                readiness(ComponentState::InProgress, "failed: BackoffLimitExceeded"),
             )],
         ),
     ]);
     assert_eq!(
-        said(&status, "Ready"),
+        summary(&status, "Ready"),
         "False ComponentsNotReady: 2 components not ready: Deployment/api, Job/load (failed: BackoffLimitExceeded)"
     );
-    assert_eq!(said(&status, "Error"), NO_ERROR);
+    assert_eq!(summary(&status, "Error"), NO_ERROR);
     assert_eq!(status.components_ready.as_deref(), Some("2/4"));
     let components = serde_json::to_value(&status.components).unwrap();
     let expected = json!([
@@ -96,16 +96,16 @@ fn components_stand_in_the_order_of_their_kinds_and_those_that_are_not_ready_are
 }
 
 #[test]
-fn a_component_that_cannot_be_judged_hides_the_readiness() {
-    let broken = judgement(ComponentState::Unknown, "status.replicas is a string");
-    let status = status_of(&[seen(
+fn an_unknown_component_makes_readiness_unknown() {
+    let broken = readiness(ComponentState::Unknown, "status.replicas is a string");
+    let status = status_of(&[listed(
         "example.com",
         "Widget",
         vec![object("w", broken), object("x", ready())],
     )]);
-    assert_eq!(said(&status, "Ready"), UNKNOWN);
+    assert_eq!(summary(&status, "Ready"), UNKNOWN);
     assert_eq!(
-        said(&status, "Error"),
+        summary(&status, "Error"),
         "True ErrorSeen: Widget/w: status.replicas is a string"
     );
     assert_eq!(status.components_ready.as_deref(), Some("1/2"));
@@ -113,85 +113,88 @@ fn a_component_that_cannot_be_judged_hides_the_readiness() {
 }
 
 #[test]
-fn a_kind_that_is_not_known_is_an_error_and_leaves_the_readiness() {
+fn an_unknown_kind_is_an_error_but_keeps_readiness() {
     let status = status_of(&[(GroupKind::new("core", "Pod"), KindState::Unknown)]);
-    assert_eq!(said(&status, "Ready"), "True ComponentsReady: all components ready");
-    assert!(said(&status, "Error").starts_with("True ErrorSeen: the cluster has no kind Pod.core:"));
+    assert_eq!(summary(&status, "Ready"), "True ComponentsReady: all components ready");
+    assert!(summary(&status, "Error").starts_with("True ErrorSeen: kind Pod.core not found:"));
 }
 
 #[test]
-fn a_kind_that_may_not_be_watched_is_an_error_and_leaves_the_readiness() {
+fn a_polled_kind_is_an_error_but_keeps_readiness() {
     let kind = GroupKind::new("", "Secret");
     let mut view = view(&kind, vec![object("s", ready())]);
     view.polled = Some("can't watch secrets: forbidden".to_owned());
     let status = status_of(&[(kind, KindState::Objects(view))]);
-    assert_eq!(said(&status, "Ready"), "True ComponentsReady: all components ready");
-    assert_eq!(said(&status, "Error"), "True ErrorSeen: can't watch secrets: forbidden");
+    assert_eq!(summary(&status, "Ready"), "True ComponentsReady: all components ready");
+    assert_eq!(
+        summary(&status, "Error"),
+        "True ErrorSeen: can't watch secrets: forbidden"
+    );
     assert_eq!(status.components_ready.as_deref(), Some("1/1"));
 }
 
 #[test]
-fn a_kind_that_cannot_be_listed_hides_the_readiness_and_the_others_are_counted() {
+fn a_kind_that_cannot_be_listed_makes_readiness_unknown_and_others_are_counted() {
     let failed = KindState::Failed("can't list pods: forbidden".to_owned());
     let status = status_of(&[
         (GroupKind::new("", "Pod"), failed),
-        seen("", "Service", vec![object("web", ready())]),
+        listed("", "Service", vec![object("web", ready())]),
     ]);
-    assert_eq!(said(&status, "Ready"), UNKNOWN);
-    assert_eq!(said(&status, "Error"), "True ErrorSeen: can't list pods: forbidden");
+    assert_eq!(summary(&status, "Ready"), UNKNOWN);
+    assert_eq!(summary(&status, "Error"), "True ErrorSeen: can't list pods: forbidden");
     assert_eq!(status.components_ready.as_deref(), Some("1/1"));
 }
 
 #[test]
-fn a_selector_that_cannot_be_used_hides_the_readiness_and_says_why() {
+fn an_invalid_selector_makes_readiness_unknown_with_a_reason() {
     let selector = json!({ "matchExpressions": [{ "key": "app", "operator": "Like", "values": ["a"] }] });
-    let declared = declared(json!({ "selector": selector }));
-    let status = assess(&declared, &[seen("", "Service", vec![object("web", ready())])]).status(None, &[], at(NOW));
-    assert_eq!(said(&status, "Ready"), UNKNOWN);
+    let spec = app_spec(json!({ "selector": selector }));
+    let status = assess(&spec, &[listed("", "Service", vec![object("web", ready())])]).status(None, &[], at(NOW));
+    assert_eq!(summary(&status, "Ready"), UNKNOWN);
     assert!(
-        said(&status, "Error").contains("the operator Like"),
+        summary(&status, "Error").contains("operator Like"),
         "{}",
-        said(&status, "Error")
+        summary(&status, "Error")
     );
     assert_eq!(status.components_ready.as_deref(), Some("0/0"));
 }
 
 #[test]
-fn kinds_that_were_left_out_hide_the_readiness() {
+fn kinds_beyond_the_limit_make_readiness_unknown() {
     let kinds: Vec<_> = (0..101)
         .map(|number| json!({ "group": "x.example", "kind": format!("K{number}") }))
         .collect();
-    let status = assess(&declared(json!({ "componentKinds": kinds })), &[]).status(None, &[], at(NOW));
-    assert_eq!(said(&status, "Ready"), UNKNOWN);
+    let status = assess(&app_spec(json!({ "componentKinds": kinds })), &[]).status(None, &[], at(NOW));
+    assert_eq!(summary(&status, "Ready"), UNKNOWN);
     assert!(
-        said(&status, "Error").contains("the last 1 are left out"),
+        summary(&status, "Error").contains("the last 1 are ignored"),
         "{}",
-        said(&status, "Error")
+        summary(&status, "Error")
     );
 }
 
 #[test]
 fn an_application_does_not_wait_for_itself() {
-    let not_ready = judgement(ComponentState::InProgress, "condition Ready is False");
-    let status = status_of(&[seen(
+    let not_ready = readiness(ComponentState::InProgress, "condition Ready is False");
+    let status = status_of(&[listed(
         "app.k8s.io",
         "Application",
         vec![object("shop", not_ready.clone())],
     )]);
     assert_eq!(status.components_ready.as_deref(), Some("1/1"));
-    let status = status_of(&[seen("app.k8s.io", "Application", vec![object("other", not_ready)])]);
+    let status = status_of(&[listed("app.k8s.io", "Application", vec![object("other", not_ready)])]);
     assert_eq!(status.components_ready.as_deref(), Some("0/1"));
 }
 
 #[test]
-fn a_condition_that_says_the_same_keeps_its_times_and_one_of_the_same_status_its_transition() {
+fn an_unchanged_condition_keeps_its_times_and_an_unchanged_status_its_transition_time() {
     let not_ready = |name| {
         assess(
-            &declared(json!({})),
-            &[seen(
+            &app_spec(json!({})),
+            &[listed(
                 "",
                 "Pod",
-                vec![object(name, judgement(ComponentState::InProgress, ""))],
+                vec![object(name, readiness(ComponentState::InProgress, ""))],
             )],
         )
     };
@@ -202,7 +205,7 @@ fn a_condition_that_says_the_same_keeps_its_times_and_one_of_the_same_status_its
     let (before, after) = (condition(&first, "Ready"), condition(&other, "Ready"));
     assert_eq!(after.last_transition_time, before.last_transition_time);
     assert_eq!(after.last_update_time.as_ref().unwrap().0, at(LATER));
-    let ready = assess(&declared(json!({})), &[]).status(Some(1), &first.conditions, at(LATER));
+    let ready = assess(&app_spec(json!({})), &[]).status(Some(1), &first.conditions, at(LATER));
     assert_eq!(
         condition(&ready, "Ready").last_transition_time.as_ref().unwrap().0,
         at(LATER)
@@ -211,7 +214,7 @@ fn a_condition_that_says_the_same_keeps_its_times_and_one_of_the_same_status_its
 }
 
 #[test]
-fn conditions_of_others_stay() {
+fn conditions_of_other_writers_are_kept() {
     let before = ApplicationStatus {
         conditions: vec![ApplicationCondition {
             type_: "Settled".to_owned(),
@@ -220,7 +223,7 @@ fn conditions_of_others_stay() {
         }],
         ..ApplicationStatus::default()
     };
-    let status = assess(&declared(json!({})), &[]).status(None, &before.conditions, at(NOW));
+    let status = assess(&app_spec(json!({})), &[]).status(None, &before.conditions, at(NOW));
     let types: Vec<_> = status
         .conditions
         .iter()
@@ -230,23 +233,23 @@ fn conditions_of_others_stay() {
 }
 
 #[test]
-fn of_many_that_are_not_ready_some_are_named() {
+fn a_limited_number_of_unready_components_is_named() {
     let objects = (0..25)
-        .map(|number| object(&format!("p{number:02}"), judgement(ComponentState::InProgress, "")))
+        .map(|number| object(&format!("p{number:02}"), readiness(ComponentState::InProgress, "")))
         .collect();
-    let status = status_of(&[seen("", "Pod", objects)]);
-    let said = said(&status, "Ready");
-    assert!(said.contains("25 components not ready: Pod/p00, "), "{said}");
-    assert!(said.ends_with("Pod/p19 and 5 more"), "{said}");
+    let status = status_of(&[listed("", "Pod", objects)]);
+    let ready = summary(&status, "Ready");
+    assert!(ready.contains("25 components not ready: Pod/p00, "), "{ready}");
+    assert!(ready.ends_with("Pod/p19 and 5 more"), "{ready}");
 }
 
 #[test]
-fn a_status_stays_small_enough_to_be_stored() {
+fn a_large_status_is_truncated_to_the_size_limit() {
     let name = |number: usize| format!("{}{number}", "n".repeat(240));
     let objects = (0..6000).map(|number| object(&name(number), ready())).collect();
-    let status = status_of(&[seen("", "ConfigMap", objects)]);
+    let status = status_of(&[listed("", "ConfigMap", objects)]);
     assert_eq!(status.components_ready.as_deref(), Some("6000/6000"));
     assert!(serde_json::to_string(&status).unwrap().len() < 1_200_000);
-    assert!(said(&status, "Error").contains("components are counted but not listed"));
-    assert_eq!(said(&status, "Ready"), "True ComponentsReady: all components ready");
+    assert!(summary(&status, "Error").contains("components omitted from status"));
+    assert_eq!(summary(&status, "Ready"), "True ComponentsReady: all components ready");
 }
