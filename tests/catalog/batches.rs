@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use portolan::catalog::{ChartRow, Commit, Error};
+use portolan::catalog::{ChartRow, Error, SyncCommit};
 use rstest::rstest;
 
 use super::{Fixture, On, chart, record};
@@ -154,7 +154,7 @@ async fn rows_that_break_off_leave_nothing(#[values(On::Sqlite, On::Postgres)] o
     });
     let error = fixture
         .catalog
-        .commit(Commit::new(record(), None, "x"), broken)
+        .commit(SyncCommit::new(record(), None, "x"), broken)
         .await
         .unwrap_err();
     assert!(matches!(error, Error::Rows { .. }) && error.is_transient(), "{error}");
@@ -178,7 +178,7 @@ async fn a_commit_that_is_dropped_half_way_leaves_nothing(#[values(On::Sqlite, O
             info,
         })
     });
-    let mut commit = Box::pin(fixture.catalog.commit(Commit::new(record(), None, "x"), charts));
+    let mut commit = Box::pin(fixture.catalog.commit(SyncCommit::new(record(), None, "x"), charts));
     std::future::poll_fn(|context| {
         assert!(
             commit.as_mut().poll(context).is_pending(),

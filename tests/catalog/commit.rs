@@ -1,7 +1,7 @@
 //! What a sync writes, and what it leaves alone.
 
 use portolan::api::NamespacedName;
-use portolan::catalog::{ChartInfo, Commit};
+use portolan::catalog::{ChartInfo, SyncCommit};
 use rstest::rstest;
 
 use super::{Fixture, On, chart, repository, rows};
@@ -139,7 +139,7 @@ async fn charts_that_are_gone_go_with_their_files_and_others_stay(#[values(On::S
     theirs.id = "other/a".into();
     fixture
         .catalog
-        .commit(Commit::new(other_record, None, "x"), rows(vec![theirs]))
+        .commit(SyncCommit::new(other_record, None, "x"), rows(vec![theirs]))
         .await
         .unwrap();
     for (repo, name) in [("stable", "a"), ("stable", "b"), ("other", "a")] {
@@ -248,7 +248,7 @@ async fn hostile_names_are_names(#[values(On::Sqlite, On::Postgres)] on: On) {
     let other = portolan::catalog::Record::new(NamespacedName::new("kubeapps", "x') OR true --"), "uid-2");
     fixture
         .catalog
-        .commit(Commit::new(other, None, "x"), rows(vec![chart("safe", &["1.0.0"])]))
+        .commit(SyncCommit::new(other, None, "x"), rows(vec![chart("safe", &["1.0.0"])]))
         .await
         .unwrap();
     fixture.sync(all.clone()).await;

@@ -1,6 +1,6 @@
 //! Getting to the database: what is made, what is refused, and TLS.
 
-use portolan::catalog::{Catalog, Commit, Database, Error, Login, Password, Settings, lock::SqliteLock};
+use portolan::catalog::{Catalog, Database, Error, Login, Password, Settings, SyncCommit, lock::SqliteLock};
 use sqlx::{Connection, PgConnection};
 
 use super::{Fixture, On, chart, record, rows, settings};
@@ -10,14 +10,14 @@ use crate::support::postgres::{self, PostgresServer};
 async fn a_sqlite_file_is_made_and_kept_as_said() {
     let folder = tempfile::tempdir().unwrap();
     let settings = settings(&format!("sqlite://{}", folder.path().join("new.db").display()));
-    let error = Catalog::open_to_read(&settings).await.unwrap_err();
+    let error = Catalog::open_read_only(&settings).await.unwrap_err();
     assert!(matches!(error, Error::NoDatabase { .. }), "{error}");
     assert!(error.to_string().contains("portolan run"), "{error}");
     assert!(!folder.path().join("new.db").exists());
 
     let catalog = Catalog::open(&settings).await.unwrap();
     catalog
-        .commit(Commit::new(record(), None, "x"), rows(vec![chart("a", &["1.0.0"])]))
+        .commit(SyncCommit::new(record(), None, "x"), rows(vec![chart("a", &["1.0.0"])]))
         .await
         .unwrap();
     assert!(
@@ -29,7 +29,7 @@ async fn a_sqlite_file_is_made_and_kept_as_said() {
         !folder.path().join("new.db-wal").exists(),
         "a closed database is one file"
     );
-    let reader = Catalog::open_to_read(&settings).await.unwrap();
+    let reader = Catalog::open_read_only(&settings).await.unwrap();
     assert_eq!(reader.repositories().await.unwrap().len(), 1);
 }
 
@@ -67,7 +67,7 @@ async fn a_sqlite_database_is_read_while_its_lock_is_held() {
     let fixture = Fixture::new(On::Sqlite).await;
     fixture.sync(vec![chart("a", &["1.0.0"])]).await;
     let _held = SqliteLock::acquire(fixture.settings.database.sqlite_path().unwrap()).unwrap();
-    let reader = Catalog::open_to_read(&fixture.settings).await.unwrap();
+    let reader = Catalog::open_read_only(&fixture.settings).await.unwrap();
     assert_eq!(reader.repositories().await.unwrap().len(), 1, "reading needs no lock");
 }
 

@@ -3,22 +3,24 @@
 use std::collections::BTreeMap;
 
 use portolan::api::NamespacedName;
-use portolan::catalog::{ChartFiles, Commit, FetchedFiles, FilesMode, Progress, Saved, Wanted, WantedFiles};
+use portolan::catalog::{
+    ChartFiles, FetchedFiles, FilesMode, MissingFiles, MissingFilesPage, Progress, SaveOutcome, SyncCommit,
+};
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::{Fixture, On, at, chart, commit::insert_file, record, repository, rows};
 
-pub async fn wanted(fixture: &Fixture, mode: FilesMode) -> Wanted {
+pub async fn wanted(fixture: &Fixture, mode: FilesMode) -> MissingFilesPage {
     fixture
         .catalog
-        .files_wanted(&repository(), mode, at(0), 1000)
+        .missing_files(&repository(), mode, at(0), 1000)
         .await
         .unwrap()
 }
 
 /// Chart and version of each, without the repository's name.
-pub fn names(wanted: &Wanted) -> Vec<String> {
+pub fn names(wanted: &MissingFilesPage) -> Vec<String> {
     wanted
         .files
         .iter()
@@ -26,8 +28,8 @@ pub fn names(wanted: &Wanted) -> Vec<String> {
         .collect()
 }
 
-pub fn of(name: &str, version: &str) -> WantedFiles {
-    WantedFiles {
+pub fn of(name: &str, version: &str) -> MissingFiles {
+    MissingFiles {
         chart_id: format!("stable/{name}"),
         version: version.into(),
         digest: format!("digest-{version}"),
@@ -45,11 +47,11 @@ pub fn content(readme: &str) -> ChartFiles {
     }
 }
 
-fn fetched(wanted: &WantedFiles, files: &ChartFiles) -> FetchedFiles {
+fn fetched(wanted: &MissingFiles, files: &ChartFiles) -> FetchedFiles {
     FetchedFiles::new(wanted.clone(), files).unwrap()
 }
 
-pub async fn save(fixture: &Fixture, wanted: &WantedFiles, readme: &str) -> Saved {
+pub async fn save(fixture: &Fixture, wanted: &MissingFiles, readme: &str) -> SaveOutcome {
     fixture
         .catalog
         .save_files(&repository(), "uid-1", fetched(wanted, &content(readme)))
@@ -57,10 +59,10 @@ pub async fn save(fixture: &Fixture, wanted: &WantedFiles, readme: &str) -> Save
         .unwrap()
 }
 
-pub async fn fail(fixture: &Fixture, wanted: &WantedFiles, next_try: i64) -> Saved {
+pub async fn fail(fixture: &Fixture, wanted: &MissingFiles, next_try: i64) -> SaveOutcome {
     fixture
         .catalog
-        .files_failed(&repository(), "uid-1", wanted, "no such\0file", at(next_try))
+        .record_files_failure(&repository(), "uid-1", wanted, "no such\0file", at(next_try))
         .await
         .unwrap()
 }
@@ -90,16 +92,16 @@ async fn the_newest_version_of_each_chart_is_wanted_first(#[values(On::Sqlite, O
     assert_eq!(all.next_try, None);
     let latest = wanted(&fixture, FilesMode::Latest).await;
     assert_eq!(names(&latest), ["a 3.0.0", "b 1.0.0", "c 2.0.0"]);
-    assert_eq!(wanted(&fixture, FilesMode::None).await, Wanted::default());
+    assert_eq!(wanted(&fixture, FilesMode::None).await, MissingFilesPage::default());
     let two = fixture
         .catalog
-        .files_wanted(&repository(), FilesMode::All, at(0), 2)
+        .missing_files(&repository(), FilesMode::All, at(0), 2)
         .await
         .unwrap();
     assert_eq!(names(&two), ["a 3.0.0", "b 1.0.0"]);
     let other = NamespacedName::new("kubeapps", "other");
-    let none = fixture.catalog.files_wanted(&other, FilesMode::All, at(0), 2).await;
-    assert_eq!(none.unwrap(), Wanted::default());
+    let none = fixture.catalog.missing_files(&other, FilesMode::All, at(0), 2).await;
+    assert_eq!(none.unwrap(), MissingFilesPage::default());
 }
 
 #[rstest]
@@ -110,7 +112,7 @@ async fn a_row_of_files_is_as_kubeapps_writes_it(#[values(On::Sqlite, On::Postgr
     oci.repo.kind = "oci".into();
     fixture.sync(vec![oci]).await;
     let wanted = wanted(&fixture, FilesMode::All).await.files.remove(0);
-    assert_eq!(save(&fixture, &wanted, "# A\0 chart").await, Saved::Written);
+    assert_eq!(save(&fixture, &wanted, "# A\0 chart").await, SaveOutcome::Written);
     assert_eq!(
         info(&fixture, "stable/team%2Fa-v1.0.0+b1").await,
         json!({
@@ -143,7 +145,7 @@ async fn files_that_are_there_are_not_wanted_and_the_same_ones_not_written_again
     assert_eq!(names(&wanted(&fixture, FilesMode::All).await), ["a 1.0.0"]);
     fixture.tables.watch("files").await;
     let before = fixture.tables.writes("files").await;
-    assert_eq!(save(&fixture, &of("a", "2.0.0"), "x").await, Saved::Written);
+    assert_eq!(save(&fixture, &of("a", "2.0.0"), "x").await, SaveOutcome::Written);
     assert_eq!(fixture.tables.writes("files").await, before);
     save(&fixture, &of("a", "2.0.0"), "y").await;
     assert_ne!(fixture.tables.writes("files").await, before);
@@ -167,7 +169,7 @@ async fn a_republished_version_is_wanted_again_and_the_old_files_are_served_unti
     assert_eq!(info(&fixture, "stable/a-1.0.0").await["Readme"], "old");
     assert!(wanted(&fixture, FilesMode::All).await.files.is_empty());
     // What was fetched for the earlier archive comes too late.
-    assert_eq!(save(&fixture, &of("a", "1.0.0"), "late").await, Saved::Gone);
+    assert_eq!(save(&fixture, &of("a", "1.0.0"), "late").await, SaveOutcome::Obsolete);
     save(&fixture, &again, "new").await;
     assert_eq!(info(&fixture, "stable/a-1.0.0").await["Readme"], "new");
     assert_eq!(fixture.tables.count("portolan_files").await, 0);
@@ -178,7 +180,7 @@ async fn a_republished_version_is_wanted_again_and_the_old_files_are_served_unti
 async fn a_version_that_failed_gets_empty_files_and_waits(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("a", &["2.0.0", "1.0.0"])]).await;
-    assert_eq!(fail(&fixture, &of("a", "2.0.0"), 60).await, Saved::Written);
+    assert_eq!(fail(&fixture, &of("a", "2.0.0"), 60).await, SaveOutcome::Written);
     assert_eq!(
         info(&fixture, "stable/a-2.0.0").await,
         json!({"ID": "stable/a-2.0.0", "Readme": "", "DefaultValues": "", "AdditionalDefaultValues": {}, "Schema": "",
@@ -193,7 +195,7 @@ async fn a_version_that_failed_gets_empty_files_and_waits(#[values(On::Sqlite, O
     let look = async |seconds| {
         fixture
             .catalog
-            .files_wanted(&repository(), FilesMode::All, at(seconds), 10)
+            .missing_files(&repository(), FilesMode::All, at(seconds), 10)
             .await
             .unwrap()
     };
@@ -306,11 +308,11 @@ async fn rows_of_kubeapps_syncer_count_as_they_are(#[values(On::Sqlite, On::Post
 async fn what_is_gone_is_not_written_and_is_no_error(#[values(On::Sqlite, On::Postgres)] on: On, #[case] gone: &str) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("a", &["1.0.0"])]).await;
-    assert_eq!(save(&fixture, &of("a", "0.9.0"), "x").await, Saved::Gone);
-    assert_eq!(save(&fixture, &of("b", "1.0.0"), "x").await, Saved::Gone);
+    assert_eq!(save(&fixture, &of("a", "0.9.0"), "x").await, SaveOutcome::Obsolete);
+    assert_eq!(save(&fixture, &of("b", "1.0.0"), "x").await, SaveOutcome::Obsolete);
     fixture.tables.execute(gone).await;
-    assert_eq!(save(&fixture, &of("a", "1.0.0"), "x").await, Saved::Gone);
-    assert_eq!(fail(&fixture, &of("a", "1.0.0"), 60).await, Saved::Gone);
+    assert_eq!(save(&fixture, &of("a", "1.0.0"), "x").await, SaveOutcome::Obsolete);
+    assert_eq!(fail(&fixture, &of("a", "1.0.0"), 60).await, SaveOutcome::Obsolete);
     assert_eq!(fixture.tables.count("files").await, 0);
     assert_eq!(fixture.tables.count("portolan_files").await, 0);
 }
@@ -338,8 +340,8 @@ async fn a_chart_that_goes_under_our_hands_is_no_error(#[values(On::Sqlite, On::
                 .await;
         }
     }
-    assert_eq!(save(&fixture, &of("a", "1.0.0"), "x").await, Saved::Gone);
-    assert_eq!(fail(&fixture, &of("a", "1.0.0"), 60).await, Saved::Gone);
+    assert_eq!(save(&fixture, &of("a", "1.0.0"), "x").await, SaveOutcome::Obsolete);
+    assert_eq!(fail(&fixture, &of("a", "1.0.0"), 60).await, SaveOutcome::Obsolete);
     assert_eq!(fixture.tables.count("portolan_files").await, 0);
     assert_eq!(fixture.chart_names().await, ["a"], "nothing of it is kept");
 }
@@ -383,7 +385,7 @@ async fn another_object_or_url_tries_at_once_what_has_failed(#[values(On::Sqlite
     assert!(wanted(&fixture, FilesMode::All).await.files.is_empty());
     let mut other = record();
     other.uid = "uid-2".into();
-    let commit = Commit::new(other, Some("uid-1".into()), "checksum");
+    let commit = SyncCommit::new(other, Some("uid-1".into()), "checksum");
     let charts = rows(vec![chart("a", &["1.0.0"])]);
     fixture.catalog.commit(commit, charts).await.unwrap();
     assert_eq!(wanted(&fixture, FilesMode::All).await.files[0].tries, 0);

@@ -1,7 +1,7 @@
 //! Whose a repository is, its record, and its removal.
 
 use portolan::api::NamespacedName;
-use portolan::catalog::{Baseline, Commit, Error, HISTORY_KEPT, Handled, Record, Refused, State};
+use portolan::catalog::{Baseline, Error, HISTORY_LIMIT, Handled, Record, Refused, State, SyncCommit};
 use rstest::rstest;
 
 use super::{Fixture, On, chart, commit::insert_file, history, record, repository, rows};
@@ -29,7 +29,7 @@ async fn a_record_comes_back_as_it_was_saved(#[values(On::Sqlite, On::Postgres)]
         reason: "NotAnIndex".into(),
         message: "it is a page".into(),
         confirm: Some("feed".into()),
-        given: "key".into(),
+        inputs: "key".into(),
     });
     full.handled = Handled {
         resync_requests: Some(7),
@@ -75,7 +75,7 @@ async fn a_record_comes_back_as_it_was_saved(#[values(On::Sqlite, On::Postgres)]
 #[tokio::test]
 async fn what_was_counted_is_known_when_the_record_is_concluded(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
-    let commit = Commit::new(record(), None, "x").conclude_with(|committed, record| {
+    let commit = SyncCommit::new(record(), None, "x").complete_record_with(|committed, record| {
         record.last_sync = Some(serde_json::json!({"added": committed.added}));
         committed.is_change().then(|| history("changed"))
     });
@@ -86,8 +86,8 @@ async fn what_was_counted_is_known_when_the_record_is_concluded(#[values(On::Sql
         .unwrap();
     let stored = fixture.catalog.record(&repository()).await.unwrap().unwrap();
     assert_eq!(stored.last_sync, Some(serde_json::json!({"added": 1})));
-    let quiet = Commit::new(stored, Some("uid-1".into()), "x")
-        .conclude_with(|committed, _| committed.is_change().then(|| history("changed")));
+    let quiet = SyncCommit::new(stored, Some("uid-1".into()), "x")
+        .complete_record_with(|committed, _| committed.is_change().then(|| history("changed")));
     fixture
         .catalog
         .commit(quiet, rows(vec![chart("a", &["1.0.0"])]))
@@ -110,7 +110,7 @@ async fn the_history_keeps_the_newest_syncs_of_each_repository(#[values(On::Sqli
         .await
         .unwrap();
     fixture.catalog.save(&record(), None, None).await.unwrap();
-    for at in 0..HISTORY_KEPT + 5 {
+    for at in 0..HISTORY_LIMIT + 5 {
         fixture
             .catalog
             .save(&record(), Some("uid-1"), Some(&history(&at.to_string())))
@@ -133,7 +133,7 @@ async fn of_two_that_have_read_the_same_record_only_one_writes_it(#[values(On::S
     fixture.catalog.save(&read, Some("uid-1"), None).await.unwrap();
     let error = fixture.catalog.save(&read, Some("uid-1"), None).await.unwrap_err();
     assert!(matches!(error, Error::Superseded { .. }), "{error}");
-    let late = Commit::new(read, Some("uid-1".into()), "late");
+    let late = SyncCommit::new(read, Some("uid-1".into()), "late");
     let error = fixture
         .catalog
         .commit(late, rows(vec![chart("b", &["1.0.0"])]))
@@ -149,7 +149,7 @@ async fn a_repository_of_another_identity_is_not_written(#[values(On::Sqlite, On
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("a", &["1.0.0"])]).await;
     for expected in [None, Some("uid-0")] {
-        let commit = Commit::new(record(), expected.map(Into::into), "new");
+        let commit = SyncCommit::new(record(), expected.map(Into::into), "new");
         let error = fixture
             .catalog
             .commit(commit, rows(vec![chart("b", &["1.0.0"])]))
@@ -171,7 +171,7 @@ async fn a_repository_of_another_identity_is_not_written(#[values(On::Sqlite, On
 
     // A record that is gone supersedes too: the repository was removed while it was being synced.
     assert!(fixture.catalog.remove(&repository(), Some("uid-1")).await.unwrap());
-    let commit = Commit::new(record(), Some("uid-1".into()), "new");
+    let commit = SyncCommit::new(record(), Some("uid-1".into()), "new");
     let error = fixture.catalog.commit(commit, rows(vec![])).await.unwrap_err();
     assert!(matches!(error, Error::Superseded { .. }), "{error}");
     assert_eq!(fixture.tables.count("repos").await, 0);
@@ -184,7 +184,7 @@ async fn a_new_identity_may_take_the_rows_over(#[values(On::Sqlite, On::Postgres
     fixture.sync(vec![chart("a", &["1.0.0"])]).await;
     let mut renewed = record();
     renewed.uid = "uid-2".into();
-    let commit = Commit::new(renewed, Some("uid-1".into()), "checksum");
+    let commit = SyncCommit::new(renewed, Some("uid-1".into()), "checksum");
     let committed = fixture
         .catalog
         .commit(commit, rows(vec![chart("a", &["1.0.0"])]))

@@ -1,32 +1,32 @@
 //! The catalogue against real databases: each test over SQLite and over Postgres, unless it is about one of them.
 
 mod batches;
-mod cancelled;
+mod cancellation;
+mod chart_digests;
+mod chart_digests_equivalence;
+mod chart_digests_retention;
+mod chart_digests_stale;
 mod commit;
+mod concurrency;
 mod connection;
-mod cuts;
-mod cuts_alike;
-mod cuts_kept;
-mod cuts_outdated;
 mod files;
-mod healing;
 mod icons;
 mod identity;
-mod keeping;
-mod left_out;
-mod neighbour;
-mod reading;
+mod kubeapps;
+mod query;
+mod recovery;
 mod registries;
+mod retention;
 mod scale;
-mod together;
+mod skipped_files;
 
 use std::{io, time::Duration};
 
 use jiff::Timestamp;
 use portolan::api::NamespacedName;
 use portolan::catalog::{
-    Catalog, ChartInfo, ChartRow, ChartVersion, Commit, Committed, Database, Error, HistoryEntry, Login, Maintainer,
-    Record, RepoRef, Settings,
+    Catalog, ChartInfo, ChartRow, ChartVersion, CommitSummary, Database, Error, HistoryEntry, Login, Maintainer,
+    Record, RepoRef, Settings, SyncCommit,
 };
 use sqlx::{AssertSqlSafe, Executor, PgPool, SqlitePool};
 use tempfile::TempDir;
@@ -85,16 +85,16 @@ impl Fixture {
     }
 
     /// Commits these charts to the repository, whose record is made or kept.
-    pub async fn sync(&self, charts: Vec<ChartInfo>) -> Committed {
+    pub async fn sync(&self, charts: Vec<ChartInfo>) -> CommitSummary {
         self.try_sync("checksum", charts).await.unwrap()
     }
 
-    pub async fn try_sync(&self, checksum: &str, charts: Vec<ChartInfo>) -> Result<Committed, Error> {
+    pub async fn try_sync(&self, checksum: &str, charts: Vec<ChartInfo>) -> Result<CommitSummary, Error> {
         let stored = self.catalog.record(&repository()).await?;
         let expected = stored.as_ref().map(|record| record.uid.clone());
         let record = stored.unwrap_or_else(record);
         self.catalog
-            .commit(Commit::new(record, expected, checksum), rows(charts))
+            .commit(SyncCommit::new(record, expected, checksum), rows(charts))
             .await
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use portolan::api::NamespacedName;
-use portolan::catalog::{Commit, OciChange, OciGone, OciMetadata, OciRepository, OciTag};
+use portolan::catalog::{OciChange, OciMetadata, OciRemovals, OciRepository, OciTag, SyncCommit};
 use rstest::rstest;
 
 use super::{Fixture, On, at, record, repository, rows};
@@ -177,7 +177,7 @@ async fn what_another_source_told_is_not_given_and_goes_with_the_next_save(#[val
 }
 
 /// Three repositories of three tags each, of which one leaves, and a tag of another.
-async fn three(fixture: &Fixture) -> OciGone {
+async fn three(fixture: &Fixture) -> OciRemovals {
     for name in ["a", "b", "c"] {
         let mut one = nginx(&["1.0.0", "2.0.0", "3.0.0"]);
         one.repository = name.into();
@@ -188,7 +188,7 @@ async fn three(fixture: &Fixture) -> OciGone {
         etag: Some("\"shorter\"".into()),
         ..nginx(&[])
     };
-    OciGone {
+    OciRemovals {
         source: "s".into(),
         repositories: vec!["a".to_owned()],
         tags: vec![(head, vec!["2.0.0".to_owned(), "3.0.0".to_owned()])],
@@ -212,7 +212,7 @@ async fn what_left_the_registry_is_forgotten(#[values(On::Sqlite, On::Postgres)]
     let fixture = Fixture::new(on).await;
     let gone = three(&fixture).await;
     for _ in 0..2 {
-        fixture.catalog.forget_oci(&repository(), &gone).await.unwrap();
+        fixture.catalog.delete_oci(&repository(), &gone).await.unwrap();
         assert_eq!(left(&fixture).await, LEFT);
     }
     assert_eq!(fixture.tables.count("portolan_oci_tags").await, 4);
@@ -227,8 +227,8 @@ async fn what_left_the_registry_is_forgotten_with_its_charts_or_not_at_all(#[val
     let fixture = Fixture::new(on).await;
     let gone = three(&fixture).await;
     let commit = || {
-        let mut commit = Commit::new(record(), None, "checksum");
-        commit.gone = Some(gone.clone());
+        let mut commit = SyncCommit::new(record(), None, "checksum");
+        commit.oci_removals = Some(gone.clone());
         commit
     };
     let broken = || std::iter::once(Err(std::io::Error::other("the spool is gone")));

@@ -7,7 +7,7 @@ use rstest::rstest;
 
 use super::{
     Fixture, On, Tables, at, chart,
-    cuts::{commit, compared, known},
+    chart_digests::{commit, compared, known},
     files, repository,
 };
 
@@ -61,7 +61,7 @@ async fn looking_for_files_in_a_large_repository_takes_no_long_time(#[values(On:
         let started = Instant::now();
         let found = fixture
             .catalog
-            .files_wanted(&repository(), FilesMode::All, at(0), 1000)
+            .missing_files(&repository(), FilesMode::All, at(0), 1000)
             .await
             .unwrap();
         println!("{on:?}: {what}: {} ms", started.elapsed().as_millis());
@@ -75,7 +75,7 @@ async fn looking_for_files_in_a_large_repository_takes_no_long_time(#[values(On:
     let started = Instant::now();
     let left_out = fixture
         .catalog
-        .leave_out_files(&repository(), "uid-1", FilesMode::None)
+        .skip_files(&repository(), "uid-1", FilesMode::None)
         .await
         .unwrap();
     println!("{on:?}: leaving out {left_out}: {} ms", started.elapsed().as_millis());
@@ -99,10 +99,10 @@ async fn a_sync_of_a_large_repository_that_knows_the_last_index_takes_no_long_ti
     let fixture = Fixture::new(on).await;
     let mut charts = charts();
     let sync = async |what: &str, charts: &[ChartInfo], is_delta: bool| {
-        let seen = known(&fixture, &repository(), "stamp").await;
-        let (changed, cuts) = compared(seen.cuts.as_ref().filter(|_| is_delta), "stamp", charts);
+        let seen = known(&fixture, &repository(), "cache_key").await;
+        let (changed, digests) = compared(seen.digests.as_ref().filter(|_| is_delta), "cache_key", charts);
         let started = Instant::now();
-        let committed = commit(&fixture, &seen, None, changed, Some(cuts)).await.unwrap();
+        let committed = commit(&fixture, &seen, None, changed, Some(digests)).await.unwrap();
         println!("{on:?}: {what}: {} ms", started.elapsed().as_millis());
         (committed.added, committed.changed, committed.unchanged)
     };
@@ -116,9 +116,9 @@ async fn a_sync_of_a_large_repository_that_knows_the_last_index_takes_no_long_ti
     );
     assert_eq!(sync("none has changed", &charts, true).await, (0, 0, 300));
     let started = Instant::now();
-    let cuts = fixture.catalog.cuts(&repository(), "stamp").await.unwrap();
-    println!("{on:?}: reading the cuts: {} ms", started.elapsed().as_millis());
-    assert_eq!(cuts.unwrap().cuts.len(), CHARTS);
+    let digests = fixture.catalog.chart_digests(&repository(), "cache_key").await.unwrap();
+    println!("{on:?}: reading the digests: {} ms", started.elapsed().as_millis());
+    assert_eq!(digests.unwrap().charts.len(), CHARTS);
 }
 
 /// Kubeapps may have made the tables anew since we started, and then they lack our index.

@@ -7,8 +7,8 @@ mod credentials;
 mod filters;
 mod icons;
 mod indexes;
+mod leaks;
 mod sql;
-mod telling;
 mod tenants;
 mod terminal;
 

@@ -33,7 +33,7 @@ pub(super) async fn open(run: &Run, source: &Source, patience: Patience) -> Resu
     let settings = database::settings(&run.database, password)?;
     let lock = database::lock(&settings)?;
     tracing::info!(database = %settings.database, "opening catalog");
-    match (Catalog::open(&settings).await, patience, Catalog::open_later(&settings)) {
+    match (Catalog::open(&settings).await, patience, Catalog::open_lazy(&settings)) {
         (Ok(catalog), _, _) => Ok(Opened {
             catalog,
             lock,

@@ -2,7 +2,7 @@
 
 use portolan::api::NamespacedName;
 use portolan::catalog::query::Search;
-use portolan::catalog::{Catalog, Commit, Error, Record};
+use portolan::catalog::{Catalog, Error, Record, SyncCommit};
 use rstest::rstest;
 
 use super::{Fixture, On, chart, commit::hostile_names, record, repository, rows};
@@ -52,7 +52,7 @@ async fn words_are_found_in_names_first_then_in_descriptions_and_keywords(#[valu
     assert_eq!(hit.repository, repository());
     assert_eq!((hit.version.as_str(), hit.app_version.as_str()), ("2.0.0", "app-2.0.0"));
     assert_eq!(hit.description, "wordpress for everybody");
-    assert!(!found.more);
+    assert!(!found.has_more);
 
     let page = |limit, offset| Search {
         limit,
@@ -60,9 +60,9 @@ async fn words_are_found_in_names_first_then_in_descriptions_and_keywords(#[valu
         ..words(&["wordpress"])
     };
     let first = catalog.search(&page(3, 0)).await.unwrap();
-    assert_eq!((first.hits.len(), first.more), (3, true));
+    assert_eq!((first.hits.len(), first.has_more), (3, true));
     let second = catalog.search(&page(3, 3)).await.unwrap();
-    assert_eq!((second.hits.len(), second.more), (1, false));
+    assert_eq!((second.hits.len(), second.has_more), (1, false));
 }
 
 #[rstest]
@@ -75,7 +75,7 @@ async fn a_search_keeps_to_a_namespace_and_a_repository(#[values(On::Sqlite, On:
         let charts = rows(vec![chart("mysql", &["1.0.0"])]);
         fixture
             .catalog
-            .commit(Commit::new(record, None, "x"), charts)
+            .commit(SyncCommit::new(record, None, "x"), charts)
             .await
             .unwrap();
     }
@@ -124,7 +124,7 @@ async fn a_chart_is_shown_in_one_namespace_or_in_each(#[values(On::Sqlite, On::P
     fixture
         .catalog
         .commit(
-            Commit::new(other, None, "x"),
+            SyncCommit::new(other, None, "x"),
             rows(vec![chart("team/nginx", &["1.0.0"])]),
         )
         .await
@@ -203,7 +203,7 @@ async fn a_database_that_kubeapps_alone_has_filled_can_be_read(#[values(On::Sqli
         .tables
         .execute("DROP TABLE portolan_syncs; DROP TABLE portolan_repositories; DROP TABLE portolan_migrations")
         .await;
-    let reader = Catalog::open_to_read(&fixture.settings).await.unwrap();
+    let reader = Catalog::open_read_only(&fixture.settings).await.unwrap();
     assert_eq!(reader.repositories().await.unwrap()[0].charts, 1);
     assert_eq!(reader.records().await.unwrap(), []);
     assert_eq!(reader.record(&repository()).await.unwrap(), None);
@@ -223,11 +223,11 @@ async fn a_database_that_kubeapps_alone_has_filled_can_be_read(#[values(On::Sqli
 #[tokio::test]
 async fn a_catalogue_that_was_opened_to_read_writes_nothing(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
-    let reader = Catalog::open_to_read(&fixture.settings).await.unwrap();
+    let reader = Catalog::open_read_only(&fixture.settings).await.unwrap();
     for error in [
         reader.save(&record(), None, None).await.unwrap_err(),
         reader
-            .commit(Commit::new(record(), None, "x"), rows(vec![]))
+            .commit(SyncCommit::new(record(), None, "x"), rows(vec![]))
             .await
             .unwrap_err(),
         reader.remove(&repository(), None).await.unwrap_err(),

@@ -1,7 +1,7 @@
 //! Several at one database.
 
 use portolan::api::NamespacedName;
-use portolan::catalog::{Catalog, ChartRow, Commit, Error, Record, Saved};
+use portolan::catalog::{Catalog, ChartRow, Error, Record, SaveOutcome, SyncCommit};
 use rstest::rstest;
 use tokio::sync::oneshot;
 
@@ -23,7 +23,7 @@ async fn two_writers_of_one_repository_write_one_after_the_other(#[values(On::Sq
             .map(|at| chart(&format!("{prefix}-{at:03}"), &["1.0.0"]))
             .collect();
         catalog
-            .commit(Commit::new(record(), Some("uid-1".into()), prefix), rows(charts))
+            .commit(SyncCommit::new(record(), Some("uid-1".into()), prefix), rows(charts))
             .await
     };
     let (left, right) = tokio::join!(
@@ -52,7 +52,7 @@ async fn of_two_that_begin_without_a_record_one_is_superseded(#[values(On::Sqlit
     let write = |catalog: Catalog, uid: &'static str| async move {
         let record = Record::new(repository(), uid);
         catalog
-            .commit(Commit::new(record, None, uid), rows(vec![chart(uid, &["1.0.0"])]))
+            .commit(SyncCommit::new(record, None, uid), rows(vec![chart(uid, &["1.0.0"])]))
             .await
     };
     let (left, right) = tokio::join!(
@@ -79,7 +79,7 @@ async fn many_repositories_are_written_side_by_side(#[values(On::Sqlite, On::Pos
             let name = NamespacedName::new("kubeapps", format!("repo-{at}"));
             let charts = (0..50).map(|at| chart(&at.to_string(), &["1.0.0"])).collect();
             catalog
-                .commit(Commit::new(Record::new(name, "uid"), None, "x"), rows(charts))
+                .commit(SyncCommit::new(Record::new(name, "uid"), None, "x"), rows(charts))
                 .await
                 .unwrap()
         })
@@ -114,11 +114,11 @@ async fn readers_see_the_last_state_while_a_sync_is_being_written(#[values(On::S
     let catalog = fixture.catalog.clone();
     let writing = tokio::spawn(async move {
         catalog
-            .commit(Commit::new(record(), Some("uid-1".into()), "x"), charts)
+            .commit(SyncCommit::new(record(), Some("uid-1".into()), "x"), charts)
             .await
     });
     reached.await.unwrap();
-    let reader = Catalog::open_to_read(&fixture.settings).await.unwrap();
+    let reader = Catalog::open_read_only(&fixture.settings).await.unwrap();
     for catalog in [&fixture.catalog, &reader] {
         assert_eq!(catalog.record(&repository()).await.unwrap().unwrap().charts, 1);
         assert_eq!(catalog.repositories().await.unwrap()[0].charts, 1);
@@ -152,14 +152,14 @@ async fn files_of_a_version_that_a_sync_is_taking_away_come_too_late(#[values(On
         })
     });
     let catalog = fixture.catalog.clone();
-    let commit = Commit::new(record(), Some("uid-1".into()), "x");
+    let commit = SyncCommit::new(record(), Some("uid-1".into()), "x");
     let writing = tokio::spawn(async move { catalog.commit(commit, charts).await });
     reached.await.unwrap();
     let (old, new) = (of("a", "1.0.0"), of("a", "2.0.0"));
     let mut saving = Box::pin(async { tokio::join!(save(&fixture, &old, "x"), save(&fixture, &new, "x")) });
     assert!(futures::poll!(saving.as_mut()).is_pending());
     go_on.send(()).unwrap();
-    assert_eq!(saving.await, (Saved::Gone, Saved::Written));
+    assert_eq!(saving.await, (SaveOutcome::Obsolete, SaveOutcome::Written));
     assert_eq!(writing.await.unwrap().unwrap().changed, 1);
     assert_eq!(fixture.files().await, ["stable/a-2.0.0"]);
 }

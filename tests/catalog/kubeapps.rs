@@ -3,7 +3,7 @@
 use std::fs;
 
 use portolan::api::NamespacedName;
-use portolan::catalog::{Catalog, ChartInfo, ChartRow, Commit, FilesMode, Record};
+use portolan::catalog::{Catalog, ChartInfo, ChartRow, FilesMode, Record, SyncCommit};
 use serde::Deserialize;
 use sqlx::PgPool;
 
@@ -76,7 +76,7 @@ async fn rows_that_kubeapps_wrote_are_taken_over_without_a_write() {
             info,
         })
     });
-    let commit = Commit::new(Record::new(name.clone(), "uid"), None, "digest");
+    let commit = SyncCommit::new(Record::new(name.clone(), "uid"), None, "digest");
     let committed = fixture.catalog.commit(commit, rows).await.unwrap();
     assert_eq!(committed.unchanged as usize, golden.len());
     assert!(!committed.is_change() && committed.rejected.is_empty());
@@ -96,7 +96,7 @@ async fn rows_that_kubeapps_wrote_are_taken_over_without_a_write() {
             .map(|row| serde_json::from_value::<ChartInfo>(row.info.clone()).unwrap())
     };
     fixture.catalog.remove(&name, None).await.unwrap();
-    let again = Commit::new(Record::new(name, "uid"), None, "digest");
+    let again = SyncCommit::new(Record::new(name, "uid"), None, "digest");
     fixture
         .catalog
         .commit(again, super::rows(info().collect()))
@@ -328,11 +328,11 @@ async fn tables_of_another_user_are_taken_without_our_index() {
         .await;
     let url = format!("{}?user=writer_{database}", fixture.url);
     let catalog = Catalog::open(&super::settings(&url)).await.unwrap();
-    let commit = Commit::new(super::record(), None, "x");
+    let commit = SyncCommit::new(super::record(), None, "x");
     let charts = super::rows(vec![chart("a", &["1.0.0"])]);
     catalog.commit(commit, charts).await.unwrap();
     let wanted = catalog
-        .files_wanted(&repository(), FilesMode::All, super::at(0), 1)
+        .missing_files(&repository(), FilesMode::All, super::at(0), 1)
         .await;
     assert_eq!(wanted.unwrap().files.len(), 1);
 }

@@ -6,9 +6,9 @@ use super::{
     Fixture, On, at,
     batches::refuse_poison,
     chart,
-    cuts::{given, sync, three},
-    keeping::{counts, keep, marks},
+    chart_digests::{given, sync, three},
     repository,
+    retention::{counts, keep, marks},
 };
 
 #[rstest]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use portolan::catalog::{Catalog, Commit, Error, FilesMode};
+use portolan::catalog::{Catalog, Error, FilesMode, SyncCommit};
 use rstest::rstest;
 use sqlx::Executor;
 
@@ -158,10 +158,10 @@ async fn tables_of_a_development_build_are_refused_and_stay_as_they_are(
         let values = format!("VALUES ({version}, 'of a development build', TRUE, {blob}, 0)");
         fixture.tables.execute(&format!("{insert} {values}")).await;
     }
-    let reader = Catalog::open_to_read(&fixture.settings).await.unwrap();
+    let reader = Catalog::open_read_only(&fixture.settings).await.unwrap();
     let progress = reader.files_progress(&repository(), FilesMode::All).await.unwrap();
     assert_eq!(progress.total, 0, "whoever only reads makes no tables");
-    assert_eq!(reader.cuts(&repository(), "stamp").await.unwrap(), None);
+    assert_eq!(reader.chart_digests(&repository(), "cache_key").await.unwrap(), None);
     let error = reader.record(&repository()).await.unwrap_err();
     assert!(error.to_string().contains("of an older release"), "{error}");
 
@@ -321,7 +321,7 @@ async fn a_commit_whose_connection_is_cut_leaves_nothing_and_is_transient() {
     });
     // On a worker of the runtime: the iterator blocks it.
     let catalog = fixture.catalog.clone();
-    let error = tokio::spawn(async move { catalog.commit(Commit::new(record(), None, "x"), charts).await })
+    let error = tokio::spawn(async move { catalog.commit(SyncCommit::new(record(), None, "x"), charts).await })
         .await
         .unwrap()
         .unwrap_err();
@@ -329,7 +329,7 @@ async fn a_commit_whose_connection_is_cut_leaves_nothing_and_is_transient() {
     assert_eq!(fixture.tables.count("charts").await, 0);
     fixture
         .catalog
-        .commit(Commit::new(record(), None, "x"), rows(vec![chart("a", &["1.0.0"])]))
+        .commit(SyncCommit::new(record(), None, "x"), rows(vec![chart("a", &["1.0.0"])]))
         .await
         .unwrap();
 }

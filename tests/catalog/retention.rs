@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use portolan::catalog::{ChartInfo, Commit, Committed, FilesMode, Held, Keep};
+use portolan::catalog::{ChartInfo, CommitSummary, FilesMode, RetainedPart, Retention, SyncCommit};
 use rstest::rstest;
 
 use super::{
@@ -20,28 +20,28 @@ fn newest_first(a: &str, b: &str) -> Ordering {
     b.cmp(a)
 }
 
-pub fn keep(now: i64) -> Keep {
-    Keep {
+pub fn keep(now: i64) -> Retention {
+    Retention {
         now: at(now),
         duration: Duration::from_secs(100),
         order: newest_first,
         filtered_out: HashSet::new(),
-        held: HashMap::new(),
+        retained: HashMap::new(),
     }
 }
 
-async fn sync(fixture: &Fixture, keep: Option<Keep>, charts: Vec<ChartInfo>) -> Committed {
+async fn sync(fixture: &Fixture, keep: Option<Retention>, charts: Vec<ChartInfo>) -> CommitSummary {
     let stored = fixture.catalog.record(&repository()).await.unwrap();
-    let mut commit = Commit::new(record(), stored.map(|stored| stored.uid), "checksum");
+    let mut commit = SyncCommit::new(record(), stored.map(|stored| stored.uid), "checksum");
     if let Some(keep) = keep {
-        commit = commit.keep_removed(keep);
+        commit = commit.with_retention(keep);
     }
     fixture.catalog.commit(commit, rows(charts)).await.unwrap()
 }
 
 /// Added, changed, removed, unchanged, kept.
-pub fn counts(committed: &Committed) -> (u64, u64, u64, u64, u64) {
-    let Committed {
+pub fn counts(committed: &CommitSummary) -> (u64, u64, u64, u64, u64) {
+    let CommitSummary {
         added,
         changed,
         removed,
@@ -183,7 +183,7 @@ async fn a_shorter_time_counts_from_the_same_beginning(#[values(On::Sqlite, On::
     let fixture = Fixture::new(on).await;
     sync(&fixture, Some(keep(0)), vec![chart("a", &["2", "1"])]).await;
     sync(&fixture, Some(keep(0)), vec![chart("a", &["2"])]).await;
-    let short = |now| Keep {
+    let short = |now| Retention {
         duration: Duration::from_secs(10),
         ..keep(now)
     };
@@ -284,11 +284,14 @@ async fn what_is_held_stays_where_nothing_else_is_kept(#[values(On::Sqlite, On::
     let fixture = Fixture::new(on).await;
     let all = ["a", "b", "c"].map(|name| chart(name, &["2", "1"]));
     sync(&fixture, None, all.to_vec()).await;
-    let holding = Keep {
+    let holding = Retention {
         duration: Duration::ZERO,
-        held: HashMap::from([
-            (all[0].id.clone(), Held::Chart),
-            (all[1].id.clone(), Held::Versions(HashSet::from(["1".to_owned()]))),
+        retained: HashMap::from([
+            (all[0].id.clone(), RetainedPart::Chart),
+            (
+                all[1].id.clone(),
+                RetainedPart::Versions(HashSet::from(["1".to_owned()])),
+            ),
         ]),
         ..keep(0)
     };

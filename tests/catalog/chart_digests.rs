@@ -2,19 +2,20 @@
 
 use portolan::api::NamespacedName;
 use portolan::catalog::{
-    ChartDigest, ChartDigests, ChartInfo, Commit, Committed, DigestUpdate, Error, Keep, Record, Unchanged,
+    ChartDigest, ChartDigests, ChartInfo, CommitSummary, DigestUpdate, Error, Record, Retention, SyncCommit,
+    UnchangedChart,
 };
 use rstest::rstest;
 
 use super::{
-    Fixture, On, Tables, batches::refuse_poison, chart, commit::hostile_names, keeping::counts, record, repository,
+    Fixture, On, Tables, batches::refuse_poison, chart, commit::hostile_names, record, repository, retention::counts,
     rows,
 };
 
-const STAMP: &str = "decoder 1";
+const CACHE_KEY: &str = "decoder 1";
 
 /// A chart of an index as the caller knows it: a deprecated one makes no row.
-pub fn cut(info: &ChartInfo) -> ChartDigest {
+pub fn digest_of(info: &ChartInfo) -> ChartDigest {
     let mut text = info.clone();
     for version in &mut text.chart_versions {
         version.created.clear();
@@ -22,7 +23,7 @@ pub fn cut(info: &ChartInfo) -> ChartDigest {
     ChartDigest {
         key: info.name.clone(),
         digest: serde_json::to_string(&text).unwrap(),
-        memo: format!("{} versions", info.chart_versions.len()),
+        stats: format!("{} versions", info.chart_versions.len()),
         chart_id: (info.category != "deprecated").then(|| info.id.clone()),
     }
 }
@@ -39,31 +40,31 @@ fn deprecated(name: &str) -> ChartInfo {
 pub struct Known {
     pub record: Record,
     pub uid: Option<String>,
-    pub cuts: Option<ChartDigests>,
+    pub digests: Option<ChartDigests>,
 }
 
-pub async fn known(fixture: &Fixture, name: &NamespacedName, stamp: &str) -> Known {
+pub async fn known(fixture: &Fixture, name: &NamespacedName, cache_key: &str) -> Known {
     let stored = fixture.catalog.record(name).await.unwrap();
     Known {
         uid: stored.as_ref().map(|record| record.uid.clone()),
         record: stored.unwrap_or_else(|| Record::new(name.clone(), "uid-1")),
-        cuts: fixture.catalog.cuts(name, stamp).await.unwrap(),
+        digests: fixture.catalog.chart_digests(name, cache_key).await.unwrap(),
     }
 }
 
 /// An index against what is known: what is new of it, and all that is remembered.
-pub fn compared(known: Option<&ChartDigests>, stamp: &str, charts: &[ChartInfo]) -> (Vec<ChartInfo>, DigestUpdate) {
-    let known_cuts = known.map_or(&[][..], |known| &known.cuts);
+pub fn compared(known: Option<&ChartDigests>, cache_key: &str, charts: &[ChartInfo]) -> (Vec<ChartInfo>, DigestUpdate) {
+    let known_cuts = known.map_or(&[][..], |known| &known.digests);
     let mut new = DigestUpdate {
-        stamp: stamp.into(),
-        secret: known.map_or_else(|| "key 1".into(), |known| known.secret.clone()),
+        cache_key: cache_key.into(),
+        digest_key: known.map_or_else(|| "key 1".into(), |known| known.digest_key.clone()),
         ..DigestUpdate::default()
     };
     let mut changed = Vec::new();
     for info in charts {
-        let cut = cut(info);
+        let cut = digest_of(info);
         if known_cuts.contains(&cut) {
-            new.unchanged.push(Unchanged {
+            new.unchanged.push(UnchangedChart {
                 key: cut.key,
                 chart_id: cut.chart_id,
             });
@@ -78,27 +79,27 @@ pub fn compared(known: Option<&ChartDigests>, stamp: &str, charts: &[ChartInfo])
 pub async fn commit(
     fixture: &Fixture,
     known: &Known,
-    keep: Option<Keep>,
+    keep: Option<Retention>,
     changed: Vec<ChartInfo>,
-    cuts: Option<DigestUpdate>,
-) -> Result<Committed, Error> {
-    let mut commit = Commit::new(known.record.clone(), known.uid.clone(), "checksum");
-    commit.keep = keep;
-    commit.cuts = cuts;
+    digests: Option<DigestUpdate>,
+) -> Result<CommitSummary, Error> {
+    let mut commit = SyncCommit::new(known.record.clone(), known.uid.clone(), "checksum");
+    commit.retention = keep;
+    commit.digests = digests;
     fixture.catalog.commit(commit, rows(changed)).await
 }
 
 /// A sync that decodes and compares only what it must.
-pub async fn sync(fixture: &Fixture, keep: Option<Keep>, charts: &[ChartInfo]) -> Committed {
-    let known = known(fixture, &repository(), STAMP).await;
-    let (changed, cuts) = compared(known.cuts.as_ref(), STAMP, charts);
-    commit(fixture, &known, keep, changed, Some(cuts)).await.unwrap()
+pub async fn sync(fixture: &Fixture, keep: Option<Retention>, charts: &[ChartInfo]) -> CommitSummary {
+    let known = known(fixture, &repository(), CACHE_KEY).await;
+    let (changed, digests) = compared(known.digests.as_ref(), CACHE_KEY, charts);
+    commit(fixture, &known, keep, changed, Some(digests)).await.unwrap()
 }
 
 /// The keys of what is given.
 pub async fn given(fixture: &Fixture) -> Option<Vec<String>> {
-    let cuts = fixture.catalog.cuts(&repository(), STAMP).await.unwrap()?;
-    let mut keys: Vec<String> = cuts.cuts.into_iter().map(|cut| cut.key).collect();
+    let digests = fixture.catalog.chart_digests(&repository(), CACHE_KEY).await.unwrap()?;
+    let mut keys: Vec<String> = digests.charts.into_iter().map(|cut| cut.key).collect();
     keys.sort();
     Some(keys)
 }
@@ -111,7 +112,10 @@ pub fn three() -> Vec<ChartInfo> {
 #[tokio::test]
 async fn what_is_remembered_of_an_index_comes_back_under_the_same_stamp(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
-    assert_eq!(fixture.catalog.cuts(&repository(), STAMP).await.unwrap(), None);
+    assert_eq!(
+        fixture.catalog.chart_digests(&repository(), CACHE_KEY).await.unwrap(),
+        None
+    );
     let mut charts: Vec<ChartInfo> = hostile_names()
         .into_iter()
         .map(|name| chart(name, &["1.0.0"]))
@@ -119,16 +123,24 @@ async fn what_is_remembered_of_an_index_comes_back_under_the_same_stamp(#[values
     charts.push(deprecated("old"));
     let committed = sync(&fixture, None, &charts).await;
     assert_eq!(committed.added as usize, charts.len() - 1);
-    let mut cuts = fixture.catalog.cuts(&repository(), STAMP).await.unwrap().unwrap();
-    let mut expected: Vec<ChartDigest> = charts.iter().map(cut).collect();
-    cuts.cuts.sort_by(|a, b| a.key.cmp(&b.key));
+    let mut digests = fixture
+        .catalog
+        .chart_digests(&repository(), CACHE_KEY)
+        .await
+        .unwrap()
+        .unwrap();
+    let mut expected: Vec<ChartDigest> = charts.iter().map(digest_of).collect();
+    digests.charts.sort_by(|a, b| a.key.cmp(&b.key));
     expected.sort_by(|a, b| a.key.cmp(&b.key));
-    assert_eq!(cuts.cuts, expected);
-    assert_eq!(cuts.secret, "key 1");
-    assert!(!format!("{cuts:?}").contains("key 1"), "the key is not to be shown");
-    assert_eq!(fixture.catalog.cuts(&repository(), "decoder 2").await.unwrap(), None);
+    assert_eq!(digests.charts, expected);
+    assert_eq!(digests.digest_key, "key 1");
+    assert!(!format!("{digests:?}").contains("key 1"), "the key is not to be shown");
+    assert_eq!(
+        fixture.catalog.chart_digests(&repository(), "decoder 2").await.unwrap(),
+        None
+    );
     let other = NamespacedName::new("kubeapps", "other");
-    assert_eq!(fixture.catalog.cuts(&other, STAMP).await.unwrap(), None);
+    assert_eq!(fixture.catalog.chart_digests(&other, CACHE_KEY).await.unwrap(), None);
     let again = sync(&fixture, None, &charts).await;
     assert_eq!((again.unchanged, again.is_change()), (charts.len() as u64 - 1, false));
 }
@@ -141,14 +153,14 @@ async fn another_stamp_or_key_replaces_all_that_was_remembered(
 ) {
     let fixture = Fixture::new(on).await;
     sync(&fixture, None, &three()).await;
-    let known = known(&fixture, &repository(), STAMP).await;
-    let (stamp, secret) = other;
-    let (changed, cuts) = compared(None, stamp, &three()[..2]);
-    let cuts = DigestUpdate {
-        secret: secret.into(),
-        ..cuts
+    let known = known(&fixture, &repository(), CACHE_KEY).await;
+    let (cache_key, digest_key) = other;
+    let (changed, digests) = compared(None, cache_key, &three()[..2]);
+    let digests = DigestUpdate {
+        digest_key: digest_key.into(),
+        ..digests
     };
-    let committed = commit(&fixture, &known, None, changed, Some(cuts)).await.unwrap();
+    let committed = commit(&fixture, &known, None, changed, Some(digests)).await.unwrap();
     assert_eq!(counts(&committed), (0, 0, 1, 2, 0));
     assert_eq!(
         (
@@ -157,8 +169,13 @@ async fn another_stamp_or_key_replaces_all_that_was_remembered(
         ),
         (1, 2)
     );
-    let cuts = fixture.catalog.cuts(&repository(), stamp).await.unwrap().unwrap();
-    assert_eq!((cuts.secret.as_str(), cuts.cuts.len()), (secret, 2));
+    let digests = fixture
+        .catalog
+        .chart_digests(&repository(), cache_key)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!((digests.digest_key.as_str(), digests.charts.len()), (digest_key, 2));
 }
 
 #[rstest]
@@ -314,9 +331,9 @@ async fn what_did_not_change_is_not_remembered_again(#[values(On::Sqlite, On::Po
     assert_eq!(counts(&sync(&fixture, None, &charts).await), (0, 0, 0, 3, 0));
     assert_eq!(memory(&fixture).await, before);
     // All of it compared, under the same key.
-    let known = known(&fixture, &repository(), STAMP).await;
-    let (changed, cuts) = compared(None, STAMP, &charts);
-    let committed = commit(&fixture, &known, None, changed, Some(cuts)).await.unwrap();
+    let known = known(&fixture, &repository(), CACHE_KEY).await;
+    let (changed, digests) = compared(None, CACHE_KEY, &charts);
+    let committed = commit(&fixture, &known, None, changed, Some(digests)).await.unwrap();
     assert_eq!(counts(&committed), (0, 0, 0, 3, 0));
     assert_eq!(memory(&fixture).await, before);
     // One of them.
@@ -364,7 +381,7 @@ async fn what_can_not_be_remembered_is_decoded_each_time(#[values(On::Sqlite, On
         no_row(&noise.collect::<String>()),
         no_row("a\0"),
         ChartDigest {
-            memo: "\0".into(),
+            stats: "\0".into(),
             ..no_row("b")
         },
         no_row("twice"),
@@ -374,14 +391,14 @@ async fn what_can_not_be_remembered_is_decoded_each_time(#[values(On::Sqlite, On
         twin("d"),
         no_row("remembered"),
     ];
-    let cuts = DigestUpdate {
-        stamp: STAMP.into(),
-        secret: "key 1".into(),
+    let digests = DigestUpdate {
+        cache_key: CACHE_KEY.into(),
+        digest_key: "key 1".into(),
         unchanged: Vec::new(),
         new,
     };
-    let known = known(&fixture, &repository(), STAMP).await;
-    commit(&fixture, &known, None, vec![chart("twin", &["1"])], Some(cuts))
+    let known = known(&fixture, &repository(), CACHE_KEY).await;
+    commit(&fixture, &known, None, vec![chart("twin", &["1"])], Some(digests))
         .await
         .unwrap();
     assert_eq!(given(&fixture).await.unwrap(), ["remembered"]);
@@ -406,11 +423,11 @@ async fn many_charts_are_remembered_and_forgotten_in_batches(#[values(On::Sqlite
 async fn of_two_that_know_the_same_the_second_is_superseded(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     sync(&fixture, None, &three()).await;
-    let known = known(&fixture, &repository(), STAMP).await;
+    let known = known(&fixture, &repository(), CACHE_KEY).await;
     let of_one = |at: usize| {
         let mut charts = three();
         charts[at].description.push('!');
-        compared(known.cuts.as_ref(), STAMP, &charts)
+        compared(known.digests.as_ref(), CACHE_KEY, &charts)
     };
     let ((left, left_cuts), (right, right_cuts)) = (of_one(0), of_one(1));
     let (left, right) = tokio::join!(
@@ -433,7 +450,9 @@ async fn of_two_that_know_the_same_the_second_is_superseded(#[values(On::Sqlite,
         record: record(),
         ..known
     };
-    let (changed, cuts) = compared(blind.cuts.as_ref(), STAMP, &three());
-    let error = commit(&fixture, &blind, None, changed, Some(cuts)).await.unwrap_err();
-    assert!(matches!(error, Error::OutdatedCuts), "{error}");
+    let (changed, digests) = compared(blind.digests.as_ref(), CACHE_KEY, &three());
+    let error = commit(&fixture, &blind, None, changed, Some(digests))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, Error::StaleDigests), "{error}");
 }

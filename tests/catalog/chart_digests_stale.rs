@@ -5,22 +5,22 @@ use rstest::rstest;
 
 use super::{
     Fixture, On, chart,
-    cuts::{Known, commit, compared, cut, known},
-    keeping::{counts, keep},
+    chart_digests::{Known, commit, compared, digest_of, known},
     repository,
+    retention::{counts, keep},
 };
 
-const STAMP: &str = "decoder 1";
+const CACHE_KEY: &str = "decoder 1";
 
 /// Charts, what is remembered of them, and one of them changed.
 async fn stored(on: On) -> (Fixture, Known) {
     let fixture = Fixture::new(on).await;
     let charts = ["a", "b", "c"].map(|name| chart(name, &["2", "1"]));
-    let first = known(&fixture, &repository(), STAMP).await;
-    let (changed, cuts) = compared(None, STAMP, &charts);
-    commit(&fixture, &first, None, changed, Some(cuts)).await.unwrap();
-    let known = known(&fixture, &repository(), STAMP).await;
-    assert_eq!(known.cuts.as_ref().unwrap().cuts.len(), 3);
+    let first = known(&fixture, &repository(), CACHE_KEY).await;
+    let (changed, digests) = compared(None, CACHE_KEY, &charts);
+    commit(&fixture, &first, None, changed, Some(digests)).await.unwrap();
+    let known = known(&fixture, &repository(), CACHE_KEY).await;
+    assert_eq!(known.digests.as_ref().unwrap().digests.len(), 3);
     (fixture, known)
 }
 
@@ -71,30 +71,35 @@ async fn what_changed_since_it_was_read_is_seen_and_nothing_is_written(
         chart("c", &["2", "1"]),
     ];
     let keep = keeps.then(|| keep(0));
-    let (changed, cuts) = compared(known.cuts.as_ref(), STAMP, &charts);
-    assert_eq!((changed.len(), cuts.unchanged.len()), (1, 2));
-    let error = commit(&fixture, &known, keep.clone(), changed, Some(cuts))
+    let (changed, digests) = compared(known.digests.as_ref(), CACHE_KEY, &charts);
+    assert_eq!((changed.len(), digests.unchanged.len()), (1, 2));
+    let error = commit(&fixture, &known, keep.clone(), changed, Some(digests))
         .await
         .unwrap_err();
-    assert!(matches!(error, Error::OutdatedCuts) && error.is_transient(), "{error}");
+    assert!(matches!(error, Error::StaleDigests) && error.is_transient(), "{error}");
     assert_eq!(everything(&fixture).await, before);
     // All is compared then, and the next sync knows it again.
-    let (changed, cuts) = compared(None, STAMP, &charts);
-    let committed = commit(&fixture, &known, keep, changed, Some(cuts)).await.unwrap();
+    let (changed, digests) = compared(None, CACHE_KEY, &charts);
+    let committed = commit(&fixture, &known, keep, changed, Some(digests)).await.unwrap();
     assert_eq!((committed.changed, committed.rejected.len()), (1, 0), "{committed:?}");
     let stored = fixture
         .tables
         .texts("SELECT chart_id FROM charts ORDER BY chart_id")
         .await;
     assert!(stored.iter().all(|id| keeps || id != "stable/x"), "{stored:?}");
-    let cuts = fixture.catalog.cuts(&repository(), STAMP).await.unwrap().unwrap();
-    assert_eq!(cuts.cuts.len(), 3);
+    let digests = fixture
+        .catalog
+        .chart_digests(&repository(), CACHE_KEY)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(digests.charts.len(), 3);
 }
 
 #[rstest]
 #[case::a_row_of_its_own(|charts: &mut Charts| charts.0.push(chart("b", &["9"])))]
-#[case::a_row_of_another_text(|charts: &mut Charts| charts.1.push(ChartDigest { key: "x".into(), ..cut(&chart("b", &["9"])) }))]
-#[case::a_new_text(|charts: &mut Charts| charts.1.push(ChartDigest { chart_id: None, ..cut(&chart("b", &["9"])) }))]
+#[case::a_row_of_another_text(|charts: &mut Charts| charts.1.push(ChartDigest { key: "x".into(), ..digest_of(&chart("b", &["9"])) }))]
+#[case::a_new_text(|charts: &mut Charts| charts.1.push(ChartDigest { chart_id: None, ..digest_of(&chart("b", &["9"])) }))]
 #[tokio::test]
 async fn a_chart_that_is_both_new_and_unchanged_is_compared(
     #[values(On::Sqlite, On::Postgres)] on: On,
@@ -103,16 +108,16 @@ async fn a_chart_that_is_both_new_and_unchanged_is_compared(
     let (fixture, known) = stored(on).await;
     let before = everything(&fixture).await;
     let charts = ["a", "b", "c"].map(|name| chart(name, &["2", "1"]));
-    let (changed, mut cuts) = compared(known.cuts.as_ref(), STAMP, &charts);
-    let mut both = Charts(changed, std::mem::take(&mut cuts.new));
+    let (changed, mut digests) = compared(known.digests.as_ref(), CACHE_KEY, &charts);
+    let mut both = Charts(changed, std::mem::take(&mut digests.new));
     add(&mut both);
-    cuts.new = both.1;
-    let error = commit(&fixture, &known, None, both.0, Some(cuts)).await.unwrap_err();
-    assert!(matches!(error, Error::OutdatedCuts), "{error}");
+    digests.new = both.1;
+    let error = commit(&fixture, &known, None, both.0, Some(digests)).await.unwrap_err();
+    assert!(matches!(error, Error::StaleDigests), "{error}");
     assert_eq!(everything(&fixture).await, before);
 }
 
-/// The rows of a commit, and its new cuts.
+/// The rows of a commit, and its new digests.
 struct Charts(Vec<portolan::catalog::ChartInfo>, Vec<ChartDigest>);
 
 /// A row that somebody has put under no identifier goes with a sync of which nothing else is new.
@@ -125,8 +130,8 @@ async fn rows_without_an_identifier_go_although_all_charts_are_unchanged(#[value
         .execute("INSERT INTO charts (repo_namespace, repo_name, info) VALUES ('kubeapps', 'stable', '{}')")
         .await;
     let charts = ["a", "b", "c"].map(|name| chart(name, &["2", "1"]));
-    let (changed, cuts) = compared(known.cuts.as_ref(), STAMP, &charts);
-    let committed = commit(&fixture, &known, None, changed, Some(cuts)).await.unwrap();
+    let (changed, digests) = compared(known.digests.as_ref(), CACHE_KEY, &charts);
+    let committed = commit(&fixture, &known, None, changed, Some(digests)).await.unwrap();
     assert_eq!(counts(&committed), (0, 0, 1, 3, 0));
     assert_eq!(fixture.tables.count("charts").await, 3);
 }

@@ -6,17 +6,17 @@ use std::{
 };
 
 use portolan::api::NamespacedName;
-use portolan::catalog::{ChartInfo, Committed, Error};
+use portolan::catalog::{ChartInfo, CommitSummary, Error};
 use proptest::{prelude::*, test_runner::TestRunner};
 use rstest::rstest;
 
 use super::{
     Fixture, On, at, chart,
-    cuts::{commit, compared, known},
-    keeping::keep,
+    chart_digests::{commit, compared, known},
+    retention::keep,
 };
 
-const STAMP: &str = "decoder 1";
+const CACHE_KEY: &str = "decoder 1";
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
 /// What happens before a sync.
@@ -145,7 +145,7 @@ impl Twins<'_> {
     }
 
     /// Syncs both, and gives what each tells of it, and of how many charts the first was spared.
-    async fn sync(&mut self, sync: &Sync) -> (Committed, Committed, u64) {
+    async fn sync(&mut self, sync: &Sync) -> (CommitSummary, CommitSummary, u64) {
         for change in &sync.changes {
             self.change_index(change);
         }
@@ -158,21 +158,21 @@ impl Twins<'_> {
         for version in charts.iter_mut().flat_map(|info| &mut info.chart_versions) {
             version.created = format!("2020-01-01T00:00:00.{:03}Z", self.created);
         }
-        let seen = known(self.fixture, &self.delta, STAMP).await;
-        let seen_by_full = known(self.fixture, &self.full, STAMP).await;
+        let seen = known(self.fixture, &self.delta, CACHE_KEY).await;
+        let seen_by_full = known(self.fixture, &self.full, CACHE_KEY).await;
         if sync.meanwhile {
             self.change_all_rows(sync).await;
         }
-        let (changed, cuts) = compared(seen.cuts.as_ref(), STAMP, &charts);
-        let spared = cuts.unchanged.len() as u64;
-        let delta = match commit(self.fixture, &seen, keep.clone(), changed, Some(cuts)).await {
-            Err(Error::OutdatedCuts) if sync.meanwhile => {
-                let (changed, cuts) = compared(None, STAMP, &charts);
-                commit(self.fixture, &seen, keep.clone(), changed, Some(cuts)).await
+        let (changed, digests) = compared(seen.digests.as_ref(), CACHE_KEY, &charts);
+        let spared = digests.unchanged.len() as u64;
+        let delta = match commit(self.fixture, &seen, keep.clone(), changed, Some(digests)).await {
+            Err(Error::StaleDigests) if sync.meanwhile => {
+                let (changed, digests) = compared(None, CACHE_KEY, &charts);
+                commit(self.fixture, &seen, keep.clone(), changed, Some(digests)).await
             }
             committed => committed,
         };
-        let (all, _) = compared(None, STAMP, &charts);
+        let (all, _) = compared(None, CACHE_KEY, &charts);
         let full = commit(self.fixture, &seen_by_full, keep, all, None).await;
         (delta.unwrap(), full.unwrap(), spared)
     }
@@ -218,11 +218,11 @@ async fn play(fixture: &Fixture, on: On, at: u64, syncs: &[Sync]) -> Result<u64,
     }
     for name in [&twins.delta, &twins.full] {
         fixture.catalog.remove(name, None).await.unwrap();
-        let cuts = format!(
+        let digests = format!(
             "SELECT count(*) FROM portolan_chart_digests WHERE name = '{}'",
             name.name
         );
-        prop_assert_eq!(fixture.tables.number(&cuts).await, 0);
+        prop_assert_eq!(fixture.tables.number(&digests).await, 0);
     }
     Ok(spared)
 }
