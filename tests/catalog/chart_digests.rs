@@ -1,4 +1,4 @@
-//! What is remembered of an index, and what a sync that knows it neither reads nor writes.
+//! Cached chart digests, and syncs that skip unchanged charts.
 
 use portolan::api::NamespacedName;
 use portolan::catalog::{
@@ -14,7 +14,7 @@ use super::{
 
 const CACHE_KEY: &str = "decoder 1";
 
-/// A chart of an index as the caller knows it: a deprecated one makes no row.
+/// Returns the digest of a chart. A deprecated chart has no row.
 pub fn digest_of(info: &ChartInfo) -> ChartDigest {
     let mut text = info.clone();
     for version in &mut text.chart_versions {
@@ -35,26 +35,26 @@ fn deprecated(name: &str) -> ChartInfo {
     }
 }
 
-/// What a sync has read before it fetches.
+/// State that a sync reads before it fetches the index.
 #[derive(Clone)]
-pub struct Known {
+pub struct SyncState {
     pub record: Record,
     pub uid: Option<String>,
     pub digests: Option<ChartDigests>,
 }
 
-pub async fn known(fixture: &Fixture, name: &NamespacedName, cache_key: &str) -> Known {
+pub async fn read_state(fixture: &Fixture, name: &NamespacedName, cache_key: &str) -> SyncState {
     let stored = fixture.catalog.record(name).await.unwrap();
-    Known {
+    SyncState {
         uid: stored.as_ref().map(|record| record.uid.clone()),
         record: stored.unwrap_or_else(|| Record::new(name.clone(), "uid-1")),
         digests: fixture.catalog.chart_digests(name, cache_key).await.unwrap(),
     }
 }
 
-/// An index against what is known: what is new of it, and all that is remembered.
+/// Compares an index with the cached digests. Returns the changed charts and the digests to store.
 pub fn compared(known: Option<&ChartDigests>, cache_key: &str, charts: &[ChartInfo]) -> (Vec<ChartInfo>, DigestUpdate) {
-    let known_cuts = known.map_or(&[][..], |known| &known.digests);
+    let cached = known.map_or(&[][..], |known| &known.charts);
     let mut new = DigestUpdate {
         cache_key: cache_key.into(),
         digest_key: known.map_or_else(|| "key 1".into(), |known| known.digest_key.clone()),
@@ -63,7 +63,7 @@ pub fn compared(known: Option<&ChartDigests>, cache_key: &str, charts: &[ChartIn
     let mut changed = Vec::new();
     for info in charts {
         let cut = digest_of(info);
-        if known_cuts.contains(&cut) {
+        if cached.contains(&cut) {
             new.unchanged.push(UnchangedChart {
                 key: cut.key,
                 chart_id: cut.chart_id,
@@ -78,7 +78,7 @@ pub fn compared(known: Option<&ChartDigests>, cache_key: &str, charts: &[ChartIn
 
 pub async fn commit(
     fixture: &Fixture,
-    known: &Known,
+    known: &SyncState,
     keep: Option<Retention>,
     changed: Vec<ChartInfo>,
     digests: Option<DigestUpdate>,
@@ -89,15 +89,15 @@ pub async fn commit(
     fixture.catalog.commit(commit, rows(changed)).await
 }
 
-/// A sync that decodes and compares only what it must.
+/// Syncs incrementally.
 pub async fn sync(fixture: &Fixture, keep: Option<Retention>, charts: &[ChartInfo]) -> CommitSummary {
-    let known = known(fixture, &repository(), CACHE_KEY).await;
+    let known = read_state(fixture, &repository(), CACHE_KEY).await;
     let (changed, digests) = compared(known.digests.as_ref(), CACHE_KEY, charts);
     commit(fixture, &known, keep, changed, Some(digests)).await.unwrap()
 }
 
-/// The keys of what is given.
-pub async fn given(fixture: &Fixture) -> Option<Vec<String>> {
+/// Returns the keys of the cached digests.
+pub async fn cached_keys(fixture: &Fixture) -> Option<Vec<String>> {
     let digests = fixture.catalog.chart_digests(&repository(), CACHE_KEY).await.unwrap()?;
     let mut keys: Vec<String> = digests.charts.into_iter().map(|cut| cut.key).collect();
     keys.sort();
@@ -110,7 +110,7 @@ pub fn three() -> Vec<ChartInfo> {
 
 #[rstest]
 #[tokio::test]
-async fn what_is_remembered_of_an_index_comes_back_under_the_same_stamp(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn chart_digests_are_returned_for_the_same_cache_key(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     assert_eq!(
         fixture.catalog.chart_digests(&repository(), CACHE_KEY).await.unwrap(),
@@ -134,7 +134,7 @@ async fn what_is_remembered_of_an_index_comes_back_under_the_same_stamp(#[values
     expected.sort_by(|a, b| a.key.cmp(&b.key));
     assert_eq!(digests.charts, expected);
     assert_eq!(digests.digest_key, "key 1");
-    assert!(!format!("{digests:?}").contains("key 1"), "the key is not to be shown");
+    assert!(!format!("{digests:?}").contains("key 1"), "the key must not be printed");
     assert_eq!(
         fixture.catalog.chart_digests(&repository(), "decoder 2").await.unwrap(),
         None
@@ -147,13 +147,13 @@ async fn what_is_remembered_of_an_index_comes_back_under_the_same_stamp(#[values
 
 #[rstest]
 #[tokio::test]
-async fn another_stamp_or_key_replaces_all_that_was_remembered(
+async fn another_cache_key_or_digest_key_replaces_all_digests(
     #[values(On::Sqlite, On::Postgres)] on: On,
     #[values(("decoder 2", "key 1"), ("decoder 1", "key 2"))] other: (&str, &str),
 ) {
     let fixture = Fixture::new(on).await;
     sync(&fixture, None, &three()).await;
-    let known = known(&fixture, &repository(), CACHE_KEY).await;
+    let known = read_state(&fixture, &repository(), CACHE_KEY).await;
     let (cache_key, digest_key) = other;
     let (changed, digests) = compared(None, cache_key, &three()[..2]);
     let digests = DigestUpdate {
@@ -180,7 +180,7 @@ async fn another_stamp_or_key_replaces_all_that_was_remembered(
 
 #[rstest]
 #[tokio::test]
-async fn of_charts_whose_rows_are_gone_or_others_nothing_is_given(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn digests_of_charts_without_their_row_are_not_returned(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let mut charts = three();
     charts.push(deprecated("old"));
@@ -191,15 +191,15 @@ async fn of_charts_whose_rows_are_gone_or_others_nothing_is_given(#[values(On::S
             "DELETE FROM charts WHERE chart_id = 'stable/a'; UPDATE charts SET id = id + 1000 WHERE chart_id = 'stable/b'",
         )
         .await;
-    assert_eq!(given(&fixture).await.unwrap(), ["c", "old"]);
+    assert_eq!(cached_keys(&fixture).await.unwrap(), ["c", "old"]);
     let committed = sync(&fixture, None, &charts).await;
     assert_eq!(counts(&committed), (1, 0, 0, 2, 0));
-    assert_eq!(given(&fixture).await.unwrap(), ["a", "b", "c", "old"]);
+    assert_eq!(cached_keys(&fixture).await.unwrap(), ["a", "b", "c", "old"]);
 }
 
 #[rstest]
 #[tokio::test]
-async fn nothing_is_given_where_another_hand_was_at_the_charts(
+async fn no_digests_are_returned_after_another_process_wrote_the_repository(
     #[values(On::Sqlite, On::Postgres)] on: On,
     #[values(
         "UPDATE repos SET checksum = 'theirs'",
@@ -211,18 +211,18 @@ async fn nothing_is_given_where_another_hand_was_at_the_charts(
     let fixture = Fixture::new(on).await;
     sync(&fixture, None, &three()).await;
     fixture.tables.execute(touched).await;
-    assert_eq!(given(&fixture).await, None);
+    assert_eq!(cached_keys(&fixture).await, None);
     sync(&fixture, None, &three()).await;
-    assert_eq!(given(&fixture).await.unwrap(), ["a", "b", "c"]);
+    assert_eq!(cached_keys(&fixture).await.unwrap(), ["a", "b", "c"]);
 }
 
 #[rstest]
 #[tokio::test]
-async fn tables_made_anew_and_removals_leave_nothing_remembered(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn recreated_tables_and_deleted_repositories_leave_no_digests(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     sync(&fixture, None, &three()).await;
     fixture.catalog.recreate().await.unwrap();
-    assert_eq!(given(&fixture).await, None);
+    assert_eq!(cached_keys(&fixture).await, None);
     assert_eq!(fixture.tables.count("portolan_chart_digests").await, 0);
     assert_eq!(sync(&fixture, None, &three()).await.added, 3);
     fixture
@@ -230,7 +230,7 @@ async fn tables_made_anew_and_removals_leave_nothing_remembered(#[values(On::Sql
         .execute("DROP TABLE files; DROP TABLE charts; DROP TABLE repos")
         .await;
     assert!(fixture.catalog.ensure_tables().await.unwrap());
-    assert_eq!(given(&fixture).await, None);
+    assert_eq!(cached_keys(&fixture).await, None);
     assert_eq!(sync(&fixture, None, &three()).await.added, 3);
     assert!(fixture.catalog.remove(&repository(), None).await.unwrap());
     for table in ["portolan_index_cache", "portolan_chart_digests"] {
@@ -240,7 +240,7 @@ async fn tables_made_anew_and_removals_leave_nothing_remembered(#[values(On::Sql
 
 #[rstest]
 #[tokio::test]
-async fn a_commit_that_remembers_nothing_forgets_the_last_index(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_commit_without_digests_deletes_the_stored_ones(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     sync(&fixture, None, &three()).await;
     assert_eq!(fixture.sync(three()).await.unchanged, 3);
@@ -249,7 +249,7 @@ async fn a_commit_that_remembers_nothing_forgets_the_last_index(#[values(On::Sql
     }
 }
 
-/// Their rows are spoiled by a hand that leaves no trace: a sync that looked at them would put them right.
+/// The rows are changed without touching `repos`: a sync that read them would repair them.
 #[rstest]
 #[tokio::test]
 async fn rows_of_unchanged_charts_are_neither_read_nor_written(#[values(On::Sqlite, On::Postgres)] on: On) {
@@ -276,12 +276,12 @@ async fn rows_of_unchanged_charts_are_neither_read_nor_written(#[values(On::Sqli
             .await,
         2
     );
-    // Whoever compares everything finds it.
+    // A full comparison repairs them.
     assert_eq!(counts(&fixture.sync(charts[..3].to_vec()).await), (0, 2, 1, 1, 0));
 }
 
-/// What differs as soon as a row of what is remembered is written, be it with the same values.
-async fn memory(fixture: &Fixture) -> Vec<String> {
+/// Returns a value that changes with every write of the cache tables, even with equal values.
+async fn written_digests(fixture: &Fixture) -> Vec<String> {
     match &fixture.tables {
         Tables::Sqlite(_) => fixture.tables.texts("SELECT what FROM writes ORDER BY rowid").await,
         Tables::Postgres(_) => {
@@ -299,7 +299,7 @@ async fn memory(fixture: &Fixture) -> Vec<String> {
 
 #[rstest]
 #[tokio::test]
-async fn what_did_not_change_is_not_remembered_again(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn unchanged_digests_are_not_written(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let mut charts = three();
     charts.push(deprecated("old"));
@@ -323,30 +323,30 @@ async fn what_did_not_change_is_not_remembered_again(#[values(On::Sqlite, On::Po
             }
         }
     }
-    let before = memory(&fixture).await;
-    // New times of creation alone.
+    let before = written_digests(&fixture).await;
+    // Only creation times change.
     for info in &mut charts {
         info.chart_versions[0].created = "2026-01-01T00:00:00Z".into();
     }
     assert_eq!(counts(&sync(&fixture, None, &charts).await), (0, 0, 0, 3, 0));
-    assert_eq!(memory(&fixture).await, before);
-    // All of it compared, under the same key.
-    let known = known(&fixture, &repository(), CACHE_KEY).await;
+    assert_eq!(written_digests(&fixture).await, before);
+    // A full comparison with the same key.
+    let known = read_state(&fixture, &repository(), CACHE_KEY).await;
     let (changed, digests) = compared(None, CACHE_KEY, &charts);
     let committed = commit(&fixture, &known, None, changed, Some(digests)).await.unwrap();
     assert_eq!(counts(&committed), (0, 0, 0, 3, 0));
-    assert_eq!(memory(&fixture).await, before);
-    // One of them.
+    assert_eq!(written_digests(&fixture).await, before);
+    // One chart changes.
     charts[0].description.push('!');
     assert_eq!(counts(&sync(&fixture, None, &charts).await), (0, 1, 0, 2, 0));
-    let after = memory(&fixture).await;
+    let after = written_digests(&fixture).await;
     assert_eq!(after.iter().filter(|write| !before.contains(write)).count(), 1);
-    assert_eq!(given(&fixture).await.unwrap(), ["a", "b", "c", "old"]);
+    assert_eq!(cached_keys(&fixture).await.unwrap(), ["a", "b", "c", "old"]);
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_chart_that_the_database_refuses_is_not_remembered(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_rejected_chart_has_no_digest(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let mut charts = three();
     sync(&fixture, None, &charts[..2]).await;
@@ -356,25 +356,25 @@ async fn a_chart_that_the_database_refuses_is_not_remembered(#[values(On::Sqlite
     for _ in 0..2 {
         let committed = sync(&fixture, None, &charts).await;
         assert_eq!((committed.unchanged, committed.rejected.len()), (1, 2));
-        assert_eq!(given(&fixture).await.unwrap(), ["a"]);
+        assert_eq!(cached_keys(&fixture).await.unwrap(), ["a"]);
     }
     assert_eq!(counts(&sync(&fixture, None, &three()).await), (1, 0, 0, 2, 0));
-    assert_eq!(given(&fixture).await.unwrap(), ["a", "b", "c"]);
+    assert_eq!(cached_keys(&fixture).await.unwrap(), ["a", "b", "c"]);
 }
 
 #[rstest]
 #[tokio::test]
-async fn what_can_not_be_remembered_is_decoded_each_time(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn digests_that_cannot_be_stored_are_skipped(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
-    // Postgres' indexes take 2,704 bytes, and compression does not help where nothing repeats.
+    // Postgres limits an index row to 2,704 bytes after compression, so the key must not be compressible.
     let noise = (0..2000_u32).filter_map(|at| char::from_u32(0x4e00 + (at * 7919) % 20_000));
     let no_row = |key: &str| ChartDigest {
         key: key.into(),
         digest: "digest".into(),
         ..ChartDigest::default()
     };
-    let twin = |key: &str| ChartDigest {
-        chart_id: Some("stable/twin".into()),
+    let duplicate = |key: &str| ChartDigest {
+        chart_id: Some("stable/duplicate".into()),
         ..no_row(key)
     };
     let new = vec![
@@ -386,10 +386,10 @@ async fn what_can_not_be_remembered_is_decoded_each_time(#[values(On::Sqlite, On
         },
         no_row("twice"),
         no_row("twice"),
-        // Which of them the row would be made of once the other goes is not known.
-        twin("c"),
-        twin("d"),
-        no_row("remembered"),
+        // After one of them leaves, the row may come from the other.
+        duplicate("c"),
+        duplicate("d"),
+        no_row("stored"),
     ];
     let digests = DigestUpdate {
         cache_key: CACHE_KEY.into(),
@@ -397,42 +397,42 @@ async fn what_can_not_be_remembered_is_decoded_each_time(#[values(On::Sqlite, On
         unchanged: Vec::new(),
         new,
     };
-    let known = known(&fixture, &repository(), CACHE_KEY).await;
-    commit(&fixture, &known, None, vec![chart("twin", &["1"])], Some(digests))
+    let known = read_state(&fixture, &repository(), CACHE_KEY).await;
+    commit(&fixture, &known, None, vec![chart("duplicate", &["1"])], Some(digests))
         .await
         .unwrap();
-    assert_eq!(given(&fixture).await.unwrap(), ["remembered"]);
-    assert_eq!(fixture.chart_names().await, ["twin"]);
+    assert_eq!(cached_keys(&fixture).await.unwrap(), ["stored"]);
+    assert_eq!(fixture.chart_names().await, ["duplicate"]);
 }
 
 #[rstest]
 #[tokio::test]
-async fn many_charts_are_remembered_and_forgotten_in_batches(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn many_digests_are_written_and_deleted_in_batches(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let charts: Vec<ChartInfo> = (0..1300).map(|at| chart(&format!("chart-{at:04}"), &["1"])).collect();
     assert_eq!(sync(&fixture, None, &charts).await.added, 1300);
-    assert_eq!(given(&fixture).await.unwrap().len(), 1300);
+    assert_eq!(cached_keys(&fixture).await.unwrap().len(), 1300);
     let committed = sync(&fixture, None, &charts[1100..]).await;
     assert_eq!(counts(&committed), (0, 0, 1100, 200, 0));
     assert_eq!(fixture.tables.count("portolan_chart_digests").await, 200);
-    assert_eq!(given(&fixture).await.unwrap().len(), 200);
+    assert_eq!(cached_keys(&fixture).await.unwrap().len(), 200);
 }
 
 #[rstest]
 #[tokio::test]
-async fn of_two_that_know_the_same_the_second_is_superseded(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn of_two_syncs_with_the_same_digests_the_second_is_superseded(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     sync(&fixture, None, &three()).await;
-    let known = known(&fixture, &repository(), CACHE_KEY).await;
+    let known = read_state(&fixture, &repository(), CACHE_KEY).await;
     let of_one = |at: usize| {
         let mut charts = three();
         charts[at].description.push('!');
         compared(known.digests.as_ref(), CACHE_KEY, &charts)
     };
-    let ((left, left_cuts), (right, right_cuts)) = (of_one(0), of_one(1));
+    let ((left, left_digests), (right, right_digests)) = (of_one(0), of_one(1));
     let (left, right) = tokio::join!(
-        commit(&fixture, &known, None, left, Some(left_cuts)),
-        commit(&fixture, &known, None, right, Some(right_cuts))
+        commit(&fixture, &known, None, left, Some(left_digests)),
+        commit(&fixture, &known, None, right, Some(right_digests))
     );
     let (won, error) = match (left, right) {
         (Ok(_), Err(error)) => ("a", error),
@@ -445,8 +445,8 @@ async fn of_two_that_know_the_same_the_second_is_superseded(#[values(On::Sqlite,
         .texts("SELECT key FROM portolan_chart_digests WHERE digest LIKE '%!%'")
         .await;
     assert_eq!(changed, [won]);
-    // One who has read no record can't know that nothing was written since.
-    let blind = Known {
+    // Without a revision, later writes can't be detected.
+    let blind = SyncState {
         record: record(),
         ..known
     };

@@ -1,30 +1,30 @@
-//! What is called unchanged and is something else by the time of the commit: nothing is written, and all is compared then.
+//! Digests that are stale at the time of the commit: nothing is written, and the next commit compares all charts.
 
 use portolan::catalog::{ChartDigest, Error};
 use rstest::rstest;
 
 use super::{
     Fixture, On, chart,
-    chart_digests::{Known, commit, compared, digest_of, known},
+    chart_digests::{SyncState, commit, compared, digest_of, read_state},
     repository,
     retention::{counts, keep},
 };
 
 const CACHE_KEY: &str = "decoder 1";
 
-/// Charts, what is remembered of them, and one of them changed.
-async fn stored(on: On) -> (Fixture, Known) {
+/// Returns a fixture with three charts, and their digests.
+async fn stored(on: On) -> (Fixture, SyncState) {
     let fixture = Fixture::new(on).await;
     let charts = ["a", "b", "c"].map(|name| chart(name, &["2", "1"]));
-    let first = known(&fixture, &repository(), CACHE_KEY).await;
+    let first = read_state(&fixture, &repository(), CACHE_KEY).await;
     let (changed, digests) = compared(None, CACHE_KEY, &charts);
     commit(&fixture, &first, None, changed, Some(digests)).await.unwrap();
-    let known = known(&fixture, &repository(), CACHE_KEY).await;
-    assert_eq!(known.digests.as_ref().unwrap().digests.len(), 3);
+    let known = read_state(&fixture, &repository(), CACHE_KEY).await;
+    assert_eq!(known.digests.as_ref().unwrap().charts.len(), 3);
     (fixture, known)
 }
 
-/// All that a commit might write.
+/// Returns everything that a commit may write.
 async fn everything(fixture: &Fixture) -> Vec<String> {
     let mut all = Vec::new();
     for sql in [
@@ -41,23 +41,23 @@ async fn everything(fixture: &Fixture) -> Vec<String> {
 }
 
 #[rstest]
-#[case::the_repositorys_row("UPDATE repos SET last_update = 'theirs'")]
-#[case::a_row_that_is_gone("DELETE FROM charts WHERE chart_id = 'stable/b'")]
-#[case::a_row_that_is_another("UPDATE charts SET id = id + 1000 WHERE chart_id = 'stable/b'")]
-#[case::a_row_that_is_another_charts("UPDATE charts SET chart_id = 'stable/x' WHERE chart_id = 'stable/b'")]
-#[case::versions_that_left_the_index(
+#[case::the_row_of_the_repository("UPDATE repos SET last_update = 'theirs'")]
+#[case::a_deleted_row("DELETE FROM charts WHERE chart_id = 'stable/b'")]
+#[case::a_replaced_row("UPDATE charts SET id = id + 1000 WHERE chart_id = 'stable/b'")]
+#[case::a_row_of_another_chart("UPDATE charts SET chart_id = 'stable/x' WHERE chart_id = 'stable/b'")]
+#[case::a_retained_version(
     "INSERT INTO portolan_kept_versions (namespace, name, chart_id, version, missing_since, expires)
      VALUES ('kubeapps', 'stable', 'stable/b', '0', 0, 9000000000000)"
 )]
-#[case::one_that_is_forgotten("DELETE FROM portolan_chart_digests WHERE key = 'b'")]
-#[case::one_of_another_chart("UPDATE portolan_chart_digests SET chart_id = 'stable/x' WHERE key = 'b'")]
-#[case::one_without_a_row("UPDATE portolan_chart_digests SET chart_id = NULL WHERE key = 'b'")]
-#[case::one_without_the_id_of_its_row("UPDATE portolan_chart_digests SET row_id = NULL WHERE key = 'b'")]
-#[case::an_index_that_is_forgotten("DELETE FROM portolan_index_cache")]
-#[case::an_index_of_another_key("UPDATE portolan_index_cache SET digest_key = 'another'")]
-#[case::an_index_of_another_stamp("UPDATE portolan_index_cache SET cache_key = 'another'")]
+#[case::a_deleted_digest("DELETE FROM portolan_chart_digests WHERE key = 'b'")]
+#[case::a_digest_of_another_chart("UPDATE portolan_chart_digests SET chart_id = 'stable/x' WHERE key = 'b'")]
+#[case::a_digest_without_a_row("UPDATE portolan_chart_digests SET chart_id = NULL WHERE key = 'b'")]
+#[case::a_digest_without_a_row_id("UPDATE portolan_chart_digests SET row_id = NULL WHERE key = 'b'")]
+#[case::a_deleted_index("DELETE FROM portolan_index_cache")]
+#[case::another_digest_key("UPDATE portolan_index_cache SET digest_key = 'another'")]
+#[case::another_cache_key("UPDATE portolan_index_cache SET cache_key = 'another'")]
 #[tokio::test]
-async fn what_changed_since_it_was_read_is_seen_and_nothing_is_written(
+async fn changes_since_the_digests_were_read_abort_the_commit(
     #[values(On::Sqlite, On::Postgres)] on: On,
     #[case] meanwhile: &str,
     #[values(false, true)] keeps: bool,
@@ -78,7 +78,7 @@ async fn what_changed_since_it_was_read_is_seen_and_nothing_is_written(
         .unwrap_err();
     assert!(matches!(error, Error::StaleDigests) && error.is_transient(), "{error}");
     assert_eq!(everything(&fixture).await, before);
-    // All is compared then, and the next sync knows it again.
+    // A full comparison restores the digests.
     let (changed, digests) = compared(None, CACHE_KEY, &charts);
     let committed = commit(&fixture, &known, keep, changed, Some(digests)).await.unwrap();
     assert_eq!((committed.changed, committed.rejected.len()), (1, 0), "{committed:?}");
@@ -97,11 +97,11 @@ async fn what_changed_since_it_was_read_is_seen_and_nothing_is_written(
 }
 
 #[rstest]
-#[case::a_row_of_its_own(|charts: &mut Charts| charts.0.push(chart("b", &["9"])))]
-#[case::a_row_of_another_text(|charts: &mut Charts| charts.1.push(ChartDigest { key: "x".into(), ..digest_of(&chart("b", &["9"])) }))]
-#[case::a_new_text(|charts: &mut Charts| charts.1.push(ChartDigest { chart_id: None, ..digest_of(&chart("b", &["9"])) }))]
+#[case::a_row_of_the_same_chart(|charts: &mut Charts| charts.0.push(chart("b", &["9"])))]
+#[case::a_digest_of_the_same_chart(|charts: &mut Charts| charts.1.push(ChartDigest { key: "x".into(), ..digest_of(&chart("b", &["9"])) }))]
+#[case::a_new_digest(|charts: &mut Charts| charts.1.push(ChartDigest { chart_id: None, ..digest_of(&chart("b", &["9"])) }))]
 #[tokio::test]
-async fn a_chart_that_is_both_new_and_unchanged_is_compared(
+async fn a_chart_that_is_both_new_and_unchanged_aborts_the_commit(
     #[values(On::Sqlite, On::Postgres)] on: On,
     #[case] add: fn(&mut Charts),
 ) {
@@ -117,13 +117,14 @@ async fn a_chart_that_is_both_new_and_unchanged_is_compared(
     assert_eq!(everything(&fixture).await, before);
 }
 
-/// The rows of a commit, and its new digests.
+/// The rows of a commit and its new digests.
 struct Charts(Vec<portolan::catalog::ChartInfo>, Vec<ChartDigest>);
 
-/// A row that somebody has put under no identifier goes with a sync of which nothing else is new.
 #[rstest]
 #[tokio::test]
-async fn rows_without_an_identifier_go_although_all_charts_are_unchanged(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn rows_without_a_chart_id_are_deleted_although_all_charts_are_unchanged(
+    #[values(On::Sqlite, On::Postgres)] on: On,
+) {
     let (fixture, known) = stored(on).await;
     fixture
         .tables

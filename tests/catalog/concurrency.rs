@@ -1,4 +1,4 @@
-//! Several at one database.
+//! Concurrent access to one database.
 
 use portolan::api::NamespacedName;
 use portolan::catalog::{Catalog, ChartRow, Error, Record, SaveOutcome, SyncCommit};
@@ -13,10 +13,10 @@ use super::{
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_writers_of_one_repository_write_one_after_the_other(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn concurrent_commits_of_a_repository_are_serialized(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![]).await;
-    // Another process has a catalogue of its own.
+    // Another process has its own catalog.
     let other = Catalog::open(&fixture.settings).await.unwrap();
     let write = |catalog: Catalog, prefix: &'static str| async move {
         let charts = (0..300)
@@ -35,7 +35,7 @@ async fn two_writers_of_one_repository_write_one_after_the_other(#[values(On::Sq
     assert_eq!(
         left.removed + right.removed,
         300,
-        "whoever came second has removed what the first one wrote"
+        "the second commit deletes the charts of the first"
     );
     let names = fixture.chart_names().await;
     assert_eq!(names.len(), 300);
@@ -47,7 +47,7 @@ async fn two_writers_of_one_repository_write_one_after_the_other(#[values(On::Sq
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_that_begin_without_a_record_one_is_superseded(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn of_two_first_commits_one_is_superseded(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let write = |catalog: Catalog, uid: &'static str| async move {
         let record = Record::new(repository(), uid);
@@ -71,7 +71,7 @@ async fn of_two_that_begin_without_a_record_one_is_superseded(#[values(On::Sqlit
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_repositories_are_written_side_by_side(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn repositories_are_committed_concurrently(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let writes = (0..16).map(|at| {
         let catalog = fixture.catalog.clone();
@@ -93,7 +93,7 @@ async fn many_repositories_are_written_side_by_side(#[values(On::Sqlite, On::Pos
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn readers_see_the_last_state_while_a_sync_is_being_written(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn readers_see_the_previous_state_during_a_commit(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("before", &["1.0.0"])]).await;
     let (half_way, reached) = oneshot::channel();
@@ -101,7 +101,7 @@ async fn readers_see_the_last_state_while_a_sync_is_being_written(#[values(On::S
     let (mut half_way, mut wait) = (Some(half_way), Some(wait));
     let charts = (0..600).map(move |at| {
         if at == 590 {
-            // Batches have been written by now; the transaction stays open until the readers have read.
+            // Some batches are written. The transaction stays open until the readers are done.
             half_way.take().unwrap().send(()).unwrap();
             tokio::task::block_in_place(|| wait.take().unwrap().blocking_recv().unwrap());
         }
@@ -129,10 +129,10 @@ async fn readers_see_the_last_state_while_a_sync_is_being_written(#[values(On::S
     assert_eq!(reader.record(&repository()).await.unwrap().unwrap().charts, 600);
 }
 
-/// Files that were fetched while a sync took their version away: they wait for it, and then come too late.
+/// The write waits for the commit and then finds the version deleted.
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn files_of_a_version_that_a_sync_is_taking_away_come_too_late(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn files_of_a_version_that_a_commit_deletes_are_obsolete(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("a", &["2.0.0", "1.0.0"])]).await;
     let (half_way, reached) = oneshot::channel();
@@ -140,7 +140,7 @@ async fn files_of_a_version_that_a_sync_is_taking_away_come_too_late(#[values(On
     let (mut half_way, mut wait) = (Some(half_way), Some(wait));
     let charts = (0..300).map(move |at| {
         if at == 290 {
-            // The chart itself has been written by now.
+            // The chart is written.
             half_way.take().unwrap().send(()).unwrap();
             tokio::task::block_in_place(|| wait.take().unwrap().blocking_recv().unwrap());
         }

@@ -1,4 +1,4 @@
-//! Icons in the charts' rows.
+//! Icons in the chart rows.
 
 use portolan::catalog::{MissingIcon, SaveOutcome};
 use rstest::rstest;
@@ -19,7 +19,7 @@ fn ids(wanted: &[MissingIcon]) -> Vec<&str> {
 
 #[rstest]
 #[tokio::test]
-async fn an_icon_is_wanted_until_it_is_there_and_stays_while_its_url_does(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn an_icon_is_missing_until_it_is_saved_and_stays_while_its_url_does(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let mut without = chart("c", &["1.0.0"]);
     without.icon = String::new();
@@ -65,17 +65,13 @@ async fn an_icon_is_wanted_until_it_is_there_and_stays_while_its_url_does(#[valu
     assert_eq!(ids(&wanted(&fixture, 0).await), ["stable/b"]);
     fixture.sync(charts("https://example.com/other.png")).await;
     assert_eq!(ids(&wanted(&fixture, 0).await), ["stable/a", "stable/b"]);
-    assert_eq!(
-        save(&icons[0]).await,
-        SaveOutcome::Obsolete,
-        "it is the icon of another URL"
-    );
+    assert_eq!(save(&icons[0]).await, SaveOutcome::Obsolete, "the URL has changed");
     assert_eq!(fixture.charts().await[0].raw_icon, None);
 }
 
 #[rstest]
 #[tokio::test]
-async fn an_icon_that_failed_waits_and_another_url_does_not(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_failed_icon_waits_for_its_next_try_and_another_url_does_not(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("a", &["1.0.0"])]).await;
     let icon = wanted(&fixture, 0).await.remove(0);
@@ -102,7 +98,7 @@ async fn an_icon_that_failed_waits_and_another_url_does_not(#[values(On::Sqlite,
 
 #[rstest]
 #[tokio::test]
-async fn an_icon_that_came_clears_its_failures(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_saved_icon_clears_its_failures(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("a", &["1.0.0"])]).await;
     let icon = wanted(&fixture, 0).await.remove(0);
@@ -124,7 +120,7 @@ async fn an_icon_that_came_clears_its_failures(#[values(On::Sqlite, On::Postgres
 
 #[rstest]
 #[tokio::test]
-async fn of_long_urls_only_some_are_looked_up_together(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_page_of_missing_icons_is_limited_by_the_length_of_their_urls(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let charts = ["a", "b", "c", "d"].map(|name| {
         let mut chart = chart(name, &["1.0.0"]);

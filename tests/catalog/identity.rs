@@ -1,4 +1,4 @@
-//! Whose a repository is, its record, and its removal.
+//! Identity, record and deletion of a repository.
 
 use portolan::api::NamespacedName;
 use portolan::catalog::{Baseline, Error, HISTORY_LIMIT, Handled, Record, Refused, State, SyncCommit};
@@ -8,7 +8,7 @@ use super::{Fixture, On, chart, commit::insert_file, history, record, repository
 
 #[rstest]
 #[tokio::test]
-async fn a_record_comes_back_as_it_was_saved(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_record_survives_a_round_trip(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let mut full = record();
     full.origin = "one-shot".into();
@@ -73,7 +73,7 @@ async fn a_record_comes_back_as_it_was_saved(#[values(On::Sqlite, On::Postgres)]
 
 #[rstest]
 #[tokio::test]
-async fn what_was_counted_is_known_when_the_record_is_concluded(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn the_record_is_completed_from_the_counts_of_the_commit(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let commit = SyncCommit::new(record(), None, "x").complete_record_with(|committed, record| {
         record.last_sync = Some(serde_json::json!({"added": committed.added}));
@@ -101,7 +101,7 @@ async fn what_was_counted_is_known_when_the_record_is_concluded(#[values(On::Sql
 
 #[rstest]
 #[tokio::test]
-async fn the_history_keeps_the_newest_syncs_of_each_repository(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn the_history_is_limited_per_repository(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let other = Record::new(NamespacedName::new("kubeapps", "other"), "uid-2");
     fixture
@@ -126,7 +126,7 @@ async fn the_history_keeps_the_newest_syncs_of_each_repository(#[values(On::Sqli
 
 #[rstest]
 #[tokio::test]
-async fn of_two_that_have_read_the_same_record_only_one_writes_it(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_record_with_an_old_revision_is_not_written(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("a", &["1.0.0"])]).await;
     let read = fixture.catalog.record(&repository()).await.unwrap().unwrap();
@@ -169,7 +169,7 @@ async fn a_repository_of_another_identity_is_not_written(#[values(On::Sqlite, On
     assert!(!fixture.catalog.remove(&repository(), Some("uid-0")).await.unwrap());
     assert_eq!(fixture.chart_names().await, ["a"]);
 
-    // A record that is gone supersedes too: the repository was removed while it was being synced.
+    // The repository was deleted during its sync.
     assert!(fixture.catalog.remove(&repository(), Some("uid-1")).await.unwrap());
     let commit = SyncCommit::new(record(), Some("uid-1".into()), "new");
     let error = fixture.catalog.commit(commit, rows(vec![])).await.unwrap_err();
@@ -179,7 +179,7 @@ async fn a_repository_of_another_identity_is_not_written(#[values(On::Sqlite, On
 
 #[rstest]
 #[tokio::test]
-async fn a_new_identity_may_take_the_rows_over(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_new_uid_can_take_over_the_rows(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("a", &["1.0.0"])]).await;
     let mut renewed = record();
@@ -199,7 +199,7 @@ async fn a_new_identity_may_take_the_rows_over(#[values(On::Sqlite, On::Postgres
 
 #[rstest]
 #[tokio::test]
-async fn a_removal_takes_charts_files_record_and_history(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_deletion_covers_charts_files_record_and_history(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("a", &["1.0.0"])]).await;
     insert_file(&fixture, "stable", "a", "1.0.0").await;
@@ -217,7 +217,7 @@ async fn a_removal_takes_charts_files_record_and_history(#[values(On::Sqlite, On
 
 #[rstest]
 #[tokio::test]
-async fn a_repository_without_a_record_is_removed_too(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_repository_without_a_record_can_be_deleted(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture
         .tables
@@ -227,13 +227,13 @@ async fn a_repository_without_a_record_is_removed_too(#[values(On::Sqlite, On::P
     assert_eq!(fixture.tables.count("repos").await, 0);
 }
 
-/// Two releases may share a database: the older one must neither guess nor drop what it does not know.
+/// Two releases may share a database. The older one must not drop unknown fields.
 #[rstest]
 #[case::a_field_of_a_newer_release(r#"{"schedule": null, "ofTheFuture": 1}"#, "ofTheFuture")]
 #[case::a_nested_field_of_a_newer_release(r#"{"state": {"ofTheFuture": 1}}"#, "ofTheFuture")]
-#[case::no_json("{", "EOF")]
+#[case::invalid_json("{", "EOF")]
 #[tokio::test]
-async fn details_that_cannot_be_read_are_an_error_that_names_the_repository(
+async fn unreadable_details_are_an_error_that_names_the_repository(
     #[values(On::Sqlite, On::Postgres)] on: On,
     #[case] details: &str,
     #[case] reason: &str,

@@ -1,4 +1,4 @@
-//! The catalogue against real databases: each test over SQLite and over Postgres, unless it is about one of them.
+//! The catalog on real databases. Tests run on SQLite and on Postgres unless they are about one of them.
 
 mod batches;
 mod cancellation;
@@ -33,29 +33,29 @@ use tempfile::TempDir;
 
 use crate::support::postgres::{self, TestDatabase};
 
-/// Which database a test runs on.
+/// The database of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum On {
     Sqlite,
     Postgres,
 }
 
-/// A catalogue, and a way to look at its tables behind its back.
+/// A catalog with direct access to its tables.
 pub struct Fixture {
     pub catalog: Catalog,
     pub settings: Settings,
     pub url: String,
     pub tables: Tables,
-    _folder: TempDir,
+    _directory: TempDir,
     pub database: Option<TestDatabase>,
 }
 
 impl Fixture {
     pub async fn new(on: On) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let (url, database) = match on {
             On::Sqlite => (
-                format!("sqlite://{}", folder.path().join("portolan.db").display()),
+                format!("sqlite://{}", directory.path().join("portolan.db").display()),
                 None,
             ),
             On::Postgres => {
@@ -79,12 +79,12 @@ impl Fixture {
             settings,
             url,
             tables,
-            _folder: folder,
+            _directory: directory,
             database,
         }
     }
 
-    /// Commits these charts to the repository, whose record is made or kept.
+    /// Commits these charts to the repository and creates its record if needed.
     pub async fn sync(&self, charts: Vec<ChartInfo>) -> CommitSummary {
         self.try_sync("checksum", charts).await.unwrap()
     }
@@ -120,7 +120,7 @@ impl Fixture {
     }
 }
 
-/// The database as another program sees it.
+/// Direct access to the tables.
 pub enum Tables {
     Sqlite(SqlitePool),
     Postgres(PgPool),
@@ -155,7 +155,7 @@ impl Tables {
         self.number(&format!("SELECT count(*) FROM {table}")).await
     }
 
-    /// From now on each write of a row of this table is seen by [`Tables::writes`]. Postgres shows that by itself.
+    /// Records writes of this table for [`Tables::writes`]. Postgres has system columns for that.
     pub async fn watch(&self, table: &str) {
         if let Self::Sqlite(_) = self {
             self.execute("CREATE TABLE IF NOT EXISTS writes (what TEXT)").await;
@@ -169,7 +169,7 @@ impl Tables {
         }
     }
 
-    /// What differs as soon as a row of the watched table is written, be it with the same values.
+    /// Returns a value that changes with every write of the watched table, even with equal values.
     pub async fn writes(&self, table: &str) -> Vec<String> {
         match self {
             Self::Sqlite(_) => self.texts("SELECT what FROM writes ORDER BY rowid").await,
@@ -181,7 +181,7 @@ impl Tables {
     }
 }
 
-/// Some time, and so many seconds.
+/// Returns a fixed time plus `seconds`.
 pub fn at(seconds: i64) -> Timestamp {
     "2026-01-02T03:04:05Z".parse::<Timestamp>().unwrap() + jiff::SignedDuration::from_secs(seconds)
 }

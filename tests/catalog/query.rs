@@ -1,4 +1,4 @@
-//! What commands show.
+//! Read queries.
 
 use portolan::api::NamespacedName;
 use portolan::catalog::query::Search;
@@ -22,7 +22,7 @@ async fn names(catalog: &Catalog, search: &Search) -> Vec<String> {
 
 #[rstest]
 #[tokio::test]
-async fn words_are_found_in_names_first_then_in_descriptions_and_keywords(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn matches_in_names_come_before_descriptions_and_keywords(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let mut by_description = chart("aaa", &["1.0.0"]);
     by_description.description = "Like WordPress, only smaller".into();
@@ -67,7 +67,7 @@ async fn words_are_found_in_names_first_then_in_descriptions_and_keywords(#[valu
 
 #[rstest]
 #[tokio::test]
-async fn a_search_keeps_to_a_namespace_and_a_repository(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_search_can_be_limited_to_a_namespace_and_a_repository(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("mysql", &["1.0.0"])]).await;
     for (namespace, name) in [("kubeapps", "other"), ("team", "stable")] {
@@ -103,7 +103,7 @@ async fn a_search_keeps_to_a_namespace_and_a_repository(#[values(On::Sqlite, On:
 
 #[rstest]
 #[tokio::test]
-async fn wildcards_and_quotes_in_a_word_are_letters(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn wildcards_and_quotes_in_a_word_are_literal(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let mut charts: Vec<_> = hostile_names().iter().map(|name| chart(name, &["1.0.0"])).collect();
     charts.push(chart("plain", &["1.0.0"]));
@@ -155,7 +155,7 @@ async fn a_chart_is_shown_in_one_namespace_or_in_each(#[values(On::Sqlite, On::P
 
 #[rstest]
 #[tokio::test]
-async fn repositories_are_summed_up_with_and_without_a_record_and_charts(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn repositories_are_listed_with_and_without_record_and_charts(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture
         .sync(vec![chart("a", &["2.0.0", "1.0.0"]), chart("b", &["1.0.0"])])
@@ -196,7 +196,7 @@ async fn repositories_are_summed_up_with_and_without_a_record_and_charts(#[value
 
 #[rstest]
 #[tokio::test]
-async fn a_database_that_kubeapps_alone_has_filled_can_be_read(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_database_that_only_kubeapps_has_written_can_be_read(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("a", &["1.0.0"])]).await;
     fixture
@@ -221,7 +221,7 @@ async fn a_database_that_kubeapps_alone_has_filled_can_be_read(#[values(On::Sqli
 
 #[rstest]
 #[tokio::test]
-async fn a_catalogue_that_was_opened_to_read_writes_nothing(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_read_only_catalog_refuses_writes(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let reader = Catalog::open_read_only(&fixture.settings).await.unwrap();
     for error in [

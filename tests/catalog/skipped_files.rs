@@ -1,4 +1,4 @@
-//! Versions whose files nobody asked for: Kubeapps' reader fails without a row all the same.
+//! Versions whose files are not imported. Kubeapps' reader fails without a row, so they get an empty one.
 
 use portolan::catalog::FilesMode;
 use rstest::rstest;
@@ -11,7 +11,7 @@ use super::{
 
 #[rstest]
 #[tokio::test]
-async fn they_get_empty_files_and_are_wanted_again_by_another_mode(
+async fn skipped_versions_get_empty_files_and_are_missing_in_another_mode(
     #[values(On::Sqlite, On::Postgres)] on: On,
     #[values(true, false)] with_digest: bool,
 ) {
