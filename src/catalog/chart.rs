@@ -48,7 +48,6 @@ pub struct RepoRef {
     pub kind: String,
 }
 
-/// Kubeapps omits empty fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Maintainer {
@@ -190,7 +189,6 @@ impl ChartVersion {
 struct Feed(Sha256);
 
 impl Feed {
-    /// Encodes `None` as a length that no list can have.
     fn absent(&mut self) {
         self.0.update([0xff; 8]);
     }

@@ -16,7 +16,7 @@ use super::Error;
 
 const SQLITE_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Timeout for a connection to Postgres. Short, because waiting blocks a worker and the backoff retries anyway.
+/// Short, because waiting blocks a worker and the backoff retries anyway.
 const POSTGRES_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Timeout for the write lock of SQLite while another process writes.
@@ -24,8 +24,7 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 const SQLITE_READERS: u32 = 4;
 
-/// Timeout for the only writer connection to SQLite. Long, because syncs of whole repositories may be queued; callers
-/// with a shorter deadline give up earlier.
+/// Timeout for the writer connection to SQLite. Long, because syncs of large repositories may be queued.
 const WRITE_QUEUE_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
 #[derive(Clone, Debug)]

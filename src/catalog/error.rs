@@ -11,8 +11,7 @@ pub enum Error {
     /// The repository was deleted or recreated since the caller read it. Nothing was written.
     #[error("repository {repository} was replaced or deleted during the sync, nothing was written")]
     Superseded { repository: NamespacedName },
-    /// A chart of [`DigestUpdate::unchanged`](super::DigestUpdate::unchanged) has changed. Nothing was written; commit
-    /// again with the rows of all charts.
+    /// A chart of `DigestUpdate::unchanged` has changed. Commit again with the rows of all charts.
     #[error("stored charts changed during the sync, retrying with a full comparison")]
     StaleDigests,
     /// Tables were missing and are recreated, empty. The same call can succeed now.
@@ -194,7 +193,6 @@ enum Cause {
     ReadOnly,
     /// Not a database file, or a damaged one.
     Corrupt,
-    /// A value that the database can't store.
     InvalidData,
     Other,
 }

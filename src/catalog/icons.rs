@@ -27,8 +27,7 @@ struct IconRow {
 }
 
 impl Catalog {
-    /// Returns up to `limit` charts whose icon is missing, ordered by ID, fewer if their URLs are long. Failed icons
-    /// are omitted until their next try is due at `now`.
+    /// Returns up to `limit` charts without their icon, fewer if the URLs are long, except failed ones not due.
     pub async fn missing_icons(
         &self,
         name: &NamespacedName,

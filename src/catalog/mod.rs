@@ -51,7 +51,6 @@ pub use sync::commit::{CommitSummary, CompleteRecord, SyncCommit};
 pub use sync::delete::OciRemovals;
 pub use sync::retention::{RetainedPart, Retention};
 
-/// Shorter than the timeout of a readiness probe.
 const PING_DEADLINE: Duration = Duration::from_secs(5);
 
 /// For calls that touch a few rows. Longer than the acquire timeouts of the pools, which give the better error.
@@ -60,7 +59,7 @@ const SHORT_DEADLINE: Duration = Duration::from_secs(60);
 /// For all charts of a repository, on a slow disk, queued behind another sync.
 const COMMIT_DEADLINE: Duration = Duration::from_secs(15 * 60);
 
-/// A handle to the catalog database. Clones share the connection pools.
+/// A handle to the database. Clones share the connection pools.
 #[derive(Clone, Debug)]
 pub struct Catalog(Arc<Inner>);
 
@@ -285,8 +284,7 @@ impl Catalog {
         .await
     }
 
-    /// Runs `work` with a deadline. If a table is missing, recreates all tables and fails with
-    /// [`Error::TablesRebuilt`], because anything the caller has read before is out of date.
+    /// Runs `work`. If a table is missing, recreates all tables and fails, because earlier reads are out of date.
     async fn call<T>(
         &self,
         operation: &'static str,
@@ -306,8 +304,7 @@ impl Catalog {
         }
     }
 
-    /// Runs read-only work. In a read-only catalog a missing table counts as empty: a database that only Kubeapps has
-    /// written has none of our tables.
+    /// Runs read-only work. In a read-only catalog a missing table counts as empty.
     async fn read<T: Default>(
         &self,
         operation: &'static str,

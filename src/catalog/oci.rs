@@ -287,7 +287,6 @@ async fn upsert_batch(
     Ok(())
 }
 
-/// SQLite reads it as JSON by these names.
 #[derive(Serialize)]
 struct TagRow {
     tag: String,

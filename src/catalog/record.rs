@@ -13,6 +13,7 @@ use super::{
 };
 use crate::api::NamespacedName;
 
+/// Sync state of a repository. Decisions depend on this row; the status of the object only displays it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Record {
     pub name: NamespacedName,
@@ -25,8 +26,7 @@ pub struct Record {
     pub change_key: String,
     pub etag: Option<String>,
     pub last_modified: Option<String>,
-    /// Names and versions of the Secrets of the last index, never their content. The validators are valid for these
-    /// only.
+    /// Names and versions of the Secrets that the validators are valid for, never their content.
     pub credentials: String,
     /// SHA-256 of the last index in hex; empty before the first sync.
     pub index_digest: String,
@@ -66,7 +66,6 @@ pub struct Refused {
     pub digest: String,
     pub reason: String,
     pub message: String,
-    /// Digest that confirms an index that shrank.
     pub confirm: Option<String>,
     /// Inputs of the decision besides the body. With other inputs the index may be accepted.
     pub inputs: String,
@@ -78,7 +77,6 @@ pub struct Handled {
     pub resync_requests: Option<i64>,
     pub requested_at: Option<String>,
     pub flux_requested_at: Option<String>,
-    /// Last handled value of either annotation.
     pub last: Option<String>,
 }
 

@@ -170,8 +170,7 @@ async fn ensure_once(pools: &Pools) -> Result<bool, Error> {
     Ok(!(before.kubeapps && is_complete))
 }
 
-/// Drops all of our tables if some are missing: the migrations table would report them as created. The next syncs
-/// restore the data.
+/// Drops all of our tables if some are missing: the migrations table would report them as created.
 async fn drop_ours(tx: &mut Transaction) -> Result<(), Error> {
     run(tx, DROP_OURS).await
 }

@@ -26,7 +26,6 @@ pub(super) const FILES: Failures = Failures {
     retry: "UPDATE portolan_files SET next_try = 0 WHERE namespace = $1 AND name = $2 AND next_try > 0",
 };
 
-/// Failed icons. The key is the `chart_id`.
 pub(crate) const ICONS: Failures = Failures {
     upsert: "INSERT INTO portolan_icons (namespace, name, next_try, message, chart_id, url, tries)
         VALUES ($1, $2, $3, $4, $5, $6, 1)

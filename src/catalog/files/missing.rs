@@ -8,7 +8,6 @@ use crate::catalog::engine::{Pools, Transaction, on_engine, sql};
 use crate::catalog::record::unsigned;
 use crate::catalog::{Error, FilesMode, MissingFiles, MissingFilesPage, Progress};
 
-/// A [`FilesMode`] that imports any files.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mode {
     only_newest: bool,
@@ -65,8 +64,7 @@ pub(super) async fn progress(pools: &Pools, name: &NamespacedName, mode: Mode) -
     })
 }
 
-/// Inserts empty rows for versions without one, except the first `imported_versions` of each chart. Returns their
-/// number.
+/// Inserts empty rows for versions without one, except the first `imported_versions` of each chart.
 pub(super) async fn skip(tx: &mut Transaction, name: &NamespacedName, imported_versions: i64) -> Result<u64, Error> {
     let statements = [sql!(tx, "files_mark_skipped.sql"), sql!(tx, "files_insert_skipped.sql")];
     let mut written = 0;

@@ -130,8 +130,7 @@ impl Catalog {
         obsolete_if_chart_deleted(saved.await)
     }
 
-    /// Records a failed try and the time of the next one. A version without files gets an empty row; files of an
-    /// earlier archive stay.
+    /// Records a failed try. A version without files gets an empty row; files of an earlier archive stay.
     pub async fn record_files_failure(
         &self,
         name: &NamespacedName,
@@ -234,8 +233,7 @@ async fn current_repo(
 
 #[derive(Clone, Copy)]
 enum Existing {
-    /// Two charts may have the same `chart_files_id` (`a` of version `1-2.0.0`, `a-1` of version `2.0.0`). A row of
-    /// another chart is not updated.
+    /// Except a row of another chart with the same ID (`a` of version `1-2.0.0`, `a-1` of version `2.0.0`).
     Update,
     Keep,
 }

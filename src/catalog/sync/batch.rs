@@ -26,7 +26,6 @@ pub(super) enum Change {
 }
 
 impl Change {
-    /// Returns an update that does not keep the stored icon.
     pub(super) const fn update(id: i64) -> Self {
         Self::Update { id, keep_icon: false }
     }
@@ -39,7 +38,6 @@ pub(super) struct Batch {
     bytes: usize,
 }
 
-/// SQLite reads it as JSON by these names.
 #[derive(serde::Serialize)]
 struct Insert {
     chart_id: String,

@@ -20,7 +20,6 @@ use crate::catalog::{Catalog, Error};
 /// Digest of the text of a chart in an index, and the decode result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChartDigest {
-    /// Key of the chart in the index.
     pub key: String,
     pub digest: String,
     pub stats: String,
@@ -51,11 +50,9 @@ pub struct UnchangedChart {
     pub chart_id: Option<String>,
 }
 
-/// Digests to store with the commit of the charts.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct DigestUpdate {
-    /// Inputs of a row besides the text of its chart: decoder, filter and repository URL. Digests of another cache key
-    /// don't count.
+    /// Inputs of a row besides the text of its chart: decoder, filter and repository URL.
     pub cache_key: String,
     /// Key of the cached digests, or a new one. Another key replaces all of them.
     pub digest_key: String,
@@ -75,8 +72,7 @@ impl fmt::Debug for DigestUpdate {
     }
 }
 
-/// One statement, so that digests and key are consistent. Excludes charts with retained versions, because their rows
-/// contain more than the text.
+/// One consistent read. Excludes charts with retained versions, whose rows contain more than the text.
 const SELECT: &str = "SELECT i.digest_key, k.key, k.digest, k.stats, k.chart_id FROM portolan_index_cache i
         JOIN portolan_repositories p ON p.namespace = i.namespace AND p.name = i.name
         JOIN repos r ON r.namespace = i.namespace AND r.name = i.name

@@ -24,8 +24,7 @@ use crate::catalog::engine::{Pools, Transaction, on_engine};
 use crate::catalog::repositories::ReposRow;
 use crate::catalog::{ChartRow, DigestUpdate, Error, HistoryEntry, OciRemovals, Record, Retention, history, record};
 
-/// Completes the record from the counts of the commit and returns the history entry, if any. Runs inside the
-/// transaction, so it must be fast.
+/// Completes the record and returns the history entry, if any. Runs inside the transaction.
 pub type CompleteRecord = Box<dyn FnOnce(&CommitSummary, &mut Record) -> Option<HistoryEntry> + Send>;
 
 pub struct SyncCommit {
@@ -38,8 +37,7 @@ pub struct SyncCommit {
     /// Retention of charts and versions without a row; `None` deletes them, including those retained before.
     pub retention: Option<Retention>,
     pub oci_removals: Option<OciRemovals>,
-    /// Digests to store, and the charts without a row because they are unchanged. `None`: every chart has a row, and
-    /// stored digests are deleted.
+    /// `None`: every chart has a row, and stored digests are deleted.
     pub digests: Option<DigestUpdate>,
 }
 

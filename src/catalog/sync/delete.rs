@@ -11,7 +11,6 @@ use crate::catalog::{COMMIT_DEADLINE, Catalog, Error};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OciRemovals {
-    /// Current source, as in [`Catalog::save_oci`].
     pub source: String,
     pub repositories: Vec<String>,
     /// Tags to delete, with the new state of their repository. Its `tags` are ignored.
@@ -26,8 +25,7 @@ impl OciRemovals {
 }
 
 impl Catalog {
-    /// Deletes state that has no charts. Otherwise use
-    /// [`SyncCommit::oci_removals`](crate::catalog::SyncCommit::oci_removals).
+    /// Deletes state without charts. With charts, use `SyncCommit::oci_removals`.
     pub async fn delete_oci(&self, name: &NamespacedName, removals: &OciRemovals) -> Result<(), Error> {
         self.ensure_writable()?;
         self.call("delete state that left the registry", COMMIT_DEADLINE, async {

@@ -13,8 +13,7 @@ use crate::catalog::{ChartRow, CommitSummary, Error, RepoRef, Retention};
 
 const DELETE_BATCH: usize = 1000;
 
-/// Writes changed charts, and deletes or retains missing ones. `unchanged_rows` (row ID by `chart_id`) have no row in
-/// `rows`.
+/// Writes changed charts, and deletes or retains missing ones. `unchanged_rows` are not in `rows`.
 pub(super) async fn charts(
     tx: &mut Transaction,
     name: &NamespacedName,

@@ -16,7 +16,6 @@ const BATCH_ROWS: usize = 500;
 const KEY_BYTES: usize = 1024;
 
 pub(super) struct IndexCache {
-    /// `None` if nothing is cached.
     digests: Option<DigestUpdate>,
     /// The stored digests have the same cache key and digest key.
     is_same_index: bool,
@@ -87,8 +86,7 @@ impl IndexCache {
         &self.unchanged_rows
     }
 
-    /// Stores the new digests after the charts are written. Charts in `rejected` are not cached, so that each sync
-    /// retries them.
+    /// Stores the new digests. Charts in `rejected` are not cached, so that each sync retries them.
     pub(super) async fn save(
         self,
         tx: &mut Transaction,
@@ -114,8 +112,7 @@ impl IndexCache {
     }
 }
 
-/// Returns the row IDs of unchanged charts by `chart_id`, or `None` if one has changed or shares its ID with a new
-/// chart.
+/// Returns row IDs by `chart_id`, or `None` if a chart has changed or shares its ID with a new one.
 fn unchanged_rows(digests: &DigestUpdate, stored: &[StoredDigest]) -> Option<HashMap<String, i64>> {
     let stored: HashMap<&str, &StoredDigest> = stored.iter().map(|chart| (&*chart.key, chart)).collect();
     let (mut keys, mut rows) = (HashSet::new(), HashMap::new());
@@ -135,7 +132,6 @@ fn unchanged_rows(digests: &DigestUpdate, stored: &[StoredDigest]) -> Option<Has
     (!digests.new.iter().any(is_taken)).then_some(rows)
 }
 
-/// SQLite reads it as JSON by these names.
 #[derive(Clone, Copy, Serialize)]
 struct DigestRow<'a> {
     key: &'a str,
@@ -144,8 +140,7 @@ struct DigestRow<'a> {
     chart_id: Option<&'a str>,
 }
 
-/// Returns the digests that can be stored. Charts with duplicate IDs are excluded: after one of them leaves the index,
-/// the row may come from the other.
+/// Excludes duplicate IDs: after one of these charts leaves the index, the row may come from another.
 fn cacheable<'a>(new: &'a [ChartDigest], rejected: &[(String, String)]) -> Vec<DigestRow<'a>> {
     let rejected: HashSet<&str> = rejected.iter().map(|(chart_id, _)| &**chart_id).collect();
     let (mut keys, mut charts) = (HashMap::<&str, usize>::new(), HashMap::<&str, usize>::new());

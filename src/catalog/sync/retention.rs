@@ -63,7 +63,6 @@ impl Retention {
 }
 
 pub(super) struct RetentionPlan {
-    /// `None` if retention is disabled.
     retention: Option<Retention>,
     stored: HashMap<Version, Mark>,
     marks: HashMap<Version, Mark>,
@@ -187,7 +186,6 @@ impl RetentionPlan {
     }
 }
 
-/// SQLite reads it as JSON by these names.
 #[derive(FromRow, Serialize)]
 struct MarkRow {
     chart_id: String,
