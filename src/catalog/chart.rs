@@ -1,123 +1,93 @@
-//! A row of Kubeapps' `charts` table: the shape of its `info`, and what makes two of them different.
+//! A row of Kubeapps' `charts` table: the format of its `info`, and the fingerprint that detects changes.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// One chart as it is to stand in the catalogue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChartRow {
-    /// `<repository>/<name>`, a slash in the name written as `%2F`. Unique in a repository.
+    /// `<repository>/<name>` with `/` in the name escaped as `%2F`; unique in a repository.
     pub chart_id: String,
-    /// What is known of the chart.
     pub info: ChartInfo,
 }
 
-/// The JSON of `charts.info`, exactly as Kubeapps writes it and its readers want it.
+/// The JSON of `charts.info`, as Kubeapps writes it.
 ///
-/// A key that is not known here is an error: a stored row that does not parse is one that somebody else shaped, and is written anew.
-/// What the readers require of the values: no text null (a null `category` breaks every listing), at least one version,
-/// newest first, and no maintainer without a name.
+/// Unknown keys are an error: another program wrote the row, and the next sync rewrites it. Kubeapps' readers require
+/// non-null texts (a null `category` breaks every listing), at least one version, newest first, and maintainer names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChartInfo {
-    /// The same as [`ChartRow::chart_id`].
     #[serde(rename = "ID")]
     pub id: String,
-    /// The chart's name, a slash in it written as `%2F`.
     pub name: String,
-    /// The repository that it is from.
     pub repo: RepoRef,
-    /// Of the newest version.
     pub description: String,
-    /// Of the newest version.
     pub home: String,
-    /// As they came: an empty list stays one, an absent one is null.
+    /// Null and an empty list stay distinct, as in the index.
     pub keywords: Option<Vec<String>>,
-    /// Never null.
     pub maintainers: Vec<Maintainer>,
-    /// As they came.
     pub sources: Option<Vec<String>>,
-    /// The icon's URL, or empty.
     pub icon: String,
-    /// The icon as a PNG in base64, once it was fetched.
     pub raw_icon: Option<String>,
-    /// `image/png` once the icon was fetched, else empty.
     pub icon_content_type: String,
-    /// Never null; empty where the chart has none.
     pub category: String,
-    /// Newest first.
     #[serde(rename = "chartVersions")]
     pub chart_versions: Vec<ChartVersion>,
 }
 
-/// The repository as each chart repeats it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RepoRef {
-    /// Namespace of the AppRepository.
     pub namespace: String,
-    /// Name of the AppRepository.
     pub name: String,
-    /// Its URL, without spaces around it.
     pub url: String,
-    /// Empty for a Helm repository, as Kubeapps leaves it.
+    /// Empty for a Helm repository, as in Kubeapps.
     #[serde(rename = "type")]
     pub kind: String,
 }
 
-/// Who keeps a chart. Kubeapps leaves out what is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Maintainer {
-    /// Never empty in what we write: Kubeapps' reader refuses the whole list otherwise.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Mail address.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub email: String,
-    /// Home page.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub url: String,
 }
 
-/// One version of a chart.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChartVersion {
-    /// As the index has it, verbatim.
     pub version: String,
-    /// Version of what the chart installs.
     pub app_version: String,
-    /// RFC 3339; `0001-01-01T00:00:00Z` where it is not known.
+    /// RFC 3339; `0001-01-01T00:00:00Z` if unknown.
     pub created: String,
-    /// Digest of the archive.
     pub digest: String,
-    /// Where the archive is. Null rather than empty: Kubeapps takes the first one of a list that is not null.
+    /// Null rather than empty: Kubeapps reads the first URL of a non-null list.
     pub urls: Option<Vec<String>>,
-    /// Not used by any reader; empty.
+    /// Always empty, as are `values`, `additional_values` and `schema`. No reader uses them.
     pub readme: String,
-    /// Not used by any reader; empty.
     pub values: String,
-    /// Not used by any reader; null.
     pub additional_values: Option<BTreeMap<String, String>>,
-    /// Not used by any reader; empty.
     pub schema: String,
 }
 
-/// 128 bits over all of a chart that counts as a change.
+/// 128-bit hash of a chart. Charts with equal fingerprints need no write.
 ///
-/// Two charts with one fingerprint need no write. `created` does not count: some repositories give every entry a new time at
-/// each run of their index builder. The imported icon does not either: it comes later than the chart, by its own way.
+/// It excludes `created`, which some index builders change at each run, and the imported icon, which is written
+/// separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fingerprint([u8; 16]);
 
 impl ChartInfo {
-    /// The fingerprint of this chart. Every text and every list goes in with its length, so no two charts are written alike.
+    /// Returns the fingerprint. Lengths are part of the hash, so that no two charts share an encoding.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
-        // Taken apart by name, so that a field that is added can't be forgotten here.
+        // Destructured, so that a new field is a compile error here.
         let Self {
             id,
             name,
@@ -169,17 +139,15 @@ impl ChartInfo {
         feed.finish()
     }
 
-    /// Whether its icon was fetched.
     pub(super) fn has_imported_icon(&self) -> bool {
         self.raw_icon.is_some() && !self.icon.is_empty()
     }
 
-    /// Its versions, newest first; one that is there twice comes twice.
     pub(super) fn versions(&self) -> impl Iterator<Item = &str> {
         self.chart_versions.iter().map(|version| &*version.version)
     }
 
-    /// The `chart_files_id` of each version: what their rows in Kubeapps' `files` table are found by.
+    /// Returns the `chart_files_id` of each version in Kubeapps' `files` table.
     pub(super) fn file_ids(&self) -> Vec<String> {
         self.chart_versions
             .iter()
@@ -218,11 +186,9 @@ impl ChartVersion {
     }
 }
 
-/// Texts and lists on their way into a digest, each behind its length.
 struct Feed(Sha256);
 
 impl Feed {
-    /// No length that a list in memory can have.
     fn absent(&mut self) {
         self.0.update([0xff; 8]);
     }
@@ -260,7 +226,7 @@ impl Feed {
 mod tests {
     use super::*;
 
-    /// A row as Kubeapps v2.12.1 writes it, keys in the order in which Postgres gives them back.
+    /// A row of Kubeapps v2.12.1, with keys in the order of Postgres.
     const STORED: &str = r#"{"ID": "bitnami/wordpress", "home": "http://www.wordpress.com/", "icon": "https://example.com/w.png",
         "name": "wordpress", "repo": {"url": "https://charts.example.com", "name": "bitnami", "type": "", "namespace": "kubeapps"},
         "sources": null, "category": "CMS", "keywords": ["cms"], "raw_icon": null, "description": "new description!",
@@ -273,14 +239,14 @@ mod tests {
     }
 
     #[test]
-    fn what_kubeapps_writes_is_read_and_written_alike() {
+    fn rows_of_kubeapps_survive_a_round_trip() {
         let info = stored();
         let written: serde_json::Value = serde_json::to_value(&info).unwrap();
         assert_eq!(written, serde_json::from_str::<serde_json::Value>(STORED).unwrap());
     }
 
     #[test]
-    fn created_and_the_imported_icon_are_no_change() {
+    fn created_and_the_imported_icon_do_not_change_the_fingerprint() {
         let mut info = stored();
         let before = info.fingerprint();
         info.chart_versions[0].created = "2020-01-01T00:00:00Z".into();
@@ -290,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_a_change() {
+    fn every_other_field_changes_the_fingerprint() {
         let changes: Vec<fn(&mut ChartInfo)> = vec![
             |i| i.id.push('x'),
             |i| i.name.push('x'),
@@ -323,13 +289,13 @@ mod tests {
             let mut info = stored();
             change(&mut info);
             let fingerprint = info.fingerprint();
-            assert!(!seen.contains(&fingerprint), "change {at} is not seen");
+            assert!(!seen.contains(&fingerprint), "change {at} is not detected");
             seen.push(fingerprint);
         }
     }
 
     #[test]
-    fn text_does_not_move_over_the_border_of_its_field() {
+    fn text_that_moves_to_the_next_field_changes_the_fingerprint() {
         let mut left = stored();
         left.description = "ab".into();
         left.home = "c".into();
@@ -340,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_with_a_key_of_somebody_elses_does_not_parse() {
+    fn a_row_with_an_unknown_key_does_not_parse() {
         let foreign = STORED.replacen("\"ID\"", "\"extra\": 1, \"ID\"", 1);
         assert!(serde_json::from_str::<ChartInfo>(&foreign).is_err());
         let null_category = STORED.replacen("\"CMS\"", "null", 1);

@@ -1,8 +1,8 @@
-//! Two databases behind one type: the pools, and a transaction on either.
+//! Connection pools and transactions for SQLite and Postgres.
 //!
-//! The driver's own common type (`Any`) can neither bind nor read JSON and arrays. But both drivers take `$1` for a parameter
-//! and share most of their SQL, so a statement is mostly written once and compiled for each by [`on_engine!`]; where the
-//! databases differ, both texts stand side by side, long ones as files in `sql/`.
+//! The common type of the driver (`Any`) can bind neither JSON nor arrays. Both drivers accept `$1` and share most SQL,
+//! so most statements are written once and compiled for each engine by [`on_engine!`]. Long statements that differ are
+//! files in `sql/`.
 
 use std::{path::Path, time::Duration};
 
@@ -14,29 +14,25 @@ use sqlx::{
 
 use super::Error;
 
-/// How long the one connection that writes to SQLite is waited for: the work of others may stand before it.
-const SQLITE_ACQUIRE: Duration = Duration::from_secs(30);
+const SQLITE_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a connection to Postgres is waited for. Whoever waits keeps a worker from others, and the back-off tries again.
-const POSTGRES_ACQUIRE: Duration = Duration::from_secs(10);
+/// Short, because waiting blocks a worker and the backoff retries anyway.
+const POSTGRES_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long SQLite waits for another process that is writing.
-const BUSY: Duration = Duration::from_secs(5);
+/// Timeout for the write lock of SQLite while another process writes.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 const SQLITE_READERS: u32 = 4;
 
-/// How long a sync waits in this process for its turn to write into SQLite. It is long, since whole repositories may be before
-/// it; whoever has less time gives up earlier by itself.
-const TURN: Duration = Duration::from_secs(15 * 60);
+/// Timeout for the writer connection to SQLite. Long, because syncs of large repositories may be queued.
+const WRITE_QUEUE_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
-/// The same thing for either database.
 #[derive(Clone, Debug)]
 pub(super) enum Engine<S, P> {
     Sqlite(S),
     Postgres(P),
 }
 
-/// Runs one piece of code on whichever database it is.
 macro_rules! on_engine {
     ($engine:expr, $bound:ident => $body:expr) => {
         match $engine {
@@ -47,7 +43,7 @@ macro_rules! on_engine {
 }
 pub(super) use on_engine;
 
-/// Includes the statement in `sql/sqlite/` or `sql/postgres/`, whichever the engine is. The file says what its parameters are.
+/// Includes a statement from `sql/sqlite/` or `sql/postgres/`. The file documents its parameters.
 macro_rules! sql {
     ($engine:expr, $file:literal) => {
         match $engine {
@@ -62,11 +58,10 @@ macro_rules! sql {
 }
 pub(super) use sql;
 
-/// SQLite lets one write at a time: so one connection writes, and the readers never wait for it.
+/// SQLite allows one write at a time, so one connection writes and readers never wait for it.
 #[derive(Clone, Debug)]
 pub(super) struct SqlitePools {
     read: SqlitePool,
-    /// Absent when the catalogue was opened to read.
     write: Option<SqlitePool>,
 }
 
@@ -75,12 +70,12 @@ pub(super) type Pools = Engine<SqlitePools, PgPool>;
 pub(super) type Transaction = Engine<sqlx::Transaction<'static, Sqlite>, sqlx::Transaction<'static, Postgres>>;
 
 impl Pools {
-    /// A SQLite file. To be written to, it is made when it isn't there.
+    /// Opens a SQLite file. A writable one is created if it does not exist.
     pub(super) async fn sqlite(path: &Path, writable: bool) -> Result<Self, Error> {
         let options = SqliteConnectOptions::new()
             .filename(path)
             .foreign_keys(true)
-            .busy_timeout(BUSY)
+            .busy_timeout(BUSY_TIMEOUT)
             .disable_statement_logging();
         let write = if writable {
             let options = options
@@ -88,7 +83,12 @@ impl Pools {
                 .create_if_missing(true)
                 .journal_mode(SqliteJournalMode::Wal)
                 .synchronous(SqliteSynchronous::Normal);
-            Some(sqlite_pool(1).acquire_timeout(TURN).connect_with(options).await?)
+            Some(
+                sqlite_pool(1)
+                    .acquire_timeout(WRITE_QUEUE_TIMEOUT)
+                    .connect_with(options)
+                    .await?,
+            )
         } else {
             None
         };
@@ -98,30 +98,29 @@ impl Pools {
         Ok(Self::Sqlite(SqlitePools { read, write }))
     }
 
-    /// A Postgres database. One connection is made at once, outside the pool, since the pool would say nothing but "timed out"
-    /// of a server that can't be reached.
+    /// Opens a Postgres database. Connects once outside the pool, whose only error for an unreachable server is a
+    /// timeout.
     pub(super) async fn postgres(options: &PgConnectOptions, connections: u32) -> Result<Self, Error> {
         use sqlx::Connection;
         let options = options.clone().disable_statement_logging();
-        tokio::time::timeout(POSTGRES_ACQUIRE, options.connect())
+        tokio::time::timeout(POSTGRES_ACQUIRE_TIMEOUT, options.connect())
             .await
-            .map_err(|_| Error::timed_out("connecting to the database", POSTGRES_ACQUIRE))??
+            .map_err(|_| Error::timed_out("connect to the database", POSTGRES_ACQUIRE_TIMEOUT))??
             .close()
             .await?;
-        Ok(Self::postgres_later(&options, connections))
+        Ok(Self::postgres_lazy(&options, connections))
     }
 
-    /// A Postgres database that may not be there yet: each call tries to reach it.
-    pub(super) fn postgres_later(options: &PgConnectOptions, connections: u32) -> Self {
+    pub(super) fn postgres_lazy(options: &PgConnectOptions, connections: u32) -> Self {
         let options = options.clone().disable_statement_logging();
         let pool = PgPoolOptions::new()
             .max_connections(connections.max(1))
-            .acquire_timeout(POSTGRES_ACQUIRE)
+            .acquire_timeout(POSTGRES_ACQUIRE_TIMEOUT)
             .connect_lazy_with(options);
         Self::Postgres(pool)
     }
 
-    /// What single reading statements run on. On SQLite they see what is committed, whatever is being written.
+    /// Returns the pool for single read statements. On SQLite they see committed data only.
     pub(super) fn reader(&self) -> Engine<&SqlitePool, &PgPool> {
         match self {
             Self::Sqlite(pools) => Engine::Sqlite(&pools.read),
@@ -129,7 +128,6 @@ impl Pools {
         }
     }
 
-    /// What single writing statements run on.
     pub(super) fn writer(&self) -> Result<Engine<&SqlitePool, &PgPool>, Error> {
         Ok(match self {
             Self::Sqlite(pools) => Engine::Sqlite(pools.write.as_ref().ok_or(Error::ReadOnly)?),
@@ -137,17 +135,17 @@ impl Pools {
         })
     }
 
-    /// Begins a transaction that writes.
+    /// Begins a write transaction.
     ///
-    /// On SQLite it takes the write lock at once: one that began by reading may find at its first write that what it has read
-    /// is out of date, and then fails without waiting.
+    /// SQLite takes the write lock immediately: a transaction that starts with a read may find its snapshot out of date
+    /// at the first write, and fails without waiting.
     pub(super) async fn begin(&self) -> Result<Transaction, Error> {
         Ok(match self {
             Self::Sqlite(SqlitePools { write: Some(write), .. }) => {
                 Engine::Sqlite(write.begin_with("BEGIN IMMEDIATE").await?)
             }
             Self::Sqlite(_) => return Err(Error::ReadOnly),
-            Self::Postgres(pool) => Engine::Postgres(begin_to_the_end(pool.clone()).await?),
+            Self::Postgres(pool) => Engine::Postgres(begin_uncanceled(pool.clone()).await?),
         })
     }
 
@@ -155,7 +153,7 @@ impl Pools {
         match self {
             Self::Sqlite(SqlitePools { read, write }) => {
                 read.close().await;
-                // The last connection that may write takes the log back into the file.
+                // The last writable connection checkpoints the write-ahead log.
                 if let Some(write) = write {
                     write.close().await;
                 }
@@ -172,15 +170,16 @@ impl Transaction {
     }
 }
 
-/// Begins a transaction that ends although the caller may be given up while it begins: the driver forgets one whose beginning it was
-/// not let to wait for, and the next user of the connection would be within it (<https://github.com/transact-rs/sqlx/issues/4385>).
-/// So the beginning has a task of its own, and a transaction that nobody takes is rolled back.
-async fn begin_to_the_end(pool: PgPool) -> Result<sqlx::Transaction<'static, Postgres>, sqlx::Error> {
+/// Begins a transaction in its own task, so that a canceled caller can't interrupt it.
+///
+/// The driver loses track of a transaction whose `BEGIN` was canceled, and the next user of the connection would run
+/// inside it (<https://github.com/transact-rs/sqlx/issues/4385>). A transaction without a receiver is rolled back.
+async fn begin_uncanceled(pool: PgPool) -> Result<sqlx::Transaction<'static, Postgres>, sqlx::Error> {
     match tokio::spawn(async move { pool.begin().await }).await {
-        Ok(begun) => begun,
+        Ok(transaction) => transaction,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // Nobody but the end of the process gives the task up.
+            // Only the shutdown of the runtime cancels the task.
             Err(_) => Err(sqlx::Error::PoolClosed),
         },
     }
@@ -189,10 +188,10 @@ async fn begin_to_the_end(pool: PgPool) -> Result<sqlx::Transaction<'static, Pos
 fn sqlite_pool(connections: u32) -> SqlitePoolOptions {
     SqlitePoolOptions::new()
         .max_connections(connections)
-        .acquire_timeout(SQLITE_ACQUIRE)
-        // A file does not hang up, and asking whether it has would cost as much as most statements.
+        .acquire_timeout(SQLITE_ACQUIRE_TIMEOUT)
+        // A connection to a file does not break, and the test costs as much as most statements.
         .test_before_acquire(false)
-        // A local file needs no renewed connections.
+        // Connections to a file do not need renewal.
         .idle_timeout(None)
         .max_lifetime(None)
 }

@@ -1,113 +1,69 @@
-//! What can go wrong with the database, sorted by what is to be done about it.
+//! Database errors, classified by the action they need.
 
 use crate::api::NamespacedName;
 use std::{fmt, io, time::Duration};
 
 use sqlx::{migrate::MigrateError, postgres::PgDatabaseError, sqlite::SqliteError};
 
-/// Why the catalogue could not be read or written. Each message is a sentence that says what to do; none holds the password.
+/// Error of a catalog call. The message never contains the password.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The stored repository is another one than the work began with: it was deleted, or made anew, meanwhile. Nothing was written.
-    #[error("the repository {repository} was replaced or removed meanwhile; nothing was written, look at it again")]
-    Superseded {
-        /// The repository.
-        repository: NamespacedName,
-    },
-    /// What a commit called unchanged is not what is stored any more. Nothing was written. The commit is to be made anew, with the rows of all charts.
-    #[error(
-        "the stored charts are not the ones any more that the index was compared with; nothing was written, all of them are to be compared"
-    )]
-    OutdatedCuts,
-    /// Tables had vanished; they have been made again, empty. The same call will succeed now.
-    #[error("the catalogue's tables had vanished and were made anew; every repository is to be synced again")]
+    /// The repository was deleted or recreated since the caller read it. Nothing was written.
+    #[error("repository {repository} was replaced or deleted during the sync, nothing was written")]
+    Superseded { repository: NamespacedName },
+    /// A chart of `DigestUpdate::unchanged` has changed. Commit again with the rows of all charts.
+    #[error("stored charts changed during the sync, retrying with a full comparison")]
+    StaleDigests,
+    /// Tables were missing and are recreated, empty. The same call can succeed now.
+    #[error("catalog tables were missing and have been recreated; all repositories will be synced again")]
     TablesRebuilt,
-    /// The database did not answer in time.
     #[error(
-        "the catalogue gave up {doing} after {seconds} s; see whether the database is overloaded or cut off, it is tried again"
+        "timed out after {seconds}s trying to {operation}; check that the database is reachable and not overloaded"
     )]
-    TimedOut {
-        /// What was tried, as in "gave up reading …".
-        doing: &'static str,
-        /// How long was waited.
-        seconds: u64,
-    },
-    /// There is no database to read.
-    #[error(
-        "there is no catalogue at {database} yet; start `portolan run` or `portolan sync` first, or name another with --database-url"
-    )]
-    NoDatabase {
-        /// The database.
-        database: String,
-    },
-    /// Something was to be written through a catalogue that was opened to read.
-    #[error("the catalogue was opened to be read only; open it for writing to change it")]
+    TimedOut { operation: &'static str, seconds: u64 },
+    #[error("database {database} does not exist; run `portolan run` or `portolan sync` first")]
+    NoDatabase { database: String },
+    #[error("catalog is open for reading only")]
     ReadOnly,
-    /// Our own tables are of another release.
     #[error(
-        "the tables of the catalogue do not fit this release of Portolan ({source}); run the release that wrote them, or a newer one"
+        "catalog tables do not match this release of Portolan: {source}; run the release that wrote them, or a newer one"
     )]
-    Schema {
-        /// What does not fit.
-        source: MigrateError,
-    },
-    /// Our own tables were created by a build of the time before the first release.
+    Schema { source: MigrateError },
     #[error(
         "the tables portolan_* were created by a development build of Portolan and cannot be upgraded; drop all tables whose names begin with portolan_, or name another database with --database-url. The tables repos, charts and files can stay"
     )]
     DevelopmentTables,
-    /// The rows that were to be written could not be read back from where they were kept.
-    #[error(
-        "the rows to be written could not be read back: {source}; see whether the disk of --spool-dir is full or broken"
-    )]
-    Rows {
-        /// What the operating system said.
-        source: io::Error,
-    },
-    /// A stored row is not of the shape that it has to be.
-    #[error(
-        "the stored chart {chart} is not of the shape that Kubeapps writes ({reason}); `portolan resync` of its repository puts it right"
-    )]
-    Malformed {
-        /// `namespace/chart_id`.
-        chart: String,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// The details of a stored record are not what this release writes.
+    #[error("failed to read the spooled rows: {source}; check the disk of --spool-dir")]
+    Rows { source: io::Error },
+    #[error("stored chart {chart} is malformed: {reason}; run `portolan resync` for its repository to rewrite it")]
+    Malformed { chart: String, reason: String },
     #[error(
         "cannot read the record of repository {repository}: {reason}; if a newer release wrote it, run that release, otherwise delete its row from portolan_repositories to sync the repository again"
     )]
-    UnreadableRecord {
-        /// The repository.
-        repository: NamespacedName,
-        /// The error of the JSON decoder.
-        reason: String,
-    },
-    /// The database said no, or could not be reached.
-    #[error("the catalogue failed {doing}: {source}; {}", advice(.source))]
+    UnreadableRecord { repository: NamespacedName, reason: String },
+    #[error("failed to {operation}: {source}; {}", advice(.source))]
     Database {
-        /// What was tried, as in "failed reading …".
-        doing: &'static str,
-        /// What the driver said.
+        operation: &'static str,
         source: sqlx::Error,
     },
 }
 
 impl Error {
-    /// Whether the same call may well succeed later: then it is retried with back-off rather than reported as stalled.
+    /// Returns true if a retry with backoff can succeed.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::OutdatedCuts | Self::TablesRebuilt | Self::TimedOut { .. } | Self::Rows { .. } => true,
+            Self::StaleDigests | Self::TablesRebuilt | Self::TimedOut { .. } | Self::Rows { .. } => true,
             Self::Database { source, .. } => match cause(source) {
-                Cause::Away | Cause::Busy | Cause::TableMissing | Cause::Full | Cause::NoSuchDatabase => true,
+                Cause::Unreachable | Cause::Busy | Cause::TableMissing | Cause::DiskFull | Cause::NoSuchDatabase => {
+                    true
+                }
                 Cause::ColumnMissing
-                | Cause::Refused
-                | Cause::Rights
+                | Cause::LoginFailed
+                | Cause::PermissionDenied
                 | Cause::ReadOnly
-                | Cause::Damaged
-                | Cause::Data
+                | Cause::Corrupt
+                | Cause::InvalidData
                 | Cause::Other => false,
             },
             Self::Superseded { .. }
@@ -120,12 +76,12 @@ impl Error {
         }
     }
 
-    /// The reason in CamelCase, for a condition, an event or a metric's label.
+    /// Returns a CamelCase reason for conditions, events and metric labels.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Superseded { .. } => "Superseded",
-            Self::OutdatedCuts => "ChartsOutdated",
+            Self::StaleDigests => "ChartsOutdated",
             Self::TablesRebuilt => "CatalogueRebuilding",
             Self::TimedOut { .. } => "DatabaseTimeout",
             Self::Rows { .. } => "SpoolUnreadable",
@@ -136,9 +92,9 @@ impl Error {
             | Self::Malformed { .. }
             | Self::UnreadableRecord { .. } => "CatalogueUnusable",
             Self::Database { source, .. } => match cause(source) {
-                Cause::Away | Cause::NoSuchDatabase => "DatabaseUnreachable",
+                Cause::Unreachable | Cause::NoSuchDatabase => "DatabaseUnreachable",
                 Cause::Busy => "DatabaseBusy",
-                Cause::Full => "DatabaseFull",
+                Cause::DiskFull => "DatabaseFull",
                 _ => "DatabaseFailed",
             },
         }
@@ -148,13 +104,13 @@ impl Error {
         matches!(self, Self::Database { source, .. } if cause(source) == Cause::TableMissing)
     }
 
-    /// Whether one of the rows that were written is at fault, rather than the database.
-    pub(super) fn is_data(&self) -> bool {
-        matches!(self, Self::Database { source, .. } if cause(source) == Cause::Data)
+    /// Returns true if a written value is at fault, not the database.
+    pub(super) fn is_invalid_data(&self) -> bool {
+        matches!(self, Self::Database { source, .. } if cause(source) == Cause::InvalidData)
     }
 
-    /// Whether the row that a written one refers to was taken away meanwhile.
-    pub(super) fn is_reference_gone(&self) -> bool {
+    /// Returns true if the row that a written row refers to was deleted meanwhile.
+    pub(super) fn is_foreign_key_violation(&self) -> bool {
         let Self::Database {
             source: sqlx::Error::Database(error),
             ..
@@ -165,8 +121,8 @@ impl Error {
         error.is_foreign_key_violation()
     }
 
-    /// Whether somebody else was making the same tables at the same moment. `IF NOT EXISTS` does not shield from that:
-    /// Postgres looks first and then trips over the unique indexes of its own catalogue.
+    /// Returns true if another process created the same tables at the same time. `IF NOT EXISTS` does not protect
+    /// against that: Postgres checks first and then violates the unique indexes of its own catalog.
     pub(super) fn is_schema_race(&self) -> bool {
         let source = match self {
             Self::Database { source, .. } => source,
@@ -182,23 +138,22 @@ impl Error {
         )
     }
 
-    /// Says what was being done; the first one to say it, who is nearest, is right.
-    pub(super) fn during(self, now: &'static str) -> Self {
+    /// Adds the operation, as a verb phrase that completes "failed to …". The innermost context wins.
+    pub(super) fn context(self, operation: &'static str) -> Self {
         match self {
-            Self::Database { doing: "", source } => Self::Database { doing: now, source },
+            Self::Database { operation: "", source } => Self::Database { operation, source },
             other => other,
         }
     }
 
-    pub(super) const fn timed_out(doing: &'static str, after: Duration) -> Self {
+    pub(super) const fn timed_out(operation: &'static str, after: Duration) -> Self {
         Self::TimedOut {
-            doing,
+            operation,
             seconds: after.as_secs(),
         }
     }
 
-    /// The database's own words, for a part of a message.
-    pub(super) fn bare(&self) -> String {
+    pub(super) fn database_message(&self) -> String {
         match self {
             Self::Database {
                 source: sqlx::Error::Database(error),
@@ -211,7 +166,7 @@ impl Error {
 
 impl From<sqlx::Error> for Error {
     fn from(source: sqlx::Error) -> Self {
-        Self::Database { doing: "", source }
+        Self::Database { operation: "", source }
     }
 }
 
@@ -226,25 +181,19 @@ impl From<MigrateError> for Error {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Cause {
-    /// Can't be reached, or is stopping or starting.
-    Away,
-    /// Others were in the way: a time-out for a lock, a deadlock, a serialization failure, too many connections.
+    Unreachable,
+    /// Lock timeout, deadlock, serialization failure or too many connections.
     Busy,
     TableMissing,
     ColumnMissing,
-    /// No space left.
-    Full,
+    DiskFull,
     NoSuchDatabase,
-    /// User or password.
-    Refused,
-    /// The user may not do this.
-    Rights,
-    /// A file that can't be written.
+    LoginFailed,
+    PermissionDenied,
     ReadOnly,
-    /// Not a database, or a broken one.
-    Damaged,
-    /// A value that the database can't hold.
-    Data,
+    /// Not a database file, or a damaged one.
+    Corrupt,
+    InvalidData,
     Other,
 }
 
@@ -258,7 +207,7 @@ fn postgres_code(error: &sqlx::Error) -> Option<&str> {
 fn cause(error: &sqlx::Error) -> Cause {
     use sqlx::Error as E;
     match error {
-        E::Io(_) | E::Tls(_) | E::PoolTimedOut | E::PoolClosed | E::WorkerCrashed => Cause::Away,
+        E::Io(_) | E::Tls(_) | E::PoolTimedOut | E::PoolClosed | E::WorkerCrashed => Cause::Unreachable,
         E::Database(database) => {
             if let Some(postgres) = database.try_downcast_ref::<PgDatabaseError>() {
                 postgres_cause(postgres.code())
@@ -272,32 +221,31 @@ fn cause(error: &sqlx::Error) -> Cause {
     }
 }
 
-/// By SQLSTATE, whose first two characters are its class.
 fn postgres_cause(code: &str) -> Cause {
     match code {
         "42P01" => Cause::TableMissing,
         "42703" => Cause::ColumnMissing,
-        "42501" => Cause::Rights,
+        "42501" => Cause::PermissionDenied,
         "3D000" => Cause::NoSuchDatabase,
-        "53100" => Cause::Full,
-        // query_canceled, lock_not_available, object_in_use; an index or table that was dropped while it was being opened
+        "53100" => Cause::DiskFull,
+        // query_canceled, lock_not_available, object_in_use, and a relation that was dropped while it was opened
         "57014" | "55P03" | "55006" | "XX000" => Cause::Busy,
-        // read_only_sql_transaction: a fail-over left us with a standby
-        "25006" => Cause::Away,
-        // foreign_key_violation: the row that is referred to was taken away, and no value is at fault
+        // read_only_sql_transaction: still connected to the standby after a failover
+        "25006" => Cause::Unreachable,
+        // foreign_key_violation: the referenced row was deleted, no value is at fault
         "23503" => Cause::Busy,
         _ => match code.get(..2) {
-            Some("08" | "57") => Cause::Away,
+            Some("08" | "57") => Cause::Unreachable,
             Some("40" | "53") => Cause::Busy,
-            Some("28") => Cause::Refused,
-            // cardinality, data exception, constraint, program limit exceeded (a key too long for its index)
-            Some("21" | "22" | "23" | "54") => Cause::Data,
+            Some("28") => Cause::LoginFailed,
+            // cardinality, data exception, constraint, program limit exceeded (key too long for its index)
+            Some("21" | "22" | "23" | "54") => Cause::InvalidData,
             _ => Cause::Other,
         },
     }
 }
 
-/// By the primary result code, the low byte of the extended one.
+/// Classifies by the primary result code, the low byte of the extended code.
 fn sqlite_cause(error: &SqliteError) -> Cause {
     use sqlx::error::DatabaseError;
     let extended: i32 = error.code().and_then(|code| code.parse().ok()).unwrap_or_default();
@@ -306,13 +254,13 @@ fn sqlite_cause(error: &SqliteError) -> Cause {
         _ if extended == 787 => Cause::Busy,
         1 if error.message().starts_with("no such table") => Cause::TableMissing,
         1 if error.message().starts_with("no such column") => Cause::ColumnMissing,
-        1 if error.message().starts_with("malformed JSON") => Cause::Data,
+        1 if error.message().starts_with("malformed JSON") => Cause::InvalidData,
         5 | 6 => Cause::Busy,
         8 => Cause::ReadOnly,
-        10 | 14 => Cause::Away,
-        11 | 26 => Cause::Damaged,
-        13 => Cause::Full,
-        18 | 19 => Cause::Data,
+        10 | 14 => Cause::Unreachable,
+        11 | 26 => Cause::Corrupt,
+        13 => Cause::DiskFull,
+        18 | 19 => Cause::InvalidData,
         _ => Cause::Other,
     }
 }
@@ -325,7 +273,7 @@ impl fmt::Display for Advice {
     }
 }
 
-/// A handshake that fails comes as an error of the connection, with that of TLS inside.
+/// Returns true for TLS errors. A failed handshake arrives as a connection error that wraps the TLS error.
 fn is_tls(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Tls(_) => true,
@@ -339,22 +287,22 @@ fn advice(error: &sqlx::Error) -> Advice {
         return Advice("check sslmode and sslrootcert in --database-url, and the server's certificate");
     }
     if matches!(error, sqlx::Error::PoolTimedOut) {
-        return Advice("check that the database is up, or allow more connections; it is tried again");
+        return Advice("check that the database is up, or raise --database-connections");
     }
     Advice(match cause(error) {
-        Cause::Away => "check that the database is up and that --database-url leads to it; it is tried again",
-        Cause::Busy => "others were in the way, it is tried again",
+        Cause::Unreachable => "check that the database is up and that --database-url is correct",
+        Cause::Busy => "the database was busy",
         Cause::ColumnMissing => {
-            "the tables are of an older release: `portolan run` or `portolan sync` upgrades them or says what to do"
+            "the tables are from an older release; `portolan run` or `portolan sync` upgrades them or explains the next step"
         }
-        Cause::TableMissing => "the tables are made by `portolan run` and `portolan sync`",
-        Cause::Full => "make room on the database's disk; it is tried again",
-        Cause::NoSuchDatabase => "create the database, or name another one in --database-url or with --database-name",
-        Cause::Refused => "check the user and the password (DB_PASSWORD)",
-        Cause::Rights => "grant the user the right to create and change tables in this database",
-        Cause::ReadOnly => "make the file and its folder writable",
-        Cause::Damaged => "the file is damaged or no SQLite database; move it away, the catalogue is then built anew",
-        Cause::Data | Cause::Other => "the database's log may say more",
+        Cause::TableMissing => "`portolan run` and `portolan sync` create the tables",
+        Cause::DiskFull => "free space on the database's disk",
+        Cause::NoSuchDatabase => "create the database, or select another one with --database-url or --database-name",
+        Cause::LoginFailed => "check the user and the password (DB_PASSWORD)",
+        Cause::PermissionDenied => "grant the user permission to create and alter tables in this database",
+        Cause::ReadOnly => "make the file and its directory writable",
+        Cause::Corrupt => "the file is damaged or not a SQLite database; move it away to start with an empty catalog",
+        Cause::InvalidData | Cause::Other => "see the log of the database",
     })
 }
 
@@ -363,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sqlstates_are_sorted_by_what_is_to_be_done() {
+    fn sqlstates_map_to_causes() {
         for (code, expected) in [
             ("42P01", Cause::TableMissing),
             ("42703", Cause::ColumnMissing),
@@ -372,14 +320,14 @@ mod tests {
             ("55P03", Cause::Busy),
             ("53300", Cause::Busy),
             ("23503", Cause::Busy),
-            ("53100", Cause::Full),
-            ("57P01", Cause::Away),
-            ("57P03", Cause::Away),
-            ("08006", Cause::Away),
-            ("28P01", Cause::Refused),
-            ("22P05", Cause::Data),
-            ("23505", Cause::Data),
-            ("54000", Cause::Data),
+            ("53100", Cause::DiskFull),
+            ("57P01", Cause::Unreachable),
+            ("57P03", Cause::Unreachable),
+            ("08006", Cause::Unreachable),
+            ("28P01", Cause::LoginFailed),
+            ("22P05", Cause::InvalidData),
+            ("23505", Cause::InvalidData),
+            ("54000", Cause::InvalidData),
             ("42601", Cause::Other),
             ("", Cause::Other),
         ] {
@@ -388,11 +336,14 @@ mod tests {
     }
 
     #[test]
-    fn a_database_that_is_away_is_transient_and_the_message_says_what_to_check() {
+    fn an_unreachable_database_is_transient_and_the_message_says_what_to_check() {
         let error = Error::from(sqlx::Error::Io(io::Error::from(io::ErrorKind::ConnectionRefused)))
-            .during("reading a repository");
+            .context("read the repository record");
         assert!(error.is_transient());
-        assert!(error.to_string().contains("failed reading a repository"), "{error}");
+        assert!(
+            error.to_string().contains("failed to read the repository record"),
+            "{error}"
+        );
         assert!(error.to_string().contains("--database-url"), "{error}");
     }
 }

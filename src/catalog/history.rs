@@ -1,4 +1,4 @@
-//! The syncs that changed something, failed, or recovered: `portolan_syncs`.
+//! Syncs that changed something, failed, or recovered: `portolan_syncs`.
 
 use std::time::Duration;
 
@@ -8,43 +8,30 @@ use sqlx::FromRow;
 use super::{
     Error,
     engine::{Pools, Transaction, on_engine},
-    record::{signed, storable, time, unsigned},
+    record::{parse_time, signed, storable, unsigned},
 };
 use crate::api::NamespacedName;
 
-/// How many syncs of a repository its history keeps.
-pub const HISTORY_KEPT: i64 = 50;
+pub const HISTORY_LIMIT: i64 = 50;
 
-/// One sync as the history keeps it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HistoryEntry {
-    /// When it began.
     pub started_at: Timestamp,
-    /// How long it took; kept in milliseconds.
     pub duration: Duration,
     /// `Succeeded`, `Failed` or `Stalled`.
     pub result: String,
-    /// The condition's reason.
     pub reason: String,
-    /// The condition's message.
     pub message: String,
-    /// SHA-256 of the index's body, in hex; empty where none was read.
+    /// SHA-256 of the index in hex; empty if none was read.
     pub digest: String,
-    /// Charts stored after it.
     pub charts: u64,
-    /// Versions stored after it.
     pub versions: u64,
-    /// Charts that were new.
     pub added: u64,
-    /// Charts that were written anew.
     pub changed: u64,
-    /// Charts that went.
     pub removed: u64,
-    /// Entries that were skipped.
     pub skipped: u64,
 }
 
-/// Adds one sync to the history, and drops those beyond the newest [`HISTORY_KEPT`].
 pub(super) async fn add(tx: &mut Transaction, name: &NamespacedName, entry: &HistoryEntry) -> Result<(), Error> {
     const INSERT: &str =
         "INSERT INTO portolan_syncs (namespace, name, started_at, duration_ms, result, reason, message, digest,
@@ -73,14 +60,13 @@ pub(super) async fn add(tx: &mut Transaction, name: &NamespacedName, entry: &His
         sqlx::query(PRUNE)
             .bind(&name.namespace)
             .bind(&name.name)
-            .bind(HISTORY_KEPT)
+            .bind(HISTORY_LIMIT)
             .execute(&mut **tx)
             .await?;
     });
     Ok(())
 }
 
-/// The newest entries, the newest first.
 pub(super) async fn newest(pools: &Pools, name: &NamespacedName, limit: u32) -> Result<Vec<HistoryEntry>, Error> {
     const SELECT: &str =
         "SELECT started_at, duration_ms, result, reason, message, digest, charts, versions, added, changed,
@@ -114,7 +100,7 @@ struct HistoryRow {
 impl From<HistoryRow> for HistoryEntry {
     fn from(row: HistoryRow) -> Self {
         Self {
-            started_at: time(Some(&row.started_at)).unwrap_or(Timestamp::UNIX_EPOCH),
+            started_at: parse_time(Some(&row.started_at)).unwrap_or(Timestamp::UNIX_EPOCH),
             duration: Duration::from_millis(unsigned(row.duration_ms)),
             result: row.result,
             reason: row.reason,

@@ -1,4 +1,4 @@
-//! Icons in the charts' rows, as Kubeapps' syncer puts them there, and those that failed: `portolan_icons`.
+//! Icons in the chart rows, as Kubeapps' syncer writes them, and failed icons: `portolan_icons`.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use jiff::Timestamp;
@@ -6,20 +6,16 @@ use sqlx::FromRow;
 
 use super::engine::{Engine, Transaction, on_engine};
 use super::files::failures;
-use super::{Catalog, Error, SHORT_DEADLINE, Saved, record};
+use super::{Catalog, Error, SHORT_DEADLINE, SaveOutcome, record};
 use crate::api::NamespacedName;
 
-/// The length from which on the URLs of icons that are wanted are no more looked up together: `data:` URLs hold whole pictures.
-const URLS: i64 = 2 << 20;
+/// Maximum total length of the URLs that one query returns. `data:` URLs contain whole images.
+const MAX_URL_BYTES: i64 = 2 << 20;
 
-/// A chart whose icon is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WantedIcon {
-    /// The chart.
+pub struct MissingIcon {
     pub chart_id: String,
-    /// URL of its icon.
     pub url: String,
-    /// How often this URL has failed.
     pub tries: u32,
 }
 
@@ -31,17 +27,13 @@ struct IconRow {
 }
 
 impl Catalog {
-    /// Up to `limit` charts of a repository that name an icon and have none, by their id, and fewer where their URLs are long; without those whose icon has failed and
-    /// is to be tried again later than `now`.
-    ///
-    /// # Errors
-    /// When the database fails.
-    pub async fn icons_wanted(
+    /// Returns up to `limit` charts without their icon, fewer if the URLs are long, except failed ones not due.
+    pub async fn missing_icons(
         &self,
         name: &NamespacedName,
         now: Timestamp,
         limit: usize,
-    ) -> Result<Vec<WantedIcon>, Error> {
+    ) -> Result<Vec<MissingIcon>, Error> {
         const SELECT: &str = "SELECT chart_id, url, tries FROM (
                 SELECT chart_id, url, tries, sum(length(url)) OVER (ORDER BY chart_id) - length(url) AS before FROM (
                     SELECT c.chart_id, c.info ->> 'icon' AS url, coalesce(p.tries, 0) AS tries
@@ -49,30 +41,26 @@ impl Catalog {
                         AND p.chart_id = c.chart_id AND p.url = c.info ->> 'icon'
                     WHERE c.repo_namespace = $1 AND c.repo_name = $2 AND c.chart_id IS NOT NULL
                         AND c.info ->> 'icon' <> '' AND c.info ->> 'raw_icon' IS NULL AND coalesce(p.next_try, 0) <= $3
-                    ORDER BY c.chart_id LIMIT $4) AS wanted) AS measured
+                    ORDER BY c.chart_id LIMIT $4) AS icon) AS measured
             WHERE before < $5 ORDER BY chart_id";
-        self.look("looking for icons to fetch", async {
+        self.read("list missing icons", async {
             let rows: Vec<IconRow> = on_engine!(self.0.pools.reader(), pool => sqlx::query_as(SELECT)
                 .bind(&name.namespace)
                 .bind(&name.name)
                 .bind(now.as_millisecond())
                 .bind(i64::try_from(limit).unwrap_or(i64::MAX))
-                .bind(URLS)
+                .bind(MAX_URL_BYTES)
                 .fetch_all(pool)
                 .await?);
-            Ok(rows.into_iter().map(WantedIcon::from).collect())
+            Ok(rows.into_iter().map(MissingIcon::from).collect())
         })
         .await
     }
 
-    /// When the next of the icons is to be tried again that have failed.
-    ///
-    /// # Errors
-    /// When the database fails.
-    pub async fn icons_next_try(&self, name: &NamespacedName, now: Timestamp) -> Result<Option<Timestamp>, Error> {
+    pub async fn next_icon_try(&self, name: &NamespacedName, now: Timestamp) -> Result<Option<Timestamp>, Error> {
         const SELECT: &str =
             "SELECT min(next_try) FROM portolan_icons WHERE namespace = $1 AND name = $2 AND next_try > $3";
-        self.look("looking for icons to try again", async {
+        self.read("read the time of the next icon retry", async {
             let next: Option<i64> = on_engine!(self.0.pools.reader(), pool => sqlx::query_scalar(SELECT)
                 .bind(&name.namespace)
                 .bind(&name.name)
@@ -84,82 +72,71 @@ impl Catalog {
         .await
     }
 
-    /// Puts a PNG into the chart's row, if it still names the icon by this URL.
-    ///
-    /// # Errors
-    /// When the database fails.
+    /// Writes a PNG into the row of the chart, if its icon still has this URL.
     pub async fn save_icon(
         &self,
         name: &NamespacedName,
         uid: &str,
-        wanted: &WantedIcon,
+        icon: &MissingIcon,
         png: &[u8],
-    ) -> Result<Saved, Error> {
-        self.must_be_writable()?;
-        self.call("writing an icon", SHORT_DEADLINE, async {
+    ) -> Result<SaveOutcome, Error> {
+        self.ensure_writable()?;
+        self.call("write an icon", SHORT_DEADLINE, async {
             let mut tx = self.0.pools.begin().await?;
-            if !still_wanted(&mut tx, name, uid, wanted).await? {
-                return Ok(Saved::Gone);
+            if !is_current(&mut tx, name, uid, icon).await? {
+                return Ok(SaveOutcome::Obsolete);
             }
-            write(&mut tx, name, wanted, &BASE64_STANDARD.encode(png)).await?;
-            failures::ICONS.forget(&mut tx, name, &[&wanted.chart_id]).await?;
+            write(&mut tx, name, icon, &BASE64_STANDARD.encode(png)).await?;
+            failures::ICONS.delete(&mut tx, name, &[&icon.chart_id]).await?;
             tx.commit().await?;
-            Ok(Saved::Written)
+            Ok(SaveOutcome::Written)
         })
         .await
     }
 
-    /// Notes that an icon could not be had, which counts one try, and when it is to be tried again.
-    ///
-    /// # Errors
-    /// When the database fails.
-    pub async fn icon_failed(
+    /// Records a failed try and the time of the next one.
+    pub async fn record_icon_failure(
         &self,
         name: &NamespacedName,
         uid: &str,
-        wanted: &WantedIcon,
+        icon: &MissingIcon,
         message: &str,
         next_try: Timestamp,
-    ) -> Result<Saved, Error> {
-        self.must_be_writable()?;
-        self.call("writing that an icon failed", SHORT_DEADLINE, async {
+    ) -> Result<SaveOutcome, Error> {
+        self.ensure_writable()?;
+        self.call("record a failed icon", SHORT_DEADLINE, async {
             let mut tx = self.0.pools.begin().await?;
-            if !still_wanted(&mut tx, name, uid, wanted).await? {
-                return Ok(Saved::Gone);
+            if !is_current(&mut tx, name, uid, icon).await? {
+                return Ok(SaveOutcome::Obsolete);
             }
             failures::ICONS
-                .note(&mut tx, name, &[&wanted.chart_id], &wanted.url, message, next_try)
+                .record(&mut tx, name, &[&icon.chart_id], &icon.url, message, next_try)
                 .await?;
             tx.commit().await?;
-            Ok(Saved::Written)
+            Ok(SaveOutcome::Written)
         })
         .await
     }
 }
 
-/// Takes the repository's lock, and looks whether the chart is still there and its icon the same.
-async fn still_wanted(
-    tx: &mut Transaction,
-    name: &NamespacedName,
-    uid: &str,
-    wanted: &WantedIcon,
-) -> Result<bool, Error> {
+/// Locks the repository. Returns true if the chart still exists with the same icon URL.
+async fn is_current(tx: &mut Transaction, name: &NamespacedName, uid: &str, icon: &MissingIcon) -> Result<bool, Error> {
     const COUNT: &str = "SELECT count(*) FROM charts
         WHERE repo_namespace = $1 AND repo_name = $2 AND chart_id = $3 AND info ->> 'icon' = $4";
-    if !record::lock_if_of(tx, name, uid).await? {
+    if !record::lock_if_uid(tx, name, uid).await? {
         return Ok(false);
     }
     let count: i64 = on_engine!(tx, tx => sqlx::query_scalar(COUNT)
         .bind(&name.namespace)
         .bind(&name.name)
-        .bind(&wanted.chart_id)
-        .bind(&wanted.url)
+        .bind(&icon.chart_id)
+        .bind(&icon.url)
         .fetch_one(&mut **tx)
         .await?);
     Ok(count > 0)
 }
 
-async fn write(tx: &mut Transaction, name: &NamespacedName, wanted: &WantedIcon, raw: &str) -> Result<(), Error> {
+async fn write(tx: &mut Transaction, name: &NamespacedName, icon: &MissingIcon, raw: &str) -> Result<(), Error> {
     const SQLITE: &str = "UPDATE charts SET info = json_set(info, '$.raw_icon', $5, '$.icon_content_type', 'image/png')
         WHERE repo_namespace = $1 AND repo_name = $2 AND chart_id = $3 AND info ->> 'icon' = $4
             AND (info ->> 'raw_icon' IS NOT $5 OR info ->> 'icon_content_type' IS NOT 'image/png')";
@@ -175,8 +152,8 @@ async fn write(tx: &mut Transaction, name: &NamespacedName, wanted: &WantedIcon,
         sqlx::query(statement)
             .bind(&name.namespace)
             .bind(&name.name)
-            .bind(&wanted.chart_id)
-            .bind(&wanted.url)
+            .bind(&icon.chart_id)
+            .bind(&icon.url)
             .bind(raw)
             .execute(&mut **tx)
             .await?;
@@ -184,7 +161,7 @@ async fn write(tx: &mut Transaction, name: &NamespacedName, wanted: &WantedIcon,
     Ok(())
 }
 
-impl From<IconRow> for WantedIcon {
+impl From<IconRow> for MissingIcon {
     fn from(row: IconRow) -> Self {
         Self {
             chart_id: row.chart_id,

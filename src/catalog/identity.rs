@@ -1,15 +1,14 @@
-//! What a repository is called, and the numbers that Postgres locks it by.
+//! Keys of the advisory locks in Postgres.
 
 use sha2::{Digest, Sha256};
 
 use crate::api::NamespacedName;
 
-/// The number of the lock that every sync and removal of this repository takes.
 pub(super) fn repository_key(name: &NamespacedName) -> i64 {
     advisory_key(&["repository", &name.namespace, &name.name])
 }
 
-/// A number for Postgres' advisory locks, which all programs of one database share: so it is spread over all 64 bits.
+/// Returns a 64-bit key. All programs that use a database share the key space, so it is hashed.
 pub(super) fn advisory_key(parts: &[&str]) -> i64 {
     let mut digest = Sha256::new();
     digest.update(b"portolan");
@@ -29,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_repository_has_a_lock_of_its_own() {
+    fn each_repository_has_its_own_lock() {
         let keys = [("a", "bc"), ("ab", "c"), ("abc", ""), ("a", "b")]
             .map(|(ns, name)| repository_key(&NamespacedName::new(ns, name)));
         for (at, key) in keys.iter().enumerate() {

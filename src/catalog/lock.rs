@@ -1,8 +1,8 @@
-//! The lock file beside a SQLite database: one process writes at a time.
+//! Lock file next to a SQLite database: only one process writes.
 //!
-//! SQLite itself lets several processes write in turn. But a one-shot command that syncs beside a running controller would
-//! change rows under its feet, and neither knows of the other (on Postgres an advisory lock for each repository does that work).
-//! So whoever writes holds this lock, and the others say whom to ask. Reading needs no lock.
+//! SQLite itself would let several processes write in turn. A one-shot sync next to a running controller would then
+//! change rows that the controller relies on. On Postgres an advisory lock per repository prevents that. Readers need
+//! no lock.
 
 use std::{
     ffi::OsString,
@@ -11,44 +11,35 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The right to write into a SQLite database; given back when dropped, and by the kernel when the process ends however it ends.
+/// The exclusive right to write a SQLite database. The kernel releases it when the process ends.
 #[derive(Debug)]
 pub struct SqliteLock {
     _file: File,
     path: PathBuf,
 }
 
-/// Why the lock was not given.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Another process holds it.
     #[error(
-        "the database {database} is in use by another portolan process{holder}: a second one must not write into it. \
-         Ask the running one with `portolan resync NAME`, or stop it first; `portolan status`, `search` and `show` work beside it"
+        "database {database} is in use by another portolan process{holder}; request a sync from it with \
+         `portolan resync NAME`, or stop it first. `portolan status`, `search` and `show` work while it runs"
     )]
     Held {
-        /// The database's file.
         database: String,
-        /// ` (process N)` where it is known, else empty.
+        /// ` (process N)` if known, else empty.
         holder: String,
     },
-    /// The lock file can't be made or locked.
     #[error(
-        "the lock file {path} can't be used: {source}; the folder of the database must be writable, on a file system that has locks"
+        "failed to lock {path}: {source}; the directory of the database must be writable, on a file system that supports locks"
     )]
-    Unusable {
-        /// The lock file.
-        path: String,
-        /// What the operating system said.
-        source: std::io::Error,
-    },
+    Unusable { path: String, source: std::io::Error },
 }
 
 impl SqliteLock {
-    /// Takes the lock of the database at `database`, which need not exist yet.
+    /// Locks the database at `database`, which need not exist yet.
     ///
     /// # Errors
-    /// [`LockError::Held`] at once, without waiting, when another process has it.
+    /// Fails immediately with [`LockError::Held`] if another process has the lock.
     pub fn acquire(database: &Path) -> Result<Self, LockError> {
         let path = lock_path(database);
         let unusable = |source| LockError::Unusable {
@@ -72,21 +63,22 @@ impl SqliteLock {
             }
             Err(TryLockError::Error(source)) => return Err(unusable(source)),
         }
-        // The number is only for the message of the one that is refused: the lock is the kernel's, so a stale number harms nobody.
+        // The process ID is only for error messages. The kernel holds the lock, so a stale ID is harmless.
         file.set_len(0)
             .and_then(|()| writeln!(file, "{}", std::process::id()))
             .map_err(unusable)?;
         Ok(Self { _file: file, path })
     }
 
-    /// The lock file. It stays when the lock is given back: removing it would let two processes lock two files of one name.
+    /// Returns the path of the lock file. It is never deleted: two processes could then lock two files of the same
+    /// name.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// `<file>.lock` beside the real file, so that two names of one database (a link, a relative path) meet in one lock.
+/// Returns `<file>.lock` next to the real file, so that a link and a relative path lead to the same lock.
 fn lock_path(database: &Path) -> PathBuf {
     let real = std::fs::canonicalize(database).unwrap_or_else(|_| database.to_path_buf());
     let mut path = OsString::from(real);
@@ -96,7 +88,7 @@ fn lock_path(database: &Path) -> PathBuf {
 
 fn holder(file: &mut File) -> String {
     let mut text = String::new();
-    // A number has few digits; whatever else stands in the file is not shown.
+    // Content that is not a process ID is not shown.
     match file.take(20).read_to_string(&mut text) {
         Ok(_) => text
             .trim()
@@ -111,9 +103,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_writer_is_refused_and_told_whom_to_ask() {
-        let folder = tempfile::tempdir().unwrap();
-        let database = folder.path().join("portolan.db");
+    fn a_second_writer_is_refused_and_the_error_names_the_holder() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = directory.path().join("portolan.db");
         let lock = SqliteLock::acquire(&database).unwrap();
         let refused = SqliteLock::acquire(&database).unwrap_err();
         assert!(matches!(refused, LockError::Held { .. }));
@@ -125,20 +117,20 @@ mod tests {
     }
 
     #[test]
-    fn two_names_of_one_database_meet_in_one_lock() {
-        let folder = tempfile::tempdir().unwrap();
-        let database = folder.path().join("portolan.db");
+    fn a_link_to_a_database_shares_its_lock() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = directory.path().join("portolan.db");
         std::fs::write(&database, "").unwrap();
-        let link = folder.path().join("link.db");
+        let link = directory.path().join("link.db");
         std::os::unix::fs::symlink(&database, &link).unwrap();
         let _lock = SqliteLock::acquire(&database).unwrap();
         assert!(matches!(SqliteLock::acquire(&link), Err(LockError::Held { .. })));
     }
 
     #[test]
-    fn a_folder_that_is_not_there_is_named() {
-        let folder = tempfile::tempdir().unwrap();
-        let error = SqliteLock::acquire(&folder.path().join("none/portolan.db")).unwrap_err();
+    fn a_missing_directory_is_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let error = SqliteLock::acquire(&directory.path().join("none/portolan.db")).unwrap_err();
         assert!(matches!(error, LockError::Unusable { .. }), "{error}");
     }
 }

@@ -1,16 +1,16 @@
-//! The database: migrations, rows, queries; SQLite and Postgres behind one type.
+//! The database: migrations, rows and queries for SQLite and Postgres behind one type.
 //!
 //! ```text
-//!  Kubeapps' tables, read by its API server          our own, read by nobody else
+//!  Kubeapps' tables, read by its API server          Portolan's own tables
 //!  repos ◄── charts ◄── files                        portolan_repositories ◄── portolan_syncs
 //!                                                    portolan_files, portolan_icons, portolan_kept_versions
 //!                                                    portolan_index_cache, portolan_chart_digests
 //!                                                    portolan_oci_repositories, portolan_oci_tags
 //! ```
 //!
-//! The two halves are tied by value only, since Kubeapps drops and remakes its half as it likes: a [`Record`] tells by `trusted`
-//! whether the charts are still the ones that we wrote. Tables that vanish under a running process are made again by the call
-//! that misses them, and [`Catalog::rebuilt`] tells that every repository is to be looked at.
+//! No foreign key connects the two halves, because Kubeapps may drop and recreate its own at any time.
+//! [`Record::trusted`] is true while the charts are the ones that Portolan wrote. A call that misses a table recreates
+//! all tables, and [`Catalog::rebuilt`] then notifies the controllers to sync every repository.
 
 mod chart;
 mod engine;
@@ -39,28 +39,27 @@ pub use chart::{ChartInfo, ChartRow, ChartVersion, Fingerprint, Maintainer, Repo
 use engine::{Pools, on_engine};
 pub use error::Error;
 pub use files::info::FetchedFiles;
-pub use files::{ChartFiles, FilesMode, Progress, Saved, Wanted, WantedFiles};
-pub use history::{HISTORY_KEPT, HistoryEntry};
-pub use icons::WantedIcon;
+pub use files::{ChartFiles, FilesMode, MissingFiles, MissingFilesPage, Progress, SaveOutcome};
+pub use history::{HISTORY_LIMIT, HistoryEntry};
+pub use icons::MissingIcon;
 pub use oci::{OciChange, OciMetadata, OciRepository, OciTag};
 use record::RecordRow;
 pub use record::{Baseline, Handled, Record, Refused, State};
 pub use settings::{DEFAULT_POSTGRES_CONNECTIONS, Database, Login, Password, Settings, SettingsError};
-pub use sync::chart_digests::{ChartDigest, ChartDigests, DigestUpdate, Unchanged};
-pub use sync::commit::{Commit, Committed, Conclude};
-pub use sync::delete::OciGone;
-pub use sync::retention::{Held, Keep};
+pub use sync::chart_digests::{ChartDigest, ChartDigests, DigestUpdate, UnchangedChart};
+pub use sync::commit::{CommitSummary, CompleteRecord, SyncCommit};
+pub use sync::delete::OciRemovals;
+pub use sync::retention::{RetainedPart, Retention};
 
-/// What is asked for readiness must be answered while somebody waits.
 const PING_DEADLINE: Duration = Duration::from_secs(5);
 
-/// For whatever touches a few rows. It is longer than a connection is waited for, so that this is told rather than that.
+/// For calls that touch a few rows. Longer than the acquire timeouts of the pools, which give the better error.
 const SHORT_DEADLINE: Duration = Duration::from_secs(60);
 
-/// For the charts of a whole repository, on a slow disk, behind another sync of the same repository.
+/// For all charts of a repository, on a slow disk, queued behind another sync.
 const COMMIT_DEADLINE: Duration = Duration::from_secs(15 * 60);
 
-/// The catalogue. Clones are handles of one.
+/// A handle to the database. Clones share the connection pools.
 #[derive(Clone, Debug)]
 pub struct Catalog(Arc<Inner>);
 
@@ -72,37 +71,37 @@ struct Inner {
 }
 
 impl Catalog {
-    /// Connects, brings our own tables up to date, and makes Kubeapps' where they are missing.
+    /// Connects, runs the migrations, and creates missing tables of Kubeapps.
     ///
     /// # Errors
-    /// When the database can't be reached or used: the message says what to do. Whether to wait and try again is told by
-    /// [`Error::is_transient`].
+    /// Fails if the database can't be reached or used. [`Error::is_transient`] tells if a retry can succeed.
     pub async fn open(settings: &Settings) -> Result<Self, Error> {
         let catalog = Self::connect(settings, true).await?;
         catalog
-            .within("making the tables", SHORT_DEADLINE, schema::ensure(&catalog.0.pools))
+            .with_deadline("create the tables", SHORT_DEADLINE, schema::ensure(&catalog.0.pools))
             .await?;
         Ok(catalog)
     }
 
-    /// The catalogue in a Postgres that may not be there yet: each call fails until it is. The tables are to be brought up to
-    /// date by [`Catalog::ensure_tables`] as soon as it can be reached. Nothing for SQLite, whose file is there or is not.
+    /// Returns a catalog whose Postgres may not be reachable yet, or `None` for SQLite.
+    ///
+    /// Calls fail until it is. Call [`Catalog::ensure_tables`] once it can be reached.
     #[must_use]
-    pub fn open_later(settings: &Settings) -> Option<Self> {
+    pub fn open_lazy(settings: &Settings) -> Option<Self> {
         match &settings.database {
             Database::Sqlite(_) => None,
-            Database::Postgres(options) => Some(Self::of(
-                Pools::postgres_later(options, settings.postgres_connections),
+            Database::Postgres(options) => Some(Self::from_pools(
+                Pools::postgres_lazy(options, settings.postgres_connections),
                 true,
             )),
         }
     }
 
-    /// Connects to read only: no table is made or changed, and a SQLite file that isn't there is no catalogue.
+    /// Connects without creating or changing tables.
     ///
     /// # Errors
-    /// As [`Catalog::open`], and [`Error::NoDatabase`].
-    pub async fn open_to_read(settings: &Settings) -> Result<Self, Error> {
+    /// As [`Catalog::open`], and [`Error::NoDatabase`] if the SQLite file does not exist.
+    pub async fn open_read_only(settings: &Settings) -> Result<Self, Error> {
         if let Some(path) = settings.database.sqlite_path()
             && !path.exists()
         {
@@ -118,11 +117,11 @@ impl Catalog {
             Database::Sqlite(path) => Pools::sqlite(path, writable).await,
             Database::Postgres(options) => Pools::postgres(options, settings.postgres_connections).await,
         }
-        .map_err(|error| error.during("connecting to the database"))?;
-        Ok(Self::of(pools, writable))
+        .map_err(|error| error.context("connect to the database"))?;
+        Ok(Self::from_pools(pools, writable))
     }
 
-    fn of(pools: Pools, writable: bool) -> Self {
+    fn from_pools(pools: Pools, writable: bool) -> Self {
         Self(Arc::new(Inner {
             pools,
             writable,
@@ -130,66 +129,46 @@ impl Catalog {
         }))
     }
 
-    /// Closes all connections, once their work is done. Any call after it fails.
     pub async fn close(&self) {
         self.0.pools.close().await;
     }
 
-    /// Whether the database answers, within 5 s.
-    ///
-    /// # Errors
-    /// When it doesn't.
     pub async fn ping(&self) -> Result<(), Error> {
-        self.within("asking the database for an answer", PING_DEADLINE, async {
+        self.with_deadline("ping the database", PING_DEADLINE, async {
             on_engine!(self.0.pools.reader(), pool => { sqlx::query("SELECT 1").execute(pool).await?; });
             Ok(())
         })
         .await
     }
 
-    /// Makes whatever table is missing, and says whether one was: then all repositories are to be synced again.
-    ///
-    /// # Errors
-    /// When the database can't be reached or doesn't allow it.
+    /// Creates missing tables. Returns true if there were any: every repository needs a sync then.
     pub async fn ensure_tables(&self) -> Result<bool, Error> {
-        self.must_be_writable()?;
-        let made = self
-            .within("making the tables", SHORT_DEADLINE, schema::ensure(&self.0.pools))
+        self.ensure_writable()?;
+        let was_incomplete = self
+            .with_deadline("create the tables", SHORT_DEADLINE, schema::ensure(&self.0.pools))
             .await?;
-        if made {
-            self.tell_rebuilt();
+        if was_incomplete {
+            self.notify_rebuilt();
         }
-        Ok(made)
+        Ok(was_incomplete)
     }
 
-    /// Drops Kubeapps' three tables and makes them anew, empty; what we remember of the repositories stays, but no record is trusted.
-    ///
-    /// # Errors
-    /// When the database can't be reached or doesn't allow it.
     pub async fn recreate(&self) -> Result<(), Error> {
-        self.must_be_writable()?;
-        self.within(
-            "making the tables anew",
-            SHORT_DEADLINE,
-            schema::recreate(&self.0.pools),
-        )
-        .await?;
-        self.tell_rebuilt();
+        self.ensure_writable()?;
+        self.with_deadline("recreate the tables", SHORT_DEADLINE, schema::recreate(&self.0.pools))
+            .await?;
+        self.notify_rebuilt();
         Ok(())
     }
 
-    /// Counts up each time that tables had vanished and were made anew.
+    /// Returns a counter of the times that missing tables were recreated.
     #[must_use]
     pub fn rebuilt(&self) -> watch::Receiver<u64> {
         self.0.rebuilt.subscribe()
     }
 
-    /// What is remembered of a repository.
-    ///
-    /// # Errors
-    /// When the database fails, and [`Error::UnreadableRecord`].
     pub async fn record(&self, name: &NamespacedName) -> Result<Option<Record>, Error> {
-        self.look("reading a repository", async {
+        self.read("read the repository record", async {
             let row: Option<RecordRow> = on_engine!(self.0.pools.reader(), pool => sqlx::query_as(record::SELECT_ONE)
                 .bind(&name.namespace)
                 .bind(&name.name)
@@ -200,12 +179,8 @@ impl Catalog {
         .await
     }
 
-    /// What is remembered of all repositories, by namespace and name.
-    ///
-    /// # Errors
-    /// When the database fails, and [`Error::UnreadableRecord`] if one of them cannot be read.
     pub async fn records(&self) -> Result<Vec<Record>, Error> {
-        self.look("reading the repositories", async {
+        self.read("list the repository records", async {
             let rows: Vec<RecordRow> = on_engine!(self.0.pools.reader(), pool => sqlx::query_as(record::SELECT_ALL)
                 .fetch_all(pool)
                 .await?);
@@ -214,19 +189,19 @@ impl Catalog {
         .await
     }
 
-    /// Writes the record of an attempt that has no charts to write: nothing new, or a failure.
+    /// Writes the record of a sync that changed no charts.
     ///
     /// # Errors
-    /// [`Error::Superseded`], and nothing is written, if the UID that is stored is not `expected_uid` (nothing: there is no
-    /// record), or if the record was written since `record` was read.
+    /// [`Error::Superseded`] if the stored UID is not `expected_uid` (`None`: no record), or if the record was written
+    /// since `record` was read. Nothing is written then.
     pub async fn save(
         &self,
         record: &Record,
         expected_uid: Option<&str>,
         history: Option<&HistoryEntry>,
     ) -> Result<(), Error> {
-        self.must_be_writable()?;
-        self.call("writing a repository", SHORT_DEADLINE, async {
+        self.ensure_writable()?;
+        self.call("write the repository record", SHORT_DEADLINE, async {
             if let (Some(uid), Some(revision), None) = (expected_uid, record.revision, history) {
                 let is_written = record::update(&self.0.pools, record, uid, revision).await?;
                 return is_written.then_some(()).ok_or_else(|| Error::Superseded {
@@ -234,7 +209,7 @@ impl Catalog {
                 });
             }
             let mut tx = self.0.pools.begin().await?;
-            record::lock_and_identify(&mut tx, record, expected_uid).await?;
+            record::lock_and_check_identity(&mut tx, record, expected_uid).await?;
             record::save(&mut tx, record).await?;
             if let Some(entry) = history {
                 history::add(&mut tx, &record.name, entry).await?;
@@ -244,38 +219,34 @@ impl Catalog {
         .await
     }
 
-    /// Brings the charts of a repository in step with `rows`, together with its record: all of it, or nothing.
+    /// Replaces the charts of a repository by `rows` and writes its record, in one transaction.
     ///
-    /// A chart's row is written only if something else than its times of creation differs; an imported icon is kept as long as
-    /// its URL is the same; charts that are not among the rows are removed, or kept for a while where [`Commit::keep`] says so. The rows are taken one by one, and their ids should
-    /// differ (of two alike the first counts). A chart that the database will not take is named in the answer and left as it was.
+    /// A row whose chart differs only in creation times is not written. An imported icon stays while its URL is the
+    /// same. Charts without a row are deleted, or retained as [`SyncCommit::retention`] says. Of several rows with one
+    /// ID the first is used. A chart that the database rejects keeps its old row and is reported in
+    /// [`CommitSummary::rejected`].
     ///
     /// # Errors
-    /// [`Error::Superseded`] if the UID that is stored is not `expected_uid`; [`Error::OutdatedCuts`] if a chart of
-    /// [`DigestUpdate::unchanged`] is not what it was; [`Error::Rows`] if the iterator gives an error; otherwise when the database fails.
-    /// Nothing is written then.
+    /// [`Error::Superseded`] if the stored UID is not `expected_uid`, [`Error::StaleDigests`] if a chart of
+    /// [`DigestUpdate::unchanged`] has changed, [`Error::Rows`] if the iterator fails. Nothing is written then.
     pub async fn commit(
         &self,
-        commit: Commit,
+        commit: SyncCommit,
         rows: impl Iterator<Item = io::Result<ChartRow>> + Send,
-    ) -> Result<Committed, Error> {
-        self.must_be_writable()?;
+    ) -> Result<CommitSummary, Error> {
+        self.ensure_writable()?;
         self.call(
-            "writing the charts of a repository",
+            "write the charts of the repository",
             COMMIT_DEADLINE,
-            // On the heap: it is by far the largest of all, and moving it about takes stack.
+            // Boxed, because this is by far the largest future and would be copied on the stack.
             sync::commit::commit(&self.0.pools, commit, rows).boxed(),
         )
         .await
     }
 
-    /// Removes a repository: its charts, its record, its history, and all else that is known of it. Says whether there was anything.
+    /// Deletes a repository with its charts, record and history. Returns false if there was nothing to delete.
     ///
-    /// With `expected_uid` this is done only if the record is of this UID, or there is none: a repository that was made anew
-    /// under the same name keeps its charts, and the answer is `false`.
-    ///
-    /// # Errors
-    /// When the database fails.
+    /// With `expected_uid`, a record of another UID is left alone: the repository was recreated under the same name.
     pub async fn remove(&self, name: &NamespacedName, expected_uid: Option<&str>) -> Result<bool, Error> {
         const STATEMENTS: [&str; 9] = [
             "DELETE FROM portolan_repositories WHERE namespace = $1 AND name = $2",
@@ -288,8 +259,8 @@ impl Catalog {
             "DELETE FROM portolan_oci_repositories WHERE namespace = $1 AND name = $2",
             "DELETE FROM repos WHERE namespace = $1 AND name = $2",
         ];
-        self.must_be_writable()?;
-        self.call("removing a repository", COMMIT_DEADLINE, async {
+        self.ensure_writable()?;
+        self.call("delete the repository", COMMIT_DEADLINE, async {
             let mut tx = self.0.pools.begin().await?;
             record::lock(&mut tx, name).await?;
             let stored = record::stored_identity(&mut tx, name).await?.map(|(uid, _)| uid);
@@ -313,57 +284,55 @@ impl Catalog {
         .await
     }
 
-    /// Runs a piece of work within its time. If a table turns out to be missing, all are made again, and the caller is to repeat
-    /// the work: whatever it knew of the catalogue is out of date.
+    /// Runs `work`. If a table is missing, recreates all tables and fails, because earlier reads are out of date.
     async fn call<T>(
         &self,
-        doing: &'static str,
+        operation: &'static str,
         deadline: Duration,
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        match self.within(doing, deadline, work).await {
+        match self.with_deadline(operation, deadline, work).await {
             Err(error) if error.is_missing_table() && self.0.writable => {
                 tracing::warn!("catalog tables are missing, recreating them and resyncing all repositories");
-                self.within("making the tables", SHORT_DEADLINE, schema::ensure(&self.0.pools))
+                self.with_deadline("create the tables", SHORT_DEADLINE, schema::ensure(&self.0.pools))
                     .await?;
-                // Told in any case: if another process was quicker to make them, they are as empty.
-                self.tell_rebuilt();
+                // Also if another process recreated them first: they are just as empty.
+                self.notify_rebuilt();
                 Err(Error::TablesRebuilt)
             }
             result => result,
         }
     }
 
-    /// Runs a piece of work that only reads. Where the catalogue was opened to read, a table that isn't there is an empty one: a
-    /// database that Kubeapps alone has filled has none of ours.
-    async fn look<T: Default>(
+    /// Runs read-only work. In a read-only catalog a missing table counts as empty.
+    async fn read<T: Default>(
         &self,
-        doing: &'static str,
+        operation: &'static str,
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        match self.call(doing, SHORT_DEADLINE, work).await {
+        match self.call(operation, SHORT_DEADLINE, work).await {
             Err(error) if error.is_missing_table() => Ok(T::default()),
             result => result,
         }
     }
 
-    async fn within<T>(
+    async fn with_deadline<T>(
         &self,
-        doing: &'static str,
+        operation: &'static str,
         deadline: Duration,
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
         match tokio::time::timeout(deadline, work).await {
-            Ok(result) => result.map_err(|error| error.during(doing)),
-            Err(_) => Err(Error::timed_out(doing, deadline)),
+            Ok(result) => result.map_err(|error| error.context(operation)),
+            Err(_) => Err(Error::timed_out(operation, deadline)),
         }
     }
 
-    fn must_be_writable(&self) -> Result<(), Error> {
+    fn ensure_writable(&self) -> Result<(), Error> {
         if self.0.writable { Ok(()) } else { Err(Error::ReadOnly) }
     }
 
-    fn tell_rebuilt(&self) {
+    fn notify_rebuilt(&self) {
         self.0.rebuilt.send_modify(|count| *count += 1);
     }
 }

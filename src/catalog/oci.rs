@@ -1,7 +1,7 @@
-//! What is known of a registry's repositories and their tags, so that only what is new is asked for: `portolan_oci_repositories`
+//! Cached state of a registry's repositories and tags, so that only new tags are pulled: `portolan_oci_repositories`
 //! and `portolan_oci_tags`.
 //!
-//! It is a memory, not a catalogue: all of it can be learnt again, so it is not bound to a UID, and stays when Kubeapps' tables go.
+//! All of it can be fetched again. It is therefore not bound to a UID, and it survives the loss of Kubeapps' tables.
 
 use std::collections::BTreeMap;
 
@@ -13,97 +13,82 @@ use sqlx::{FromRow, types::Json};
 use super::{
     COMMIT_DEADLINE, Catalog, Error,
     engine::{Engine, Transaction, on_engine},
-    record::{self, storable, time},
+    record::{self, parse_time, storable},
 };
 use crate::api::NamespacedName;
 
-/// What one statement writes: the metadata of a tag may be long.
+/// Limits of one statement. The metadata of a tag may be large.
 const MAX_BYTES: usize = 1 << 20;
 const MAX_ROWS: usize = 1000;
 
-/// A repository of a registry: one chart, and a tag for each of its versions.
+/// A repository of a registry: one chart, with one tag per version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OciRepository {
-    /// Its path below `/v2/`, or whatever else names it in its source.
+    /// Path below `/v2/`, or another name that is unique in its source.
     pub repository: String,
-    /// `ETag` of the list of tags.
     pub etag: Option<String>,
-    /// `Last-Modified` of the list of tags.
     pub last_modified: Option<String>,
-    /// When the digests of tags that were known already were compared last; nothing, where they are to be compared next.
+    /// Time of the last digest check of known tags; `None` if a check is due.
     pub digests_checked: Option<Timestamp>,
-    /// By their names, as the registry has them.
     pub tags: BTreeMap<String, OciTag>,
 }
 
-/// What a tag was found to be. Its metadata stays in the database until it is asked for: there may be much of it.
+/// State of a tag. The metadata stays in the database because it may be large.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OciTag {
-    /// Digest of the manifest.
     pub digest: String,
-    /// Why it is of no use. Without one it is a chart, whose metadata is stored, or (without a digest) was never pulled.
+    /// Reason that the tag is not a chart. Without one it is a chart, or, with an empty digest, was never pulled.
     pub problem: Option<String>,
-    /// How often it has failed, since it could be pulled last.
     pub tries: u32,
-    /// When it is to be pulled again.
     pub next_try: Option<Timestamp>,
 }
 
 impl OciTag {
-    /// Whether it is known as a chart.
     #[must_use]
     pub const fn is_chart(&self) -> bool {
         self.problem.is_none() && !self.digest.is_empty()
     }
 
-    /// Whether it is a chart that stays what it was, since what it stands for now can't be pulled.
+    /// Returns true if the stored chart is outdated because the current manifest can't be pulled.
     #[must_use]
     pub const fn is_outdated(&self) -> bool {
         self.is_chart() && self.tries > 0
     }
 
-    /// Whether nothing is known of it, since it could not be pulled for reasons that may pass by themselves.
+    /// Returns true if the tag was never pulled, because of transient failures.
     #[must_use]
     pub const fn is_pending(&self) -> bool {
         self.problem.is_none() && self.digest.is_empty()
     }
 }
 
-/// What has changed of one tag.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OciChange {
-    /// Its name.
     pub name: String,
-    /// As it is now.
     pub tag: OciTag,
-    /// Chart.yaml as JSON. Nothing: what is stored of a chart stays.
+    /// Chart.yaml as JSON; `None` keeps the stored metadata.
     pub metadata: Option<String>,
 }
 
-/// A tag that is a chart.
 #[derive(Clone, Debug, PartialEq, Eq, FromRow)]
 pub struct OciMetadata {
-    /// Its name.
     pub tag: String,
-    /// Digest of the manifest.
     pub digest: String,
-    /// Chart.yaml as JSON.
     pub metadata: String,
 }
 
 impl Catalog {
-    /// What is known of a repository's registry from this source, by repository and tag, but for the charts' metadata. `source` is a digest of all that the
-    /// repositories are found by (URL, type, list); what was learnt from another one is not given.
+    /// Returns the cached repositories and tags, without metadata.
     ///
-    /// # Errors
-    /// When the database fails.
+    /// `source` is a digest of the URL, the type and the repository list. State cached for another source is not
+    /// returned.
     pub async fn oci_repositories(&self, name: &NamespacedName, source: &str) -> Result<Vec<OciRepository>, Error> {
         const SELECT: &str = "SELECT r.repository, r.etag, r.last_modified, r.digests_checked,
                 t.tag, t.digest, t.problem, t.tries, t.next_try
             FROM portolan_oci_repositories r LEFT JOIN portolan_oci_tags t
                 ON t.namespace = r.namespace AND t.name = r.name AND t.repository = r.repository
             WHERE r.namespace = $1 AND r.name = $2 AND r.source = $3";
-        self.call("reading what is known of a registry", COMMIT_DEADLINE, async {
+        self.call("read the cached registry state", COMMIT_DEADLINE, async {
             let mut repositories = BTreeMap::new();
             on_engine!(self.0.pools.reader(), pool => {
                 let mut rows = sqlx::query_as::<_, OciRow>(SELECT)
@@ -120,10 +105,7 @@ impl Catalog {
         .await
     }
 
-    /// The charts of one repository of the registry, in the order of their tags: so many of those that follow `after`.
-    ///
-    /// # Errors
-    /// When the database fails.
+    /// Returns up to `limit` charts of a repository of the registry, ordered by tag, after the tag `after`.
     pub async fn oci_metadata(
         &self,
         name: &NamespacedName,
@@ -134,7 +116,7 @@ impl Catalog {
         const SELECT: &str = "SELECT tag, digest, metadata FROM portolan_oci_tags
             WHERE namespace = $1 AND name = $2 AND repository = $3 AND tag > $4 AND metadata IS NOT NULL
             ORDER BY tag LIMIT $5";
-        self.call("reading charts of a registry", COMMIT_DEADLINE, async {
+        self.call("read the cached chart metadata", COMMIT_DEADLINE, async {
             Ok(on_engine!(self.0.pools.reader(), pool => sqlx::query_as(SELECT)
                 .bind(&name.namespace)
                 .bind(&name.name)
@@ -147,11 +129,9 @@ impl Catalog {
         .await
     }
 
-    /// Writes what has changed of one repository: what is known of the whole (its tags are not looked at), and these tags. What was
-    /// learnt from another source goes; what is no more goes by [`Catalog::forget_oci`].
+    /// Writes the changed tags of a repository and its other fields. State of other sources is deleted.
     ///
-    /// # Errors
-    /// When the database fails.
+    /// `repository.tags` is ignored. [`Catalog::delete_oci`] deletes what left the registry.
     pub async fn save_oci(
         &self,
         name: &NamespacedName,
@@ -159,11 +139,11 @@ impl Catalog {
         repository: &OciRepository,
         changed: &[OciChange],
     ) -> Result<(), Error> {
-        self.must_be_writable()?;
-        self.call("writing what is known of a registry", COMMIT_DEADLINE, async {
+        self.ensure_writable()?;
+        self.call("write the cached registry state", COMMIT_DEADLINE, async {
             let mut tx = self.0.pools.begin().await?;
             record::lock(&mut tx, name).await?;
-            forget_other_sources(&mut tx, name, source).await?;
+            delete_other_sources(&mut tx, name, source).await?;
             upsert_repository(&mut tx, name, source, repository).await?;
             upsert_tags(&mut tx, name, &repository.repository, changed).await?;
             tx.commit().await
@@ -171,18 +151,14 @@ impl Catalog {
         .await
     }
 
-    /// Has everything that is known of a registry looked at again: lists of tags, digests, and from `now` on the tags that have
-    /// failed.
-    ///
-    /// # Errors
-    /// When the database fails.
+    /// Resets validators, digest checks and retries, so that the next sync checks everything.
     pub async fn recheck_oci(&self, name: &NamespacedName, now: Timestamp) -> Result<(), Error> {
         const REPOSITORIES: &str = "UPDATE portolan_oci_repositories
             SET etag = NULL, last_modified = NULL, digests_checked = NULL WHERE namespace = $1 AND name = $2";
         const TAGS: &str = "UPDATE portolan_oci_tags SET next_try = $3
             WHERE namespace = $1 AND name = $2 AND next_try IS NOT NULL";
-        self.must_be_writable()?;
-        self.call("having a registry looked at again", COMMIT_DEADLINE, async {
+        self.ensure_writable()?;
+        self.call("reset the cached registry state", COMMIT_DEADLINE, async {
             let mut tx = self.0.pools.begin().await?;
             record::lock(&mut tx, name).await?;
             on_engine!(&mut tx, tx => {
@@ -197,7 +173,7 @@ impl Catalog {
     }
 }
 
-async fn forget_other_sources(tx: &mut Transaction, name: &NamespacedName, source: &str) -> Result<(), Error> {
+async fn delete_other_sources(tx: &mut Transaction, name: &NamespacedName, source: &str) -> Result<(), Error> {
     for statement in [
         "DELETE FROM portolan_oci_tags WHERE namespace = $1 AND name = $2 AND repository IN (SELECT repository
             FROM portolan_oci_repositories WHERE namespace = $1 AND name = $2 AND source <> $3)",
@@ -269,7 +245,7 @@ async fn upsert_batch(
     repository: &str,
     rows: &[TagRow],
 ) -> Result<(), Error> {
-    // "WHERE true" tells SQLite's parser that ON CONFLICT is no join.
+    // SQLite needs WHERE to parse ON CONFLICT after SELECT.
     const SQLITE: &str = "INSERT INTO portolan_oci_tags AS t
             (namespace, name, repository, tag, digest, metadata, problem, tries, next_try)
         SELECT $1, $2, $3, value ->> '$.tag', value ->> '$.digest', value ->> '$.metadata', value ->> '$.problem',
@@ -311,7 +287,6 @@ async fn upsert_batch(
     Ok(())
 }
 
-/// SQLite reads it from a JSON text, by these names.
 #[derive(Serialize)]
 struct TagRow {
     tag: String,
@@ -336,7 +311,7 @@ impl TagRow {
     }
 }
 
-/// A tag with its repository; without one where the repository has none.
+/// A tag with its repository. The tag columns are null for a repository without tags.
 #[derive(FromRow)]
 struct OciRow {
     repository: String,
@@ -358,7 +333,7 @@ impl OciRow {
                 repository: self.repository.clone(),
                 etag: self.etag.take(),
                 last_modified: self.last_modified.take(),
-                digests_checked: time(self.digests_checked.as_deref()),
+                digests_checked: parse_time(self.digests_checked.as_deref()),
                 tags: BTreeMap::new(),
             });
         repository.tags.extend(self.tag());
@@ -369,7 +344,7 @@ impl OciRow {
             digest: self.digest?,
             problem: self.problem,
             tries: u32::try_from(self.tries?).unwrap_or(u32::MAX),
-            next_try: time(self.next_try.as_deref()),
+            next_try: parse_time(self.next_try.as_deref()),
         };
         Some((self.tag?, tag))
     }

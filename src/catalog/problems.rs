@@ -1,17 +1,14 @@
-//! What is wrong with chart files, to be shown.
+//! Failures of chart files, for display.
 
 use super::{Catalog, Error, engine::on_engine};
 use crate::api::NamespacedName;
 
 impl Catalog {
-    /// The first `limit` versions of a repository whose files could not be had, by id, each with the reason.
-    ///
-    /// # Errors
-    /// When the database fails.
+    /// Returns up to `limit` versions without files, ordered by ID, each with the reason.
     pub async fn files_problems(&self, name: &NamespacedName, limit: usize) -> Result<Vec<(String, String)>, Error> {
         const SELECT: &str = "SELECT chart_files_id, message FROM portolan_files
             WHERE namespace = $1 AND name = $2 AND tries > 0 ORDER BY chart_files_id LIMIT $3";
-        self.look("reading why chart files are missing", async {
+        self.read("read the failures of chart files", async {
             Ok(on_engine!(self.0.pools.reader(), pool => sqlx::query_as(SELECT)
                 .bind(&name.namespace)
                 .bind(&name.name)

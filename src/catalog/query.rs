@@ -1,6 +1,6 @@
-//! The reading side: what commands show, and a server may serve.
+//! Read queries for commands.
 //!
-//! All of it works on a database that Kubeapps alone has filled, and none of it waits for a sync that is being written.
+//! They work on a database that only Kubeapps has written, and never wait for a running sync.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,85 +15,59 @@ use super::{
 };
 use crate::api::NamespacedName;
 
-/// How many words a search looks at, and how many characters of each.
 const MAX_WORDS: usize = 16;
 const MAX_WORD_CHARS: usize = 256;
 
-/// A repository at a glance.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RepositorySummary {
-    /// The repository.
     pub name: NamespacedName,
-    /// Its URL: of the last sync, or else as its charts have it; empty if there is neither.
+    /// URL of the last sync, or else of the stored charts; empty if there is neither.
     pub url: String,
-    /// Charts that are stored.
     pub charts: u64,
-    /// Versions of all its charts.
     pub versions: u64,
-    /// What we remember of it. Nothing where only Kubeapps' syncer has been at it.
+    /// `None` if only Kubeapps' syncer has written the repository.
     pub record: Option<Record>,
 }
 
-/// What is searched for.
 #[derive(Clone, Debug, Default)]
 pub struct Search {
-    /// Each of them is to be found in the name, the description or a keyword of a chart, as a part and in any case of letters. All
-    /// charts where there is none.
+    /// Case-insensitive substrings that must all match the name, the description or a keyword.
     pub words: Vec<String>,
-    /// Only in this namespace.
     pub namespace: Option<String>,
-    /// Only in repositories of this name.
     pub repository: Option<String>,
-    /// At most so many.
     pub limit: u32,
-    /// Passing over so many.
     pub offset: u32,
 }
 
-/// A page of what was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
-    /// Charts whose name holds all words first, the nearest names before the longer ones.
+pub struct SearchResults {
+    /// Charts whose name matches come first, shorter names before longer ones.
     pub hits: Vec<Hit>,
-    /// Whether there are more behind these.
-    pub more: bool,
+    pub has_more: bool,
 }
 
-/// A chart that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hit {
-    /// The repository.
     pub repository: NamespacedName,
-    /// The chart's name.
     pub chart: String,
-    /// Its newest version.
     pub version: String,
-    /// The version of what that installs.
     pub app_version: String,
-    /// What the chart says of itself.
     pub description: String,
 }
 
-/// A chart with all its versions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ShownChart {
-    /// The repository.
+pub struct ChartDetails {
     pub repository: NamespacedName,
-    /// The chart.
     pub info: ChartInfo,
 }
 
 impl Catalog {
-    /// All repositories that have charts or are remembered, by namespace and name.
-    ///
-    /// # Errors
-    /// When the database fails.
+    /// Returns every repository that has charts or a record, ordered by namespace and name.
     pub async fn repositories(&self) -> Result<Vec<RepositorySummary>, Error> {
-        // Before the charts are counted: of a repository that is synced in between, a record that tells of charts would else be
-        // shown with none.
+        // Read before the charts are counted. Otherwise a sync in between could show a record with charts but a count of 0.
         let records = self.records().await?;
         let stored: Vec<CountsRow> = self
-            .look("reading the repositories", async {
+            .read("list the repositories", async {
                 Ok(match self.0.pools.reader() {
                     Engine::Sqlite(pool) => sqlx::query_as(COUNTS_SQLITE).fetch_all(pool).await?,
                     Engine::Postgres(pool) => sqlx::query_as(COUNTS_POSTGRES).fetch_all(pool).await?,
@@ -117,16 +91,12 @@ impl Catalog {
         Ok(summaries.into_values().collect())
     }
 
-    /// Charts by words.
-    ///
-    /// # Errors
-    /// When the database fails.
-    pub async fn search(&self, search: &Search) -> Result<Found, Error> {
+    pub async fn search(&self, search: &Search) -> Result<SearchResults, Error> {
         let patterns: Vec<String> = search.words.iter().take(MAX_WORDS).map(|word| pattern(word)).collect();
-        // One more than asked for tells whether there are more.
+        // One extra row shows if there are more.
         let limit = i64::from(search.limit) + 1;
         let rows: Vec<HitRow> = self
-            .look("searching the charts", async {
+            .read("search the charts", async {
                 Ok(match self.0.pools.reader() {
                     Engine::Sqlite(pool) => {
                         let query = sqlx::query_as(SEARCH_SQLITE).bind(Json(&patterns));
@@ -142,23 +112,27 @@ impl Catalog {
             })
             .await?;
         let mut hits: Vec<Hit> = rows.into_iter().map(Hit::from).collect();
-        let more = hits.len() > search.limit as usize;
+        let has_more = hits.len() > search.limit as usize;
         hits.truncate(search.limit as usize);
-        Ok(Found { hits, more })
+        Ok(SearchResults { hits, has_more })
     }
 
-    /// A chart of a repository, in one namespace or in each that has a repository of this name. A slash in the chart's name may be
-    /// written as it is.
+    /// Returns a chart in one namespace, or in each namespace with a repository of this name.
     ///
     /// # Errors
-    /// When the database fails, and [`Error::Malformed`] for a row that somebody else has shaped.
-    pub async fn show(&self, repository: &str, chart: &str, namespace: Option<&str>) -> Result<Vec<ShownChart>, Error> {
+    /// [`Error::Malformed`] if a row does not have Kubeapps' format.
+    pub async fn show(
+        &self,
+        repository: &str,
+        chart: &str,
+        namespace: Option<&str>,
+    ) -> Result<Vec<ChartDetails>, Error> {
         const SELECT: &str = "SELECT repo_namespace, repo_name, CAST(info AS TEXT) FROM charts
             WHERE repo_name = $1 AND chart_id = $2 AND (CAST($3 AS TEXT) IS NULL OR repo_namespace = $3)
             ORDER BY repo_namespace";
         let chart_id = format!("{repository}/{}", chart.replace('/', "%2F"));
         let rows: Vec<(String, String, String)> = self
-            .look("reading a chart", async {
+            .read("reading a chart", async {
                 Ok(on_engine!(self.0.pools.reader(), pool => sqlx::query_as(SELECT)
                     .bind(repository)
                     .bind(&chart_id)
@@ -169,7 +143,7 @@ impl Catalog {
             .await?;
         rows.into_iter()
             .map(|(namespace, name, info)| match serde_json::from_str(&info) {
-                Ok(info) => Ok(ShownChart {
+                Ok(info) => Ok(ChartDetails {
                     repository: NamespacedName::new(namespace, name),
                     info,
                 }),
@@ -181,15 +155,12 @@ impl Catalog {
             .collect()
     }
 
-    /// What the stored charts of a repository are, by their `chart_id`. Those that are not of Kubeapps' shape are left out.
-    ///
-    /// # Errors
-    /// When the database fails.
+    /// Returns the fingerprints of the stored charts by `chart_id`. Rows without Kubeapps' format are omitted.
     pub async fn fingerprints(&self, name: &NamespacedName) -> Result<HashMap<String, Fingerprint>, Error> {
         const SELECT: &str = "SELECT chart_id, CAST(info AS TEXT) FROM charts
             WHERE repo_name = $1 AND repo_namespace = $2 AND chart_id IS NOT NULL";
         let mut found = HashMap::new();
-        self.look("reading the charts of a repository", async {
+        self.read("read the charts of the repository", async {
             on_engine!(self.0.pools.reader(), pool => {
                 let mut rows = sqlx::query_as::<_, (String, String)>(SELECT)
                     .bind(&name.name)
@@ -207,13 +178,10 @@ impl Catalog {
         Ok(found)
     }
 
-    /// The newest syncs of a repository that changed something, failed, or recovered; the newest first.
-    ///
-    /// # Errors
-    /// When the database fails.
+    /// Returns up to `limit` syncs that changed something, failed, or recovered; the newest first.
     pub async fn history(&self, name: &NamespacedName, limit: u32) -> Result<Vec<HistoryEntry>, Error> {
         let newest = history::newest(&self.0.pools, name, limit);
-        self.look("reading the history of a repository", newest).await
+        self.read("read the sync history", newest).await
     }
 }
 
@@ -230,7 +198,7 @@ const COUNTS_POSTGRES: &str = "SELECT r.namespace, r.name, count(c.id) AS charts
     FROM repos r LEFT JOIN charts c ON c.repo_name = r.name AND c.repo_namespace = r.namespace
     GROUP BY r.namespace, r.name";
 
-/// A chart's rank is the length of its name where that holds all words, and nothing where they are found elsewhere.
+/// Ranks charts whose name matches all words by the length of the name, before the others.
 const SEARCH_SQLITE: &str = r"SELECT repo_namespace, repo_name, coalesce(info ->> 'name', chart_id, '') AS chart,
         coalesce(info -> 'chartVersions' -> 0 ->> 'version', '') AS version,
         coalesce(info -> 'chartVersions' -> 0 ->> 'app_version', '') AS app_version,
@@ -260,7 +228,7 @@ const SEARCH_POSTGRES: &str = r"SELECT repo_namespace, repo_name, coalesce(info 
         chart, repo_namespace, repo_name
     LIMIT $4 OFFSET $5";
 
-/// A pattern for LIKE that finds the word anywhere; its own wildcards are no wildcards.
+/// Returns a LIKE pattern that finds the word anywhere, with wildcards escaped.
 fn pattern(word: &str) -> String {
     let mut pattern = String::from("%");
     for c in word.chars().filter(|c| *c != '\0').take(MAX_WORD_CHARS) {
@@ -332,7 +300,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_is_searched_for_as_it_is() {
+    fn wildcards_in_a_word_are_escaped() {
         assert_eq!(pattern("cms"), "%cms%");
         assert_eq!(pattern("100%_\\\0x"), "%100\\%\\_\\\\x%");
         assert_eq!(pattern(&"x".repeat(1000)).len(), MAX_WORD_CHARS + 2);

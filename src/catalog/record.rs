@@ -1,4 +1,4 @@
-//! What is remembered of a repository beside its charts: `portolan_repositories`, one row each.
+//! Sync state of a repository: `portolan_repositories`, one row each.
 
 use std::borrow::Cow;
 
@@ -13,123 +13,85 @@ use super::{
 };
 use crate::api::NamespacedName;
 
-/// All that decisions about a repository rest on. The database decides; the status of the object only shows.
+/// Sync state of a repository. Decisions depend on this row; the status of the object only displays it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Record {
-    /// The repository.
     pub name: NamespacedName,
-    /// UID of the object that the charts belong to.
     pub uid: String,
-    /// Where the object is from: the UID of the namespace kube-system, an id of the folder, or `one-shot`.
+    /// UID of the namespace kube-system, ID of a manifests directory, or `one-shot`.
     pub origin: String,
-    /// The repository's URL at the last sync.
     pub url: String,
-    /// `helm` or `oci`.
     pub kind: String,
-    /// What the charts depend on beside the index: URL, type, filter and the decoder's version, as one text.
+    /// Inputs of the charts besides the index: URL, type, filter and version of the decoder.
     pub change_key: String,
-    /// The `ETag` of the last index.
     pub etag: Option<String>,
-    /// The `Last-Modified` of the last index.
     pub last_modified: Option<String>,
-    /// The names and versions of the Secrets by which the validators came, and nothing of what is in them. With other credentials a
-    /// server may show something else.
+    /// Names and versions of the Secrets that the validators are valid for, never their content.
     pub credentials: String,
-    /// SHA-256 of the last index's body, in hex; empty before the first.
+    /// SHA-256 of the last index in hex; empty before the first sync.
     pub index_digest: String,
-    /// What the shrink guard measures the next index by.
     pub baseline: Option<Baseline>,
-    /// The index that was refused last.
     pub refused: Option<Refused>,
-    /// The requests for a resync that were met.
     pub handled: Handled,
-    /// When it is synced, as a cron expression or a length of time; only shown, never decided by.
     pub schedule: Option<String>,
-    /// When a sync was tried last.
     pub last_attempt: Option<Timestamp>,
-    /// When a sync succeeded last, changed or not.
     pub last_success: Option<Timestamp>,
-    /// How the last attempt went.
     pub state: State,
-    /// The summary of the last sync, as the object's status has it.
     pub last_sync: Option<serde_json::Value>,
-    /// A hash of the spec that was tried last: another one is a request for a sync.
     pub spec_hash: Option<String>,
-    /// Folders only: rises with the hash of the spec.
+    /// Manifests directories only: incremented when `spec_hash` changes.
     pub generation: i64,
-    /// Read only: counts the writes of this record. One that was read is written only if nobody has written it since.
+    /// Read only: number of writes. A record is written only if its stored revision is still the same.
     pub revision: Option<i64>,
-    /// Read only: Kubeapps' row of this repository is still as we wrote it. If it isn't, somebody else has been at the charts: then
-    /// validators don't count, and all rows are to be compared.
+    /// Read only: true if Kubeapps' row of the repository is unchanged since our last write. Otherwise another process
+    /// wrote the charts: cache validators don't count, and every row must be compared.
     pub trusted: bool,
-    /// Read only: how many charts are stored.
     pub charts: u64,
 }
 
-/// Size of the last index that was accepted, before the filter.
+/// Size of the last accepted index, before the filter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Baseline {
-    /// Names of charts.
     pub names: u64,
-    /// Versions of all charts.
     pub versions: u64,
 }
 
-/// An index that was refused, so that it is not fetched and parsed again as long as it stays the same.
+/// The last refused index. It is not downloaded and parsed again while it is unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Refused {
-    /// Its `ETag`.
     pub etag: Option<String>,
-    /// Its `Last-Modified`.
     pub last_modified: Option<String>,
-    /// SHA-256 of its body, in hex.
     pub digest: String,
-    /// Why, in CamelCase.
     pub reason: String,
-    /// Why, as a sentence.
     pub message: String,
-    /// The digest by which a user lets it in all the same; only for an index that has shrunk.
     pub confirm: Option<String>,
-    /// What the refusal rests on beside the body, as one text: with another it may not be refused.
-    #[serde(rename = "inputs")]
-    pub given: String,
+    /// Inputs of the decision besides the body. With other inputs the index may be accepted.
+    pub inputs: String,
 }
 
-/// The value handled last of each way to ask for a resync.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Handled {
-    /// `spec.resyncRequests`.
     pub resync_requests: Option<i64>,
-    /// The annotation `apprepositories.kubeapps.com/requested-at`.
     pub requested_at: Option<String>,
-    /// The annotation `reconcile.fluxcd.io/requestedAt`.
     pub flux_requested_at: Option<String>,
-    /// Of the annotations' values the one that was handled last, whichever it stood in.
     pub last: Option<String>,
 }
 
-/// How the last attempt went.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct State {
-    /// The condition Ready; nothing where it is unknown.
     #[serde(skip)]
     pub ready: Option<bool>,
-    /// Whether it failed in a way that does not pass by itself.
     pub stalled: bool,
-    /// The condition's reason.
     pub reason: String,
-    /// The condition's message.
     pub message: String,
-    /// Attempts that failed since the last success.
     pub failures: u32,
 }
 
 impl Record {
-    /// A record of a repository of which nothing is known yet.
     pub fn new(name: NamespacedName, uid: impl Into<String>) -> Self {
         Self {
             name,
@@ -139,9 +101,9 @@ impl Record {
     }
 }
 
-/// The fields of a record that are stored as one JSON text, since no statement filters by them.
+/// Fields of a record that are stored as JSON, because no statement filters by them.
 ///
-/// A field that is not known is an error: a newer release wrote it, and this one would drop it with the next write.
+/// Unknown fields are an error: a newer release wrote them, and the next write would drop them.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct Details {
@@ -172,13 +134,10 @@ impl Details {
     }
 }
 
-/// Selects one repository: `$1` is its namespace, `$2` its name.
 pub(super) const SELECT_ONE: &str = include_str!("sql/record.sql");
 
-/// Selects all repositories, by namespace and name.
 pub(super) const SELECT_ALL: &str = include_str!("sql/records.sql");
 
-/// A record as the database returns it.
 #[derive(FromRow)]
 pub(super) struct RecordRow {
     namespace: String,
@@ -227,8 +186,8 @@ impl TryFrom<RecordRow> for Record {
             refused: details.refused,
             handled: details.handled,
             schedule: details.schedule,
-            last_attempt: time(row.last_attempt.as_deref()),
-            last_success: time(row.last_success.as_deref()),
+            last_attempt: parse_time(row.last_attempt.as_deref()),
+            last_success: parse_time(row.last_success.as_deref()),
             state: State {
                 ready: row.ready,
                 ..details.state
@@ -243,22 +202,20 @@ impl TryFrom<RecordRow> for Record {
     }
 }
 
-/// A stored time; one that can't be read, since somebody has edited the row, counts as none.
-pub(super) fn time(text: Option<&str>) -> Option<Timestamp> {
+/// Parses a stored time. An invalid one, from a manual edit, counts as absent.
+pub(super) fn parse_time(text: Option<&str>) -> Option<Timestamp> {
     text.and_then(|text| text.parse().ok())
 }
 
-/// A count from the database, which has no unsigned numbers.
 pub(super) fn unsigned(count: i64) -> u64 {
     u64::try_from(count).unwrap_or_default()
 }
 
-/// A count on its way into the database.
 pub(super) fn signed(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// A text that Postgres takes: it can't store NUL, and a message made from hostile input may hold one.
+/// Removes NUL, which Postgres can't store in text.
 pub(super) fn storable(text: &str) -> Cow<'_, str> {
     if text.contains('\0') {
         Cow::Owned(text.replace('\0', ""))
@@ -267,7 +224,6 @@ pub(super) fn storable(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// What is stored of a repository's identity: the UID, and how often the record was written.
 pub(super) async fn stored_identity(
     tx: &mut Transaction,
     name: &NamespacedName,
@@ -280,11 +236,8 @@ pub(super) async fn stored_identity(
         .await?))
 }
 
-/// Takes the repository's lock until the transaction ends, and makes sure that it still is the one that the work began with,
-/// and that nobody has written `record` since it was read.
-///
-/// On SQLite the transaction itself is the lock: there is only one that writes.
-pub(super) async fn lock_and_identify(
+/// Locks the repository and fails with [`Error::Superseded`] if its UID or its revision has changed.
+pub(super) async fn lock_and_check_identity(
     tx: &mut Transaction,
     record: &Record,
     expected_uid: Option<&str>,
@@ -307,7 +260,8 @@ pub(super) async fn lock_and_identify(
     }
 }
 
-/// Takes the repository's lock until the transaction ends: one-shot commands and controllers may share a Postgres database.
+/// Locks the repository until the transaction ends, because several processes may share a Postgres database. On SQLite
+/// the write transaction itself is the lock.
 pub(super) async fn lock(tx: &mut Transaction, name: &NamespacedName) -> Result<(), Error> {
     if let Engine::Postgres(tx) = tx {
         sqlx::query("SELECT pg_advisory_xact_lock($1)")
@@ -318,14 +272,13 @@ pub(super) async fn lock(tx: &mut Transaction, name: &NamespacedName) -> Result<
     Ok(())
 }
 
-/// Takes the repository's lock, and says whether it still is the one of this UID.
-pub(super) async fn lock_if_of(tx: &mut Transaction, name: &NamespacedName, uid: &str) -> Result<bool, Error> {
+/// Locks the repository. Returns false if its UID is not `uid`.
+pub(super) async fn lock_if_uid(tx: &mut Transaction, name: &NamespacedName, uid: &str) -> Result<bool, Error> {
     lock(tx, name).await?;
     let stored = stored_identity(tx, name).await?;
     Ok(stored.is_some_and(|(stored, _)| stored == uid))
 }
 
-/// Binds a record to `$1` up to `$17`, in the order of the statements that write records.
 fn bind<'q, DB: sqlx::Database>(
     query: Query<'q, DB, DB::Arguments>,
     record: &Record,
@@ -359,7 +312,6 @@ where
         .bind(Details::of(record).to_json()?))
 }
 
-/// Writes the record.
 pub(super) async fn save(tx: &mut Transaction, record: &Record) -> Result<(), Error> {
     const UPSERT: &str = include_str!("sql/record_upsert.sql");
     on_engine!(tx, tx => {
@@ -368,11 +320,11 @@ pub(super) async fn save(tx: &mut Transaction, record: &Record) -> Result<(), Er
     Ok(())
 }
 
-/// Writes the record by one statement if the stored one has this UID and this revision. Returns false if it has not.
+/// Writes the record in one statement. Returns false if the stored UID or revision differs.
 pub(super) async fn update(pools: &Pools, record: &Record, uid: &str, revision: i64) -> Result<bool, Error> {
     let writer = pools.writer()?;
     let statement = sql!(writer, "record_update.sql");
-    // Only Postgres reads the key of the lock.
+    // SQLite ignores the lock key.
     let written = on_engine!(writer, pool => bind(sqlx::query(statement), record)?
         .bind(uid)
         .bind(revision)
@@ -387,7 +339,7 @@ pub(super) async fn update(pools: &Pools, record: &Record, uid: &str, revision: 
 mod tests {
     use super::*;
 
-    /// Databases hold this text: a key that is renamed needs a migration.
+    /// Renaming a key requires a migration.
     #[test]
     fn the_keys_of_the_details_stay_the_same() {
         let mut record = Record::new(NamespacedName::new("kubeapps", "stable"), "uid");
@@ -399,7 +351,7 @@ mod tests {
             reason: "r".into(),
             message: "m".into(),
             confirm: Some("c".into()),
-            given: "g".into(),
+            inputs: "g".into(),
         });
         record.handled = Handled {
             resync_requests: Some(3),

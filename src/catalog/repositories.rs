@@ -1,4 +1,5 @@
-//! Kubeapps' row of a repository, by which it knows that nothing is new, and by which we know that nobody else was at the charts.
+//! Kubeapps' row of a repository. Kubeapps reads it to detect an unchanged index, and we read it to detect other
+//! writers.
 
 use jiff::Timestamp;
 
@@ -8,7 +9,6 @@ use super::{
 };
 use crate::api::NamespacedName;
 
-/// Kubeapps' row of a repository.
 #[derive(Clone, Debug)]
 pub(super) struct ReposRow {
     pub(super) id: i64,
@@ -17,7 +17,7 @@ pub(super) struct ReposRow {
 }
 
 impl ReposRow {
-    /// On Postgres the row is locked: it can't be removed under the charts that are about to refer to it.
+    /// Returns the row. On Postgres it is also locked, so that it is not deleted before the charts that refer to it.
     pub(super) async fn find(tx: &mut Transaction, name: &NamespacedName) -> Result<Option<Self>, Error> {
         const SQLITE: &str = "SELECT id, checksum, last_update FROM repos WHERE namespace = $1 AND name = $2";
         const POSTGRES: &str =
@@ -40,7 +40,7 @@ impl ReposRow {
         }))
     }
 
-    /// Inserts the row, or takes over the one that Kubeapps' syncer has inserted since it was looked for.
+    /// Inserts the row, or takes over the one that Kubeapps' syncer has inserted meanwhile.
     pub(super) async fn insert(tx: &mut Transaction, name: &NamespacedName, checksum: &str) -> Result<Self, Error> {
         const INSERT: &str = "INSERT INTO repos (namespace, name, checksum, last_update) VALUES ($1, $2, $3, $4)
             ON CONFLICT (namespace, name) DO UPDATE SET checksum = excluded.checksum, last_update = excluded.last_update
@@ -77,8 +77,8 @@ impl ReposRow {
         })
     }
 
-    /// Notes the row by value, so that a change by another hand is seen.
-    pub(super) async fn remember(&self, tx: &mut Transaction, name: &NamespacedName) -> Result<(), Error> {
+    /// Copies the values into our record, so that changes by other writers are detected.
+    pub(super) async fn store_values(&self, tx: &mut Transaction, name: &NamespacedName) -> Result<(), Error> {
         const UPDATE: &str =
             "UPDATE portolan_repositories SET repos_id = $3, repos_checksum = $4, repos_last_update = $5
             WHERE namespace = $1 AND name = $2";
@@ -96,7 +96,7 @@ impl ReposRow {
     }
 }
 
-/// A time as Go's `time.String()` prints it in UTC, which is what Kubeapps stores in `repos.last_update`.
+/// Formats a time as Go's `time.String()` in UTC, which Kubeapps stores in `repos.last_update`.
 fn go_time(time: Timestamp) -> String {
     time.strftime("%Y-%m-%d %H:%M:%S%.f +0000 UTC").to_string()
 }
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_of_the_last_update_is_as_go_prints_it() {
+    fn the_time_of_the_last_update_has_the_format_of_go() {
         let time = |text: &str| go_time(text.parse().unwrap());
         assert_eq!(
             time("2024-12-24T08:06:53.123456789Z"),

@@ -1,8 +1,8 @@
-//! The tables: Kubeapps' three, made whenever they are missing, and our own, by versioned migrations.
+//! Table creation: Kubeapps' three tables when they are missing, and our own by migrations.
 //!
-//! Kubeapps' API server makes its tables at its own start, and its syncer's `invalidate-cache` drops them and makes them anew,
-//! at any time and without asking. So they stand outside the migrations: they are looked for at each start, and whenever a
-//! statement fails because one is gone.
+//! Kubeapps' API server creates its tables at startup, and its `invalidate-cache` command drops and recreates them at
+//! any time. They are therefore not part of the migrations: they are checked at each start, and again when a statement
+//! fails because a table is missing.
 
 use std::time::Duration;
 
@@ -18,8 +18,7 @@ use super::{
     identity::advisory_key,
 };
 
-/// Kubeapps' tables word for word as it makes them (they have not changed since its 1.9), so that whoever comes first, both
-/// find what they would have made.
+/// Kubeapps' own statements, unchanged since its release 1.9, so that it does not matter which program runs first.
 const KUBEAPPS_POSTGRES: &str = "
 CREATE TABLE IF NOT EXISTS repos (
     ID serial NOT NULL PRIMARY KEY,
@@ -50,8 +49,7 @@ CREATE TABLE IF NOT EXISTS files (
     FOREIGN KEY (repo_name, repo_namespace, chart_id) REFERENCES charts (repo_name, repo_namespace, chart_id) ON DELETE CASCADE
 );";
 
-/// The same for SQLite, where nobody else reads them. An id is never given twice, as in Postgres: a repository that was removed
-/// and made again is then seen to be another one.
+/// The same tables for SQLite. As in Postgres, IDs are never reused: a recreated repository has a new one.
 const KUBEAPPS_SQLITE: &str = "
 CREATE TABLE IF NOT EXISTS repos (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -82,13 +80,13 @@ CREATE TABLE IF NOT EXISTS files (
     FOREIGN KEY (repo_name, repo_namespace, chart_id) REFERENCES charts (repo_name, repo_namespace, chart_id) ON DELETE CASCADE
 );";
 
-/// An index on Kubeapps' table of files, which has none that serves the cascade from its charts. Its last part tells the digest
-/// of a version's files without reading them: a README and values that were moved out of line are costly to take apart.
+/// Index on Kubeapps' table of files, which has none for the cascade from charts. Its last part gives the digest of a
+/// version's files without reading the row, which also contains the README and the values.
 const INDEX_SQLITE: &str = "DROP INDEX IF EXISTS files_chart;
 CREATE INDEX IF NOT EXISTS portolan_files_content ON files
     (repo_name, repo_namespace, chart_id, (chart_files_id || char(10) || (info ->> 'Digest')))";
 
-/// The same for Postgres, hashed: a key of an index has a limit, and what stands in a row of somebody else's has none.
+/// The same index, hashed, because Postgres limits the size of an index key.
 const INDEX_POSTGRES: &str = "CREATE INDEX IF NOT EXISTS portolan_files_content ON files
     (repo_name, repo_namespace, chart_id, hashtextextended(chart_files_id || chr(10) || (info ->> 'Digest'), 0))";
 
@@ -100,23 +98,18 @@ const DROP_OURS: &str = "DROP TABLE IF EXISTS portolan_syncs; DROP TABLE IF EXIS
     DROP TABLE IF EXISTS portolan_kept_versions; DROP TABLE IF EXISTS portolan_index_cache; DROP TABLE IF EXISTS portolan_chart_digests;
     DROP TABLE IF EXISTS portolan_migrations;";
 
-/// What tells of rows in Kubeapps' tables, and means nothing without them. What is known of registries still holds.
-const FORGET_ROWS: &str = "DELETE FROM portolan_files; DELETE FROM portolan_icons; DELETE FROM portolan_kept_versions;
+/// Deletes our rows that refer to rows of Kubeapps' tables. The cached registry state stays valid.
+const DELETE_DERIVED_ROWS: &str =
+    "DELETE FROM portolan_files; DELETE FROM portolan_icons; DELETE FROM portolan_kept_versions;
     DELETE FROM portolan_chart_digests; DELETE FROM portolan_index_cache;";
 
-/// Where the migrations that were run are recorded.
 const MIGRATIONS_TABLE: &str = "portolan_migrations";
 
-/// The tables that exist.
 #[derive(Debug, Clone, Copy, FromRow)]
 struct Present {
-    /// `repos`, `charts` and `files`, all three.
     kubeapps: bool,
-    /// The record of the migrations.
     migrations: bool,
-    /// All of Portolan's own tables.
     ours: bool,
-    /// Portolan's index on Kubeapps' table of files.
     index: bool,
 }
 
@@ -127,15 +120,14 @@ impl Present {
     }
 }
 
-/// Makes whatever table is missing, and says whether any was.
+/// Creates missing tables. Returns true if there were any.
 ///
-/// All of it is one transaction under a lock, so that several Portolans may start at once. Kubeapps knows nothing of that lock:
-/// where it made the same tables at the same moment, all is tried again.
+/// Runs in one transaction under a lock, so that several Portolans may start concurrently. Kubeapps does not take that
+/// lock, so a race with it is retried.
 pub(super) async fn ensure(pools: &Pools) -> Result<bool, Error> {
     retrying(|| ensure_once(pools)).await
 }
 
-/// Drops Kubeapps' tables with all that is in them, and makes them anew.
 pub(super) async fn recreate(pools: &Pools) -> Result<(), Error> {
     retrying(|| recreate_once(pools)).await
 }
@@ -156,9 +148,9 @@ async fn ensure_once(pools: &Pools) -> Result<bool, Error> {
     let mut tx = begin(pools).await?;
     let before = Present::find(&mut tx).await?;
     if !before.kubeapps {
-        make_kubeapps(&mut tx).await?;
+        create_kubeapps_tables(&mut tx).await?;
     }
-    // Migrations come before the look for a dropped table: a later migration may not have created it yet.
+    // Migrate before checking for missing tables: a pending migration may create some.
     let is_complete = before.migrations && {
         refuse_development_tables(&mut tx).await?;
         migrate(&mut tx).await?;
@@ -169,17 +161,16 @@ async fn ensure_once(pools: &Pools) -> Result<bool, Error> {
         migrate(&mut tx).await?;
     }
     if !before.kubeapps {
-        run(&mut tx, FORGET_ROWS).await?;
+        run(&mut tx, DELETE_DERIVED_ROWS).await?;
     }
     if !(before.kubeapps && before.index) {
-        make_index(&mut tx).await?;
+        create_index(&mut tx).await?;
     }
     tx.commit().await?;
     Ok(!(before.kubeapps && is_complete))
 }
 
-/// Where somebody has dropped some of ours, what is left goes too: the record would say that there is nothing to do, and later
-/// migrations build upon what the first ones made. The next syncs learn all of it again.
+/// Drops all of our tables if some are missing: the migrations table would report them as created.
 async fn drop_ours(tx: &mut Transaction) -> Result<(), Error> {
     run(tx, DROP_OURS).await
 }
@@ -187,9 +178,9 @@ async fn drop_ours(tx: &mut Transaction) -> Result<(), Error> {
 async fn recreate_once(pools: &Pools) -> Result<(), Error> {
     let mut tx = begin(pools).await?;
     run(&mut tx, DROP_KUBEAPPS).await?;
-    run(&mut tx, FORGET_ROWS).await?;
-    make_kubeapps(&mut tx).await?;
-    make_index(&mut tx).await?;
+    run(&mut tx, DELETE_DERIVED_ROWS).await?;
+    create_kubeapps_tables(&mut tx).await?;
+    create_index(&mut tx).await?;
     tx.commit().await
 }
 
@@ -198,9 +189,9 @@ async fn run(tx: &mut Transaction, statements: &'static str) -> Result<(), Error
     Ok(())
 }
 
-/// Makes our index where it is missing. On Postgres Kubeapps may own the table, or have filled it with more than can be sorted
-/// while others wait: then all works without the index, only slower.
-async fn make_index(tx: &mut Transaction) -> Result<(), Error> {
+/// Creates our index. On Postgres, Kubeapps may own the table, or the table may be too large to index quickly.
+/// Everything works without the index, but slower.
+async fn create_index(tx: &mut Transaction) -> Result<(), Error> {
     if let Engine::Sqlite(_) = tx {
         return run(tx, INDEX_SQLITE).await;
     }
@@ -221,7 +212,7 @@ async fn make_index(tx: &mut Transaction) -> Result<(), Error> {
         Err(error) => {
             run(tx, "ROLLBACK TO SAVEPOINT index").await?;
             tracing::info!(
-                error = %error.bare(),
+                error = %error.database_message(),
                 "failed to create the index portolan_files_content, queries for chart files are slower"
             );
         }
@@ -240,7 +231,7 @@ async fn begin(pools: &Pools) -> Result<Transaction, Error> {
     Ok(tx)
 }
 
-async fn make_kubeapps(tx: &mut Transaction) -> Result<(), Error> {
+async fn create_kubeapps_tables(tx: &mut Transaction) -> Result<(), Error> {
     match tx {
         Engine::Sqlite(tx) => tx.execute(sqlx::raw_sql(KUBEAPPS_SQLITE)).await.map(|_| ())?,
         Engine::Postgres(tx) => tx.execute(sqlx::raw_sql(KUBEAPPS_POSTGRES)).await.map(|_| ())?,
@@ -248,7 +239,6 @@ async fn make_kubeapps(tx: &mut Transaction) -> Result<(), Error> {
     Ok(())
 }
 
-/// The first migration of this database. Further ones follow it in [`migrate`].
 fn init(tx: &Transaction) -> Migration {
     let sql = match tx {
         Engine::Sqlite(_) => include_str!("../../migrations/sqlite/0001_init.sql"),
@@ -257,25 +247,22 @@ fn init(tx: &Transaction) -> Migration {
     Migration::new(1, "init".into(), MigrationType::Simple, sql.into_sql_str(), false)
 }
 
-/// Refuses tables whose first migration was another one: development builds created such tables before the first release.
+/// Refuses tables with another first migration: development builds before the first release created them.
 async fn refuse_development_tables(tx: &mut Transaction) -> Result<(), Error> {
     const SELECT: &str = "SELECT count(*) FROM portolan_migrations WHERE version = 1 AND checksum <> $1";
     let checksum = init(tx).checksum;
-    let others: i64 = on_engine!(tx, tx => sqlx::query_scalar(SELECT).bind(&*checksum).fetch_one(&mut **tx).await?);
-    if others > 0 {
+    let mismatches: i64 = on_engine!(tx, tx => sqlx::query_scalar(SELECT).bind(&*checksum).fetch_one(&mut **tx).await?);
+    if mismatches > 0 {
         return Err(Error::DevelopmentTables);
     }
     Ok(())
 }
 
-/// Runs the migrations that have not run yet.
-///
-/// `run_direct` is `run` for a connection at hand: of `run`, the compiler can't see that it may be sent between threads.
+/// Runs pending migrations. Uses `run_direct`, because the future of `run` is not `Send` here.
 async fn migrate(tx: &mut Transaction) -> Result<(), Error> {
     let mut migrator = Migrator::with_migrations(vec![init(tx)]);
     migrator.dangerous_set_table_name(MIGRATIONS_TABLE);
-    // We hold a lock of our own that ends with the transaction. The migrator's belongs to the connection, and would stay with
-    // it in the pool when a migration fails.
+    // Our own lock ends with the transaction. The migrator's lock would stay with the pooled connection if a migration fails.
     migrator.set_locking(false);
     on_engine!(tx, tx => migrator.run_direct(None, &mut **tx, false).await?);
     Ok(())

@@ -1,4 +1,4 @@
-//! Which database, and how it is reached: `--database-url` read into options of a driver.
+//! Database settings from `--database-url` and the flags for user, name and password.
 
 use std::{
     fmt,
@@ -9,14 +9,13 @@ use std::{
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use url::Url;
 
-/// How many connections Postgres is asked for at most, when nothing else is said.
 pub const DEFAULT_POSTGRES_CONNECTIONS: u32 = 10;
 
-/// The name under which Postgres lists our connections (`pg_stat_activity`).
 const APPLICATION_NAME: &str = "portolan";
 
-/// What a `postgres://` URL may hold behind its `?`. Anything else is refused: a misspelt key would be passed over in silence,
-/// and the driver would write its value, which may be a password, into the log.
+/// Accepted query parameters of a `postgres://` URL.
+///
+/// Others are refused: the driver would ignore a misspelled key and log its value, which may be a password.
 const POSTGRES_PARAMETERS: &[&str] = &[
     "sslmode",
     "sslrootcert",
@@ -32,17 +31,14 @@ const POSTGRES_PARAMETERS: &[&str] = &[
     "statement-cache-capacity",
 ];
 
-/// How the catalogue's database is opened.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The database.
     pub database: Database,
-    /// The most connections that are held to Postgres; SQLite always has one writer and four readers.
+    /// Maximum number of Postgres connections. SQLite always has one writer and four readers.
     pub postgres_connections: u32,
 }
 
 impl Settings {
-    /// Settings with the default number of connections.
     #[must_use]
     pub const fn new(database: Database) -> Self {
         Self {
@@ -52,12 +48,11 @@ impl Settings {
     }
 }
 
-/// A password that can't be printed by accident.
+/// A password that is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Password(String);
 
 impl Password {
-    /// Wraps a password.
     #[must_use]
     pub fn new(password: impl Into<String>) -> Self {
         Self(password.into())
@@ -70,32 +65,27 @@ impl fmt::Debug for Password {
     }
 }
 
-/// What may be given beside the URL, as Kubeapps' programs have it: `--database-user`, `--database-name` and `DB_PASSWORD`.
-/// Whatever the URL itself says stands above these.
+/// `--database-user`, `--database-name` and `DB_PASSWORD`, as Kubeapps' programs have them. The URL takes precedence.
 #[derive(Clone, Debug, Default)]
 pub struct Login {
-    /// The user.
     pub user: Option<String>,
-    /// The database's name.
     pub database: Option<String>,
-    /// The user's password.
     pub password: Option<Password>,
 }
 
-/// A database, from `--database-url`. Neither its `Debug` nor its `Display` holds the password.
+/// A database, parsed from `--database-url`. `Debug` and `Display` omit the password.
 #[derive(Clone)]
 pub enum Database {
-    /// A SQLite file; made when it isn't there.
+    /// A file, created if it does not exist.
     Sqlite(PathBuf),
-    /// A Postgres server, and the database in it.
     Postgres(Box<PgConnectOptions>),
 }
 
 impl Database {
-    /// Reads `sqlite://FILE`, `postgres://…` (or `postgresql://…`), or Kubeapps' `host:port`.
+    /// Parses `sqlite://FILE`, `postgres://…`, `postgresql://…`, or Kubeapps' `HOST:PORT`.
     ///
     /// # Errors
-    /// A sentence that says what is wrong with the text. It never repeats the text, which may hold a password.
+    /// Fails if the URL is not valid. The error never repeats the URL, which may contain a password.
     pub fn parse(url: &str, login: &Login) -> Result<Self, SettingsError> {
         let url = url.trim();
         if let Some(file) = url.strip_prefix("sqlite://") {
@@ -107,7 +97,6 @@ impl Database {
         }
     }
 
-    /// The file of a SQLite database.
     #[must_use]
     pub fn sqlite_path(&self) -> Option<&Path> {
         match self {
@@ -139,25 +128,20 @@ impl fmt::Debug for Database {
     }
 }
 
-/// Why `--database-url` can't be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
-    /// No form that is known.
     #[error(
         "--database-url must be sqlite://FILE, postgres://USER@HOST/DATABASE, or HOST:PORT with --database-user and --database-name"
     )]
     Form,
-    /// `sqlite://` with something else than a file behind it.
-    #[error("--database-url sqlite://FILE must name a file, without parameters: the catalogue is kept on disk")]
+    #[error("--database-url sqlite://FILE must name a file without parameters; in-memory databases are not supported")]
     SqliteFile,
-    /// A `postgres://` URL that can't be read.
     #[error(
-        "--database-url is no valid postgres:// URL ({0}); characters such as @ / ? # in its password must be percent-encoded"
+        "--database-url is not a valid postgres:// URL: {0}; percent-encode characters such as @ / ? # in the password"
     )]
     Postgres(String),
-    /// A parameter of a `postgres://` URL that isn't known.
     #[error(
-        "--database-url has the parameter {0:?}, which is not known; known are sslmode, sslrootcert, sslcert, sslkey, host, port, dbname, user, password, application_name and options"
+        "--database-url has the unknown parameter {0:?}; known are sslmode, sslrootcert, sslcert, sslkey, host, port, dbname, user, password, application_name and options"
     )]
     Parameter(String),
 }
@@ -179,35 +163,35 @@ fn postgres(text: &str, login: &Login) -> Result<Database, SettingsError> {
         }
         keys.push(key.into_owned());
     }
-    let said = |key: &str| keys.iter().any(|k| k == key);
-    // The driver's own message may hold the text of a value; which key it was is enough.
+    let has_key = |key: &str| keys.iter().any(|k| k == key);
+    // The message of the driver may contain the value.
     let mut options = PgConnectOptions::from_str(text)
-        .map_err(|_| SettingsError::Postgres("a parameter has a value that is not known".to_owned()))?;
+        .map_err(|_| SettingsError::Postgres("a parameter has an unknown value".to_owned()))?;
     if let Some(user) = &login.user
         && url.username().is_empty()
-        && !said("user")
+        && !has_key("user")
     {
         options = options.username(user);
     }
     if let Some(Password(password)) = &login.password
         && url.password().is_none()
-        && !said("password")
+        && !has_key("password")
     {
         options = options.password(password);
     }
     if let Some(database) = &login.database
         && url.path().trim_start_matches('/').is_empty()
-        && !said("dbname")
+        && !has_key("dbname")
     {
         options = options.database(database);
     }
-    if !said("application_name") {
+    if !has_key("application_name") {
         options = options.application_name(APPLICATION_NAME);
     }
     Ok(Database::Postgres(Box::new(options)))
 }
 
-/// Kubeapps' form, which its own programs split at the one colon. TLS is used where the server offers it; they never use it.
+/// Parses Kubeapps' form. TLS is used if the server offers it, unlike in Kubeapps.
 fn host_and_port(text: &str, login: &Login) -> Result<Database, SettingsError> {
     let (host, port) = text.rsplit_once(':').ok_or(SettingsError::Form)?;
     let host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
@@ -265,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn kubeapps_form_takes_user_name_and_password_from_the_side() {
+    fn kubeapps_form_takes_user_database_and_password_from_the_flags() {
         let database = Database::parse("db.example:5433", &login()).unwrap();
         assert_eq!(
             database.to_string(),
@@ -280,17 +264,17 @@ mod tests {
     }
 
     #[test]
-    fn what_a_postgres_url_says_stands_above_the_flags() {
-        let said = Database::parse("postgres://u:p@h:1/d?sslmode=verify-full", &login()).unwrap();
-        assert_eq!(said.to_string(), "postgres://u@h:1/d");
-        let Database::Postgres(options) = said else {
+    fn a_postgres_url_takes_precedence_over_the_flags() {
+        let complete = Database::parse("postgres://u:p@h:1/d?sslmode=verify-full", &login()).unwrap();
+        assert_eq!(complete.to_string(), "postgres://u@h:1/d");
+        let Database::Postgres(options) = complete else {
             panic!("not Postgres")
         };
         assert!(matches!(options.get_ssl_mode(), PgSslMode::VerifyFull));
-        let silent = Database::parse("postgresql://h", &login()).unwrap();
-        assert_eq!(silent.to_string(), "postgres://flag-user@h:5432/flag-database");
-        let asked = Database::parse("postgres://h/?user=q&dbname=r", &login()).unwrap();
-        assert_eq!(asked.to_string(), "postgres://q@h:5432/r");
+        let without_login = Database::parse("postgresql://h", &login()).unwrap();
+        assert_eq!(without_login.to_string(), "postgres://flag-user@h:5432/flag-database");
+        let with_parameters = Database::parse("postgres://h/?user=q&dbname=r", &login()).unwrap();
+        assert_eq!(with_parameters.to_string(), "postgres://q@h:5432/r");
     }
 
     #[test]

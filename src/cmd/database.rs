@@ -47,9 +47,9 @@ pub fn options(flags: &DatabaseFlags, password: Option<Password>) -> DatabaseOpt
 ///
 /// # Errors
 /// When it can't be opened.
-pub async fn open_to_read(flags: &DatabaseFlags) -> Result<Catalog, Failure> {
+pub async fn open_read_only(flags: &DatabaseFlags) -> Result<Catalog, Failure> {
     let settings = settings(flags, password_of_environment())?;
-    Catalog::open_to_read(&settings)
+    Catalog::open_read_only(&settings)
         .await
         .map_err(|error| Failure::failed(error.to_string()))
 }

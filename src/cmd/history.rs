@@ -45,7 +45,7 @@ pub struct History {
 
 impl History {
     pub(super) async fn execute(self) -> Result<(), Failure> {
-        let catalog = database::open_to_read(&self.database).await?;
+        let catalog = database::open_read_only(&self.database).await?;
         let entries = self.entries(&catalog).await;
         catalog.close().await;
         let entries = entries?;

@@ -39,7 +39,7 @@ pub struct Search {
 
 impl Search {
     pub(super) async fn execute(self) -> Result<(), Failure> {
-        let catalog = database::open_to_read(&self.database).await?;
+        let catalog = database::open_read_only(&self.database).await?;
         let search = read::Search {
             words: self.words,
             namespace: given(self.namespace.as_deref()).map(str::to_owned),
@@ -54,7 +54,7 @@ impl Search {
             OutputForm::Table if found.hits.is_empty() => output::print("no charts found\n")?,
             OutputForm::Table => output::print(&text(&found.hits))?,
         }
-        if found.more {
+        if found.has_more {
             eprintln!(
                 "--limit={} has left charts out: look for more words, or raise it",
                 self.limit

@@ -9,7 +9,7 @@ use super::{
     flags::{DatabaseFlags, LogFlags, OutputFlags, OutputForm},
     output,
 };
-use crate::catalog::query::ShownChart;
+use crate::catalog::query::ChartDetails;
 use crate::catalog::{ChartVersion, Maintainer};
 use crate::text::printable;
 
@@ -42,7 +42,7 @@ impl Show {
                     self.chart
                 ))
             })?;
-        let catalog = database::open_to_read(&self.database).await?;
+        let catalog = database::open_read_only(&self.database).await?;
         let found = catalog.show(repository, chart, given(self.namespace.as_deref())).await;
         catalog.close().await;
         let mut found = found.map_err(|error| Failure::failed(error.to_string()))?;
@@ -74,8 +74,8 @@ impl Show {
 }
 
 /// What is known of the chart, one line each, and a table of its versions.
-fn text(chart: &ShownChart) -> String {
-    let ShownChart { repository, info } = chart;
+fn text(chart: &ChartDetails) -> String {
+    let ChartDetails { repository, info } = chart;
     let list = |list: &Option<Vec<String>>| list.as_deref().unwrap_or_default().join(", ");
     let maintainers: Vec<String> = info.maintainers.iter().map(maintainer).collect();
     let lines = [
@@ -142,7 +142,7 @@ mod tests {
             "chartVersions": [{"version": "1.2.0", "app_version": "3", "created": "0001-01-01T00:00:00Z", "digest": "",
                 "urls": ["beacon-1.2.0.tgz"], "readme": "", "values": "", "additional_values": null, "schema": ""}],
         });
-        let chart = ShownChart {
+        let chart = ChartDetails {
             repository: NamespacedName::new("default", "harbour"),
             info: serde_json::from_value(info).unwrap(),
         };

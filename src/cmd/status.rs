@@ -34,7 +34,7 @@ pub struct Status {
 
 impl Status {
     pub(super) async fn execute(self) -> Result<(), Failure> {
-        let catalog = database::open_to_read(&self.database).await?;
+        let catalog = database::open_read_only(&self.database).await?;
         let now = Timestamp::now();
         let views = self.views(&catalog, now).await;
         catalog.close().await;

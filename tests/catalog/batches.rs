@@ -1,4 +1,4 @@
-//! Many rows, rows that the database refuses, and transactions that end half way.
+//! Many rows, rows that the database rejects, and transactions that do not complete.
 
 use std::{
     io,
@@ -8,14 +8,14 @@ use std::{
     },
 };
 
-use portolan::catalog::{ChartRow, Commit, Error};
+use portolan::catalog::{ChartRow, Error, SyncCommit};
 use rstest::rstest;
 
 use super::{Fixture, On, chart, record};
 
 #[rstest]
 #[tokio::test]
-async fn a_chart_that_the_database_refuses_is_named_and_the_rest_is_written(
+async fn a_chart_that_the_database_rejects_is_reported_and_the_others_are_written(
     #[values(On::Sqlite, On::Postgres)] on: On,
 ) {
     let fixture = Fixture::new(on).await;
@@ -38,14 +38,11 @@ async fn a_chart_that_the_database_refuses_is_named_and_the_rest_is_written(
     assert_eq!((committed.added, committed.changed, committed.removed), (18, 19, 0));
     let stored = fixture.charts().await;
     assert_eq!(stored.len(), 38);
-    assert_eq!(
-        stored[7].chart_versions[0].version, "1.0.0",
-        "what is stored of it stays as it was"
-    );
+    assert_eq!(stored[7].chart_versions[0].version, "1.0.0", "the stored row stays");
     assert_eq!(stored[8].chart_versions[0].version, "1.1.0");
 }
 
-/// Each database refuses the description "poison", as it would refuse what it can't hold.
+/// Makes the database reject the description "poison".
 pub async fn refuse_poison(fixture: &Fixture, on: On) {
     match on {
         On::Sqlite => {
@@ -69,11 +66,11 @@ pub async fn refuse_poison(fixture: &Fixture, on: On) {
 }
 
 #[tokio::test]
-async fn what_postgres_cannot_hold_is_named_and_the_rest_is_written() {
+async fn charts_that_postgres_cannot_store_are_reported_and_the_others_are_written() {
     let fixture = Fixture::new(On::Postgres).await;
     let mut nul = chart("nul", &["1.0.0"]);
     nul.description = "a\0b".into();
-    // A key of an index may have 2,704 bytes, and compression does not help where nothing repeats.
+    // Postgres limits an index row to 2,704 bytes after compression, so the ID must not be compressible.
     let noise: String = (0..4000_u32)
         .filter_map(|at| char::from_u32(0x4e00 + (at * 7919) % 20_000))
         .collect();
@@ -93,7 +90,7 @@ async fn what_postgres_cannot_hold_is_named_and_the_rest_is_written() {
 
 #[rstest]
 #[tokio::test]
-async fn of_two_charts_with_one_id_the_first_counts(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn of_two_charts_with_one_id_the_first_is_written(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let committed = fixture.sync(vec![chart("a", &["1.0.0"]), chart("a", &["2.0.0"])]).await;
     assert_eq!((committed.added, committed.rejected.len()), (1, 1));
@@ -140,7 +137,7 @@ async fn many_and_large_charts_are_written_in_batches(#[values(On::Sqlite, On::P
 
 #[rstest]
 #[tokio::test]
-async fn rows_that_break_off_leave_nothing(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn an_error_of_the_rows_rolls_back_the_commit(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let broken = (0..600).map(|at| {
         if at == 590 {
@@ -154,7 +151,7 @@ async fn rows_that_break_off_leave_nothing(#[values(On::Sqlite, On::Postgres)] o
     });
     let error = fixture
         .catalog
-        .commit(Commit::new(record(), None, "x"), broken)
+        .commit(SyncCommit::new(record(), None, "x"), broken)
         .await
         .unwrap_err();
     assert!(matches!(error, Error::Rows { .. }) && error.is_transient(), "{error}");
@@ -164,7 +161,7 @@ async fn rows_that_break_off_leave_nothing(#[values(On::Sqlite, On::Postgres)] o
 
 #[rstest]
 #[tokio::test]
-async fn a_commit_that_is_dropped_half_way_leaves_nothing(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_canceled_commit_is_rolled_back(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let half_way = Arc::new(AtomicBool::new(false));
     let reached = Arc::clone(&half_way);
@@ -178,11 +175,11 @@ async fn a_commit_that_is_dropped_half_way_leaves_nothing(#[values(On::Sqlite, O
             info,
         })
     });
-    let mut commit = Box::pin(fixture.catalog.commit(Commit::new(record(), None, "x"), charts));
+    let mut commit = Box::pin(fixture.catalog.commit(SyncCommit::new(record(), None, "x"), charts));
     std::future::poll_fn(|context| {
         assert!(
             commit.as_mut().poll(context).is_pending(),
-            "it was to be dropped half way"
+            "the commit ended before it was canceled"
         );
         if half_way.load(Ordering::SeqCst) {
             std::task::Poll::Ready(())
@@ -193,7 +190,7 @@ async fn a_commit_that_is_dropped_half_way_leaves_nothing(#[values(On::Sqlite, O
     .await;
     drop(commit);
     assert_nothing_is_stored(&fixture).await;
-    // And the next one finds the way clear.
+    // The next commit is not blocked.
     fixture.sync(vec![chart("a", &["1.0.0"])]).await;
 }
 

@@ -1,7 +1,7 @@
-//! What a sync writes, and what it leaves alone.
+//! Rows that a sync writes.
 
 use portolan::api::NamespacedName;
-use portolan::catalog::{ChartInfo, Commit};
+use portolan::catalog::{ChartInfo, SyncCommit};
 use rstest::rstest;
 
 use super::{Fixture, On, chart, repository, rows};
@@ -38,7 +38,7 @@ async fn the_first_commit_writes_charts_repository_and_record(#[values(On::Sqlit
 
 #[rstest]
 #[tokio::test]
-async fn the_same_charts_again_write_no_row_of_kubeapps(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn unchanged_charts_write_no_row_of_kubeapps(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let charts = || vec![chart("mysql", &["1.0.0"]), chart("nginx", &["1.0.0"])];
     fixture.sync(charts()).await;
@@ -62,9 +62,7 @@ async fn the_same_charts_again_write_no_row_of_kubeapps(#[values(On::Sqlite, On:
 
 #[rstest]
 #[tokio::test]
-async fn new_times_of_creation_alone_write_nothing_but_come_along_with_another_change(
-    #[values(On::Sqlite, On::Postgres)] on: On,
-) {
+async fn new_creation_times_are_written_only_with_another_change(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("mysql", &["2.0.0", "1.0.0"])]).await;
     fixture.tables.watch("charts").await;
@@ -85,7 +83,7 @@ async fn new_times_of_creation_alone_write_nothing_but_come_along_with_another_c
 
 #[rstest]
 #[tokio::test]
-async fn one_version_more_writes_one_row(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_new_version_writes_one_row(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture
         .sync(vec![
@@ -130,7 +128,7 @@ async fn one_version_more_writes_one_row(#[values(On::Sqlite, On::Postgres)] on:
 
 #[rstest]
 #[tokio::test]
-async fn charts_that_are_gone_go_with_their_files_and_others_stay(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn missing_charts_are_deleted_with_their_files(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("a", &["1.0.0"]), chart("b", &["1.0.0"])]).await;
     let other = NamespacedName::new("kubeapps", "other");
@@ -139,7 +137,7 @@ async fn charts_that_are_gone_go_with_their_files_and_others_stay(#[values(On::S
     theirs.id = "other/a".into();
     fixture
         .catalog
-        .commit(Commit::new(other_record, None, "x"), rows(vec![theirs]))
+        .commit(SyncCommit::new(other_record, None, "x"), rows(vec![theirs]))
         .await
         .unwrap();
     for (repo, name) in [("stable", "a"), ("stable", "b"), ("other", "a")] {
@@ -168,7 +166,7 @@ async fn charts_that_are_gone_go_with_their_files_and_others_stay(#[values(On::S
 
 #[rstest]
 #[tokio::test]
-async fn files_of_a_version_that_is_gone_go_with_it(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn files_of_a_missing_version_are_deleted(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture
         .sync(vec![
@@ -192,7 +190,7 @@ async fn files_of_a_version_that_is_gone_go_with_it(#[values(On::Sqlite, On::Pos
         chart("c", &["1.0.0"]),
     ];
     fixture.sync(next).await;
-    // The chart c was not written, so nothing of it was looked at.
+    // The chart c was not written, so its files were not checked.
     assert_eq!(
         fixture
             .tables
@@ -214,7 +212,7 @@ pub async fn insert_file(fixture: &Fixture, repo: &str, name: &str, version: &st
 
 #[rstest]
 #[tokio::test]
-async fn an_imported_icon_is_kept_while_its_url_is_the_same(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn an_imported_icon_stays_while_its_url_is_the_same(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let with_icon = |name: &str| ChartInfo {
         raw_icon: Some("aWNvbg==".into()),
@@ -241,20 +239,20 @@ async fn an_imported_icon_is_kept_while_its_url_is_the_same(#[values(On::Sqlite,
 
 #[rstest]
 #[tokio::test]
-async fn hostile_names_are_names(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn hostile_chart_names_affect_no_other_chart(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let hostile = hostile_names();
     let all: Vec<ChartInfo> = hostile.iter().map(|name| chart(name, &["1.0.0"])).collect();
     let other = portolan::catalog::Record::new(NamespacedName::new("kubeapps", "x') OR true --"), "uid-2");
     fixture
         .catalog
-        .commit(Commit::new(other, None, "x"), rows(vec![chart("safe", &["1.0.0"])]))
+        .commit(SyncCommit::new(other, None, "x"), rows(vec![chart("safe", &["1.0.0"])]))
         .await
         .unwrap();
     fixture.sync(all.clone()).await;
     let again = fixture.sync(all.clone()).await;
     assert_eq!(again.unchanged as usize, hostile.len());
-    // One after the other goes, and nothing else goes with it.
+    // Each deletion affects one chart only.
     for gone in 0..hostile.len() {
         let committed = fixture.sync(all[gone + 1..].to_vec()).await;
         assert_eq!(committed.removed, 1, "{}", hostile[gone]);

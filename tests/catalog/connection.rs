@@ -1,40 +1,40 @@
-//! Getting to the database: what is made, what is refused, and TLS.
+//! Connections: created and refused databases, and TLS.
 
-use portolan::catalog::{Catalog, Commit, Database, Error, Login, Password, Settings, lock::SqliteLock};
+use portolan::catalog::{Catalog, Database, Error, Login, Password, Settings, SyncCommit, lock::SqliteLock};
 use sqlx::{Connection, PgConnection};
 
 use super::{Fixture, On, chart, record, rows, settings};
 use crate::support::postgres::{self, PostgresServer};
 
 #[tokio::test]
-async fn a_sqlite_file_is_made_and_kept_as_said() {
-    let folder = tempfile::tempdir().unwrap();
-    let settings = settings(&format!("sqlite://{}", folder.path().join("new.db").display()));
-    let error = Catalog::open_to_read(&settings).await.unwrap_err();
+async fn a_sqlite_file_is_created_with_a_write_ahead_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let settings = settings(&format!("sqlite://{}", directory.path().join("new.db").display()));
+    let error = Catalog::open_read_only(&settings).await.unwrap_err();
     assert!(matches!(error, Error::NoDatabase { .. }), "{error}");
     assert!(error.to_string().contains("portolan run"), "{error}");
-    assert!(!folder.path().join("new.db").exists());
+    assert!(!directory.path().join("new.db").exists());
 
     let catalog = Catalog::open(&settings).await.unwrap();
     catalog
-        .commit(Commit::new(record(), None, "x"), rows(vec![chart("a", &["1.0.0"])]))
+        .commit(SyncCommit::new(record(), None, "x"), rows(vec![chart("a", &["1.0.0"])]))
         .await
         .unwrap();
     assert!(
-        folder.path().join("new.db-wal").exists(),
-        "readers don't wait for writers only with a write-ahead log"
+        directory.path().join("new.db-wal").exists(),
+        "readers do not wait for writers only with a write-ahead log"
     );
     catalog.close().await;
     assert!(
-        !folder.path().join("new.db-wal").exists(),
+        !directory.path().join("new.db-wal").exists(),
         "a closed database is one file"
     );
-    let reader = Catalog::open_to_read(&settings).await.unwrap();
+    let reader = Catalog::open_read_only(&settings).await.unwrap();
     assert_eq!(reader.repositories().await.unwrap().len(), 1);
 }
 
 #[tokio::test]
-async fn an_id_of_a_sqlite_row_is_never_given_twice() {
+async fn sqlite_row_ids_are_never_reused() {
     let fixture = Fixture::new(On::Sqlite).await;
     let first = fixture.sync(vec![chart("a", &["1.0.0"])]).await.repos_id;
     fixture.catalog.remove(&super::repository(), None).await.unwrap();
@@ -43,19 +43,19 @@ async fn an_id_of_a_sqlite_row_is_never_given_twice() {
 }
 
 #[tokio::test]
-async fn what_is_no_sqlite_database_is_told_so() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("text.db");
+async fn a_file_that_is_not_a_sqlite_database_is_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("text.db");
     std::fs::write(
         &file,
-        "this is no database, but a text that is long enough to be looked at as one".repeat(20),
+        "this is not a database, but long enough to be opened as one".repeat(20),
     )
     .unwrap();
     let error = Catalog::open(&settings(&format!("sqlite://{}", file.display())))
         .await
         .unwrap_err();
     assert!(!error.is_transient());
-    assert!(error.to_string().contains("no SQLite database"), "{error}");
+    assert!(error.to_string().contains("not a SQLite database"), "{error}");
     let error = Catalog::open(&settings("sqlite:///nowhere/at/all.db"))
         .await
         .unwrap_err();
@@ -63,17 +63,17 @@ async fn what_is_no_sqlite_database_is_told_so() {
 }
 
 #[tokio::test]
-async fn a_sqlite_database_is_read_while_its_lock_is_held() {
+async fn a_locked_sqlite_database_can_be_read() {
     let fixture = Fixture::new(On::Sqlite).await;
     fixture.sync(vec![chart("a", &["1.0.0"])]).await;
     let _held = SqliteLock::acquire(fixture.settings.database.sqlite_path().unwrap()).unwrap();
-    let reader = Catalog::open_to_read(&fixture.settings).await.unwrap();
+    let reader = Catalog::open_read_only(&fixture.settings).await.unwrap();
     assert_eq!(reader.repositories().await.unwrap().len(), 1, "reading needs no lock");
 }
 
 #[tokio::test]
-async fn a_postgres_that_is_away_is_transient_and_told_at_once() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0")
+async fn an_unreachable_postgres_is_a_transient_error() {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
         .unwrap();
@@ -82,7 +82,7 @@ async fn a_postgres_that_is_away_is_transient_and_told_at_once() {
         database: Some("assets".into()),
         password: Some(Password::new("hunter2")),
     };
-    let settings = Settings::new(Database::parse(&nobody.to_string(), &login).unwrap());
+    let settings = Settings::new(Database::parse(&closed.to_string(), &login).unwrap());
     let error = Catalog::open(&settings).await.unwrap_err();
     assert!(error.is_transient(), "{error}");
     assert!(error.to_string().contains("check that the database is up"), "{error}");
@@ -90,7 +90,7 @@ async fn a_postgres_that_is_away_is_transient_and_told_at_once() {
 }
 
 #[tokio::test]
-async fn a_database_that_is_not_there_is_named() {
+async fn a_missing_database_is_an_error_with_its_name() {
     let database = postgres::database().await;
     let url = database.url.rsplit_once('/').unwrap().0.to_owned() + "/missing";
     let error = Catalog::open(&settings(&url)).await.unwrap_err();
@@ -101,7 +101,7 @@ async fn a_database_that_is_not_there_is_named() {
 }
 
 #[tokio::test]
-async fn kubeapps_form_of_the_address_works() {
+async fn the_address_form_of_kubeapps_works() {
     let database = postgres::database().await;
     let url = url::Url::parse(&database.url).unwrap();
     let login = Login {
@@ -113,13 +113,13 @@ async fn kubeapps_form_of_the_address_works() {
     let mut settings = Settings::new(Database::parse(&address, &login).unwrap());
     settings.postgres_connections = 1;
     let catalog = Catalog::open(&settings).await.unwrap();
-    // One connection is enough for everything, one after the other.
+    // One connection serves all calls in turn.
     let pings = futures::future::join_all((0..8).map(|_| catalog.ping())).await;
     assert!(pings.iter().all(Result::is_ok));
 }
 
 #[tokio::test]
-async fn postgres_is_spoken_to_over_tls_and_its_certificate_verified() {
+async fn postgres_connections_use_tls_and_verify_the_certificate() {
     let server = PostgresServer::start().await;
     let database = server.database().await;
     let at = |parameters: &str| {
@@ -150,7 +150,7 @@ async fn postgres_is_spoken_to_over_tls_and_its_certificate_verified() {
     let error = Catalog::open(&at("sslmode=verify-full")).await.unwrap_err();
     assert!(
         error.to_string().contains("sslrootcert"),
-        "an authority that nobody knows: {error}"
+        "unknown certificate authority: {error}"
     );
     for mode in ["sslmode=prefer", "sslmode=disable"] {
         Catalog::open(&at(mode)).await.unwrap().ping().await.unwrap();

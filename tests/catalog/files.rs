@@ -1,24 +1,26 @@
-//! README, values and schema of versions: which are wanted, and what is stored of them.
+//! README, values and schema of versions: missing and stored files.
 
 use std::collections::BTreeMap;
 
 use portolan::api::NamespacedName;
-use portolan::catalog::{ChartFiles, Commit, FetchedFiles, FilesMode, Progress, Saved, Wanted, WantedFiles};
+use portolan::catalog::{
+    ChartFiles, FetchedFiles, FilesMode, MissingFiles, MissingFilesPage, Progress, SaveOutcome, SyncCommit,
+};
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::{Fixture, On, at, chart, commit::insert_file, record, repository, rows};
 
-pub async fn wanted(fixture: &Fixture, mode: FilesMode) -> Wanted {
+pub async fn wanted(fixture: &Fixture, mode: FilesMode) -> MissingFilesPage {
     fixture
         .catalog
-        .files_wanted(&repository(), mode, at(0), 1000)
+        .missing_files(&repository(), mode, at(0), 1000)
         .await
         .unwrap()
 }
 
-/// Chart and version of each, without the repository's name.
-pub fn names(wanted: &Wanted) -> Vec<String> {
+/// Returns chart and version of each, without the name of the repository.
+pub fn names(wanted: &MissingFilesPage) -> Vec<String> {
     wanted
         .files
         .iter()
@@ -26,8 +28,8 @@ pub fn names(wanted: &Wanted) -> Vec<String> {
         .collect()
 }
 
-pub fn of(name: &str, version: &str) -> WantedFiles {
-    WantedFiles {
+pub fn of(name: &str, version: &str) -> MissingFiles {
+    MissingFiles {
         chart_id: format!("stable/{name}"),
         version: version.into(),
         digest: format!("digest-{version}"),
@@ -45,11 +47,11 @@ pub fn content(readme: &str) -> ChartFiles {
     }
 }
 
-fn fetched(wanted: &WantedFiles, files: &ChartFiles) -> FetchedFiles {
+fn fetched(wanted: &MissingFiles, files: &ChartFiles) -> FetchedFiles {
     FetchedFiles::new(wanted.clone(), files).unwrap()
 }
 
-pub async fn save(fixture: &Fixture, wanted: &WantedFiles, readme: &str) -> Saved {
+pub async fn save(fixture: &Fixture, wanted: &MissingFiles, readme: &str) -> SaveOutcome {
     fixture
         .catalog
         .save_files(&repository(), "uid-1", fetched(wanted, &content(readme)))
@@ -57,10 +59,10 @@ pub async fn save(fixture: &Fixture, wanted: &WantedFiles, readme: &str) -> Save
         .unwrap()
 }
 
-pub async fn fail(fixture: &Fixture, wanted: &WantedFiles, next_try: i64) -> Saved {
+pub async fn fail(fixture: &Fixture, wanted: &MissingFiles, next_try: i64) -> SaveOutcome {
     fixture
         .catalog
-        .files_failed(&repository(), "uid-1", wanted, "no such\0file", at(next_try))
+        .record_files_failure(&repository(), "uid-1", wanted, "no such\0file", at(next_try))
         .await
         .unwrap()
 }
@@ -72,7 +74,7 @@ pub async fn info(fixture: &Fixture, files_id: &str) -> Value {
 
 #[rstest]
 #[tokio::test]
-async fn the_newest_version_of_each_chart_is_wanted_first(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn the_newest_missing_version_of_each_chart_comes_first(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture
         .sync(vec![
@@ -90,27 +92,27 @@ async fn the_newest_version_of_each_chart_is_wanted_first(#[values(On::Sqlite, O
     assert_eq!(all.next_try, None);
     let latest = wanted(&fixture, FilesMode::Latest).await;
     assert_eq!(names(&latest), ["a 3.0.0", "b 1.0.0", "c 2.0.0"]);
-    assert_eq!(wanted(&fixture, FilesMode::None).await, Wanted::default());
+    assert_eq!(wanted(&fixture, FilesMode::None).await, MissingFilesPage::default());
     let two = fixture
         .catalog
-        .files_wanted(&repository(), FilesMode::All, at(0), 2)
+        .missing_files(&repository(), FilesMode::All, at(0), 2)
         .await
         .unwrap();
     assert_eq!(names(&two), ["a 3.0.0", "b 1.0.0"]);
     let other = NamespacedName::new("kubeapps", "other");
-    let none = fixture.catalog.files_wanted(&other, FilesMode::All, at(0), 2).await;
-    assert_eq!(none.unwrap(), Wanted::default());
+    let none = fixture.catalog.missing_files(&other, FilesMode::All, at(0), 2).await;
+    assert_eq!(none.unwrap(), MissingFilesPage::default());
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_row_of_files_is_as_kubeapps_writes_it(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_row_of_files_has_the_format_of_kubeapps(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let mut oci = chart("team/a", &["v1.0.0+b1"]);
     oci.repo.kind = "oci".into();
     fixture.sync(vec![oci]).await;
     let wanted = wanted(&fixture, FilesMode::All).await.files.remove(0);
-    assert_eq!(save(&fixture, &wanted, "# A\0 chart").await, Saved::Written);
+    assert_eq!(save(&fixture, &wanted, "# A\0 chart").await, SaveOutcome::Written);
     assert_eq!(
         info(&fixture, "stable/team%2Fa-v1.0.0+b1").await,
         json!({
@@ -134,16 +136,14 @@ async fn a_row_of_files_is_as_kubeapps_writes_it(#[values(On::Sqlite, On::Postgr
 
 #[rstest]
 #[tokio::test]
-async fn files_that_are_there_are_not_wanted_and_the_same_ones_not_written_again(
-    #[values(On::Sqlite, On::Postgres)] on: On,
-) {
+async fn stored_files_are_not_missing_and_equal_ones_are_not_written_again(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("a", &["2.0.0", "1.0.0"])]).await;
     save(&fixture, &of("a", "2.0.0"), "x").await;
     assert_eq!(names(&wanted(&fixture, FilesMode::All).await), ["a 1.0.0"]);
     fixture.tables.watch("files").await;
     let before = fixture.tables.writes("files").await;
-    assert_eq!(save(&fixture, &of("a", "2.0.0"), "x").await, Saved::Written);
+    assert_eq!(save(&fixture, &of("a", "2.0.0"), "x").await, SaveOutcome::Written);
     assert_eq!(fixture.tables.writes("files").await, before);
     save(&fixture, &of("a", "2.0.0"), "y").await;
     assert_ne!(fixture.tables.writes("files").await, before);
@@ -152,7 +152,7 @@ async fn files_that_are_there_are_not_wanted_and_the_same_ones_not_written_again
 
 #[rstest]
 #[tokio::test]
-async fn a_republished_version_is_wanted_again_and_the_old_files_are_served_until_then(
+async fn files_of_a_republished_version_are_missing_and_the_old_ones_stay_until_then(
     #[values(On::Sqlite, On::Postgres)] on: On,
 ) {
     let fixture = Fixture::new(on).await;
@@ -166,8 +166,8 @@ async fn a_republished_version_is_wanted_again_and_the_old_files_are_served_unti
     fail(&fixture, &again, 60).await;
     assert_eq!(info(&fixture, "stable/a-1.0.0").await["Readme"], "old");
     assert!(wanted(&fixture, FilesMode::All).await.files.is_empty());
-    // What was fetched for the earlier archive comes too late.
-    assert_eq!(save(&fixture, &of("a", "1.0.0"), "late").await, Saved::Gone);
+    // Files of the earlier archive are obsolete.
+    assert_eq!(save(&fixture, &of("a", "1.0.0"), "late").await, SaveOutcome::Obsolete);
     save(&fixture, &again, "new").await;
     assert_eq!(info(&fixture, "stable/a-1.0.0").await["Readme"], "new");
     assert_eq!(fixture.tables.count("portolan_files").await, 0);
@@ -175,10 +175,10 @@ async fn a_republished_version_is_wanted_again_and_the_old_files_are_served_unti
 
 #[rstest]
 #[tokio::test]
-async fn a_version_that_failed_gets_empty_files_and_waits(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_failed_version_gets_empty_files_until_its_next_try(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("a", &["2.0.0", "1.0.0"])]).await;
-    assert_eq!(fail(&fixture, &of("a", "2.0.0"), 60).await, Saved::Written);
+    assert_eq!(fail(&fixture, &of("a", "2.0.0"), 60).await, SaveOutcome::Written);
     assert_eq!(
         info(&fixture, "stable/a-2.0.0").await,
         json!({"ID": "stable/a-2.0.0", "Readme": "", "DefaultValues": "", "AdditionalDefaultValues": {}, "Schema": "",
@@ -188,12 +188,12 @@ async fn a_version_that_failed_gets_empty_files_and_waits(#[values(On::Sqlite, O
     let waiting = wanted(&fixture, FilesMode::All).await;
     assert_eq!((names(&waiting).len(), waiting.next_try), (0, Some(at(30))));
     let latest = wanted(&fixture, FilesMode::Latest).await;
-    assert_eq!(latest.next_try, Some(at(60)), "the older version is not waited for");
+    assert_eq!(latest.next_try, Some(at(60)), "the older version does not count");
 
     let look = async |seconds| {
         fixture
             .catalog
-            .files_wanted(&repository(), FilesMode::All, at(seconds), 10)
+            .missing_files(&repository(), FilesMode::All, at(seconds), 10)
             .await
             .unwrap()
     };
@@ -213,7 +213,7 @@ async fn a_version_that_failed_gets_empty_files_and_waits(#[values(On::Sqlite, O
 
 #[rstest]
 #[tokio::test]
-async fn a_resync_by_hand_tries_at_once_what_has_failed(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_manual_resync_retries_failed_files_immediately(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("a", &["1.0.0"])]).await;
     fail(&fixture, &of("a", "1.0.0"), 60).await;
@@ -223,7 +223,7 @@ async fn a_resync_by_hand_tries_at_once_what_has_failed(#[values(On::Sqlite, On:
     assert_eq!(wanted(&fixture, FilesMode::All).await.files[0].tries, 1);
 }
 
-/// Without a digest nothing but our own memory tells an empty row from the files of a chart that has none.
+/// Without a digest only `portolan_files` distinguishes an empty row from a chart without files.
 #[rstest]
 #[tokio::test]
 async fn a_version_without_a_digest_is_fetched_once_and_again_after_a_failure(
@@ -246,7 +246,7 @@ async fn a_version_without_a_digest_is_fetched_once_and_again_after_a_failure(
 
 #[rstest]
 #[tokio::test]
-async fn of_two_entries_of_one_version_the_first_counts(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn of_duplicate_versions_the_first_counts(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let mut twice = chart("a", &["2.0.0", "1.0.0", "1.0.0"]);
     twice.chart_versions[2].digest = "second".into();
@@ -266,10 +266,10 @@ async fn of_two_entries_of_one_version_the_first_counts(#[values(On::Sqlite, On:
     assert_eq!((progress.total, progress.imported), (2, 2));
 }
 
-/// `a` of version `1-2.0.0` and `a-1` of version `2.0.0`: the reader finds one row for both.
+/// `a` of version `1-2.0.0` and `a-1` of version `2.0.0` share one row.
 #[rstest]
 #[tokio::test]
-async fn two_charts_that_come_to_one_id_do_not_chase_each_other(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn two_charts_with_the_same_files_id_do_not_overwrite_each_other(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture
         .sync(vec![chart("a", &["1-2.0.0"]), chart("a-1", &["2.0.0"])])
@@ -286,7 +286,7 @@ async fn two_charts_that_come_to_one_id_do_not_chase_each_other(#[values(On::Sql
 
 #[rstest]
 #[tokio::test]
-async fn rows_of_kubeapps_syncer_count_as_they_are(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn rows_of_kubeapps_syncer_are_reused(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("a", &["1.0.0"]), chart("b", &["1.0.0"])]).await;
     insert_file(&fixture, "stable", "a", "1.0.0").await;
@@ -303,22 +303,25 @@ async fn rows_of_kubeapps_syncer_count_as_they_are(#[values(On::Sqlite, On::Post
 #[case::no_repository("DELETE FROM repos; DELETE FROM portolan_repositories")]
 #[case::no_chart("DELETE FROM charts WHERE chart_id = 'stable/a'")]
 #[tokio::test]
-async fn what_is_gone_is_not_written_and_is_no_error(#[values(On::Sqlite, On::Postgres)] on: On, #[case] gone: &str) {
+async fn files_of_deleted_charts_are_obsolete_and_not_an_error(
+    #[values(On::Sqlite, On::Postgres)] on: On,
+    #[case] gone: &str,
+) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("a", &["1.0.0"])]).await;
-    assert_eq!(save(&fixture, &of("a", "0.9.0"), "x").await, Saved::Gone);
-    assert_eq!(save(&fixture, &of("b", "1.0.0"), "x").await, Saved::Gone);
+    assert_eq!(save(&fixture, &of("a", "0.9.0"), "x").await, SaveOutcome::Obsolete);
+    assert_eq!(save(&fixture, &of("b", "1.0.0"), "x").await, SaveOutcome::Obsolete);
     fixture.tables.execute(gone).await;
-    assert_eq!(save(&fixture, &of("a", "1.0.0"), "x").await, Saved::Gone);
-    assert_eq!(fail(&fixture, &of("a", "1.0.0"), 60).await, Saved::Gone);
+    assert_eq!(save(&fixture, &of("a", "1.0.0"), "x").await, SaveOutcome::Obsolete);
+    assert_eq!(fail(&fixture, &of("a", "1.0.0"), 60).await, SaveOutcome::Obsolete);
     assert_eq!(fixture.tables.count("files").await, 0);
     assert_eq!(fixture.tables.count("portolan_files").await, 0);
 }
 
-/// Kubeapps' own `delete` knows nothing of our lock: the chart goes between our look at it and our write.
+/// Kubeapps' `delete` does not take our lock, so a chart may be deleted between our check and our write.
 #[rstest]
 #[tokio::test]
-async fn a_chart_that_goes_under_our_hands_is_no_error(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_chart_that_is_deleted_during_the_write_is_not_an_error(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("a", &["1.0.0"])]).await;
     match on {
@@ -338,15 +341,15 @@ async fn a_chart_that_goes_under_our_hands_is_no_error(#[values(On::Sqlite, On::
                 .await;
         }
     }
-    assert_eq!(save(&fixture, &of("a", "1.0.0"), "x").await, Saved::Gone);
-    assert_eq!(fail(&fixture, &of("a", "1.0.0"), 60).await, Saved::Gone);
+    assert_eq!(save(&fixture, &of("a", "1.0.0"), "x").await, SaveOutcome::Obsolete);
+    assert_eq!(fail(&fixture, &of("a", "1.0.0"), 60).await, SaveOutcome::Obsolete);
     assert_eq!(fixture.tables.count("portolan_files").await, 0);
-    assert_eq!(fixture.chart_names().await, ["a"], "nothing of it is kept");
+    assert_eq!(fixture.chart_names().await, ["a"], "the write is rolled back");
 }
 
 #[rstest]
 #[tokio::test]
-async fn what_is_remembered_of_a_version_goes_with_it(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn failures_of_a_version_are_deleted_with_it(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture
         .sync(vec![
@@ -358,24 +361,24 @@ async fn what_is_remembered_of_a_version_goes_with_it(#[values(On::Sqlite, On::P
     for (name, version) in [("a", "2.0.0"), ("a", "1.0.0"), ("b", "1.0.0"), ("c", "1.0.0")] {
         fail(&fixture, &of(name, version), 60).await;
     }
-    let remembered = async || {
+    let stored = async || {
         let sql = "SELECT chart_files_id FROM portolan_files ORDER BY chart_files_id";
         fixture.tables.texts(sql).await
     };
     fixture.sync(vec![chart("a", &["2.0.0"]), chart("c", &["1.0.0"])]).await;
-    assert_eq!(remembered().await, ["stable/a-2.0.0", "stable/c-1.0.0"]);
+    assert_eq!(stored().await, ["stable/a-2.0.0", "stable/c-1.0.0"]);
     assert_eq!(fixture.files().await, ["stable/a-2.0.0", "stable/c-1.0.0"]);
     fixture.catalog.recreate().await.unwrap();
-    assert_eq!(remembered().await, Vec::<String>::new());
+    assert_eq!(stored().await, Vec::<String>::new());
     fixture.sync(vec![chart("a", &["2.0.0"])]).await;
     fail(&fixture, &of("a", "2.0.0"), 60).await;
     fixture.catalog.remove(&repository(), None).await.unwrap();
-    assert_eq!(remembered().await, Vec::<String>::new());
+    assert_eq!(stored().await, Vec::<String>::new());
 }
 
 #[rstest]
 #[tokio::test]
-async fn another_object_or_url_tries_at_once_what_has_failed(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn another_object_resets_failed_files(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("a", &["1.0.0"])]).await;
     fail(&fixture, &of("a", "1.0.0"), 60).await;
@@ -383,7 +386,7 @@ async fn another_object_or_url_tries_at_once_what_has_failed(#[values(On::Sqlite
     assert!(wanted(&fixture, FilesMode::All).await.files.is_empty());
     let mut other = record();
     other.uid = "uid-2".into();
-    let commit = Commit::new(other, Some("uid-1".into()), "checksum");
+    let commit = SyncCommit::new(other, Some("uid-1".into()), "checksum");
     let charts = rows(vec![chart("a", &["1.0.0"])]);
     fixture.catalog.commit(commit, charts).await.unwrap();
     assert_eq!(wanted(&fixture, FilesMode::All).await.files[0].tries, 0);
@@ -391,7 +394,7 @@ async fn another_object_or_url_tries_at_once_what_has_failed(#[values(On::Sqlite
 
 #[rstest]
 #[tokio::test]
-async fn progress_counts_what_is_there_and_what_has_failed_again_and_again(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn progress_counts_stored_and_repeatedly_failed_files(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture
         .sync(vec![chart("a", &["3.0.0", "2.0.0", "1.0.0"]), chart("b", &["1.0.0"])])

@@ -1,25 +1,25 @@
-//! Icons in the charts' rows.
+//! Icons in the chart rows.
 
-use portolan::catalog::{Saved, WantedIcon};
+use portolan::catalog::{MissingIcon, SaveOutcome};
 use rstest::rstest;
 
 use super::{Fixture, On, at, chart, repository};
 
-async fn wanted(fixture: &Fixture, seconds: i64) -> Vec<WantedIcon> {
+async fn wanted(fixture: &Fixture, seconds: i64) -> Vec<MissingIcon> {
     fixture
         .catalog
-        .icons_wanted(&repository(), at(seconds), 10)
+        .missing_icons(&repository(), at(seconds), 10)
         .await
         .unwrap()
 }
 
-fn ids(wanted: &[WantedIcon]) -> Vec<&str> {
+fn ids(wanted: &[MissingIcon]) -> Vec<&str> {
     wanted.iter().map(|icon| &*icon.chart_id).collect()
 }
 
 #[rstest]
 #[tokio::test]
-async fn an_icon_is_wanted_until_it_is_there_and_stays_while_its_url_does(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn an_icon_is_missing_until_it_is_saved_and_stays_while_its_url_does(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let mut without = chart("c", &["1.0.0"]);
     without.icon = String::new();
@@ -40,9 +40,9 @@ async fn an_icon_is_wanted_until_it_is_there_and_stays_while_its_url_does(#[valu
             .unwrap()
     };
     fixture.tables.watch("charts").await;
-    assert_eq!(save(&icons[0]).await, Saved::Written);
+    assert_eq!(save(&icons[0]).await, SaveOutcome::Written);
     let written = fixture.tables.writes("charts").await;
-    assert_eq!(save(&icons[0]).await, Saved::Written);
+    assert_eq!(save(&icons[0]).await, SaveOutcome::Written);
     assert_eq!(
         fixture.tables.writes("charts").await,
         written,
@@ -65,26 +65,26 @@ async fn an_icon_is_wanted_until_it_is_there_and_stays_while_its_url_does(#[valu
     assert_eq!(ids(&wanted(&fixture, 0).await), ["stable/b"]);
     fixture.sync(charts("https://example.com/other.png")).await;
     assert_eq!(ids(&wanted(&fixture, 0).await), ["stable/a", "stable/b"]);
-    assert_eq!(save(&icons[0]).await, Saved::Gone, "it is the icon of another URL");
+    assert_eq!(save(&icons[0]).await, SaveOutcome::Obsolete, "the URL has changed");
     assert_eq!(fixture.charts().await[0].raw_icon, None);
 }
 
 #[rstest]
 #[tokio::test]
-async fn an_icon_that_failed_waits_and_another_url_does_not(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_failed_icon_waits_for_its_next_try_and_another_url_does_not(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("a", &["1.0.0"])]).await;
     let icon = wanted(&fixture, 0).await.remove(0);
     let fail = async |uid: &str| {
         fixture
             .catalog
-            .icon_failed(&repository(), uid, &icon, "not an\0image", at(60))
+            .record_icon_failure(&repository(), uid, &icon, "not an\0image", at(60))
             .await
             .unwrap()
     };
-    assert_eq!(fail("uid-0").await, Saved::Gone);
-    assert_eq!(fail("uid-1").await, Saved::Written);
-    assert_eq!(fail("uid-1").await, Saved::Written);
+    assert_eq!(fail("uid-0").await, SaveOutcome::Obsolete);
+    assert_eq!(fail("uid-1").await, SaveOutcome::Written);
+    assert_eq!(fail("uid-1").await, SaveOutcome::Written);
     assert!(wanted(&fixture, 59).await.is_empty());
     assert_eq!(wanted(&fixture, 60).await[0].tries, 2);
     let mut other = chart("a", &["1.0.0"]);
@@ -93,34 +93,34 @@ async fn an_icon_that_failed_waits_and_another_url_does_not(#[values(On::Sqlite,
     assert_eq!(wanted(&fixture, 0).await[0].tries, 0);
     fixture.sync(vec![]).await;
     assert_eq!(fixture.tables.count("portolan_icons").await, 0);
-    assert_eq!(fail("uid-1").await, Saved::Gone);
+    assert_eq!(fail("uid-1").await, SaveOutcome::Obsolete);
 }
 
 #[rstest]
 #[tokio::test]
-async fn an_icon_that_came_clears_its_failures(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_saved_icon_clears_its_failures(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("a", &["1.0.0"])]).await;
     let icon = wanted(&fixture, 0).await.remove(0);
     let catalog = &fixture.catalog;
     catalog
-        .icon_failed(&repository(), "uid-1", &icon, "x", at(60))
+        .record_icon_failure(&repository(), "uid-1", &icon, "x", at(60))
         .await
         .unwrap();
     assert_eq!(
         catalog.save_icon(&repository(), "uid-2", &icon, b"x").await.unwrap(),
-        Saved::Gone
+        SaveOutcome::Obsolete
     );
     assert_eq!(
         catalog.save_icon(&repository(), "uid-1", &icon, b"x").await.unwrap(),
-        Saved::Written
+        SaveOutcome::Written
     );
     assert_eq!(fixture.tables.count("portolan_icons").await, 0);
 }
 
 #[rstest]
 #[tokio::test]
-async fn of_long_urls_only_some_are_looked_up_together(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_page_of_missing_icons_is_limited_by_the_length_of_their_urls(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let charts = ["a", "b", "c", "d"].map(|name| {
         let mut chart = chart(name, &["1.0.0"]);
@@ -132,7 +132,7 @@ async fn of_long_urls_only_some_are_looked_up_together(#[values(On::Sqlite, On::
     assert_eq!(ids(&first), ["stable/a", "stable/b"]);
     for icon in &first {
         let saved = fixture.catalog.save_icon(&repository(), "uid-1", icon, b"PNG").await;
-        assert_eq!(saved.unwrap(), Saved::Written);
+        assert_eq!(saved.unwrap(), SaveOutcome::Written);
     }
     assert_eq!(ids(&wanted(&fixture, 0).await), ["stable/c", "stable/d"]);
 }

@@ -1,14 +1,14 @@
-//! Whose a repository is, its record, and its removal.
+//! Identity, record and deletion of a repository.
 
 use portolan::api::NamespacedName;
-use portolan::catalog::{Baseline, Commit, Error, HISTORY_KEPT, Handled, Record, Refused, State};
+use portolan::catalog::{Baseline, Error, HISTORY_LIMIT, Handled, Record, Refused, State, SyncCommit};
 use rstest::rstest;
 
 use super::{Fixture, On, chart, commit::insert_file, history, record, repository, rows};
 
 #[rstest]
 #[tokio::test]
-async fn a_record_comes_back_as_it_was_saved(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_record_survives_a_round_trip(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let mut full = record();
     full.origin = "one-shot".into();
@@ -29,7 +29,7 @@ async fn a_record_comes_back_as_it_was_saved(#[values(On::Sqlite, On::Postgres)]
         reason: "NotAnIndex".into(),
         message: "it is a page".into(),
         confirm: Some("feed".into()),
-        given: "key".into(),
+        inputs: "key".into(),
     });
     full.handled = Handled {
         resync_requests: Some(7),
@@ -73,9 +73,9 @@ async fn a_record_comes_back_as_it_was_saved(#[values(On::Sqlite, On::Postgres)]
 
 #[rstest]
 #[tokio::test]
-async fn what_was_counted_is_known_when_the_record_is_concluded(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn the_record_is_completed_from_the_counts_of_the_commit(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
-    let commit = Commit::new(record(), None, "x").conclude_with(|committed, record| {
+    let commit = SyncCommit::new(record(), None, "x").complete_record_with(|committed, record| {
         record.last_sync = Some(serde_json::json!({"added": committed.added}));
         committed.is_change().then(|| history("changed"))
     });
@@ -86,8 +86,8 @@ async fn what_was_counted_is_known_when_the_record_is_concluded(#[values(On::Sql
         .unwrap();
     let stored = fixture.catalog.record(&repository()).await.unwrap().unwrap();
     assert_eq!(stored.last_sync, Some(serde_json::json!({"added": 1})));
-    let quiet = Commit::new(stored, Some("uid-1".into()), "x")
-        .conclude_with(|committed, _| committed.is_change().then(|| history("changed")));
+    let quiet = SyncCommit::new(stored, Some("uid-1".into()), "x")
+        .complete_record_with(|committed, _| committed.is_change().then(|| history("changed")));
     fixture
         .catalog
         .commit(quiet, rows(vec![chart("a", &["1.0.0"])]))
@@ -101,7 +101,7 @@ async fn what_was_counted_is_known_when_the_record_is_concluded(#[values(On::Sql
 
 #[rstest]
 #[tokio::test]
-async fn the_history_keeps_the_newest_syncs_of_each_repository(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn the_history_is_limited_per_repository(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let other = Record::new(NamespacedName::new("kubeapps", "other"), "uid-2");
     fixture
@@ -110,7 +110,7 @@ async fn the_history_keeps_the_newest_syncs_of_each_repository(#[values(On::Sqli
         .await
         .unwrap();
     fixture.catalog.save(&record(), None, None).await.unwrap();
-    for at in 0..HISTORY_KEPT + 5 {
+    for at in 0..HISTORY_LIMIT + 5 {
         fixture
             .catalog
             .save(&record(), Some("uid-1"), Some(&history(&at.to_string())))
@@ -126,14 +126,14 @@ async fn the_history_keeps_the_newest_syncs_of_each_repository(#[values(On::Sqli
 
 #[rstest]
 #[tokio::test]
-async fn of_two_that_have_read_the_same_record_only_one_writes_it(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_record_with_an_old_revision_is_not_written(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("a", &["1.0.0"])]).await;
     let read = fixture.catalog.record(&repository()).await.unwrap().unwrap();
     fixture.catalog.save(&read, Some("uid-1"), None).await.unwrap();
     let error = fixture.catalog.save(&read, Some("uid-1"), None).await.unwrap_err();
     assert!(matches!(error, Error::Superseded { .. }), "{error}");
-    let late = Commit::new(read, Some("uid-1".into()), "late");
+    let late = SyncCommit::new(read, Some("uid-1".into()), "late");
     let error = fixture
         .catalog
         .commit(late, rows(vec![chart("b", &["1.0.0"])]))
@@ -149,7 +149,7 @@ async fn a_repository_of_another_identity_is_not_written(#[values(On::Sqlite, On
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("a", &["1.0.0"])]).await;
     for expected in [None, Some("uid-0")] {
-        let commit = Commit::new(record(), expected.map(Into::into), "new");
+        let commit = SyncCommit::new(record(), expected.map(Into::into), "new");
         let error = fixture
             .catalog
             .commit(commit, rows(vec![chart("b", &["1.0.0"])]))
@@ -169,9 +169,9 @@ async fn a_repository_of_another_identity_is_not_written(#[values(On::Sqlite, On
     assert!(!fixture.catalog.remove(&repository(), Some("uid-0")).await.unwrap());
     assert_eq!(fixture.chart_names().await, ["a"]);
 
-    // A record that is gone supersedes too: the repository was removed while it was being synced.
+    // The repository was deleted during its sync.
     assert!(fixture.catalog.remove(&repository(), Some("uid-1")).await.unwrap());
-    let commit = Commit::new(record(), Some("uid-1".into()), "new");
+    let commit = SyncCommit::new(record(), Some("uid-1".into()), "new");
     let error = fixture.catalog.commit(commit, rows(vec![])).await.unwrap_err();
     assert!(matches!(error, Error::Superseded { .. }), "{error}");
     assert_eq!(fixture.tables.count("repos").await, 0);
@@ -179,12 +179,12 @@ async fn a_repository_of_another_identity_is_not_written(#[values(On::Sqlite, On
 
 #[rstest]
 #[tokio::test]
-async fn a_new_identity_may_take_the_rows_over(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_new_uid_can_take_over_the_rows(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("a", &["1.0.0"])]).await;
     let mut renewed = record();
     renewed.uid = "uid-2".into();
-    let commit = Commit::new(renewed, Some("uid-1".into()), "checksum");
+    let commit = SyncCommit::new(renewed, Some("uid-1".into()), "checksum");
     let committed = fixture
         .catalog
         .commit(commit, rows(vec![chart("a", &["1.0.0"])]))
@@ -199,7 +199,7 @@ async fn a_new_identity_may_take_the_rows_over(#[values(On::Sqlite, On::Postgres
 
 #[rstest]
 #[tokio::test]
-async fn a_removal_takes_charts_files_record_and_history(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_deletion_covers_charts_files_record_and_history(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("a", &["1.0.0"])]).await;
     insert_file(&fixture, "stable", "a", "1.0.0").await;
@@ -217,7 +217,7 @@ async fn a_removal_takes_charts_files_record_and_history(#[values(On::Sqlite, On
 
 #[rstest]
 #[tokio::test]
-async fn a_repository_without_a_record_is_removed_too(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_repository_without_a_record_can_be_deleted(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture
         .tables
@@ -227,13 +227,13 @@ async fn a_repository_without_a_record_is_removed_too(#[values(On::Sqlite, On::P
     assert_eq!(fixture.tables.count("repos").await, 0);
 }
 
-/// Two releases may share a database: the older one must neither guess nor drop what it does not know.
+/// Two releases may share a database. The older one must not drop unknown fields.
 #[rstest]
 #[case::a_field_of_a_newer_release(r#"{"schedule": null, "ofTheFuture": 1}"#, "ofTheFuture")]
 #[case::a_nested_field_of_a_newer_release(r#"{"state": {"ofTheFuture": 1}}"#, "ofTheFuture")]
-#[case::no_json("{", "EOF")]
+#[case::invalid_json("{", "EOF")]
 #[tokio::test]
-async fn details_that_cannot_be_read_are_an_error_that_names_the_repository(
+async fn unreadable_details_are_an_error_that_names_the_repository(
     #[values(On::Sqlite, On::Postgres)] on: On,
     #[case] details: &str,
     #[case] reason: &str,

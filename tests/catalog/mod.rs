@@ -1,61 +1,61 @@
-//! The catalogue against real databases: each test over SQLite and over Postgres, unless it is about one of them.
+//! The catalog on real databases. Tests run on SQLite and on Postgres unless they are about one of them.
 
 mod batches;
-mod cancelled;
+mod cancellation;
+mod chart_digests;
+mod chart_digests_equivalence;
+mod chart_digests_retention;
+mod chart_digests_stale;
 mod commit;
+mod concurrency;
 mod connection;
-mod cuts;
-mod cuts_alike;
-mod cuts_kept;
-mod cuts_outdated;
 mod files;
-mod healing;
 mod icons;
 mod identity;
-mod keeping;
-mod left_out;
-mod neighbour;
-mod reading;
+mod kubeapps;
+mod query;
+mod recovery;
 mod registries;
+mod retention;
 mod scale;
-mod together;
+mod skipped_files;
 
 use std::{io, time::Duration};
 
 use jiff::Timestamp;
 use portolan::api::NamespacedName;
 use portolan::catalog::{
-    Catalog, ChartInfo, ChartRow, ChartVersion, Commit, Committed, Database, Error, HistoryEntry, Login, Maintainer,
-    Record, RepoRef, Settings,
+    Catalog, ChartInfo, ChartRow, ChartVersion, CommitSummary, Database, Error, HistoryEntry, Login, Maintainer,
+    Record, RepoRef, Settings, SyncCommit,
 };
 use sqlx::{AssertSqlSafe, Executor, PgPool, SqlitePool};
 use tempfile::TempDir;
 
 use crate::support::postgres::{self, TestDatabase};
 
-/// Which database a test runs on.
+/// The database of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum On {
     Sqlite,
     Postgres,
 }
 
-/// A catalogue, and a way to look at its tables behind its back.
+/// A catalog with direct access to its tables.
 pub struct Fixture {
     pub catalog: Catalog,
     pub settings: Settings,
     pub url: String,
     pub tables: Tables,
-    _folder: TempDir,
+    _directory: TempDir,
     pub database: Option<TestDatabase>,
 }
 
 impl Fixture {
     pub async fn new(on: On) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let (url, database) = match on {
             On::Sqlite => (
-                format!("sqlite://{}", folder.path().join("portolan.db").display()),
+                format!("sqlite://{}", directory.path().join("portolan.db").display()),
                 None,
             ),
             On::Postgres => {
@@ -79,22 +79,22 @@ impl Fixture {
             settings,
             url,
             tables,
-            _folder: folder,
+            _directory: directory,
             database,
         }
     }
 
-    /// Commits these charts to the repository, whose record is made or kept.
-    pub async fn sync(&self, charts: Vec<ChartInfo>) -> Committed {
+    /// Commits these charts to the repository and creates its record if needed.
+    pub async fn sync(&self, charts: Vec<ChartInfo>) -> CommitSummary {
         self.try_sync("checksum", charts).await.unwrap()
     }
 
-    pub async fn try_sync(&self, checksum: &str, charts: Vec<ChartInfo>) -> Result<Committed, Error> {
+    pub async fn try_sync(&self, checksum: &str, charts: Vec<ChartInfo>) -> Result<CommitSummary, Error> {
         let stored = self.catalog.record(&repository()).await?;
         let expected = stored.as_ref().map(|record| record.uid.clone());
         let record = stored.unwrap_or_else(record);
         self.catalog
-            .commit(Commit::new(record, expected, checksum), rows(charts))
+            .commit(SyncCommit::new(record, expected, checksum), rows(charts))
             .await
     }
 
@@ -120,7 +120,7 @@ impl Fixture {
     }
 }
 
-/// The database as another program sees it.
+/// Direct access to the tables.
 pub enum Tables {
     Sqlite(SqlitePool),
     Postgres(PgPool),
@@ -155,7 +155,7 @@ impl Tables {
         self.number(&format!("SELECT count(*) FROM {table}")).await
     }
 
-    /// From now on each write of a row of this table is seen by [`Tables::writes`]. Postgres shows that by itself.
+    /// Records writes of this table for [`Tables::writes`]. Postgres has system columns for that.
     pub async fn watch(&self, table: &str) {
         if let Self::Sqlite(_) = self {
             self.execute("CREATE TABLE IF NOT EXISTS writes (what TEXT)").await;
@@ -169,7 +169,7 @@ impl Tables {
         }
     }
 
-    /// What differs as soon as a row of the watched table is written, be it with the same values.
+    /// Returns a value that changes with every write of the watched table, even with equal values.
     pub async fn writes(&self, table: &str) -> Vec<String> {
         match self {
             Self::Sqlite(_) => self.texts("SELECT what FROM writes ORDER BY rowid").await,
@@ -181,7 +181,7 @@ impl Tables {
     }
 }
 
-/// Some time, and so many seconds.
+/// Returns a fixed time plus `seconds`.
 pub fn at(seconds: i64) -> Timestamp {
     "2026-01-02T03:04:05Z".parse::<Timestamp>().unwrap() + jiff::SignedDuration::from_secs(seconds)
 }

@@ -1,9 +1,9 @@
-//! What is known of a registry's repositories and tags.
+//! Cached state of a registry.
 
 use std::collections::BTreeMap;
 
 use portolan::api::NamespacedName;
-use portolan::catalog::{Commit, OciChange, OciGone, OciMetadata, OciRepository, OciTag};
+use portolan::catalog::{OciChange, OciMetadata, OciRemovals, OciRepository, OciTag, SyncCommit};
 use rstest::rstest;
 
 use super::{Fixture, On, at, record, repository, rows};
@@ -59,7 +59,7 @@ async fn charts(fixture: &Fixture, repository_of_tags: &str, after: &str, limit:
 
 #[rstest]
 #[tokio::test]
-async fn what_was_saved_comes_back(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn saved_state_is_returned(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     assert!(load(&fixture, "s").await.is_empty());
     let mut first = nginx(&["1.0.0", "1.1.0", "v2"]);
@@ -86,7 +86,7 @@ async fn what_was_saved_comes_back(#[values(On::Sqlite, On::Postgres)] on: On) {
         digest: format!("sha256:{name}"),
         metadata: metadata(name),
     };
-    assert_eq!(found, [chart("1.0.0"), chart("v2")], "what is no chart has nothing");
+    assert_eq!(found, [chart("1.0.0"), chart("v2")], "other tags have no metadata");
     assert_eq!(charts(&fixture, "team/nginx", "", 1).await, [chart("1.0.0")]);
     assert_eq!(charts(&fixture, "team/nginx", "1.0.0", 1).await, [chart("v2")]);
     assert!(charts(&fixture, "team/empty", "", 10).await.is_empty());
@@ -94,7 +94,7 @@ async fn what_was_saved_comes_back(#[values(On::Sqlite, On::Postgres)] on: On) {
 
 #[rstest]
 #[tokio::test]
-async fn only_what_has_changed_is_written_and_the_metadata_of_a_chart_stays_until_there_is_another(
+async fn only_changed_tags_are_written_and_metadata_stays_until_it_is_replaced(
     #[values(On::Sqlite, On::Postgres)] on: On,
 ) {
     let fixture = Fixture::new(on).await;
@@ -144,7 +144,7 @@ async fn only_what_has_changed_is_written_and_the_metadata_of_a_chart_stays_unti
 
 #[rstest]
 #[tokio::test]
-async fn all_is_looked_at_again_where_that_is_asked_for(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_recheck_resets_validators_digest_checks_and_retries(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let mut known = nginx(&["1.0.0"]);
     let failed = OciTag {
@@ -163,7 +163,9 @@ async fn all_is_looked_at_again_where_that_is_asked_for(#[values(On::Sqlite, On:
 
 #[rstest]
 #[tokio::test]
-async fn what_another_source_told_is_not_given_and_goes_with_the_next_save(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn state_of_another_source_is_not_returned_and_the_next_save_deletes_it(
+    #[values(On::Sqlite, On::Postgres)] on: On,
+) {
     let fixture = Fixture::new(on).await;
     save(&fixture, "old", &nginx(&["1.0.0", "2.0.0"])).await;
     let mut other = nginx(&["1.0.0"]);
@@ -176,8 +178,8 @@ async fn what_another_source_told_is_not_given_and_goes_with_the_next_save(#[val
     assert_eq!(fixture.tables.count("portolan_oci_tags").await, 1);
 }
 
-/// Three repositories of three tags each, of which one leaves, and a tag of another.
-async fn three(fixture: &Fixture) -> OciGone {
+/// Saves three repositories with three tags each. Returns removals of one repository and of two tags of another.
+async fn three(fixture: &Fixture) -> OciRemovals {
     for name in ["a", "b", "c"] {
         let mut one = nginx(&["1.0.0", "2.0.0", "3.0.0"]);
         one.repository = name.into();
@@ -188,14 +190,14 @@ async fn three(fixture: &Fixture) -> OciGone {
         etag: Some("\"shorter\"".into()),
         ..nginx(&[])
     };
-    OciGone {
+    OciRemovals {
         source: "s".into(),
         repositories: vec!["a".to_owned()],
         tags: vec![(head, vec!["2.0.0".to_owned(), "3.0.0".to_owned()])],
     }
 }
 
-/// What is left, as `repository etag tags`.
+/// Returns the cached repositories as `repository etag tags`.
 async fn left(fixture: &Fixture) -> Vec<String> {
     let shown = |one: OciRepository| {
         let tags: Vec<String> = one.tags.into_keys().collect();
@@ -208,11 +210,11 @@ const LEFT: [&str; 2] = ["b \"shorter\" 1.0.0", "c \"etag\" 1.0.0 2.0.0 3.0.0"];
 
 #[rstest]
 #[tokio::test]
-async fn what_left_the_registry_is_forgotten(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn state_that_left_the_registry_is_deleted(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let gone = three(&fixture).await;
     for _ in 0..2 {
-        fixture.catalog.forget_oci(&repository(), &gone).await.unwrap();
+        fixture.catalog.delete_oci(&repository(), &gone).await.unwrap();
         assert_eq!(left(&fixture).await, LEFT);
     }
     assert_eq!(fixture.tables.count("portolan_oci_tags").await, 4);
@@ -223,12 +225,14 @@ async fn what_left_the_registry_is_forgotten(#[values(On::Sqlite, On::Postgres)]
 
 #[rstest]
 #[tokio::test]
-async fn what_left_the_registry_is_forgotten_with_its_charts_or_not_at_all(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn state_that_left_the_registry_is_deleted_in_the_transaction_of_its_charts(
+    #[values(On::Sqlite, On::Postgres)] on: On,
+) {
     let fixture = Fixture::new(on).await;
     let gone = three(&fixture).await;
     let commit = || {
-        let mut commit = Commit::new(record(), None, "checksum");
-        commit.gone = Some(gone.clone());
+        let mut commit = SyncCommit::new(record(), None, "checksum");
+        commit.oci_removals = Some(gone.clone());
         commit
     };
     let broken = || std::iter::once(Err(std::io::Error::other("the spool is gone")));
@@ -240,7 +244,7 @@ async fn what_left_the_registry_is_forgotten_with_its_charts_or_not_at_all(#[val
 
 #[rstest]
 #[tokio::test]
-async fn ten_thousand_tags_are_kept(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn ten_thousand_tags_can_be_stored(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let names: Vec<String> = (0..10_000).map(|at| format!("1.0.{at:05}")).collect();
     let many = nginx(&names.iter().map(String::as_str).collect::<Vec<_>>());

@@ -1,4 +1,4 @@
-//! A repository as large as the largest that are known: 300 charts of 47 versions.
+//! A large repository: 300 charts with 47 versions.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use rstest::rstest;
 
 use super::{
     Fixture, On, Tables, at, chart,
-    cuts::{commit, compared, known},
+    chart_digests::{commit, compared, read_state},
     files, repository,
 };
 
@@ -22,7 +22,7 @@ fn charts() -> Vec<ChartInfo> {
         .collect()
 }
 
-/// Files of all versions, of which each README is long and compresses badly, as Kubeapps' syncer would write them.
+/// Inserts files of all versions with long, incompressible READMEs.
 async fn fill(fixture: &Fixture) {
     fixture.sync(charts()).await;
     match &fixture.tables {
@@ -54,14 +54,14 @@ async fn fill(fixture: &Fixture) {
 
 #[rstest]
 #[tokio::test]
-async fn looking_for_files_in_a_large_repository_takes_no_long_time(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn missing_files_of_a_large_repository_are_found(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(charts()).await;
     let look = async |what: &str| {
         let started = Instant::now();
         let found = fixture
             .catalog
-            .files_wanted(&repository(), FilesMode::All, at(0), 1000)
+            .missing_files(&repository(), FilesMode::All, at(0), 1000)
             .await
             .unwrap();
         println!("{on:?}: {what}: {} ms", started.elapsed().as_millis());
@@ -75,7 +75,7 @@ async fn looking_for_files_in_a_large_repository_takes_no_long_time(#[values(On:
     let started = Instant::now();
     let left_out = fixture
         .catalog
-        .leave_out_files(&repository(), "uid-1", FilesMode::None)
+        .skip_files(&repository(), "uid-1", FilesMode::None)
         .await
         .unwrap();
     println!("{on:?}: leaving out {left_out}: {} ms", started.elapsed().as_millis());
@@ -90,19 +90,16 @@ async fn looking_for_files_in_a_large_repository_takes_no_long_time(#[values(On:
     assert_eq!(progress.imported + left_out, progress.total);
 }
 
-/// What is read and written follows what has changed, not what there is.
 #[rstest]
 #[tokio::test]
-async fn a_sync_of_a_large_repository_that_knows_the_last_index_takes_no_long_time(
-    #[values(On::Sqlite, On::Postgres)] on: On,
-) {
+async fn an_incremental_sync_of_a_large_repository_writes_only_changes(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let mut charts = charts();
     let sync = async |what: &str, charts: &[ChartInfo], is_delta: bool| {
-        let seen = known(&fixture, &repository(), "stamp").await;
-        let (changed, cuts) = compared(seen.cuts.as_ref().filter(|_| is_delta), "stamp", charts);
+        let seen = read_state(&fixture, &repository(), "cache_key").await;
+        let (changed, digests) = compared(seen.digests.as_ref().filter(|_| is_delta), "cache_key", charts);
         let started = Instant::now();
-        let committed = commit(&fixture, &seen, None, changed, Some(cuts)).await.unwrap();
+        let committed = commit(&fixture, &seen, None, changed, Some(digests)).await.unwrap();
         println!("{on:?}: {what}: {} ms", started.elapsed().as_millis());
         (committed.added, committed.changed, committed.unchanged)
     };
@@ -116,15 +113,15 @@ async fn a_sync_of_a_large_repository_that_knows_the_last_index_takes_no_long_ti
     );
     assert_eq!(sync("none has changed", &charts, true).await, (0, 0, 300));
     let started = Instant::now();
-    let cuts = fixture.catalog.cuts(&repository(), "stamp").await.unwrap();
-    println!("{on:?}: reading the cuts: {} ms", started.elapsed().as_millis());
-    assert_eq!(cuts.unwrap().cuts.len(), CHARTS);
+    let digests = fixture.catalog.chart_digests(&repository(), "cache_key").await.unwrap();
+    println!("{on:?}: reading the digests: {} ms", started.elapsed().as_millis());
+    assert_eq!(digests.unwrap().charts.len(), CHARTS);
 }
 
-/// Kubeapps may have made the tables anew since we started, and then they lack our index.
+/// Kubeapps may have recreated its tables, without our index.
 #[rstest]
 #[tokio::test]
-async fn without_our_index_the_same_is_found(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn missing_files_are_found_without_our_index(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fill(&fixture).await;
     fixture.tables.execute("DROP INDEX portolan_files_content").await;

@@ -1,6 +1,6 @@
-//! Repositories, and what their servers say, that lead to where no repository is: a cloud's metadata service, this machine.
+//! URLs, redirects and challenges that lead to a cloud metadata service or to this machine.
 //!
-//! A proxy shows what would be asked for: it would lead to a metadata service of this test, had anybody come for it.
+//! A proxy records the requests. It would forward those for a metadata service to a server of the test.
 
 use std::net::ToSocketAddrs;
 
@@ -13,7 +13,7 @@ use crate::support::chart_server::{ChartServer, Fault, Page};
 use crate::support::portolan::Portolan;
 use crate::support::proxy::Proxy;
 
-/// Metadata services, in all spellings.
+/// Metadata services in different notations.
 const METADATA: [&str; 18] = [
     "http://169.254.169.254",
     "http://2852039166",
@@ -35,10 +35,10 @@ const METADATA: [&str; 18] = [
     "http://100.100.100.200",
 ];
 
-/// The honest repository's name for those who come through the proxy.
+/// Host name of the honest repository behind the proxy.
 const NAME: &str = "charts.example.com";
 
-/// A world whose Portolan asks a proxy for all but the servers of this machine, which it asks itself.
+/// A world whose Portolan uses a proxy for all hosts except this machine.
 struct Proxied {
     world: World,
     proxy: Proxy,
@@ -75,7 +75,7 @@ impl Proxied {
         portolan
     }
 
-    /// Nothing but the honest repository was asked for.
+    /// Asserts that only the honest repository was requested.
     fn assert_nothing_was_reached(&self) {
         let asked: Vec<String> = self.proxy.asked().into_iter().map(|asked| asked.target).collect();
         let honest = format!("http://{NAME}/charts/");
@@ -88,7 +88,7 @@ impl Proxied {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_url_and_no_redirect_reaches_a_metadata_service_in_whatever_spelling() {
+async fn no_url_and_no_redirect_reaches_a_metadata_service_in_any_notation() {
     let proxied = Proxied::new().await;
     let world = &proxied.world;
     for (number, host) in METADATA.iter().enumerate() {
@@ -104,7 +104,7 @@ async fn no_url_and_no_redirect_reaches_a_metadata_service_in_whatever_spelling(
         );
         world.attacker.break_path(&format!("/{number}/index.yaml"), fault);
     }
-    // The last of some hops, and one that says only where, not how.
+    // The last of several redirects, without a scheme.
     world.declare("hops", &world.attacker.url("/hops"), "");
     world.attacker.break_path("/hops/index.yaml", Fault::redirect("/hop"));
     world
@@ -125,7 +125,7 @@ async fn no_url_and_no_redirect_reaches_a_metadata_service_in_whatever_spelling(
     proxied.assert_nothing_was_reached();
 }
 
-/// As a header can hold it.
+/// Returns the URL in ASCII, as a header requires.
 fn ascii(url: &str) -> String {
     url::Url::parse(url).map_or_else(|_| url.to_owned(), |url| url.as_str().trim_end_matches('/').to_owned())
 }
@@ -201,7 +201,7 @@ async fn no_registry_leads_to_a_metadata_service() {
             &repository("default", name, "oci", &world.attacker.url(&format!("/{name}")), list),
         );
     }
-    // A blob that lies elsewhere.
+    // A redirected blob.
     let blob = chart_in_registry(&world.attacker, "blob/boat");
     world.attacker.break_path(&blob, Fault::redirect_as(307, metadata));
     world.manifest(
@@ -222,7 +222,7 @@ async fn no_registry_leads_to_a_metadata_service() {
         .await;
     assert_eq!(status["charts"], 0, "{status}");
     let status = world
-        .until_status("blob", "to be judged", |status| !status["ready"].is_null())
+        .until_status("blob", "to have a status", |status| !status["ready"].is_null())
         .await;
     assert!(status.to_string().contains("may not be asked"), "{status}");
     assert_eq!(world.attacker.count(&blob), 1);
@@ -230,9 +230,9 @@ async fn no_registry_leads_to_a_metadata_service() {
     proxied.assert_nothing_was_reached();
 }
 
-/// The honest neighbour is reached through the proxy, since all servers of a test are private ones.
+/// The honest repository is reached through the proxy, because all servers of a test have private addresses.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_private_networks_are_forbidden_nothing_asks_this_machine() {
+async fn forbidden_private_networks_include_this_machine() {
     let proxied = Proxied::new().await;
     let world = &proxied.world;
     let port = world.attacker.host().rsplit_once(':').unwrap().1;
@@ -255,7 +255,7 @@ async fn where_private_networks_are_forbidden_nothing_asks_this_machine() {
     ]
     .map(str::to_owned)
     .into();
-    // The machine's own name, where that is an address of its own: a name that tells nothing, until it is resolved.
+    // The host name of this machine, whose address is private only after it is resolved.
     hosts.extend(own_name());
     let entry = Chart::new("private", "1.0.0").pack().index_entry(&["private.tgz"]);
     world.attacker.serve("/private/index.yaml", Page::new(index([entry])));
@@ -295,7 +295,7 @@ async fn where_private_networks_are_forbidden_nothing_asks_this_machine() {
     proxied.assert_nothing_was_reached();
 }
 
-/// This machine's name, if its resolver knows it.
+/// Returns the host name of this machine if it can be resolved.
 fn own_name() -> Option<String> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname")
         .ok()?

@@ -1,5 +1,5 @@
-//! Archives that expand without end, that reach outside of themselves, and that mean two things at once. Nothing of them is
-//! ever on a disk but what waits, nameless, in the folder for temporary files.
+//! Expanding archives, archives with external references, and ambiguous archives. Their content is written to unnamed temporary
+//! files only.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use crate::support::chart_server::{Fault, Page};
 const FILES: &str = "--chart-files=all";
 const GIB: u64 = 1 << 30;
 
-/// Asserts that nothing lies below a folder.
+/// Asserts that a directory is empty.
 fn assert_empty(folder: &Path) {
     let found: Vec<_> = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
     assert!(found.is_empty(), "{found:?}");
@@ -34,7 +34,7 @@ async fn a_tar_bomb_costs_neither_memory_nor_the_files_of_a_neighbour() {
         chart.file(&format!("values-{number}.yaml"), &long)
     });
     let bombs = [
-        // 8 GiB of zeros behind one name that nobody asks for, and half a GiB behind one that is kept.
+        // 8 GiB of zeros in a file that is skipped, and half a GiB in one that is imported.
         (
             bomb("unpacked")
                 .entry(Entry::zeros("unpacked/templates/zeros", 8 * GIB))
@@ -64,7 +64,7 @@ async fn a_tar_bomb_costs_neither_memory_nor_the_files_of_a_neighbour() {
     for (archive, _) in &bombs {
         world.attack_with_archive(archive.name(), archive);
     }
-    // One that the server compresses once more on its way, without an end.
+    // An endless response with an additional content encoding.
     let endless = bomb("endless").pack();
     world.attack_with_archive("endless", &endless);
     world.attacker.break_path("/endless/attack.tgz", Fault::EndlessGzip);
@@ -85,7 +85,7 @@ async fn a_tar_bomb_costs_neither_memory_nor_the_files_of_a_neighbour() {
     assert_empty(&world.temporary());
 }
 
-/// Gzip by its beginning, with a random body that is no smaller packed.
+/// Returns gzip data with an incompressible body.
 fn incompressible(bytes: usize) -> Vec<u8> {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let noise: Vec<u8> = std::iter::repeat_with(|| {

@@ -1,4 +1,4 @@
-//! Credentials that are asked for by those who shall not have them.
+//! Attempts to obtain credentials of another server.
 
 use axum::http::{StatusCode, header};
 use base64::Engine as _;
@@ -15,11 +15,11 @@ pub fn basic(user: &str, password: &str) -> String {
     format!("Basic {}", BASE64_STANDARD.encode(format!("{user}:{password}")))
 }
 
-/// Everything that a server was asked for at these paths.
+/// Returns the requests for these paths.
 fn asked(server: &ChartServer, paths: &[&str]) -> Vec<Seen> {
     let asked = paths.iter().map(|path| (path, server.seen(path)));
     asked
-        .inspect(|(path, seen)| assert!(!seen.is_empty(), "nobody has asked for {path}"))
+        .inspect(|(path, seen)| assert!(!seen.is_empty(), "no request for {path}"))
         .flat_map(|(_, seen)| seen)
         .collect()
 }
@@ -37,7 +37,7 @@ fn assert_nothing_leaked(seen: &[Seen]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_but_the_repositorys_own_server_gets_its_credentials() {
+async fn only_the_server_of_a_repository_gets_its_credentials() {
     let world = World::new().await;
     let private = ChartServer::start().await;
     let header = basic("hushuser", "hushword");
@@ -45,7 +45,7 @@ async fn nothing_but_the_repositorys_own_server_gets_its_credentials() {
     world.manifest("secret", &secret("default", "keys", &[("header", &header)]));
     let (private_host, attacker) = (private.host().to_owned(), world.attacker.host().to_owned());
     let archive = |name: &str, icon: String| Chart::new(name, "1.0.0").field("icon", icon).pack();
-    // Where the index sends us, by charts' names; and where the attacker sees it.
+    // Chart, its URL in the index, and the path on the attacker's server.
     let elsewhere = [
         ("absolute", world.attacker.url("/absolute.tgz"), "/absolute.tgz"),
         ("no-scheme", format!("//{attacker}/no-scheme.tgz"), "/no-scheme.tgz"),
@@ -92,13 +92,13 @@ async fn nothing_but_the_repositorys_own_server_gets_its_credentials() {
     let all = index(entries.into_iter().chain([own.index_entry(&["own.tgz"])]));
     private.serve("/charts/index.yaml", Page::new(all.clone()));
     world.declare("private", &format!("{}?token=hushtoken", private.url("/charts")), AUTH);
-    // The index itself is elsewhere.
+    // The index itself is redirected.
     private.break_path("/moved/index.yaml", Fault::redirect(&world.attacker.url("/moved.yaml")));
     world
         .attacker
         .serve("/moved.yaml", Page::new(index([own.index_entry(&[])])));
     world.declare("moved", &format!("{}?token=hushtoken", private.url("/moved")), AUTH);
-    // The credentials stand in the URL.
+    // Credentials in the URL.
     let url = private
         .url("/charts")
         .replacen("http://", "http://hushuser:hushword@", 1);
@@ -134,7 +134,7 @@ async fn nothing_but_the_repositorys_own_server_gets_its_credentials() {
         }
     })
     .await;
-    // What is written into a URL of the index is its own, and no secret.
+    // User info in a URL of the index is not secret.
     let seen = asked(&world.attacker, &[&paths[..], &more].concat());
     let (userinfo, seen): (Vec<_>, Vec<_>) = seen.into_iter().partition(|request| request.path == "/userinfo.tgz");
     assert_nothing_leaked(&seen);
@@ -149,7 +149,7 @@ async fn nothing_but_the_repositorys_own_server_gets_its_credentials() {
             .all(|seen| seen.authorization() == Some(&header))
     );
 
-    // The same with leave to pass them on: what is asserted above could fail.
+    // Counter-check with passCredentials: the assertions above can fail.
     private.serve("/passing/index.yaml", Page::new(all));
     let before = world.attacker.count("/absolute.tgz");
     world.declare(
@@ -173,7 +173,7 @@ async fn no_other_registry_token_server_or_blob_store_gets_a_registrys_credentia
     let header = basic("hushuser", "hushword");
     private.demand(&header);
     world.manifest("secret", &secret("default", "keys", &[("header", &header)]));
-    // A registry that keeps its blobs elsewhere.
+    // A registry that redirects to a blob store.
     let blob = chart_in_registry(&private, "charts/boat");
     private.break_path(&blob, Fault::redirect_as(307, &world.attacker.url("/blob")));
     world.attacker.break_path(
@@ -192,7 +192,7 @@ async fn no_other_registry_token_server_or_blob_store_gets_a_registrys_credentia
         "registry",
         &repository("default", "registry", "oci", &private.url("/charts"), &list),
     );
-    // An index that names an archive in a registry, which sends whoever comes to its own token server.
+    // An index with an archive in a registry that names its own token server.
     let entry = Chart::new("boat", "1.0.0")
         .pack()
         .index_entry(&[&format!("oci://{}/x/boat:1.0.0", attacker.host())]);
@@ -216,14 +216,14 @@ async fn no_other_registry_token_server_or_blob_store_gets_a_registrys_credentia
     world.until_ready("index").await;
     world.until_files_failed("index").await;
     let status = world
-        .until_status("registry", "to be judged", |status| !status["ready"].is_null())
+        .until_status("registry", "to have a status", |status| !status["ready"].is_null())
         .await;
     assert!(status.to_string().contains("another host"), "{status}");
     assert_nothing_leaked(&asked(&world.attacker, &["/blob"]));
     assert_eq!(
         world.attacker.count("/blob-token"),
         0,
-        "a blob's store is no registry, and names no token server"
+        "a blob store is not a registry and must not name a token server"
     );
     assert_nothing_leaked(&asked(&attacker, &["/token"]));
     for request in asked(&attacker, &["/v2/x/boat/manifests/1.0.0"]) {

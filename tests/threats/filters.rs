@@ -1,4 +1,4 @@
-//! Filters that never end, that take all memory, and that want to see more than charts.
+//! Filters that never end, exhaust memory, or read more than charts.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use super::{SOON, World, peak_memory, repository};
 use crate::support::archives::{Chart, index};
 use crate::support::chart_server::Page;
 
-/// Rules without an end, each with the reason that is given for it.
+/// Endless rules, each with the expected reason.
 const ENDLESS: [(&str, &str, &str); 12] = [
     ("loop", "def f: f; f", "FilterTooCostly"),
     ("recursion", "def f: 1 + f; f == 1", "FilterTooCostly"),
@@ -34,7 +34,7 @@ const ENDLESS: [(&str, &str, &str); 12] = [
     ("backtracking", "(\"a\" * 30000) | test(\"(a+)+$b\") | not", "Synced"),
 ];
 
-/// Rules that would read what is none of theirs.
+/// Rules that read other data than the chart.
 const CURIOUS: [(&str, &str); 7] = [
     ("environment", "env.PATH == null"),
     ("environment-variable", "$ENV.PATH == null"),
@@ -50,7 +50,7 @@ fn filter(rule: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_filter_without_an_end_is_stopped_while_a_neighbour_is_synced() {
+async fn an_endless_filter_is_stopped_while_other_repositories_are_synced() {
     let world = World::new().await;
     let charts = (0..50).map(|number| {
         Chart::new(&format!("boat-{number}"), "1.0.0")
@@ -67,7 +67,7 @@ async fn a_filter_without_an_end_is_stopped_while_a_neighbour_is_synced() {
     let mut portolan = world.run(&[]).await;
     world.until_honest_is_served().await;
 
-    // One more comes while those are at it, and is not held up by them.
+    // Another repository is not delayed by the running filters.
     let declared = Instant::now();
     world.manifest(
         "later",
@@ -99,7 +99,7 @@ async fn a_filter_without_an_end_is_stopped_while_a_neighbour_is_synced() {
         peak < 700,
         "{peak} MiB for eight filters at once, of 128 MiB at most each"
     );
-    // It ends as it should: no thread hangs on.
+    // The process exits: no thread is left running.
     portolan.signal("TERM");
     assert!(portolan.exit(SOON).await.success());
 }

@@ -1,4 +1,4 @@
-//! Indexes that crash their readers, that never end, that expand without end, and that say two things at once.
+//! Malformed, endless, expanding and ambiguous indexes.
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
@@ -11,10 +11,10 @@ use super::{World, peak_memory};
 use crate::support::archives::{Chart, index};
 use crate::support::chart_server::{Fault, Page};
 
-/// One good chart, to which an attack is added.
+/// An index with one valid chart.
 const GOOD: &str = "apiVersion: v1\nentries:\n  good:\n  - {name: good, version: 1.0.0, urls: [good-1.0.0.tgz]}\n";
 
-/// Entries that have the wrong types: of each the repository keeps its good chart.
+/// Malformed entries that must not affect the valid chart.
 const BROKEN_ENTRIES: [(&str, &str); 12] = [
     ("null-version", "  bad: [null]\n"),
     ("text-for-list", "  bad: text\n"),
@@ -33,7 +33,7 @@ const BROKEN_ENTRIES: [(&str, &str); 12] = [
     ),
 ];
 
-/// Indexes of which nothing is left.
+/// Malformed indexes without a valid chart.
 const BROKEN_INDEXES: [(&str, &[u8]); 8] = [
     ("empty", b""),
     ("null-index", b"null\n"),
@@ -46,7 +46,7 @@ const BROKEN_INDEXES: [(&str, &[u8]); 8] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_index_of_wrong_types_costs_at_most_its_own_entries() {
+async fn malformed_entries_are_skipped_and_malformed_indexes_fail() {
     let world = World::new().await;
     for (name, entry) in BROKEN_ENTRIES {
         world.attack(name, format!("{GOOD}{entry}"));
@@ -75,9 +75,9 @@ async fn an_index_of_wrong_types_costs_at_most_its_own_entries() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_index_that_never_ends_is_cut_off() {
+async fn an_endless_index_is_aborted() {
     let world = World::new().await;
-    // What is sent to whoever asks, whatever they ask for.
+    // Endless responses to any request.
     world.declare("endless", &endless_server(b"# and so on without an end\n").await, "");
     world.declare("endless-line", &endless_server(b"[{[{[{[{[{[{[{[{").await, "");
     for (name, fault) in [
@@ -91,15 +91,15 @@ async fn an_index_that_never_ends_is_cut_off() {
     }
     let started = Instant::now();
     let portolan = world.run(&["--fetch-timeout=6s", "--stall-timeout=2s"]).await;
-    // They all are at it when the honest one is synced.
+    // The downloads are running while the honest repository is synced.
     world.until_honest_is_served().await;
     for name in ["endless", "endless-line", "gzip-bomb"] {
         let message = world
             .until_status(name, "to fail", |status| status["ready"] == false)
             .await;
-        // On a busy machine the time may be over before the bytes are.
-        let said = message["message"].as_str().unwrap();
-        let is_limit = message["reason"] == "TooLarge" && said.contains("104857600") && said.contains("bytes seen");
+        // On a busy machine the timeout may come before the size limit.
+        let text = message["message"].as_str().unwrap();
+        let is_limit = message["reason"] == "TooLarge" && text.contains("104857600") && text.contains("bytes seen");
         assert!(is_limit || message["reason"] == "Timeout", "{message}");
     }
     let drip = world.until_failed("drip", "Timeout").await;
@@ -116,7 +116,7 @@ async fn an_index_that_never_ends_is_cut_off() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_index_above_its_cap_names_the_cap_and_the_bytes_seen() {
+async fn the_error_for_a_large_index_states_the_limit_and_the_bytes_seen() {
     let world = World::new().await;
     world.declare("endless", &endless_server(b"# and so on without an end\n").await, "");
     world.attack("gzip-bomb", GOOD);
@@ -135,12 +135,12 @@ async fn an_index_above_its_cap_names_the_cap_and_the_bytes_seen() {
     world.until_honest_is_served().await;
     assert!(
         world.temporary().read_dir().unwrap().next().is_none(),
-        "what was spooled is gone"
+        "the spool file is deleted"
     );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_yaml_bomb_is_refused_before_it_goes_off() {
+async fn a_yaml_bomb_is_refused_before_it_expands() {
     let world = World::new().await;
     let mut laughs = format!("{GOOD}x0: &x0 [ha, ha, ha, ha, ha, ha, ha, ha, ha]\n");
     for level in 1..12 {
@@ -206,7 +206,7 @@ async fn a_yaml_bomb_is_refused_before_it_goes_off() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_version_that_is_listed_twice_is_that_of_the_first_entry_and_the_status_counts_it() {
+async fn of_duplicate_versions_the_first_is_imported_and_the_status_counts_them() {
     let world = World::new().await;
     let genuine = Chart::new("boat", "1.0.0").file("README.md", "genuine\n").pack();
     let forged = Chart::new("boat", "1.0.0").file("README.md", "forged\n").pack();
@@ -244,7 +244,7 @@ async fn a_version_that_is_listed_twice_is_that_of_the_first_entry_and_the_statu
     assert_eq!(world.attacker.count("/poisoned/forged.tgz"), 0);
 }
 
-/// A server that answers every request with these bytes again and again; the address of a repository on it.
+/// Starts a server that repeats these bytes endlessly. Returns the URL of a repository on it.
 async fn endless_server(bytes: &'static [u8]) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let url = format!("http://{}/charts", listener.local_addr().unwrap());

@@ -1,5 +1,5 @@
-//! What has gone wrong in this field, tried on the real binary: each attack fails, its repository says what is wrong with it,
-//! and an honest neighbour in the same process is served all the while.
+//! Known attacks on chart repository tools, run against the real binary. Each attack fails with an error in the status of its
+//! repository, while an honest repository in the same process stays available.
 
 mod addresses;
 mod archives;
@@ -7,8 +7,8 @@ mod credentials;
 mod filters;
 mod icons;
 mod indexes;
+mod leaks;
 mod sql;
-mod telling;
 mod tenants;
 mod terminal;
 
@@ -26,14 +26,14 @@ use crate::support::eventually::eventually;
 use crate::support::portolan::{self, Portolan, command, peak_memory};
 use crate::support::process::ScratchFolder;
 
-/// More than any of these worlds takes, also where many tests share a machine.
+/// Long enough for any test, also on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
-/// The repository that nobody attacks.
+/// The repository that is not attacked.
 const HONEST: &str = "honest";
 const README: &str = "Berths for everybody.\n";
 
-/// A server of attackers and one of honest people, each with repositories that are declared in the same folder.
+/// A malicious and an honest server, with repositories declared in one manifests directory.
 struct World {
     folder: ScratchFolder,
     attacker: ChartServer,
@@ -59,17 +59,16 @@ impl World {
         world
     }
 
-    /// Declares a Helm repository; `more` are further lines of its spec.
+    /// Declares a Helm repository; `more` is appended to its spec.
     fn declare(&self, name: &str, url: &str, more: &str) {
         self.manifest(name, &repository("default", name, "helm", url, more));
     }
 
-    /// Writes a manifest.
     fn manifest(&self, file: &str, text: &str) {
         self.folder.write(&format!("manifests/{file}.yaml"), text);
     }
 
-    /// Declares a repository whose index is this one.
+    /// Declares a repository with this index.
     fn attack(&self, name: &str, index: impl Into<axum::body::Bytes>) {
         self.attacker.serve(&format!("/{name}/index.yaml"), Page::new(index));
         self.declare(name, &self.attacker.url(&format!("/{name}")), "");
@@ -90,7 +89,7 @@ impl World {
         format!("sqlite://{}", self.folder.join("portolan.db").display())
     }
 
-    /// A command on this world's database, with a folder for temporary files that nobody else has.
+    /// Returns a command with this database and its own directory for temporary files.
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = command(arguments);
         command
@@ -99,7 +98,7 @@ impl World {
         command
     }
 
-    /// Starts Portolan. `more` are further flags.
+    /// Starts Portolan with additional flags.
     async fn run(&self, more: &[&str]) -> Portolan {
         let manifests = self.folder.join("manifests").display().to_string();
         let mut command = self.command(&["run", "--manifests", &manifests]);
@@ -109,7 +108,7 @@ impl World {
         portolan
     }
 
-    /// What a command on this world's database prints.
+    /// Runs a command and returns its output.
     async fn prints(&self, arguments: &[&str]) -> String {
         let output = portolan::run(self.command(arguments)).await;
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -117,7 +116,7 @@ impl World {
         String::from_utf8(output.stdout).expect("commands print UTF-8")
     }
 
-    /// What `portolan status` says of a repository.
+    /// Returns the output of `portolan status` for a repository.
     async fn status(&self, name: &str) -> Option<Value> {
         let all: Vec<Value> = serde_json::from_str(&self.prints(&["status", "-o", "json"]).await).unwrap();
         all.into_iter().find(|repository| repository["name"] == name)
@@ -138,7 +137,7 @@ impl World {
             .await
     }
 
-    /// Waits until a repository has failed for this reason; its status.
+    /// Waits until a repository has failed for this reason and returns its status.
     async fn until_failed(&self, name: &str, reason: &str) -> Value {
         let failed = self
             .until_status(name, "to fail", |status| status["ready"] == false)
@@ -155,14 +154,14 @@ impl World {
         assert!(shown.contains("A harbour"), "{shown}");
     }
 
-    /// Waits until the files of the honest chart are there, too.
+    /// Also waits for the files of the honest chart.
     async fn until_honest_files_are_served(&self) {
         self.until_honest_is_served().await;
         let readme = self.until_files(HONEST, "harbour").await["Readme"].clone();
         assert_eq!(readme, README);
     }
 
-    /// All rows of a statement with one column of text.
+    /// Returns the rows of a statement with one text column.
     async fn select(&self, statement: &'static str) -> Vec<String> {
         let options = SqliteConnectOptions::new()
             .filename(self.folder.join("portolan.db"))
@@ -173,7 +172,7 @@ impl World {
         rows
     }
 
-    /// The files of a chart's only version as they stand in the catalogue. A row that stands in for them has no digest.
+    /// Returns the stored files of a chart's only version. Placeholder rows have no digest.
     async fn files(&self, repository: &str, chart: &str) -> Option<Value> {
         let rows = self
             .select("SELECT info FROM files WHERE info ->> 'Digest' <> ''")
@@ -188,25 +187,25 @@ impl World {
         eventually(SOON, &what, async || self.files(repository, chart).await).await
     }
 
-    /// Waits until it is said why a chart of a repository has no icon.
+    /// Waits for a failed icon of a repository and returns the error.
     async fn until_icon_failed(&self, repository: &str) -> String {
         let statement = "SELECT name || ': ' || message FROM portolan_icons WHERE tries > 0";
         self.until_row(statement, &format!("{repository}: ")).await
     }
 
-    /// Waits until it is said why a chart, by its id, has no icon.
+    /// Waits for a failed icon of a chart and returns the error.
     async fn until_icon_of_chart_failed(&self, chart: &str) -> String {
         let statement = "SELECT chart_id || ': ' || message FROM portolan_icons WHERE tries > 0";
         self.until_row(statement, &format!("{chart}: ")).await
     }
 
-    /// Waits until a chart, by its id, has an icon.
+    /// Waits until a chart has an icon.
     async fn until_icon(&self, chart: &str) {
         let statement = "SELECT chart_id || ' ' FROM charts WHERE coalesce(info ->> 'raw_icon', '') <> ''";
         self.until_row(statement, &format!("{chart} ")).await;
     }
 
-    /// Waits for a row that begins like this, and gives what follows.
+    /// Waits for a row with this prefix and returns the remainder.
     async fn until_row(&self, statement: &'static str, start: &str) -> String {
         eventually(SOON, &format!("a row {start:?}"), async || {
             let rows = self.select(statement).await;
@@ -217,7 +216,7 @@ impl World {
         .await
     }
 
-    /// Waits until it is said why a version of a repository has no files.
+    /// Waits for failed files of a repository and returns the error.
     async fn until_files_failed(&self, repository: &str) -> String {
         let statement = "SELECT name || ': ' || message FROM portolan_files WHERE tries > 0";
         self.until_row(statement, &format!("{repository}: ")).await
@@ -232,7 +231,7 @@ fn harbour() -> Archive {
         .pack()
 }
 
-/// A manifest; `more` are further lines of its spec.
+/// Returns a manifest; `more` is appended to its spec.
 fn repository(namespace: &str, name: &str, kind: &str, url: &str, more: &str) -> String {
     let url = serde_json::to_string(url).unwrap();
     format!(
@@ -241,7 +240,7 @@ fn repository(namespace: &str, name: &str, kind: &str, url: &str, more: &str) ->
     )
 }
 
-/// A Secret in a folder of manifests.
+/// Returns the manifest of a Secret.
 fn secret(namespace: &str, name: &str, values: &[(&str, &str)]) -> String {
     let values: serde_json::Map<String, Value> = values
         .iter()
@@ -253,7 +252,7 @@ fn secret(namespace: &str, name: &str, values: &[(&str, &str)]) -> String {
     )
 }
 
-/// The tag 1.0.0 of a registry's repository, by the protocol alone; the path of its blobs, which are not there.
+/// Serves the tag 1.0.0 of a repository without its blobs. Returns the path of the blobs.
 fn chart_in_registry(server: &ChartServer, repository: &str) -> String {
     const DIGEST: &str = "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a";
     const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";

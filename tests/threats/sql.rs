@@ -1,4 +1,4 @@
-//! Names that are statements of SQL, in both databases.
+//! SQL injection by names, on both databases.
 
 use serde_json::Value;
 use sqlx::{Connection, PgConnection};
@@ -28,12 +28,12 @@ fn attack(charts: &[&str]) -> String {
     }))
 }
 
-/// Takes the hostile charts away one by one, and looks for them.
-async fn names_are_nothing_but_names(database_url: &str) -> World {
+/// Deletes the hostile charts one by one, and searches for them.
+async fn names_are_not_executed(database_url: &str) -> World {
     let world = World::new().await;
     let all: Vec<&str> = HOSTILE.into_iter().chain(["boat", "raft"]).collect();
     world.attack("sql", attack(&all));
-    // A repository can't have such a name.
+    // An invalid name for a repository.
     world.manifest("named", "apiVersion: kubeapps.com/v1alpha1\nkind: AppRepository\nmetadata: {name: \"x' OR 1=1--\"}\nspec: {type: helm}\n");
     let with_database = |arguments: &[&str]| {
         let mut command = command(arguments);
@@ -75,7 +75,7 @@ async fn names_are_nothing_but_names(database_url: &str) -> World {
         .await;
     };
     until_counts(all.len()).await;
-    // As Kubeapps' DELETE would have it, the first of these to go takes all with it.
+    // Kubeapps' DELETE would delete all charts with the first of these.
     for (gone, _) in HOSTILE.iter().enumerate() {
         world
             .attacker
@@ -93,22 +93,21 @@ async fn names_are_nothing_but_names(database_url: &str) -> World {
     }
     let output = run(with_database(&["show", "sql/x' OR 1=1--"])).await;
     assert!(!output.status.success());
-    // The honest archive is there as well.
     let shown = run(with_database(&["show", "honest/harbour"])).await;
     assert!(shown.status.success());
     world
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_chart_that_is_named_like_a_statement_takes_no_other_row_along_in_sqlite() {
+async fn a_chart_named_like_a_statement_affects_no_other_row_in_sqlite() {
     let folder = crate::support::process::ScratchFolder::new("sql");
-    names_are_nothing_but_names(&format!("sqlite://{}", folder.join("portolan.db").display())).await;
+    names_are_not_executed(&format!("sqlite://{}", folder.join("portolan.db").display())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_chart_that_is_named_like_a_statement_takes_no_other_row_along_in_postgres() {
+async fn a_chart_named_like_a_statement_affects_no_other_row_in_postgres() {
     let database = postgres::database().await;
-    names_are_nothing_but_names(&database.url).await;
+    names_are_not_executed(&database.url).await;
     let mut connection = PgConnection::connect(&database.url).await.unwrap();
     let left: Vec<String> = sqlx::query_scalar("SELECT chart_id FROM charts ORDER BY 1")
         .fetch_all(&mut connection)

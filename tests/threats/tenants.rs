@@ -1,4 +1,4 @@
-//! Two tenants of one server, each with credentials of their own and a view of their own.
+//! Two tenants of one server with different credentials and different content.
 
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
@@ -15,17 +15,17 @@ use crate::support::eventually::eventually;
 
 const AUTH: &str = "  auth:\n    header:\n      secretKeyRef: {name: keys, key: header}\n  interval: \"* * * * * *\"\n";
 
-/// A request: who made it, for what, and whether it was answered 304.
+/// A request of a tenant; `unchanged` if the response was 304.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Asked {
+struct TenantRequest {
     tenant: String,
     path: String,
     unchanged: bool,
 }
 
-/// A server that shows to each what is theirs, and calls all of it by the same ETag and the same URL.
+/// A server with different content for each tenant under the same URL and ETag.
 #[derive(Default)]
-struct Shared(Mutex<Vec<Asked>>);
+struct Shared(Mutex<Vec<TenantRequest>>);
 
 fn boat(tenant: &str) -> Archive {
     Chart::new("boat", "1.0.0")
@@ -51,7 +51,7 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
     let (status, body) = match (tenant.as_str(), path.as_str()) {
         ("alpha" | "beta", _) if is_same => (StatusCode::NOT_MODIFIED, Vec::new()),
         ("alpha" | "beta", "/charts/index.yaml") => {
-            // Nothing in the index tells the two boats apart.
+            // Without a digest, both indexes have the same entry.
             let mut entry = boat(&tenant).index_entry(&["boat.tgz"]);
             entry.as_object_mut().unwrap().remove("digest");
             (
@@ -64,7 +64,7 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         _ => (StatusCode::UNAUTHORIZED, Vec::new()),
     };
     let unchanged = status == StatusCode::NOT_MODIFIED;
-    shared.0.lock().unwrap().push(Asked {
+    shared.0.lock().unwrap().push(TenantRequest {
         tenant,
         path,
         unchanged,
@@ -77,7 +77,7 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tenants_of_one_url_see_what_their_own_credentials_show_and_nothing_else() {
+async fn tenants_of_one_url_see_only_the_content_of_their_own_credentials() {
     let world = World::new().await;
     let shared = Arc::<Shared>::default();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
@@ -92,7 +92,7 @@ async fn tenants_of_one_url_see_what_their_own_credentials_show_and_nothing_else
         );
         world.manifest(tenant, &repository(tenant, "charts", "helm", &url, AUTH));
     }
-    // One without any, and one that would use the credentials of another namespace.
+    // One without credentials, and one that refers to another namespace.
     world.manifest(
         "delta",
         &repository("delta", "charts", "helm", &url, "  interval: \"* * * * * *\"\n"),
@@ -141,14 +141,14 @@ async fn tenants_of_one_url_see_what_their_own_credentials_show_and_nothing_else
         until(tenant, "Unauthorized").await;
     }
     until("epsilon", "InvalidSecret").await;
-    // Each has asked again, by the ETag that both have.
+    // Each has sent a conditional request with the shared ETag.
     eventually(SOON, "both to be answered 304", async || {
         (asked("alpha", true) > 1 && asked("beta", true) > 1).then_some(())
     })
     .await;
     assert!(
         asked("alpha", false) > 0 && asked("beta", false) > 0,
-        "each had to fetch it once"
+        "each must download the index once"
     );
 
     let rows = async || {
@@ -169,7 +169,7 @@ async fn tenants_of_one_url_see_what_their_own_credentials_show_and_nothing_else
     })
     .await;
 
-    // The credentials of a repository are others now: what its former ones have shown is not vouched for by the ETag.
+    // With other credentials the stored ETag must not be used.
     world.manifest("beta-secret", &secret("beta", "keys", &[("header", "Bearer alpha")]));
     eventually(SOON, "what the new credentials show", async || {
         let rows = rows().await;

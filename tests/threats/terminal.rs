@@ -1,4 +1,4 @@
-//! Charts whose texts are orders to a terminal.
+//! Charts with terminal escape sequences.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::{World, repository};
 use crate::support::archives::{Chart, index};
 use crate::support::chart_server::Fault;
 
-/// Clears the screen, sets the title, forges a line, turns the direction of what follows, and says so in bytes beyond ASCII.
+/// Clears the screen, sets the title, forges a log line, and uses control characters beyond ASCII.
 const CODES: &str = "\u{1b}[2J\u{1b}]0;owned\u{7}\r\n2026-01-01T00:00:00Z  INFO forged\u{9b}31m\u{7f}\u{8}";
 
 fn assert_harmless(what: &str, text: &str) {
@@ -20,7 +20,7 @@ fn assert_harmless(what: &str, text: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_text_of_a_chart_drives_the_terminal_that_shows_it() {
+async fn no_text_of_a_chart_controls_the_terminal() {
     let world = World::new().await;
     let coded = |text: &str| format!("{text}{CODES}");
     let chart = Chart::new("boat", "1.0.0")
@@ -44,7 +44,7 @@ async fn no_text_of_a_chart_drives_the_terminal_that_shows_it() {
         versioned.index_entry(&["v.tgz"]),
     ];
     world.attack("codes", index(entries));
-    // A YAML error, a redirect and a document that show what they are about.
+    // A YAML error, a redirect and a filter whose messages quote their input.
     world.attack("broken", format!("apiVersion: v1\nentries: *{CODES}\n"));
     world.attack("redirected", "");
     world
@@ -101,7 +101,7 @@ async fn no_text_of_a_chart_drives_the_terminal_that_shows_it() {
     }
 }
 
-/// As YAML has it, which takes no control character as it is.
+/// Quotes a text for YAML, which allows no raw control characters.
 fn quoted(text: &str) -> String {
     let escaped = text.chars().map(|c| match c {
         c if c.is_control() => format!("\\u{:04x}", u32::from(c)),

@@ -1,4 +1,4 @@
-//! The JSON of `files.info`, exactly as Kubeapps writes it.
+//! The JSON of `files.info`, as Kubeapps writes it.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -6,16 +6,16 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::catalog::record::storable;
-use crate::catalog::{ChartFiles, Error, WantedFiles};
+use crate::catalog::{ChartFiles, Error, MissingFiles};
 
-/// The files of a version as they will be stored: some megabytes of JSON at most, made where its making keeps nobody waiting.
+/// Files of a version, encoded as JSON before the transaction begins, because they may be several MB.
 ///
-/// What Kubeapps has of the repository comes from the chart's row, which is read in the transaction that writes. It stands near
-/// the end, so that the texts before it can be made ready without it.
+/// The repository comes from the chart row, which only the transaction reads. Its position is near the end, so
+/// everything before it can be encoded in advance.
 #[derive(Clone, Debug)]
 pub struct FetchedFiles {
-    pub(super) wanted: WantedFiles,
-    /// The object from its beginning up to its member `Schema`.
+    pub(super) missing: MissingFiles,
+    /// The JSON object up to and including its member `Schema`, without the closing brace.
     head: String,
 }
 
@@ -31,13 +31,13 @@ struct Head<'a> {
 }
 
 impl FetchedFiles {
-    /// Writes the JSON, which takes time by its length: it belongs on a thread that may block.
+    /// Encodes the files. Call it on a blocking thread: the time grows with the size.
     ///
     /// # Errors
-    /// Texts can always be written; an error is a defect.
-    pub fn new(wanted: WantedFiles, files: &ChartFiles) -> Result<Self, Error> {
+    /// Only for a bug: text can always be encoded.
+    pub fn new(missing: MissingFiles, files: &ChartFiles) -> Result<Self, Error> {
         let mut head = json(&Head {
-            id: wanted.files_id(),
+            id: missing.files_id(),
             readme: storable(&files.readme),
             default_values: storable(&files.values),
             additional_default_values: files
@@ -47,40 +47,38 @@ impl FetchedFiles {
                 .collect(),
             schema: storable(&files.schema),
         })?;
-        // The brace that ends the object comes after its last two members.
+        // Two more members follow before the closing brace.
         head.pop();
-        Ok(Self { wanted, head })
+        Ok(Self { missing, head })
     }
 
-    /// Returns the bytes of memory that storing the files takes: the JSON, a copy bound to the statement, and one that is sent.
+    /// Returns the bytes of memory that storing takes: the JSON, its bound copy, and the copy that is sent.
     #[must_use]
     pub const fn memory(&self) -> u64 {
         3 * self.head.len() as u64
     }
 
-    /// None, of no archive: what Kubeapps' reader is given in place of files.
-    pub(super) fn none(wanted: &WantedFiles) -> Result<Self, Error> {
-        let wanted = WantedFiles {
+    pub(super) fn empty(missing: &MissingFiles) -> Result<Self, Error> {
+        let missing = MissingFiles {
             digest: String::new(),
-            ..wanted.clone()
+            ..missing.clone()
         };
-        Self::new(wanted, &ChartFiles::default())
+        Self::new(missing, &ChartFiles::default())
     }
 
-    /// The whole object. Nothing but the end is added, so that this is quick for any length.
+    /// Completes the JSON object. Only appends, so it is fast for any size.
     pub(super) fn into_info(self, repo: &RawValue) -> Result<String, Error> {
         let mut info = self.head;
         info.push_str(",\"Repo\":");
         info.push_str(repo.get());
         info.push_str(",\"Digest\":");
-        info.push_str(&json(&self.wanted.digest)?);
+        info.push_str(&json(&self.missing.digest)?);
         info.push('}');
         Ok(info)
     }
 }
 
-impl WantedFiles {
-    /// What the row in `files` is found by.
+impl MissingFiles {
     pub(super) fn files_id(&self) -> String {
         format!("{}-{}", self.chart_id, self.version)
     }
@@ -95,8 +93,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_members_are_those_of_kubeapps_in_its_order() {
-        let wanted = WantedFiles {
+    fn members_have_the_names_and_order_of_kubeapps() {
+        let missing = MissingFiles {
             chart_id: "stable/a".into(),
             version: "1.0.0".into(),
             digest: "sha256:\"ab".into(),
@@ -110,7 +108,7 @@ mod tests {
             schema: "{}".into(),
         };
         let repo = RawValue::from_string(r#"{"name": "stable"}"#.into()).unwrap();
-        let info = FetchedFiles::new(wanted.clone(), &files)
+        let info = FetchedFiles::new(missing.clone(), &files)
             .unwrap()
             .into_info(&repo)
             .unwrap();
@@ -122,9 +120,9 @@ mod tests {
                 r#""Repo":{"name": "stable"},"Digest":"sha256:\"ab"}"#
             )
         );
-        let none = FetchedFiles::none(&wanted).unwrap().into_info(&repo).unwrap();
+        let empty = FetchedFiles::empty(&missing).unwrap().into_info(&repo).unwrap();
         assert_eq!(
-            none,
+            empty,
             concat!(
                 r#"{"ID":"stable/a-1.0.0","Readme":"","DefaultValues":"","AdditionalDefaultValues":{},"Schema":"","#,
                 r#""Repo":{"name": "stable"},"Digest":""}"#

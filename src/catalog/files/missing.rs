@@ -1,4 +1,4 @@
-//! The versions that have no files yet. The database finds them, since the charts of a large repository would be much to read.
+//! Versions without files. The database finds them, because the charts of a large repository are expensive to read.
 
 use jiff::Timestamp;
 use sqlx::FromRow;
@@ -6,9 +6,8 @@ use sqlx::FromRow;
 use crate::api::NamespacedName;
 use crate::catalog::engine::{Pools, Transaction, on_engine, sql};
 use crate::catalog::record::unsigned;
-use crate::catalog::{Error, FilesMode, Progress, Wanted, WantedFiles};
+use crate::catalog::{Error, FilesMode, MissingFiles, MissingFilesPage, Progress};
 
-/// A mode that wants something.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mode {
     only_newest: bool,
@@ -30,10 +29,10 @@ pub(super) async fn files(
     mode: Mode,
     now: Timestamp,
     limit: usize,
-) -> Result<Wanted, Error> {
+) -> Result<MissingFilesPage, Error> {
     let reader = pools.reader();
-    let statement = sql!(reader, "files_wanted.sql");
-    let rows: Vec<WantedRow> = on_engine!(reader, pool => sqlx::query_as(statement)
+    let statement = sql!(reader, "files_missing.sql");
+    let rows: Vec<MissingRow> = on_engine!(reader, pool => sqlx::query_as(statement)
         .bind(&name.namespace)
         .bind(&name.name)
         .bind(mode.only_newest)
@@ -42,8 +41,8 @@ pub(super) async fn files(
         .fetch_all(pool)
         .await?);
     let next_try = rows.first().and_then(|row| row.next_try);
-    Ok(Wanted {
-        files: rows.into_iter().filter_map(WantedRow::files).collect(),
+    Ok(MissingFilesPage {
+        files: rows.into_iter().filter_map(MissingRow::files).collect(),
         next_try: next_try.and_then(|millis| Timestamp::from_millisecond(millis).ok()),
     })
 }
@@ -65,15 +64,15 @@ pub(super) async fn progress(pools: &Pools, name: &NamespacedName, mode: Mode) -
     })
 }
 
-/// Empty rows for all versions but the first `passed_over` of each chart, where there is none. Says how many.
-pub(super) async fn leave_out(tx: &mut Transaction, name: &NamespacedName, passed_over: i64) -> Result<u64, Error> {
+/// Inserts empty rows for versions without one, except the first `imported_versions` of each chart.
+pub(super) async fn skip(tx: &mut Transaction, name: &NamespacedName, imported_versions: i64) -> Result<u64, Error> {
     let statements = [sql!(tx, "files_mark_skipped.sql"), sql!(tx, "files_insert_skipped.sql")];
     let mut written = 0;
     for statement in statements {
         written = on_engine!(&mut *tx, tx => sqlx::query(statement)
             .bind(&name.namespace)
             .bind(&name.name)
-            .bind(passed_over)
+            .bind(imported_versions)
             .execute(&mut **tx)
             .await?
             .rows_affected());
@@ -81,9 +80,9 @@ pub(super) async fn leave_out(tx: &mut Transaction, name: &NamespacedName, passe
     Ok(written)
 }
 
-/// All but the next time is null where nothing is wanted now.
+/// All columns but `next_try` are null if no files are missing now.
 #[derive(FromRow)]
-struct WantedRow {
+struct MissingRow {
     next_try: Option<i64>,
     chart_id: Option<String>,
     version: Option<String>,
@@ -92,12 +91,12 @@ struct WantedRow {
     tries: Option<i64>,
 }
 
-impl WantedRow {
-    fn files(self) -> Option<WantedFiles> {
+impl MissingRow {
+    fn files(self) -> Option<MissingFiles> {
         let urls = self
             .urls
             .and_then(|urls| serde_json::from_str::<Option<Vec<String>>>(&urls).ok());
-        Some(WantedFiles {
+        Some(MissingFiles {
             chart_id: self.chart_id?,
             version: self.version?,
             digest: self.digest?,

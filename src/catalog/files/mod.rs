@@ -1,14 +1,15 @@
-//! README, values and schema of chart versions: Kubeapps' table `files`, and our own `portolan_files`.
+//! README, values and schema of chart versions: Kubeapps' table `files` and our `portolan_files`.
 //!
 //! ```text
 //!  charts (versions, digests) ──┐
-//!  files (their digests) ───────┼─► wanted ─► fetched by somebody ─┬─► save_files: the row, its digest
-//!  portolan_files (failures) ───┘                                  └─► files_failed: when to try again; an empty row, if none
+//!  files (their digests) ───────┼─► missing_files ─► download ─┬─► save_files: writes the row with its digest
+//!  portolan_files (failures) ───┘                              └─► record_files_failure: next try; an empty row if there is none
 //! ```
 //!
-//! What is wanted is derived anew by each call, so that a restart goes on where it was, and rows of Kubeapps' syncer count as
-//! they are. Kubeapps' reader fails without a row, so a version whose archive will not come gets an empty one, without a digest;
-//! each of these has a row in `portolan_files` too, which tells it from a chart that has no files.
+//! Missing files are derived by each query, so that a restart loses no work and rows of Kubeapps' syncer are reused.
+//! Kubeapps' reader fails without a row. A version whose archive can't be imported therefore gets an empty row without
+//! a digest, and a row in `portolan_files` that distinguishes it from a chart without files.
+
 pub mod failures;
 pub mod info;
 pub mod missing;
@@ -21,202 +22,168 @@ use serde_json::value::RawValue;
 use super::engine::{Transaction, on_engine, sql};
 use super::{COMMIT_DEADLINE, Catalog, Error, FetchedFiles, SHORT_DEADLINE, record};
 use crate::api::NamespacedName;
-use missing::{self as wanted, Mode};
+use missing::Mode;
 
-/// Of which versions the files are wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FilesMode {
-    /// Of all.
     #[default]
     All,
-    /// Of the newest version of each chart.
     Latest,
-    /// Of none.
     None,
 }
 
-/// A version whose files are wanted.
+/// A version whose files are missing or outdated.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WantedFiles {
-    /// The chart.
+pub struct MissingFiles {
     pub chart_id: String,
-    /// The version, as the index has it.
     pub version: String,
-    /// Digest of the archive, as the index has it; empty where it has none.
+    /// Digest of the archive in the index; empty if it has none.
     pub digest: String,
-    /// Where the archive is, as the index has it.
     pub urls: Option<Vec<String>>,
-    /// How often this archive has failed.
     pub tries: u32,
 }
 
-/// The versions whose files are wanted now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
-    /// The newest version of each chart first, then the second newest of each, and so on.
-    pub files: Vec<WantedFiles>,
-    /// When the first of those is to be tried again that have failed and wait.
+pub struct MissingFilesPage {
+    /// The newest version of each chart first, then the second newest, and so on.
+    pub files: Vec<MissingFiles>,
     pub next_try: Option<Timestamp>,
 }
 
-/// What a package page shows of a version beside its row in the index. NUL, which Postgres can't store, is left out.
+/// Files of a version; missing ones are empty. NUL, which Postgres can't store, is removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChartFiles {
-    /// README.md, or empty.
     pub readme: String,
-    /// values.yaml, or empty.
     pub values: String,
-    /// Other values by the name of their file without `.yaml`: `values-production`.
+    /// Other values by file name without `.yaml`, such as `values-production`.
     pub additional_values: BTreeMap<String, String>,
-    /// values.schema.json, or empty.
     pub schema: String,
 }
 
-/// What became of something that was fetched for a chart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Saved {
-    /// It is stored, or was so already.
+pub enum SaveOutcome {
     Written,
-    /// What it belongs to is no more: the repository was removed or made anew, the chart or the version has gone, or is another
-    /// by now. Nothing was written, and nothing is wrong.
-    Gone,
+    /// Not written: the repository, chart or version was deleted or replaced meanwhile.
+    Obsolete,
 }
 
-/// How far the work on the files of a repository is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Versions whose files are to be there; one that the index has twice counts once.
+    /// Versions with files to import. Duplicate versions count once.
     pub total: u64,
-    /// Those whose files are there.
     pub imported: u64,
-    /// Those that have failed [`Progress::TRIES`] times or more, and are tried again ever more seldom.
     pub failed: u64,
 }
 
 impl Progress {
-    /// After how many tries a version counts as failed.
+    /// Number of failures after which a version counts as failed.
     pub const TRIES: u32 = 3;
 }
 
 impl Catalog {
-    /// Up to `limit` versions of a repository whose files are to be fetched now.
+    /// Returns up to `limit` versions whose files can be fetched at `now`.
     ///
-    /// Wanted is a version that has no files, or those of an archive of another digest; unless it has failed, and is to be tried
-    /// again later than `now`. Of several entries of one version the first counts.
-    ///
-    /// # Errors
-    /// When the database fails.
-    pub async fn files_wanted(
+    /// These are versions without files, or with files of an archive with another digest. Failed ones are omitted until
+    /// their next try is due. Of duplicate versions the first counts.
+    pub async fn missing_files(
         &self,
         name: &NamespacedName,
         mode: FilesMode,
         now: Timestamp,
         limit: usize,
-    ) -> Result<Wanted, Error> {
+    ) -> Result<MissingFilesPage, Error> {
         let Some(mode) = Mode::of(mode) else {
-            return Ok(Wanted::default());
+            return Ok(MissingFilesPage::default());
         };
-        let wanted = wanted::files(&self.0.pools, name, mode, now, limit);
-        self.look("looking for chart files to fetch", wanted).await
+        let page = missing::files(&self.0.pools, name, mode, now, limit);
+        self.read("list missing chart files", page).await
     }
 
-    /// How far the files of a repository are.
-    ///
-    /// # Errors
-    /// When the database fails.
     pub async fn files_progress(&self, name: &NamespacedName, mode: FilesMode) -> Result<Progress, Error> {
         let Some(mode) = Mode::of(mode) else {
             return Ok(Progress::default());
         };
-        let progress = wanted::progress(&self.0.pools, name, mode);
-        self.look("counting the chart files", progress).await
+        let progress = missing::progress(&self.0.pools, name, mode);
+        self.read("count the chart files", progress).await
     }
 
-    /// Stores the files of a version. A row that is so already is not written again.
-    ///
-    /// # Errors
-    /// When the database fails.
-    pub async fn save_files(&self, name: &NamespacedName, uid: &str, files: FetchedFiles) -> Result<Saved, Error> {
-        self.must_be_writable()?;
-        let wanted = files.wanted.clone();
-        let saved = self.call("writing chart files", SHORT_DEADLINE, async {
-            let mut tx = self.0.pools.begin().await?;
-            let Some(repo) = still_wanted(&mut tx, name, uid, &wanted).await? else {
-                return Ok(Saved::Gone);
-            };
-            insert(&mut tx, name, &wanted, files.into_info(&repo)?, Existing::Updated).await?;
-            let key = [wanted.chart_id.as_str(), &wanted.files_id()];
-            failures::FILES.forget(&mut tx, name, &key).await?;
-            tx.commit().await?;
-            Ok(Saved::Written)
-        });
-        gone_with_its_chart(saved.await)
-    }
-
-    /// Notes that the files of a version could not be had, which counts one try, and when they are to be tried again. Where the
-    /// version has no files at all, Kubeapps' reader is given empty ones; those of an earlier archive stay until others come.
-    ///
-    /// # Errors
-    /// When the database fails.
-    pub async fn files_failed(
+    /// Writes the files of a version, unless the stored row is equal.
+    pub async fn save_files(
         &self,
         name: &NamespacedName,
         uid: &str,
-        wanted: &WantedFiles,
-        message: &str,
-        next_try: Timestamp,
-    ) -> Result<Saved, Error> {
-        self.must_be_writable()?;
-        let saved = self.call("writing that chart files failed", SHORT_DEADLINE, async {
+        files: FetchedFiles,
+    ) -> Result<SaveOutcome, Error> {
+        self.ensure_writable()?;
+        let missing = files.missing.clone();
+        let saved = self.call("write chart files", SHORT_DEADLINE, async {
             let mut tx = self.0.pools.begin().await?;
-            let Some(repo) = still_wanted(&mut tx, name, uid, wanted).await? else {
-                return Ok(Saved::Gone);
+            let Some(repo) = current_repo(&mut tx, name, uid, &missing).await? else {
+                return Ok(SaveOutcome::Obsolete);
             };
-            let key = [wanted.chart_id.as_str(), &wanted.files_id()];
-            failures::FILES
-                .note(&mut tx, name, &key, &wanted.digest, message, next_try)
-                .await?;
-            let none = FetchedFiles::none(wanted)?.into_info(&repo)?;
-            insert(&mut tx, name, wanted, none, Existing::Kept).await?;
+            insert(&mut tx, name, &missing, files.into_info(&repo)?, Existing::Update).await?;
+            let key = [missing.chart_id.as_str(), &missing.files_id()];
+            failures::FILES.delete(&mut tx, name, &key).await?;
             tx.commit().await?;
-            Ok(Saved::Written)
+            Ok(SaveOutcome::Written)
         });
-        gone_with_its_chart(saved.await)
+        obsolete_if_chart_deleted(saved.await)
     }
 
-    /// Gives empty files to all versions that `mode` does not want and that have none, since Kubeapps' reader fails without a row.
-    /// Says how many. They are wanted again as soon as another mode wants them.
+    /// Records a failed try. A version without files gets an empty row; files of an earlier archive stay.
+    pub async fn record_files_failure(
+        &self,
+        name: &NamespacedName,
+        uid: &str,
+        missing: &MissingFiles,
+        message: &str,
+        next_try: Timestamp,
+    ) -> Result<SaveOutcome, Error> {
+        self.ensure_writable()?;
+        let saved = self.call("record failed chart files", SHORT_DEADLINE, async {
+            let mut tx = self.0.pools.begin().await?;
+            let Some(repo) = current_repo(&mut tx, name, uid, missing).await? else {
+                return Ok(SaveOutcome::Obsolete);
+            };
+            let key = [missing.chart_id.as_str(), &missing.files_id()];
+            failures::FILES
+                .record(&mut tx, name, &key, &missing.digest, message, next_try)
+                .await?;
+            let empty = FetchedFiles::empty(missing)?.into_info(&repo)?;
+            insert(&mut tx, name, missing, empty, Existing::Keep).await?;
+            tx.commit().await?;
+            Ok(SaveOutcome::Written)
+        });
+        obsolete_if_chart_deleted(saved.await)
+    }
+
+    /// Inserts empty rows for versions that `mode` excludes and that have no files. Returns their number.
     ///
-    /// # Errors
-    /// When the database fails.
-    pub async fn leave_out_files(&self, name: &NamespacedName, uid: &str, mode: FilesMode) -> Result<u64, Error> {
-        self.must_be_writable()?;
-        let passed_over = match mode {
+    /// They count as missing again when the mode includes them.
+    pub async fn skip_files(&self, name: &NamespacedName, uid: &str, mode: FilesMode) -> Result<u64, Error> {
+        self.ensure_writable()?;
+        let imported_versions = match mode {
             FilesMode::All => return Ok(0),
             FilesMode::Latest => 1,
             FilesMode::None => 0,
         };
-        self.call("leaving out chart files", COMMIT_DEADLINE, async {
+        self.call("skip chart files", COMMIT_DEADLINE, async {
             let mut tx = self.0.pools.begin().await?;
-            if !record::lock_if_of(&mut tx, name, uid).await? {
+            if !record::lock_if_uid(&mut tx, name, uid).await? {
                 return Ok(0);
             }
-            let left_out = wanted::leave_out(&mut tx, name, passed_over).await?;
+            let skipped = missing::skip(&mut tx, name, imported_versions).await?;
             tx.commit().await?;
-            Ok(left_out)
+            Ok(skipped)
         })
         .await
     }
 
-    /// Lets all files and icons that have failed be tried again now, as one who asks for a resync by hand expects it.
-    ///
-    /// # Errors
-    /// When the database fails.
     pub async fn retry_failed(&self, name: &NamespacedName, uid: &str) -> Result<u64, Error> {
-        self.must_be_writable()?;
-        self.call("letting chart files be tried again", SHORT_DEADLINE, async {
+        self.ensure_writable()?;
+        self.call("reset failed chart files", SHORT_DEADLINE, async {
             let mut tx = self.0.pools.begin().await?;
-            if !record::lock_if_of(&mut tx, name, uid).await? {
+            if !record::lock_if_uid(&mut tx, name, uid).await? {
                 return Ok(0);
             }
             let files = failures::FILES.retry(&mut tx, name).await?;
@@ -228,68 +195,66 @@ impl Catalog {
     }
 }
 
-/// A chart that somebody else, who does not know our lock, removes between our look and our write.
-fn gone_with_its_chart(saved: Result<Saved, Error>) -> Result<Saved, Error> {
+/// Maps a foreign key violation: a process that does not take our lock deleted the chart before our write.
+fn obsolete_if_chart_deleted(saved: Result<SaveOutcome, Error>) -> Result<SaveOutcome, Error> {
     match saved {
-        Err(error) if error.is_reference_gone() => Ok(Saved::Gone),
+        Err(error) if error.is_foreign_key_violation() => Ok(SaveOutcome::Obsolete),
         saved => saved,
     }
 }
 
-/// Takes the repository's lock, and gives what the chart's row says of its repository, if the version is still there as it was.
-async fn still_wanted(
+/// Locks the repository. Returns the `repo` of the chart row if the version still has the same digest.
+async fn current_repo(
     tx: &mut Transaction,
     name: &NamespacedName,
     uid: &str,
-    wanted: &WantedFiles,
+    missing: &MissingFiles,
 ) -> Result<Option<Box<RawValue>>, Error> {
-    if !record::lock_if_of(tx, name, uid).await? {
+    if !record::lock_if_uid(tx, name, uid).await? {
         return Ok(None);
     }
-    let statement = sql!(tx, "files_still_wanted.sql");
+    let statement = sql!(tx, "chart_version.sql");
     let row: Option<(Option<String>, Option<String>)> = on_engine!(tx, tx => sqlx::query_as(statement)
         .bind(&name.namespace)
         .bind(&name.name)
-        .bind(&wanted.chart_id)
-        .bind(&wanted.version)
+        .bind(&missing.chart_id)
+        .bind(&missing.version)
         .fetch_optional(&mut **tx)
         .await?);
     let Some((repo, Some(digest))) = row else {
         return Ok(None);
     };
-    if digest != wanted.digest {
+    if digest != missing.digest {
         return Ok(None);
     }
     let repo = RawValue::from_string(repo.unwrap_or_else(|| "null".to_owned()));
     Ok(Some(repo.map_err(|error| sqlx::Error::Decode(Box::new(error)))?))
 }
 
-/// What becomes of a row that is there.
 #[derive(Clone, Copy)]
 enum Existing {
-    /// It is brought up to date. Two charts may come to one id (`a` of version `1-2.0.0`, `a-1` of version `2.0.0`): who has the row
-    /// keeps it.
-    Updated,
-    Kept,
+    /// Except a row of another chart with the same ID (`a` of version `1-2.0.0`, `a-1` of version `2.0.0`).
+    Update,
+    Keep,
 }
 
 async fn insert(
     tx: &mut Transaction,
     name: &NamespacedName,
-    wanted: &WantedFiles,
+    missing: &MissingFiles,
     info: String,
     existing: Existing,
 ) -> Result<(), Error> {
     let statement = match existing {
-        Existing::Updated => sql!(tx, "files_upsert.sql"),
-        Existing::Kept => sql!(tx, "files_insert.sql"),
+        Existing::Update => sql!(tx, "files_upsert.sql"),
+        Existing::Keep => sql!(tx, "files_insert.sql"),
     };
     on_engine!(tx, tx => {
         sqlx::query(statement)
-            .bind(&wanted.chart_id)
+            .bind(&missing.chart_id)
             .bind(&name.name)
             .bind(&name.namespace)
-            .bind(wanted.files_id())
+            .bind(missing.files_id())
             .bind(info)
             .execute(&mut **tx)
             .await?;

@@ -1,41 +1,36 @@
-//! Writing charts many at a time, and finding the one that the database will not take.
+//! Writes charts in batches and isolates those that the database rejects.
 
 use serde_json::value::{RawValue, to_raw_value};
 use sqlx::types::Json;
 
 use crate::api::NamespacedName;
 use crate::catalog::engine::{Engine, Transaction, on_engine};
-use crate::catalog::{ChartRow, Committed, Error};
+use crate::catalog::{ChartRow, CommitSummary, Error};
 
-/// What a batch holds before it is written, or one chart where that is larger. The memory that a sync takes is some times this much:
-/// SQLite makes four copies of what it is given as JSON, and has no round trips that larger batches would save.
+/// Batch size. Smaller for SQLite, which makes four copies of a JSON parameter and has no round trips to save.
 const MAX_BYTES_SQLITE: usize = 1 << 18;
 const MAX_BYTES_POSTGRES: usize = 1 << 20;
 
 const MAX_ROWS: usize = 256;
 
-/// How much is shown of what the database says of a chart.
 const REASON_BYTES: usize = 1024;
 
-/// What is to happen to a chart's row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Insert,
     Update {
         id: i64,
-        /// The stored row has an imported icon, and the chart still has the same icon's URL.
+        /// The stored row has an imported icon, and its URL is unchanged.
         keep_icon: bool,
     },
 }
 
 impl Change {
-    /// A row whose chart brings its own icon, if it has one.
     pub(super) const fn update(id: i64) -> Self {
         Self::Update { id, keep_icon: false }
     }
 }
 
-/// Charts that are about to be written.
 #[derive(Default)]
 pub(super) struct Batch {
     inserts: Vec<Insert>,
@@ -43,7 +38,6 @@ pub(super) struct Batch {
     bytes: usize,
 }
 
-/// SQLite reads it as one JSON text, by these names.
 #[derive(serde::Serialize)]
 struct Insert {
     chart_id: String,
@@ -56,7 +50,6 @@ struct Update {
     chart_id: String,
     info: Box<RawValue>,
     keep_icon: bool,
-    /// The `chart_files_id` of each version that the chart has now.
     #[serde(skip)]
     files: Vec<String>,
 }
@@ -93,12 +86,11 @@ impl Batch {
         self.bytes >= max_bytes || self.inserts.len() + self.updates.len() >= MAX_ROWS
     }
 
-    /// Writes what there is, counts it in `committed`, and leaves the batch empty.
     pub(super) async fn write(
         &mut self,
         tx: &mut Transaction,
         name: &NamespacedName,
-        committed: &mut Committed,
+        committed: &mut CommitSummary,
     ) -> Result<(), Error> {
         let batch = std::mem::take(self);
         committed.added += write_all(tx, name, &batch.inserts, &mut committed.rejected).await?;
@@ -107,7 +99,6 @@ impl Batch {
     }
 }
 
-/// Rows that one statement writes.
 trait Writable: Sized + Sync {
     fn chart_id(&self) -> &str;
     fn write(
@@ -117,10 +108,10 @@ trait Writable: Sized + Sync {
     ) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
-/// Writes rows, all at once where the database takes them all.
+/// Writes all rows in one statement if the database accepts them.
 ///
-/// Where it doesn't, because of what is in one of them, the rows are halved until the culprit stands alone; it is named and left
-/// out. Savepoints keep the transaction alive, which Postgres otherwise gives up at the first error.
+/// Otherwise bisects them until the rejected row is alone, and skips it. Savepoints are needed because Postgres aborts
+/// a transaction at the first error.
 async fn write_all<R: Writable>(
     tx: &mut Transaction,
     name: &NamespacedName,
@@ -136,10 +127,11 @@ async fn write_all<R: Writable>(
         run(tx, "SAVEPOINT batch").await?;
         match R::write(tx, name, rows).await {
             Ok(()) => written += count as u64,
-            Err(error) if error.is_data() => {
+            Err(error) if error.is_invalid_data() => {
                 run(tx, "ROLLBACK TO SAVEPOINT batch").await?;
                 if count == 1 {
-                    let reason = crate::text::truncate(&crate::text::printable(&error.bare()), REASON_BYTES);
+                    let reason =
+                        crate::text::truncate(&crate::text::printable(&error.database_message()), REASON_BYTES);
                     rejected.push((first.chart_id().to_owned(), reason));
                 } else {
                     let (left, right) = rows.split_at(count / 2);
@@ -163,9 +155,9 @@ impl Writable for Insert {
         &self.chart_id
     }
 
-    /// A row that Kubeapps' syncer has inserted since the stored ones were read is taken over.
     async fn write(tx: &mut Transaction, name: &NamespacedName, rows: &[Self]) -> Result<(), Error> {
-        // "WHERE true" tells SQLite's parser that ON CONFLICT is no join.
+        // An upsert, because Kubeapps' syncer may have inserted the row meanwhile.
+        // SQLite needs WHERE to parse ON CONFLICT after SELECT.
         const SQLITE: &str = "INSERT INTO charts (repo_namespace, repo_name, chart_id, info)
             SELECT $1, $2, value ->> '$.chart_id', value -> '$.info' FROM json_each($3) WHERE true
             ON CONFLICT (repo_name, repo_namespace, chart_id) DO UPDATE SET info = excluded.info";
@@ -225,7 +217,7 @@ impl Writable for Update {
     }
 }
 
-/// Takes away the files of versions that these charts no longer have, which Kubeapps leaves for ever, and what we remember of them.
+/// Deletes files and failures of versions that the charts no longer have. Kubeapps never deletes them.
 async fn delete_stale_files(tx: &mut Transaction, name: &NamespacedName, rows: &[Update]) -> Result<(), Error> {
     const SQLITE: [&str; 2] = [
         "DELETE FROM files WHERE repo_name = $1 AND repo_namespace = $2

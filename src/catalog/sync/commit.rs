@@ -1,173 +1,161 @@
-//! The one transaction of a sync: charts, removals, Kubeapps' row of the repository, our own record and its history are written
-//! together or not at all.
+//! The transaction of a sync. It writes charts, Kubeapps' row of the repository, our record and the history, or
+//! nothing.
 //!
 //! ```text
 //!  lock, identity ─► repos row ─► stored charts, as fingerprints
 //!                                        │
-//!            new charts, one by one ──► compare ──► batches: insert, update (and files of versions that went)
+//!                rows, one by one ──► compare ──► batches: insert, update (and delete files of deleted versions)
 //!                                        │
-//!                            not seen ──► delete ─► cuts ─► repos row ─► memory of a registry ─► record, history ─► commit
+//!                                 missing ──► delete ─► chart digests ─► repos row ─► cached registry state ─► record, history ─► commit
 //! ```
 //!
-//! Where the caller knows of charts that they are the ones of the last index ([`DigestUpdate::unchanged`]), these are neither among the
-//! new ones nor are their stored ones read: what a sync costs then follows what has changed.
-//!
-//! Nothing of the network happens inside, and of the charts only one batch is in memory.
+//! Charts in [`DigestUpdate::unchanged`] have no row, and their stored rows are not read. The cost of a sync is
+//! therefore proportional to the number of changed charts. No network I/O happens in the transaction, and only one
+//! batch of charts is in memory.
 
 use std::{fmt, io};
 
 use futures::FutureExt;
 
-use super::index_cache::Memory;
-use super::{delete as forget, diff as write};
+use super::index_cache::IndexCache;
+use super::{delete, diff};
 use crate::api::NamespacedName;
 use crate::catalog::engine::{Pools, Transaction, on_engine};
 use crate::catalog::repositories::ReposRow;
-use crate::catalog::{ChartRow, DigestUpdate, Error, HistoryEntry, Keep, OciGone, Record, history, record};
+use crate::catalog::{ChartRow, DigestUpdate, Error, HistoryEntry, OciRemovals, Record, Retention, history, record};
 
-/// Told what was written, it completes the record (with the counts of the summary, say) and gives the entry for the history, if
-/// this sync is worth one. It runs inside the transaction, so it should only compute.
-pub type Conclude = Box<dyn FnOnce(&Committed, &mut Record) -> Option<HistoryEntry> + Send>;
+/// Completes the record and returns the history entry, if any. Runs inside the transaction.
+pub type CompleteRecord = Box<dyn FnOnce(&CommitSummary, &mut Record) -> Option<HistoryEntry> + Send>;
 
-/// What a sync writes beside the charts.
-pub struct Commit {
-    /// The record as it is to be; its `trusted` and `charts` are not looked at.
+pub struct SyncCommit {
     pub record: Record,
-    /// The UID that was stored when the sync began; nothing if there was no record.
+    /// UID stored at the start of the sync; `None` if there was no record.
     pub expected_uid: Option<String>,
-    /// SHA-256 of the index's body, in hex: what Kubeapps stores of a repository to know that nothing is new.
+    /// SHA-256 of the index in hex. Kubeapps compares it to detect an unchanged index.
     pub checksum: String,
-    /// Completes the record when the charts are written.
-    pub conclude: Conclude,
-    /// For how long versions and charts stay that are not among the rows. Nothing: they go at once, and so do those that were kept.
-    pub keep: Option<Keep>,
-    /// What of a registry's memory goes with the charts.
-    pub gone: Option<OciGone>,
-    /// What is to be remembered of the index, and which of its charts are not among the rows since they are what they were.
-    /// Nothing: the rows are all charts, and nothing is remembered of this repository's index any more.
-    pub cuts: Option<DigestUpdate>,
+    pub complete_record: CompleteRecord,
+    /// Retention of charts and versions without a row; `None` deletes them, including those retained before.
+    pub retention: Option<Retention>,
+    pub oci_removals: Option<OciRemovals>,
+    /// `None`: every chart has a row, and stored digests are deleted.
+    pub digests: Option<DigestUpdate>,
 }
 
-impl Commit {
-    /// A commit of a record that is complete already, without history.
+impl SyncCommit {
     #[must_use]
     pub fn new(record: Record, expected_uid: Option<String>, checksum: impl Into<String>) -> Self {
         Self {
             record,
             expected_uid,
             checksum: checksum.into(),
-            conclude: Box::new(|_, _| None),
-            keep: None,
-            gone: None,
-            cuts: None,
+            complete_record: Box::new(|_, _| None),
+            retention: None,
+            oci_removals: None,
+            digests: None,
         }
     }
 
-    /// Keeps versions and charts for a while that are not among the rows.
     #[must_use]
-    pub fn keep_removed(mut self, keep: Keep) -> Self {
-        self.keep = Some(keep);
+    pub fn with_retention(mut self, retention: Retention) -> Self {
+        self.retention = Some(retention);
         self
     }
 
-    /// Completes the record by `conclude`.
     #[must_use]
-    pub fn conclude_with(
+    pub fn complete_record_with(
         mut self,
-        conclude: impl FnOnce(&Committed, &mut Record) -> Option<HistoryEntry> + Send + 'static,
+        complete_record: impl FnOnce(&CommitSummary, &mut Record) -> Option<HistoryEntry> + Send + 'static,
     ) -> Self {
-        self.conclude = Box::new(conclude);
+        self.complete_record = Box::new(complete_record);
         self
     }
 }
 
-impl fmt::Debug for Commit {
+impl fmt::Debug for SyncCommit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Commit")
+        f.debug_struct("SyncCommit")
             .field("record", &self.record)
             .field("expected_uid", &self.expected_uid)
             .field("checksum", &self.checksum)
-            .field("keep", &self.keep)
-            .field("gone", &self.gone)
-            .field("cuts", &self.cuts)
+            .field("retention", &self.retention)
+            .field("oci_removals", &self.oci_removals)
+            .field("digests", &self.digests)
             .finish_non_exhaustive()
     }
 }
 
-/// What a commit did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Committed {
-    /// Charts that were new.
+pub struct CommitSummary {
     pub added: u64,
-    /// Charts that were there and differed.
     pub changed: u64,
-    /// Charts that were there and are no more.
     pub removed: u64,
-    /// Charts that were there already, alike.
     pub unchanged: u64,
-    /// Charts that the database would not take, by `chart_id`, each with the reason. What is stored of them stays.
+    /// Charts that the database rejected, by `chart_id`, with the reason. Their stored rows stay.
     pub rejected: Vec<(String, String)>,
-    /// The id of Kubeapps' row of the repository.
     pub repos_id: i64,
-    /// Versions that left the index and are still there.
     pub kept: u64,
 }
 
-impl Committed {
-    /// Whether the charts are others than before.
+impl CommitSummary {
     #[must_use]
     pub const fn is_change(&self) -> bool {
         self.added + self.changed + self.removed > 0
     }
 }
 
-/// Runs the transaction. The rows' errors end it, and nothing is written then.
 pub(in crate::catalog) async fn commit(
     pools: &Pools,
-    commit: Commit,
+    commit: SyncCommit,
     rows: impl Iterator<Item = io::Result<ChartRow>> + Send,
-) -> Result<Committed, Error> {
-    let Commit {
+) -> Result<CommitSummary, Error> {
+    let SyncCommit {
         mut record,
         expected_uid,
         checksum,
-        conclude,
-        keep,
-        gone,
-        cuts,
+        complete_record,
+        retention,
+        oci_removals,
+        digests,
     } = commit;
     let name = record.name.clone();
     let mut tx = pools.begin().await?;
-    record::lock_and_identify(&mut tx, &record, expected_uid.as_deref()).await?;
+    record::lock_and_check_identity(&mut tx, &record, expected_uid.as_deref()).await?;
     let before = ReposRow::find(&mut tx, &name).await?;
     let repos = match &before {
         Some(row) => row.clone(),
         None => ReposRow::insert(&mut tx, &name, &checksum).await?,
     };
-    let mut committed = Committed {
+    let mut committed = CommitSummary {
         repos_id: repos.id,
-        ..Committed::default()
+        ..CommitSummary::default()
     };
-    if is_of_other_input(&mut tx, &record).await? {
-        retry_all(&mut tx, &name).await?;
+    if has_other_inputs(&mut tx, &record).await? {
+        reset_failures(&mut tx, &name).await?;
     }
-    let memory = Memory::recall(&mut tx, &record, cuts).await?;
-    let written = write::charts(&mut tx, &name, rows, keep, memory.untouched(), &mut committed);
-    written.boxed().await?;
-    memory.save(&mut tx, &name, &committed.rejected).await?;
-    // A body that was known already, and charts that are all alike: the row is left alone, as Kubeapps leaves it.
-    let as_before = repos.checksum.as_deref() == Some(&checksum) && !committed.is_change();
-    let repos = if as_before || before.is_none() {
+    let index_cache = IndexCache::load(&mut tx, &record, digests).await?;
+    let diff = diff::charts(
+        &mut tx,
+        &name,
+        rows,
+        retention,
+        index_cache.unchanged_rows(),
+        &mut committed,
+    );
+    diff.boxed().await?;
+    index_cache.save(&mut tx, &name, &committed.rejected).await?;
+    // As in Kubeapps, an unchanged index does not touch the row.
+    let is_unmodified = repos.checksum.as_deref() == Some(&checksum) && !committed.is_change();
+    let repos = if is_unmodified || before.is_none() {
         repos
     } else {
         repos.update(&mut tx, checksum).await?
     };
-    if let Some(gone) = gone {
-        forget::forget(&mut tx, &name, &gone).await?;
+    if let Some(oci_removals) = oci_removals {
+        delete::delete(&mut tx, &name, &oci_removals).await?;
     }
-    let entry = conclude(&committed, &mut record);
+    let entry = complete_record(&committed, &mut record);
     record::save(&mut tx, &record).await?;
-    repos.remember(&mut tx, &name).await?;
+    repos.store_values(&mut tx, &name).await?;
     if let Some(entry) = entry {
         history::add(&mut tx, &name, &entry).await?;
     }
@@ -175,22 +163,22 @@ pub(in crate::catalog) async fn commit(
     Ok(committed)
 }
 
-/// Whether the charts were made until now for another object, or from what else decides about them beside the index.
-async fn is_of_other_input(tx: &mut Transaction, record: &Record) -> Result<bool, Error> {
+/// Returns true if the stored charts belong to another object or change key.
+async fn has_other_inputs(tx: &mut Transaction, record: &Record) -> Result<bool, Error> {
     const SELECT: &str = "SELECT count(*) FROM portolan_repositories
         WHERE namespace = $1 AND name = $2 AND (uid <> $3 OR change_key <> $4)";
-    let others: i64 = on_engine!(tx, tx => sqlx::query_scalar(SELECT)
+    let count: i64 = on_engine!(tx, tx => sqlx::query_scalar(SELECT)
         .bind(&record.name.namespace)
         .bind(&record.name.name)
         .bind(&*record::storable(&record.uid))
         .bind(&*record::storable(&record.change_key))
         .fetch_one(&mut **tx)
         .await?);
-    Ok(others > 0)
+    Ok(count > 0)
 }
 
-/// Files and icons that have failed may be had by now: they count as not tried.
-async fn retry_all(tx: &mut Transaction, name: &NamespacedName) -> Result<(), Error> {
+/// Resets failed files and icons: the new inputs may fix them.
+async fn reset_failures(tx: &mut Transaction, name: &NamespacedName) -> Result<(), Error> {
     for statement in [
         "UPDATE portolan_files SET tries = 0, next_try = 0 WHERE namespace = $1 AND name = $2",
         "DELETE FROM portolan_icons WHERE namespace = $1 AND name = $2",

@@ -1,5 +1,5 @@
-//! Forgetting what a registry has no more: with the charts that go with it, in one transaction, so that nothing is forgotten that is
-//! still served.
+//! Deletes cached registry state that left the registry, in the transaction that deletes its charts. A chart that is
+//! still served therefore never loses its state.
 
 use sqlx::types::Json;
 
@@ -9,19 +9,15 @@ use crate::catalog::oci::{OciRepository, upsert_repository};
 use crate::catalog::record::{self, storable};
 use crate::catalog::{COMMIT_DEADLINE, Catalog, Error};
 
-/// What is known of a registry, and is no more in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OciGone {
-    /// The source that is looked at now, as in [`Catalog::save_oci`].
+pub struct OciRemovals {
     pub source: String,
-    /// Repositories.
     pub repositories: Vec<String>,
-    /// Tags, each time with their repository as it is known without them (its other tags are not looked at).
+    /// Tags to delete, with the new state of their repository. Its `tags` are ignored.
     pub tags: Vec<(OciRepository, Vec<String>)>,
 }
 
-impl OciGone {
-    /// Whether there is nothing to forget.
+impl OciRemovals {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.repositories.is_empty() && self.tags.is_empty()
@@ -29,36 +25,32 @@ impl OciGone {
 }
 
 impl Catalog {
-    /// Forgets what is no more, where no charts have to go with it: else [`crate::catalog::Commit::gone`] does it.
-    ///
-    /// # Errors
-    /// When the database fails.
-    pub async fn forget_oci(&self, name: &NamespacedName, gone: &OciGone) -> Result<(), Error> {
-        self.must_be_writable()?;
-        self.call("forgetting what a registry has no more", COMMIT_DEADLINE, async {
+    /// Deletes state without charts. With charts, use `SyncCommit::oci_removals`.
+    pub async fn delete_oci(&self, name: &NamespacedName, removals: &OciRemovals) -> Result<(), Error> {
+        self.ensure_writable()?;
+        self.call("delete state that left the registry", COMMIT_DEADLINE, async {
             let mut tx = self.0.pools.begin().await?;
             record::lock(&mut tx, name).await?;
-            forget(&mut tx, name, gone).await?;
+            delete(&mut tx, name, removals).await?;
             tx.commit().await
         })
         .await
     }
 }
 
-/// Forgets what is no more.
-pub(super) async fn forget(tx: &mut Transaction, name: &NamespacedName, gone: &OciGone) -> Result<(), Error> {
-    for (repository, tags) in &gone.tags {
-        upsert_repository(tx, name, &gone.source, repository).await?;
+pub(super) async fn delete(tx: &mut Transaction, name: &NamespacedName, removals: &OciRemovals) -> Result<(), Error> {
+    for (repository, tags) in &removals.tags {
+        upsert_repository(tx, name, &removals.source, repository).await?;
         delete_tags(tx, name, &repository.repository, tags).await?;
     }
-    delete_repositories(tx, name, &gone.repositories).await
+    delete_repositories(tx, name, &removals.repositories).await
 }
 
-async fn delete_repositories(tx: &mut Transaction, name: &NamespacedName, gone: &[String]) -> Result<(), Error> {
-    if gone.is_empty() {
+async fn delete_repositories(tx: &mut Transaction, name: &NamespacedName, removals: &[String]) -> Result<(), Error> {
+    if removals.is_empty() {
         return Ok(());
     }
-    let gone: Vec<_> = gone.iter().map(|repository| storable(repository)).collect();
+    let removals: Vec<_> = removals.iter().map(|repository| storable(repository)).collect();
     for (sqlite, postgres) in [
         (
             "DELETE FROM portolan_oci_tags WHERE namespace = $1 AND name = $2
@@ -74,11 +66,11 @@ async fn delete_repositories(tx: &mut Transaction, name: &NamespacedName, gone: 
         match &mut *tx {
             Engine::Sqlite(tx) => {
                 let query = sqlx::query(sqlite).bind(&name.namespace).bind(&name.name);
-                query.bind(Json(&gone)).execute(&mut **tx).await?;
+                query.bind(Json(&removals)).execute(&mut **tx).await?;
             }
             Engine::Postgres(tx) => {
                 let query = sqlx::query(postgres).bind(&name.namespace).bind(&name.name);
-                query.bind(&gone).execute(&mut **tx).await?;
+                query.bind(&removals).execute(&mut **tx).await?;
             }
         }
     }

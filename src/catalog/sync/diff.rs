@@ -1,42 +1,42 @@
-//! The charts of a sync against those that are stored, one by one.
+//! Compares the charts of a sync with the stored ones.
 
 use std::{collections::HashMap, io};
 
 use futures::FutureExt;
 
 use super::batch::{Batch, Change};
-use super::retention::Keeper;
+use super::retention::RetentionPlan;
 use super::stored::{self, Stored, StoredCharts};
 use crate::api::NamespacedName;
 use crate::catalog::engine::{Engine, Transaction, on_engine};
-use crate::catalog::{ChartRow, Committed, Error, Keep, RepoRef};
+use crate::catalog::{ChartRow, CommitSummary, Error, RepoRef, Retention};
 
-/// How many rows are deleted by one statement.
-const DELETE_AT_ONCE: usize = 1000;
+const DELETE_BATCH: usize = 1000;
 
-/// Writes what differs, and removes what is no more or keeps it for a while. The `untouched`, by chart_id with the ids of their
-/// rows, are in the index as they are stored, and so are not among the rows.
+/// Writes changed charts, and deletes or retains missing ones. `unchanged_rows` are not in `rows`.
 pub(super) async fn charts(
     tx: &mut Transaction,
     name: &NamespacedName,
     rows: impl Iterator<Item = io::Result<ChartRow>> + Send,
-    keep: Option<Keep>,
-    untouched: &HashMap<String, i64>,
-    committed: &mut Committed,
+    retention: Option<Retention>,
+    unchanged_rows: &HashMap<String, i64>,
+    committed: &mut CommitSummary,
 ) -> Result<(), Error> {
-    let mut keeper = Keeper::load(tx, name, keep).await?;
+    let mut plan = RetentionPlan::load(tx, name, retention).await?;
     let StoredCharts {
         charts: mut stored,
-        nameless: mut gone,
-    } = StoredCharts::read(tx, name, untouched, keeper.is_on()).boxed().await?;
-    committed.unchanged += untouched.len() as u64;
+        nameless: mut deleted,
+    } = StoredCharts::read(tx, name, unchanged_rows, plan.is_enabled())
+        .boxed()
+        .await?;
+    committed.unchanged += unchanged_rows.len() as u64;
     let (mut batch, mut repo) = (Batch::default(), None);
     for row in rows {
         let mut row = row.map_err(|source| Error::Rows { source })?;
         repo.get_or_insert_with(|| row.info.repo.clone());
         let change = match stored.get_mut(&row.chart_id) {
-            // The row is another chart's, or this one has changed after all.
-            None if untouched.contains_key(&row.chart_id) => return Err(Error::OutdatedCuts),
+            // Another chart has the same ID, or this chart has changed.
+            None if unchanged_rows.contains_key(&row.chart_id) => return Err(Error::StaleDigests),
             None => {
                 stored.insert(row.chart_id.clone(), Stored::new_row());
                 Change::Insert
@@ -48,7 +48,7 @@ pub(super) async fn charts(
             }
             Some(stored) => {
                 stored.seen = true;
-                add_kept(tx, &mut keeper, stored, &mut row).await?;
+                add_retained(tx, &mut plan, stored, &mut row).await?;
                 if stored.fingerprint == Some(row.info.fingerprint()) {
                     committed.unchanged += 1;
                     continue;
@@ -62,19 +62,20 @@ pub(super) async fn charts(
         }
     }
     stored.retain(|_, stored| !stored.seen);
-    if repo.is_none() && keeper.is_on() && !stored.is_empty() {
-        repo = repo_of(tx, untouched).await?;
+    if repo.is_none() && plan.is_enabled() && !stored.is_empty() {
+        repo = repo_of(tx, unchanged_rows).await?;
     }
     for (chart_id, stored) in stored {
-        let is_of_other_index = repo.is_some() && stored.repo != repo;
-        let versions: &[String] = if is_of_other_index { &[] } else { &stored.versions };
-        let kept = keeper.keep_of_chart(&chart_id, versions);
-        if kept.is_empty() {
-            gone.push(stored.id);
-        } else if kept.len() == stored.versions.len() {
+        let has_other_source = repo.is_some() && stored.repo != repo;
+        let versions: &[String] = if has_other_source { &[] } else { &stored.versions };
+        let retained = plan.retain_chart(&chart_id, versions);
+        if retained.is_empty() {
+            deleted.push(stored.id);
+        } else if retained.len() == stored.versions.len() {
             committed.unchanged += 1;
         } else if let Some(mut info) = stored::info(tx, stored.id).await? {
-            info.chart_versions.retain(|version| kept.contains(&version.version));
+            info.chart_versions
+                .retain(|version| retained.contains(&version.version));
             batch.push(ChartRow { chart_id, info }, Change::update(stored.id))?;
             if batch.is_full(tx) {
                 batch.write(tx, name, committed).await?;
@@ -82,40 +83,43 @@ pub(super) async fn charts(
         }
     }
     batch.write(tx, name, committed).await?;
-    committed.removed = delete_charts(tx, name, &gone).await?;
-    committed.kept = keeper.save(tx, name).await?;
+    committed.removed = delete_charts(tx, name, &deleted).await?;
+    committed.kept = plan.save(tx, name).await?;
     Ok(())
 }
 
-/// Where the charts of this index are from, where none of them is new: one tells for all.
-async fn repo_of(tx: &mut Transaction, untouched: &HashMap<String, i64>) -> Result<Option<RepoRef>, Error> {
-    match untouched.values().next() {
+async fn repo_of(tx: &mut Transaction, unchanged_rows: &HashMap<String, i64>) -> Result<Option<RepoRef>, Error> {
+    match unchanged_rows.values().next() {
         Some(id) => Ok(stored::info(tx, *id).await?.map(|info| info.repo)),
         None => Ok(None),
     }
 }
 
-/// Puts those versions into the row that left the index and stay for a while.
-async fn add_kept(tx: &mut Transaction, keeper: &mut Keeper, stored: &Stored, row: &mut ChartRow) -> Result<(), Error> {
-    let kept = keeper.keep_of_versions(&row.chart_id, stored.missing_in(&row.info));
-    if !kept.is_empty()
+async fn add_retained(
+    tx: &mut Transaction,
+    plan: &mut RetentionPlan,
+    stored: &Stored,
+    row: &mut ChartRow,
+) -> Result<(), Error> {
+    let retained = plan.retain_versions(&row.chart_id, stored.missing_in(&row.info));
+    if !retained.is_empty()
         && let Some(info) = stored::info(tx, stored.id).await?
     {
-        keeper.merge(&mut row.info, info, &kept);
+        plan.merge(&mut row.info, info, &retained);
     }
     Ok(())
 }
 
-/// Deletes charts by the ids of their rows. Their files go with them, and so does what we remember of those.
+/// Deletes charts by row ID. The database cascades to their files; their failures are deleted here.
 pub(super) async fn delete_charts(tx: &mut Transaction, name: &NamespacedName, ids: &[i64]) -> Result<u64, Error> {
-    const FORGET: [&str; 2] = [
+    const DELETE_FAILURES: [&str; 2] = [
         "DELETE FROM portolan_files WHERE namespace = $1 AND name = $2 AND NOT EXISTS (SELECT 1 FROM charts c
             WHERE c.repo_namespace = $1 AND c.repo_name = $2 AND c.chart_id = portolan_files.chart_id)",
         "DELETE FROM portolan_icons WHERE namespace = $1 AND name = $2 AND NOT EXISTS (SELECT 1 FROM charts c
             WHERE c.repo_namespace = $1 AND c.repo_name = $2 AND c.chart_id = portolan_icons.chart_id)",
     ];
     let mut deleted = 0;
-    for ids in ids.chunks(DELETE_AT_ONCE) {
+    for ids in ids.chunks(DELETE_BATCH) {
         deleted += match tx {
             Engine::Sqlite(tx) => sqlx::query("DELETE FROM charts WHERE id IN (SELECT value FROM json_each($1))")
                 .bind(sqlx::types::Json(ids))
@@ -130,7 +134,7 @@ pub(super) async fn delete_charts(tx: &mut Transaction, name: &NamespacedName, i
         };
     }
     if deleted > 0 {
-        for statement in FORGET {
+        for statement in DELETE_FAILURES {
             on_engine!(&mut *tx, tx => {
                 sqlx::query(statement).bind(&name.namespace).bind(&name.name).execute(&mut **tx).await?;
             });

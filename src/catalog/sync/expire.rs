@@ -1,4 +1,4 @@
-//! The end of versions that were kept although they left the index: it comes by time, and so without a new index too.
+//! Deletes expired retained versions. Independent of syncs, because time passes without a new index.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,23 +8,20 @@ use super::batch::{Batch, Change};
 use super::diff::delete_charts;
 use crate::api::NamespacedName;
 use crate::catalog::engine::{Pools, Transaction, on_engine};
-use crate::catalog::{COMMIT_DEADLINE, Catalog, ChartInfo, ChartRow, Committed, Error, record};
+use crate::catalog::{COMMIT_DEADLINE, Catalog, ChartInfo, ChartRow, CommitSummary, Error, record};
 
 impl Catalog {
-    /// Takes those versions off, with their files, whose time is over, and charts that have no other. Says how many versions.
+    /// Deletes expired versions with their files, and charts without other versions. Returns the number of versions.
     ///
-    /// Where there are none, nothing is locked and nothing is written.
-    ///
-    /// # Errors
-    /// When the database fails.
+    /// Takes no lock if nothing has expired.
     pub async fn drop_expired(&self, name: &NamespacedName, uid: &str, now: Timestamp) -> Result<u64, Error> {
-        self.must_be_writable()?;
-        self.call("dropping versions that left the index", COMMIT_DEADLINE, async {
-            if !is_any_expired(&self.0.pools, name, now).await? {
+        self.ensure_writable()?;
+        self.call("delete expired versions", COMMIT_DEADLINE, async {
+            if !has_expired(&self.0.pools, name, now).await? {
                 return Ok(0);
             }
             let mut tx = self.0.pools.begin().await?;
-            if !record::lock_if_of(&mut tx, name, uid).await? {
+            if !record::lock_if_uid(&mut tx, name, uid).await? {
                 return Ok(0);
             }
             let dropped = drop_all(&mut tx, name, now).await?;
@@ -35,7 +32,7 @@ impl Catalog {
     }
 }
 
-async fn is_any_expired(pools: &Pools, name: &NamespacedName, now: Timestamp) -> Result<bool, Error> {
+async fn has_expired(pools: &Pools, name: &NamespacedName, now: Timestamp) -> Result<bool, Error> {
     const SELECT: &str = "SELECT count(*) FROM portolan_kept_versions
         WHERE namespace = $1 AND name = $2 AND expires <= $3";
     let count: i64 = on_engine!(pools.reader(), pool => sqlx::query_scalar(SELECT)
@@ -50,10 +47,10 @@ async fn is_any_expired(pools: &Pools, name: &NamespacedName, now: Timestamp) ->
 async fn drop_all(tx: &mut Transaction, name: &NamespacedName, now: Timestamp) -> Result<u64, Error> {
     const DELETE: &str = "DELETE FROM portolan_kept_versions WHERE namespace = $1 AND name = $2 AND expires <= $3";
     let mut expired: HashMap<String, HashSet<String>> = HashMap::new();
-    for (chart_id, version) in marked(tx, name, now).await? {
+    for (chart_id, version) in expired_versions(tx, name, now).await? {
         expired.entry(chart_id).or_default().insert(version);
     }
-    let (mut batch, mut written, mut gone, mut dropped) = (Batch::default(), Committed::default(), Vec::new(), 0);
+    let (mut batch, mut written, mut empty, mut dropped) = (Batch::default(), CommitSummary::default(), Vec::new(), 0);
     for (chart_id, expired) in expired {
         let Some((id, mut info)) = stored(tx, name, &chart_id).await? else {
             continue;
@@ -63,7 +60,7 @@ async fn drop_all(tx: &mut Transaction, name: &NamespacedName, now: Timestamp) -
             .retain(|version| !expired.contains(&version.version));
         dropped += (before - info.chart_versions.len()) as u64;
         if info.chart_versions.is_empty() {
-            gone.push(id);
+            empty.push(id);
         } else if info.chart_versions.len() < before {
             batch.push(ChartRow { chart_id, info }, Change::update(id))?;
         }
@@ -72,7 +69,7 @@ async fn drop_all(tx: &mut Transaction, name: &NamespacedName, now: Timestamp) -
         }
     }
     batch.write(tx, name, &mut written).await?;
-    delete_charts(tx, name, &gone).await?;
+    delete_charts(tx, name, &empty).await?;
     on_engine!(tx, tx => {
         sqlx::query(DELETE)
             .bind(&name.namespace)
@@ -84,7 +81,11 @@ async fn drop_all(tx: &mut Transaction, name: &NamespacedName, now: Timestamp) -
     Ok(dropped)
 }
 
-async fn marked(tx: &mut Transaction, name: &NamespacedName, now: Timestamp) -> Result<Vec<(String, String)>, Error> {
+async fn expired_versions(
+    tx: &mut Transaction,
+    name: &NamespacedName,
+    now: Timestamp,
+) -> Result<Vec<(String, String)>, Error> {
     const SELECT: &str = "SELECT chart_id, version FROM portolan_kept_versions
         WHERE namespace = $1 AND name = $2 AND expires <= $3";
     Ok(on_engine!(tx, tx => sqlx::query_as(SELECT)
@@ -95,7 +96,7 @@ async fn marked(tx: &mut Transaction, name: &NamespacedName, now: Timestamp) -> 
         .await?))
 }
 
-/// Nothing where the row is not of Kubeapps' shape: the next sync writes it anew.
+/// Returns `None` if the row does not have Kubeapps' format. The next sync rewrites it.
 async fn stored(
     tx: &mut Transaction,
     name: &NamespacedName,

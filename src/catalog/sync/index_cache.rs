@@ -1,4 +1,4 @@
-//! What a commit takes from the memory of an index, and what it leaves there.
+//! Reads and updates the cached chart digests in the transaction of a sync.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,36 +8,29 @@ use sqlx::{FromRow, types::Json};
 use crate::api::NamespacedName;
 use crate::catalog::engine::{Engine, Transaction, on_engine, sql};
 use crate::catalog::record::storable;
-use crate::catalog::{ChartDigest, DigestUpdate, Error, Record, Unchanged};
+use crate::catalog::{ChartDigest, DigestUpdate, Error, Record, UnchangedChart};
 
-/// How many cuts one statement writes or deletes.
-const AT_ONCE: usize = 500;
+const BATCH_ROWS: usize = 500;
 
-/// A chart under a longer key is decoded each time: Postgres' indexes take 2,704 bytes, the repository's name among them.
+/// Charts with a longer key are not cached: an index row of Postgres has at most 2,704 bytes, including the repository.
 const KEY_BYTES: usize = 1024;
 
-/// What is remembered of a repository's index, in the transaction that writes its charts.
-pub(super) struct Memory {
-    /// Nothing where nothing is to be remembered.
-    cuts: Option<DigestUpdate>,
-    /// Whether the stored cuts are of the same stamp and key.
+pub(super) struct IndexCache {
+    digests: Option<DigestUpdate>,
+    /// The stored digests have the same cache key and digest key.
     is_same_index: bool,
-    /// Keys of the stored cuts, where they are.
     stored: Vec<String>,
-    untouched: HashMap<String, i64>,
+    unchanged_rows: HashMap<String, i64>,
 }
 
-/// A stored cut without its digest.
 #[derive(FromRow)]
-struct StoredCut {
+struct StoredDigest {
     key: String,
     chart_id: Option<String>,
     row_id: Option<i64>,
-    /// Whether the row holds versions that have left the index.
-    is_marked: bool,
+    has_kept_versions: bool,
 }
 
-/// The row of an index.
 #[derive(FromRow)]
 struct StoredIndex {
     cache_key: String,
@@ -45,122 +38,119 @@ struct StoredIndex {
     trusted: bool,
 }
 
-impl Memory {
-    /// Looks up what `cuts` calls unchanged. The repository's lock is held, and Kubeapps' row of it too.
+impl IndexCache {
+    /// Loads the rows of unchanged charts. The caller holds the locks of the repository and of Kubeapps' row.
     ///
     /// # Errors
-    /// [`Error::OutdatedCuts`] where that is not what is stored any more.
-    pub(super) async fn recall(
+    /// [`Error::StaleDigests`] if a chart is not unchanged.
+    pub(super) async fn load(
         tx: &mut Transaction,
         record: &Record,
-        cuts: Option<DigestUpdate>,
+        digests: Option<DigestUpdate>,
     ) -> Result<Self, Error> {
-        let Some(cuts) = cuts else {
+        let Some(digests) = digests else {
             return Ok(Self {
-                cuts: None,
+                digests: None,
                 is_same_index: false,
                 stored: Vec::new(),
-                untouched: HashMap::new(),
+                unchanged_rows: HashMap::new(),
             });
         };
         let index = index(tx, &record.name).await?;
         let is_same_index = index.as_ref().is_some_and(|index| {
-            index.cache_key == storable(&cuts.stamp) && index.digest_key == storable(&cuts.secret)
+            index.cache_key == storable(&digests.cache_key) && index.digest_key == storable(&digests.digest_key)
         });
         let stored = if is_same_index {
             stored(tx, &record.name).await?
         } else {
             Vec::new()
         };
-        let untouched = if cuts.unchanged.is_empty() {
+        let unchanged_rows = if digests.unchanged.is_empty() {
             HashMap::new()
         } else {
-            // Without a revision it is not known whether the cuts were written since they were read.
-            let is_as_read = record.revision.is_some() && index.is_some_and(|index| index.trusted);
-            let untouched = is_as_read.then(|| untouched(&cuts, &stored)).flatten();
-            untouched.ok_or(Error::OutdatedCuts)?
+            // Only the revision shows writes since the digests were read.
+            let is_unmodified = record.revision.is_some() && index.is_some_and(|index| index.trusted);
+            let unchanged_rows = is_unmodified.then(|| unchanged_rows(&digests, &stored)).flatten();
+            unchanged_rows.ok_or(Error::StaleDigests)?
         };
         Ok(Self {
-            cuts: Some(cuts),
+            digests: Some(digests),
             is_same_index,
-            stored: stored.into_iter().map(|cut| cut.key).collect(),
-            untouched,
+            stored: stored.into_iter().map(|chart| chart.key).collect(),
+            unchanged_rows,
         })
     }
 
-    /// Charts that are what they were, by chart_id, with the id that the row of each should have.
-    pub(super) const fn untouched(&self) -> &HashMap<String, i64> {
-        &self.untouched
+    /// Returns the expected row ID of each unchanged chart by `chart_id`.
+    pub(super) const fn unchanged_rows(&self) -> &HashMap<String, i64> {
+        &self.unchanged_rows
     }
 
-    /// Brings the memory up to date, once the charts are written. What the database has `rejected`, by chart_id, is not
-    /// remembered: it is tried again each time.
+    /// Stores the new digests. Charts in `rejected` are not cached, so that each sync retries them.
     pub(super) async fn save(
         self,
         tx: &mut Transaction,
         name: &NamespacedName,
         rejected: &[(String, String)],
     ) -> Result<(), Error> {
-        let Some(cuts) = self.cuts else {
-            return forget(tx, name).await;
+        let Some(digests) = self.digests else {
+            return delete_index(tx, name).await;
         };
         if !self.is_same_index {
-            begin_anew(tx, name, &cuts).await?;
+            replace_index(tx, name, &digests).await?;
         }
-        let new = memorable(&cuts.new, rejected);
-        let unchanged = cuts.unchanged.iter().map(|cut| &*cut.key);
-        let kept: HashSet<&str> = unchanged.chain(new.iter().map(|cut| cut.key)).collect();
-        let gone = self.stored.iter().map(String::as_str);
-        let gone: Vec<&str> = gone.filter(|key| !kept.contains(key)).collect();
-        delete(tx, name, &gone).await?;
-        for new in new.chunks(AT_ONCE) {
+        let new = cacheable(&digests.new, rejected);
+        let unchanged = digests.unchanged.iter().map(|chart| &*chart.key);
+        let current: HashSet<&str> = unchanged.chain(new.iter().map(|chart| chart.key)).collect();
+        let deleted = self.stored.iter().map(String::as_str);
+        let deleted: Vec<&str> = deleted.filter(|key| !current.contains(key)).collect();
+        delete(tx, name, &deleted).await?;
+        for new in new.chunks(BATCH_ROWS) {
             upsert(tx, name, new).await?;
         }
         Ok(())
     }
 }
 
-/// The rows that need not be looked at, by chart_id, with their ids; nothing where what is called unchanged is not what is stored, or
-/// a new chart would come to a row of them.
-fn untouched(cuts: &DigestUpdate, stored: &[StoredCut]) -> Option<HashMap<String, i64>> {
-    let stored: HashMap<&str, &StoredCut> = stored.iter().map(|cut| (&*cut.key, cut)).collect();
+/// Returns row IDs by `chart_id`, or `None` if a chart has changed or shares its ID with a new one.
+fn unchanged_rows(digests: &DigestUpdate, stored: &[StoredDigest]) -> Option<HashMap<String, i64>> {
+    let stored: HashMap<&str, &StoredDigest> = stored.iter().map(|chart| (&*chart.key, chart)).collect();
     let (mut keys, mut rows) = (HashSet::new(), HashMap::new());
-    for Unchanged { key, chart_id } in &cuts.unchanged {
-        let cut = stored.get(&**key)?;
-        if cut.chart_id != *chart_id || cut.is_marked || !keys.insert(&**key) {
+    for UnchangedChart { key, chart_id } in &digests.unchanged {
+        let chart = stored.get(&**key)?;
+        if chart.chart_id != *chart_id || chart.has_kept_versions || !keys.insert(&**key) {
             return None;
         }
         if let Some(chart_id) = chart_id
-            && rows.insert(chart_id.clone(), cut.row_id?).is_some()
+            && rows.insert(chart_id.clone(), chart.row_id?).is_some()
         {
             return None;
         }
     }
     let is_taken =
         |new: &ChartDigest| keys.contains(&*new.key) || new.chart_id.as_ref().is_some_and(|id| rows.contains_key(id));
-    (!cuts.new.iter().any(is_taken)).then_some(rows)
+    (!digests.new.iter().any(is_taken)).then_some(rows)
 }
 
-/// SQLite reads it from a JSON text, by these names.
 #[derive(Clone, Copy, Serialize)]
-struct CutRow<'a> {
+struct DigestRow<'a> {
     key: &'a str,
     digest: &'a str,
     stats: &'a str,
     chart_id: Option<&'a str>,
 }
 
-/// Those cuts that can be remembered. Of several of one chart_id it can't be told by which the row would be made once one of them goes.
-fn memorable<'a>(new: &'a [ChartDigest], rejected: &[(String, String)]) -> Vec<CutRow<'a>> {
+/// Excludes duplicate IDs: after one of these charts leaves the index, the row may come from another.
+fn cacheable<'a>(new: &'a [ChartDigest], rejected: &[(String, String)]) -> Vec<DigestRow<'a>> {
     let rejected: HashSet<&str> = rejected.iter().map(|(chart_id, _)| &**chart_id).collect();
     let (mut keys, mut charts) = (HashMap::<&str, usize>::new(), HashMap::<&str, usize>::new());
-    for cut in new {
-        *keys.entry(&cut.key).or_default() += 1;
-        if let Some(chart_id) = &cut.chart_id {
+    for chart in new {
+        *keys.entry(&chart.key).or_default() += 1;
+        if let Some(chart_id) = &chart.chart_id {
             *charts.entry(chart_id).or_default() += 1;
         }
     }
-    let is_memorable = |row: &CutRow<'_>| {
+    let is_cacheable = |row: &DigestRow<'_>| {
         let texts = [Some(row.key), Some(row.digest), Some(row.stats), row.chart_id];
         row.key.len() <= KEY_BYTES
             && keys.get(row.key) == Some(&1)
@@ -169,13 +159,13 @@ fn memorable<'a>(new: &'a [ChartDigest], rejected: &[(String, String)]) -> Vec<C
             && !texts.into_iter().flatten().any(|text| text.contains('\0'))
     };
     new.iter()
-        .map(|cut| CutRow {
-            key: &cut.key,
-            digest: &cut.digest,
-            stats: &cut.memo,
-            chart_id: cut.chart_id.as_deref(),
+        .map(|chart| DigestRow {
+            key: &chart.key,
+            digest: &chart.digest,
+            stats: &chart.stats,
+            chart_id: chart.chart_id.as_deref(),
         })
-        .filter(is_memorable)
+        .filter(is_cacheable)
         .collect()
 }
 
@@ -193,9 +183,9 @@ async fn index(tx: &mut Transaction, name: &NamespacedName) -> Result<Option<Sto
         .await?))
 }
 
-async fn stored(tx: &mut Transaction, name: &NamespacedName) -> Result<Vec<StoredCut>, Error> {
+async fn stored(tx: &mut Transaction, name: &NamespacedName) -> Result<Vec<StoredDigest>, Error> {
     const SELECT: &str = "SELECT k.key, k.chart_id, k.row_id, EXISTS (SELECT 1 FROM portolan_kept_versions v
-            WHERE v.namespace = k.namespace AND v.name = k.name AND v.chart_id = k.chart_id) AS is_marked
+            WHERE v.namespace = k.namespace AND v.name = k.name AND v.chart_id = k.chart_id) AS has_kept_versions
         FROM portolan_chart_digests k WHERE k.namespace = $1 AND k.name = $2";
     Ok(on_engine!(tx, tx => sqlx::query_as(SELECT)
         .bind(&name.namespace)
@@ -204,8 +194,7 @@ async fn stored(tx: &mut Transaction, name: &NamespacedName) -> Result<Vec<Store
         .await?))
 }
 
-/// Nothing is remembered of the index any more. Where there is no index, there are no cuts.
-async fn forget(tx: &mut Transaction, name: &NamespacedName) -> Result<(), Error> {
+async fn delete_index(tx: &mut Transaction, name: &NamespacedName) -> Result<(), Error> {
     const DELETE: &str = "DELETE FROM portolan_index_cache WHERE namespace = $1 AND name = $2";
     let indexes = on_engine!(&mut *tx, tx => sqlx::query(DELETE)
         .bind(&name.namespace)
@@ -219,7 +208,7 @@ async fn forget(tx: &mut Transaction, name: &NamespacedName) -> Result<(), Error
     Ok(())
 }
 
-async fn begin_anew(tx: &mut Transaction, name: &NamespacedName, cuts: &DigestUpdate) -> Result<(), Error> {
+async fn replace_index(tx: &mut Transaction, name: &NamespacedName, digests: &DigestUpdate) -> Result<(), Error> {
     const UPSERT: &str =
         "INSERT INTO portolan_index_cache (namespace, name, cache_key, digest_key) VALUES ($1, $2, $3, $4)
         ON CONFLICT (namespace, name) DO UPDATE SET cache_key = excluded.cache_key, digest_key = excluded.digest_key";
@@ -228,8 +217,8 @@ async fn begin_anew(tx: &mut Transaction, name: &NamespacedName, cuts: &DigestUp
         sqlx::query(UPSERT)
             .bind(&name.namespace)
             .bind(&name.name)
-            .bind(storable(&cuts.stamp))
-            .bind(storable(&cuts.secret))
+            .bind(storable(&digests.cache_key))
+            .bind(storable(&digests.digest_key))
             .execute(&mut **tx)
             .await?;
     });
@@ -248,7 +237,7 @@ async fn delete(tx: &mut Transaction, name: &NamespacedName, keys: &[&str]) -> R
     const SQLITE: &str = "DELETE FROM portolan_chart_digests WHERE namespace = $1 AND name = $2
         AND key IN (SELECT value FROM json_each($3))";
     const POSTGRES: &str = "DELETE FROM portolan_chart_digests WHERE namespace = $1 AND name = $2 AND key = ANY($3)";
-    for keys in keys.chunks(AT_ONCE) {
+    for keys in keys.chunks(BATCH_ROWS) {
         match tx {
             Engine::Sqlite(tx) => {
                 let query = sqlx::query(SQLITE).bind(&name.namespace).bind(&name.name);
@@ -263,7 +252,7 @@ async fn delete(tx: &mut Transaction, name: &NamespacedName, keys: &[&str]) -> R
     Ok(())
 }
 
-async fn upsert(tx: &mut Transaction, name: &NamespacedName, new: &[CutRow<'_>]) -> Result<(), Error> {
+async fn upsert(tx: &mut Transaction, name: &NamespacedName, new: &[DigestRow<'_>]) -> Result<(), Error> {
     let statement = sql!(tx, "chart_digests_upsert.sql");
     match tx {
         Engine::Sqlite(tx) => {
@@ -273,10 +262,10 @@ async fn upsert(tx: &mut Transaction, name: &NamespacedName, new: &[CutRow<'_>])
         Engine::Postgres(tx) => {
             let query = sqlx::query(statement).bind(&name.namespace).bind(&name.name);
             let query = query
-                .bind(new.iter().map(|cut| cut.key).collect::<Vec<_>>())
-                .bind(new.iter().map(|cut| cut.digest).collect::<Vec<_>>())
-                .bind(new.iter().map(|cut| cut.stats).collect::<Vec<_>>())
-                .bind(new.iter().map(|cut| cut.chart_id).collect::<Vec<_>>());
+                .bind(new.iter().map(|chart| chart.key).collect::<Vec<_>>())
+                .bind(new.iter().map(|chart| chart.digest).collect::<Vec<_>>())
+                .bind(new.iter().map(|chart| chart.stats).collect::<Vec<_>>())
+                .bind(new.iter().map(|chart| chart.chart_id).collect::<Vec<_>>());
             query.execute(&mut **tx).await?;
         }
     }

@@ -1,4 +1,4 @@
-//! The charts that are stored, as far as a sync has to know them.
+//! The stored charts that a sync compares with.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -11,18 +11,15 @@ use crate::catalog::chart::Fingerprint;
 use crate::catalog::engine::{Engine, Transaction, on_engine};
 use crate::catalog::{ChartInfo, Error, RepoRef};
 
-/// What is known of a stored chart while the new ones go by.
 pub(super) struct Stored {
     pub(super) id: i64,
-    /// Nothing where the row is not of Kubeapps' shape: it differs from whatever comes.
+    /// `None` if the row does not have Kubeapps' format. It then differs from any chart.
     pub(super) fingerprint: Option<Fingerprint>,
-    /// URL of the icon that was imported, if one was.
     icon: Option<String>,
-    /// It is in the new index too.
     pub(super) seen: bool,
-    /// Its versions, where versions are kept that leave the index; else nothing, since there may be many.
+    /// Empty unless retention is enabled, because there may be many.
     pub(super) versions: Vec<String>,
-    /// Where they are from: what left another index is not missing in this one.
+    /// Versions of another repository URL are not missing from this index.
     pub(super) repo: Option<RepoRef>,
 }
 
@@ -41,7 +38,7 @@ impl Stored {
         }
     }
 
-    /// One that comes with this very sync: a second of its id is seen by it.
+    /// Returns an entry for a chart that this sync inserts, to detect duplicates of its ID.
     pub(super) const fn new_row() -> Self {
         Self {
             id: 0,
@@ -53,7 +50,6 @@ impl Stored {
         }
     }
 
-    /// The versions that the chart has no more.
     pub(super) fn missing_in(&self, info: &ChartInfo) -> Vec<&str> {
         if self.versions.is_empty() || self.repo.as_ref() != Some(&info.repo) {
             return Vec::new();
@@ -63,7 +59,7 @@ impl Stored {
         stored.filter(|version| !present.contains(version)).collect()
     }
 
-    /// An imported icon stays while the chart names the same one.
+    /// Returns the update to `info`. An imported icon stays while its URL is the same.
     pub(super) fn change_to(&self, info: &ChartInfo) -> Change {
         Change::Update {
             id: self.id,
@@ -72,41 +68,39 @@ impl Stored {
     }
 }
 
-/// The stored charts of a repository that a sync looks at.
 #[derive(Default)]
 pub(super) struct StoredCharts {
-    /// By chart_id.
     pub(super) charts: HashMap<String, Stored>,
-    /// Ids of rows that have no chart_id: nobody can find them.
+    /// IDs of rows without a `chart_id`, which no reader can find.
     pub(super) nameless: Vec<i64>,
 }
 
 impl StoredCharts {
-    /// Reads them one by one, but for those that are `untouched` (chart_id, and id of the row), of which nothing is read.
+    /// Reads the stored charts except `unchanged_rows` (row ID by `chart_id`).
     ///
     /// # Errors
-    /// [`Error::OutdatedCuts`] if not each of the untouched is there under its id.
+    /// [`Error::StaleDigests`] if one of the unchanged rows does not exist under its ID.
     pub(super) async fn read(
         tx: &mut Transaction,
         name: &NamespacedName,
-        untouched: &HashMap<String, i64>,
+        unchanged_rows: &HashMap<String, i64>,
         with_versions: bool,
     ) -> Result<Self, Error> {
-        if untouched.is_empty() {
+        if unchanged_rows.is_empty() {
             return all(tx, name, with_versions).await;
         }
-        let (mut found, mut others) = (0, Vec::new());
+        let (mut found, mut changed) = (0, Vec::new());
         for (id, chart_id) in ids(tx, name).await? {
-            match chart_id.and_then(|chart_id| untouched.get(&chart_id)) {
-                None => others.push(id),
-                Some(known) if *known == id => found += 1,
-                Some(_) => return Err(Error::OutdatedCuts),
+            match chart_id.and_then(|chart_id| unchanged_rows.get(&chart_id)) {
+                None => changed.push(id),
+                Some(expected) if *expected == id => found += 1,
+                Some(_) => return Err(Error::StaleDigests),
             }
         }
-        if found < untouched.len() {
-            return Err(Error::OutdatedCuts);
+        if found < unchanged_rows.len() {
+            return Err(Error::StaleDigests);
         }
-        some(tx, &others, with_versions).await
+        some(tx, &changed, with_versions).await
     }
 
     async fn collect(
@@ -153,7 +147,6 @@ async fn some(tx: &mut Transaction, ids: &[i64], with_versions: bool) -> Result<
     }
 }
 
-/// Of each chart of a repository the id of its row, and its chart_id.
 async fn ids(tx: &mut Transaction, name: &NamespacedName) -> Result<Vec<(i64, Option<String>)>, Error> {
     const SELECT: &str = "SELECT CAST(id AS BIGINT), chart_id FROM charts WHERE repo_name = $1 AND repo_namespace = $2";
     Ok(on_engine!(tx, tx => sqlx::query_as(SELECT)
@@ -163,7 +156,7 @@ async fn ids(tx: &mut Transaction, name: &NamespacedName) -> Result<Vec<(i64, Op
         .await?))
 }
 
-/// A stored chart; nothing where it is not of Kubeapps' shape.
+/// Returns a stored chart, or `None` if it does not have Kubeapps' format.
 pub(super) async fn info(tx: &mut Transaction, id: i64) -> Result<Option<ChartInfo>, Error> {
     const SELECT: &str = "SELECT CAST(info AS TEXT) FROM charts WHERE id = $1";
     let info: Option<String> =

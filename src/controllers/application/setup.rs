@@ -54,9 +54,9 @@ pub fn setup(context: &SetupContext, options: &Options, metrics: &Metrics) -> Op
         sync_period: options.sync_period,
     };
     let watches = WatchManager::new(client.clone(), settings, components::open, move |kind, event| {
-        components.on_told(kind, &event);
+        components.on_event(kind, &event);
     });
-    metrics.follow(&watches);
+    metrics.set_watches(&watches);
     let event_handler = EventHandler {
         index: index.clone(),
         queue: context.queue.clone(),

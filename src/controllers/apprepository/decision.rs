@@ -120,7 +120,7 @@ fn needs_comparison(declaration: &RepositorySpec, record: &Record) -> bool {
     }
     match &record.refused {
         // The refusal stands as long as the index does, which the next tick finds out.
-        Some(refused) => refused.given != declaration.grounds(),
+        Some(refused) => refused.inputs != declaration.grounds(),
         None => {
             record.change_key != declaration.change_key.as_str()
                 || (record.last_success.is_some() && !are_as_left(record))
@@ -445,7 +445,7 @@ mod tests {
         let refused = |digest: &str| Record {
             refused: Some(Refused {
                 confirm: Some(digest.to_owned()),
-                given: confirmed.grounds(),
+                inputs: confirmed.grounds(),
                 ..Refused::default()
             }),
             state: State {
@@ -497,7 +497,7 @@ mod tests {
         let declaration = declared(|_| ());
         let refused = Record {
             refused: Some(Refused {
-                given: declaration.grounds(),
+                inputs: declaration.grounds(),
                 ..Refused::default()
             }),
             change_key: String::new(),
@@ -522,7 +522,7 @@ mod tests {
         };
         let refused = Record {
             refused: Some(Refused {
-                given: limited("10").grounds(),
+                inputs: limited("10").grounds(),
                 ..Refused::default()
             }),
             ..synced(&limited("10"))

@@ -125,7 +125,7 @@ mod tests {
 
     use super::*;
     use crate::api::NamespacedName;
-    use crate::catalog::{Committed, State};
+    use crate::catalog::{CommitSummary, State};
     use crate::controllers::apprepository::spec::{Defaults, OneShot};
     use crate::controllers::apprepository::sync::request::SyncError;
     use crate::helm::index::Skip;
@@ -167,9 +167,9 @@ mod tests {
 
     fn synced(added: u64) -> SyncOutcome {
         SyncOutcome::Synced {
-            committed: Committed {
+            committed: CommitSummary {
                 added,
-                ..Committed::default()
+                ..CommitSummary::default()
             },
             skipped: Skipped::default(),
             is_complete: true,
@@ -204,9 +204,9 @@ mod tests {
     #[test]
     fn a_sync_in_parts_is_told_once_with_all_that_it_did() {
         let synced_partly = SyncOutcome::Synced {
-            committed: Committed {
+            committed: CommitSummary {
                 added: 2,
-                ..Committed::default()
+                ..CommitSummary::default()
             },
             skipped: Skipped::default(),
             is_complete: false,
@@ -259,7 +259,7 @@ mod tests {
             first: vec![skip],
         };
         let outcome = SyncOutcome::Synced {
-            committed: Committed::default(),
+            committed: CommitSummary::default(),
             skipped,
             is_complete: true,
         };

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use crate::api::{LastSync, SkippedEntry};
-use crate::catalog::{Committed, Record};
+use crate::catalog::{CommitSummary, Record};
 use crate::helm::index::Summary;
 use crate::text::{printable, truncate};
 
@@ -25,7 +25,7 @@ pub struct Counts {
 
 /// The account of a sync that has read an index and kept `counts` of it.
 #[must_use]
-pub fn last_sync(summary: &Summary, counts: &Counts, committed: &Committed, started: Timestamp) -> LastSync {
+pub fn last_sync(summary: &Summary, counts: &Counts, committed: &CommitSummary, started: Timestamp) -> LastSync {
     let entry = |chart: &str, version: Option<&str>, reason: &str| SkippedEntry {
         chart: shown(chart),
         version: version.map(shown),
@@ -159,9 +159,9 @@ mod tests {
             digest: digest.to_owned(),
             ..Summary::default()
         };
-        let committed = Committed {
+        let committed = CommitSummary {
             added,
-            ..Committed::default()
+            ..CommitSummary::default()
         };
         let counts = Counts {
             charts: 2,

@@ -9,7 +9,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
 use super::metrics::RequestMetrics;
-use super::response_size::bounded;
+use super::response_size::limit_response_size;
 use super::response_timeout::ResponseTimeout;
 
 /// The maximum time between two reads of a response. The API server ends watches after 290 s.
@@ -46,7 +46,7 @@ pub async fn connect(options: &ConnectOptions, requests: &RequestMetrics) -> Res
     let builder = ClientBuilder::try_from(config)
         .map_err(|error| ConnectError(format!("can't make a client for the API server: {error}")))?;
     let builder = builder.with_layer(&ResponseTimeout::default()).with_layer(requests);
-    Ok(bounded(builder.build()))
+    Ok(limit_response_size(builder.build()))
 }
 
 async fn config(options: &ConnectOptions) -> Result<Config, ConnectError> {

@@ -1,7 +1,7 @@
--- Inserts empty files for the versions after the first $3 of each chart that have no row, since Kubeapps' reader fails without one.
+-- Inserts empty files for the versions after the first $3 of each chart that have no row, because Kubeapps' reader fails without one.
 -- $1 namespace, $2 name, $3 number of versions of each chart that are imported
 --
--- versions: the versions of the repository, a first entry for each.
+-- versions: the versions of the repository without duplicates.
 WITH versions AS MATERIALIZED (
     SELECT chart_id, at, digest, version, chart_id || '-' || version AS files_id
     FROM (

@@ -1,4 +1,4 @@
--- Says which tables exist: Kubeapps' three, the record of Portolan's migrations, all of Portolan's own, and its index on files.
+-- Returns which tables exist: Kubeapps' three, the record of Portolan's migrations, all of Portolan's own, and its index on files.
 -- They are found by the search path, as by a statement that names no schema.
 SELECT
     num_nulls(to_regclass('repos'), to_regclass('charts'), to_regclass('files')) = 0 AS kubeapps,

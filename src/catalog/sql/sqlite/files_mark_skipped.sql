@@ -1,8 +1,8 @@
--- Marks the versions after the first $3 of each chart that have no row in files, so that the empty rows that they get
--- can be told from those of charts without files.
+-- Marks the versions after the first $3 of each chart that have no row in files, because the empty rows that they get
+-- must differ from those of charts without files.
 -- $1 namespace, $2 name, $3 number of versions of each chart that are imported
 --
--- versions: the versions of the repository, a first entry for each.
+-- versions: the versions of the repository without duplicates.
 WITH versions AS MATERIALIZED (
     SELECT chart_id, at, digest, version, chart_id || '-' || version AS files_id
     FROM (

@@ -1,4 +1,4 @@
--- Says which tables exist: Kubeapps' three, the record of Portolan's migrations, all of Portolan's own, and its index on files.
+-- Returns which tables exist: Kubeapps' three, the record of Portolan's migrations, all of Portolan's own, and its index on files.
 SELECT
     count(CASE WHEN name IN ('repos', 'charts', 'files') THEN 1 END) = 3 AS kubeapps,
     count(CASE WHEN name = 'portolan_migrations' THEN 1 END) = 1 AS migrations,

@@ -9,7 +9,7 @@ use url::Url;
 
 use super::budget::{Budget, Panicked, Reservation};
 use super::locate::{Place, place};
-use crate::catalog::{ChartFiles, FetchedFiles, WantedFiles};
+use crate::catalog::{ChartFiles, FetchedFiles, MissingFiles};
 use crate::controllers::apprepository::spec::{Kind, RepositorySpec};
 use crate::controllers::apprepository::sync::location::locate_beside;
 use crate::controllers::apprepository::sync::request::SyncError;
@@ -116,7 +116,7 @@ impl<'a> Archives<'a> {
     }
 
     /// Returns the files of one version, ready to be stored, and the memory that storing them takes.
-    pub(super) async fn files(&self, wanted: &WantedFiles) -> Result<(FetchedFiles, Reservation), Miss> {
+    pub(super) async fn files(&self, wanted: &MissingFiles) -> Result<(FetchedFiles, Reservation), Miss> {
         let (body, manifest) = self.fetch(wanted).await?;
         check(&wanted.digest, &body.sha256, manifest.as_deref())?;
         let (limits, wanted, mut body) = (self.limits, wanted.clone(), body.into_reader());
@@ -140,7 +140,7 @@ impl<'a> Archives<'a> {
     }
 
     /// The archive; of one in a registry also the digest of its manifest.
-    async fn fetch(&self, wanted: &WantedFiles) -> Result<(Body, Option<String>), Miss> {
+    async fn fetch(&self, wanted: &MissingFiles) -> Result<(Body, Option<String>), Miss> {
         let Some(url) = wanted.urls.as_ref().and_then(|urls| urls.first()) else {
             return Err(Miss::failed("the index names no archive for this version"));
         };

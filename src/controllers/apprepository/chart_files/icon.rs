@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::archive::{Miss, NO_ROOM};
 use super::budget::{Budget, Panicked};
 use super::icon_decoder::{self as icon, IconError, Limits};
-use crate::catalog::WantedIcon;
+use crate::catalog::MissingIcon;
 use crate::http::{self as fetch, Answer, Fetcher, Request};
 
 /// How long no SVG is asked for again: the same bytes are refused again.
@@ -38,7 +38,7 @@ enum Place<R> {
 
 impl Icons<'_> {
     /// The icon as a PNG.
-    pub(super) async fn png(&self, wanted: &WantedIcon) -> Result<Vec<u8>, Miss> {
+    pub(super) async fn png(&self, wanted: &MissingIcon) -> Result<Vec<u8>, Miss> {
         let (limits, mut waiting) = (self.limits, self.fetch(wanted).await?);
         // The file, a copy of it in its decoder, and one as the text of a `data:` URL.
         let memory = 3 * waiting.bytes + limits.memory();
@@ -53,7 +53,7 @@ impl Icons<'_> {
         png
     }
 
-    async fn fetch(&self, wanted: &WantedIcon) -> Result<Waiting<impl Read + Seek + Send + use<>>, Miss> {
+    async fn fetch(&self, wanted: &MissingIcon) -> Result<Waiting<impl Read + Seek + Send + use<>>, Miss> {
         if wanted.url.starts_with("data:") {
             return Ok(Waiting {
                 bytes: wanted.url.len() as u64,

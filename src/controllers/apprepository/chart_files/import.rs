@@ -12,7 +12,7 @@ use super::archive::{Archives, Miss};
 use super::budget::Budget;
 use super::icon::Icons;
 use crate::api::{Files, SkippedEntry};
-use crate::catalog::{self, FilesMode, Saved, WantedFiles, WantedIcon};
+use crate::catalog::{self, FilesMode, MissingFiles, MissingIcon, SaveOutcome};
 use crate::controllers::apprepository::metrics::Metrics;
 use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::controllers::apprepository::sync::SyncContext;
@@ -65,8 +65,8 @@ pub enum Turn {
 /// What is wanted of one repository, as it was looked up last.
 #[derive(Debug, Default, PartialEq)]
 pub struct Worklist {
-    files: VecDeque<WantedFiles>,
-    icons: VecDeque<WantedIcon>,
+    files: VecDeque<MissingFiles>,
+    icons: VecDeque<MissingIcon>,
     is_prepared: bool,
 }
 
@@ -95,9 +95,7 @@ impl Importer {
         let catalog = &self.tools.catalog;
         // Without any files nobody reads the table, so nothing has to stand in for them.
         if self.settings.mode != FilesMode::None && !std::mem::replace(&mut worklist.is_prepared, true) {
-            catalog
-                .leave_out_files(&declaration.name, uid, self.settings.mode)
-                .await?;
+            catalog.skip_files(&declaration.name, uid, self.settings.mode).await?;
         }
         let next_try = self.look_up(declaration, worklist).await?;
         if worklist.files.is_empty() && worklist.icons.is_empty() {
@@ -157,13 +155,13 @@ impl Importer {
         let (catalog, name, now) = (&self.tools.catalog, &declaration.name, Timestamp::now());
         let mut next_try = None;
         if worklist.files.is_empty() {
-            let wanted = catalog.files_wanted(name, self.settings.mode, now, LOOKED_UP).await?;
+            let wanted = catalog.missing_files(name, self.settings.mode, now, LOOKED_UP).await?;
             next_try = wanted.next_try;
             worklist.files = wanted.files.into();
         }
         if self.settings.icons && worklist.files.is_empty() && worklist.icons.is_empty() {
-            worklist.icons = catalog.icons_wanted(name, now, LOOKED_UP).await?.into();
-            let icons = catalog.icons_next_try(name, now).await?;
+            worklist.icons = catalog.missing_icons(name, now, LOOKED_UP).await?.into();
+            let icons = catalog.next_icon_try(name, now).await?;
             next_try = [next_try, icons].into_iter().flatten().min();
         }
         Ok(next_try)
@@ -184,9 +182,9 @@ impl Importer {
     ) -> Result<Option<Duration>, catalog::Error> {
         let archives = Archives::new(&self.tools, &self.budget, self.settings.archive, declaration, session);
         let (catalog, name, archives) = (&self.tools.catalog, &declaration.name, &archives);
-        take(&mut worklist.files, |wanted: WantedFiles| async move {
+        take(&mut worklist.files, |wanted: MissingFiles| async move {
             // Of what is gone meanwhile nothing is written, and nothing has to be.
-            let _: Saved = match archives.files(&wanted).await {
+            let _: SaveOutcome = match archives.files(&wanted).await {
                 Ok((files, reservation)) => {
                     self.metrics.chart_files("imported");
                     let saved = catalog.save_files(name, uid, files).await?;
@@ -202,7 +200,9 @@ impl Importer {
                     tracing::debug!(chart = %printable(&wanted.chart_id), version = %printable(&wanted.version),
                         error = %printable(&message), "failed to import chart files");
                     let next_try = next_try(wanted.tries, again);
-                    catalog.files_failed(name, uid, &wanted, &message, next_try).await?
+                    catalog
+                        .record_files_failure(name, uid, &wanted, &message, next_try)
+                        .await?
                 }
             };
             Ok(None)
@@ -225,14 +225,14 @@ impl Importer {
             limits: self.settings.icon,
             fetch_limits: self.tools.fetch_limits,
         };
-        take(&mut worklist.icons, |wanted: WantedIcon| async move {
-            let _: Saved = match icons.png(&wanted).await {
+        take(&mut worklist.icons, |wanted: MissingIcon| async move {
+            let _: SaveOutcome = match icons.png(&wanted).await {
                 Ok(png) => catalog.save_icon(name, uid, &wanted, &png).await?,
                 Err(Miss::Held(time)) => return Ok(Some((wanted, time))),
                 Err(Miss::Failed { message, again }) => {
                     tracing::debug!(chart = %printable(&wanted.chart_id), error = %printable(&message), "failed to import icon");
                     let next_try = next_try(wanted.tries, again);
-                    catalog.icon_failed(name, uid, &wanted, &message, next_try).await?
+                    catalog.record_icon_failure(name, uid, &wanted, &message, next_try).await?
                 }
             };
             Ok(None)

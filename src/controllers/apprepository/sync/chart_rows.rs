@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::index_cache::{self as memory, ChartOutcome};
 use super::rows::{self, Pushed, Spool};
-use crate::catalog::{ChartDigest, ChartRow, Fingerprint, Unchanged};
+use crate::catalog::{ChartDigest, ChartRow, Fingerprint, UnchangedChart};
 use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::helm::index::{CacheEntry, ChangeSink, Chart, ChartStats, Sink};
 use crate::jq::{Filter, FilterError};
@@ -36,7 +36,7 @@ pub(super) struct Selected {
     /// Names of charts whose identifier another one has taken.
     pub(super) twins: Vec<String>,
     /// Charts of the index that are as they were.
-    pub(super) unchanged: Vec<Unchanged>,
+    pub(super) unchanged: Vec<UnchangedChart>,
     /// What is to be remembered of all others.
     pub(super) remembered: Vec<ChartDigest>,
     /// Of the rows in the spool by their identifiers, where they are asked for.
@@ -161,7 +161,7 @@ impl ChangeSink for Selection {
             },
             None => None,
         };
-        self.selected.unchanged.push(Unchanged {
+        self.selected.unchanged.push(UnchangedChart {
             key: key.to_owned(),
             chart_id,
         });

@@ -9,7 +9,7 @@ use super::request::{SyncAborted, SyncError, SyncOutcome, SyncRequest, SyncResul
 use super::shrink_guard as guard;
 use super::{Decoded, Rest, Run, Stays, spool_failed};
 use crate::api::LastSync;
-use crate::catalog::{Commit, Committed, HistoryEntry, Keep, Record, Refused, State};
+use crate::catalog::{CommitSummary, HistoryEntry, Record, Refused, Retention, State, SyncCommit};
 use crate::controllers::apprepository::decision::{Mode, cut_short, handled, is_cut_short};
 use crate::controllers::apprepository::sync_summary::{
     Counts, account, last_sync, ready_message, unless_quiet, with_earlier,
@@ -143,16 +143,17 @@ impl Run<'_> {
             Ok(rows) => rows,
             Err(error) => return self.save_failed(spool_failed(&error), None).await,
         };
-        let mut commit = Commit::new(record.clone(), self.request.expected_uid.clone(), sha256).conclude_with({
-            let conclusion = conclusion.clone();
-            move |committed, record| {
-                conclusion.complete(committed, record);
-                conclusion.history(committed, record)
-            }
-        });
-        commit.keep = self.keep(stays, filtered_out);
-        commit.cuts = cuts;
-        commit.gone = Some(gone).filter(|gone| !gone.is_empty());
+        let mut commit = SyncCommit::new(record.clone(), self.request.expected_uid.clone(), sha256)
+            .complete_record_with({
+                let conclusion = conclusion.clone();
+                move |committed, record| {
+                    conclusion.complete(committed, record);
+                    conclusion.history(committed, record)
+                }
+            });
+        commit.retention = self.keep(stays, filtered_out);
+        commit.digests = cuts;
+        commit.oci_removals = Some(gone).filter(|gone| !gone.is_empty());
         let committed = self.catalog().commit(commit, rows).await?;
         if self.request.mode == Mode::Complete {
             // Whoever asks for everything asks for the archives too that would not come.
@@ -167,7 +168,7 @@ impl Run<'_> {
     }
 
     /// What stays that is not among the charts.
-    fn keep(&self, stays: Stays, filtered_out: HashSet<String>) -> Option<Keep> {
+    fn keep(&self, stays: Stays, filtered_out: HashSet<String>) -> Option<Retention> {
         let (duration, held) = match stays {
             Stays::All => (Some(Duration::MAX), HashMap::new()),
             Stays::Held(held) => {
@@ -175,12 +176,12 @@ impl Run<'_> {
                 (self.syncer.context.keep_removed.or(holding), held)
             }
         };
-        duration.map(|duration| Keep {
+        duration.map(|duration| Retention {
             now: Timestamp::now(),
             duration,
             order: index::newest_first,
             filtered_out,
-            held,
+            retained: held,
         })
     }
 
@@ -249,7 +250,7 @@ struct Conclusion {
 }
 
 impl Conclusion {
-    fn complete(&self, committed: &Committed, record: &mut Record) {
+    fn complete(&self, committed: &CommitSummary, record: &mut Record) {
         let new = last_sync(&self.summary, &self.counts, committed, self.started);
         let mut account = match account(&self.before) {
             Some(earlier) if is_cut_short(&self.before) => with_earlier(new, &earlier),
@@ -267,7 +268,7 @@ impl Conclusion {
         record.last_sync = serde_json::to_value(account).ok();
     }
 
-    fn history(self, committed: &Committed, record: &Record) -> Option<HistoryEntry> {
+    fn history(self, committed: &CommitSummary, record: &Record) -> Option<HistoryEntry> {
         let is_news = match &self.rest {
             None => self.before.state.ready != Some(true) || committed.is_change(),
             // What goes on at once is one sync: its end tells of all.
@@ -294,7 +295,7 @@ impl Conclusion {
         })
     }
 
-    fn outcome(self, committed: Committed) -> SyncOutcome {
+    fn outcome(self, committed: CommitSummary) -> SyncOutcome {
         let mut skipped = self.summary.skipped;
         for (chart, reason) in &committed.rejected {
             skipped.add(chart, None, reason);

@@ -9,7 +9,7 @@ use super::request::{SyncAborted, SyncError};
 use super::shrink_guard as guard;
 use super::verify::{Whole, whole};
 use super::{Decoded, Found, Run, Stays, spool_failed};
-use crate::catalog::{Baseline, DigestUpdate, OciGone, Refused};
+use crate::catalog::{Baseline, DigestUpdate, OciRemovals, Refused};
 use crate::controllers::apprepository::SHRINK_REFUSED;
 use crate::controllers::apprepository::decision::is_lost;
 use crate::helm::index::{self, DecodeError, DecodeLimits, SharedSplit, Summary};
@@ -131,7 +131,7 @@ impl Run<'_> {
                     validators,
                     rest: None,
                     stays: Stays::Held(HashMap::new()),
-                    gone: OciGone::default(),
+                    gone: OciRemovals::default(),
                     cuts,
                 })
             }
@@ -215,7 +215,7 @@ impl Run<'_> {
         if decoded.rest.as_ref().is_some_and(|rest| rest.is_in_the_dark) {
             // What could not be listed may be all that is missing. It is judged when it is there again, and until then all stays.
             decoded.stays = Stays::All;
-            decoded.gone = OciGone::default();
+            decoded.gone = OciRemovals::default();
             return Found::Index(Box::new(decoded));
         }
         let refused = self.refuse(decoded.validators, decoded.sha256, SHRINK_REFUSED, shrunk.to_string());

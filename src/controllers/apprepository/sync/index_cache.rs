@@ -22,7 +22,7 @@ pub(super) struct Memory {
     pub(super) known: CachedIndex,
     /// What became of each known chart, by its key.
     pub(super) fates: HashMap<String, ChartOutcome>,
-    stamp: String,
+    cache_key: String,
     secret: String,
 }
 
@@ -67,13 +67,13 @@ impl DigestKey {
 
 impl Memory {
     fn new(
-        stamp: String,
+        cache_key: String,
         stored: Option<ChartDigests>,
         is_believed: bool,
         times_count: bool,
         key: &DigestKey,
     ) -> Result<Self, getrandom::Error> {
-        let (secret, cuts) = stored.map_or((String::new(), Vec::new()), |stored| (stored.secret, stored.cuts));
+        let (secret, cuts) = stored.map_or((String::new(), Vec::new()), |stored| (stored.digest_key, stored.charts));
         // Where nothing is believed nothing is lost by another key, and those that are the same come to have one.
         let stored = from_hex(&secret).filter(|_| is_believed);
         let cuts = if stored.is_some() { cuts } else { Vec::new() };
@@ -86,7 +86,7 @@ impl Memory {
         let mut memory = Self {
             known,
             fates: HashMap::new(),
-            stamp,
+            cache_key,
             secret: hex(&bytes),
         };
         for cut in cuts.into_iter().filter(|_| is_believed) {
@@ -98,7 +98,7 @@ impl Memory {
     /// One that can't be read, since somebody has edited it, is as good as none.
     fn add(&mut self, cut: ChartDigest) {
         let (Some(digest), Ok(Memo { masked, account, fate })) =
-            (from_hex(&cut.digest), serde_json::from_str(&cut.memo))
+            (from_hex(&cut.digest), serde_json::from_str(&cut.stats))
         else {
             return;
         };
@@ -120,10 +120,10 @@ impl Memory {
     /// What is to be remembered.
     pub(super) fn to_be_stored(&self, selected: &mut Selected) -> DigestUpdate {
         let mut new = std::mem::take(&mut selected.remembered);
-        new.retain(|cut| cut.memo.len() <= MEMO_BYTES);
+        new.retain(|cut| cut.stats.len() <= MEMO_BYTES);
         DigestUpdate {
-            stamp: self.stamp.clone(),
-            secret: self.secret.clone(),
+            cache_key: self.cache_key.clone(),
+            digest_key: self.secret.clone(),
             unchanged: std::mem::take(&mut selected.unchanged),
             new,
         }
@@ -142,7 +142,7 @@ pub(super) fn cut(CacheEntry { key, chart }: CacheEntry, fate: ChartOutcome) -> 
         key,
         digest: hex(&chart.digest.0),
         // A memo holds string keys and finite numbers only, for which JSON can't fail.
-        memo: serde_json::to_string(&memo).unwrap_or_default(),
+        stats: serde_json::to_string(&memo).unwrap_or_default(),
         chart_id,
     }
 }
@@ -157,15 +157,15 @@ impl Run<'_> {
     /// What is known of the index. Nothing, and nothing is to be remembered, where the system gives no random numbers.
     pub(super) async fn memory(&self) -> Result<Option<Memory>, SyncAborted> {
         let declaration = &self.request.declaration;
-        let stamp = stamp(
+        let cache_key = cache_key(
             &declaration.name,
             declaration.change_key.as_str(),
             &self.syncer.context.decode_limits,
         );
-        let stored = self.catalog().cuts(&declaration.name, &stamp).await?;
+        let stored = self.catalog().chart_digests(&declaration.name, &cache_key).await?;
         let times_count = declaration.filter.is_some();
         match Memory::new(
-            stamp,
+            cache_key,
             stored,
             self.last_success().is_some(),
             times_count,
@@ -182,7 +182,7 @@ impl Run<'_> {
 
 /// Stands for all that decides what comes of a chart's text: another release, other limits or another declaration may make something
 /// else of it.
-fn stamp(name: &NamespacedName, change_key: &str, limits: &DecodeLimits) -> String {
+fn cache_key(name: &NamespacedName, change_key: &str, limits: &DecodeLimits) -> String {
     let mut hash = Sha256::new();
     for part in [
         env!("CARGO_PKG_VERSION"),

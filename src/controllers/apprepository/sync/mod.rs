@@ -32,7 +32,7 @@ use super::metrics::Metrics;
 use super::secrets::source::Keys;
 use super::spec::{Kind, RepositorySpec};
 use crate::api::NamespacedName;
-use crate::catalog::{self, Catalog, DigestUpdate, Held, OciGone, Record, Refused};
+use crate::catalog::{self, Catalog, DigestUpdate, OciRemovals, Record, Refused, RetainedPart};
 use crate::helm::index::{DecodeLimits, SharedSplit, Summary};
 use crate::http::{self as fetch, Body, FetchError, Fetched, Fetcher, Validators};
 use crate::jq::{self as filter, Filter};
@@ -115,7 +115,7 @@ impl Syncer {
         // Each on the heap: a sync is a large state, and polling it goes deep.
         match run(request.clone(), false).run().boxed().await {
             // Another process has changed the charts meanwhile.
-            Err(SyncAborted::Catalog(catalog::Error::OutdatedCuts)) => run(request, true).run().boxed().await,
+            Err(SyncAborted::Catalog(catalog::Error::StaleDigests)) => run(request, true).run().boxed().await,
             done => done,
         }
     }
@@ -154,7 +154,7 @@ struct Decoded {
     /// What stays in the catalogue though it is not among the rows.
     stays: Stays,
     /// What a registry has no more.
-    gone: OciGone,
+    gone: OciRemovals,
     /// What is to be remembered of the charts of an index.
     cuts: Option<DigestUpdate>,
 }
@@ -179,7 +179,7 @@ enum Stays {
     /// Everything: it can't be told what has left.
     All,
     /// Of these charts, by their identifiers, what can't be told of.
-    Held(HashMap<String, Held>),
+    Held(HashMap<String, RetainedPart>),
 }
 
 impl Run<'_> {
@@ -291,7 +291,7 @@ impl Run<'_> {
     /// What is remembered as refused, where that is believed: the same body would be refused again.
     fn refused(&self) -> Option<Refused> {
         let refused = self.request.previous.as_ref()?.refused.as_ref()?;
-        let stands = self.request.mode == Mode::Conditional && refused.given == self.request.declaration.grounds();
+        let stands = self.request.mode == Mode::Conditional && refused.inputs == self.request.declaration.grounds();
         stands.then(|| refused.clone())
     }
 
@@ -373,7 +373,7 @@ impl Run<'_> {
             reason: reason.to_owned(),
             message,
             confirm: None,
-            given: self.request.declaration.grounds(),
+            inputs: self.request.declaration.grounds(),
         }
     }
 }

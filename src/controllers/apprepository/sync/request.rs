@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::catalog::{self, Committed, Record};
+use crate::catalog::{self, CommitSummary, Record};
 use crate::controllers::apprepository::decision::Mode;
 use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::helm::index::Skipped;
@@ -43,7 +43,7 @@ pub enum SyncOutcome {
     /// The index was read, and the catalogue is in step with it.
     Synced {
         /// What was written.
-        committed: Committed,
+        committed: CommitSummary,
         /// What could not be used.
         skipped: Skipped,
         /// False where more is to be had, so that another attempt is to follow at once.

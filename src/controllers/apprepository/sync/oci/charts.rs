@@ -4,7 +4,7 @@ use tokio::sync::mpsc;
 
 use super::Repository;
 use super::listing::Listing;
-use crate::catalog::{self, OciGone, OciMetadata};
+use crate::catalog::{self, OciMetadata, OciRemovals};
 use crate::controllers::apprepository::sync::chart_rows::{Selected, Selection, SelectionError};
 use crate::controllers::apprepository::sync::helm_index::no_thread;
 use crate::controllers::apprepository::sync::request::SyncAborted;
@@ -49,7 +49,7 @@ impl Run<'_> {
         let task = filter::on_large_stack(move || making.charts(given));
         let (rest, stays) = (listing.rest(), listing.stays(&self.request.declaration));
         let gone = match stays {
-            Stays::All => OciGone::default(),
+            Stays::All => OciRemovals::default(),
             Stays::Held(_) => listing.gone(self.request.declaration.change_key.source()),
         };
         let offer = listing.offer();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sha2::{Digest as _, Sha256};
 
 use super::Repository;
-use crate::catalog::{OciChange, OciGone, OciRepository, OciTag};
+use crate::catalog::{OciChange, OciRemovals, OciRepository, OciTag};
 use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::controllers::apprepository::sync::request::SyncError;
 use crate::controllers::apprepository::sync::rows;
@@ -115,7 +115,7 @@ impl Listing {
     }
 
     /// What is remembered and is no more.
-    pub(super) fn gone(&self, source: &str) -> OciGone {
+    pub(super) fn gone(&self, source: &str) -> OciRemovals {
         let shorter = self
             .repositories
             .iter()
@@ -131,7 +131,7 @@ impl Listing {
             };
             (head, repository.gone.clone())
         });
-        OciGone {
+        OciRemovals {
             source: source.to_owned(),
             repositories: self.forgotten.clone(),
             tags: tags.collect(),

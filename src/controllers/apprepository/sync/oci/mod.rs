@@ -90,7 +90,7 @@ impl Run<'_> {
             let gone = listing.gone(self.request.declaration.change_key.source());
             if !gone.is_empty() {
                 let name = &self.request.declaration.name;
-                self.catalog().forget_oci(name, &gone).await?;
+                self.catalog().delete_oci(name, &gone).await?;
             }
             return Ok(Found::Unchanged(None));
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::catalog::{Held, OciChange, OciRepository, OciTag};
+use crate::catalog::{OciChange, OciRepository, OciTag, RetainedPart};
 use crate::helm::index;
 use crate::http::Validators;
 use crate::oci::{self, OciError};
@@ -77,14 +77,14 @@ impl Repository {
     }
 
     /// What stays of its chart in the catalogue although it can't be made anew: nothing is known of it, and it may be there.
-    pub(super) fn held(&self) -> Option<Held> {
+    pub(super) fn held(&self) -> Option<RetainedPart> {
         if !self.is_listed {
-            return Some(Held::Chart);
+            return Some(RetainedPart::Chart);
         }
         let is_unknown = |tag: &&String| self.memory.tags.get(*tag).is_none_or(|known| known.digest.is_empty());
         let unknown = self.versions.iter().filter(is_unknown);
         let unknown: HashSet<String> = unknown.map(|tag| oci::version_of(tag)).collect();
-        (!unknown.is_empty()).then_some(Held::Versions(unknown))
+        (!unknown.is_empty()).then_some(RetainedPart::Versions(unknown))
     }
 
     /// Takes its part of the tags that there is room for in all. Where that is too little, only what is remembered is looked at; where
@@ -206,8 +206,8 @@ mod tests {
             assert!(repository.gone.is_empty(), "{listed} {remembered}");
             let unknown = kept.filter(|kept| *kept > remembered).is_some();
             let held = match kept {
-                None => matches!(repository.held(), Some(Held::Chart)),
-                Some(_) => matches!(repository.held(), Some(Held::Versions(_))) == unknown,
+                None => matches!(repository.held(), Some(RetainedPart::Chart)),
+                Some(_) => matches!(repository.held(), Some(RetainedPart::Versions(_))) == unknown,
             };
             assert!(held, "{listed} {remembered} {:?}", repository.held());
         }
@@ -218,7 +218,7 @@ mod tests {
         let mut repository = repository(0, 2);
         assert_eq!((repository.held(), repository.gone.len()), (None, 2));
         repository.is_listed = false;
-        assert_eq!(repository.held(), Some(Held::Chart));
+        assert_eq!(repository.held(), Some(RetainedPart::Chart));
     }
 
     #[test]

@@ -1,12 +1,12 @@
--- Selects the versions whose files are to be fetched now, the newest of each chart first, then the second newest, and so on.
--- One row in any case: it holds the time of the next try where nothing is to be fetched now, with NULL in the other columns.
+-- Selects the versions whose files can be fetched now: the newest of each chart first, then the second newest, and so on.
+-- Always returns a row. If no files are missing now, it has the time of the next try and NULL in the other columns.
 -- $1 namespace, $2 name, $3 only the newest version of each chart, $4 now in milliseconds since 1970, $5 limit
 --
--- versions: the versions of the repository, a first entry for each.
--- missing: versions without files, with the files of another archive, or with empty ones; and the failures of this very archive.
--- A row that belongs to another chart, which has come to the same id, is not touched.
--- The digest of a row is read from the index portolan_files_content, since the row itself holds the README too. Without the index,
--- because somebody dropped it or Kubeapps created the table again, reading the row is the shorter way.
+-- versions: the versions of the repository without duplicates.
+-- missing: versions without files, with files of another archive, or with empty ones; and the failures of this archive.
+-- Rows of another chart with the same chart_files_id are ignored.
+-- The digest is read from the index portolan_files_content, because the row also contains the README. If the index is missing
+-- (dropped, or Kubeapps recreated the table), reading the row is faster.
 WITH versions AS MATERIALIZED (
     SELECT chart_id, at, digest, version, chart_id || '-' || version AS files_id, urls
     FROM (

@@ -1,8 +1,8 @@
-//! Tables that vanish under a running process, and tables that somebody else makes at the same moment.
+//! Tables that are dropped while a process runs, and tables that Kubeapps creates concurrently.
 
 use std::time::Duration;
 
-use portolan::catalog::{Catalog, Commit, Error, FilesMode};
+use portolan::catalog::{Catalog, Error, FilesMode, SyncCommit};
 use rstest::rstest;
 use sqlx::Executor;
 
@@ -14,7 +14,7 @@ use super::{
 
 #[rstest]
 #[tokio::test]
-async fn dropped_tables_of_kubeapps_heal_with_the_next_call(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn dropped_tables_of_kubeapps_are_recreated_by_the_next_call(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("a", &["1.0.0"])]).await;
     let rebuilt = fixture.catalog.rebuilt();
@@ -28,7 +28,7 @@ async fn dropped_tables_of_kubeapps_heal_with_the_next_call(#[values(On::Sqlite,
     assert!(matches!(error, Error::TablesRebuilt) && error.is_transient(), "{error}");
     assert_eq!(*rebuilt.borrow(), 1);
     let stored = fixture.catalog.record(&repository()).await.unwrap().unwrap();
-    assert!(!stored.trusted, "the charts are not the ones that we wrote any more");
+    assert!(!stored.trusted, "another process may have written the charts");
     let committed = fixture.sync(vec![chart("a", &["1.0.0"])]).await;
     assert_eq!(committed.added, 1);
     assert!(fixture.catalog.record(&repository()).await.unwrap().unwrap().trusted);
@@ -36,7 +36,7 @@ async fn dropped_tables_of_kubeapps_heal_with_the_next_call(#[values(On::Sqlite,
 
 #[rstest]
 #[tokio::test]
-async fn a_commit_that_misses_a_table_heals_it(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_commit_recreates_a_missing_table(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("a", &["1.0.0"])]).await;
     for dropped in ["DROP TABLE files", "DROP TABLE files; DROP TABLE charts"] {
@@ -58,7 +58,7 @@ async fn a_commit_that_misses_a_table_heals_it(#[values(On::Sqlite, On::Postgres
 #[case::only_the_failures_of_files("DROP TABLE portolan_files")]
 #[case::only_the_digests("DROP TABLE portolan_chart_digests")]
 #[tokio::test]
-async fn our_own_tables_heal_although_the_migrations_count_as_applied(
+async fn our_tables_are_recreated_although_their_migrations_are_recorded(
     #[values(On::Sqlite, On::Postgres)] on: On,
     #[case] dropped: &str,
 ) {
@@ -69,14 +69,14 @@ async fn our_own_tables_heal_although_the_migrations_count_as_applied(
     assert_eq!(*fixture.catalog.rebuilt().borrow(), 1);
     assert!(!fixture.catalog.ensure_tables().await.unwrap());
     assert_eq!(*fixture.catalog.rebuilt().borrow(), 1);
-    // The charts were not ours to drop, and the next sync finds them as they are.
+    // Kubeapps' tables are not dropped.
     let committed = fixture.sync(vec![chart("a", &["1.0.0"])]).await;
     assert_eq!(committed.unchanged, 1);
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_call_that_misses_our_own_tables_heals_them(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_call_recreates_our_missing_tables(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture
         .tables
@@ -89,7 +89,7 @@ async fn a_call_that_misses_our_own_tables_heals_them(#[values(On::Sqlite, On::P
 
 #[rstest]
 #[tokio::test]
-async fn recreating_empties_kubeapps_tables_and_no_record_is_trusted(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn recreated_tables_are_empty_and_no_record_is_trusted(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("a", &["1.0.0"])]).await;
     fixture.catalog.recreate().await.unwrap();
@@ -102,7 +102,7 @@ async fn recreating_empties_kubeapps_tables_and_no_record_is_trusted(#[values(On
 
 #[rstest]
 #[tokio::test]
-async fn a_row_that_another_hand_has_touched_is_not_trusted(
+async fn a_record_is_not_trusted_after_another_process_wrote_the_repository(
     #[values(On::Sqlite, On::Postgres)] on: On,
     #[values(
         "UPDATE repos SET checksum = 'theirs'",
@@ -134,12 +134,12 @@ async fn opening_again_changes_nothing(#[values(On::Sqlite, On::Postgres)] on: O
     again.close().await;
 }
 
-/// The migrations of builds before the first release were other ones under the same numbers.
+/// Builds before the first release had other migrations with the same numbers.
 #[rstest]
 #[case::with_all_three_migrations(3)]
 #[case::with_the_first_migration(1)]
 #[tokio::test]
-async fn tables_of_a_development_build_are_refused_and_stay_as_they_are(
+async fn tables_of_a_development_build_are_refused_and_not_changed(
     #[values(On::Sqlite, On::Postgres)] on: On,
     #[case] migrations: i64,
 ) {
@@ -158,12 +158,12 @@ async fn tables_of_a_development_build_are_refused_and_stay_as_they_are(
         let values = format!("VALUES ({version}, 'of a development build', TRUE, {blob}, 0)");
         fixture.tables.execute(&format!("{insert} {values}")).await;
     }
-    let reader = Catalog::open_to_read(&fixture.settings).await.unwrap();
+    let reader = Catalog::open_read_only(&fixture.settings).await.unwrap();
     let progress = reader.files_progress(&repository(), FilesMode::All).await.unwrap();
-    assert_eq!(progress.total, 0, "whoever only reads makes no tables");
-    assert_eq!(reader.cuts(&repository(), "stamp").await.unwrap(), None);
+    assert_eq!(progress.total, 0, "a reader creates no tables");
+    assert_eq!(reader.chart_digests(&repository(), "cache_key").await.unwrap(), None);
     let error = reader.record(&repository()).await.unwrap_err();
-    assert!(error.to_string().contains("of an older release"), "{error}");
+    assert!(error.to_string().contains("from an older release"), "{error}");
 
     let error = Catalog::open(&fixture.settings).await.unwrap_err();
     assert!(matches!(error, Error::DevelopmentTables), "{error}");
@@ -176,7 +176,7 @@ async fn tables_of_a_development_build_are_refused_and_stay_as_they_are(
     assert_eq!(fixture.tables.count("portolan_migrations").await, migrations);
     assert_eq!(fixture.tables.count("portolan_repositories").await, 1);
 
-    // The advice is followed.
+    // Follow the advice.
     fixture
         .tables
         .execute(
@@ -195,7 +195,7 @@ async fn tables_of_a_development_build_are_refused_and_stay_as_they_are(
 
 #[rstest]
 #[tokio::test]
-async fn what_told_of_lost_rows_is_forgotten(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn failures_are_deleted_with_the_rows_they_refer_to(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("a", &["1.0.0"])]).await;
     fail(&fixture, &of("a", "1.0.0"), 60).await;
@@ -228,9 +228,9 @@ async fn a_database_of_a_newer_release_is_refused(#[values(On::Sqlite, On::Postg
     assert!(error.to_string().contains("newer"), "{error}");
 }
 
-/// Kubeapps' API server runs the same statements at its own start, and knows nothing of our lock.
+/// Kubeapps' API server runs the same statements at startup without our lock.
 #[tokio::test]
-async fn many_starts_at_once_beside_kubeapps_make_the_tables_once() {
+async fn concurrent_starts_next_to_kubeapps_create_the_tables_once() {
     let database = crate::support::postgres::database().await;
     let settings = super::settings(&database.url);
     let pool = sqlx::PgPool::connect(&database.url).await.unwrap();
@@ -243,7 +243,7 @@ async fn many_starts_at_once_beside_kubeapps_make_the_tables_once() {
             .unwrap();
         let kubeapps = async {
             for _ in 0..20 {
-                // It may trip over ours in turn, as it may over another of its own.
+                // It may fail because of a race with ours.
                 let _ = pool.execute(sqlx::raw_sql(KUBEAPPS_DDL)).await;
             }
         };
@@ -268,9 +268,9 @@ CREATE TABLE IF NOT EXISTS files (ID serial NOT NULL PRIMARY KEY, chart_id varch
   FOREIGN KEY (repo_name, repo_namespace) REFERENCES repos (name, namespace) ON DELETE CASCADE,
   FOREIGN KEY (repo_name, repo_namespace, chart_id) REFERENCES charts (repo_name, repo_namespace, chart_id) ON DELETE CASCADE);";
 
-/// A cut connection is a transient error, and the next call has a new connection.
+/// A lost connection is a transient error, and the next call opens another one.
 #[tokio::test]
-async fn connections_that_postgres_ends_are_made_anew() {
+async fn terminated_postgres_connections_are_replaced() {
     let fixture = Fixture::new(On::Postgres).await;
     fixture.sync(vec![chart("a", &["1.0.0"])]).await;
     fixture
@@ -289,9 +289,9 @@ async fn connections_that_postgres_ends_are_made_anew() {
     assert_eq!(fixture.sync(vec![chart("a", &["1.0.0"])]).await.unchanged, 1);
 }
 
-/// Only the connection of the writer is cut, while it is writing.
+/// Only the connection of the writer is terminated, during the commit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_commit_whose_connection_is_cut_leaves_nothing_and_is_transient() {
+async fn a_commit_that_loses_its_connection_is_rolled_back_and_transient() {
     let fixture = Fixture::new(On::Postgres).await;
     let Tables::Postgres(pool) = &fixture.tables else {
         panic!("not Postgres")
@@ -319,9 +319,9 @@ async fn a_commit_whose_connection_is_cut_leaves_nothing_and_is_transient() {
             info,
         })
     });
-    // On a worker of the runtime: the iterator blocks it.
+    // On a worker thread, because the iterator blocks it.
     let catalog = fixture.catalog.clone();
-    let error = tokio::spawn(async move { catalog.commit(Commit::new(record(), None, "x"), charts).await })
+    let error = tokio::spawn(async move { catalog.commit(SyncCommit::new(record(), None, "x"), charts).await })
         .await
         .unwrap()
         .unwrap_err();
@@ -329,7 +329,7 @@ async fn a_commit_whose_connection_is_cut_leaves_nothing_and_is_transient() {
     assert_eq!(fixture.tables.count("charts").await, 0);
     fixture
         .catalog
-        .commit(Commit::new(record(), None, "x"), rows(vec![chart("a", &["1.0.0"])]))
+        .commit(SyncCommit::new(record(), None, "x"), rows(vec![chart("a", &["1.0.0"])]))
         .await
         .unwrap();
 }

@@ -1,4 +1,4 @@
-//! Versions and charts that left the index and stay for a while.
+//! Retention of versions and charts that left the index.
 
 use std::{
     cmp::Ordering,
@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use portolan::catalog::{ChartInfo, Commit, Committed, FilesMode, Held, Keep};
+use portolan::catalog::{ChartInfo, CommitSummary, FilesMode, RetainedPart, Retention, SyncCommit};
 use rstest::rstest;
 
 use super::{
@@ -15,33 +15,33 @@ use super::{
     record, repository, rows,
 };
 
-/// Newest first, as texts.
+/// Orders versions as texts, newest first.
 fn newest_first(a: &str, b: &str) -> Ordering {
     b.cmp(a)
 }
 
-pub fn keep(now: i64) -> Keep {
-    Keep {
+pub fn keep(now: i64) -> Retention {
+    Retention {
         now: at(now),
         duration: Duration::from_secs(100),
         order: newest_first,
         filtered_out: HashSet::new(),
-        held: HashMap::new(),
+        retained: HashMap::new(),
     }
 }
 
-async fn sync(fixture: &Fixture, keep: Option<Keep>, charts: Vec<ChartInfo>) -> Committed {
+async fn sync(fixture: &Fixture, keep: Option<Retention>, charts: Vec<ChartInfo>) -> CommitSummary {
     let stored = fixture.catalog.record(&repository()).await.unwrap();
-    let mut commit = Commit::new(record(), stored.map(|stored| stored.uid), "checksum");
+    let mut commit = SyncCommit::new(record(), stored.map(|stored| stored.uid), "checksum");
     if let Some(keep) = keep {
-        commit = commit.keep_removed(keep);
+        commit = commit.with_retention(keep);
     }
     fixture.catalog.commit(commit, rows(charts)).await.unwrap()
 }
 
 /// Added, changed, removed, unchanged, kept.
-pub fn counts(committed: &Committed) -> (u64, u64, u64, u64, u64) {
-    let Committed {
+pub fn counts(committed: &CommitSummary) -> (u64, u64, u64, u64, u64) {
+    let CommitSummary {
         added,
         changed,
         removed,
@@ -70,9 +70,7 @@ pub async fn marks(fixture: &Fixture) -> Vec<String> {
 
 #[rstest]
 #[tokio::test]
-async fn a_version_that_left_stays_in_its_place_with_its_files_until_its_time_is_over(
-    #[values(On::Sqlite, On::Postgres)] on: On,
-) {
+async fn a_missing_version_is_retained_with_its_files_until_it_expires(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     sync(&fixture, Some(keep(0)), vec![chart("a", &["3", "2", "1"])]).await;
     save(&fixture, &of("a", "2"), "x").await;
@@ -82,7 +80,7 @@ async fn a_version_that_left_stays_in_its_place_with_its_files_until_its_time_is
     let committed = sync(&fixture, Some(keep(1)), shrunk()).await;
     assert_eq!(counts(&committed), (0, 0, 0, 1, 1));
     assert!(!committed.is_change());
-    // The time is counted from when it was missed first.
+    // The duration counts from the first sync without the version.
     let committed = sync(&fixture, Some(keep(50)), shrunk()).await;
     assert_eq!(counts(&committed), (0, 0, 0, 1, 1));
     assert_eq!(fixture.tables.writes("charts").await, before);
@@ -99,7 +97,7 @@ async fn a_version_that_left_stays_in_its_place_with_its_files_until_its_time_is
 
 #[rstest]
 #[tokio::test]
-async fn a_chart_that_left_stays_until_its_time_is_over(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_missing_chart_is_retained_until_it_expires(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let both = || vec![chart("a", &["2", "1"]), chart("b", &["1"])];
     sync(&fixture, Some(keep(0)), both()).await;
@@ -107,7 +105,7 @@ async fn a_chart_that_left_stays_until_its_time_is_over(#[values(On::Sqlite, On:
     let committed = sync(&fixture, Some(keep(50)), vec![chart("b", &["1"])]).await;
     assert_eq!(counts(&committed), (0, 0, 0, 2, 2));
     assert_eq!(versions(&fixture).await, ["a 2 1", "b 1"]);
-    // Its versions left one after the other, and so they go.
+    // Its versions left one after the other and expire in the same order.
     let committed = sync(&fixture, Some(keep(101)), vec![chart("b", &["1"])]).await;
     assert_eq!(counts(&committed), (0, 1, 0, 1, 1));
     assert_eq!(versions(&fixture).await, ["a 2", "b 1"]);
@@ -119,7 +117,7 @@ async fn a_chart_that_left_stays_until_its_time_is_over(#[values(On::Sqlite, On:
 
 #[rstest]
 #[tokio::test]
-async fn what_comes_back_is_the_indexs_own_again(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_version_that_returns_to_the_index_has_no_mark(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let all = || vec![chart("a", &["2", "1"]), chart("b", &["1"])];
     sync(&fixture, Some(keep(0)), all()).await;
@@ -128,7 +126,7 @@ async fn what_comes_back_is_the_indexs_own_again(#[values(On::Sqlite, On::Postgr
     let committed = sync(&fixture, Some(keep(2)), all()).await;
     assert_eq!(counts(&committed), (0, 0, 0, 2, 0));
     assert!(marks(&fixture).await.is_empty());
-    // Its time begins anew when it leaves again.
+    // The duration restarts when it leaves again.
     sync(&fixture, Some(keep(99)), vec![chart("a", &["2"])]).await;
     let committed = sync(&fixture, Some(keep(150)), vec![chart("a", &["2"])]).await;
     assert_eq!(committed.kept, 2);
@@ -179,11 +177,11 @@ async fn without_keeping_all_that_was_kept_goes(#[values(On::Sqlite, On::Postgre
 
 #[rstest]
 #[tokio::test]
-async fn a_shorter_time_counts_from_the_same_beginning(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_shorter_duration_counts_from_the_same_start(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     sync(&fixture, Some(keep(0)), vec![chart("a", &["2", "1"])]).await;
     sync(&fixture, Some(keep(0)), vec![chart("a", &["2"])]).await;
-    let short = |now| Keep {
+    let short = |now| Retention {
         duration: Duration::from_secs(10),
         ..keep(now)
     };
@@ -209,7 +207,7 @@ async fn a_shorter_time_counts_from_the_same_beginning(#[values(On::Sqlite, On::
 
 #[rstest]
 #[tokio::test]
-async fn what_was_imported_for_a_chart_stays_with_it(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn icons_and_files_of_retained_versions_stay(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let mut with_icon = chart("a", &["2", "1"]);
     with_icon.raw_icon = Some("aWNvbg==".into());
@@ -231,13 +229,13 @@ async fn what_was_imported_for_a_chart_stays_with_it(#[values(On::Sqlite, On::Po
     assert_eq!(
         names(&wanted(&fixture, FilesMode::All).await),
         ["a 3", "a 2"],
-        "files of kept versions are wanted"
+        "files of retained versions are imported"
     );
 }
 
 #[rstest]
 #[tokio::test]
-async fn time_alone_takes_off_what_was_kept_and_only_for_the_same_repository(
+async fn expired_versions_are_deleted_without_a_sync_and_only_for_the_same_uid(
     #[values(On::Sqlite, On::Postgres)] on: On,
 ) {
     let fixture = Fixture::new(on).await;
@@ -280,22 +278,25 @@ async fn time_alone_takes_off_what_was_kept_and_only_for_the_same_repository(
 
 #[rstest]
 #[tokio::test]
-async fn what_is_held_stays_where_nothing_else_is_kept(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn charts_with_unknown_content_are_retained_without_a_duration(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let all = ["a", "b", "c"].map(|name| chart(name, &["2", "1"]));
     sync(&fixture, None, all.to_vec()).await;
-    let holding = Keep {
+    let holding = Retention {
         duration: Duration::ZERO,
-        held: HashMap::from([
-            (all[0].id.clone(), Held::Chart),
-            (all[1].id.clone(), Held::Versions(HashSet::from(["1".to_owned()]))),
+        retained: HashMap::from([
+            (all[0].id.clone(), RetainedPart::Chart),
+            (
+                all[1].id.clone(),
+                RetainedPart::Versions(HashSet::from(["1".to_owned()])),
+            ),
         ]),
         ..keep(0)
     };
     let committed = sync(&fixture, Some(holding), Vec::new()).await;
     assert_eq!((committed.removed, committed.kept), (1, 3));
     assert_eq!(fixture.charts().await, [chart("a", &["2", "1"]), chart("b", &["1"])]);
-    // Once it is known what became of them, they go.
+    // They are deleted once their state is known.
     let committed = sync(&fixture, None, Vec::new()).await;
     assert_eq!((committed.removed, committed.kept), (2, 0));
 }

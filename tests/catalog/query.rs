@@ -1,8 +1,8 @@
-//! What commands show.
+//! Read queries.
 
 use portolan::api::NamespacedName;
 use portolan::catalog::query::Search;
-use portolan::catalog::{Catalog, Commit, Error, Record};
+use portolan::catalog::{Catalog, Error, Record, SyncCommit};
 use rstest::rstest;
 
 use super::{Fixture, On, chart, commit::hostile_names, record, repository, rows};
@@ -22,7 +22,7 @@ async fn names(catalog: &Catalog, search: &Search) -> Vec<String> {
 
 #[rstest]
 #[tokio::test]
-async fn words_are_found_in_names_first_then_in_descriptions_and_keywords(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn matches_in_names_come_before_descriptions_and_keywords(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let mut by_description = chart("aaa", &["1.0.0"]);
     by_description.description = "Like WordPress, only smaller".into();
@@ -52,7 +52,7 @@ async fn words_are_found_in_names_first_then_in_descriptions_and_keywords(#[valu
     assert_eq!(hit.repository, repository());
     assert_eq!((hit.version.as_str(), hit.app_version.as_str()), ("2.0.0", "app-2.0.0"));
     assert_eq!(hit.description, "wordpress for everybody");
-    assert!(!found.more);
+    assert!(!found.has_more);
 
     let page = |limit, offset| Search {
         limit,
@@ -60,14 +60,14 @@ async fn words_are_found_in_names_first_then_in_descriptions_and_keywords(#[valu
         ..words(&["wordpress"])
     };
     let first = catalog.search(&page(3, 0)).await.unwrap();
-    assert_eq!((first.hits.len(), first.more), (3, true));
+    assert_eq!((first.hits.len(), first.has_more), (3, true));
     let second = catalog.search(&page(3, 3)).await.unwrap();
-    assert_eq!((second.hits.len(), second.more), (1, false));
+    assert_eq!((second.hits.len(), second.has_more), (1, false));
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_search_keeps_to_a_namespace_and_a_repository(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_search_can_be_limited_to_a_namespace_and_a_repository(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("mysql", &["1.0.0"])]).await;
     for (namespace, name) in [("kubeapps", "other"), ("team", "stable")] {
@@ -75,7 +75,7 @@ async fn a_search_keeps_to_a_namespace_and_a_repository(#[values(On::Sqlite, On:
         let charts = rows(vec![chart("mysql", &["1.0.0"])]);
         fixture
             .catalog
-            .commit(Commit::new(record, None, "x"), charts)
+            .commit(SyncCommit::new(record, None, "x"), charts)
             .await
             .unwrap();
     }
@@ -103,7 +103,7 @@ async fn a_search_keeps_to_a_namespace_and_a_repository(#[values(On::Sqlite, On:
 
 #[rstest]
 #[tokio::test]
-async fn wildcards_and_quotes_in_a_word_are_letters(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn wildcards_and_quotes_in_a_word_are_literal(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let mut charts: Vec<_> = hostile_names().iter().map(|name| chart(name, &["1.0.0"])).collect();
     charts.push(chart("plain", &["1.0.0"]));
@@ -124,7 +124,7 @@ async fn a_chart_is_shown_in_one_namespace_or_in_each(#[values(On::Sqlite, On::P
     fixture
         .catalog
         .commit(
-            Commit::new(other, None, "x"),
+            SyncCommit::new(other, None, "x"),
             rows(vec![chart("team/nginx", &["1.0.0"])]),
         )
         .await
@@ -155,7 +155,7 @@ async fn a_chart_is_shown_in_one_namespace_or_in_each(#[values(On::Sqlite, On::P
 
 #[rstest]
 #[tokio::test]
-async fn repositories_are_summed_up_with_and_without_a_record_and_charts(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn repositories_are_listed_with_and_without_record_and_charts(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture
         .sync(vec![chart("a", &["2.0.0", "1.0.0"]), chart("b", &["1.0.0"])])
@@ -196,14 +196,14 @@ async fn repositories_are_summed_up_with_and_without_a_record_and_charts(#[value
 
 #[rstest]
 #[tokio::test]
-async fn a_database_that_kubeapps_alone_has_filled_can_be_read(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_database_that_only_kubeapps_has_written_can_be_read(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("a", &["1.0.0"])]).await;
     fixture
         .tables
         .execute("DROP TABLE portolan_syncs; DROP TABLE portolan_repositories; DROP TABLE portolan_migrations")
         .await;
-    let reader = Catalog::open_to_read(&fixture.settings).await.unwrap();
+    let reader = Catalog::open_read_only(&fixture.settings).await.unwrap();
     assert_eq!(reader.repositories().await.unwrap()[0].charts, 1);
     assert_eq!(reader.records().await.unwrap(), []);
     assert_eq!(reader.record(&repository()).await.unwrap(), None);
@@ -221,13 +221,13 @@ async fn a_database_that_kubeapps_alone_has_filled_can_be_read(#[values(On::Sqli
 
 #[rstest]
 #[tokio::test]
-async fn a_catalogue_that_was_opened_to_read_writes_nothing(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_read_only_catalog_refuses_writes(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
-    let reader = Catalog::open_to_read(&fixture.settings).await.unwrap();
+    let reader = Catalog::open_read_only(&fixture.settings).await.unwrap();
     for error in [
         reader.save(&record(), None, None).await.unwrap_err(),
         reader
-            .commit(Commit::new(record(), None, "x"), rows(vec![]))
+            .commit(SyncCommit::new(record(), None, "x"), rows(vec![]))
             .await
             .unwrap_err(),
         reader.remove(&repository(), None).await.unwrap_err(),

@@ -1,4 +1,4 @@
-//! Secrets that are told by those who have them: in logs, messages, the database.
+//! Secrets in logs, messages and the database.
 
 use axum::http::{StatusCode, header};
 use serde_json::json;
@@ -13,7 +13,7 @@ use crate::support::eventually::eventually;
 use crate::support::portolan;
 use crate::support::proxy::Proxy;
 
-/// What stands in URLs, and what stands in Secrets or comes from a token server.
+/// Secrets in URLs, and secrets from Kubernetes Secrets or a token server.
 const OF_URLS: [&str; 3] = ["hushuser", "hushword", "hushtoken"];
 const SEALED: [&str; 3] = ["sealedword", "sealedbearer", "sealedtoken"];
 
@@ -32,7 +32,7 @@ fn assert_quiet(what: &str, text: &str, secrets: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_failure_of_any_kind_tells_a_secret() {
+async fn no_failure_leaks_a_secret() {
     let world = World::new().await;
     let (tls, proxy) = (ChartServer::start_tls().await, Proxy::start().await);
     proxy.demand("somebody", "else");
@@ -252,13 +252,13 @@ async fn no_failure_of_any_kind_tells_a_secret() {
     let log = portolan.lines();
     assert!(
         log.len() > 200 && log.join("\n").contains("TRACE"),
-        "it told all that it knows"
+        "trace logging is enabled"
     );
     for line in &log {
         assert_quiet("the log", line, &all);
     }
     for (column, text) in dump(&world).await {
-        // URLs as they are declared or published: what is synced by, and what readers of Kubeapps are owed.
+        // These columns hold declared or published URLs, which Kubeapps' readers need.
         let is_url = [
             "portolan_repositories.url",
             "charts.info",
@@ -270,7 +270,7 @@ async fn no_failure_of_any_kind_tells_a_secret() {
     }
 }
 
-/// Every column of every row of the database, by its name.
+/// Returns every value of the database with its column.
 async fn dump(world: &World) -> Vec<(String, String)> {
     let options = SqliteConnectOptions::new()
         .filename(world.folder.join("portolan.db"))

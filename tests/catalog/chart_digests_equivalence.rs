@@ -1,4 +1,4 @@
-//! Syncs that look only at what has changed, against syncs that compare everything: the same rows, and the same counts.
+//! Incremental syncs and full comparisons must give the same rows and counts.
 
 use std::{
     collections::BTreeMap,
@@ -6,43 +6,43 @@ use std::{
 };
 
 use portolan::api::NamespacedName;
-use portolan::catalog::{ChartInfo, Committed, Error};
+use portolan::catalog::{ChartInfo, CommitSummary, Error};
 use proptest::{prelude::*, test_runner::TestRunner};
 use rstest::rstest;
 
 use super::{
     Fixture, On, at, chart,
-    cuts::{commit, compared, known},
-    keeping::keep,
+    chart_digests::{commit, compared, read_state},
+    retention::keep,
 };
 
-const STAMP: &str = "decoder 1";
+const CACHE_KEY: &str = "decoder 1";
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
-/// What happens before a sync.
+/// A change before a sync.
 #[derive(Clone, Debug)]
 enum Change {
-    /// A chart is in the index with these of three versions (none: it leaves) and this text.
+    /// The index has this chart with these of three versions (none: not at all) and this text.
     Chart(usize, [bool; 3], u8),
-    /// A chart is in the index and makes no row.
+    /// The index has this chart, without a row.
     Deprecated(usize),
-    /// All times of creation are new.
+    /// All creation times change.
     Created,
-    /// Somebody removes a row.
+    /// Another process deletes a row.
     Removed(usize),
-    /// Somebody puts a row of another text in the place of one.
+    /// Another process replaces a row.
     Replaced(usize),
-    /// Kubeapps' syncer writes a row, and that of the repository.
+    /// Kubeapps' syncer writes a row and its row of the repository.
     Written(usize),
     Recreated,
-    /// What was kept goes by its time alone.
+    /// Expired versions are deleted without a sync.
     Expired,
 }
 
 #[derive(Clone, Debug)]
 struct Sync {
     changes: Vec<Change>,
-    /// They happen between the sync's reading and its writing, as far as they are not the index's.
+    /// Changes of the database happen between the reads and the commit of the sync.
     meanwhile: bool,
     keep: bool,
     seconds: i64,
@@ -71,8 +71,8 @@ fn syncs() -> impl Strategy<Value = Vec<Sync>> {
     proptest::collection::vec(sync, 1..8)
 }
 
-/// Two repositories of one index.
-struct Twins<'a> {
+/// Two repositories with the same index, synced in different ways.
+struct SyncPair<'a> {
     fixture: &'a Fixture,
     on: On,
     delta: NamespacedName,
@@ -82,7 +82,7 @@ struct Twins<'a> {
     now: i64,
 }
 
-impl Twins<'_> {
+impl SyncPair<'_> {
     fn change_index(&mut self, change: &Change) {
         match change {
             Change::Chart(name, versions, text) => {
@@ -109,7 +109,7 @@ impl Twins<'_> {
         }
     }
 
-    /// Both repositories stand beside each other, and what happens to one happens to the other.
+    /// Changes the rows of both repositories.
     async fn change_rows(&self, change: &Change) {
         let (theirs, new_id) = match self.on {
             On::Sqlite => (
@@ -144,8 +144,8 @@ impl Twins<'_> {
         self.fixture.tables.execute(&sql).await;
     }
 
-    /// Syncs both, and gives what each tells of it, and of how many charts the first was spared.
-    async fn sync(&mut self, sync: &Sync) -> (Committed, Committed, u64) {
+    /// Syncs both. Returns their counts and the number of charts that the first one skipped.
+    async fn sync(&mut self, sync: &Sync) -> (CommitSummary, CommitSummary, u64) {
         for change in &sync.changes {
             self.change_index(change);
         }
@@ -158,23 +158,23 @@ impl Twins<'_> {
         for version in charts.iter_mut().flat_map(|info| &mut info.chart_versions) {
             version.created = format!("2020-01-01T00:00:00.{:03}Z", self.created);
         }
-        let seen = known(self.fixture, &self.delta, STAMP).await;
-        let seen_by_full = known(self.fixture, &self.full, STAMP).await;
+        let seen = read_state(self.fixture, &self.delta, CACHE_KEY).await;
+        let seen_by_full = read_state(self.fixture, &self.full, CACHE_KEY).await;
         if sync.meanwhile {
             self.change_all_rows(sync).await;
         }
-        let (changed, cuts) = compared(seen.cuts.as_ref(), STAMP, &charts);
-        let spared = cuts.unchanged.len() as u64;
-        let delta = match commit(self.fixture, &seen, keep.clone(), changed, Some(cuts)).await {
-            Err(Error::OutdatedCuts) if sync.meanwhile => {
-                let (changed, cuts) = compared(None, STAMP, &charts);
-                commit(self.fixture, &seen, keep.clone(), changed, Some(cuts)).await
+        let (changed, digests) = compared(seen.digests.as_ref(), CACHE_KEY, &charts);
+        let skipped = digests.unchanged.len() as u64;
+        let delta = match commit(self.fixture, &seen, keep.clone(), changed, Some(digests)).await {
+            Err(Error::StaleDigests) if sync.meanwhile => {
+                let (changed, digests) = compared(None, CACHE_KEY, &charts);
+                commit(self.fixture, &seen, keep.clone(), changed, Some(digests)).await
             }
             committed => committed,
         };
-        let (all, _) = compared(None, STAMP, &charts);
+        let (all, _) = compared(None, CACHE_KEY, &charts);
         let full = commit(self.fixture, &seen_by_full, keep, all, None).await;
-        (delta.unwrap(), full.unwrap(), spared)
+        (delta.unwrap(), full.unwrap(), skipped)
     }
 
     async fn change_all_rows(&self, sync: &Sync) {
@@ -195,10 +195,10 @@ impl Twins<'_> {
     }
 }
 
-/// Syncs one after the other, in two repositories that nobody has used before.
-async fn play(fixture: &Fixture, on: On, at: u64, syncs: &[Sync]) -> Result<u64, TestCaseError> {
+/// Runs the syncs in two new repositories.
+async fn run_syncs(fixture: &Fixture, on: On, at: u64, syncs: &[Sync]) -> Result<u64, TestCaseError> {
     let name = |way: &str| NamespacedName::new("kubeapps", format!("{way}-{at}"));
-    let mut twins = Twins {
+    let mut pair = SyncPair {
         fixture,
         on,
         delta: name("delta"),
@@ -207,31 +207,31 @@ async fn play(fixture: &Fixture, on: On, at: u64, syncs: &[Sync]) -> Result<u64,
         created: 0,
         now: 0,
     };
-    let mut spared = 0;
+    let mut skipped = 0;
     for (at, sync) in syncs.iter().enumerate() {
-        let (mut delta, full, spared_now) = twins.sync(sync).await;
+        let (mut delta, full, skipped_now) = pair.sync(sync).await;
         delta.repos_id = full.repos_id;
         prop_assert_eq!(delta, full, "counts of sync {}", at);
-        let (delta, full) = (twins.state(&twins.delta).await, twins.state(&twins.full).await);
+        let (delta, full) = (pair.state(&pair.delta).await, pair.state(&pair.full).await);
         prop_assert_eq!(delta, full, "rows of sync {}", at);
-        spared += spared_now;
+        skipped += skipped_now;
     }
-    for name in [&twins.delta, &twins.full] {
+    for name in [&pair.delta, &pair.full] {
         fixture.catalog.remove(name, None).await.unwrap();
-        let cuts = format!(
+        let digests = format!(
             "SELECT count(*) FROM portolan_chart_digests WHERE name = '{}'",
             name.name
         );
-        prop_assert_eq!(fixture.tables.number(&cuts).await, 0);
+        prop_assert_eq!(fixture.tables.number(&digests).await, 0);
     }
-    Ok(spared)
+    Ok(skipped)
 }
 
 #[rstest]
-fn syncs_of_what_has_changed_come_to_what_comparing_everything_comes_to(#[values(On::Sqlite, On::Postgres)] on: On) {
+fn incremental_and_full_syncs_write_the_same_rows(#[values(On::Sqlite, On::Postgres)] on: On) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let fixture = runtime.block_on(Fixture::new(on));
-    let (cases, spared) = (AtomicU64::new(0), AtomicU64::new(0));
+    let (cases, skipped) = (AtomicU64::new(0), AtomicU64::new(0));
     let mut runner = TestRunner::new(ProptestConfig {
         cases: ProptestConfig::default().cases.min(100),
         failure_persistence: None,
@@ -239,12 +239,15 @@ fn syncs_of_what_has_changed_come_to_what_comparing_everything_comes_to(#[values
     });
     let outcome = runner.run(&syncs(), |syncs| {
         let at = cases.fetch_add(1, Ordering::Relaxed);
-        spared.fetch_add(runtime.block_on(play(&fixture, on, at, &syncs))?, Ordering::Relaxed);
+        skipped.fetch_add(
+            runtime.block_on(run_syncs(&fixture, on, at, &syncs))?,
+            Ordering::Relaxed,
+        );
         Ok(())
     });
     outcome.unwrap_or_else(|failure| panic!("{failure}"));
-    let (cases, spared) = (cases.into_inner(), spared.into_inner());
-    assert!(spared > cases, "{spared} charts were not looked at in {cases} cases");
+    let (cases, skipped) = (cases.into_inner(), skipped.into_inner());
+    assert!(skipped > cases, "{skipped} charts were skipped in {cases} cases");
     let _inside = runtime.enter();
     drop(fixture);
 }

@@ -1,4 +1,4 @@
-//! What is remembered of an index beside versions and charts that left it and stay for a while.
+//! Cached chart digests together with retained versions.
 
 use rstest::rstest;
 
@@ -6,27 +6,25 @@ use super::{
     Fixture, On, at,
     batches::refuse_poison,
     chart,
-    cuts::{given, sync, three},
-    keeping::{counts, keep, marks},
+    chart_digests::{cached_keys, sync, three},
     repository,
+    retention::{counts, keep, marks},
 };
 
 #[rstest]
 #[tokio::test]
-async fn charts_with_versions_that_left_the_index_are_decoded_until_these_are_gone(
-    #[values(On::Sqlite, On::Postgres)] on: On,
-) {
+async fn charts_with_retained_versions_have_no_digest_until_these_expire(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let mut charts = three();
     sync(&fixture, Some(keep(0)), &charts).await;
     charts[0] = chart("a", &["2"]);
     assert_eq!(counts(&sync(&fixture, Some(keep(1)), &charts).await), (0, 0, 0, 3, 1));
-    assert_eq!(given(&fixture).await.unwrap(), ["b", "c"]);
-    // A chart that leaves altogether stays too, though the others are not looked at.
+    assert_eq!(cached_keys(&fixture).await.unwrap(), ["b", "c"]);
+    // A missing chart is retained although the others are skipped.
     let committed = sync(&fixture, Some(keep(2)), &charts[..2]).await;
     assert_eq!(counts(&committed), (0, 0, 0, 3, 3));
     assert_eq!(marks(&fixture).await, ["stable/a 1", "stable/c 1", "stable/c 2"]);
-    assert_eq!(given(&fixture).await.unwrap(), ["b"]);
+    assert_eq!(cached_keys(&fixture).await.unwrap(), ["b"]);
     assert_eq!(
         counts(&sync(&fixture, Some(keep(50)), &charts[..2]).await),
         (0, 0, 0, 3, 3)
@@ -39,22 +37,20 @@ async fn charts_with_versions_that_left_the_index_are_decoded_until_these_are_go
             .unwrap(),
         1
     );
-    assert_eq!(given(&fixture).await.unwrap(), ["a", "b"]);
+    assert_eq!(cached_keys(&fixture).await.unwrap(), ["a", "b"]);
     let committed = sync(&fixture, Some(keep(102)), &charts[..2]).await;
     assert_eq!(counts(&committed), (0, 0, 1, 2, 0));
     assert_eq!(fixture.charts().await, charts[..2]);
-    // What comes back is the index's own again, and is kept no more once nothing is kept.
+    // Without retention, retained charts are deleted.
     sync(&fixture, Some(keep(103)), &charts[..1]).await;
     assert_eq!(counts(&sync(&fixture, None, &charts[..1]).await), (0, 0, 1, 1, 0));
     assert!(marks(&fixture).await.is_empty());
 }
 
-/// Of another URL is only what the database did not let us replace. None of the rows of this sync tells where the index is from.
+/// A rejected chart keeps its row of another URL. No row of the second sync shows the URL of the index.
 #[rstest]
 #[tokio::test]
-async fn what_left_another_index_is_not_kept_where_no_chart_of_this_one_is_new(
-    #[values(On::Sqlite, On::Postgres)] on: On,
-) {
+async fn charts_of_another_url_are_not_retained_if_no_chart_has_changed(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     sync(&fixture, Some(keep(0)), &[chart("a", &["1"])]).await;
     refuse_poison(&fixture, on).await;

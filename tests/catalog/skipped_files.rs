@@ -1,4 +1,4 @@
-//! Versions whose files nobody asked for: Kubeapps' reader fails without a row all the same.
+//! Versions whose files are not imported. Kubeapps' reader fails without a row, so they get an empty one.
 
 use portolan::catalog::FilesMode;
 use rstest::rstest;
@@ -11,7 +11,7 @@ use super::{
 
 #[rstest]
 #[tokio::test]
-async fn they_get_empty_files_and_are_wanted_again_by_another_mode(
+async fn skipped_versions_get_empty_files_and_are_missing_in_another_mode(
     #[values(On::Sqlite, On::Postgres)] on: On,
     #[values(true, false)] with_digest: bool,
 ) {
@@ -26,24 +26,24 @@ async fn they_get_empty_files_and_are_wanted_again_by_another_mode(
         }
     }
     fixture.sync(charts).await;
-    let leave_out = async |uid: &str, mode| fixture.catalog.leave_out_files(&repository(), uid, mode).await.unwrap();
+    let skip = async |uid: &str, mode| fixture.catalog.skip_files(&repository(), uid, mode).await.unwrap();
     let mut newer = of("a", "2.0.0");
     if !with_digest {
         newer.digest.clear();
     }
     save(&fixture, &newer, "kept").await;
 
-    assert_eq!(leave_out("uid-0", FilesMode::None).await, 0);
-    assert_eq!(leave_out("uid-1", FilesMode::All).await, 0);
+    assert_eq!(skip("uid-0", FilesMode::None).await, 0);
+    assert_eq!(skip("uid-1", FilesMode::All).await, 0);
     assert_eq!(fixture.files().await, ["stable/a-2.0.0"]);
-    assert_eq!(leave_out("uid-1", FilesMode::Latest).await, 1);
+    assert_eq!(skip("uid-1", FilesMode::Latest).await, 1);
     assert_eq!(fixture.files().await, ["stable/a-1.0.0", "stable/a-2.0.0"]);
     assert_eq!(
         names(&wanted(&fixture, FilesMode::Latest).await),
         ["a 3.0.0", "b 1.0.0"]
     );
-    assert_eq!(leave_out("uid-1", FilesMode::None).await, 2);
-    assert_eq!(leave_out("uid-1", FilesMode::None).await, 0);
+    assert_eq!(skip("uid-1", FilesMode::None).await, 2);
+    assert_eq!(skip("uid-1", FilesMode::None).await, 0);
     let empty = info(&fixture, "stable/b-1.0.0").await;
     assert_eq!(
         empty,
@@ -61,7 +61,7 @@ async fn they_get_empty_files_and_are_wanted_again_by_another_mode(
     }
     let rest = fixture
         .catalog
-        .files_wanted(&repository(), FilesMode::All, at(1000), 10)
+        .missing_files(&repository(), FilesMode::All, at(1000), 10)
         .await;
     assert!(rest.unwrap().files.is_empty());
     assert_eq!(fixture.tables.count("portolan_files").await, 0);

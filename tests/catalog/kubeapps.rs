@@ -1,9 +1,9 @@
-//! Beside Kubeapps: its rows are taken over without a write, and its reader finds in ours what it needs.
+//! Compatibility with Kubeapps: its rows are taken over without a write, and its reader understands ours.
 
 use std::fs;
 
 use portolan::api::NamespacedName;
-use portolan::catalog::{Catalog, ChartInfo, ChartRow, Commit, FilesMode, Record};
+use portolan::catalog::{Catalog, ChartInfo, ChartRow, FilesMode, Record, SyncCommit};
 use serde::Deserialize;
 use sqlx::PgPool;
 
@@ -18,10 +18,10 @@ struct GoldenChart {
     info: serde_json::Value,
 }
 
-/// Rows that Kubeapps' own syncer wrote: those named by `PORTOLAN_GOLDENS`, or the archive beside the project. Where there is
-/// neither, rows of the same shape.
+/// Returns rows that Kubeapps' syncer wrote, from `PORTOLAN_GOLDENS` or the archive next to the project, or else rows of the
+/// same format.
 fn golden_charts() -> Vec<GoldenChart> {
-    let text = corpus::goldens().map(|folder| fs::read_to_string(folder.join("grafana.charts.jsonl")).unwrap());
+    let text = corpus::goldens().map(|directory| fs::read_to_string(directory.join("grafana.charts.jsonl")).unwrap());
     match text {
         Some(text) => text.lines().map(|line| serde_json::from_str(line).unwrap()).collect(),
         None => ["alloy", "grafana", "loki"]
@@ -38,7 +38,7 @@ fn golden_charts() -> Vec<GoldenChart> {
 }
 
 #[tokio::test]
-async fn rows_that_kubeapps_wrote_are_taken_over_without_a_write() {
+async fn rows_of_kubeapps_are_taken_over_without_a_write() {
     let fixture = Fixture::new(On::Postgres).await;
     let Tables::Postgres(pool) = &fixture.tables else {
         panic!("not Postgres")
@@ -67,7 +67,7 @@ async fn rows_that_kubeapps_wrote_are_taken_over_without_a_write() {
     );
     let rows = golden.iter().map(|row| {
         let mut info: ChartInfo = serde_json::from_value(row.info.clone()).unwrap();
-        // The index has been built anew since, which is no reason to write anything.
+        // A rebuilt index has new creation times.
         for version in &mut info.chart_versions {
             version.created = "2030-01-01T00:00:00Z".into();
         }
@@ -76,7 +76,7 @@ async fn rows_that_kubeapps_wrote_are_taken_over_without_a_write() {
             info,
         })
     });
-    let commit = Commit::new(Record::new(name.clone(), "uid"), None, "digest");
+    let commit = SyncCommit::new(Record::new(name.clone(), "uid"), None, "digest");
     let committed = fixture.catalog.commit(commit, rows).await.unwrap();
     assert_eq!(committed.unchanged as usize, golden.len());
     assert!(!committed.is_change() && committed.rejected.is_empty());
@@ -89,14 +89,14 @@ async fn rows_that_kubeapps_wrote_are_taken_over_without_a_write() {
     );
     assert!(fixture.catalog.record(&name).await.unwrap().unwrap().trusted);
 
-    // And a row that we write is the row that Kubeapps wrote.
+    // Our rows equal those of Kubeapps.
     let info = || {
         golden
             .iter()
             .map(|row| serde_json::from_value::<ChartInfo>(row.info.clone()).unwrap())
     };
     fixture.catalog.remove(&name, None).await.unwrap();
-    let again = Commit::new(Record::new(name, "uid"), None, "digest");
+    let again = SyncCommit::new(Record::new(name, "uid"), None, "digest");
     fixture
         .catalog
         .commit(again, super::rows(info().collect()))
@@ -113,7 +113,7 @@ async fn rows_that_kubeapps_wrote_are_taken_over_without_a_write() {
 }
 
 #[tokio::test]
-async fn rows_of_another_shape_are_written_anew_and_rows_without_an_id_removed() {
+async fn malformed_rows_are_rewritten_and_rows_without_a_chart_id_deleted() {
     let fixture = Fixture::new(On::Postgres).await;
     fixture.sync(vec![chart("a", &["1.0.0"]), chart("b", &["1.0.0"])]).await;
     fixture
@@ -132,7 +132,7 @@ async fn rows_of_another_shape_are_written_anew_and_rows_without_an_id_removed()
 }
 
 #[tokio::test]
-async fn the_tables_are_those_that_kubeapps_makes() {
+async fn the_tables_match_those_of_kubeapps() {
     let fixture = Fixture::new(On::Postgres).await;
     let constraints = fixture
         .tables
@@ -189,9 +189,9 @@ async fn the_tables_are_those_that_kubeapps_makes() {
     assert_eq!(fixture.tables.number(foreign).await, 0);
 }
 
-/// The statements of Kubeapps' plugin, over rows of ours among which are hostile ones.
+/// Runs the statements of Kubeapps' plugin on our rows, some with hostile names.
 #[tokio::test]
-async fn every_statement_of_kubeapps_reader_works_over_our_rows() {
+async fn every_statement_of_kubeapps_reader_works_on_our_rows() {
     let fixture = Fixture::new(On::Postgres).await;
     let Tables::Postgres(pool) = &fixture.tables else {
         panic!("not Postgres")
@@ -269,9 +269,9 @@ async fn infos(pool: &PgPool, statement: &'static str, values: &[&str]) -> Vec<C
         .collect()
 }
 
-/// Kubeapps' own syncer at the same repository: it upserts, and ends by its row in `repos`.
+/// Kubeapps' syncer upserts charts, and finally its row in `repos`.
 #[tokio::test]
-async fn what_kubeapps_syncer_changes_is_seen_and_put_right() {
+async fn changes_of_kubeapps_syncer_are_detected_and_reverted() {
     let fixture = Fixture::new(On::Postgres).await;
     fixture.sync(vec![chart("a", &["1.0.0"]), chart("b", &["1.0.0"])]).await;
     fixture
@@ -289,7 +289,7 @@ async fn what_kubeapps_syncer_changes_is_seen_and_put_right() {
 }
 
 #[tokio::test]
-async fn a_user_without_rights_is_told_what_is_missing() {
+async fn a_user_without_permission_gets_an_error_with_advice() {
     let fixture = Fixture::new(On::Postgres).await;
     fixture.tables.execute("DROP TABLE portolan_syncs").await;
     let url = url::Url::parse(&fixture.url).unwrap();
@@ -305,12 +305,12 @@ async fn a_user_without_rights_is_told_what_is_missing() {
     let catalog = Catalog::open(&super::settings(&url)).await;
     let error = catalog.unwrap_err();
     assert!(!error.is_transient(), "{error}");
-    assert!(error.to_string().contains("grant the user the right"), "{error}");
+    assert!(error.to_string().contains("grant the user permission"), "{error}");
 }
 
-/// Kubeapps' own user has made the tables, and ours may only read and write them.
+/// Kubeapps' user owns the tables, and ours may only read and write them.
 #[tokio::test]
-async fn tables_of_another_user_are_taken_without_our_index() {
+async fn tables_of_another_user_are_used_without_our_index() {
     let fixture = Fixture::new(On::Postgres).await;
     let url = url::Url::parse(&fixture.url).unwrap();
     let password = url.password().unwrap_or_default();
@@ -328,11 +328,11 @@ async fn tables_of_another_user_are_taken_without_our_index() {
         .await;
     let url = format!("{}?user=writer_{database}", fixture.url);
     let catalog = Catalog::open(&super::settings(&url)).await.unwrap();
-    let commit = Commit::new(super::record(), None, "x");
+    let commit = SyncCommit::new(super::record(), None, "x");
     let charts = super::rows(vec![chart("a", &["1.0.0"])]);
     catalog.commit(commit, charts).await.unwrap();
     let wanted = catalog
-        .files_wanted(&repository(), FilesMode::All, super::at(0), 1)
+        .missing_files(&repository(), FilesMode::All, super::at(0), 1)
         .await;
     assert_eq!(wanted.unwrap().files.len(), 1);
 }

@@ -1,5 +1,4 @@
-//! Writes that are given up before they end, as that of a repository which is being deleted: at any moment, and nothing is left of
-//! them.
+//! Canceled writes, for example of a repository that is being deleted, leave no partial data.
 
 use std::pin::pin;
 use std::task::Poll;
@@ -12,8 +11,8 @@ use crate::cluster::SOON;
 use crate::support::eventually::eventually;
 use crate::support::gate::Gate;
 
-/// Polls the future until it has been pending for so many times; nothing, if it was given up then.
-async fn give_up_after<T>(pendings: usize, future: impl Future<Output = T>) -> Option<T> {
+/// Polls the future until it has been pending `pendings` times. Returns `None` if it was canceled then.
+async fn cancel_after<T>(pendings: usize, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     let mut left = pendings;
     std::future::poll_fn(|context| match future.as_mut().poll(context) {
@@ -31,7 +30,7 @@ async fn give_up_after<T>(pendings: usize, future: impl Future<Output = T>) -> O
 async fn until_no_transaction_is_open(fixture: &Fixture) {
     const OPEN: &str = "SELECT count(*) FROM pg_stat_activity
         WHERE datname = current_database() AND application_name = 'portolan' AND state LIKE '%in transaction%'";
-    // It has one connection, which is used again only when what was given up has been told to the server.
+    // The pool reuses its only connection after the server has processed the cancellation.
     fixture.catalog.ping().await.unwrap();
     eventually(SOON, "all transactions to end", async || {
         match fixture.tables.number(OPEN).await {
@@ -42,8 +41,8 @@ async fn until_no_transaction_is_open(fixture: &Fixture) {
     .await;
 }
 
-/// The fixture with a single connection to Postgres, on which no answer is there before it has been waited for: it comes through a
-/// gate that only runs while the test waits.
+/// Returns a fixture with a single connection to Postgres. It runs through a gate that forwards responses only while the test
+/// waits, so that every await is pending.
 async fn fixture(on: On) -> (Fixture, Option<Gate>) {
     let mut fixture = Fixture::new(on).await;
     let Some(database) = &fixture.database else {
@@ -58,9 +57,7 @@ async fn fixture(on: On) -> (Fixture, Option<Gate>) {
 
 #[rstest]
 #[tokio::test]
-async fn a_write_that_is_given_up_at_any_moment_leaves_no_transaction_open_and_nothing_half_done(
-    #[values(On::Sqlite, On::Postgres)] on: On,
-) {
+async fn a_canceled_write_leaves_no_open_transaction_and_no_partial_write(#[values(On::Sqlite, On::Postgres)] on: On) {
     let (fixture, _gate) = fixture(on).await;
     let charts = |version: &str| {
         (0..3)
@@ -68,22 +65,22 @@ async fn a_write_that_is_given_up_at_any_moment_leaves_no_transaction_open_and_n
             .collect::<Vec<_>>()
     };
     fixture.sync(charts("0.0.0")).await;
-    let mut given_up = 0;
+    let mut canceled = 0;
     for pendings in 0.. {
         let version = format!("1.{pendings}.0");
-        let ended = give_up_after(pendings, fixture.try_sync(&version, charts(&version))).await;
+        let ended = cancel_after(pendings, fixture.try_sync(&version, charts(&version))).await;
         if on == On::Postgres {
             until_no_transaction_is_open(&fixture).await;
         }
         let stored = fixture.charts().await;
         let versions: Vec<_> = stored.iter().map(|chart| &chart.chart_versions[0].version).collect();
-        assert_eq!(versions.len(), 3, "given up after {pendings}");
+        assert_eq!(versions.len(), 3, "canceled after {pendings}");
         assert!(
             versions.iter().all(|other| *other == versions[0]),
-            "given up after {pendings}: {versions:?}"
+            "canceled after {pendings}: {versions:?}"
         );
         match ended {
-            None => given_up += 1,
+            None => canceled += 1,
             Some(ended) => {
                 assert_eq!(ended.unwrap().changed, 3);
                 assert_eq!(*versions[0], version);
@@ -91,9 +88,9 @@ async fn a_write_that_is_given_up_at_any_moment_leaves_no_transaction_open_and_n
             }
         }
     }
-    // SQLite may have answered before it is waited for.
+    // SQLite may answer before the first poll.
     let least = if on == On::Postgres { 10 } else { 1 };
-    assert!(given_up >= least, "it was given up {given_up} times only");
+    assert!(canceled >= least, "it was given up {canceled} times only");
     assert!(fixture.catalog.remove(&repository(), None).await.unwrap());
     assert!(fixture.chart_names().await.is_empty());
 }

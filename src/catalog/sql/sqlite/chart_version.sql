@@ -1,4 +1,4 @@
--- Selects the repository of a chart as its row describes it, and the digest of a version, of several entries the first.
+-- Selects the repo of a chart row and the digest of a version; of duplicate versions the first.
 -- $1 namespace, $2 name, $3 chart_id, $4 version
 SELECT c.info -> 'repo', (
     SELECT coalesce(e.value ->> 'digest', '')

@@ -1,20 +1,21 @@
-//! What is remembered of an index, and what a sync that knows it neither reads nor writes.
+//! Cached chart digests, and syncs that skip unchanged charts.
 
 use portolan::api::NamespacedName;
 use portolan::catalog::{
-    ChartDigest, ChartDigests, ChartInfo, Commit, Committed, DigestUpdate, Error, Keep, Record, Unchanged,
+    ChartDigest, ChartDigests, ChartInfo, CommitSummary, DigestUpdate, Error, Record, Retention, SyncCommit,
+    UnchangedChart,
 };
 use rstest::rstest;
 
 use super::{
-    Fixture, On, Tables, batches::refuse_poison, chart, commit::hostile_names, keeping::counts, record, repository,
+    Fixture, On, Tables, batches::refuse_poison, chart, commit::hostile_names, record, repository, retention::counts,
     rows,
 };
 
-const STAMP: &str = "decoder 1";
+const CACHE_KEY: &str = "decoder 1";
 
-/// A chart of an index as the caller knows it: a deprecated one makes no row.
-pub fn cut(info: &ChartInfo) -> ChartDigest {
+/// Returns the digest of a chart. A deprecated chart has no row.
+pub fn digest_of(info: &ChartInfo) -> ChartDigest {
     let mut text = info.clone();
     for version in &mut text.chart_versions {
         version.created.clear();
@@ -22,7 +23,7 @@ pub fn cut(info: &ChartInfo) -> ChartDigest {
     ChartDigest {
         key: info.name.clone(),
         digest: serde_json::to_string(&text).unwrap(),
-        memo: format!("{} versions", info.chart_versions.len()),
+        stats: format!("{} versions", info.chart_versions.len()),
         chart_id: (info.category != "deprecated").then(|| info.id.clone()),
     }
 }
@@ -34,36 +35,36 @@ fn deprecated(name: &str) -> ChartInfo {
     }
 }
 
-/// What a sync has read before it fetches.
+/// State that a sync reads before it fetches the index.
 #[derive(Clone)]
-pub struct Known {
+pub struct SyncState {
     pub record: Record,
     pub uid: Option<String>,
-    pub cuts: Option<ChartDigests>,
+    pub digests: Option<ChartDigests>,
 }
 
-pub async fn known(fixture: &Fixture, name: &NamespacedName, stamp: &str) -> Known {
+pub async fn read_state(fixture: &Fixture, name: &NamespacedName, cache_key: &str) -> SyncState {
     let stored = fixture.catalog.record(name).await.unwrap();
-    Known {
+    SyncState {
         uid: stored.as_ref().map(|record| record.uid.clone()),
         record: stored.unwrap_or_else(|| Record::new(name.clone(), "uid-1")),
-        cuts: fixture.catalog.cuts(name, stamp).await.unwrap(),
+        digests: fixture.catalog.chart_digests(name, cache_key).await.unwrap(),
     }
 }
 
-/// An index against what is known: what is new of it, and all that is remembered.
-pub fn compared(known: Option<&ChartDigests>, stamp: &str, charts: &[ChartInfo]) -> (Vec<ChartInfo>, DigestUpdate) {
-    let known_cuts = known.map_or(&[][..], |known| &known.cuts);
+/// Compares an index with the cached digests. Returns the changed charts and the digests to store.
+pub fn compared(known: Option<&ChartDigests>, cache_key: &str, charts: &[ChartInfo]) -> (Vec<ChartInfo>, DigestUpdate) {
+    let cached = known.map_or(&[][..], |known| &known.charts);
     let mut new = DigestUpdate {
-        stamp: stamp.into(),
-        secret: known.map_or_else(|| "key 1".into(), |known| known.secret.clone()),
+        cache_key: cache_key.into(),
+        digest_key: known.map_or_else(|| "key 1".into(), |known| known.digest_key.clone()),
         ..DigestUpdate::default()
     };
     let mut changed = Vec::new();
     for info in charts {
-        let cut = cut(info);
-        if known_cuts.contains(&cut) {
-            new.unchanged.push(Unchanged {
+        let cut = digest_of(info);
+        if cached.contains(&cut) {
+            new.unchanged.push(UnchangedChart {
                 key: cut.key,
                 chart_id: cut.chart_id,
             });
@@ -77,28 +78,28 @@ pub fn compared(known: Option<&ChartDigests>, stamp: &str, charts: &[ChartInfo])
 
 pub async fn commit(
     fixture: &Fixture,
-    known: &Known,
-    keep: Option<Keep>,
+    known: &SyncState,
+    keep: Option<Retention>,
     changed: Vec<ChartInfo>,
-    cuts: Option<DigestUpdate>,
-) -> Result<Committed, Error> {
-    let mut commit = Commit::new(known.record.clone(), known.uid.clone(), "checksum");
-    commit.keep = keep;
-    commit.cuts = cuts;
+    digests: Option<DigestUpdate>,
+) -> Result<CommitSummary, Error> {
+    let mut commit = SyncCommit::new(known.record.clone(), known.uid.clone(), "checksum");
+    commit.retention = keep;
+    commit.digests = digests;
     fixture.catalog.commit(commit, rows(changed)).await
 }
 
-/// A sync that decodes and compares only what it must.
-pub async fn sync(fixture: &Fixture, keep: Option<Keep>, charts: &[ChartInfo]) -> Committed {
-    let known = known(fixture, &repository(), STAMP).await;
-    let (changed, cuts) = compared(known.cuts.as_ref(), STAMP, charts);
-    commit(fixture, &known, keep, changed, Some(cuts)).await.unwrap()
+/// Syncs incrementally.
+pub async fn sync(fixture: &Fixture, keep: Option<Retention>, charts: &[ChartInfo]) -> CommitSummary {
+    let known = read_state(fixture, &repository(), CACHE_KEY).await;
+    let (changed, digests) = compared(known.digests.as_ref(), CACHE_KEY, charts);
+    commit(fixture, &known, keep, changed, Some(digests)).await.unwrap()
 }
 
-/// The keys of what is given.
-pub async fn given(fixture: &Fixture) -> Option<Vec<String>> {
-    let cuts = fixture.catalog.cuts(&repository(), STAMP).await.unwrap()?;
-    let mut keys: Vec<String> = cuts.cuts.into_iter().map(|cut| cut.key).collect();
+/// Returns the keys of the cached digests.
+pub async fn cached_keys(fixture: &Fixture) -> Option<Vec<String>> {
+    let digests = fixture.catalog.chart_digests(&repository(), CACHE_KEY).await.unwrap()?;
+    let mut keys: Vec<String> = digests.charts.into_iter().map(|cut| cut.key).collect();
     keys.sort();
     Some(keys)
 }
@@ -109,9 +110,12 @@ pub fn three() -> Vec<ChartInfo> {
 
 #[rstest]
 #[tokio::test]
-async fn what_is_remembered_of_an_index_comes_back_under_the_same_stamp(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn chart_digests_are_returned_for_the_same_cache_key(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
-    assert_eq!(fixture.catalog.cuts(&repository(), STAMP).await.unwrap(), None);
+    assert_eq!(
+        fixture.catalog.chart_digests(&repository(), CACHE_KEY).await.unwrap(),
+        None
+    );
     let mut charts: Vec<ChartInfo> = hostile_names()
         .into_iter()
         .map(|name| chart(name, &["1.0.0"]))
@@ -119,36 +123,44 @@ async fn what_is_remembered_of_an_index_comes_back_under_the_same_stamp(#[values
     charts.push(deprecated("old"));
     let committed = sync(&fixture, None, &charts).await;
     assert_eq!(committed.added as usize, charts.len() - 1);
-    let mut cuts = fixture.catalog.cuts(&repository(), STAMP).await.unwrap().unwrap();
-    let mut expected: Vec<ChartDigest> = charts.iter().map(cut).collect();
-    cuts.cuts.sort_by(|a, b| a.key.cmp(&b.key));
+    let mut digests = fixture
+        .catalog
+        .chart_digests(&repository(), CACHE_KEY)
+        .await
+        .unwrap()
+        .unwrap();
+    let mut expected: Vec<ChartDigest> = charts.iter().map(digest_of).collect();
+    digests.charts.sort_by(|a, b| a.key.cmp(&b.key));
     expected.sort_by(|a, b| a.key.cmp(&b.key));
-    assert_eq!(cuts.cuts, expected);
-    assert_eq!(cuts.secret, "key 1");
-    assert!(!format!("{cuts:?}").contains("key 1"), "the key is not to be shown");
-    assert_eq!(fixture.catalog.cuts(&repository(), "decoder 2").await.unwrap(), None);
+    assert_eq!(digests.charts, expected);
+    assert_eq!(digests.digest_key, "key 1");
+    assert!(!format!("{digests:?}").contains("key 1"), "the key must not be printed");
+    assert_eq!(
+        fixture.catalog.chart_digests(&repository(), "decoder 2").await.unwrap(),
+        None
+    );
     let other = NamespacedName::new("kubeapps", "other");
-    assert_eq!(fixture.catalog.cuts(&other, STAMP).await.unwrap(), None);
+    assert_eq!(fixture.catalog.chart_digests(&other, CACHE_KEY).await.unwrap(), None);
     let again = sync(&fixture, None, &charts).await;
     assert_eq!((again.unchanged, again.is_change()), (charts.len() as u64 - 1, false));
 }
 
 #[rstest]
 #[tokio::test]
-async fn another_stamp_or_key_replaces_all_that_was_remembered(
+async fn another_cache_key_or_digest_key_replaces_all_digests(
     #[values(On::Sqlite, On::Postgres)] on: On,
     #[values(("decoder 2", "key 1"), ("decoder 1", "key 2"))] other: (&str, &str),
 ) {
     let fixture = Fixture::new(on).await;
     sync(&fixture, None, &three()).await;
-    let known = known(&fixture, &repository(), STAMP).await;
-    let (stamp, secret) = other;
-    let (changed, cuts) = compared(None, stamp, &three()[..2]);
-    let cuts = DigestUpdate {
-        secret: secret.into(),
-        ..cuts
+    let known = read_state(&fixture, &repository(), CACHE_KEY).await;
+    let (cache_key, digest_key) = other;
+    let (changed, digests) = compared(None, cache_key, &three()[..2]);
+    let digests = DigestUpdate {
+        digest_key: digest_key.into(),
+        ..digests
     };
-    let committed = commit(&fixture, &known, None, changed, Some(cuts)).await.unwrap();
+    let committed = commit(&fixture, &known, None, changed, Some(digests)).await.unwrap();
     assert_eq!(counts(&committed), (0, 0, 1, 2, 0));
     assert_eq!(
         (
@@ -157,13 +169,18 @@ async fn another_stamp_or_key_replaces_all_that_was_remembered(
         ),
         (1, 2)
     );
-    let cuts = fixture.catalog.cuts(&repository(), stamp).await.unwrap().unwrap();
-    assert_eq!((cuts.secret.as_str(), cuts.cuts.len()), (secret, 2));
+    let digests = fixture
+        .catalog
+        .chart_digests(&repository(), cache_key)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!((digests.digest_key.as_str(), digests.charts.len()), (digest_key, 2));
 }
 
 #[rstest]
 #[tokio::test]
-async fn of_charts_whose_rows_are_gone_or_others_nothing_is_given(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn digests_of_charts_without_their_row_are_not_returned(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let mut charts = three();
     charts.push(deprecated("old"));
@@ -174,15 +191,15 @@ async fn of_charts_whose_rows_are_gone_or_others_nothing_is_given(#[values(On::S
             "DELETE FROM charts WHERE chart_id = 'stable/a'; UPDATE charts SET id = id + 1000 WHERE chart_id = 'stable/b'",
         )
         .await;
-    assert_eq!(given(&fixture).await.unwrap(), ["c", "old"]);
+    assert_eq!(cached_keys(&fixture).await.unwrap(), ["c", "old"]);
     let committed = sync(&fixture, None, &charts).await;
     assert_eq!(counts(&committed), (1, 0, 0, 2, 0));
-    assert_eq!(given(&fixture).await.unwrap(), ["a", "b", "c", "old"]);
+    assert_eq!(cached_keys(&fixture).await.unwrap(), ["a", "b", "c", "old"]);
 }
 
 #[rstest]
 #[tokio::test]
-async fn nothing_is_given_where_another_hand_was_at_the_charts(
+async fn no_digests_are_returned_after_another_process_wrote_the_repository(
     #[values(On::Sqlite, On::Postgres)] on: On,
     #[values(
         "UPDATE repos SET checksum = 'theirs'",
@@ -194,18 +211,18 @@ async fn nothing_is_given_where_another_hand_was_at_the_charts(
     let fixture = Fixture::new(on).await;
     sync(&fixture, None, &three()).await;
     fixture.tables.execute(touched).await;
-    assert_eq!(given(&fixture).await, None);
+    assert_eq!(cached_keys(&fixture).await, None);
     sync(&fixture, None, &three()).await;
-    assert_eq!(given(&fixture).await.unwrap(), ["a", "b", "c"]);
+    assert_eq!(cached_keys(&fixture).await.unwrap(), ["a", "b", "c"]);
 }
 
 #[rstest]
 #[tokio::test]
-async fn tables_made_anew_and_removals_leave_nothing_remembered(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn recreated_tables_and_deleted_repositories_leave_no_digests(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     sync(&fixture, None, &three()).await;
     fixture.catalog.recreate().await.unwrap();
-    assert_eq!(given(&fixture).await, None);
+    assert_eq!(cached_keys(&fixture).await, None);
     assert_eq!(fixture.tables.count("portolan_chart_digests").await, 0);
     assert_eq!(sync(&fixture, None, &three()).await.added, 3);
     fixture
@@ -213,7 +230,7 @@ async fn tables_made_anew_and_removals_leave_nothing_remembered(#[values(On::Sql
         .execute("DROP TABLE files; DROP TABLE charts; DROP TABLE repos")
         .await;
     assert!(fixture.catalog.ensure_tables().await.unwrap());
-    assert_eq!(given(&fixture).await, None);
+    assert_eq!(cached_keys(&fixture).await, None);
     assert_eq!(sync(&fixture, None, &three()).await.added, 3);
     assert!(fixture.catalog.remove(&repository(), None).await.unwrap());
     for table in ["portolan_index_cache", "portolan_chart_digests"] {
@@ -223,7 +240,7 @@ async fn tables_made_anew_and_removals_leave_nothing_remembered(#[values(On::Sql
 
 #[rstest]
 #[tokio::test]
-async fn a_commit_that_remembers_nothing_forgets_the_last_index(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_commit_without_digests_deletes_the_stored_ones(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     sync(&fixture, None, &three()).await;
     assert_eq!(fixture.sync(three()).await.unchanged, 3);
@@ -232,7 +249,7 @@ async fn a_commit_that_remembers_nothing_forgets_the_last_index(#[values(On::Sql
     }
 }
 
-/// Their rows are spoiled by a hand that leaves no trace: a sync that looked at them would put them right.
+/// The rows are changed without touching `repos`: a sync that read them would repair them.
 #[rstest]
 #[tokio::test]
 async fn rows_of_unchanged_charts_are_neither_read_nor_written(#[values(On::Sqlite, On::Postgres)] on: On) {
@@ -259,12 +276,12 @@ async fn rows_of_unchanged_charts_are_neither_read_nor_written(#[values(On::Sqli
             .await,
         2
     );
-    // Whoever compares everything finds it.
+    // A full comparison repairs them.
     assert_eq!(counts(&fixture.sync(charts[..3].to_vec()).await), (0, 2, 1, 1, 0));
 }
 
-/// What differs as soon as a row of what is remembered is written, be it with the same values.
-async fn memory(fixture: &Fixture) -> Vec<String> {
+/// Returns a value that changes with every write of the cache tables, even with equal values.
+async fn written_digests(fixture: &Fixture) -> Vec<String> {
     match &fixture.tables {
         Tables::Sqlite(_) => fixture.tables.texts("SELECT what FROM writes ORDER BY rowid").await,
         Tables::Postgres(_) => {
@@ -282,7 +299,7 @@ async fn memory(fixture: &Fixture) -> Vec<String> {
 
 #[rstest]
 #[tokio::test]
-async fn what_did_not_change_is_not_remembered_again(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn unchanged_digests_are_not_written(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let mut charts = three();
     charts.push(deprecated("old"));
@@ -306,30 +323,30 @@ async fn what_did_not_change_is_not_remembered_again(#[values(On::Sqlite, On::Po
             }
         }
     }
-    let before = memory(&fixture).await;
-    // New times of creation alone.
+    let before = written_digests(&fixture).await;
+    // Only creation times change.
     for info in &mut charts {
         info.chart_versions[0].created = "2026-01-01T00:00:00Z".into();
     }
     assert_eq!(counts(&sync(&fixture, None, &charts).await), (0, 0, 0, 3, 0));
-    assert_eq!(memory(&fixture).await, before);
-    // All of it compared, under the same key.
-    let known = known(&fixture, &repository(), STAMP).await;
-    let (changed, cuts) = compared(None, STAMP, &charts);
-    let committed = commit(&fixture, &known, None, changed, Some(cuts)).await.unwrap();
+    assert_eq!(written_digests(&fixture).await, before);
+    // A full comparison with the same key.
+    let known = read_state(&fixture, &repository(), CACHE_KEY).await;
+    let (changed, digests) = compared(None, CACHE_KEY, &charts);
+    let committed = commit(&fixture, &known, None, changed, Some(digests)).await.unwrap();
     assert_eq!(counts(&committed), (0, 0, 0, 3, 0));
-    assert_eq!(memory(&fixture).await, before);
-    // One of them.
+    assert_eq!(written_digests(&fixture).await, before);
+    // One chart changes.
     charts[0].description.push('!');
     assert_eq!(counts(&sync(&fixture, None, &charts).await), (0, 1, 0, 2, 0));
-    let after = memory(&fixture).await;
+    let after = written_digests(&fixture).await;
     assert_eq!(after.iter().filter(|write| !before.contains(write)).count(), 1);
-    assert_eq!(given(&fixture).await.unwrap(), ["a", "b", "c", "old"]);
+    assert_eq!(cached_keys(&fixture).await.unwrap(), ["a", "b", "c", "old"]);
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_chart_that_the_database_refuses_is_not_remembered(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_rejected_chart_has_no_digest(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let mut charts = three();
     sync(&fixture, None, &charts[..2]).await;
@@ -339,83 +356,83 @@ async fn a_chart_that_the_database_refuses_is_not_remembered(#[values(On::Sqlite
     for _ in 0..2 {
         let committed = sync(&fixture, None, &charts).await;
         assert_eq!((committed.unchanged, committed.rejected.len()), (1, 2));
-        assert_eq!(given(&fixture).await.unwrap(), ["a"]);
+        assert_eq!(cached_keys(&fixture).await.unwrap(), ["a"]);
     }
     assert_eq!(counts(&sync(&fixture, None, &three()).await), (1, 0, 0, 2, 0));
-    assert_eq!(given(&fixture).await.unwrap(), ["a", "b", "c"]);
+    assert_eq!(cached_keys(&fixture).await.unwrap(), ["a", "b", "c"]);
 }
 
 #[rstest]
 #[tokio::test]
-async fn what_can_not_be_remembered_is_decoded_each_time(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn digests_that_cannot_be_stored_are_skipped(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
-    // Postgres' indexes take 2,704 bytes, and compression does not help where nothing repeats.
+    // Postgres limits an index row to 2,704 bytes after compression, so the key must not be compressible.
     let noise = (0..2000_u32).filter_map(|at| char::from_u32(0x4e00 + (at * 7919) % 20_000));
     let no_row = |key: &str| ChartDigest {
         key: key.into(),
         digest: "digest".into(),
         ..ChartDigest::default()
     };
-    let twin = |key: &str| ChartDigest {
-        chart_id: Some("stable/twin".into()),
+    let duplicate = |key: &str| ChartDigest {
+        chart_id: Some("stable/duplicate".into()),
         ..no_row(key)
     };
     let new = vec![
         no_row(&noise.collect::<String>()),
         no_row("a\0"),
         ChartDigest {
-            memo: "\0".into(),
+            stats: "\0".into(),
             ..no_row("b")
         },
         no_row("twice"),
         no_row("twice"),
-        // Which of them the row would be made of once the other goes is not known.
-        twin("c"),
-        twin("d"),
-        no_row("remembered"),
+        // After one of them leaves, the row may come from the other.
+        duplicate("c"),
+        duplicate("d"),
+        no_row("stored"),
     ];
-    let cuts = DigestUpdate {
-        stamp: STAMP.into(),
-        secret: "key 1".into(),
+    let digests = DigestUpdate {
+        cache_key: CACHE_KEY.into(),
+        digest_key: "key 1".into(),
         unchanged: Vec::new(),
         new,
     };
-    let known = known(&fixture, &repository(), STAMP).await;
-    commit(&fixture, &known, None, vec![chart("twin", &["1"])], Some(cuts))
+    let known = read_state(&fixture, &repository(), CACHE_KEY).await;
+    commit(&fixture, &known, None, vec![chart("duplicate", &["1"])], Some(digests))
         .await
         .unwrap();
-    assert_eq!(given(&fixture).await.unwrap(), ["remembered"]);
-    assert_eq!(fixture.chart_names().await, ["twin"]);
+    assert_eq!(cached_keys(&fixture).await.unwrap(), ["stored"]);
+    assert_eq!(fixture.chart_names().await, ["duplicate"]);
 }
 
 #[rstest]
 #[tokio::test]
-async fn many_charts_are_remembered_and_forgotten_in_batches(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn many_digests_are_written_and_deleted_in_batches(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let charts: Vec<ChartInfo> = (0..1300).map(|at| chart(&format!("chart-{at:04}"), &["1"])).collect();
     assert_eq!(sync(&fixture, None, &charts).await.added, 1300);
-    assert_eq!(given(&fixture).await.unwrap().len(), 1300);
+    assert_eq!(cached_keys(&fixture).await.unwrap().len(), 1300);
     let committed = sync(&fixture, None, &charts[1100..]).await;
     assert_eq!(counts(&committed), (0, 0, 1100, 200, 0));
     assert_eq!(fixture.tables.count("portolan_chart_digests").await, 200);
-    assert_eq!(given(&fixture).await.unwrap().len(), 200);
+    assert_eq!(cached_keys(&fixture).await.unwrap().len(), 200);
 }
 
 #[rstest]
 #[tokio::test]
-async fn of_two_that_know_the_same_the_second_is_superseded(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn of_two_syncs_with_the_same_digests_the_second_is_superseded(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     sync(&fixture, None, &three()).await;
-    let known = known(&fixture, &repository(), STAMP).await;
+    let known = read_state(&fixture, &repository(), CACHE_KEY).await;
     let of_one = |at: usize| {
         let mut charts = three();
         charts[at].description.push('!');
-        compared(known.cuts.as_ref(), STAMP, &charts)
+        compared(known.digests.as_ref(), CACHE_KEY, &charts)
     };
-    let ((left, left_cuts), (right, right_cuts)) = (of_one(0), of_one(1));
+    let ((left, left_digests), (right, right_digests)) = (of_one(0), of_one(1));
     let (left, right) = tokio::join!(
-        commit(&fixture, &known, None, left, Some(left_cuts)),
-        commit(&fixture, &known, None, right, Some(right_cuts))
+        commit(&fixture, &known, None, left, Some(left_digests)),
+        commit(&fixture, &known, None, right, Some(right_digests))
     );
     let (won, error) = match (left, right) {
         (Ok(_), Err(error)) => ("a", error),
@@ -428,12 +445,14 @@ async fn of_two_that_know_the_same_the_second_is_superseded(#[values(On::Sqlite,
         .texts("SELECT key FROM portolan_chart_digests WHERE digest LIKE '%!%'")
         .await;
     assert_eq!(changed, [won]);
-    // One who has read no record can't know that nothing was written since.
-    let blind = Known {
+    // Without a revision, later writes can't be detected.
+    let blind = SyncState {
         record: record(),
         ..known
     };
-    let (changed, cuts) = compared(blind.cuts.as_ref(), STAMP, &three());
-    let error = commit(&fixture, &blind, None, changed, Some(cuts)).await.unwrap_err();
-    assert!(matches!(error, Error::OutdatedCuts), "{error}");
+    let (changed, digests) = compared(blind.digests.as_ref(), CACHE_KEY, &three());
+    let error = commit(&fixture, &blind, None, changed, Some(digests))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, Error::StaleDigests), "{error}");
 }

@@ -1,7 +1,7 @@
-//! Several at one database.
+//! Concurrent access to one database.
 
 use portolan::api::NamespacedName;
-use portolan::catalog::{Catalog, ChartRow, Commit, Error, Record, Saved};
+use portolan::catalog::{Catalog, ChartRow, Error, Record, SaveOutcome, SyncCommit};
 use rstest::rstest;
 use tokio::sync::oneshot;
 
@@ -13,17 +13,17 @@ use super::{
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_writers_of_one_repository_write_one_after_the_other(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn concurrent_commits_of_a_repository_are_serialized(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![]).await;
-    // Another process has a catalogue of its own.
+    // Another process has its own catalog.
     let other = Catalog::open(&fixture.settings).await.unwrap();
     let write = |catalog: Catalog, prefix: &'static str| async move {
         let charts = (0..300)
             .map(|at| chart(&format!("{prefix}-{at:03}"), &["1.0.0"]))
             .collect();
         catalog
-            .commit(Commit::new(record(), Some("uid-1".into()), prefix), rows(charts))
+            .commit(SyncCommit::new(record(), Some("uid-1".into()), prefix), rows(charts))
             .await
     };
     let (left, right) = tokio::join!(
@@ -35,7 +35,7 @@ async fn two_writers_of_one_repository_write_one_after_the_other(#[values(On::Sq
     assert_eq!(
         left.removed + right.removed,
         300,
-        "whoever came second has removed what the first one wrote"
+        "the second commit deletes the charts of the first"
     );
     let names = fixture.chart_names().await;
     assert_eq!(names.len(), 300);
@@ -47,12 +47,12 @@ async fn two_writers_of_one_repository_write_one_after_the_other(#[values(On::Sq
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_that_begin_without_a_record_one_is_superseded(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn of_two_first_commits_one_is_superseded(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let write = |catalog: Catalog, uid: &'static str| async move {
         let record = Record::new(repository(), uid);
         catalog
-            .commit(Commit::new(record, None, uid), rows(vec![chart(uid, &["1.0.0"])]))
+            .commit(SyncCommit::new(record, None, uid), rows(vec![chart(uid, &["1.0.0"])]))
             .await
     };
     let (left, right) = tokio::join!(
@@ -71,7 +71,7 @@ async fn of_two_that_begin_without_a_record_one_is_superseded(#[values(On::Sqlit
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_repositories_are_written_side_by_side(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn repositories_are_committed_concurrently(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let writes = (0..16).map(|at| {
         let catalog = fixture.catalog.clone();
@@ -79,7 +79,7 @@ async fn many_repositories_are_written_side_by_side(#[values(On::Sqlite, On::Pos
             let name = NamespacedName::new("kubeapps", format!("repo-{at}"));
             let charts = (0..50).map(|at| chart(&at.to_string(), &["1.0.0"])).collect();
             catalog
-                .commit(Commit::new(Record::new(name, "uid"), None, "x"), rows(charts))
+                .commit(SyncCommit::new(Record::new(name, "uid"), None, "x"), rows(charts))
                 .await
                 .unwrap()
         })
@@ -93,7 +93,7 @@ async fn many_repositories_are_written_side_by_side(#[values(On::Sqlite, On::Pos
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn readers_see_the_last_state_while_a_sync_is_being_written(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn readers_see_the_previous_state_during_a_commit(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("before", &["1.0.0"])]).await;
     let (half_way, reached) = oneshot::channel();
@@ -101,7 +101,7 @@ async fn readers_see_the_last_state_while_a_sync_is_being_written(#[values(On::S
     let (mut half_way, mut wait) = (Some(half_way), Some(wait));
     let charts = (0..600).map(move |at| {
         if at == 590 {
-            // Batches have been written by now; the transaction stays open until the readers have read.
+            // Some batches are written. The transaction stays open until the readers are done.
             half_way.take().unwrap().send(()).unwrap();
             tokio::task::block_in_place(|| wait.take().unwrap().blocking_recv().unwrap());
         }
@@ -114,11 +114,11 @@ async fn readers_see_the_last_state_while_a_sync_is_being_written(#[values(On::S
     let catalog = fixture.catalog.clone();
     let writing = tokio::spawn(async move {
         catalog
-            .commit(Commit::new(record(), Some("uid-1".into()), "x"), charts)
+            .commit(SyncCommit::new(record(), Some("uid-1".into()), "x"), charts)
             .await
     });
     reached.await.unwrap();
-    let reader = Catalog::open_to_read(&fixture.settings).await.unwrap();
+    let reader = Catalog::open_read_only(&fixture.settings).await.unwrap();
     for catalog in [&fixture.catalog, &reader] {
         assert_eq!(catalog.record(&repository()).await.unwrap().unwrap().charts, 1);
         assert_eq!(catalog.repositories().await.unwrap()[0].charts, 1);
@@ -129,10 +129,10 @@ async fn readers_see_the_last_state_while_a_sync_is_being_written(#[values(On::S
     assert_eq!(reader.record(&repository()).await.unwrap().unwrap().charts, 600);
 }
 
-/// Files that were fetched while a sync took their version away: they wait for it, and then come too late.
+/// The write waits for the commit and then finds the version deleted.
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn files_of_a_version_that_a_sync_is_taking_away_come_too_late(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn files_of_a_version_that_a_commit_deletes_are_obsolete(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("a", &["2.0.0", "1.0.0"])]).await;
     let (half_way, reached) = oneshot::channel();
@@ -140,7 +140,7 @@ async fn files_of_a_version_that_a_sync_is_taking_away_come_too_late(#[values(On
     let (mut half_way, mut wait) = (Some(half_way), Some(wait));
     let charts = (0..300).map(move |at| {
         if at == 290 {
-            // The chart itself has been written by now.
+            // The chart is written.
             half_way.take().unwrap().send(()).unwrap();
             tokio::task::block_in_place(|| wait.take().unwrap().blocking_recv().unwrap());
         }
@@ -152,14 +152,14 @@ async fn files_of_a_version_that_a_sync_is_taking_away_come_too_late(#[values(On
         })
     });
     let catalog = fixture.catalog.clone();
-    let commit = Commit::new(record(), Some("uid-1".into()), "x");
+    let commit = SyncCommit::new(record(), Some("uid-1".into()), "x");
     let writing = tokio::spawn(async move { catalog.commit(commit, charts).await });
     reached.await.unwrap();
     let (old, new) = (of("a", "1.0.0"), of("a", "2.0.0"));
     let mut saving = Box::pin(async { tokio::join!(save(&fixture, &old, "x"), save(&fixture, &new, "x")) });
     assert!(futures::poll!(saving.as_mut()).is_pending());
     go_on.send(()).unwrap();
-    assert_eq!(saving.await, (Saved::Gone, Saved::Written));
+    assert_eq!(saving.await, (SaveOutcome::Obsolete, SaveOutcome::Written));
     assert_eq!(writing.await.unwrap().unwrap().changed, 1);
     assert_eq!(fixture.files().await, ["stable/a-2.0.0"]);
 }
