@@ -55,7 +55,7 @@ pub fn fetcher(flags: &FetchFlags) -> Result<Fetcher, Failure> {
         spool_dir: flags.spool_dir.clone(),
         requests_per_second: flags.host_requests_per_second,
         burst: flags.host_burst,
-        requests_at_once: usize::try_from(flags.host_requests_at_once.get()).unwrap_or(usize::MAX),
+        max_concurrent_requests: usize::try_from(flags.host_requests_at_once.get()).unwrap_or(usize::MAX),
         allow_private_networks: flags.allow_private_networks,
     };
     Fetcher::new(settings).map_err(|error| Failure::failed(format!("can't make an HTTP client: {error}")))

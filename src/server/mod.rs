@@ -49,9 +49,6 @@ pub struct Server {
 
 impl Server {
     /// Binds the listener; nothing is served before [`Server::run`].
-    ///
-    /// # Errors
-    /// When the address can't be resolved or bound, for one because another process listens there.
     pub async fn bind(address: &ListenAddress, routes: Router) -> io::Result<Self> {
         Ok(Self {
             listener: address.bind().await?,
@@ -60,9 +57,6 @@ impl Server {
     }
 
     /// The address that was really bound: for port 0, the port that was free.
-    ///
-    /// # Errors
-    /// When the operating system can't tell.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
