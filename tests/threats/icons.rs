@@ -164,7 +164,7 @@ async fn no_icon_costs_more_than_itself_or_has_anything_asked_for() {
     {
         let said = world.until_icon_of_chart_failed(&format!("icons/{name}")).await;
         assert!(
-            said.contains("icon") || said.contains("larger than the limit") || said.contains("scheme"),
+            said.contains("icon") || said.contains("exceeds the limit") || said.contains("scheme"),
             "{name}: {said}"
         );
     }

@@ -127,7 +127,7 @@ async fn an_index_above_its_cap_names_the_cap_and_the_bytes_seen() {
         let status = world.until_failed(name, "TooLarge").await;
         let message = status["message"].as_str().unwrap();
         assert!(message.contains("2097152 bytes ("), "{message}");
-        assert!(message.contains("bytes seen)"), "{message}");
+        assert!(message.contains("(size is at least "), "{message}");
         assert_eq!(status["stalled"], true, "{status}");
         portolan
             .line_with(&format!("namespace=default name={name}"), super::SOON)
