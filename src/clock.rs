@@ -1,10 +1,10 @@
-//! Tokio's clock for rate limiters, so that tests can pause it.
+//! Clock of rate limiters that tests can pause.
 
 use std::time::Instant;
 
 use governor::clock::Clock;
 
-/// Reads the time from tokio.
+/// Tokio's clock.
 #[derive(Clone, Copy, Debug)]
 pub struct TokioClock;
 

@@ -1,12 +1,11 @@
-//! State that a controller keeps in memory for each object.
+//! In-memory state per object.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
 use parking_lot::Mutex;
 
-/// The states of objects, by name. An object without an entry has the default state; an entry that becomes the default is
-/// dropped, so that nothing remains of an object whose state was reset.
+/// States of objects by name. Missing entries have the default state, and default entries are dropped.
 #[derive(Debug)]
 pub struct ObjectStates<K, S>(Mutex<HashMap<K, S>>);
 
@@ -17,7 +16,7 @@ impl<K, S> Default for ObjectStates<K, S> {
 }
 
 impl<K: Clone + Eq + Hash, S: Default + PartialEq> ObjectStates<K, S> {
-    /// Reads the state of an object. The lock is held meanwhile.
+    /// Reads a state while holding the lock.
     pub fn read<T>(&self, name: &K, read: impl FnOnce(&S) -> T) -> T {
         match self.0.lock().get(name) {
             Some(state) => read(state),
@@ -25,7 +24,7 @@ impl<K: Clone + Eq + Hash, S: Default + PartialEq> ObjectStates<K, S> {
         }
     }
 
-    /// Changes the state of an object, and returns what `change` returns. The lock is held meanwhile.
+    /// Changes a state while holding the lock.
     pub fn update<T>(&self, name: &K, change: impl FnOnce(&mut S) -> T) -> T {
         let mut states = self.0.lock();
         let state = states.entry(name.clone()).or_default();

@@ -1,8 +1,8 @@
-//! Making text from outside safe to show: what everything may use, and what knows nothing of anything.
+//! Sanitizing and truncating untrusted text; hexadecimal encoding.
 
 use url::Url;
 
-/// Cuts `text` to at most `limit` bytes at a character boundary, and says so with an ellipsis that counts.
+/// Truncates `text` to at most `limit` bytes, including an ellipsis.
 #[must_use]
 pub fn truncate(text: &str, limit: usize) -> String {
     const ELLIPSIS: &str = "…";
@@ -13,7 +13,7 @@ pub fn truncate(text: &str, limit: usize) -> String {
     format!("{}{ELLIPSIS}", &text[..end])
 }
 
-/// Bytes in hexadecimal, as digests are written.
+/// Encodes bytes in lower case hexadecimal.
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: [u8; 16] = *b"0123456789abcdef";
@@ -21,7 +21,7 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
 }
 
-/// The bytes that [`hex`] has written. Nothing if the text is anything else, or has another length.
+/// Decodes hexadecimal text of exactly `LENGTH` bytes.
 #[must_use]
 pub fn from_hex<const LENGTH: usize>(text: &str) -> Option<[u8; LENGTH]> {
     let digits = text.as_bytes();
@@ -40,17 +40,17 @@ pub fn from_hex<const LENGTH: usize>(text: &str) -> Option<[u8; LENGTH]> {
     Some(bytes)
 }
 
-/// Replaces control characters by spaces, so that a hostile name can't drive the terminal that shows it.
+/// Replaces control characters by spaces, to prevent terminal escape sequences.
 #[must_use]
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// A URL as it may be shown, logged or stored in a status: without user information, query and fragment, which may hold secrets.
+/// Returns a URL without user information, query and fragment, which may contain secrets.
 #[must_use]
 pub fn public_url(url: &Url) -> String {
     let mut url = url.clone();
-    // Both fail only for URLs that can't have user information at all, which then hold none.
+    // Both fail only for URLs that cannot contain user information.
     let _ = url.set_username("");
     let _ = url.set_password(None);
     url.set_query(None);
@@ -63,19 +63,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cut_text_keeps_within_its_limit_and_on_a_character() {
+    fn truncation_respects_the_limit_and_character_boundaries() {
         assert_eq!(truncate("short", 10), "short");
         assert_eq!(truncate("éééééé", 8), "éé…");
         assert!(truncate("éééééé", 8).len() <= 8);
     }
 
     #[test]
-    fn control_characters_are_not_shown() {
+    fn control_characters_are_replaced() {
         assert_eq!(printable("a\u{1b}[31mb\nc"), "a [31mb c");
     }
 
     #[test]
-    fn a_shown_url_holds_no_secret() {
+    fn a_public_url_contains_no_secrets() {
         let url = Url::parse("https://user:secret@example.com/charts?token=secret#secret").unwrap();
         assert_eq!(public_url(&url), "https://example.com/charts");
     }

@@ -33,7 +33,7 @@ fn fetcher(flags: &FetchFlags) -> Result<Fetcher, Failure> {
         spool_dir: flags.spool_dir.clone(),
         requests_per_second: flags.host_requests_per_second,
         burst: flags.host_burst,
-        requests_at_once: count(flags.host_requests_at_once),
+        max_concurrent_requests: count(flags.host_requests_at_once),
         allow_private_networks: flags.allow_private_networks,
     };
     Fetcher::new(settings).map_err(|error| Failure::failed(format!("can't make an HTTP client: {error}")))

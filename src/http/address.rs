@@ -1,21 +1,26 @@
-//! Which addresses may be reached at all.
+//! Protection against server-side request forgery: address policy and resolver.
 //!
-//! Anybody who may declare a repository makes this process send requests, and anybody who writes an index or runs a
-//! server redirects them. So nothing link-local and no cloud's metadata service is ever asked; whether the rest of what
-//! is not the Internet may be is a setting, since repositories inside the cluster live there.
+//! Anyone who can create a repository, publish an index or redirect a request makes this process send requests. It never
+//! connects to link-local addresses or cloud metadata services. A setting allows private networks, where in-cluster
+//! repositories are.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 
 use ::url::{Host, Url};
+use futures::future::BoxFuture;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 use super::error::FetchError;
 
-const METADATA: &str = "it belongs to a cloud's metadata service, which no repository is";
-const LINK_LOCAL: &str = "it is link-local, where clouds keep their metadata services";
-const NO_HOST: &str = "it is no single host's";
-const PRIVATE: &str = "it is no public one, and private networks are not allowed: see --allow-private-networks";
+const METADATA: &str = "it is a cloud metadata service";
+const LINK_LOCAL: &str = "it is link-local, the range of cloud metadata services";
+const NOT_UNICAST: &str = "it is a multicast or broadcast address";
+const PRIVATE: &str = "it is not public, and private networks are disabled; see --allow-private-networks";
 
-/// The names of metadata services, for requests through a proxy, which resolves names itself.
+/// Names of metadata services. A proxy would resolve them itself.
 const METADATA_NAMES: [&str; 4] = [
     "metadata",
     "metadata.goog",
@@ -23,7 +28,6 @@ const METADATA_NAMES: [&str; 4] = [
     "instance-data.ec2.internal",
 ];
 
-/// What is decided by setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Policy {
     pub(super) allow_private_networks: bool,
@@ -38,13 +42,13 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Refuses a URL by what can be seen without asking a resolver: an address in it, in whatever spelling, or a name that
-    /// tells. Other names are the resolver's to check; through a proxy they can't be.
+    /// Checks the literal address or well-known name of a URL. The [`Resolver`] checks all other names, unless a proxy
+    /// resolves them.
     pub(super) fn check_url(self, url: &Url) -> Result<(), FetchError> {
         let (address, refusal) = match url.host() {
             Some(Host::Ipv4(address)) => (address.to_string(), self.refusal(address.into())),
             Some(Host::Ipv6(address)) => (address.to_string(), self.refusal(address.into())),
-            Some(Host::Domain(name)) => (name.to_owned(), self.refusal_of_name(name)),
+            Some(Host::Domain(name)) => (name.to_owned(), self.name_refusal(name)),
             None => return Ok(()),
         };
         refusal.map_or(Ok(()), |why| {
@@ -56,19 +60,19 @@ impl Policy {
         })
     }
 
-    /// Why an address may not be reached.
+    /// Returns why connections to an address are not allowed.
     pub(super) fn refusal(self, address: IpAddr) -> Option<&'static str> {
         let private = |is_private: bool| (is_private && !self.allow_private_networks).then_some(PRIVATE);
         match address {
-            IpAddr::V4(address) => never_v4(address).or_else(|| private(is_private_v4(address))),
-            IpAddr::V6(address) => never_v6(address)
+            IpAddr::V4(address) => forbidden_v4(address).or_else(|| private(is_private_v4(address))),
+            IpAddr::V6(address) => forbidden_v6(address)
                 .or_else(|| private(is_private_v6(address)))
                 .or_else(|| embedded(address).and_then(|inner| self.refusal(inner.into())))
-                .or_else(|| of_own_nat64(address).into_iter().find_map(never_v4)),
+                .or_else(|| local_nat64(address).into_iter().find_map(forbidden_v4)),
         }
     }
 
-    fn refusal_of_name(self, name: &str) -> Option<&'static str> {
+    fn name_refusal(self, name: &str) -> Option<&'static str> {
         let name = name.trim_end_matches('.');
         if METADATA_NAMES.contains(&name) {
             return Some(METADATA);
@@ -78,21 +82,21 @@ impl Policy {
     }
 }
 
-/// IANA's special-purpose registry, and the metadata services outside of 169.254.0.0/16.
-fn never_v4(address: Ipv4Addr) -> Option<&'static str> {
+/// Ranges of IANA's special-purpose registry and metadata services outside of 169.254.0.0/16.
+fn forbidden_v4(address: Ipv4Addr) -> Option<&'static str> {
     match address.octets() {
         [169, 254, ..] => Some(LINK_LOCAL),
         // Alibaba; Azure's host; Oracle's first generation.
         [100, 100, 100, 200] | [168, 63, 129, 16] | [192, 0, 0, 192] => Some(METADATA),
-        [224..=239, ..] | [255, 255, 255, 255] => Some(NO_HOST),
+        [224..=239, ..] | [255, 255, 255, 255] => Some(NOT_UNICAST),
         _ => None,
     }
 }
 
-fn never_v6(address: Ipv6Addr) -> Option<&'static str> {
+fn forbidden_v6(address: Ipv6Addr) -> Option<&'static str> {
     match address.segments() {
         [0xfe80..=0xfebf, ..] => Some(LINK_LOCAL),
-        // All services of Amazon's own: metadata, credentials of pods.
+        // All services of Amazon: metadata, pod credentials.
         [0xfd00, 0xec2, ..] => Some(METADATA),
         // Google; Oracle; Scaleway.
         [0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254]
@@ -100,12 +104,12 @@ fn never_v6(address: Ipv6Addr) -> Option<&'static str> {
         | [0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42] => Some(METADATA),
         // Akamai, once Linode; Alibaba.
         [0xfd00, 0xa9fe, 0xa9fe, 0, 0, 0, 0, 1] | [0xfd00, 0x100, 0, 0, 0, 0, 0x100, 0x200] => Some(METADATA),
-        [0xff00..=0xffff, ..] => Some(NO_HOST),
+        [0xff00..=0xffff, ..] => Some(NOT_UNICAST),
         _ => None,
     }
 }
 
-/// Not of the Internet, by IANA's special-purpose registry.
+/// Returns true if IANA's special-purpose registry does not list the address as globally reachable.
 fn is_private_v4(address: Ipv4Addr) -> bool {
     matches!(
         address.octets(),
@@ -121,31 +125,31 @@ fn is_private_v6(address: Ipv6Addr) -> bool {
         address.segments(),
         // Unspecified, loopback, unique local, the old site-local.
         [0, 0, 0, 0, 0, 0, 0, 0 | 1] | [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..]
-        // NAT64 of a network's own, discard, documentation, segment routing.
+        // Local NAT64, discard, documentation, segment routing.
         | [0x64, 0xff9b, 1, ..] | [0x100, 0, 0, 0, ..] | [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] | [0x5f00, ..]
     )
 }
 
-/// The IPv4 address that is reached by an IPv6 address of a form that holds one.
+/// Returns the IPv4 address that an IPv6 address embeds.
 fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
-    let of = |high: u16, low: u16| Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));
+    let from_parts = |high: u16, low: u16| Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));
     match address.segments() {
-        // Unspecified and loopback look like compatible addresses.
+        // Unspecified and loopback match the pattern of compatible addresses.
         [0, 0, 0, 0, 0, 0, 0, 0 | 1] => None,
         // Mapped, compatible, translated, NAT64.
         [0, 0, 0, 0, 0, 0xffff | 0, high, low]
         | [0, 0, 0, 0, 0xffff, 0, high, low]
-        | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => of(high, low),
-        // 6to4; Teredo, which hides the client's address by inverting it.
-        [0x2002, high, low, ..] => of(high, low),
-        [0x2001, 0, _, _, _, _, high, low] => of(!high, !low),
+        | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => from_parts(high, low),
+        // 6to4; Teredo, which inverts the client's address.
+        [0x2002, high, low, ..] => from_parts(high, low),
+        [0x2001, 0, _, _, _, _, high, low] => from_parts(!high, !low),
         _ => None,
     }
 }
 
-/// The IPv4 addresses that may be reached by an address for a network's own NAT64 (RFC 8215), whose prefix may have 48, 56, 64
-/// or 96 bits; the octet behind 64 bits is never part of an address (RFC 6052, section 2.2).
-fn of_own_nat64(address: Ipv6Addr) -> Vec<Ipv4Addr> {
+/// Returns the IPv4 addresses that a local NAT64 address (RFC 8215) may embed. The prefix has 48, 56, 64 or 96 bits; the octet
+/// after 64 bits is never part of the address (RFC 6052, section 2.2).
+fn local_nat64(address: Ipv6Addr) -> Vec<Ipv4Addr> {
     let o = address.octets();
     if !o.starts_with(&[0, 0x64, 0xff, 0x9b, 0, 1]) {
         return Vec::new();
@@ -157,6 +161,80 @@ fn of_own_nat64(address: Ipv6Addr) -> Vec<Ipv4Addr> {
         [o[12], o[13], o[14], o[15]],
     ];
     forms.map(Ipv4Addr::from).to_vec()
+}
+
+/// Looks up the addresses of a name.
+pub(super) type Lookup = Arc<dyn Fn(String) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> + Send + Sync>;
+
+pub(super) fn system_lookup() -> Lookup {
+    Arc::new(|name| {
+        // The client sets the port.
+        Box::pin(async move { Ok(tokio::net::lookup_host((name, 0)).await?.collect()) })
+    })
+}
+
+/// Resolves names for the client and drops addresses that are not allowed. The client connects to the addresses it gets
+/// here without a second lookup, which prevents DNS rebinding.
+#[derive(Clone)]
+pub(super) struct Resolver {
+    pub(super) lookup: Lookup,
+    pub(super) policy: Policy,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("failed to resolve {name}")]
+pub(super) struct ResolveError {
+    pub(super) name: String,
+    #[source]
+    pub(super) source: io::Error,
+}
+
+/// A name that has only addresses that are not allowed.
+#[derive(Debug, thiserror::Error)]
+#[error("connections to {name} ({address}) are not allowed: {why}")]
+pub(super) struct AddressNotAllowed {
+    pub(super) name: String,
+    pub(super) address: IpAddr,
+    pub(super) why: &'static str,
+}
+
+impl Resolver {
+    async fn addresses(&self, name: String) -> Result<Vec<SocketAddr>, Box<dyn std::error::Error + Send + Sync>> {
+        let addresses = match (self.lookup)(name.clone()).await {
+            Ok(addresses) => addresses,
+            Err(source) => return Err(ResolveError { name, source }.into()),
+        };
+        let mut refused = None;
+        let mut allowed = Vec::new();
+        for address in addresses {
+            match self.policy.refusal(address.ip()) {
+                None => allowed.push(address),
+                Some(why) => refused = Some((address.ip(), why)),
+            }
+        }
+        match refused {
+            Some((address, why)) if allowed.is_empty() => Err(AddressNotAllowed { name, address, why }.into()),
+            _ => Ok(allowed),
+        }
+    }
+}
+
+impl Resolve for Resolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        let (resolver, name) = (self.clone(), name.as_str().to_owned());
+        Box::pin(async move {
+            let addresses = resolver.addresses(name).await?;
+            Ok(Box::new(addresses.into_iter()) as Addrs)
+        })
+    }
+}
+
+impl fmt::Debug for Resolver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resolver")
+            .field("policy", &self.policy)
+            .finish_non_exhaustive()
+    }
 }
 
 #[cfg(test)]
@@ -217,12 +295,12 @@ mod tests {
     #[case::broadcast("255.255.255.255")]
     #[case::by_name("metadata.google.internal")]
     #[case::by_name_with_a_dot("METADATA.google.internal.")]
-    fn what_is_never_reached_is_refused_in_whatever_spelling(#[case] host: &str) {
+    fn metadata_and_link_local_addresses_are_refused_in_every_notation(#[case] host: &str) {
         assert!(is_refused(Policy::default(), host) && is_refused(PUBLIC_ONLY, host));
     }
 
     #[rstest]
-    fn what_is_private_is_refused_only_by_setting(
+    fn private_addresses_are_refused_only_if_private_networks_are_disabled(
         #[values(
             "127.0.0.1",
             "127.1",
@@ -255,7 +333,7 @@ mod tests {
     }
 
     #[rstest]
-    fn the_internet_is_never_refused(
+    fn public_addresses_are_allowed(
         #[values(
             "8.8.8.8",
             "1.1.1.1",

@@ -1,4 +1,4 @@
-//! A body that has come: spooled, measured, hashed.
+//! Response bodies: spooled, counted and hashed.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -10,31 +10,30 @@ use sha2::{Digest as _, Sha256};
 use tempfile::{SpooledData, SpooledTempFile};
 
 use super::error::FetchError;
-use super::spool::spool;
 use super::{Limits, Validators};
 use crate::text::{printable, truncate};
 
-/// A whole body. Clones share its bytes. Its temporary file, if it has one, is gone when the last of them and of their readers is
-/// dropped, and when the process ends.
+/// Bytes of a body that stay in memory; larger bodies go to an unlinked temporary file.
+const MAX_IN_MEMORY: usize = 256 * 1024;
+
+/// A complete body. Clones share its bytes; the temporary file is deleted with the last clone or reader.
 #[derive(Debug, Clone)]
 pub struct Body {
-    /// Length, after decompression.
+    /// Length after decompression.
     pub bytes: u64,
-    /// Hex SHA-256, after decompression.
+    /// SHA-256 after decompression, in hexadecimal.
     pub sha256: String,
-    /// What to send next time, so that only a change is answered with a body.
     pub validators: Validators,
     content: Content,
 }
 
 impl Body {
-    /// Whether the bytes are in memory, and not in a file.
     #[must_use]
     pub const fn is_in_memory(&self) -> bool {
         matches!(self.content, Content::Memory(_))
     }
 
-    /// The bytes, from their beginning. Readers do not disturb each other.
+    /// Returns a reader with its own position.
     #[must_use]
     pub fn into_reader(self) -> impl Read + Seek + Send + 'static {
         Reader {
@@ -45,14 +44,12 @@ impl Body {
     }
 }
 
-/// Where the bytes are.
 #[derive(Debug, Clone)]
 enum Content {
     Memory(Arc<Vec<u8>>),
     File(Arc<File>),
 }
 
-/// Reads a body at a place of its own.
 struct Reader {
     content: Content,
     length: u64,
@@ -65,9 +62,9 @@ impl Read for Reader {
             Content::File(file) => file.read_at(buffer, self.position)?,
             Content::Memory(bytes) => {
                 let start = usize::try_from(self.position).unwrap_or(usize::MAX);
-                let rest = bytes.get(start..).unwrap_or_default();
-                let count = rest.len().min(buffer.len());
-                buffer[..count].copy_from_slice(&rest[..count]);
+                let remaining = bytes.get(start..).unwrap_or_default();
+                let count = remaining.len().min(buffer.len());
+                buffer[..count].copy_from_slice(&remaining[..count]);
                 count
             }
         };
@@ -83,16 +80,15 @@ impl Seek for Reader {
             SeekFrom::Current(offset) => self.position.checked_add_signed(offset),
             SeekFrom::End(offset) => self.length.checked_add_signed(offset),
         };
-        let before = || io::Error::new(io::ErrorKind::InvalidInput, "a place before the beginning");
-        self.position = position.ok_or_else(before)?;
+        let negative = || io::Error::new(io::ErrorKind::InvalidInput, "invalid seek to a negative position");
+        self.position = position.ok_or_else(negative)?;
         Ok(self.position)
     }
 }
 
-/// A body while it comes.
+/// Hashes and stores a body chunk by chunk.
 ///
-/// It is written where the request runs, on an asynchronous thread: a chunk is a few hundred kilobytes at most and goes to
-/// the page cache, which takes less time than handing it to another thread; hashing it takes about as long.
+/// It writes on the asynchronous thread: a chunk of a few hundred kilobytes reaches the page cache faster than another thread.
 pub(super) struct Spool {
     file: SpooledTempFile,
     hash: Sha256,
@@ -103,21 +99,23 @@ pub(super) struct Spool {
 impl Spool {
     pub(super) fn new(directory: Option<&Path>, limit: u64) -> Self {
         Self {
-            file: spool(directory),
+            file: match directory {
+                Some(directory) => SpooledTempFile::new_in(MAX_IN_MEMORY, directory),
+                None => SpooledTempFile::new(MAX_IN_MEMORY),
+            },
             hash: Sha256::new(),
             bytes: 0,
             limit,
         }
     }
 
-    /// Takes a chunk. `what` names the whole in errors.
-    pub(super) fn push(&mut self, chunk: &[u8], what: impl FnOnce() -> String) -> Result<(), FetchError> {
+    pub(super) fn push(&mut self, chunk: &[u8], name: impl FnOnce() -> String) -> Result<(), FetchError> {
         self.bytes += chunk.len() as u64;
         if self.bytes > self.limit {
             return Err(FetchError::TooLarge {
-                what: what(),
+                name: name(),
                 limit: self.limit,
-                seen: self.bytes,
+                actual: self.bytes,
                 validators: Validators::default(),
             });
         }
@@ -140,24 +138,22 @@ impl Spool {
     }
 }
 
-/// Reads a file under the limits of size and total time. It is spooled like a download, so that nobody changes it between
-/// its being hashed and its being decoded. Whether this path may be read is the caller's to decide.
+/// Reads a file within the limits of size and total time. The caller decides if the path may be read.
 ///
-/// # Errors
-/// [`FetchError`]: there is no such file, it can't be read or is no regular file, it is too large, or takes too long.
+/// The file is copied like a download, so that it cannot change between hashing and decoding.
 pub async fn read_file(path: &Path, spool_dir: Option<&Path>, limits: &Limits) -> Result<Body, FetchError> {
-    let shown = shown(path);
+    let path_text = display_path(path);
     let (path, spool_dir, limit) = (path.to_owned(), spool_dir.map(Path::to_owned), limits.max_bytes);
-    // A network file system may hang; its thread is then lost, the caller is not.
+    // A network file system may hang; then the thread leaks but the caller still times out.
     let reading = tokio::task::spawn_blocking(move || read_blocking(path, spool_dir.as_deref(), limit));
     match tokio::time::timeout(limits.total, reading).await {
         Ok(Ok(result)) => result,
         Ok(Err(error)) => Err(FetchError::FileUnreadable {
-            path: shown,
+            path: path_text,
             detail: error.to_string(),
         }),
         Err(_) => Err(FetchError::Timeout {
-            url: shown,
+            url: path_text,
             limit: limits.total,
         }),
     }
@@ -165,26 +161,26 @@ pub async fn read_file(path: &Path, spool_dir: Option<&Path>, limits: &Limits) -
 
 fn read_blocking(path: PathBuf, spool_dir: Option<&Path>, limit: u64) -> Result<Body, FetchError> {
     let unreadable = |error: io::Error| match error.kind() {
-        io::ErrorKind::NotFound => FetchError::FileNotFound(shown(&path)),
+        io::ErrorKind::NotFound => FetchError::FileNotFound(display_path(&path)),
         _ => FetchError::FileUnreadable {
-            path: shown(&path),
+            path: display_path(&path),
             detail: error.to_string(),
         },
     };
-    // Looked at before it is opened: opening a named pipe would wait for its writer.
+    // Checked before opening, because opening a named pipe blocks until it has a writer.
     let metadata = path.metadata().map_err(unreadable)?;
     if !metadata.is_file() {
-        let detail = "it is no regular file".to_owned();
+        let detail = "not a regular file".to_owned();
         return Err(FetchError::FileUnreadable {
-            path: shown(&path),
+            path: display_path(&path),
             detail,
         });
     }
     if metadata.len() > limit {
         return Err(FetchError::TooLarge {
-            what: shown(&path),
+            name: display_path(&path),
             limit,
-            seen: metadata.len(),
+            actual: metadata.len(),
             validators: Validators::default(),
         });
     }
@@ -194,14 +190,14 @@ fn read_blocking(path: PathBuf, spool_dir: Option<&Path>, limit: u64) -> Result<
     loop {
         match file.read(&mut buffer) {
             Ok(0) => return spool.finish(Validators::default()),
-            Ok(count) => spool.push(&buffer[..count], || shown(&path))?,
+            Ok(count) => spool.push(&buffer[..count], || display_path(&path))?,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(unreadable(error)),
         }
     }
 }
 
-fn shown(path: &Path) -> String {
-    const SHOWN_BYTES: usize = 1024;
-    truncate(&printable(&path.display().to_string()), SHOWN_BYTES)
+fn display_path(path: &Path) -> String {
+    const MAX_BYTES: usize = 1024;
+    truncate(&printable(&path.display().to_string()), MAX_BYTES)
 }

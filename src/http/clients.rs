@@ -1,4 +1,4 @@
-//! The HTTP clients behind a fetcher: one for each way to connect.
+//! reqwest clients of a fetcher: one for each connect timeout and proxy.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,40 +12,39 @@ use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-use super::address::Policy;
-use super::error::FetchError;
+use super::address::{Lookup, Policy, Resolver};
+use super::error::{FetchError, root_cause};
 use super::host_credentials::Access;
-use super::proxy::{Routes, Scheme};
-use super::resolve::{Lookup, Resolver};
+use super::proxy::{ProxyConfig, Scheme};
 
-/// The clients that share TLS and proxies.
+/// Clients with the same TLS and proxy settings.
 pub(super) struct Clients {
     user_agent: String,
     lookup: Lookup,
     policy: Policy,
-    /// Trusted beside the system's.
+    /// Trusted in addition to the system's.
     roots: Vec<Certificate>,
     insecure: bool,
-    proxies: Arc<Routes>,
-    /// Holds for the proxies themselves.
+    proxies: Arc<ProxyConfig>,
+    /// Applies to the addresses of the proxies.
     proxy_policy: Policy,
-    made: Mutex<HashMap<Way, reqwest::Client>>,
+    cache: Mutex<HashMap<ClientKey, reqwest::Client>>,
 }
 
-/// What a client fixes: how long connecting may take, which is the limit of a fetch, and its proxy.
+/// Settings that reqwest fixes per client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Way {
+struct ClientKey {
     connect: Duration,
     proxy: Option<Scheme>,
 }
 
 impl Clients {
-    /// Those that all repositories share.
+    /// Returns the clients that repositories share by default.
     pub(super) fn new(
         user_agent: String,
         policy: Policy,
         lookup: Lookup,
-        environment: Routes,
+        environment: ProxyConfig,
     ) -> Result<Self, FetchError> {
         let clients = Self {
             user_agent,
@@ -54,76 +53,77 @@ impl Clients {
             roots: Vec::new(),
             insecure: false,
             proxies: Arc::new(environment),
-            // The operator has chosen them.
+            // The operator chose these proxies.
             proxy_policy: Policy {
                 allow_private_networks: true,
             },
-            made: Mutex::default(),
+            cache: Mutex::default(),
         };
-        // What can't be used is told at once.
+        // Reports invalid settings at startup.
         let connect = super::Limits::default().connect;
         let direct = clients.build(connect, None)?;
-        clients.keep(Way { connect, proxy: None }, direct);
+        clients.insert(ClientKey { connect, proxy: None }, direct);
         Ok(clients)
     }
 
-    /// Those of one repository, or none if it needs nothing of its own.
-    pub(super) fn of(&self, access: &Access) -> Result<Option<Self>, FetchError> {
-        if access.identity().is_none() {
+    /// Returns the clients of a repository, or `None` if it uses the default TLS and proxy settings.
+    pub(super) fn for_access(&self, access: &Access) -> Result<Option<Self>, FetchError> {
+        if access.transport_key().is_none() {
             return Ok(None);
         }
-        let own_roots = access.ca.as_deref().map(authorities).transpose();
-        let own_roots = own_roots.map_err(FetchError::InvalidCa)?.unwrap_or_default();
+        let roots = access.ca.as_deref().map(parse_ca).transpose();
+        let roots = roots.map_err(FetchError::InvalidCa)?.unwrap_or_default();
         let (proxies, proxy_policy) = match &access.proxies {
             None => (Arc::clone(&self.proxies), self.proxy_policy),
-            Some(proxies) => (Arc::new(Routes::of_repository(proxies, self.policy)?), self.policy),
+            Some(proxies) => (
+                Arc::new(ProxyConfig::from_repository(proxies, self.policy)?),
+                self.policy,
+            ),
         };
         Ok(Some(Self {
             user_agent: self.user_agent.clone(),
             lookup: Arc::clone(&self.lookup),
             policy: self.policy,
-            roots: own_roots,
+            roots,
             insecure: access.insecure,
             proxies,
             proxy_policy,
-            made: Mutex::default(),
+            cache: Mutex::default(),
         }))
     }
 
-    /// The client for a URL, and the proxy that it asks. Refuses a URL whose address may not be reached, as far as the
-    /// URL shows it; the client's resolver refuses the others, unless a proxy resolves the name.
+    /// Returns the client and the proxy of a URL, after checking the URL's literal address.
     pub(super) async fn for_url(
         self: &Arc<Self>,
         url: &Url,
         connect: Duration,
     ) -> Result<(reqwest::Client, Option<&Url>), FetchError> {
         self.policy.check_url(url)?;
-        let (scheme, proxy) = self.proxies.of(url).unzip();
-        let way = Way { connect, proxy: scheme };
-        if let Some(client) = self.made.lock().get(&way) {
+        let (scheme, proxy) = self.proxies.proxy_for(url).unzip();
+        let key = ClientKey { connect, proxy: scheme };
+        if let Some(client) = self.cache.lock().get(&key) {
             return Ok((client.clone(), proxy));
         }
-        // It reads the system's certificates, for which nobody else should have to wait.
-        let (clients, own_proxy) = (Arc::clone(self), proxy.cloned());
-        let built = tokio::task::spawn_blocking(move || clients.build(connect, own_proxy.as_ref())).await;
+        // Building a client reads the system's certificates from disk.
+        let (clients, proxy_url) = (Arc::clone(self), proxy.cloned());
+        let built = tokio::task::spawn_blocking(move || clients.build(connect, proxy_url.as_ref())).await;
         let client = built.map_err(|error| FetchError::Client(error.to_string()))??;
-        Ok((self.keep(way, client), proxy))
+        Ok((self.insert(key, client), proxy))
     }
 
-    /// The client that was made first for this way, so that all use its connections.
-    fn keep(&self, way: Way, client: reqwest::Client) -> reqwest::Client {
-        /// Limits may be set for one repository; so many different ones are not of good will.
-        const KEPT_CLIENTS: usize = 16;
-        let mut made = self.made.lock();
-        if made.len() >= KEPT_CLIENTS && !made.contains_key(&way) {
-            made.clear();
+    /// Returns the first client inserted for the key, so that all requests share its connections.
+    fn insert(&self, key: ClientKey, client: reqwest::Client) -> reqwest::Client {
+        /// Repositories may set their own timeouts, so the number of keys must be bounded.
+        const MAX_CLIENTS: usize = 16;
+        let mut cache = self.cache.lock();
+        if cache.len() >= MAX_CLIENTS && !cache.contains_key(&key) {
+            cache.clear();
         }
-        made.entry(way).or_insert(client).clone()
+        cache.entry(key).or_insert(client).clone()
     }
 
-    /// No panic can leave the map half changed.
     fn build(&self, connect: Duration, proxy: Option<&Url>) -> Result<reqwest::Client, FetchError> {
-        let failed = |error: reqwest::Error| FetchError::Client(super::connect_error::innermost(&error));
+        let failed = |error: reqwest::Error| FetchError::Client(root_cause(&error));
         let proxy = proxy
             .map(|url| reqwest::Proxy::all(url.clone()))
             .transpose()
@@ -138,7 +138,7 @@ impl Clients {
             policy,
         });
         let builder = || {
-            // The client would read the environment by itself.
+            // Prevents reqwest from reading the environment itself.
             let builder = reqwest::Client::builder().no_proxy();
             let builder = match &proxy {
                 None => builder,
@@ -152,7 +152,7 @@ impl Clients {
                 .dns_resolver(Arc::clone(&resolver))
                 .tls_danger_accept_invalid_certs(self.insecure)
         };
-        // Where the system has no certificate authorities at all, plain HTTP must still do.
+        // Without any system certificates, plain HTTP must still work.
         builder()
             .tls_certs_merge(self.roots.clone())
             .build()
@@ -172,20 +172,21 @@ impl fmt::Debug for Clients {
     }
 }
 
-/// The certificates of a PEM bundle; or what is wrong with it, to stand behind its name.
-fn authorities(pem: &[u8]) -> Result<Vec<Certificate>, String> {
+/// Parses a PEM bundle. The error is a predicate for [`FetchError::InvalidCa`].
+fn parse_ca(pem: &[u8]) -> Result<Vec<Certificate>, String> {
     let mut certificates = Vec::new();
     for certificate in CertificateDer::pem_slice_iter(pem) {
-        let certificate = certificate.map_err(|_| "has a section whose PEM is broken".to_owned())?;
-        // The client would tell of a certificate that can't be read only when it is built, among other things.
+        let certificate = certificate.map_err(|_| "has an invalid PEM section".to_owned())?;
+        // reqwest reports an invalid certificate only when the client is built.
         RootCertStore::empty()
             .add(certificate.clone())
-            .map_err(|_| "holds a certificate that can't be read".to_owned())?;
-        let certificate = Certificate::from_der(&certificate).map_err(|_| "can't be used".to_owned())?;
+            .map_err(|_| "contains an invalid certificate".to_owned())?;
+        let certificate =
+            Certificate::from_der(&certificate).map_err(|_| "contains an unsupported certificate".to_owned())?;
         certificates.push(certificate);
     }
     if certificates.is_empty() {
-        return Err("holds no certificate".to_owned());
+        return Err("contains no certificate".to_owned());
     }
     Ok(certificates)
 }

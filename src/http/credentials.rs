@@ -1,4 +1,4 @@
-//! Credentials as the Secrets of a cluster hold them: the value of an `Authorization` header, or a Docker configuration.
+//! Credentials from Secrets: an `Authorization` header or a Docker configuration.
 
 use std::collections::BTreeMap;
 
@@ -10,29 +10,26 @@ use serde::Deserialize;
 use super::encoded::BASE64;
 use super::secret::Secret;
 
-/// Bytes that a header may have: servers take a few thousand, tokens of large directories have that many.
-const HEADER_BYTES: usize = 64 * 1024;
+/// Tokens of large directories have several kilobytes.
+const MAX_HEADER_BYTES: usize = 64 * 1024;
 
-/// Why a Secret's value is no credentials. Nothing of the value is in it.
+/// An invalid value of a Secret. Messages do not quote the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CredentialsError {
-    /// It can't be a header's value.
-    #[error(
-        "the secret's value can't be sent as an Authorization header: {0}; put one line of text there, such as Basic or Bearer with what follows it"
-    )]
+    #[error("the secret's value is not a valid Authorization header: {0}; use one line such as Bearer TOKEN")]
     InvalidHeader(&'static str),
-    /// It is no Docker configuration.
-    #[error("the secret's value is no Docker configuration: {0}; make it with kubectl create secret docker-registry")]
-    InvalidDockerConfig(&'static str),
-    /// Nobody can say which of them is meant.
     #[error(
-        "the secret's Docker configuration has {0} entries in auths, where exactly one is wanted; leave only that of the repository's host"
+        "the secret's value is not a valid Docker configuration: {0}; create it with kubectl create secret docker-registry"
+    )]
+    InvalidDockerConfig(&'static str),
+    #[error(
+        "the secret's Docker configuration has {0} entries in auths, expected one; keep only the entry of the repository's host"
     )]
     NotOneEntry(usize),
 }
 
 impl CredentialsError {
-    /// The reason for a status condition.
+    /// Returns the reason for a status condition.
     #[must_use]
     pub const fn reason(&self) -> &'static str {
         match self {
@@ -58,63 +55,54 @@ struct Entry {
     password: Option<String>,
 }
 
-/// Takes the value of an `Authorization` header from a Secret, without the space around it (a file that it was made from
-/// ends in a line break).
-///
-/// # Errors
-/// [`CredentialsError::InvalidHeader`].
+/// Reads the value of an `Authorization` header. Trims whitespace, such as the line break at the end of a file.
 pub fn from_header(value: &[u8]) -> Result<Secret, CredentialsError> {
     let value = value.trim_ascii();
     if value.is_empty() {
-        return Err(CredentialsError::InvalidHeader("it is empty"));
+        return Err(CredentialsError::InvalidHeader("empty value"));
     }
-    if value.len() > HEADER_BYTES {
-        return Err(CredentialsError::InvalidHeader("it is longer than 64 KiB"));
+    if value.len() > MAX_HEADER_BYTES {
+        return Err(CredentialsError::InvalidHeader("longer than 64 KiB"));
     }
-    let text = std::str::from_utf8(value).map_err(|_| CredentialsError::InvalidHeader("it is no text"))?;
+    let text = std::str::from_utf8(value).map_err(|_| CredentialsError::InvalidHeader("not valid UTF-8"))?;
     if HeaderValue::from_str(text).is_err() {
         return Err(CredentialsError::InvalidHeader(
-            "it holds a line break or another control character",
+            "contains a line break or another control character",
         ));
     }
     Ok(Secret::new(text.to_owned()))
 }
 
-/// Takes `Basic` credentials from the value of a Secret's key `.dockerconfigjson`. It must have exactly one entry, as
-/// Kubeapps' syncer requires; as in Kubernetes, its `auth` wins over `username` and `password`.
-///
-/// # Errors
-/// [`CredentialsError::InvalidDockerConfig`] and [`CredentialsError::NotOneEntry`].
+/// Reads `Basic` credentials from a `.dockerconfigjson`. Requires exactly one entry, as Kubeapps does; `auth` wins over
+/// `username` and `password`, as in Kubernetes.
 pub fn from_docker_config(json: &[u8]) -> Result<Secret, CredentialsError> {
-    // What the parser says may quote the value.
+    // The parser's message may quote the value.
     let config: DockerConfig = serde_json::from_slice(json)
-        .map_err(|_| CredentialsError::InvalidDockerConfig("it is no JSON object, or its auths are of another form"))?;
+        .map_err(|_| CredentialsError::InvalidDockerConfig("not a JSON object with auths"))?;
     let auths = config.auths.unwrap_or_default();
     let count = auths.len();
     let (1, Some(entry)) = (count, auths.into_values().next()) else {
         return Err(CredentialsError::NotOneEntry(count));
     };
-    let pair = pair(entry.unwrap_or_default())?;
+    let pair = user_and_password(entry.unwrap_or_default())?;
     let header = format!("Basic {}", BASE64_STANDARD.encode(pair));
-    if header.len() > HEADER_BYTES {
-        return Err(CredentialsError::InvalidDockerConfig(
-            "its credentials are longer than 64 KiB",
-        ));
+    if header.len() > MAX_HEADER_BYTES {
+        return Err(CredentialsError::InvalidDockerConfig("credentials longer than 64 KiB"));
     }
     Ok(Secret::new(header))
 }
 
-/// User, colon, password.
-fn pair(entry: Entry) -> Result<Vec<u8>, CredentialsError> {
+/// Returns `user:password`.
+fn user_and_password(entry: Entry) -> Result<Vec<u8>, CredentialsError> {
     if let Some(auth) = entry.auth.filter(|auth| !auth.trim().is_empty()) {
-        // Go's decoder passes over line breaks, which `base64` puts in and `echo` adds.
+        // Go's decoder ignores line breaks, which `base64` and `echo` insert.
         let auth: String = auth.split_ascii_whitespace().collect();
         let pair = BASE64
             .decode(auth)
-            .map_err(|_| CredentialsError::InvalidDockerConfig("its auth is no base64"))?;
+            .map_err(|_| CredentialsError::InvalidDockerConfig("auth is not valid base64"))?;
         if !pair.contains(&b':') {
             return Err(CredentialsError::InvalidDockerConfig(
-                "its auth is not base64 of user:password",
+                "auth is not base64 of user:password",
             ));
         }
         return Ok(pair);
@@ -122,19 +110,18 @@ fn pair(entry: Entry) -> Result<Vec<u8>, CredentialsError> {
     let (user, password) = (entry.username.unwrap_or_default(), entry.password.unwrap_or_default());
     if user.is_empty() && password.is_empty() {
         return Err(CredentialsError::InvalidDockerConfig(
-            "its entry has neither auth nor username and password",
+            "the entry has neither auth nor username and password",
         ));
     }
     if user.contains(':') {
         return Err(CredentialsError::InvalidDockerConfig(
-            "its username holds a colon, which Basic credentials can't",
+            "the username contains a colon, which Basic credentials do not allow",
         ));
     }
     Ok(format!("{user}:{password}").into_bytes())
 }
 
-/// User and password of `Basic` credentials, for who logs in by another way. None for other credentials, and for those that
-/// are no text.
+/// Splits `Basic` credentials into user and password. Returns `None` for other schemes and invalid UTF-8.
 #[must_use]
 pub fn basic(authorization: &Secret) -> Option<(String, Secret)> {
     let (scheme, value) = authorization.expose().split_once(' ')?;
@@ -158,19 +145,19 @@ mod tests {
     #[case(b" \tBasic dTpw\r\n", "Basic dTpw")]
     #[case(b"anything", "anything")]
     #[case("tökén".as_bytes(), "tökén")]
-    fn a_header_is_taken_as_it_is_without_the_space_around_it(#[case] value: &[u8], #[case] header: &str) {
+    fn a_header_is_trimmed_and_otherwise_unchanged(#[case] value: &[u8], #[case] header: &str) {
         assert_eq!(from_header(value).unwrap().expose(), header);
     }
 
     #[rstest]
-    fn a_header_that_cannot_be_sent_is_refused_without_being_shown(
+    fn an_invalid_header_is_rejected_without_being_printed(
         #[values(
             b"".as_slice(),
             b" \n",
             b"Bearer secret\nX-Other: secret",
             b"secret\0",
             b"secret\xff",
-            &[b's'; HEADER_BYTES + 1]
+            &[b's'; MAX_HEADER_BYTES + 1]
         )]
         value: &[u8],
     ) {
@@ -202,7 +189,7 @@ mod tests {
     #[case::no_user(r#"{"auths":{"r":{"password":"p"}}}"#, "", "p")]
     #[case::same_key_twice(r#"{"auths":{"r":{"auth":"eDp5"},"r":{"auth":"dTpw"}}}"#, "u", "p")]
     #[case::other_text(r#"{"auths":{"r":{"username":"ü","password":"é"}}}"#, "ü", "é")]
-    fn a_docker_configuration_gives_basic_credentials(
+    fn basic_credentials_are_read_from_a_docker_configuration(
         #[case] config: &str,
         #[case] user: &str,
         #[case] password: &str,
@@ -214,11 +201,11 @@ mod tests {
     }
 
     #[rstest]
-    #[case("", "is no Docker configuration")]
-    #[case("null", "is no Docker configuration")]
-    #[case("{", "is no Docker configuration")]
-    #[case(r#"{"auths":"secret"}"#, "is no Docker configuration")]
-    #[case(r#"{"auths":{"r":{"auth":{"secret":1}}}}"#, "is no Docker configuration")]
+    #[case("", "is not a valid Docker configuration")]
+    #[case("null", "is not a valid Docker configuration")]
+    #[case("{", "is not a valid Docker configuration")]
+    #[case(r#"{"auths":"secret"}"#, "is not a valid Docker configuration")]
+    #[case(r#"{"auths":{"r":{"auth":{"secret":1}}}}"#, "is not a valid Docker configuration")]
     #[case("{}", "has 0 entries")]
     #[case(r#"{"auths":null}"#, "has 0 entries")]
     #[case(r#"{"auths":{}}"#, "has 0 entries")]
@@ -226,18 +213,18 @@ mod tests {
     #[case(r#"{"auths":{"r":{}}}"#, "neither auth nor")]
     #[case(r#"{"auths":{"r":null}}"#, "neither auth nor")]
     #[case(r#"{"auths":{"r":{"identitytoken":"secret"}}}"#, "neither auth nor")]
-    #[case(r#"{"auths":{"r":{"auth":"!secret!"}}}"#, "no base64")]
+    #[case(r#"{"auths":{"r":{"auth":"!secret!"}}}"#, "not valid base64")]
     #[case(r#"{"auths":{"r":{"auth":"c2VjcmV0"}}}"#, "user:password")]
     #[case(r#"{"auths":{"r":{"username":"secret:a","password":"b"}}}"#, "colon")]
-    fn a_docker_configuration_that_is_none_says_why_without_being_shown(#[case] config: &str, #[case] why: &str) {
+    fn an_invalid_docker_configuration_is_rejected_without_being_printed(#[case] config: &str, #[case] why: &str) {
         let error = from_docker_config(config.as_bytes()).unwrap_err();
         assert_eq!(error.reason(), "InvalidDockerConfig");
         let message = error.to_string();
         assert!(message.contains(why) && message.contains("; "), "{message}");
-        let shown = format!("{message} {error:?}")
+        let printed = format!("{message} {error:?}")
             .replace("the secret's", "")
             .replace("create secret", "");
-        assert!(!shown.contains("secret"), "{shown}");
+        assert!(!printed.contains("secret"), "{printed}");
     }
 
     #[rstest]
@@ -249,7 +236,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200), text in ".{0,50}") {
+        fn arbitrary_bytes_never_panic_and_yield_valid_headers(bytes in proptest::collection::vec(any::<u8>(), 0..200), text in ".{0,50}") {
             let _ = from_docker_config(&bytes);
             let _ = from_header(&bytes);
             let config = serde_json::json!({"auths": {"r": {"auth": text}}}).to_string();
@@ -260,7 +247,7 @@ mod tests {
         }
 
         #[test]
-        fn user_and_password_come_back_as_they_were(user in "[^:]{1,20}", password in ".{0,20}") {
+        fn user_and_password_survive_a_round_trip(user in "[^:]{1,20}", password in ".{0,20}") {
             let config = serde_json::json!({"auths": {"r": {"username": user, "password": password}}}).to_string();
             let secret = from_docker_config(config.as_bytes()).unwrap();
             prop_assert_eq!(basic(&secret).unwrap(), (user, Secret::new(password)));

@@ -1,8 +1,8 @@
-//! Bytes as texts from outside hold them.
+//! Lenient base64 and percent decoding.
 
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
-/// Base64 with or without padding: as Kubernetes takes it in Secrets, and browsers in `data:` URLs.
+/// Base64 with optional padding, as accepted in Kubernetes Secrets and in `data:` URLs of browsers.
 pub(crate) const BASE64: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new()
@@ -10,24 +10,24 @@ pub(crate) const BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// The bytes that a part of a URL stands for. What only looks like an escape stays as it is.
+/// Decodes percent escapes and copies invalid ones.
 #[must_use]
 pub fn percent_decoded(text: &str) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, behind)) = rest.split_first() {
-        let nibble = |at: usize| behind.get(at).and_then(|&digit| char::from(digit).to_digit(16));
+    let mut remaining = text.as_bytes();
+    while let Some((&byte, next)) = remaining.split_first() {
+        let nibble = |at: usize| next.get(at).and_then(|&digit| char::from(digit).to_digit(16));
         let escaped = nibble(0)
             .zip(nibble(1))
             .and_then(|(high, low)| u8::try_from(high << 4 | low).ok());
         match escaped.filter(|_| byte == b'%') {
             Some(escaped) => {
                 decoded.push(escaped);
-                rest = &behind[2..];
+                remaining = &next[2..];
             }
             None => {
                 decoded.push(byte);
-                rest = behind;
+                remaining = next;
             }
         }
     }
@@ -46,7 +46,7 @@ mod tests {
     #[case("%4", b"%4")]
     #[case("%zz%41", b"%zzA")]
     #[case("%ff\u{e9}", b"\xff\xc3\xa9")]
-    fn escapes_are_undone_and_what_is_none_is_kept(#[case] text: &str, #[case] bytes: &[u8]) {
+    fn valid_escapes_are_decoded_and_invalid_ones_are_copied(#[case] text: &str, #[case] bytes: &[u8]) {
         assert_eq!(percent_decoded(text), bytes);
     }
 }

@@ -1,207 +1,103 @@
-//! Why something could not be fetched, in words that say what to do, and whether trying again soon may help.
+//! Fetch errors: messages, condition reasons, and classification of reqwest errors.
 
+use std::error::Error;
 use std::io;
 use std::time::Duration;
 
+use ::url::Url;
 use reqwest::StatusCode;
 
 use super::Validators;
+use super::address::{AddressNotAllowed, ResolveError};
+use super::url::host_and_port;
+use crate::text::{printable, public_url, truncate};
 
-/// Why a fetch failed. URLs and hosts in it are fit to be shown; nothing of an answer's body ever is in it.
+/// A failed fetch. Messages never contain credentials, query strings or response bodies.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// The text is no URL that can be fetched.
-    #[error("the URL can't be used: {0}; correct it in the repository's spec")]
+    #[error("invalid URL: {0}; fix it in the repository's spec")]
     InvalidUrl(String),
-    /// The host has only addresses that may not be reached, or its name tells that it has.
-    #[error("{host} may not be asked, since its address is {address}: {why}; use a URL of another host")]
+    #[error("connections to {host} ({address}) are not allowed: {why}")]
     AddressRefused {
-        /// Name or address, as the URL has it.
         host: String,
-        /// The address, or the name where that decides.
         address: String,
-        /// What speaks against it.
         why: &'static str,
     },
-    /// A proxy's URL is none.
-    #[error("{proxy} can't be used: {problem}; it has to be like http://user:password@host:port, or only host:port")]
-    InvalidProxy {
-        /// For what, and whose.
-        proxy: String,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// The certificate authorities of a repository can't be read.
+    #[error("{proxy} is not a valid proxy URL: {problem}; use http://user:password@host:port or host:port")]
+    InvalidProxy { proxy: String, problem: String },
     #[error(
-        "the value of the customCA secret is no PEM certificate: it {0}; put the authority's certificate there as text that begins with -----BEGIN CERTIFICATE-----"
+        "the customCA secret is not a valid PEM certificate: it {0}; store text that begins with -----BEGIN CERTIFICATE-----"
     )]
     InvalidCa(String),
-    /// The credentials can't be put into a header.
     #[error(
-        "the credentials can't be sent, since they hold what no header may, such as a line break; correct them in their secret"
+        "the credentials contain characters not allowed in an HTTP header, such as a line break; fix them in the secret"
     )]
     InvalidCredentials,
-    /// The host's name has no address.
-    #[error("the host name {host} could not be resolved ({detail}); check the URL and the cluster's DNS")]
-    Dns {
-        /// The name.
-        host: String,
-        /// What the resolver says.
-        detail: String,
-    },
-    /// No connection came about.
+    #[error("failed to resolve host name {host}: {detail}; check the URL and the cluster's DNS")]
+    Dns { host: String, detail: String },
     #[error(
-        "{host} could not be reached ({detail}); check that it is up and that no network policy or proxy is in between"
+        "failed to connect to {host}: {detail}; check that it is up and that no network policy or proxy blocks the connection"
     )]
-    Connect {
-        /// Host and port.
-        host: String,
-        /// What the system says.
-        detail: String,
-    },
-    /// The server's certificate is not trusted, or is not for this host.
+    Connect { host: String, detail: String },
     #[error(
-        "the certificate of {host} is not trusted ({detail}); check that the URL names the right host, and add its certificate authority if it is a private one"
+        "the certificate of {host} is not trusted: {detail}; check the host name, or set customCA for a private certificate authority"
     )]
-    Untrusted {
-        /// Host and port.
-        host: String,
-        /// What is wrong with it.
-        detail: String,
-    },
-    /// TLS failed for another reason than the certificate.
-    #[error(
-        "the TLS handshake with {host} was broken off ({detail}); check that the port speaks HTTPS; it is tried again"
-    )]
-    Handshake {
-        /// Host and port.
-        host: String,
-        /// What TLS says.
-        detail: String,
-    },
-    /// The connection ended before an answer came.
-    #[error("{host} closed the connection without an answer ({detail}); it is tried again")]
-    ConnectionLost {
-        /// Host and port.
-        host: String,
-        /// What HTTP says.
-        detail: String,
-    },
-    /// All of it together took too long.
-    #[error("{url} was not complete after {} s; its server is too slow, or the time limit has to be raised", limit.as_secs_f64())]
-    Timeout {
-        /// What was fetched.
-        url: String,
-        /// The limit.
-        limit: Duration,
-    },
-    /// Nothing came for too long.
-    #[error("{url} stalled: nothing came for {} s after {bytes} bytes; it is tried again", limit.as_secs_f64())]
-    Stalled {
-        /// What was fetched.
-        url: String,
-        /// The limit.
-        limit: Duration,
-        /// What had come by then.
-        bytes: u64,
-    },
-    /// An answer that is not 200.
-    #[error("{url} answered {status}; {}", advice(*.status))]
+    Untrusted { host: String, detail: String },
+    #[error("TLS handshake with {host} failed: {detail}; check that the port serves HTTPS")]
+    Handshake { host: String, detail: String },
+    #[error("{host} closed the connection without a response: {detail}")]
+    ConnectionLost { host: String, detail: String },
+    #[error("downloading {url} timed out after {}s; see --fetch-timeout", limit.as_secs_f64())]
+    Timeout { url: String, limit: Duration },
+    #[error("downloading {url} stalled: no data for {}s after {bytes} bytes", limit.as_secs_f64())]
+    Stalled { url: String, limit: Duration, bytes: u64 },
+    #[error("{url} returned {status}; {}", advice(*.status))]
     Status {
-        /// What was fetched.
         url: String,
-        /// The answer.
         status: StatusCode,
-        /// How long the server wants to be left alone.
         retry_after: Option<Duration>,
-        /// With 401, the values of `WWW-Authenticate`, which say what credentials are wanted.
         challenges: Vec<String>,
     },
-    /// The host has asked to be left alone, so it was not asked at all.
-    #[error("{host} has answered {status} and wants to be left alone; it is tried again when that time is over")]
-    OnHold {
-        /// Host and port.
+    #[error("{host} returned {status} with Retry-After, retrying in {}s", remaining.as_secs())]
+    BackingOff {
         host: String,
-        /// What it has answered.
         status: StatusCode,
-        /// For how long.
         remaining: Duration,
     },
-    /// It is larger than allowed.
     #[error(
-        "{what} is larger than the limit of {limit} bytes ({seen} bytes seen); raise the limit if that is as it should be"
+        "{name} exceeds the limit of {limit} bytes (size is at least {actual} bytes); raise the limit if this is expected"
     )]
     TooLarge {
-        /// What was fetched.
-        what: String,
-        /// The limit, which holds before and after decompression.
+        /// URL or path.
+        name: String,
+        /// Applies before and after decompression.
         limit: u64,
-        /// Bytes announced or received.
-        seen: u64,
-        /// What the server said of it, by which it is known again without a download.
+        actual: u64,
+        /// Identify the same body later without a download.
         validators: Validators,
     },
-    /// One redirect led to the next.
+    #[error("{url} was redirected more than {limit} times; use the final URL")]
+    TooManyRedirects { url: String, limit: usize },
+    #[error("invalid redirect from {url}: {problem}; use the final URL")]
+    BadRedirect { url: String, problem: String },
+    #[error("the body of {url} is truncated or corrupt after {bytes} bytes: {detail}")]
+    Interrupted { url: String, bytes: u64, detail: String },
     #[error(
-        "{url} was redirected more than {limit} times; its server's redirects lead in a circle or too far: use the final URL"
+        "{url} returned the unsupported content encoding {encoding}; configure its server to send identity or gzip"
     )]
-    TooManyRedirects {
-        /// Where it began.
-        url: String,
-        /// The limit.
-        limit: usize,
-    },
-    /// A redirect that can't be followed.
-    #[error("{url} redirects to nowhere: {problem}; use the final URL")]
-    BadRedirect {
-        /// What redirects.
-        url: String,
-        /// What is wrong with where to.
-        problem: String,
-    },
-    /// The body ended too early, or its compression is broken.
-    #[error("the body of {url} was cut short or damaged after {bytes} bytes ({detail}); it is tried again")]
-    CutShort {
-        /// What was fetched.
-        url: String,
-        /// What had come by then.
-        bytes: u64,
-        /// What HTTP says.
-        detail: String,
-    },
-    /// The body is encoded in a way that was not asked for.
-    #[error(
-        "{url} answered with the content encoding {encoding}, which was not asked for; let its server send it as it is, or with gzip where that is asked for"
-    )]
-    Encoding {
-        /// What was fetched.
-        url: String,
-        /// The header's value.
-        encoding: String,
-    },
-    /// There is no such file.
-    #[error("{0} does not exist; check the path, which counts from the manifest's folder")]
+    Encoding { url: String, encoding: String },
+    #[error("{0} does not exist; check the path, which is relative to the manifest's directory")]
     FileNotFound(String),
-    /// The file can't be read.
-    #[error("{path} can't be read ({detail}); check that it is a file and may be read")]
-    FileUnreadable {
-        /// Which.
-        path: String,
-        /// Why.
-        detail: String,
-    },
-    /// The temporary file failed.
-    #[error(
-        "the download could not be kept in a temporary file ({0}); check the spool directory and the space on its disk"
-    )]
+    #[error("failed to read {path}: {detail}; check that it is a regular file with read permission")]
+    FileUnreadable { path: String, detail: String },
+    #[error("failed to write the download to a temporary file: {0}; check the spool directory and its free disk space")]
     Spool(#[source] io::Error),
-    /// The client could not be made.
-    #[error("the HTTP client could not be set up ({0})")]
+    #[error("failed to build the HTTP client: {0}")]
     Client(String),
 }
 
 impl FetchError {
-    /// What the server said of a body that was refused before it was whole.
+    /// Returns the validators of a body that exceeds the limit.
     #[must_use]
     pub const fn validators(&self) -> Option<&Validators> {
         match self {
@@ -210,15 +106,14 @@ impl FetchError {
         }
     }
 
-    /// The same, with what the server said of the body where that is kept.
-    pub(super) fn of_body_with(mut self, said: &Validators) -> Self {
+    pub(super) fn with_validators(mut self, of_body: &Validators) -> Self {
         if let Self::TooLarge { validators, .. } = &mut self {
-            validators.clone_from(said);
+            validators.clone_from(of_body);
         }
         self
     }
 
-    /// The reason for a status condition.
+    /// Returns the reason for a status condition.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
@@ -234,11 +129,11 @@ impl FetchError {
             Self::ConnectionLost { .. } => "ConnectionLost",
             Self::Timeout { .. } => "Timeout",
             Self::Stalled { .. } => "DownloadStalled",
-            Self::Status { status, .. } | Self::OnHold { status, .. } => status_reason(*status),
+            Self::Status { status, .. } | Self::BackingOff { status, .. } => status_reason(*status),
             Self::TooLarge { .. } => "TooLarge",
             Self::TooManyRedirects { .. } => "TooManyRedirects",
             Self::BadRedirect { .. } => "InvalidRedirect",
-            Self::CutShort { .. } => "BodyCutShort",
+            Self::Interrupted { .. } => "BodyCutShort",
             Self::Encoding { .. } => "UnexpectedEncoding",
             Self::FileNotFound(_) => "FileNotFound",
             Self::FileUnreadable { .. } => "FileUnreadable",
@@ -247,8 +142,7 @@ impl FetchError {
         }
     }
 
-    /// Whether it may go away by itself, so that it is worth being tried again soon. The others wait for the schedule, or
-    /// for somebody to change something.
+    /// Returns true if a retry with backoff may succeed. Other errors wait for the next scheduled sync or a change.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
@@ -258,8 +152,8 @@ impl FetchError {
             | Self::ConnectionLost { .. }
             | Self::Timeout { .. }
             | Self::Stalled { .. }
-            | Self::OnHold { .. }
-            | Self::CutShort { .. }
+            | Self::BackingOff { .. }
+            | Self::Interrupted { .. }
             | Self::Spool(_) => true,
             Self::Status { status, .. } => status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS,
             Self::InvalidUrl(_)
@@ -278,12 +172,12 @@ impl FetchError {
         }
     }
 
-    /// How long the server wants to be left alone.
+    /// Returns the remaining `Retry-After` of the server.
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Status { retry_after, .. } => *retry_after,
-            Self::OnHold { remaining, .. } => Some(*remaining),
+            Self::BackingOff { remaining, .. } => Some(*remaining),
             _ => None,
         }
     }
@@ -303,12 +197,91 @@ fn status_reason(status: StatusCode) -> &'static str {
 
 fn advice(status: StatusCode) -> &'static str {
     match status.as_u16() {
-        401 => "it wants credentials: give the repository the right ones",
-        403 => "the credentials, or the lack of them, do not suffice: check them and the URL",
-        404 | 410 => "check the repository's URL: index.yaml is looked for directly below it",
-        407 => "the proxy wants credentials: put them into the proxy's URL",
-        429 => "it is asked too often; it is tried again later",
-        500.. => "its server has a fault; it is tried again",
-        _ => "only 200 counts as success: check the repository's URL",
+        401 => "set valid credentials in spec.auth",
+        403 => "check the credentials and the URL",
+        404 | 410 => "check the repository's URL: index.yaml must be directly below it",
+        407 => "set the credentials in the proxy's URL",
+        429 => "too many requests, retrying later",
+        500.. => "server error, retrying",
+        _ => "expected 200, check the repository's URL",
     }
+}
+
+/// Classifies a failed request. reqwest exposes few error types, so this walks the chain of causes.
+pub(super) fn classify(error: &reqwest::Error, url: &Url, proxy: Option<&Url>) -> FetchError {
+    let host = match proxy {
+        None => host_and_port(url),
+        Some(proxy) => format!("{} through the proxy {}", host_and_port(url), host_and_port(proxy)),
+    };
+    for cause in causes(error) {
+        if let Some(refused) = cause.downcast_ref::<AddressNotAllowed>() {
+            return FetchError::AddressRefused {
+                host: refused.name.clone(),
+                address: refused.address.to_string(),
+                why: refused.why,
+            };
+        }
+        if let Some(failed) = cause.downcast_ref::<ResolveError>() {
+            return FetchError::Dns {
+                host: failed.name.clone(),
+                detail: display(&failed.source),
+            };
+        }
+        if let Some(tls) = cause.downcast_ref::<rustls::Error>() {
+            let detail = display(tls);
+            return match tls {
+                rustls::Error::InvalidCertificate(_) => FetchError::Untrusted { host, detail },
+                _ => FetchError::Handshake { host, detail },
+            };
+        }
+        // hyper-util does not export the type of this error.
+        if let Some(proxy) = proxy
+            && cause.to_string().contains("proxy authorization required")
+        {
+            return FetchError::Status {
+                url: public_url(proxy),
+                status: StatusCode::PROXY_AUTHENTICATION_REQUIRED,
+                retry_after: None,
+                challenges: Vec::new(),
+            };
+        }
+        let disconnects = [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset];
+        let is_handshake = error.is_connect() && url.scheme() == "https";
+        if let Some(system) = cause.downcast_ref::<io::Error>()
+            && is_handshake
+            && disconnects.contains(&system.kind())
+        {
+            return FetchError::Handshake {
+                host,
+                detail: display(system),
+            };
+        }
+    }
+    let detail = root_cause(error);
+    if error.is_connect() {
+        FetchError::Connect { host, detail }
+    } else {
+        FetchError::ConnectionLost { host, detail }
+    }
+}
+
+/// Returns the root cause. The outermost message contains the URL with its secrets.
+pub(super) fn root_cause(error: &reqwest::Error) -> String {
+    causes(error).last().map_or_else(|| "unknown cause".to_owned(), display)
+}
+
+/// Returns the chain of causes without reqwest's own error.
+fn causes(error: &reqwest::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
+    std::iter::successors(error.source(), |&cause| {
+        match cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+            // `source()` of an I/O error skips the error that it wraps.
+            Some(wrapped) => Some(wrapped as &(dyn Error + 'static)),
+            None => cause.source(),
+        }
+    })
+}
+
+fn display(error: &(impl std::fmt::Display + ?Sized)) -> String {
+    const MAX_BYTES: usize = 200;
+    truncate(&printable(&error.to_string()), MAX_BYTES)
 }

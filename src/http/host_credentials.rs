@@ -1,4 +1,4 @@
-//! How one repository's hosts are reached, and which of them gets its credentials.
+//! Connection settings of a repository, and the scope of its credentials.
 
 use std::fmt;
 
@@ -16,43 +16,40 @@ use super::secret::Secret;
 use super::url::Origin;
 use crate::text::public_url;
 
-/// How one repository's hosts are reached: TLS, proxies, credentials. Made for one sync and dropped with it.
+/// TLS, proxies and credentials of one repository.
 ///
-/// The credentials are the `authorization`, or else the user information of `scope`. They go to scheme, host and port of
-/// `scope` alone, whatever asks for them and wherever a redirect leads, unless `pass_credentials`; and what was given for
-/// `https` never goes over plain `http`.
+/// The credentials are `authorization` or else the user information of `scope`. They are sent only to the origin of `scope`
+/// unless `pass_credentials` is set, and never from `https` to plain `http`.
 #[derive(Clone, Default)]
 pub struct Access {
-    /// The value of the header `Authorization`.
+    /// Value of the `Authorization` header.
     pub authorization: Option<Secret>,
-    /// The repository's URL: its scheme, host and port are where the credentials may go. `oci` counts as `https`. Without
-    /// it they go nowhere, except with `pass_credentials`.
+    /// URL of the repository; `oci` counts as `https`. Without it, credentials need `pass_credentials`.
     pub scope: Option<Url>,
-    /// Sends the credentials everywhere, as Helm's `--pass-credentials` does.
+    /// Sends the credentials to all hosts, as Helm's `--pass-credentials` does.
     pub pass_credentials: bool,
-    /// Certificate authorities in PEM that are trusted beside the system's.
+    /// Additional certificate authorities in PEM.
     pub ca: Option<Vec<u8>>,
-    /// Takes any certificate, for any name.
+    /// Skips certificate verification.
     pub insecure: bool,
-    /// The proxies of this repository, in place of the environment's; those of the environment if there are none.
+    /// Replaces the proxies of the environment.
     pub proxies: Option<Proxies>,
 }
 
 impl Access {
-    /// What is sent to the origin of the repository.
     fn credentials(&self) -> Option<Secret> {
-        let of_scope = || self.scope.as_ref().and_then(basic_of);
-        self.authorization.clone().or_else(of_scope)
+        let user_info = || self.scope.as_ref().and_then(basic_credentials);
+        self.authorization.clone().or_else(user_info)
     }
 
-    /// What may be sent to `url`, be it that of a request or of a repository.
+    /// Returns the credentials allowed for `url`.
     pub(super) fn credentials_for(&self, url: &Url) -> Option<Secret> {
         let scope = self.scope.as_ref().and_then(Origin::of);
-        let is_own = scope.is_some() && scope == Origin::of(url);
-        self.credentials().filter(|_| is_own || self.pass_credentials)
+        let is_in_scope = scope.is_some() && scope == Origin::of(url);
+        self.credentials().filter(|_| is_in_scope || self.pass_credentials)
     }
 
-    /// Refuses what can't be a header.
+    /// Rejects credentials that are not a valid header.
     pub(super) fn check(&self) -> Result<(), FetchError> {
         self.authorization
             .as_ref()
@@ -60,33 +57,32 @@ impl Access {
     }
 }
 
-/// Proxies and TLS settings of a repository's own, told from all others, and without the secrets that may be in them.
+/// Digest of a repository's own TLS and proxy settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Identity([u8; 32]);
+pub(super) struct TransportKey([u8; 32]);
 
 impl Access {
-    /// Who reaches hosts in the same way; none if it is the way of all who need nothing of their own.
-    pub(super) fn identity(&self) -> Option<Identity> {
+    /// Returns `None` for the default TLS and proxy settings.
+    pub(super) fn transport_key(&self) -> Option<TransportKey> {
         if self.ca.is_none() && !self.insecure && self.proxies.is_none() {
             return None;
         }
         let proxies = self.proxies.as_ref();
         let text = |text: Option<&String>| text.map(|text| text.clone().into_bytes());
-        Some(Identity(digest([
+        Some(TransportKey(digest([
             self.ca.clone(),
             self.insecure.then(Vec::new),
             proxies.map(|_| Vec::new()),
             text(proxies.and_then(|proxies| proxies.http.as_ref())),
             text(proxies.and_then(|proxies| proxies.https.as_ref())),
-            text(proxies.and_then(|proxies| proxies.none.as_ref())),
+            text(proxies.and_then(|proxies| proxies.no_proxy.as_ref())),
         ])))
     }
 
-    /// All that can make an answer another one beside the request itself.
     pub(super) fn requester(&self) -> Requester {
         let bytes = |text: &str| text.as_bytes().to_vec();
         Requester(digest([
-            self.identity().map(|Identity(digest)| digest.to_vec()),
+            self.transport_key().map(|TransportKey(digest)| digest.to_vec()),
             self.authorization.as_ref().map(|secret| bytes(secret.expose())),
             self.scope.as_ref().map(|scope| bytes(scope.as_str())),
             self.pass_credentials.then(Vec::new),
@@ -94,14 +90,14 @@ impl Access {
     }
 }
 
-/// Who asks, credentials included, as a digest that is in memory only.
+/// Digest of credentials and connection settings. Never stored, because it depends on secrets.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Requester([u8; 32]);
 
 fn digest<const FIELDS: usize>(fields: [Option<Vec<u8>>; FIELDS]) -> [u8; 32] {
     let mut hash = Sha256::new();
     for field in fields {
-        // With its length, so that no two lists run into the same bytes.
+        // The length makes the encoding unambiguous.
         match field {
             None => hash.update([0]),
             Some(bytes) => {
@@ -127,55 +123,58 @@ impl fmt::Debug for Access {
     }
 }
 
-/// The `Authorization` of one request, decided anew at each hop of it.
+/// Selects the `Authorization` header for each hop of a request.
 #[derive(Debug)]
 pub(super) struct Credentials {
-    own: Option<HeaderValue>,
-    /// Where `own` may go.
-    origin: Option<Origin>,
-    everywhere: bool,
-    /// Of the request's own URL, or its bearer token; only for its own origin.
-    of_request: Option<HeaderValue>,
-    first: Option<Origin>,
-    /// Set once anything was asked for, or the repository is declared, over TLS.
-    is_secured: bool,
+    repository: Option<HeaderValue>,
+    repository_origin: Option<Origin>,
+    pass_credentials: bool,
+    /// User information of the request's URL or its explicit token.
+    request: Option<HeaderValue>,
+    request_origin: Option<Origin>,
+    /// True once the repository's URL or a previous hop used TLS.
+    has_used_tls: bool,
 }
 
 impl Credentials {
     pub(super) fn new(access: &Access, request: &Request) -> Result<Self, FetchError> {
-        let origin = access.scope.as_ref().and_then(Origin::of);
-        let (own, of_request) = match &request.authorization {
+        let repository_origin = access.scope.as_ref().and_then(Origin::of);
+        let (repository_header, request_header) = match &request.authorization {
             Authorization::None => (None, None),
             Authorization::Bearer(token) => (None, Some(Secret::new(format!("Bearer {}", token.expose())))),
             Authorization::Header(value) => (None, Some(value.clone())),
-            Authorization::OfAccess => (access.credentials(), basic_of(&request.url)),
+            Authorization::FromAccess => (access.credentials(), basic_credentials(&request.url)),
         };
         Ok(Self {
-            own: own.as_ref().map(header).transpose()?,
-            is_secured: origin.as_ref().is_some_and(Origin::is_secured),
-            origin,
-            everywhere: access.pass_credentials,
-            of_request: of_request.as_ref().map(header).transpose()?,
-            first: Origin::of(&request.url),
+            repository: repository_header.as_ref().map(header).transpose()?,
+            has_used_tls: repository_origin.as_ref().is_some_and(Origin::is_https),
+            repository_origin,
+            pass_credentials: access.pass_credentials,
+            request: request_header.as_ref().map(header).transpose()?,
+            request_origin: Origin::of(&request.url),
         })
     }
 
-    /// What this hop gets. Hops are told in their order.
-    pub(super) fn at(&mut self, url: &Url) -> Option<HeaderValue> {
+    /// Returns the header of the next hop. Call it once per hop, in order.
+    pub(super) fn for_hop(&mut self, url: &Url) -> Option<HeaderValue> {
         let hop = Origin::of(url)?;
-        let own = self.own.as_ref().filter(|_| {
-            // The origin holds the scheme, so that only credentials that go everywhere could be downgraded.
-            let is_downgrade = self.is_secured && !hop.is_secured();
-            self.origin.as_ref() == Some(&hop) || (self.everywhere && !is_downgrade)
+        let repository = self.repository.as_ref().filter(|_| {
+            // An origin includes the scheme, so only `pass_credentials` could downgrade to plain http.
+            let is_downgrade = self.has_used_tls && !hop.is_https();
+            self.repository_origin.as_ref() == Some(&hop) || (self.pass_credentials && !is_downgrade)
         });
-        self.is_secured |= hop.is_secured();
-        let of_request = || self.of_request.as_ref().filter(|_| self.first.as_ref() == Some(&hop));
-        own.or_else(of_request).cloned()
+        self.has_used_tls |= hop.is_https();
+        let request = || {
+            self.request
+                .as_ref()
+                .filter(|_| self.request_origin.as_ref() == Some(&hop))
+        };
+        repository.or_else(request).cloned()
     }
 }
 
-/// The user information of a URL as `Basic` credentials.
-fn basic_of(url: &Url) -> Option<Secret> {
+/// Converts the user information of a URL.
+fn basic_credentials(url: &Url) -> Option<Secret> {
     if url.username().is_empty() && url.password().is_none() {
         return None;
     }
@@ -185,7 +184,7 @@ fn basic_of(url: &Url) -> Option<Secret> {
     Some(Secret::new(format!("Basic {}", BASE64_STANDARD.encode(pair))))
 }
 
-/// A header that the client's own log lines leave out too.
+/// Returns a sensitive header value, which reqwest does not log.
 fn header(secret: &Secret) -> Result<HeaderValue, FetchError> {
     let mut value = HeaderValue::from_str(secret.expose()).map_err(|_| FetchError::InvalidCredentials)?;
     value.set_sensitive(true);

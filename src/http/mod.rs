@@ -1,35 +1,29 @@
-//! The guarded HTTP client: whatever is fetched from outside is bounded in bytes and time, asked for no oftener than its
-//! host can bear, and fails with an error that says what to do.
+//! The outbound HTTP client: limits, SSRF policy, redirects, proxies, credentials, spooling.
 //!
 //! ```text
-//!  with(Access) ─► own client, if TLS or proxies differ
+//!  with(Access) ─► separate client, if TLS or proxies differ
 //!
-//!  get, send ─► URL: address? ─► host: hold? turn, rate ─► credentials of this hop
-//!                                            │
-//!               resolver: addresses? ◄─ request ─┬─ 3xx ─► next hop, from the beginning
+//!  get, send ─► URL: address policy ─► host: backoff, permit, rate limit ─► credentials of this hop
+//!                                              │
+//!           resolver: address policy ◄─ request ─┬─ 3xx ─► next hop, from the beginning
 //!                                                ├─ 304 ─► NotModified
-//!                                                ├─ 429, 503 + Retry-After ─► the host goes on hold
-//!                                                └─ 200 ─► chunks ─► cap, gunzip, cap, SHA-256, spool ─► Body
+//!                                                ├─ 429, 503 + Retry-After ─► backoff of the host
+//!                                                └─ 200 ─► chunks ─► limit, gunzip, limit, SHA-256, spool ─► Body
 //! ```
 
 mod address;
 mod body;
 mod clients;
-mod connect_error;
 pub mod credentials;
 mod download;
 pub mod encoded;
 mod error;
 mod host_credentials;
-mod no_proxy;
 mod proxy;
 mod rate_limit;
 mod request;
 mod request_loop;
-mod resolve;
-mod retry_after;
 pub mod secret;
-pub mod spool;
 #[cfg(test)]
 pub(crate) mod tests;
 mod url;
@@ -40,34 +34,33 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::url::Url;
-use address::Policy;
+use address::{Lookup, Policy, system_lookup};
 pub use body::{Body, read_file};
 use clients::Clients;
 pub use error::FetchError;
-use host_credentials::Identity;
+use host_credentials::TransportKey;
 pub use host_credentials::{Access, Requester};
 pub use proxy::Proxies;
-use proxy::Routes;
+use proxy::ProxyConfig;
 use rate_limit::{HostLimits, Hosts};
-pub use request::{Answer, Authorization, Request};
+pub use request::{Authorization, Request, Response};
 use reqwest::StatusCode;
-use resolve::Lookup;
 pub use url::index_url;
 
 use crate::text::public_url;
 pub use encoded::percent_decoded;
 use secret::Secret;
 
-/// Bounds of one fetch.
+/// Limits of one fetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Limits {
-    /// Bytes of the body, before and after decompression.
+    /// Applies before and after decompression.
     pub max_bytes: u64,
-    /// For a connection to come about, DNS and TLS included.
+    /// Timeout of connecting, including DNS and TLS.
     pub connect: Duration,
-    /// For which nothing may come.
+    /// Timeout between two chunks.
     pub stall: Duration,
-    /// For all of it, redirects and waiting for a turn included.
+    /// Timeout of the fetch, including redirects and the rate limit.
     pub total: Duration,
 }
 
@@ -82,21 +75,18 @@ impl Default for Limits {
     }
 }
 
-/// How a [`Fetcher`] is set up.
+/// Settings of a [`Fetcher`].
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Sent with every request.
     pub user_agent: String,
-    /// Where bodies of more than 256 KiB are kept; the system's temporary directory if there is none.
+    /// Directory of bodies larger than 256 KiB. Defaults to the system's temporary directory.
     pub spool_dir: Option<PathBuf>,
-    /// Requests to one host in a second.
+    /// Rate limit per host.
     pub requests_per_second: NonZeroU32,
-    /// Requests to one host that may come together before that.
     pub burst: NonZeroU32,
-    /// Requests to one host that are under way at once, until their bodies have been read.
-    pub requests_at_once: usize,
-    /// Whether loopback, private, carrier-grade NAT and other addresses that are not of the Internet may be reached.
-    /// Link-local ones and metadata services of clouds never are.
+    /// Limit per host of requests whose bodies are not fully read.
+    pub max_concurrent_requests: usize,
+    /// Allows connections to non-public addresses, except link-local addresses and metadata services.
     pub allow_private_networks: bool,
 }
 
@@ -113,13 +103,13 @@ impl Default for Settings {
             spool_dir: None,
             requests_per_second: number(50),
             burst: number(100),
-            requests_at_once: 8,
+            max_concurrent_requests: 8,
             allow_private_networks: true,
         }
     }
 }
 
-/// What we call ourselves; `comment` is what an operator adds, and may be empty.
+/// Returns the value of the `User-Agent` header. An empty `comment` is omitted.
 #[must_use]
 pub fn user_agent(comment: &str) -> String {
     let name = concat!("portolan/", env!("CARGO_PKG_VERSION"));
@@ -130,32 +120,25 @@ pub fn user_agent(comment: &str) -> String {
     }
 }
 
-/// What a server said about a body, to be sent back so that only a change is answered with another.
+/// Validators of a conditional request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Validators {
-    /// The header `ETag`.
     pub etag: Option<String>,
-    /// The header `Last-Modified`.
     pub last_modified: Option<String>,
 }
 
-/// The answer to a fetch.
+/// Outcome of a fetch.
 #[derive(Debug, Clone)]
 pub enum Fetched {
-    /// It is as it was when the validators came.
+    /// The body is unchanged since the validators were issued.
     NotModified,
-    /// It is new, or nothing was known about it.
     Body(Body),
 }
 
-/// Fetches over HTTP. Cheap to clone; all clones share connections and limits.
+/// Fetches over HTTP. Clones share connections and limits.
 ///
-/// No address is reached that may not be: names are checked as they are resolved, addresses in URLs before each request and
-/// each hop of a redirect. Through a proxy, which resolves names itself, only what the URL shows can be checked.
-///
-/// Proxies are those of the environment (`HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY` and in lower case, as Go reads them)
-/// unless [`Access::proxies`] names others. The environment's may be at private addresses whatever the setting says, since
-/// the operator has chosen them; a repository's may not.
+/// The address policy applies to resolved names, and to the URL of each hop. A proxy resolves names itself, so behind one only
+/// the URL is checked. Proxies of the environment may have private addresses, because the operator chose them.
 #[derive(Debug, Clone)]
 pub struct Fetcher(Arc<Inner>);
 
@@ -163,31 +146,26 @@ pub struct Fetcher(Arc<Inner>);
 struct Inner {
     spool_dir: Option<PathBuf>,
     hosts: Arc<Hosts>,
-    /// Of all repositories that need nothing of their own.
+    /// Clients of repositories without their own TLS or proxy settings.
     shared: Arc<Clients>,
     clients: Arc<Clients>,
-    /// How hosts are reached, if not as by all.
-    way: Option<Identity>,
+    transport: Option<TransportKey>,
     access: Access,
 }
 
 impl Fetcher {
-    /// Sets up a client.
-    ///
-    /// # Errors
-    /// [`FetchError::Client`] when the user agent can't be used, [`FetchError::InvalidProxy`] when a proxy
-    /// of the environment can't.
+    /// Creates a client with the proxies of the environment.
     pub fn new(settings: Settings) -> Result<Self, FetchError> {
-        let environment = Routes::of_environment(|name| std::env::var(name).ok())?;
-        Self::build(settings, resolve::of_the_system(), environment)
+        let environment = ProxyConfig::from_environment(|name| std::env::var(name).ok())?;
+        Self::build(settings, system_lookup(), environment)
     }
 
-    fn build(settings: Settings, lookup: Lookup, environment: Routes) -> Result<Self, FetchError> {
-        self::install_crypto_provider();
+    fn build(settings: Settings, lookup: Lookup, environment: ProxyConfig) -> Result<Self, FetchError> {
+        install_crypto_provider();
         let hosts = Hosts::new(HostLimits {
             requests_per_second: settings.requests_per_second,
             burst: settings.burst,
-            requests_at_once: settings.requests_at_once,
+            max_concurrent_requests: settings.max_concurrent_requests,
         });
         let policy = Policy {
             allow_private_networks: settings.allow_private_networks,
@@ -199,47 +177,39 @@ impl Fetcher {
             hosts: Arc::new(hosts),
             shared: Arc::clone(&clients),
             clients,
-            way: None,
+            transport: None,
             access: Access::default(),
         })))
     }
 
-    /// The same for one repository, in place of what another was given. Connections, and the limits and holds of hosts, stay
-    /// shared, unless TLS or proxies are the repository's own. Holds are then shared only with who has the very same
-    /// ones: a proxy answers in the name of every host, and must not be able to say for others that one is to be left alone.
-    ///
-    /// # Errors
-    /// [`FetchError::InvalidCa`], [`FetchError::InvalidProxy`], [`FetchError::InvalidCredentials`], and
-    /// [`FetchError::AddressRefused`] for a proxy's.
+    /// Returns a fetcher for one repository. It shares connections and host limits with all repositories that have the same
+    /// TLS and proxy settings.
     pub fn with(&self, access: Access) -> Result<Self, FetchError> {
         access.check()?;
-        let own = self.0.shared.of(&access)?.map(Arc::new);
+        let separate = self.0.shared.for_access(&access)?.map(Arc::new);
         Ok(Self(Arc::new(Inner {
             spool_dir: self.0.spool_dir.clone(),
             hosts: Arc::clone(&self.0.hosts),
             shared: Arc::clone(&self.0.shared),
-            clients: own.unwrap_or_else(|| Arc::clone(&self.0.shared)),
-            way: access.identity(),
+            clients: separate.unwrap_or_else(|| Arc::clone(&self.0.shared)),
+            transport: access.transport_key(),
             access,
         })))
     }
 
-    /// Who asks, and in which way: two of the same get the same answer to the same request.
+    /// Returns a digest of the credentials and connection settings. Equal requesters get equal responses.
     #[must_use]
     pub fn requester(&self) -> Requester {
         self.0.access.requester()
     }
 
-    /// The credentials that the [`Access`] gives to `url`, for those who get in by showing them to somebody else.
+    /// Returns the credentials allowed for `url`. The OCI client sends them to a token server.
     #[must_use]
     pub(crate) fn credentials_for(&self, url: &Url) -> Option<Secret> {
         self.0.access.credentials_for(url)
     }
 
-    /// Fetches what stands at `url`. With validators of an earlier body, an unchanged one is not sent again.
-    ///
-    /// # Errors
-    /// [`FetchError`], which tells whether trying again may help, and when.
+    /// Fetches `url`, conditionally if there are validators.
     pub async fn get(
         &self,
         url: &Url,
@@ -250,25 +220,24 @@ impl Fetcher {
             validators: validators.cloned(),
             ..Request::new(url.clone())
         };
-        let answer = self.send(&request, limits).await?;
-        Ok(match answer.status {
+        let response = self.send(&request, limits).await?;
+        Ok(match response.status {
             StatusCode::NOT_MODIFIED => Fetched::NotModified,
-            _ => Fetched::Body(answer.body),
+            _ => Fetched::Body(response.body),
         })
     }
 
-    /// Sends a request, follows where it is redirected to, and takes the answer in.
+    /// Sends a request, follows redirects and reads the body.
     ///
-    /// # Errors
-    /// [`FetchError`], as of [`Fetcher::get`]; any answer but 200, and 304 where that was asked for, is
-    /// [`FetchError::Status`].
-    pub async fn send(&self, request: &Request, limits: &Limits) -> Result<Answer, FetchError> {
+    /// Any status except 200, and 304 for conditional requests, is a [`FetchError::Status`].
+    pub async fn send(&self, request: &Request, limits: &Limits) -> Result<Response, FetchError> {
         let timeout = |_| FetchError::Timeout {
             url: public_url(&request.url),
             limit: limits.total,
         };
-        let following = self.0.follow(request, limits);
-        tokio::time::timeout(limits.total, following).await.map_err(timeout)?
+        tokio::time::timeout(limits.total, self.0.follow(request, limits))
+            .await
+            .map_err(timeout)?
     }
 }
 

@@ -1,118 +1,113 @@
-//! Which proxy a request takes.
+//! Proxy selection by URL.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use ::url::{Host, Url};
 
 use super::address::Policy;
 use super::error::FetchError;
-use super::no_proxy::NoProxy;
 use super::secret::Secret;
 use crate::text::public_url;
 
-/// The proxies of one repository, as the variables `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY` name them. They replace the
-/// environment's as a whole.
+/// The proxies of one repository. They replace all proxies of the environment.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Proxies {
-    /// For `http` URLs: a URL, or a host and port.
+    /// Value of `HTTP_PROXY`: a URL, or host and port.
     pub http: Option<String>,
-    /// For `https` URLs.
+    /// Value of `HTTPS_PROXY`.
     pub https: Option<String>,
-    /// Hosts that are reached without one, separated by commas.
-    pub none: Option<String>,
+    /// Value of `NO_PROXY`: hosts to connect to directly, separated by commas.
+    pub no_proxy: Option<String>,
 }
 
 impl fmt::Debug for Proxies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // They may hold a password, and what can't be parsed can't be rid of it.
+        // A value may contain a password, which cannot be removed unless it parses as a URL.
         let redacted = |text: &Option<String>| text.clone().map(Secret::new);
         f.debug_struct("Proxies")
             .field("http", &redacted(&self.http))
             .field("https", &redacted(&self.https))
-            .field("none", &self.none)
+            .field("no_proxy", &self.no_proxy)
             .finish()
     }
 }
 
-/// What a proxy is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Scheme {
     Http,
     Https,
 }
 
-/// The proxies that are in force.
 #[derive(Default)]
-pub(super) struct Routes {
+pub(super) struct ProxyConfig {
     http: Option<Url>,
     https: Option<Url>,
-    none: NoProxy,
+    no_proxy: NoProxy,
 }
 
-impl Routes {
-    /// Those of the environment, as Go's `http.ProxyFromEnvironment` reads them: upper case first, empty is unset.
-    /// `variable` gives a variable's value.
-    pub(super) fn of_environment(variable: impl Fn(&str) -> Option<String>) -> Result<Self, FetchError> {
+impl ProxyConfig {
+    /// Reads environment variables as Go's `http.ProxyFromEnvironment` does: upper case first, empty means unset.
+    pub(super) fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Result<Self, FetchError> {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
         let either = |name: &str| set(name).or_else(|| set(&name.to_lowercase()));
         let proxies = Proxies {
             http: either("HTTP_PROXY"),
             https: either("HTTPS_PROXY"),
-            none: either("NO_PROXY"),
+            no_proxy: either("NO_PROXY"),
         };
         Self::parse(&proxies, "of the environment")
     }
 
-    /// Those of a repository. Anybody who may declare one chooses them, so that their addresses obey `policy`.
-    pub(super) fn of_repository(proxies: &Proxies, policy: Policy) -> Result<Self, FetchError> {
-        let routes = Self::parse(proxies, "of the repository")?;
-        for url in [&routes.http, &routes.https].into_iter().flatten() {
+    /// Parses the proxies of a repository. Their addresses obey `policy`, because any tenant may choose them.
+    pub(super) fn from_repository(proxies: &Proxies, policy: Policy) -> Result<Self, FetchError> {
+        let config = Self::parse(proxies, "of the repository")?;
+        for url in [&config.http, &config.https].into_iter().flatten() {
             policy.check_url(url)?;
         }
-        Ok(routes)
+        Ok(config)
     }
 
-    fn parse(proxies: &Proxies, whose: &str) -> Result<Self, FetchError> {
+    fn parse(proxies: &Proxies, origin: &str) -> Result<Self, FetchError> {
         let parsed = |text: &Option<String>, scheme: &str| {
             let Some(text) = text.as_deref().map(str::trim).filter(|text| !text.is_empty()) else {
                 return Ok(None);
             };
             let invalid = |problem| FetchError::InvalidProxy {
-                proxy: format!("the {scheme} proxy {whose}"),
+                proxy: format!("the {scheme} proxy {origin}"),
                 problem,
             };
-            parse(text).map(Some).map_err(invalid)
+            parse_proxy_url(text).map(Some).map_err(invalid)
         };
         Ok(Self {
             http: parsed(&proxies.http, "HTTP")?,
             https: parsed(&proxies.https, "HTTPS")?,
-            none: NoProxy::parse(proxies.none.as_deref().unwrap_or_default()),
+            no_proxy: NoProxy::parse(proxies.no_proxy.as_deref().unwrap_or_default()),
         })
     }
 
-    /// The proxy for a URL. This machine itself is never asked of a proxy, as Go's client has it: there it would be the
-    /// proxy's own.
-    pub(super) fn of(&self, url: &Url) -> Option<(Scheme, &Url)> {
+    /// Returns the proxy of a URL. Loopback addresses bypass it, as in Go: at the proxy they are the proxy itself.
+    pub(super) fn proxy_for(&self, url: &Url) -> Option<(Scheme, &Url)> {
         let (scheme, proxy) = match url.scheme() {
             "http" => (Scheme::Http, self.http.as_ref()?),
             "https" => (Scheme::Https, self.https.as_ref()?),
             _ => return None,
         };
-        (!is_this_machine(url) && !self.none.contains(url)).then_some((scheme, proxy))
+        (!is_loopback(url) && !self.no_proxy.contains(url)).then_some((scheme, proxy))
     }
 }
 
-impl fmt::Debug for Routes {
+impl fmt::Debug for ProxyConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Routes")
+        f.debug_struct("ProxyConfig")
             .field("http", &self.http.as_ref().map(public_url))
             .field("https", &self.https.as_ref().map(public_url))
-            .field("none", &self.none)
+            .field("no_proxy", &self.no_proxy)
             .finish()
     }
 }
 
-fn is_this_machine(url: &Url) -> bool {
+fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Ipv4(address)) => address.is_loopback(),
         Some(Host::Ipv6(address)) => address.to_canonical().is_loopback(),
@@ -121,8 +116,8 @@ fn is_this_machine(url: &Url) -> bool {
     }
 }
 
-/// The URL of a proxy. The problem with one that is none does not show it, since it may hold a password.
-fn parse(text: &str) -> Result<Url, String> {
+/// Parses the URL of a proxy. Errors do not quote it, because it may contain a password.
+fn parse_proxy_url(text: &str) -> Result<Url, String> {
     let with_scheme = if text.contains("://") {
         text.to_owned()
     } else {
@@ -130,9 +125,106 @@ fn parse(text: &str) -> Result<Url, String> {
     };
     let url = Url::parse(&with_scheme).map_err(|error| error.to_string())?;
     if !matches!(url.scheme(), "http" | "https") {
-        return Err(format!("its scheme is {}, where http or https is wanted", url.scheme()));
+        return Err(format!("unsupported scheme {}, expected http or https", url.scheme()));
     }
     Ok(url)
+}
+
+/// A `NO_PROXY` list with the semantics of Go's `golang.org/x/net/http/httpproxy`.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct NoProxy(Vec<Entry>);
+
+#[derive(Debug, PartialEq, Eq)]
+enum Entry {
+    All,
+    Network(IpAddr, u8),
+    Name {
+        name: String,
+        /// False for names with a leading dot, which match subdomains only.
+        matches_itself: bool,
+        port: Option<u16>,
+    },
+    Address(IpAddr, Option<u16>),
+}
+
+impl NoProxy {
+    /// Ignores invalid entries.
+    pub(super) fn parse(text: &str) -> Self {
+        let entries = text.split(',').map(|entry| entry.trim().to_lowercase());
+        Self(entries.filter_map(|entry| Entry::parse(&entry)).collect())
+    }
+
+    pub(super) fn contains(&self, url: &Url) -> bool {
+        let port = url.port_or_known_default();
+        let matches_port = |expected: &Option<u16>| expected.is_none() || *expected == port;
+        let address = match url.host() {
+            Some(Host::Ipv4(address)) => Some(IpAddr::V4(address)),
+            Some(Host::Ipv6(address)) => Some(IpAddr::V6(address).to_canonical()),
+            _ => None,
+        };
+        let host = url.host_str().unwrap_or_default().trim_end_matches('.');
+        self.0.iter().any(|entry| match entry {
+            Entry::All => true,
+            Entry::Network(network, bits) => address.is_some_and(|address| has_prefix(address, *network, *bits)),
+            Entry::Address(expected, port) => address == Some(*expected) && matches_port(port),
+            Entry::Name {
+                name,
+                matches_itself,
+                port,
+            } => {
+                let is_subdomain = || {
+                    host.strip_suffix(name.as_str())
+                        .is_some_and(|prefix| prefix.ends_with('.'))
+                };
+                address.is_none() && matches_port(port) && ((*matches_itself && host == name) || is_subdomain())
+            }
+        })
+    }
+}
+
+impl Entry {
+    fn parse(text: &str) -> Option<Self> {
+        if text == "*" {
+            return Some(Self::All);
+        }
+        if let Some((address, bits)) = text.split_once('/') {
+            let address: IpAddr = address.parse().ok()?;
+            let max_bits = if address.is_ipv4() { 32 } else { 128 };
+            let bits = bits.parse().ok().filter(|bits| *bits <= max_bits)?;
+            return Some(Self::Network(address, bits));
+        }
+        // Before splitting off a port, because an IPv6 address contains colons.
+        if let Ok(address) = text.trim_start_matches('[').trim_end_matches(']').parse() {
+            return Some(Self::Address(address, None));
+        }
+        let (host, port) = match text.rsplit_once(':') {
+            Some((host, port)) => (host, Some(port.parse().ok()?)),
+            None => (text, None),
+        };
+        if let Ok(address) = host.trim_start_matches('[').trim_end_matches(']').parse() {
+            return Some(Self::Address(address, port));
+        }
+        let host = host
+            .strip_prefix('*')
+            .filter(|rest| rest.starts_with('.'))
+            .unwrap_or(host);
+        let name = host.strip_prefix('.').unwrap_or(host).trim_end_matches('.');
+        (!name.is_empty()).then(|| Self::Name {
+            name: name.to_owned(),
+            matches_itself: !host.starts_with('.'),
+            port,
+        })
+    }
+}
+
+/// Returns true if both addresses have the same first `bits` bits.
+fn has_prefix(one: IpAddr, other: IpAddr, bits: u8) -> bool {
+    let common_bits = match (one, other) {
+        (IpAddr::V4(one), IpAddr::V4(other)) => (one.to_bits() ^ other.to_bits()).leading_zeros(),
+        (IpAddr::V6(one), IpAddr::V6(other)) => (one.to_bits() ^ other.to_bits()).leading_zeros(),
+        _ => return false,
+    };
+    common_bits >= u32::from(bits)
 }
 
 #[cfg(test)]
@@ -145,8 +237,11 @@ mod tests {
 
     fn proxy_of(environment: &[(&str, &str)], url: &str) -> Option<String> {
         let environment: HashMap<_, _> = environment.iter().copied().collect();
-        let routes = Routes::of_environment(|name| environment.get(name).map(|&value| value.to_owned())).unwrap();
-        routes.of(&url.parse().unwrap()).map(|(_, proxy)| proxy.to_string())
+        let config =
+            ProxyConfig::from_environment(|name| environment.get(name).map(|&value| value.to_owned())).unwrap();
+        config
+            .proxy_for(&url.parse().unwrap())
+            .map(|(_, proxy)| proxy.to_string())
     }
 
     #[rstest]
@@ -160,7 +255,7 @@ mod tests {
     #[case(&[("HTTP_PROXY", "a:1")], "http://[::1]/", None)]
     #[case(&[("HTTP_PROXY", "a:1")], "http://[::ffff:127.0.0.1]/", None)]
     #[case(&[("HTTP_PROXY", "a:1")], "http://10.0.0.1/", Some("http://a:1/"))]
-    fn the_environment_is_read_as_go_reads_it(
+    fn environment_variables_are_read_as_in_go(
         #[case] environment: &[(&str, &str)],
         #[case] url: &str,
         #[case] proxy: Option<&str>,
@@ -169,7 +264,7 @@ mod tests {
     }
 
     #[rstest]
-    fn a_proxy_that_is_none_is_refused_without_being_shown(
+    fn an_invalid_proxy_is_rejected_without_being_printed(
         #[values(
             "http://user:secret@:80",
             "socks5://user:secret@host",
@@ -183,26 +278,51 @@ mod tests {
             https: Some(text.to_owned()),
             ..Proxies::default()
         };
-        let error = Routes::of_repository(&proxies, Policy::default()).unwrap_err();
+        let error = ProxyConfig::from_repository(&proxies, Policy::default()).unwrap_err();
         assert_eq!((error.reason(), error.is_transient()), ("InvalidProxy", false));
-        let shown = format!("{error} {error:?} {proxies:?}");
+        let printed = format!("{error} {error:?} {proxies:?}");
         assert!(
-            shown.contains("the HTTPS proxy of the repository") && !shown.contains("secret"),
-            "{shown}"
+            printed.contains("the HTTPS proxy of the repository") && !printed.contains("secret"),
+            "{printed}"
         );
     }
 
     #[test]
-    fn proxies_show_no_password() {
+    fn passwords_of_proxies_are_not_printed() {
         let proxies = Proxies {
             http: Some("http://user:secret@proxy.example.com".to_owned()),
             ..Proxies::default()
         };
-        let routes = Routes::of_repository(&proxies, Policy::default()).unwrap();
-        let shown = format!("{proxies:?} {routes:?}");
+        let config = ProxyConfig::from_repository(&proxies, Policy::default()).unwrap();
+        let printed = format!("{proxies:?} {config:?}");
         assert!(
-            shown.contains("proxy.example.com") && !shown.contains("secret"),
-            "{shown}"
+            printed.contains("proxy.example.com") && !printed.contains("secret"),
+            "{printed}"
         );
+    }
+
+    #[rstest]
+    #[case("example.com", "http://example.com/", true)]
+    #[case("Example.COM.", "http://charts.example.com./", true)]
+    #[case("example.com", "http://badexample.com/", false)]
+    #[case(".example.com", "http://example.com/", false)]
+    #[case("*.example.com", "http://a.example.com/", true)]
+    #[case("a, ,b ,.svc", "http://charts.default.svc:8080/", true)]
+    #[case("example.com:8080", "http://example.com/", false)]
+    #[case("example.com:443", "https://example.com/", true)]
+    #[case("*", "http://anything/", true)]
+    #[case("10.0.0.0/8", "http://10.1.2.3/", true)]
+    #[case("10.0.0.0/8", "http://11.1.2.3/", false)]
+    #[case("10.0.0.0/8", "http://[::ffff:10.1.2.3]/", true)]
+    #[case("0.0.0.0/0", "http://[2001:db8::1]/", false)]
+    #[case("fd00::/8", "http://[fd12::1]/", true)]
+    #[case("10.1.2.3", "http://10.1.2.3:99/", true)]
+    #[case("10.1.2.3:80", "http://10.1.2.3:99/", false)]
+    #[case("[fd12::1]:80", "http://[fd12::1]/", true)]
+    #[case("2.3", "http://10.1.2.3/", false)]
+    #[case("10.0.0.0/33,a:b,:80,.,/", "http://10.1.2.3/", false)]
+    #[case("", "http://example.com/", false)]
+    fn no_proxy_matches_hosts_as_in_go(#[case] list: &str, #[case] url: &str, #[case] expected: bool) {
+        assert_eq!(NoProxy::parse(list).contains(&url.parse().unwrap()), expected);
     }
 }

@@ -1,4 +1,4 @@
-//! What is held for each host: how often and how many at once it is asked, and whether it wants to be left alone.
+//! Rate limit, concurrency limit and `Retry-After` backoff of each host.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -8,31 +8,32 @@ use std::time::Duration;
 use governor::clock::Clock;
 use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
+use jiff::Timestamp;
+use jiff::fmt::rfc2822::DateTimeParser;
 use parking_lot::Mutex;
 use reqwest::StatusCode;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::error::FetchError;
-use super::host_credentials::Identity;
+use super::host_credentials::TransportKey;
 use crate::clock::TokioClock;
 
-/// Longest that a host's wish to be left alone is heeded: any repository may point at a host that others share.
-const LONGEST_HOLD: Duration = Duration::from_mins(15);
+/// Upper bound of a `Retry-After`, because several repositories may share a host.
+const MAX_BACKOFF: Duration = Duration::from_mins(15);
 
-/// Hosts that are kept though nothing is going on with them; beyond that the quiet ones are forgotten.
-const KEPT_HOSTS: usize = 1_024;
+/// Number of hosts above which idle ones are evicted.
+const MAX_IDLE_HOSTS: usize = 1_024;
 
-/// The limits that hold for each host.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HostLimits {
     pub(super) requests_per_second: NonZeroU32,
     pub(super) burst: NonZeroU32,
-    pub(super) requests_at_once: usize,
+    pub(super) max_concurrent_requests: usize,
 }
 
-/// All hosts, each by name and port, and by the way that it is reached: who chooses the proxy or the certificates may answer
-/// in the name of any host, which must count for nobody else.
+/// Hosts by name, port and transport. A repository that chooses its proxy or CA could forge a `Retry-After` of any host, so
+/// only requests with the same transport share a backoff.
 #[derive(Debug)]
 pub(super) struct Hosts {
     limits: HostLimits,
@@ -41,21 +42,20 @@ pub(super) struct Hosts {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
-    way: Option<Identity>,
+    transport: Option<TransportKey>,
     name: String,
 }
 
-/// One host.
 #[derive(Debug)]
 pub(super) struct Host {
     name: String,
     rate: RateLimiter<NotKeyed, InMemoryState, TokioClock>,
-    turns: Arc<Semaphore>,
-    hold: Mutex<Option<Hold>>,
+    permits: Arc<Semaphore>,
+    backoff: Mutex<Option<Backoff>>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Hold {
+struct Backoff {
     status: StatusCode,
     until: Instant,
 }
@@ -68,19 +68,19 @@ impl Hosts {
         }
     }
 
-    /// The host, as it is reached in this way; none is the way that all repositories share.
-    pub(super) fn get(&self, way: Option<Identity>, name: &str) -> Arc<Host> {
+    /// Returns the state of a host. Without a key, the transport is the one that repositories share by default.
+    pub(super) fn get(&self, transport: Option<TransportKey>, name: &str) -> Arc<Host> {
         let key = Key {
-            way,
+            transport,
             name: name.to_owned(),
         };
         let mut hosts = self.hosts.lock();
         if let Some(host) = hosts.get(&key) {
             return Arc::clone(host);
         }
-        if hosts.len() >= KEPT_HOSTS {
-            // One that is in use or on hold has something to remember; the others lose at most a part of a second's count.
-            hosts.retain(|_, host| Arc::strong_count(host) > 1 || host.check_hold().is_err());
+        if hosts.len() >= MAX_IDLE_HOSTS {
+            // Idle hosts without a backoff lose at most a fraction of a second of their rate limit.
+            hosts.retain(|_, host| Arc::strong_count(host) > 1 || host.check_backoff().is_err());
         }
         let host = Arc::new(Host::new(name, &self.limits));
         hosts.insert(key, Arc::clone(&host));
@@ -94,48 +94,48 @@ impl Host {
         Self {
             name: name.to_owned(),
             rate: RateLimiter::direct_with_clock(quota, TokioClock),
-            turns: Arc::new(Semaphore::new(limits.requests_at_once)),
-            hold: Mutex::new(None),
+            permits: Arc::new(Semaphore::new(limits.max_concurrent_requests)),
+            backoff: Mutex::new(None),
         }
     }
 
-    /// Waits until the host may be asked. The turn lasts until it is dropped, so until the body has been read.
-    pub(super) async fn turn(&self) -> Result<OwnedSemaphorePermit, FetchError> {
-        self.check_hold()?;
-        let turn = Arc::clone(&self.turns)
+    /// Waits for the rate limit and a permit. The caller holds the permit until it has read the body.
+    pub(super) async fn acquire(&self) -> Result<OwnedSemaphorePermit, FetchError> {
+        self.check_backoff()?;
+        let permit = Arc::clone(&self.permits)
             .acquire_owned()
             .await
-            .map_err(|_| FetchError::Client("the host's turns are over".to_owned()))?;
+            .map_err(|_| FetchError::Client("the host's semaphore is closed".to_owned()))?;
         while let Err(not_yet) = self.rate.check() {
             tokio::time::sleep(not_yet.wait_time_from(TokioClock.now())).await;
         }
-        // It may have asked to be left alone while this one waited.
-        self.check_hold()?;
-        Ok(turn)
+        // Another request may have received a `Retry-After` meanwhile.
+        self.check_backoff()?;
+        Ok(permit)
     }
 
-    /// Leaves the host alone for a while. Returns for how long.
-    pub(super) fn hold(&self, status: StatusCode, wanted: Duration) -> Duration {
-        let duration = wanted.min(LONGEST_HOLD);
+    /// Blocks further requests to the host. Returns the duration, which is at most [`MAX_BACKOFF`].
+    pub(super) fn back_off(&self, status: StatusCode, retry_after: Duration) -> Duration {
+        let duration = retry_after.min(MAX_BACKOFF);
         let until = Instant::now() + duration;
-        let mut hold = self.hold.lock();
-        if hold.is_none_or(|hold| hold.until < until) {
-            *hold = Some(Hold { status, until });
+        let mut backoff = self.backoff.lock();
+        if backoff.is_none_or(|backoff| backoff.until < until) {
+            *backoff = Some(Backoff { status, until });
         }
         duration
     }
 
-    fn check_hold(&self) -> Result<(), FetchError> {
-        let mut hold = self.hold.lock();
-        let Some(Hold { status, until }) = *hold else {
+    fn check_backoff(&self) -> Result<(), FetchError> {
+        let mut backoff = self.backoff.lock();
+        let Some(Backoff { status, until }) = *backoff else {
             return Ok(());
         };
         let remaining = until.saturating_duration_since(Instant::now());
         if remaining.is_zero() {
-            *hold = None;
+            *backoff = None;
             return Ok(());
         }
-        Err(FetchError::OnHold {
+        Err(FetchError::BackingOff {
             host: self.name.clone(),
             status,
             remaining,
@@ -143,93 +143,126 @@ impl Host {
     }
 }
 
+/// Parses a `Retry-After` header, in seconds or as a date. Returns zero for a date before `now`, `None` for invalid values.
+pub(super) fn parse_retry_after(value: &str, now: Timestamp) -> Option<Duration> {
+    let value = value.trim();
+    if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
+        // The backoff is bounded, so a value that overflows may saturate.
+        return Some(Duration::from_secs(value.parse().unwrap_or(u64::MAX)));
+    }
+    let until = parse_http_date(value)?;
+    Some(Duration::try_from(until.duration_since(now)).unwrap_or_default())
+}
+
+/// Parses a date in HTTP's preferred format, `Sun, 06 Nov 1994 08:49:37 GMT`.
+pub(super) fn parse_http_date(value: &str) -> Option<Timestamp> {
+    DateTimeParser::new().parse_timestamp(value).ok()
+}
+
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
-    fn hosts(requests_per_second: u32, burst: u32, requests_at_once: usize) -> Hosts {
+    fn hosts(requests_per_second: u32, burst: u32, max_concurrent_requests: usize) -> Hosts {
         Hosts::new(HostLimits {
             requests_per_second: NonZeroU32::new(requests_per_second).unwrap(),
             burst: NonZeroU32::new(burst).unwrap(),
-            requests_at_once,
+            max_concurrent_requests,
         })
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_host_is_asked_no_more_often_than_allowed_and_another_is_not_delayed() {
+    async fn the_rate_limit_applies_per_host() {
         let hosts = hosts(50, 100, 8);
         let start = Instant::now();
         for _ in 0..200 {
-            drop(hosts.get(None, "a:443").turn().await.unwrap());
+            drop(hosts.get(None, "a:443").acquire().await.unwrap());
         }
         let elapsed = start.elapsed();
         assert!((1_900..2_100).contains(&elapsed.as_millis()), "{elapsed:?}");
-        drop(hosts.get(None, "b:443").turn().await.unwrap());
+        drop(hosts.get(None, "b:443").acquire().await.unwrap());
         assert_eq!(start.elapsed(), elapsed);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_more_are_under_way_at_once_than_allowed() {
+    async fn concurrent_requests_are_limited() {
         let hosts = hosts(1_000, 1_000, 2);
         let host = hosts.get(None, "a:443");
-        let (first, _second) = (host.turn().await.unwrap(), host.turn().await.unwrap());
-        let waits = tokio::time::timeout(Duration::from_secs(60), host.turn()).await;
-        assert!(waits.is_err());
+        let (first, _second) = (host.acquire().await.unwrap(), host.acquire().await.unwrap());
+        let third = tokio::time::timeout(Duration::from_secs(60), host.acquire()).await;
+        assert!(third.is_err());
         drop(first);
-        drop(host.turn().await.unwrap());
+        drop(host.acquire().await.unwrap());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_host_that_wants_to_be_left_alone_is_not_asked_until_then() {
+    async fn requests_fail_until_the_backoff_ends() {
         let hosts = hosts(1_000, 1_000, 8);
         let host = hosts.get(None, "a:443");
-        host.hold(StatusCode::TOO_MANY_REQUESTS, Duration::from_secs(30));
-        let error = hosts.get(None, "a:443").turn().await.unwrap_err();
+        host.back_off(StatusCode::TOO_MANY_REQUESTS, Duration::from_secs(30));
+        let error = hosts.get(None, "a:443").acquire().await.unwrap_err();
         assert_eq!((error.reason(), error.is_transient()), ("TooManyRequests", true));
         assert_eq!(error.retry_after(), Some(Duration::from_secs(30)));
         tokio::time::advance(Duration::from_secs(29)).await;
         assert_eq!(
-            host.turn().await.unwrap_err().retry_after(),
+            host.acquire().await.unwrap_err().retry_after(),
             Some(Duration::from_secs(1))
         );
         tokio::time::advance(Duration::from_secs(1)).await;
-        drop(host.turn().await.unwrap());
+        drop(host.acquire().await.unwrap());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_waits_for_its_turn_hears_that_the_host_went_on_hold() {
+    async fn a_request_that_waits_for_a_permit_fails_if_a_backoff_starts() {
         let hosts = hosts(1_000, 1_000, 1);
         let host = hosts.get(None, "a:443");
-        let turn = host.turn().await.unwrap();
-        let waiting = host.turn();
+        let permit = host.acquire().await.unwrap();
+        let waiting = host.acquire();
         tokio::pin!(waiting);
         assert!(futures::poll!(&mut waiting).is_pending());
-        host.hold(StatusCode::SERVICE_UNAVAILABLE, Duration::from_secs(30));
-        drop(turn);
-        assert!(matches!(waiting.await, Err(FetchError::OnHold { .. })));
+        host.back_off(StatusCode::SERVICE_UNAVAILABLE, Duration::from_secs(30));
+        drop(permit);
+        assert!(matches!(waiting.await, Err(FetchError::BackingOff { .. })));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_hold_is_bounded_and_never_shortened() {
+    async fn a_backoff_is_bounded_and_never_shortened() {
         let hosts = hosts(1_000, 1_000, 1);
         let host = hosts.get(None, "a:443");
-        assert_eq!(host.hold(StatusCode::TOO_MANY_REQUESTS, Duration::MAX), LONGEST_HOLD);
-        host.hold(StatusCode::TOO_MANY_REQUESTS, Duration::from_secs(1));
-        assert_eq!(host.turn().await.unwrap_err().retry_after(), Some(LONGEST_HOLD));
+        assert_eq!(host.back_off(StatusCode::TOO_MANY_REQUESTS, Duration::MAX), MAX_BACKOFF);
+        host.back_off(StatusCode::TOO_MANY_REQUESTS, Duration::from_secs(1));
+        assert_eq!(host.acquire().await.unwrap_err().retry_after(), Some(MAX_BACKOFF));
     }
 
     #[tokio::test]
-    async fn quiet_hosts_are_forgotten_and_those_on_hold_are_not() {
+    async fn idle_hosts_are_evicted_and_backing_off_hosts_are_not() {
         let hosts = hosts(10, 10, 1);
         hosts
-            .get(None, "held")
-            .hold(StatusCode::TOO_MANY_REQUESTS, Duration::from_secs(60));
+            .get(None, "backing-off")
+            .back_off(StatusCode::TOO_MANY_REQUESTS, Duration::from_secs(60));
         let used = hosts.get(None, "used");
-        for number in 0..3 * KEPT_HOSTS {
+        for number in 0..3 * MAX_IDLE_HOSTS {
             hosts.get(None, &number.to_string());
         }
-        assert!(hosts.hosts.lock().len() <= KEPT_HOSTS + 1);
-        assert!(hosts.get(None, "held").check_hold().is_err());
+        assert!(hosts.hosts.lock().len() <= MAX_IDLE_HOSTS + 1);
+        assert!(hosts.get(None, "backing-off").check_backoff().is_err());
         assert!(Arc::ptr_eq(&used, &hosts.get(None, "used")));
+    }
+
+    #[rstest]
+    #[case("120", Some(120))]
+    #[case(" 0 ", Some(0))]
+    #[case("99999999999999999999999", Some(u64::MAX))]
+    #[case("Sun, 06 Nov 1994 08:49:37 GMT", Some(37))]
+    #[case("Sun, 06 Nov 1994 08:48:00 GMT", Some(0))]
+    #[case("", None)]
+    #[case("-1", None)]
+    #[case("1.5", None)]
+    #[case("soon", None)]
+    fn retry_after_accepts_seconds_and_dates(#[case] value: &str, #[case] seconds: Option<u64>) {
+        let now: Timestamp = "1994-11-06T08:49:00Z".parse().unwrap();
+        assert_eq!(parse_retry_after(value, now), seconds.map(Duration::from_secs));
     }
 }

@@ -1,4 +1,4 @@
-//! What is asked, and what is answered.
+//! Requests and responses.
 
 use std::fmt;
 
@@ -11,35 +11,33 @@ use super::body::Body;
 use super::secret::Secret;
 use crate::text::public_url;
 
-/// One request, for [`super::Fetcher::send`].
+/// A request for [`super::Fetcher::send`].
 #[derive(Clone)]
 pub struct Request {
-    /// What is asked for. User information in it is sent as `Basic` credentials to its own origin.
+    /// User information is sent as `Basic` credentials to the URL's own origin.
     pub url: Url,
-    /// Asks with HEAD: headers without a body.
+    /// Sends HEAD instead of GET.
     pub head: bool,
-    /// The header `Accept`; any type if there is none.
+    /// `Accept` header.
     pub accept: Option<String>,
-    /// Which credentials are sent.
     pub authorization: Authorization,
-    /// What the server said of an earlier body: an unchanged one is answered with 304.
+    /// Validators of an earlier body, for a conditional request.
     pub validators: Option<Validators>,
-    /// Wants the bytes as they are served, such as archives and blobs that have a digest: no compression is asked for, and
-    /// one that the server calls a transport's (as some do with every `.tgz`) is left as it is.
+    /// Reads the bytes as stored, without content encoding, for archives and blobs that have a digest.
     pub verbatim: bool,
-    /// Follows no redirect to plain `http`, where the answer itself is a secret.
+    /// Rejects redirects to plain `http`, for responses that contain a secret.
     pub tls_only: bool,
 }
 
 impl Request {
-    /// GET, any type, with the credentials that the [`super::Access`] gives.
+    /// Creates a GET request with the credentials of the [`super::Access`].
     #[must_use]
     pub const fn new(url: Url) -> Self {
         Self {
             url,
             head: false,
             accept: None,
-            authorization: Authorization::OfAccess,
+            authorization: Authorization::FromAccess,
             validators: None,
             verbatim: false,
             tls_only: false,
@@ -58,36 +56,34 @@ impl fmt::Debug for Request {
     }
 }
 
-/// Which credentials a request takes along.
+/// Credentials of a request.
 #[derive(Debug, Clone, Default)]
 pub enum Authorization {
-    /// By the rules of the [`super::Access`].
+    /// Those that the [`super::Access`] allows for each hop.
     #[default]
-    OfAccess,
-    /// None at all.
+    FromAccess,
     None,
-    /// This token, to the scheme, host and port of the request's own URL and to no other that a redirect leads to.
+    /// Bearer token, sent to the origin of the request's URL only.
     Bearer(Secret),
-    /// This value of the header, to the scheme, host and port of the request's own URL and to no other.
+    /// Header value, sent to the origin of the request's URL only.
     Header(Secret),
 }
 
-/// A successful answer.
-pub struct Answer {
-    /// 200, or 304 if the request had validators.
+/// A successful response.
+pub struct Response {
+    /// 200, or 304 for conditional requests.
     pub status: StatusCode,
-    /// As they came. Their number and bytes are bounded by hyper: over HTTP/1 100 headers and 408 KiB (its
-    /// `DEFAULT_MAX_HEADERS` and `DEFAULT_MAX_BUFFER_SIZE`), over HTTP/2 16 KiB (`DEFAULT_MAX_HEADER_LIST_SIZE`).
+    /// hyper limits them: 100 headers and 408 KiB with HTTP/1, 16 KiB with HTTP/2.
     pub headers: HeaderMap,
-    /// Where it came from in the end, without user information. It may hold a signature: show it by `public_url`.
+    /// URL of the last hop without user information. May contain a signature; print it with `public_url`.
     pub url: Url,
     /// Empty for 304 and HEAD.
     pub body: Body,
 }
 
-impl fmt::Debug for Answer {
+impl fmt::Debug for Response {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Answer")
+        f.debug_struct("Response")
             .field("status", &self.status)
             .field("url", &public_url(&self.url))
             .field("body", &self.body)

@@ -1,51 +1,50 @@
-//! One request, hop by hop.
+//! Sends a request and follows its redirects.
 
 use ::url::Url;
 use jiff::Timestamp;
 use reqwest::header::{self, HeaderMap, HeaderValue};
-use reqwest::{Method, Response, StatusCode};
+use reqwest::{Method, StatusCode};
 
 use super::body::Spool;
 use super::error::FetchError;
 use super::host_credentials::Credentials;
-use super::rate_limit::Host;
-use super::request::{Answer, Request};
-use super::{Inner, Limits, Validators, connect_error as classify, download as receive, retry_after, url};
+use super::rate_limit::{Host, parse_http_date, parse_retry_after};
+use super::request::{Request, Response};
+use super::{Inner, Limits, Validators, download, error, url};
 use crate::text::public_url;
 
-/// Redirects that are followed, as many as Go's client follows.
-const REDIRECTS: usize = 10;
+/// Same limit as in Go's client.
+const MAX_REDIRECTS: usize = 10;
 
-/// Bytes that a validator may have to be kept and sent back.
-const VALIDATOR_BYTES: usize = 1024;
+/// Longer validators are dropped.
+const MAX_VALIDATOR_BYTES: usize = 1024;
 
-/// Challenges of a 401 that are kept; servers send one, or two.
-const CHALLENGES: usize = 8;
+/// Servers send one or two.
+const MAX_CHALLENGES: usize = 8;
 
-/// Bytes that one of them may have; a longer one is as good as none.
-const CHALLENGE_BYTES: usize = 4096;
+/// Longer challenges are ignored.
+const MAX_CHALLENGE_BYTES: usize = 4096;
 
 impl Inner {
-    /// Follows redirects by itself rather than by the client, so that each hop keeps to its own host's limits, gets only
-    /// the credentials that it may have, and leads nowhere that may not be reached.
-    pub(super) async fn follow(&self, request: &Request, limits: &Limits) -> Result<Answer, FetchError> {
+    /// Sends a request hop by hop. reqwest's own redirects would bypass host limits, credential scope and address policy.
+    pub(super) async fn follow(&self, request: &Request, limits: &Limits) -> Result<Response, FetchError> {
         url::check(&request.url)?;
         let mut credentials = Credentials::new(&self.access, request)?;
         let headers = headers(request);
-        let may_be_unchanged =
+        let is_conditional =
             headers.contains_key(header::IF_NONE_MATCH) || headers.contains_key(header::IF_MODIFIED_SINCE);
         let mut url = url::bare(&request.url);
-        for _ in 0..=REDIRECTS {
+        for _ in 0..=MAX_REDIRECTS {
             let (client, proxy) = self.clients.for_url(&url, limits.connect).await?;
-            let host = self.hosts.get(self.way, &url::host_and_port(&url));
-            let _turn = host.turn().await?;
+            let host = self.hosts.get(self.transport, &url::host_and_port(&url));
+            let _permit = host.acquire().await?;
             let mut headers = headers.clone();
-            if let Some(authorization) = credentials.at(&url) {
+            if let Some(authorization) = credentials.for_hop(&url) {
                 headers.insert(header::AUTHORIZATION, authorization);
             }
             let method = if request.head { Method::HEAD } else { Method::GET };
             let sent = client.request(method, url.clone()).headers(headers).send();
-            // Connecting has its own limit within this one.
+            // The client enforces the connect timeout within this one.
             let response = tokio::time::timeout(limits.connect.saturating_add(limits.stall), sent)
                 .await
                 .map_err(|_| FetchError::Stalled {
@@ -53,45 +52,42 @@ impl Inner {
                     limit: limits.stall,
                     bytes: 0,
                 })?
-                .map_err(|error| classify::no_answer(&error, &url, proxy))?;
+                .map_err(|error| error::classify(&error, &url, proxy))?;
             match response.status() {
-                StatusCode::OK => return self.answer(request, response, url, limits).await,
-                StatusCode::NOT_MODIFIED if may_be_unchanged => return self.without_body(response, url),
+                StatusCode::OK => return self.read_response(request, response, url, limits).await,
+                StatusCode::NOT_MODIFIED if is_conditional => return self.without_body(response, url),
                 status if is_redirect(status) => {
-                    let next = target(&url, &response)?;
+                    let next = redirect_target(&url, &response)?;
                     if request.tls_only && next.scheme() != "https" {
-                        return Err(bad_redirect(
-                            &url,
-                            "it leads to plain http, where what is asked for is a secret",
-                        ));
+                        return Err(bad_redirect(&url, "plain http is not allowed for this request"));
                     }
                     url = next;
                 }
-                _ => return Err(refused(&response, &url, &host)),
+                _ => return Err(status_error(&response, &url, &host)),
             }
         }
         Err(FetchError::TooManyRedirects {
             url: public_url(&request.url),
-            limit: REDIRECTS,
+            limit: MAX_REDIRECTS,
         })
     }
 
-    async fn answer(
+    async fn read_response(
         &self,
         request: &Request,
-        mut response: Response,
+        mut response: reqwest::Response,
         url: Url,
         limits: &Limits,
-    ) -> Result<Answer, FetchError> {
+    ) -> Result<Response, FetchError> {
         if request.head {
             return self.without_body(response, url);
         }
-        let shown = public_url(&url);
-        let is_packed = receive::is_packed(&response, &shown, request.verbatim)?;
+        let url_text = public_url(&url);
+        let is_gzip = download::is_gzip(&response, &url_text, request.verbatim)?;
         let headers = std::mem::take(response.headers_mut());
         let spool = Spool::new(self.spool_dir.as_deref(), limits.max_bytes);
-        let body = receive::receive(response, spool, &shown, is_packed, validators_of(&headers), limits).await?;
-        Ok(Answer {
+        let body = download::read_body(response, spool, &url_text, is_gzip, validators_of(&headers), limits).await?;
+        Ok(Response {
             status: StatusCode::OK,
             headers,
             url,
@@ -99,10 +95,10 @@ impl Inner {
         })
     }
 
-    fn without_body(&self, mut response: Response, url: Url) -> Result<Answer, FetchError> {
+    fn without_body(&self, mut response: reqwest::Response, url: Url) -> Result<Response, FetchError> {
         let headers = std::mem::take(response.headers_mut());
         let body = Spool::new(self.spool_dir.as_deref(), 0).finish(validators_of(&headers))?;
-        Ok(Answer {
+        Ok(Response {
             status: response.status(),
             headers,
             url,
@@ -115,17 +111,18 @@ fn is_redirect(status: StatusCode) -> bool {
     matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
 }
 
-/// Where a redirect leads.
-fn target(url: &Url, response: &Response) -> Result<Url, FetchError> {
+fn redirect_target(url: &Url, response: &reqwest::Response) -> Result<Url, FetchError> {
     let bad = |problem: &str| bad_redirect(url, problem);
     let location = response
         .headers()
         .get(header::LOCATION)
-        .ok_or_else(|| bad("it names no location"))?;
-    let location = location.to_str().map_err(|_| bad("its location is no text"))?;
-    let target = url.join(location).map_err(|_| bad("its location is no URL"))?;
-    url::check(&target).map_err(|_| bad("its location is neither http nor https"))?;
-    // Credentials are given by who declares a repository, never by a server.
+        .ok_or_else(|| bad("missing Location header"))?;
+    let location = location.to_str().map_err(|_| bad("the Location header is not text"))?;
+    let target = url
+        .join(location)
+        .map_err(|_| bad("the Location header is not a valid URL"))?;
+    url::check(&target).map_err(|_| bad("the target is not an http or https URL"))?;
+    // Removes credentials, which only a repository's owner may set.
     Ok(url::bare(&target))
 }
 
@@ -136,8 +133,8 @@ fn bad_redirect(url: &Url, problem: &str) -> FetchError {
     }
 }
 
-/// The error for an answer that is neither a body nor a redirect. A host that asks to be left alone is.
-fn refused(response: &Response, url: &Url, host: &Host) -> FetchError {
+/// Returns the error of an unexpected status. Starts a backoff if the response has a `Retry-After`.
+fn status_error(response: &reqwest::Response, url: &Url, host: &Host) -> FetchError {
     let status = response.status();
     let is_overloaded = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
     let text = |name| {
@@ -147,19 +144,19 @@ fn refused(response: &Response, url: &Url, host: &Host) -> FetchError {
             .and_then(|value: &HeaderValue| value.to_str().ok())
     };
     let retry_after = text(header::RETRY_AFTER).filter(|_| is_overloaded).and_then(|value| {
-        // A date is told by the server's clock.
+        // The date refers to the server's clock.
         let now = text(header::DATE)
-            .and_then(retry_after::http_date)
+            .and_then(parse_http_date)
             .unwrap_or_else(Timestamp::now);
-        retry_after::parse(value, now)
+        parse_retry_after(value, now)
     });
-    let retry_after = retry_after.map(|wanted| host.hold(status, wanted));
+    let retry_after = retry_after.map(|duration| host.back_off(status, duration));
     let challenges = response.headers().get_all(header::WWW_AUTHENTICATE).iter();
     let challenges = challenges
         .filter(|_| status == StatusCode::UNAUTHORIZED)
         .filter_map(|value| value.to_str().ok())
-        .filter(|value| value.len() <= CHALLENGE_BYTES)
-        .take(CHALLENGES);
+        .filter(|value| value.len() <= MAX_CHALLENGE_BYTES)
+        .take(MAX_CHALLENGES);
     FetchError::Status {
         url: public_url(url),
         status,
@@ -168,7 +165,7 @@ fn refused(response: &Response, url: &Url, host: &Host) -> FetchError {
     }
 }
 
-/// The headers of each hop of a request. What can't be a header's value can't have come from one.
+/// Returns the headers of every hop. Skips invalid header values, which cannot come from a response.
 fn headers(request: &Request) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let encoding = if request.verbatim { "identity" } else { "gzip" };
@@ -196,7 +193,7 @@ fn headers(request: &Request) -> HeaderMap {
 fn validators_of(headers: &HeaderMap) -> Validators {
     let text = |name| {
         let value = headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok())?;
-        (!value.is_empty() && value.len() <= VALIDATOR_BYTES).then(|| value.to_owned())
+        (!value.is_empty() && value.len() <= MAX_VALIDATOR_BYTES).then(|| value.to_owned())
     };
     Validators {
         etag: text(header::ETAG),

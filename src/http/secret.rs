@@ -1,20 +1,18 @@
-//! A text that is never shown.
+//! Strings that are never printed.
 
 use std::fmt;
 
-/// A password, a token, or the value of a header that holds one. It can be compared and sent, and prints as `[redacted]`
-/// wherever it is logged, shown, or part of something that is.
+/// A password, token or header value that prints as `[redacted]`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Takes a text in.
     #[must_use]
     pub const fn new(text: String) -> Self {
         Self(text)
     }
 
-    /// The text, for the one place that sends it.
+    /// Returns the plain text, for sending only.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
@@ -38,16 +36,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_prints_as_redacted_however_it_is_printed() {
+    fn a_secret_prints_as_redacted_in_every_format() {
         let secret = Secret::new("hunter2".to_owned());
-        let held = Some(("user", secret.clone()));
-        for shown in [
+        let nested = Some(("user", secret.clone()));
+        for printed in [
             format!("{secret}"),
             format!("{secret:?}"),
             format!("{secret:#?}"),
-            format!("{held:?}"),
+            format!("{nested:?}"),
         ] {
-            assert!(shown.contains("[redacted]") && !shown.contains("hunter2"), "{shown}");
+            assert!(
+                printed.contains("[redacted]") && !printed.contains("hunter2"),
+                "{printed}"
+            );
         }
         assert_eq!(secret.expose(), "hunter2");
     }

@@ -1,20 +1,16 @@
-//! The URL of a repository's index.
+//! URL helpers: index URL, host key, origin.
 
 use url::Url;
 
 use super::error::FetchError;
 
-/// The URL of the index of the repository at `repository_url`: its path with `/index.yaml` behind it, as Go's `path.Join`
-/// would have it (empty segments go), its query kept.
-///
-/// # Errors
-/// [`FetchError::InvalidUrl`] when it is no URL, has no host, or is neither `http` nor `https`.
+/// Returns the URL of a repository's index: appends `index.yaml` to the path, drops empty segments, keeps the query.
 pub fn index_url(repository_url: &str) -> Result<Url, FetchError> {
     let text = repository_url.trim();
     if text.is_empty() {
-        return Err(FetchError::InvalidUrl("it is empty".to_owned()));
+        return Err(FetchError::InvalidUrl("empty URL".to_owned()));
     }
-    // The text itself is not shown: what can't be parsed can't be rid of a password either.
+    // The error does not quote the text, which may contain a password.
     let mut url = Url::parse(text).map_err(|error| FetchError::InvalidUrl(error.to_string()))?;
     check(&url)?;
     let segments: Vec<String> = url
@@ -31,26 +27,25 @@ pub fn index_url(repository_url: &str) -> Result<Url, FetchError> {
     Ok(url)
 }
 
-/// Whether a URL may be fetched at all.
 pub(super) fn check(url: &Url) -> Result<(), FetchError> {
     if !matches!(url.scheme(), "http" | "https") {
-        let problem = format!("its scheme is {}, where http or https is wanted", url.scheme());
+        let problem = format!("unsupported scheme {}, expected http or https", url.scheme());
         return Err(FetchError::InvalidUrl(problem));
     }
     match url.host_str() {
-        None | Some("") => Err(FetchError::InvalidUrl("it has no host".to_owned())),
+        None | Some("") => Err(FetchError::InvalidUrl("missing host".to_owned())),
         Some(_) => Ok(()),
     }
 }
 
-/// Host and port, by which limits are kept: the dot that a whole name may end in makes it no other host.
+/// Returns the key of host limits. A trailing dot does not make a different host.
 pub(super) fn host_and_port(url: &Url) -> String {
     let port = url.port_or_known_default().unwrap_or_default();
     let host = url.host_str().unwrap_or_default();
     format!("{}:{port}", host.strip_suffix('.').unwrap_or(host))
 }
 
-/// Where credentials may go: scheme, host and port.
+/// Scheme, host and port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Origin {
     scheme: String,
@@ -59,12 +54,12 @@ pub(super) struct Origin {
 }
 
 impl Origin {
-    /// Of a URL; registries (`oci`) are asked over `https`.
+    /// Returns the origin of a URL, with `https` for `oci` URLs.
     pub(super) fn of(url: &Url) -> Option<Self> {
         if url.scheme() == "oci" {
-            // Parsed anew, since only then the host is brought into its one form.
-            let rest = url.as_str().strip_prefix("oci:")?;
-            return Self::of(&Url::parse(&format!("https:{rest}")).ok()?);
+            // Parsed again, because the host is normalized only for known schemes.
+            let suffix = url.as_str().strip_prefix("oci:")?;
+            return Self::of(&Url::parse(&format!("https:{suffix}")).ok()?);
         }
         Some(Self {
             scheme: url.scheme().to_owned(),
@@ -73,15 +68,15 @@ impl Origin {
         })
     }
 
-    pub(super) fn is_secured(&self) -> bool {
+    pub(super) fn is_https(&self) -> bool {
         self.scheme == "https"
     }
 }
 
-/// A URL as it is asked for: user information is sent as a header or not at all, and a fragment never.
+/// Removes user information and fragment.
 pub(super) fn bare(url: &Url) -> Url {
     let mut url = url.clone();
-    // Both fail only for URLs that can't have user information at all, which then hold none.
+    // Both fail only for URLs that cannot contain user information.
     let _ = url.set_username("");
     let _ = url.set_password(None);
     url.set_fragment(None);
@@ -104,12 +99,12 @@ mod tests {
         "https://user:pass@example.com/a%2Fb",
         "https://user:pass@example.com/a%2Fb/index.yaml"
     )]
-    fn the_index_stands_below_the_repository(#[case] repository: &str, #[case] index: &str) {
+    fn the_index_is_directly_below_the_repository(#[case] repository: &str, #[case] index: &str) {
         assert_eq!(index_url(repository).unwrap().as_str(), index);
     }
 
     #[rstest]
-    fn what_cannot_be_fetched_is_refused_without_being_shown(
+    fn an_invalid_repository_url_is_rejected_without_being_printed(
         #[values(
             "",
             "  ",
@@ -132,7 +127,7 @@ mod tests {
     #[case("oci://Registry.Example.com/charts", "https://registry.example.com:443/")]
     #[case("oci://registry.example.com:5000", "https://registry.example.com:5000")]
     #[case("http://127.1/", "http://127.0.0.1:80/")]
-    fn urls_of_one_origin_are_known_as_such(#[case] one: &str, #[case] other: &str) {
+    fn equivalent_urls_have_the_same_origin(#[case] one: &str, #[case] other: &str) {
         let origin = |text: &str| Origin::of(&text.parse().unwrap()).unwrap();
         assert_eq!(origin(one), origin(other));
     }
@@ -142,7 +137,7 @@ mod tests {
     #[case("http://example.com:8080", "example.com:8080")]
     #[case("http://127.0.0.1./", "127.0.0.1:80")]
     #[case("http://[::1]/", "[::1]:80")]
-    fn limits_are_kept_by_one_name_of_a_host(#[case] url: &str, #[case] name: &str) {
+    fn host_keys_are_normalized(#[case] url: &str, #[case] name: &str) {
         assert_eq!(host_and_port(&url.parse().unwrap()), name);
     }
 
@@ -152,7 +147,7 @@ mod tests {
     #[case("https://www.example.com")]
     #[case("https://example.com.")]
     #[case("https://example.com@evil.example")]
-    fn urls_of_different_origins_are_told_apart(#[case] other: &str) {
+    fn different_schemes_hosts_or_ports_are_different_origins(#[case] other: &str) {
         let origin = |text: &str| Origin::of(&text.parse().unwrap()).unwrap();
         assert_ne!(origin("https://example.com"), origin(other));
     }

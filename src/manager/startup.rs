@@ -111,7 +111,7 @@ pub(super) async fn open(options: &DatabaseOptions, source: &Source, patience: P
     let settings = options.settings(password).map_err(Error::from_display)?;
     let lock = lock(&settings).map_err(Error::from_display)?;
     tracing::info!(database = %settings.database, "opening catalog");
-    let (catalog, is_ready) = match (Catalog::open(&settings).await, patience, Catalog::open_later(&settings)) {
+    let (catalog, is_ready) = match (Catalog::open(&settings).await, patience, Catalog::open_lazy(&settings)) {
         (Ok(catalog), _, _) => (catalog, true),
         (Err(error), Patience::Wait, Some(catalog)) if error.is_transient() => {
             tracing::warn!(%error, "failed to reach the database, syncs wait for it");

@@ -1,11 +1,6 @@
-//! How a registry is shown that we may: Basic credentials, a header of the user's, or tokens that are asked for.
+//! Authentication at a registry: Basic credentials, a custom header, or tokens from a token server.
 //!
-//! ```text
-//!  send ─► token kept for this scope? ─► request ─► 200, 304
-//!             ▲                             │ 401 + challenge of the registry itself
-//!             └── token server ◄── Bearer ──┤
-//!                 (realm, service, scope)   └── Basic ─► credentials ─► request, for the last time
-//! ```
+//! A request uses the cached token of its scope. A 401 of the registry itself is answered once, as its challenge demands.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,43 +17,44 @@ use super::error::OciError;
 use super::{Registry, body, decode};
 use crate::http::credentials;
 use crate::http::secret::Secret;
-use crate::http::{Answer, Authorization, FetchError, Limits, Request};
+use crate::http::{Authorization, FetchError, Limits, Request, Response};
 use crate::text::{printable, public_url, truncate};
 
-/// Bytes of a token server's answer; tokens of several kilobytes are known.
-const TOKEN_BYTES: u64 = 256 * 1024;
+/// Size limit of a token server's response. Tokens may have several kilobytes.
+const MAX_TOKEN_BYTES: u64 = 256 * 1024;
 
-/// Tokens that are kept; a sync goes through the repositories, and is at few of them at once.
-const KEPT_TOKENS: usize = 256;
+/// Number of scopes above which unused tokens are evicted.
+const MAX_TOKENS: usize = 256;
 
-/// A token is not used any more when so little of its time is left, or a quarter of it where that is less.
-const MARGIN: Duration = Duration::from_secs(10);
+/// A token is renewed this long before it expires, or after three quarters of a shorter lifetime.
+const EXPIRY_MARGIN: Duration = Duration::from_secs(10);
 
-/// A blob's store, say, that wants credentials.
-const ELSEWHERE: &str = "the registry leads to another host, which wants credentials of its own";
+/// For example a blob store that requires credentials.
+const OTHER_HOST: &str = "the registry redirects to another host, which requires its own credentials";
 
-/// What has been learned about getting in, for as long as the [`Registry`] lives.
+/// Cached authentication scheme and tokens of a [`Registry`].
 #[derive(Debug, Default)]
-pub(super) struct Keys {
+pub(super) struct AuthState {
     scheme: Mutex<Scheme>,
-    /// Whether the registry has been asked for its scheme.
-    asked: OnceCell<()>,
-    /// A token for each scope. Who asks for one holds its lock, so that others wait for that token.
-    tokens: Mutex<HashMap<String, Arc<AsyncMutex<Option<Kept>>>>>,
+    /// Set once the registry has been probed for its scheme.
+    probed: OnceCell<()>,
+    /// Tokens by scope. The lock of an entry is held while its token is requested, so that other tasks share it.
+    tokens: Mutex<HashMap<String, TokenSlot>>,
 }
 
-impl Keys {
-    /// Where the token of a scope is kept.
-    fn slot(&self, scope: &str) -> Arc<AsyncMutex<Option<Kept>>> {
+type TokenSlot = Arc<AsyncMutex<Option<CachedToken>>>;
+
+impl AuthState {
+    fn slot(&self, scope: &str) -> TokenSlot {
         let mut tokens = self.tokens.lock();
-        if tokens.len() >= KEPT_TOKENS && !tokens.contains_key(scope) {
+        if tokens.len() >= MAX_TOKENS && !tokens.contains_key(scope) {
             tokens.retain(|_, slot| Arc::strong_count(slot) > 1);
         }
         Arc::clone(tokens.entry(scope.to_owned()).or_default())
     }
 }
 
-/// What the registry wants in general. One path may want something else, which its own 401 then says.
+/// Authentication scheme of the registry. A single path may differ, which its own 401 tells.
 #[derive(Debug, Clone, Default)]
 enum Scheme {
     #[default]
@@ -67,7 +63,7 @@ enum Scheme {
     Bearer(Realm),
 }
 
-/// Where tokens are asked for.
+/// Address of a token server.
 #[derive(Debug, Clone)]
 struct Realm {
     url: Url,
@@ -75,27 +71,27 @@ struct Realm {
 }
 
 #[derive(Debug)]
-struct Kept {
+struct CachedToken {
     token: Secret,
-    until: Instant,
+    expires_at: Instant,
 }
 
-/// What the user gave for this registry.
+/// Configured credentials.
 enum Credentials {
     None,
     Basic(Secret),
-    /// Any other header: nothing can be asked for with it.
+    /// Any other header, which a token server would not accept.
     Header,
 }
 
-/// A 401.
-struct Refusal {
+/// A response with status 401.
+struct Unauthorized {
     url: String,
     challenges: Vec<Challenge>,
 }
 
-impl Refusal {
-    fn of(error: FetchError) -> Result<Self, FetchError> {
+impl Unauthorized {
+    fn from_error(error: FetchError) -> Result<Self, FetchError> {
         match error {
             FetchError::Status {
                 url,
@@ -114,7 +110,7 @@ impl Refusal {
         self.challenges.iter().find(|challenge| challenge.scheme == scheme)
     }
 
-    fn unauthorized(&self, problem: impl Into<String>) -> OciError {
+    fn error(&self, problem: impl Into<String>) -> OciError {
         OciError::Unauthorized {
             url: self.url.clone(),
             problem: problem.into(),
@@ -123,28 +119,30 @@ impl Refusal {
 }
 
 impl Registry {
-    /// Sends a request to the registry with what is known to get in, and after a 401 once more with what that asks for.
-    pub(super) async fn send(&self, scope: &str, mut request: Request, limits: &Limits) -> Result<Answer, OciError> {
-        request.authorization = self.known(scope).await?;
-        let refusal = match self.fetcher.send(&request, limits).await {
-            Ok(answer) => return Ok(answer),
-            Err(error) => Refusal::of(error)?,
+    /// Sends a request, and repeats it once after a 401 with the credentials that the challenge demands.
+    pub(super) async fn send(&self, scope: &str, mut request: Request, limits: &Limits) -> Result<Response, OciError> {
+        request.authorization = self.initial_authorization(scope).await?;
+        let unauthorized = match self.fetcher.send(&request, limits).await {
+            Ok(response) => return Ok(response),
+            Err(error) => Unauthorized::from_error(error)?,
         };
-        request.authorization = self.answer(scope, &request.authorization, &refusal).await?;
+        request.authorization = self
+            .answer_challenge(scope, &request.authorization, &unauthorized)
+            .await?;
         match self.fetcher.send(&request, limits).await {
-            Ok(answer) => Ok(answer),
+            Ok(response) => Ok(response),
             Err(error) => {
-                let refusal = Refusal::of(error)?;
-                Err(refusal.unauthorized(match self.credentials() {
-                    _ if !self.is_own(&refusal.url) => ELSEWHERE,
-                    Credentials::None => "it wants credentials; give the repository some by spec.auth",
-                    _ => "the credentials of spec.auth do not suffice; check them, and what they give access to",
+                let unauthorized = Unauthorized::from_error(error)?;
+                Err(unauthorized.error(match self.credentials() {
+                    _ if !self.has_registry_origin(&unauthorized.url) => OTHER_HOST,
+                    Credentials::None => "credentials required; set them in spec.auth",
+                    _ => "the credentials of spec.auth have insufficient permissions; check them",
                 }))
             }
         }
     }
 
-    /// What the user gave, if it may go to this registry.
+    /// Returns the credentials allowed for this registry.
     fn credentials(&self) -> Credentials {
         match self.fetcher.credentials_for(&self.declared) {
             None => Credentials::None,
@@ -153,113 +151,126 @@ impl Registry {
         }
     }
 
-    /// What is shown before a 401 has asked for anything.
-    async fn known(&self, scope: &str) -> Result<Authorization, OciError> {
+    /// Returns the credentials of the first attempt.
+    async fn initial_authorization(&self, scope: &str) -> Result<Authorization, OciError> {
         match self.credentials() {
-            Credentials::Header => return Ok(Authorization::OfAccess),
-            // Without this, a registry that shows something to everybody would show no more than that.
+            Credentials::Header => return Ok(Authorization::FromAccess),
+            // Without a probe, a registry with anonymous access would never send a challenge.
             Credentials::Basic(_) => {
-                self.keys.asked.get_or_try_init(|| self.ask_for_scheme()).await?;
+                self.auth.probed.get_or_try_init(|| self.probe_scheme()).await?;
             }
             Credentials::None => {}
         }
-        let scheme = self.keys.scheme.lock().clone();
+        let scheme = self.auth.scheme.lock().clone();
         match scheme {
             Scheme::Bearer(realm) => self.token(scope, &realm, scope, None).await.map(Authorization::Bearer),
-            Scheme::Basic | Scheme::Unknown => Ok(Authorization::OfAccess),
+            Scheme::Basic | Scheme::Unknown => Ok(Authorization::FromAccess),
         }
     }
 
-    /// Asks for `/v2/`, which has no other purpose than to say what is wanted (OCI distribution specification, section
-    /// "Determining Support").
-    async fn ask_for_scheme(&self) -> Result<(), OciError> {
+    /// Learns the scheme from `/v2/` (OCI distribution specification, section "Determining Support").
+    async fn probe_scheme(&self) -> Result<(), OciError> {
         let request = Request {
             authorization: Authorization::None,
             ..Request::new(self.url("/v2/"))
         };
-        let limits = self.limits.document(self.limits.page_bytes);
-        match self.fetcher.send(&request, &limits).await.map_err(Refusal::of) {
+        let limits = self.limits.with_max_bytes(self.limits.page_bytes);
+        match self
+            .fetcher
+            .send(&request, &limits)
+            .await
+            .map_err(Unauthorized::from_error)
+        {
             Ok(_) => Ok(()),
-            Err(Ok(refusal)) if self.is_own(&refusal.url) => {
-                if let Some(challenge) = refusal.challenge("bearer") {
-                    self.learn(Scheme::Bearer(self.realm(&refusal, challenge)?));
-                } else if refusal.challenge("basic").is_some() {
-                    self.learn(Scheme::Basic);
+            Err(Ok(unauthorized)) if self.has_registry_origin(&unauthorized.url) => {
+                if let Some(challenge) = unauthorized.challenge("bearer") {
+                    self.set_scheme(Scheme::Bearer(self.realm(&unauthorized, challenge)?));
+                } else if unauthorized.challenge("basic").is_some() {
+                    self.set_scheme(Scheme::Basic);
                 }
                 Ok(())
             }
             Err(Err(error)) if error.is_transient() => Err(error.into()),
-            // Not every registry serves this path to everybody.
+            // Some registries do not serve this path.
             Err(_) => Ok(()),
         }
     }
 
-    fn learn(&self, learned: Scheme) {
-        let mut scheme = self.keys.scheme.lock();
+    fn set_scheme(&self, new: Scheme) {
+        let mut scheme = self.auth.scheme.lock();
         if matches!(*scheme, Scheme::Unknown) {
-            *scheme = learned;
+            *scheme = new;
         }
     }
 
-    /// What a 401 asks for.
-    async fn answer(&self, scope: &str, shown: &Authorization, refusal: &Refusal) -> Result<Authorization, OciError> {
-        if !self.is_own(&refusal.url) {
-            return Err(refusal.unauthorized(ELSEWHERE));
+    /// Returns the credentials that a challenge demands.
+    async fn answer_challenge(
+        &self,
+        scope: &str,
+        sent: &Authorization,
+        unauthorized: &Unauthorized,
+    ) -> Result<Authorization, OciError> {
+        if !self.has_registry_origin(&unauthorized.url) {
+            return Err(unauthorized.error(OTHER_HOST));
         }
         let credentials = self.credentials();
         if matches!(credentials, Credentials::Header) {
-            return Err(refusal.unauthorized("the Authorization header of spec.auth does not suffice; give a new one"));
+            return Err(
+                unauthorized.error("the registry rejected the Authorization header of spec.auth; set a valid one")
+            );
         }
-        if let Some(challenge) = refusal.challenge("bearer") {
-            let realm = self.realm(refusal, challenge)?;
-            let wanted = challenge.parameter("scope").filter(|scope| !scope.is_empty());
-            let refused = match shown {
+        if let Some(challenge) = unauthorized.challenge("bearer") {
+            let realm = self.realm(unauthorized, challenge)?;
+            let requested = challenge.parameter("scope").filter(|scope| !scope.is_empty());
+            let rejected = match sent {
                 Authorization::Bearer(token) => Some(token),
                 _ => None,
             };
-            self.learn(Scheme::Bearer(realm.clone()));
-            let token = self.token(scope, &realm, wanted.unwrap_or(scope), refused).await?;
+            self.set_scheme(Scheme::Bearer(realm.clone()));
+            let token = self.token(scope, &realm, requested.unwrap_or(scope), rejected).await?;
             return Ok(Authorization::Bearer(token));
         }
-        if !refusal.challenges.is_empty() && refusal.challenge("basic").is_none() {
-            let schemes: Vec<&str> = refusal
+        if !unauthorized.challenges.is_empty() && unauthorized.challenge("basic").is_none() {
+            let schemes: Vec<&str> = unauthorized
                 .challenges
                 .iter()
                 .map(|challenge| challenge.scheme.as_str())
                 .collect();
             let schemes = truncate(&printable(&schemes.join(", ")), 64);
-            return Err(refusal.unauthorized(format!("it wants {schemes}, where only Basic and Bearer are known")));
+            return Err(unauthorized.error(format!(
+                "unsupported authentication scheme {schemes}, expected Basic or Bearer"
+            )));
         }
-        match (credentials, shown) {
-            (Credentials::Basic(_), Authorization::OfAccess) => {
-                Err(refusal.unauthorized("the credentials of spec.auth are refused; give the right ones"))
+        match (credentials, sent) {
+            (Credentials::Basic(_), Authorization::FromAccess) => {
+                Err(unauthorized.error("the registry rejected the credentials of spec.auth; set valid ones"))
             }
             (Credentials::Basic(_), _) => {
-                self.learn(Scheme::Basic);
-                Ok(Authorization::OfAccess)
+                self.set_scheme(Scheme::Basic);
+                Ok(Authorization::FromAccess)
             }
-            _ => Err(refusal.unauthorized("it wants credentials; give the repository some by spec.auth")),
+            _ => Err(unauthorized.error("credentials required; set them in spec.auth")),
         }
     }
 
-    /// Where a challenge sends us for a token. What is shown there, and what comes back, are secrets, so it must be https,
-    /// unless the registry itself has none.
-    fn realm(&self, refusal: &Refusal, challenge: &Challenge) -> Result<Realm, OciError> {
+    /// Returns the token server of a challenge. Credentials and tokens are secrets, so it must use https unless the registry
+    /// itself uses http.
+    fn realm(&self, unauthorized: &Unauthorized, challenge: &Challenge) -> Result<Realm, OciError> {
         let bad = |problem: &str| OciError::Challenge {
-            url: refusal.url.clone(),
+            url: unauthorized.url.clone(),
             problem: problem.to_owned(),
         };
         let realm = challenge
             .parameter("realm")
-            .ok_or_else(|| bad("its challenge names no realm"))?;
-        let mut url = Url::parse(realm).map_err(|_| bad("the realm of its challenge is no URL"))?;
+            .ok_or_else(|| bad("the challenge has no realm"))?;
+        let mut url = Url::parse(realm).map_err(|_| bad("the realm is not a valid URL"))?;
         match url.scheme() {
             "https" => {}
             "http" if self.base.scheme() == "http" => {}
-            _ => return Err(bad("the realm of its challenge is not https")),
+            _ => return Err(bad("the realm is not an https URL")),
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(bad("the realm of its challenge holds credentials"));
+            return Err(bad("the realm contains credentials"));
         }
         url.set_fragment(None);
         Ok(Realm {
@@ -268,29 +279,28 @@ impl Registry {
         })
     }
 
-    /// The token kept for a scope, or a new one. `wanted` is the scope in the registry's words; a token that was refused
-    /// is not given again.
+    /// Returns the cached token of a scope unless it is expired or `rejected`, or else requests one for `requested_scope`.
     async fn token(
         &self,
         scope: &str,
         realm: &Realm,
-        wanted: &str,
-        refused: Option<&Secret>,
+        requested_scope: &str,
+        rejected: Option<&Secret>,
     ) -> Result<Secret, OciError> {
-        let slot = self.keys.slot(scope);
+        let slot = self.auth.slot(scope);
         let mut slot = slot.lock().await;
-        if let Some(kept) = slot.as_ref()
-            && kept.until > Instant::now()
-            && refused != Some(&kept.token)
+        if let Some(cached) = slot.as_ref()
+            && cached.expires_at > Instant::now()
+            && rejected != Some(&cached.token)
         {
-            return Ok(kept.token.clone());
+            return Ok(cached.token.clone());
         }
-        let kept = self.ask_for_token(realm, wanted).await?;
-        Ok(slot.insert(kept).token.clone())
+        let new = self.request_token(realm, requested_scope).await?;
+        Ok(slot.insert(new).token.clone())
     }
 
-    /// Asks the token server, by the rules of Docker's token authentication ("Requesting a Token").
-    async fn ask_for_token(&self, realm: &Realm, scopes: &str) -> Result<Kept, OciError> {
+    /// Requests a token as specified by Docker's token authentication ("Requesting a Token").
+    async fn request_token(&self, realm: &Realm, scopes: &str) -> Result<CachedToken, OciError> {
         let mut url = realm.url.clone();
         {
             let mut query = url.query_pairs_mut();
@@ -310,38 +320,44 @@ impl Registry {
             tls_only: url.scheme() == "https",
             ..Request::new(url)
         };
-        let asked = Instant::now();
-        let answer = self.fetcher.send(&request, &self.limits.document(TOKEN_BYTES)).await;
-        let answer = answer.map_err(|error| self.no_token(realm, error))?;
-        let bytes = body::bytes(answer.body)?;
+        let requested_at = Instant::now();
+        let response = self
+            .fetcher
+            .send(&request, &self.limits.with_max_bytes(MAX_TOKEN_BYTES))
+            .await;
+        let response = response.map_err(|error| self.token_error(realm, error))?;
+        let bytes = body::bytes(response.body)?;
         let token = decode::token(&bytes).map_err(|error| OciError::Invalid {
             url: public_url(&realm.url),
             error,
         })?;
-        Ok(Kept {
+        Ok(CachedToken {
             token: token.value,
-            until: asked + token.holds.saturating_sub(MARGIN.min(token.holds / 4)),
+            expires_at: requested_at + token.lifetime.saturating_sub(EXPIRY_MARGIN.min(token.lifetime / 4)),
         })
     }
 
-    fn no_token(&self, realm: &Realm, error: FetchError) -> OciError {
+    fn token_error(&self, realm: &Realm, error: FetchError) -> OciError {
         match error {
             FetchError::Status { status, .. } if matches!(status.as_u16(), 400 | 401 | 403) => {
-                let what = match self.credentials() {
+                let advice = match self.credentials() {
                     Credentials::Basic(_) => "check the credentials of spec.auth",
-                    _ => "it wants credentials: give the repository some by spec.auth",
+                    _ => "credentials required; set them in spec.auth",
                 };
                 OciError::Unauthorized {
                     url: public_url(&self.base),
-                    problem: format!("its token server {} answered {status}; {what}", public_url(&realm.url)),
+                    problem: format!(
+                        "the token server {} returned {status}; {advice}",
+                        public_url(&realm.url)
+                    ),
                 }
             }
             error => error.into(),
         }
     }
 
-    /// Whether something stands at the registry itself: its scheme, host and port.
-    fn is_own(&self, url: &str) -> bool {
+    /// Returns true if a URL has the registry's origin.
+    fn has_registry_origin(&self, url: &str) -> bool {
         Url::parse(url).is_ok_and(|url| url.origin() == self.base.origin())
     }
 }
@@ -360,27 +376,31 @@ mod tests {
     #[case("http://r.example.com", "http://auth.example.com/token", true)]
     #[case("http://r.example.com", "https://auth.example.com/token", true)]
     #[case("http://r.example.com", "file:///token", false)]
-    fn a_token_is_asked_for_over_tls_unless_the_registry_has_none(
+    fn the_token_server_must_use_https_unless_the_registry_uses_http(
         #[case] url: &str,
         #[case] realm: &str,
-        #[case] good: bool,
+        #[case] is_valid: bool,
     ) {
         let fetcher = Fetcher::new(Settings::default()).unwrap();
         let registry = Registry::new(fetcher, &url.parse().unwrap(), crate::oci::Limits::default()).unwrap();
-        let refusal = Refusal {
+        let unauthorized = Unauthorized {
             url: url.to_owned(),
             challenges: challenges(format!("Bearer realm=\"{realm}\"").as_bytes()),
         };
-        assert_eq!(registry.realm(&refusal, &refusal.challenges[0]).is_ok(), good);
+        assert_eq!(
+            registry.realm(&unauthorized, &unauthorized.challenges[0]).is_ok(),
+            is_valid
+        );
     }
+
     #[test]
-    fn tokens_of_repositories_that_nobody_is_at_are_forgotten() {
-        let keys = Keys::default();
-        let used = keys.slot("used");
-        for number in 0..3 * KEPT_TOKENS {
-            keys.slot(&number.to_string());
+    fn unused_tokens_are_evicted() {
+        let state = AuthState::default();
+        let used = state.slot("used");
+        for number in 0..3 * MAX_TOKENS {
+            state.slot(&number.to_string());
         }
-        assert!(keys.tokens.lock().len() <= KEPT_TOKENS);
-        assert!(Arc::ptr_eq(&used, &keys.slot("used")));
+        assert!(state.tokens.lock().len() <= MAX_TOKENS);
+        assert!(Arc::ptr_eq(&used, &state.slot("used")));
     }
 }

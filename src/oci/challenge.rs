@@ -1,40 +1,39 @@
-//! What a registry wants to see before it answers: the header `WWW-Authenticate`.
+//! Parser of `WWW-Authenticate` headers.
 
-/// Challenges of one header that are kept, and parameters of one challenge. Real ones have two, and three.
-const KEPT: usize = 16;
+/// Limit of challenges per header, and of parameters per challenge.
+const MAX_ITEMS: usize = 16;
 
-/// Bytes of a scheme, name or value that are kept; one that is longer is left out.
-const TEXT_BYTES: usize = 4096;
+/// Longer schemes, names and values are dropped.
+const MAX_TEXT_BYTES: usize = 4096;
 
-/// One way to authenticate, as RFC 9110, section 11.6.1, has it.
+/// A challenge (RFC 9110, section 11.6.1).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Challenge {
-    /// The scheme, in lower case: `basic`, `bearer`.
+    /// In lower case.
     pub scheme: String,
-    /// Names in lower case, and values without their quotes.
+    /// Names in lower case, values without quotes.
     pub parameters: Vec<(String, String)>,
 }
 
 impl Challenge {
-    /// The value of a parameter; of the first where it stands twice.
+    /// Returns the first value of a parameter.
     #[must_use]
     pub fn parameter(&self, name: &str) -> Option<&str> {
         self.parameters
             .iter()
-            .find(|(known, _)| known == name)
+            .find(|(found, _)| found == name)
             .map(|(_, value)| value.as_str())
     }
 }
 
-/// Reads a value of the header `WWW-Authenticate`, which may hold several challenges. What breaks the grammar is passed
-/// over up to the next comma, so that any bytes give some list.
+/// Parses the challenges of a header. Skips invalid input up to the next comma.
 #[must_use]
 pub fn challenges(value: &[u8]) -> Vec<Challenge> {
-    let mut scanner = Scanner { rest: value };
+    let mut scanner = Scanner { remaining: value };
     let mut found: Vec<Challenge> = Vec::new();
     loop {
         scanner.skip(|byte| is_space(byte) || byte == b',');
-        if scanner.rest.is_empty() {
+        if scanner.remaining.is_empty() {
             return found;
         }
         let word = scanner.take(is_token);
@@ -43,7 +42,7 @@ pub fn challenges(value: &[u8]) -> Vec<Challenge> {
             scanner.parameter(&word, found.last_mut());
             continue;
         }
-        if word.is_empty() || word.len() > TEXT_BYTES || found.len() == KEPT {
+        if word.is_empty() || word.len() > MAX_TEXT_BYTES || found.len() == MAX_ITEMS {
             scanner.skip(|byte| byte != b',');
             continue;
         }
@@ -57,30 +56,30 @@ pub fn challenges(value: &[u8]) -> Vec<Challenge> {
 }
 
 struct Scanner<'a> {
-    rest: &'a [u8],
+    remaining: &'a [u8],
 }
 
 impl Scanner<'_> {
-    fn skip(&mut self, wanted: impl Fn(u8) -> bool) {
-        let end = self.rest.iter().position(|byte| !wanted(*byte));
-        self.rest = &self.rest[end.unwrap_or(self.rest.len())..];
+    fn skip(&mut self, predicate: impl Fn(u8) -> bool) {
+        let end = self.remaining.iter().position(|byte| !predicate(*byte));
+        self.remaining = &self.remaining[end.unwrap_or(self.remaining.len())..];
     }
 
-    fn take(&mut self, wanted: impl Fn(u8) -> bool) -> String {
-        let before = self.rest;
-        self.skip(wanted);
-        String::from_utf8_lossy(&before[..before.len() - self.rest.len()]).into_owned()
+    fn take(&mut self, predicate: impl Fn(u8) -> bool) -> String {
+        let before = self.remaining;
+        self.skip(predicate);
+        String::from_utf8_lossy(&before[..before.len() - self.remaining.len()]).into_owned()
     }
 
     fn eat(&mut self, byte: u8) -> bool {
-        let rest = self.rest.strip_prefix(&[byte]);
-        self.rest = rest.unwrap_or(self.rest);
+        let rest = self.remaining.strip_prefix(&[byte]);
+        self.remaining = rest.unwrap_or(self.remaining);
         rest.is_some()
     }
 
-    /// The first parameter, or `token68`, the other form that may stand behind a scheme and which none of ours uses.
+    /// Parses the first parameter. Skips `token68`, which Basic and Bearer challenges do not use.
     fn after_scheme(&mut self, challenge: &mut Challenge) {
-        if self.rest.first().is_none_or(|byte| *byte == b',') {
+        if self.remaining.first().is_none_or(|byte| *byte == b',') {
             return;
         }
         let name = self.take(is_token);
@@ -92,7 +91,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// The value of a parameter, and whatever stands between it and the next comma.
+    /// Parses the value of a parameter up to the next comma.
     fn parameter(&mut self, name: &str, challenge: Option<&mut Challenge>) {
         self.skip(is_space);
         let value = if self.eat(b'"') {
@@ -101,23 +100,23 @@ impl Scanner<'_> {
             self.take(|byte| byte != b',' && !is_space(byte))
         };
         self.skip(|byte| byte != b',');
-        let is_kept = !name.is_empty() && name.len() <= TEXT_BYTES && value.len() <= TEXT_BYTES;
-        if let Some(challenge) = challenge.filter(|challenge| is_kept && challenge.parameters.len() < KEPT) {
+        let is_valid = !name.is_empty() && name.len() <= MAX_TEXT_BYTES && value.len() <= MAX_TEXT_BYTES;
+        if let Some(challenge) = challenge.filter(|challenge| is_valid && challenge.parameters.len() < MAX_ITEMS) {
             challenge.parameters.push((name.to_ascii_lowercase(), value));
         }
     }
 
-    /// The rest of a quoted string. One that never ends goes up to the end.
+    /// Parses a quoted string after its opening quote. The closing quote may be missing.
     fn quoted(&mut self) -> String {
         let mut value = Vec::new();
-        while let Some((byte, rest)) = self.rest.split_first() {
-            self.rest = rest;
+        while let Some((byte, rest)) = self.remaining.split_first() {
+            self.remaining = rest;
             match byte {
                 b'"' => break,
                 b'\\' => {
                     if let Some((escaped, rest)) = rest.split_first() {
                         value.push(*escaped);
-                        self.rest = rest;
+                        self.remaining = rest;
                     }
                 }
                 byte => value.push(*byte),
@@ -131,7 +130,7 @@ const fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t')
 }
 
-/// RFC 9110, section 5.6.2.
+/// Returns true for a `tchar` (RFC 9110, section 5.6.2).
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
@@ -143,7 +142,7 @@ mod tests {
 
     use super::*;
 
-    fn shown(value: &str) -> Vec<String> {
+    fn render(value: &str) -> Vec<String> {
         let text = |challenge: Challenge| {
             let pairs = challenge
                 .parameters
@@ -173,37 +172,37 @@ mod tests {
     #[case::never_closed(r#"Bearer realm="https://a/t"#, &["bearer realm<https://a/t>"])]
     #[case::no_scheme(r#"realm="u", Basic realm=x"#, &["basic realm<x>"])]
     #[case::nothing("", &[])]
-    #[case::rubbish(r#"=,"=,@@ x, Basic realm=y"#, &["basic realm<y>"])]
-    fn challenges_are_read_as_they_are_written(#[case] value: &str, #[case] found: &[&str]) {
-        assert_eq!(shown(value), found);
+    #[case::invalid_input(r#"=,"=,@@ x, Basic realm=y"#, &["basic realm<y>"])]
+    fn challenges_are_parsed(#[case] value: &str, #[case] found: &[&str]) {
+        assert_eq!(render(value), found);
     }
 
     #[test]
-    fn a_header_that_goes_on_and_on_costs_no_more_than_others() {
-        assert_eq!(challenges("a, ".repeat(1_000).as_bytes()).len(), KEPT);
+    fn challenges_parameters_and_values_are_limited() {
+        assert_eq!(challenges("a, ".repeat(1_000).as_bytes()).len(), MAX_ITEMS);
         let parameters = format!("Basic {}", "a=b, ".repeat(1_000));
-        assert_eq!(challenges(parameters.as_bytes())[0].parameters.len(), KEPT);
-        let long = format!("Basic a={}, b=c", "x".repeat(TEXT_BYTES + 1));
-        assert_eq!(shown(&long), ["basic b<c>"]);
+        assert_eq!(challenges(parameters.as_bytes())[0].parameters.len(), MAX_ITEMS);
+        let long = format!("Basic a={}, b=c", "x".repeat(MAX_TEXT_BYTES + 1));
+        assert_eq!(render(&long), ["basic b<c>"]);
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(3_000))]
 
         #[test]
-        fn no_header_is_too_odd(pieces in proptest::collection::vec(
+        fn arbitrary_headers_never_panic(pieces in proptest::collection::vec(
             prop_oneof![
                 proptest::sample::select(&["Bearer", "Basic ", "realm", "=", "\"", "\\", ",", " ", "a=b", "\"u\"", "é", "/", "\0"][..]).prop_map(|piece| piece.as_bytes().to_vec()),
                 proptest::collection::vec(any::<u8>(), 0..4),
             ], 0..24,
         )) {
             for challenge in challenges(&pieces.concat()) {
-                prop_assert!(!challenge.scheme.is_empty() && challenge.parameters.len() <= KEPT);
+                prop_assert!(!challenge.scheme.is_empty() && challenge.parameters.len() <= MAX_ITEMS);
             }
         }
 
         #[test]
-        fn a_quoted_value_comes_back_as_it_was(value in "[ -~]{0,40}") {
+        fn quoted_values_survive_a_round_trip(value in "[ -~]{0,40}") {
             let quoted = value.replace('\\', "\\\\").replace('"', "\\\"");
             let header = format!("Basic charset=x, Bearer realm=\"{quoted}\", service=s");
             let found = challenges(header.as_bytes());

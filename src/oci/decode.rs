@@ -1,8 +1,7 @@
-//! The documents of a registry, as pure functions over their bytes.
+//! Decoders of registry documents.
 //!
-//! A registry's own documents keep to no schema that all registries share, so they are read leniently: what is not needed
-//! is passed over, and a name that is none is dropped. A document that lacks what it is for is refused all the same, so
-//! that an error page that comes with status 200 never reads as "there are no tags".
+//! Registries differ, so unknown fields and invalid names are ignored. Missing required fields are errors: an error page with
+//! status 200 must not decode as an empty list.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -15,41 +14,33 @@ use super::name;
 use crate::http::secret::Secret;
 use crate::text::{printable, truncate};
 
-/// Names that one document may hold. Many more than any registry lists at once, and few enough to be kept.
-const NAMES: usize = 100_000;
+/// Limit of names per document, far above any registry's page size.
+const MAX_NAMES: usize = 100_000;
 
-/// A list of names, as long as they are not looked at.
-type Names = List<Scalar, NAMES>;
+/// A list of unvalidated names.
+type Names = List<Scalar, MAX_NAMES>;
 
-/// Why a document is refused. Decoding the same bytes again fails in the same way.
+/// An invalid document.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// It is no JSON, or its fields have other types.
-    #[error("it is no JSON of the right form: {0}")]
+    #[error("invalid JSON document: {0}")]
     Invalid(String),
-    /// It is JSON and lacks what it is for.
-    #[error("it lacks {0}")]
-    Lacks(&'static str),
-    /// A digest is none that can be checked.
-    #[error("its digest {0} is no SHA-256 digest, the only kind that is taken")]
+    #[error("missing {0}")]
+    Missing(&'static str),
+    #[error("unsupported digest {0}, expected SHA-256")]
     Digest(String),
-    /// A token that no header can hold, or none that servers take.
-    #[error("its token can't be sent in a header")]
+    #[error("the token is not a valid HTTP header value")]
     Token,
 }
 
-/// Reads JSON. The parser's message may quote the document, which anybody may have written.
+/// Parses JSON. The error is sanitized, because it may quote the untrusted document.
 pub(super) fn json<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, DecodeError> {
-    const SHOWN_BYTES: usize = 256;
+    const MAX_BYTES: usize = 256;
     serde_json::from_slice(bytes)
-        .map_err(|error| DecodeError::Invalid(truncate(&printable(&error.to_string()), SHOWN_BYTES)))
+        .map_err(|error| DecodeError::Invalid(truncate(&printable(&error.to_string()), MAX_BYTES)))
 }
 
-/// The tags of a tag list, in its order and each once; what is no tag is dropped. `tags: null` is what Docker's registry
-/// says of a repository without any.
-///
-/// # Errors
-/// [`DecodeError`] when it is no tag list.
+/// Returns the distinct valid tags of a tag list. Docker's registry writes `tags: null` for an empty repository.
 pub fn tag_list(bytes: &[u8]) -> Result<Vec<String>, DecodeError> {
     #[derive(Deserialize)]
     struct TagList {
@@ -59,16 +50,13 @@ pub fn tag_list(bytes: &[u8]) -> Result<Vec<String>, DecodeError> {
     }
     let list: TagList = json(bytes)?;
     match list.tags {
-        // Registries in Go leave out what is empty.
-        None if list.name.is_none() => Err(DecodeError::Lacks("tags")),
+        // Registries written in Go omit an empty list.
+        None if list.name.is_none() => Err(DecodeError::Missing("tags")),
         tags => Ok(distinct(tags.unwrap_or_default(), name::is_tag)),
     }
 }
 
-/// The repositories of a page of `/v2/_catalog`, in its order and each once; what is no name is dropped.
-///
-/// # Errors
-/// [`DecodeError`] when it is no such page.
+/// Returns the distinct valid names of a page of `/v2/_catalog`.
 pub fn catalog_page(bytes: &[u8]) -> Result<Vec<String>, DecodeError> {
     #[derive(Deserialize)]
     struct Page {
@@ -76,21 +64,18 @@ pub fn catalog_page(bytes: &[u8]) -> Result<Vec<String>, DecodeError> {
         repositories: Option<Names>,
     }
     let page: Page = json(bytes)?;
-    let names = page.repositories.ok_or(DecodeError::Lacks("repositories"))?;
+    let names = page.repositories.ok_or(DecodeError::Missing("repositories"))?;
     Ok(distinct(names, name::is_repository_name))
 }
 
-/// The names of the charts in a `charts-index`, sorted: the keys of its `entries`, as Kubeapps takes them.
-///
-/// # Errors
-/// [`DecodeError`] when it is no such index.
+/// Returns the sorted names of charts in a `charts-index`, the format that Kubeapps reads.
 pub fn charts_index(bytes: &[u8]) -> Result<Vec<String>, DecodeError> {
     #[derive(Deserialize)]
     struct Index {
-        entries: Option<Keys<NAMES>>,
+        entries: Option<Keys<MAX_NAMES>>,
     }
     let index: Index = json(bytes)?;
-    let Keys(mut names) = index.entries.ok_or(DecodeError::Lacks("entries"))?;
+    let Keys(mut names) = index.entries.ok_or(DecodeError::Missing("entries"))?;
     names.retain(|name| name::is_repository_name(name));
     names.sort_unstable();
     names.dedup();
@@ -100,16 +85,12 @@ pub fn charts_index(bytes: &[u8]) -> Result<Vec<String>, DecodeError> {
 /// A page of Docker Hub's listing of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HubPage {
-    /// Names of repositories within the namespace.
+    /// Repositories without the namespace.
     pub names: Vec<String>,
-    /// Where the next page stands.
+    /// URL of the next page.
     pub next: Option<String>,
 }
 
-/// Reads a page of Docker Hub's listing of a namespace.
-///
-/// # Errors
-/// [`DecodeError`] when it is no such page.
 pub fn hub_page(bytes: &[u8]) -> Result<HubPage, DecodeError> {
     #[derive(Deserialize)]
     struct Repository {
@@ -118,11 +99,11 @@ pub fn hub_page(bytes: &[u8]) -> Result<HubPage, DecodeError> {
     }
     #[derive(Deserialize)]
     struct Page {
-        results: Option<List<Repository, NAMES>>,
+        results: Option<List<Repository, MAX_NAMES>>,
         next: Option<String>,
     }
     let page: Page = json(bytes)?;
-    let List(results) = page.results.ok_or(DecodeError::Lacks("results"))?;
+    let List(results) = page.results.ok_or(DecodeError::Missing("results"))?;
     let names = List(results.into_iter().map(|repository| repository.name).collect());
     Ok(HubPage {
         names: distinct(names, name::is_repository_name),
@@ -130,59 +111,56 @@ pub fn hub_page(bytes: &[u8]) -> Result<HubPage, DecodeError> {
     })
 }
 
-/// A token, as a token server gives it.
+/// A bearer token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
-    /// What goes behind `Bearer `.
     pub value: Secret,
-    /// For how long it holds, by its server.
-    pub holds: Duration,
+    /// Starts with the request.
+    pub lifetime: Duration,
 }
 
-/// Reads the answer of a token server by the rules of Docker's token authentication: `token` or `access_token`, and
-/// `expires_in` in seconds, 60 where that is missing.
-///
-/// # Errors
-/// [`DecodeError`] when it holds no token that can be used.
+/// Decodes the response of a token server: `token` or `access_token`, and `expires_in` in seconds, by default 60.
 pub fn token(bytes: &[u8]) -> Result<Token, DecodeError> {
-    const DEFAULT: Duration = Duration::from_secs(60);
-    /// Real ones have a few thousand, and servers take no longer headers.
-    const BYTES: usize = 16 * 1024;
-    /// No server means to give a token for longer, and a longer time might not fit a clock.
-    const LONGEST: f64 = 24.0 * 60.0 * 60.0;
+    const DEFAULT_LIFETIME: Duration = Duration::from_secs(60);
+    /// Servers do not accept longer headers.
+    const MAX_BYTES: usize = 16 * 1024;
+    /// Prevents overflow of the clock.
+    const MAX_SECONDS: f64 = 24.0 * 60.0 * 60.0;
     #[derive(Deserialize)]
-    struct Answer {
+    struct TokenResponse {
         token: Option<String>,
         access_token: Option<String>,
         expires_in: Option<Value>,
     }
-    // The parser's message may quote a piece of what is a secret here.
-    let answer: Answer =
-        json(bytes).map_err(|_| DecodeError::Invalid("a token and its time were expected".to_owned()))?;
-    let named = [answer.token, answer.access_token];
-    let value = named.into_iter().flatten().find(|token| !token.is_empty());
-    let value = value.ok_or(DecodeError::Lacks("token"))?;
-    if value.len() > BYTES || !value.bytes().all(|byte| byte.is_ascii_graphic()) {
+    // The parser's message may quote a part of the token.
+    let response: TokenResponse =
+        json(bytes).map_err(|_| DecodeError::Invalid("expected a token and its lifetime".to_owned()))?;
+    let tokens = [response.token, response.access_token];
+    let value = tokens.into_iter().flatten().find(|token| !token.is_empty());
+    let value = value.ok_or(DecodeError::Missing("token"))?;
+    if value.len() > MAX_BYTES || !value.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(DecodeError::Token);
     }
-    let seconds = answer.expires_in.and_then(|seconds| seconds.as_f64());
+    let seconds = response.expires_in.and_then(|seconds| seconds.as_f64());
     let seconds = seconds.filter(|seconds| *seconds >= 1.0);
     Ok(Token {
         value: Secret::new(value),
-        holds: seconds.map_or(DEFAULT, |seconds| Duration::from_secs_f64(seconds.min(LONGEST))),
+        lifetime: seconds.map_or(DEFAULT_LIFETIME, |seconds| {
+            Duration::from_secs_f64(seconds.min(MAX_SECONDS))
+        }),
     })
 }
 
-/// Tells a field that is null from one that is missing.
+/// Distinguishes a null field from a missing one.
 fn present<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
 
-/// The texts that are good, each once, in their order.
-fn distinct(names: Names, is_good: fn(&str) -> bool) -> Vec<String> {
+/// Returns the distinct valid names in their order.
+fn distinct(names: Names, is_valid: fn(&str) -> bool) -> Vec<String> {
     let mut seen = HashSet::new();
     let texts = names.0.into_iter().filter_map(|name| match name {
-        Scalar::Text(text) if is_good(&text) => Some(text),
+        Scalar::Text(text) if is_valid(&text) => Some(text),
         _ => None,
     });
     texts.filter(|text| seen.insert(text.clone())).collect()

@@ -1,11 +1,11 @@
-//! What registries' documents are read into: of bounded size, and of whatever type a field turns out to have.
+//! Lenient, bounded types for documents of registries.
 
 use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// A text, a number, or something else, of which nothing is kept.
+/// A string, a number, or any other value, whose content is discarded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) enum Scalar {
     Text(String),
@@ -32,9 +32,9 @@ impl Scalar {
 
 impl<'de> Deserialize<'de> for Scalar {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Scalars;
+        struct ScalarVisitor;
 
-        impl<'de> Visitor<'de> for Scalars {
+        impl<'de> Visitor<'de> for ScalarVisitor {
             type Value = Scalar;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -76,29 +76,29 @@ impl<'de> Deserialize<'de> for Scalar {
             }
         }
 
-        deserializer.deserialize_any(Scalars)
+        deserializer.deserialize_any(ScalarVisitor)
     }
 }
 
-/// A list of no more than so many elements, which is null or missing as well as empty: registries in Go write all three.
+/// A list of at most `MAX` elements. Null and missing mean empty, because registries written in Go use all three.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct List<T, const MOST: usize>(pub(super) Vec<T>);
+pub(super) struct List<T, const MAX: usize>(pub(super) Vec<T>);
 
-impl<T, const MOST: usize> Default for List<T, MOST> {
+impl<T, const MAX: usize> Default for List<T, MAX> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl<'de, T: Deserialize<'de>, const MOST: usize> Deserialize<'de> for List<T, MOST> {
+impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for List<T, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Lists<T, const MOST: usize>(PhantomData<T>);
+        struct ListVisitor<T, const MAX: usize>(PhantomData<T>);
 
-        impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for Lists<T, MOST> {
-            type Value = List<T, MOST>;
+        impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for ListVisitor<T, MAX> {
+            type Value = List<T, MAX>;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(formatter, "a list of at most {MOST} elements")
+                write!(formatter, "a list of at most {MAX} elements")
             }
 
             fn visit_unit<E>(self) -> Result<Self::Value, E> {
@@ -106,48 +106,48 @@ impl<'de, T: Deserialize<'de>, const MOST: usize> Deserialize<'de> for List<T, M
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-                let mut kept = Vec::new();
+                let mut elements = Vec::new();
                 while let Some(element) = list.next_element()? {
-                    if kept.len() == MOST {
-                        return Err(A::Error::custom(format_args!("more than {MOST} elements")));
+                    if elements.len() == MAX {
+                        return Err(A::Error::custom(format_args!("more than {MAX} elements")));
                     }
-                    kept.push(element);
+                    elements.push(element);
                 }
-                Ok(List(kept))
+                Ok(List(elements))
             }
         }
 
-        deserializer.deserialize_any(Lists(PhantomData))
+        deserializer.deserialize_any(ListVisitor(PhantomData))
     }
 }
 
-/// The keys of a map of no more than so many entries.
+/// The keys of a map of at most `MAX` entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Keys<const MOST: usize>(pub(super) Vec<String>);
+pub(super) struct Keys<const MAX: usize>(pub(super) Vec<String>);
 
-impl<'de, const MOST: usize> Deserialize<'de> for Keys<MOST> {
+impl<'de, const MAX: usize> Deserialize<'de> for Keys<MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Maps<const MOST: usize>;
+        struct KeysVisitor<const MAX: usize>;
 
-        impl<'de, const MOST: usize> Visitor<'de> for Maps<MOST> {
-            type Value = Keys<MOST>;
+        impl<'de, const MAX: usize> Visitor<'de> for KeysVisitor<MAX> {
+            type Value = Keys<MAX>;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(formatter, "a map of at most {MOST} entries")
+                write!(formatter, "a map of at most {MAX} entries")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut kept = Vec::new();
+                let mut keys = Vec::new();
                 while let Some((key, IgnoredAny)) = map.next_entry::<String, IgnoredAny>()? {
-                    if kept.len() == MOST {
-                        return Err(A::Error::custom(format_args!("more than {MOST} entries")));
+                    if keys.len() == MAX {
+                        return Err(A::Error::custom(format_args!("more than {MAX} entries")));
                     }
-                    kept.push(key);
+                    keys.push(key);
                 }
-                Ok(Keys(kept))
+                Ok(Keys(keys))
             }
         }
 
-        deserializer.deserialize_map(Maps)
+        deserializer.deserialize_map(KeysVisitor)
     }
 }

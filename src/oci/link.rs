@@ -1,22 +1,22 @@
-//! Where the next page of a listing stands: the header `Link`.
+//! Parser of `Link` headers.
 
-/// The target of the link with the relation `next` in a value of the header `Link`, as RFC 8288, section 3, has it.
+/// Returns the target of the link with the relation `next` (RFC 8288, section 3).
 #[must_use]
 pub fn next_link(value: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(value).ok()?;
-    let mut rest = text;
+    let mut remaining = text;
     loop {
-        let (target, after) = rest.split_once('<')?.1.split_once('>')?;
-        let (parameters, behind) = one_link(after);
+        let (target, after) = remaining.split_once('<')?.1.split_once('>')?;
+        let (parameters, next) = split_link(after);
         if parameters.iter().any(|parameter| is_next(parameter)) {
             return Some(target.trim().to_owned());
         }
-        rest = behind;
+        remaining = next;
     }
 }
 
-/// The parameters of a link, and what stands behind its comma. Commas and semicolons within quotes do not count.
-fn one_link(text: &str) -> (Vec<&str>, &str) {
+/// Returns the parameters of a link, and the text after its comma. Ignores separators within quotes.
+fn split_link(text: &str) -> (Vec<&str>, &str) {
     let mut parameters = Vec::new();
     let (mut start, mut is_quoted, mut is_escaped) = (0, false, false);
     for (index, byte) in text.bytes().enumerate() {
@@ -38,7 +38,7 @@ fn one_link(text: &str) -> (Vec<&str>, &str) {
     (parameters, "")
 }
 
-/// Whether a parameter gives the relation `next`, perhaps among others.
+/// Returns true if a parameter contains the relation `next`.
 fn is_next(parameter: &str) -> bool {
     let Some((name, value)) = parameter.split_once('=') else {
         return false;
@@ -66,7 +66,7 @@ mod tests {
     #[case("<a", None)]
     #[case("a>; rel=next", None)]
     #[case("", None)]
-    fn the_next_page_is_found_among_the_links(#[case] value: &str, #[case] target: Option<&str>) {
+    fn the_next_link_is_found_among_others(#[case] value: &str, #[case] target: Option<&str>) {
         assert_eq!(next_link(value.as_bytes()).as_deref(), target);
     }
 
@@ -74,7 +74,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(3_000))]
 
         #[test]
-        fn no_header_is_too_odd(value in "[<>;,\"\\\\= a\u{e9}]{0,30}|.*", bytes in proptest::collection::vec(any::<u8>(), 0..30)) {
+        fn arbitrary_headers_never_panic(value in "[<>;,\"\\\\= a\u{e9}]{0,30}|.*", bytes in proptest::collection::vec(any::<u8>(), 0..30)) {
             let _ = next_link(value.as_bytes());
             let _ = next_link(&bytes);
         }

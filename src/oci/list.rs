@@ -1,4 +1,4 @@
-//! Which repositories a registry has below its URL.
+//! Listing the repositories of a registry.
 
 use url::Url;
 
@@ -8,37 +8,31 @@ use super::{Registry, body, decode};
 use crate::http::FetchError;
 use crate::text::public_url;
 
-/// The artifact in which VMware's and Bitnami's registries keep the listing that Kubeapps reads.
+/// Artifact with the list of charts in VMware's and Bitnami's registries.
 const CHARTS_INDEX: (&str, &str) = ("charts-index", "latest");
 
-/// The scope of a token for `_catalog`, in the words of Docker's token authentication.
+/// Token scope for `_catalog`.
 const CATALOG_SCOPE: &str = "registry:catalog:*";
 
 impl Registry {
-    /// The repositories below the URL's path, as [`Registry::repository`] takes them: by the `charts-index` artifact, or
-    /// else by Docker Hub's listing of the namespace where this is Docker Hub, or else by the registry's `_catalog`.
-    ///
-    /// # Errors
-    /// [`OciError::NoListing`] when there is no way to know, [`OciError::Unauthorized`] when each way wants other
-    /// credentials; others when the registry can't be asked.
+    /// Lists the repositories below the path prefix: by the `charts-index` artifact, or else by Docker Hub's API or `_catalog`.
     pub async fn list(&self) -> Result<Vec<String>, OciError> {
         let by_index = match self.list_by_index().await {
             Err(error) if is_no_listing(&error) => error,
             listed => return listed,
         };
-        let (way, listed) = match &self.hub {
-            Some(hub) => ("Docker Hub's listing", self.list_by_hub(hub).await),
+        let (source, listed) = match &self.hub {
+            Some(hub) => ("Docker Hub", self.list_by_hub(hub).await),
             None => ("_catalog", self.list_by_catalog().await),
         };
         match listed {
             Err(OciError::Unauthorized { url, problem }) if matches!(by_index, OciError::Unauthorized { .. }) => {
-                // Some registries answer so to everybody where there is nothing to be had.
-                let problem =
-                    format!("{problem}, or declare its charts in spec.ociRepositories if it does not list them");
+                // Some registries return 401 to everyone instead of a listing.
+                let problem = format!("{problem}; if the registry has no listing, set spec.ociRepositories");
                 Err(OciError::Unauthorized { url, problem })
             }
             Err(error) if is_no_listing(&error) => {
-                let tried = format!("charts-index: {}; {way}: {}", short(&by_index), short(&error));
+                let tried = format!("charts-index: {}; {source}: {}", summary(&by_index), summary(&error));
                 Err(self.no_listing(tried))
             }
             listed => listed,
@@ -51,14 +45,14 @@ impl Registry {
         let layer = match self.any_manifest(&repository, CHARTS_INDEX.1).await?.1 {
             Manifest::ChartsIndex(layer) => layer,
             Manifest::Chart { .. } | Manifest::Other(_) => {
-                let error = decode::DecodeError::Lacks("an index of charts");
+                let error = decode::DecodeError::Missing("a charts index");
                 return Err(OciError::Invalid { url: url(), error });
             }
         };
-        let limits = self.limits.document(self.limits.listing_bytes);
+        let limits = self.limits.with_max_bytes(self.limits.listing_bytes);
         let bytes = body::bytes(self.blob(&repository, &layer, &limits).await?)?;
         let names = decode::charts_index(&bytes).map_err(|error| OciError::Invalid { url: url(), error })?;
-        self.bounded(&names)?;
+        self.check_count(&names)?;
         Ok(names)
     }
 
@@ -75,18 +69,17 @@ impl Registry {
                     .filter_map(|name| name.strip_prefix(&below))
                     .map(str::to_owned),
             );
-            self.bounded(&names)
+            self.check_count(&names)
         };
         self.pages(CATALOG_SCOPE, "/v2/_catalog", None, take).await?;
         Ok(sorted(names))
     }
 
-    /// Docker Hub has no `_catalog`; its own API lists a namespace, anonymously, and tells charts from images.
+    /// Lists a namespace by Docker Hub's API, because Docker Hub has no `_catalog`.
     async fn list_by_hub(&self, hub: &Url) -> Result<Vec<String>, OciError> {
         if self.prefix.is_empty() || self.prefix.contains('/') {
-            let wanted =
-                "Docker Hub lists one namespace, so the URL has to end with one: oci://registry-1.docker.io/NAMESPACE";
-            return Err(self.no_listing(wanted.to_owned()));
+            let problem = "the path of a Docker Hub URL must be one namespace: oci://registry-1.docker.io/NAMESPACE";
+            return Err(self.no_listing(problem.to_owned()));
         }
         let mut first = hub.clone();
         first.set_path(&format!("/v2/namespaces/{}/repositories/", self.prefix));
@@ -98,19 +91,19 @@ impl Registry {
                 error,
             })?;
             names.extend(page.names);
-            self.bounded(&names)?;
+            self.check_count(&names)?;
             Ok(page.next)
         };
-        self.pages_elsewhere(first, take).await?;
+        self.pages_of_hub(first, take).await?;
         Ok(sorted(names))
     }
 
-    fn bounded(&self, names: &[String]) -> Result<(), OciError> {
+    fn check_count(&self, names: &[String]) -> Result<(), OciError> {
         if names.len() <= self.limits.repositories {
             return Ok(());
         }
         Err(OciError::TooMany {
-            url: self.shown(),
+            url: self.public_url(),
             limit: self.limits.repositories as u64,
             what: "repositories",
         })
@@ -118,7 +111,7 @@ impl Registry {
 
     fn no_listing(&self, tried: String) -> OciError {
         OciError::NoListing {
-            url: self.shown(),
+            url: self.public_url(),
             tried,
         }
     }
@@ -130,8 +123,8 @@ fn sorted(mut names: Vec<String>) -> Vec<String> {
     names
 }
 
-/// Whether a registry says by this that it has no such listing, or none for us, so that the next way is worth trying.
-/// What may go away by itself is no such answer: another way might then give other names.
+/// Returns true if the registry does not provide this listing. A transient error must not switch to another listing, which
+/// may contain other names.
 fn is_no_listing(error: &OciError) -> bool {
     match error {
         OciError::Fetch(error @ FetchError::Status { status, .. }) => !error.is_transient() || status.as_u16() == 501,
@@ -140,7 +133,7 @@ fn is_no_listing(error: &OciError) -> bool {
     }
 }
 
-fn short(error: &OciError) -> String {
+fn summary(error: &OciError) -> String {
     match error {
         OciError::Fetch(FetchError::Status { status, .. }) => status.to_string(),
         OciError::Unauthorized { problem, .. } => problem.clone(),

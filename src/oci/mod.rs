@@ -1,15 +1,6 @@
-//! A client of OCI registries, over the guarded HTTP client: what charts there are, in which versions, and their bytes.
+//! A read-only client of OCI registries: charts, tags, manifests and blobs.
 //!
-//! Its rules are those of the OCI distribution specification 1.1, and of Docker's token authentication. It only reads.
-//!
-//! ```text
-//!  list ──────┐                                 ┌─ challenge ─► token server
-//!  tags ──────┤  pages: Link, caps ─┐           │
-//!  digest ────┼─────────────────────┴─► auth: send ─► fetch ─► decode, manifest ─► names, tags, ChartManifest
-//!  manifest ──┤                                       │
-//!  config ────┤                                       └─► size and SHA-256 against the descriptor ─► bytes
-//!  layer ─────┘
-//! ```
+//! It implements the OCI distribution specification 1.1 and Docker's token authentication.
 
 mod auth;
 mod body;
@@ -43,28 +34,22 @@ use url::Url;
 use crate::http::{self as fetch, Fetcher};
 use crate::text::{printable, public_url, truncate};
 
-/// Bounds of what a registry may give.
+/// Limits of a registry client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Times, for each request; its bytes are those below.
+    /// Timeouts of each request. Its `max_bytes` is replaced by the limits below.
     pub fetch: fetch::Limits,
-    /// Bytes of a manifest: what the OCI distribution specification has registries take.
     pub manifest_bytes: u64,
-    /// Bytes of a Chart.yaml.
+    /// Size of a Chart.yaml.
     pub config_bytes: u64,
-    /// Names that are asked for in one page of a listing; a registry may give fewer.
+    /// Page size to request; a registry may return fewer names.
     pub page_names: u32,
-    /// Bytes of a page of a listing.
     pub page_bytes: u64,
-    /// Bytes of a whole listing.
+    /// Total size of all pages of a listing.
     pub listing_bytes: u64,
-    /// For a whole listing.
-    pub listing_time: Duration,
-    /// Pages of a listing.
+    pub listing_timeout: Duration,
     pub pages: usize,
-    /// Tags of a repository.
     pub tags: usize,
-    /// Repositories below a URL.
     pub repositories: usize,
 }
 
@@ -73,16 +58,17 @@ impl Default for Limits {
         const MIB: u64 = 1024 * 1024;
         Self {
             fetch: fetch::Limits::default(),
+            // The size that the OCI distribution specification requires registries to accept.
             manifest_bytes: 4 * MIB,
             config_bytes: MIB,
-            // The most that Docker's registry lists of its catalogue.
+            // The maximum page size of Docker's registry.
             page_names: 1_000,
             page_bytes: 4 * MIB,
             listing_bytes: 32 * MIB,
-            listing_time: Duration::from_mins(10),
-            // A whole listing in pages of 100, as some registries have them at most.
+            listing_timeout: Duration::from_mins(10),
+            // Some registries return at most 100 names per page.
             pages: 1_000,
-            // As many as versions of a chart in an index.
+            // Same limit as for versions of a chart in an index.
             tags: 50_000,
             repositories: 10_000,
         }
@@ -90,8 +76,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The limits of a fetch of so many bytes.
-    const fn document(&self, max_bytes: u64) -> fetch::Limits {
+    const fn with_max_bytes(&self, max_bytes: u64) -> fetch::Limits {
         fetch::Limits {
             max_bytes,
             ..self.fetch
@@ -99,38 +84,33 @@ impl Limits {
     }
 }
 
-/// One registry, below one path, for one sync. What is learned about getting in is kept inside and goes with it. It may be
-/// asked from several tasks at once.
+/// A client for one registry and path prefix. It caches tokens and may be shared by tasks.
 #[derive(Debug)]
 pub struct Registry {
     fetcher: Fetcher,
-    /// As the user has it, by which credentials are given out; without user information.
+    /// URL of the spec without user information. Its origin is the scope of credentials.
     declared: Url,
     /// Scheme, host and port.
     base: Url,
     prefix: String,
-    /// Where namespaces are listed, if this is Docker Hub.
+    /// URL of Docker Hub's API if the registry is Docker Hub.
     hub: Option<Url>,
     limits: Limits,
-    keys: auth::Keys,
+    auth: auth::AuthState,
 }
 
 impl Registry {
-    /// The registry at `url` (`oci://` and `https://` mean the same, `http://` stays as it is), whose path is that below
-    /// which the charts' repositories are. The credentials are those of the fetcher's access.
-    ///
-    /// # Errors
-    /// [`OciError::InvalidUrl`] when the URL can't be one of a registry.
+    /// Creates a client. `oci://` means `https://`; the path of `url` is the prefix of the charts' repositories.
     pub fn new(fetcher: Fetcher, url: &Url, limits: Limits) -> Result<Self, OciError> {
         let invalid = |problem: &str| OciError::InvalidUrl(problem.to_owned());
         let scheme = match url.scheme() {
             "oci" | "https" => "https",
             "http" => "http",
-            _ => return Err(invalid("its scheme is none of oci, https and http")),
+            _ => return Err(invalid("unsupported scheme, expected oci, https or http")),
         };
         let host = url.host_str().filter(|host| !host.is_empty());
-        let host = host.ok_or_else(|| invalid("it has no host"))?.to_ascii_lowercase();
-        // The name that is Docker Hub's in references leads to no registry.
+        let host = host.ok_or_else(|| invalid("missing host"))?.to_ascii_lowercase();
+        // Docker Hub's name in references is not the host of its registry.
         let is_hub = host == "docker.io" || host.ends_with(".docker.io");
         let host = match host.as_str() {
             "docker.io" | "index.docker.io" => "registry-1.docker.io",
@@ -142,9 +122,9 @@ impl Registry {
         let segments: Vec<&str> = url.path().split('/').filter(|segment| !segment.is_empty()).collect();
         let prefix = segments.join("/");
         if !prefix.is_empty() && !is_repository_name(&prefix) {
-            return Err(invalid("its path can't be that of a repository in a registry"));
+            return Err(invalid("the path is not a valid repository name"));
         }
-        // Neither is needed to tell whose credentials may go here, and this is never the place that shows them.
+        // The scope of credentials is the origin, so user information is not needed.
         let mut declared = url.clone();
         let _ = declared.set_username("");
         let _ = declared.set_password(None);
@@ -156,19 +136,18 @@ impl Registry {
             prefix,
             hub,
             limits,
-            keys: auth::Keys::default(),
+            auth: auth::AuthState::default(),
         })
     }
 
-    /// The same with another server of Docker Hub's listing of namespaces, which then is used whatever the registry is: the
-    /// real one can't be asked in tests.
+    /// Replaces the URL of Docker Hub's API.
     #[cfg(test)]
     fn with_hub(mut self, hub: Url) -> Self {
         self.hub = Some(hub);
         self
     }
 
-    /// The whole name of a repository, given below the URL's path.
+    /// Returns the full name of a repository below the path prefix.
     #[must_use]
     pub fn repository(&self, name: &str) -> String {
         match self.prefix.as_str() {
@@ -177,8 +156,7 @@ impl Registry {
         }
     }
 
-    /// The URL by which readers find a chart: `oci://host/path/chart:tag`, whatever scheme the registry speaks, as
-    /// Kubeapps' API server wants it in `urls`.
+    /// Returns `oci://host/path/chart:tag`, the form that Kubeapps expects in `urls`, whatever scheme the registry uses.
     #[must_use]
     pub fn chart_url(&self, repository: &str, tag: &str) -> String {
         let host = self.declared.host_str().unwrap_or_default();
@@ -186,13 +164,12 @@ impl Registry {
         format!("oci://{host}{port}/{repository}:{tag}")
     }
 
-    /// Whether a reference leads to this registry, so that it can be followed by this client: what [`Registry::chart_url`]
-    /// gives does, though it no longer says whether the registry speaks plain HTTP.
+    /// Returns true if this client can pull the reference. Ignores the scheme, which [`Registry::chart_url`] drops.
     #[must_use]
-    pub fn holds(&self, reference: &ChartReference) -> bool {
-        let (own, other) = (&self.declared, &reference.registry);
-        let same_host = own.host_str().zip(other.host_str());
-        same_host.is_some_and(|(own, other)| own.eq_ignore_ascii_case(other)) && own.port() == other.port()
+    pub fn contains(&self, reference: &ChartReference) -> bool {
+        let (registry, other) = (&self.declared, &reference.registry);
+        let hosts = registry.host_str().zip(other.host_str());
+        hosts.is_some_and(|(host, other)| host.eq_ignore_ascii_case(other)) && registry.port() == other.port()
     }
 
     fn url(&self, path: &str) -> Url {
@@ -201,21 +178,21 @@ impl Registry {
         url
     }
 
-    fn shown(&self) -> String {
+    fn public_url(&self) -> String {
         public_url(&self.declared)
     }
 
-    /// The scope of a token for reading a repository, in the words of Docker's token authentication.
+    /// Returns the token scope for pulling from a repository.
     fn scope(repository: &str) -> Result<String, OciError> {
         if !is_repository_name(repository) {
-            return Err(OciError::InvalidName(shown(repository)));
+            return Err(OciError::InvalidName(sanitized(repository)));
         }
         Ok(format!("repository:{repository}:pull"))
     }
 }
 
-/// A name from outside, fit to be shown.
-fn shown(text: &str) -> String {
-    const SHOWN_BYTES: usize = 128;
-    truncate(&printable(text), SHOWN_BYTES)
+/// Returns an untrusted name in a printable, bounded form.
+fn sanitized(text: &str) -> String {
+    const MAX_BYTES: usize = 128;
+    truncate(&printable(text), MAX_BYTES)
 }

@@ -1,16 +1,13 @@
-//! The grammars of what stands in a registry's paths: repositories, tags, digests.
+//! Grammars of repository names, tags and digests.
 
-/// Bytes that the name of a repository may have. The specification has no bound of its own and says that many clients
-/// keep to 255.
-const NAME_BYTES: usize = 255;
+/// The specification has no limit, but recommends 255 for compatibility.
+const MAX_NAME_BYTES: usize = 255;
 
-/// Bytes that a tag may have.
-const TAG_BYTES: usize = 128;
+const MAX_TAG_BYTES: usize = 128;
 
-/// Whether a text is a repository's name: path segments of letters, digits, and `.`, `_`, `-` within them.
+/// Returns true for a valid repository name (OCI distribution specification, section "Pulling manifests").
 ///
-/// A little wider than the OCI distribution specification, section "Pulling manifests": capitals are let in, since
-/// Artifactory's repositories have them. Nothing that is let in means anything else than itself in a URL.
+/// Also accepts upper case letters, which Artifactory uses. Valid names need no escaping in a URL.
 #[must_use]
 pub fn is_repository_name(text: &str) -> bool {
     let is_segment = |segment: &str| {
@@ -21,42 +18,39 @@ pub fn is_repository_name(text: &str) -> bool {
                 .bytes()
                 .all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
     };
-    text.len() <= NAME_BYTES && text.split('/').all(is_segment)
+    text.len() <= MAX_NAME_BYTES && text.split('/').all(is_segment)
 }
 
-/// Whether a text is a tag: `[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}`, as the OCI distribution specification has it in section
-/// "Pulling manifests".
+/// Returns true for a valid tag: `[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}`.
 #[must_use]
 pub fn is_tag(text: &str) -> bool {
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    text.len() <= TAG_BYTES
+    text.len() <= MAX_TAG_BYTES
         && text.bytes().next().is_some_and(is_word)
         && text.bytes().all(|byte| is_word(byte) || b".-".contains(&byte))
 }
 
-/// Whether a text is a SHA-256 digest, `sha256:` and 64 small hexadecimal digits. The OCI image specification, section
-/// "Digests", knows other algorithms too; nobody's charts use them, and we refuse what we can't check.
+/// Returns true for a SHA-256 digest. Charts do not use other algorithms of the OCI image specification.
 #[must_use]
 pub fn is_digest(text: &str) -> bool {
-    let is_small_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    let is_lower_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     text.strip_prefix("sha256:")
-        .is_some_and(|hex| hex.len() == 64 && hex.bytes().all(is_small_hex))
+        .is_some_and(|hex| hex.len() == 64 && hex.bytes().all(is_lower_hex))
 }
 
-/// The tag under which Helm publishes a version: a tag can't hold the `+` of build metadata, so `_` stands for it.
+/// Returns Helm's tag of a version, with `_` for the `+` of build metadata.
 #[must_use]
 pub fn tag_of(version: &str) -> String {
     version.replace('+', "_")
 }
 
-/// The version that Helm means by a tag: the opposite of [`tag_of`].
+/// Returns Helm's version of a tag, the inverse of [`tag_of`].
 #[must_use]
 pub fn version_of(tag: &str) -> String {
     tag.replace('_', "+")
 }
 
-/// Whether a tag means a version, read as leniently as Helm reads one: with a leading `v`, or without minor and patch
-/// numbers. `latest` and `sha256-….sig`, the tags of signatures, are none.
+/// Returns true if a tag is a version by Helm's lenient rules: a leading `v`, optional minor and patch numbers.
 #[must_use]
 pub fn is_version(tag: &str) -> bool {
     crate::helm::index::is_version(&version_of(tag))
@@ -69,7 +63,7 @@ mod tests {
     use super::*;
 
     #[rstest]
-    fn names_that_registries_have_are_taken(
+    fn names_used_by_registries_are_valid(
         #[values(
             "a",
             "nginx",
@@ -85,7 +79,7 @@ mod tests {
     }
 
     #[rstest]
-    fn names_that_would_lead_elsewhere_in_a_url_are_refused(
+    fn names_with_a_special_meaning_in_urls_are_invalid(
         #[values(
             "", "/", "a/", "/a", "a//b", ".", "..", "a/../b", "a/./b", "a?b", "a#b", "a%2Fb", "a b", "a:b", "a@b", "é",
             "-a", "a-", "a\nb", "a\\b", "a\0"
@@ -107,13 +101,13 @@ mod tests {
     #[case("1.0.0+b", false)]
     #[case("a/b", false)]
     #[case("a b", false)]
-    fn tags_keep_to_the_grammar_of_the_specification(#[case] tag: &str, #[case] good: bool) {
-        assert_eq!(is_tag(tag), good);
+    fn tags_follow_the_grammar_of_the_specification(#[case] tag: &str, #[case] is_valid: bool) {
+        assert_eq!(is_tag(tag), is_valid);
         assert!(is_tag(&"a".repeat(128)) && !is_tag(&"a".repeat(129)));
     }
 
     #[test]
-    fn only_sha256_is_a_digest_that_can_be_checked() {
+    fn only_sha256_digests_are_valid() {
         let hex = "0123456789abcdef".repeat(4);
         assert!(is_digest(&format!("sha256:{hex}")));
         for other in [
@@ -140,12 +134,12 @@ mod tests {
     #[case("1.2.3.4", false)]
     #[case("1.2.3_a_b", false)]
     #[case("", false)]
-    fn tags_that_mean_versions_are_told_from_others(#[case] tag: &str, #[case] version: bool) {
+    fn version_tags_are_recognized(#[case] tag: &str, #[case] version: bool) {
         assert_eq!(is_version(tag), version);
     }
 
     #[test]
-    fn build_metadata_goes_into_a_tag_and_comes_back() {
+    fn build_metadata_survives_the_conversion_to_a_tag() {
         assert_eq!(tag_of("1.0.0-rc.1+b.2"), "1.0.0-rc.1_b.2");
         assert_eq!(version_of("1.0.0-rc.1_b.2"), "1.0.0-rc.1+b.2");
         assert_eq!(version_of("v1.0.0"), "v1.0.0");

@@ -1,4 +1,4 @@
-//! Listings, page after page.
+//! Paginated listings.
 
 use std::collections::HashSet;
 
@@ -9,155 +9,157 @@ use url::Url;
 use super::error::OciError;
 use super::link::next_link;
 use super::{Registry, body};
-use crate::http::{Answer, Authorization, FetchError, Request, Validators};
+use crate::http::{Authorization, FetchError, Request, Response, Validators};
 use crate::text::public_url;
 
-/// How a listing ended.
+/// Result of a listing.
 pub(super) enum Listed {
     NotModified,
-    /// What the server said of the listing, where it was one page: what it says of the first page would not change with
-    /// another.
-    Whole(Validators),
+    /// Validators are empty if there are several pages, because those of the first page do not cover the others.
+    Complete(Validators),
 }
 
 impl Registry {
-    /// Fetches a listing of the registry and hands each page to `take`.
+    /// Fetches a listing and passes each page to `on_page`.
     pub(super) async fn pages(
         &self,
         scope: &str,
         path: &str,
         validators: Option<&Validators>,
-        take: impl FnMut(&Url, &[u8]) -> Result<(), OciError>,
+        on_page: impl FnMut(&Url, &[u8]) -> Result<(), OciError>,
     ) -> Result<Listed, OciError> {
-        let walking = self.walk(scope, path, validators, take);
-        self.in_time(&self.url(path), walking).await
+        let listing = self.fetch_pages(scope, path, validators, on_page);
+        self.with_timeout(&self.url(path), listing).await
     }
 
-    /// The same for a listing elsewhere, which needs no authorization and has the way to its next page in the page: `take`
-    /// returns it.
-    pub(super) async fn pages_elsewhere(
+    /// Fetches a listing of Docker Hub's API without credentials. `on_page` returns the link to the next page.
+    pub(super) async fn pages_of_hub(
         &self,
         first: Url,
-        take: impl FnMut(&Url, &[u8]) -> Result<Option<String>, OciError>,
+        on_page: impl FnMut(&Url, &[u8]) -> Result<Option<String>, OciError>,
     ) -> Result<(), OciError> {
-        let walking = self.walk_elsewhere(first.clone(), take);
-        self.in_time(&first, walking).await
+        let listing = self.fetch_hub_pages(first.clone(), on_page);
+        self.with_timeout(&first, listing).await
     }
 
-    /// Each request has its own time, and there may be a thousand of them.
-    async fn in_time<T>(&self, url: &Url, walking: impl Future<Output = Result<T, OciError>>) -> Result<T, OciError> {
-        let limit = self.limits.listing_time;
+    /// Limits the total time, because a listing may have a thousand requests.
+    async fn with_timeout<T>(
+        &self,
+        url: &Url,
+        listing: impl Future<Output = Result<T, OciError>>,
+    ) -> Result<T, OciError> {
+        let limit = self.limits.listing_timeout;
         let timeout = |_| FetchError::Timeout {
             url: public_url(url),
             limit,
         };
-        tokio::time::timeout(limit, walking).await.map_err(timeout)?
+        tokio::time::timeout(limit, listing).await.map_err(timeout)?
     }
 
-    async fn walk(
+    async fn fetch_pages(
         &self,
         scope: &str,
         path: &str,
         validators: Option<&Validators>,
-        mut take: impl FnMut(&Url, &[u8]) -> Result<(), OciError>,
+        mut on_page: impl FnMut(&Url, &[u8]) -> Result<(), OciError>,
     ) -> Result<Listed, OciError> {
-        let mut walk = Walk::new(self.url(path));
-        walk.next = Some(sized(walk.first.clone(), self.limits.page_names));
-        let mut whole = Validators::default();
-        while let Some(url) = walk.step(self)? {
-            let is_first = walk.seen.len() == 1;
+        let mut cursor = Cursor::new(self.url(path));
+        cursor.next = Some(with_page_size(cursor.first.clone(), self.limits.page_names));
+        let mut validators_of_list = Validators::default();
+        while let Some(url) = cursor.advance(self)? {
+            let is_first = cursor.visited.len() == 1;
             let request = Request {
                 accept: Some("application/json".to_owned()),
                 validators: validators.filter(|_| is_first).cloned(),
                 ..Request::new(url.clone())
             };
-            let limits = self.limits.document(walk.rest(self));
-            let answer = match self.send(scope, request.clone(), &limits).await {
-                // Docker's registry refuses to list so many where it has a smaller limit, by which it goes if none is asked for.
+            let limits = self.limits.with_max_bytes(cursor.page_limit(self));
+            let response = match self.send(scope, request.clone(), &limits).await {
+                // Docker's registry rejects page sizes above its own limit, which it uses by default.
                 Err(OciError::Fetch(FetchError::Status { status, .. }))
                     if is_first && status == StatusCode::BAD_REQUEST =>
                 {
-                    let url = walk.first.clone();
+                    let url = cursor.first.clone();
                     self.send(scope, Request { url, ..request }, &limits).await?
                 }
-                answer => answer?,
+                response => response?,
             };
-            if answer.status == StatusCode::NOT_MODIFIED {
+            if response.status == StatusCode::NOT_MODIFIED {
                 return Ok(Listed::NotModified);
             }
-            let links = answer.headers.get_all(LINK).iter();
+            let links = response.headers.get_all(LINK).iter();
             let next = links.map(|value| value.as_bytes()).find_map(next_link);
-            whole = if is_first && next.is_none() {
-                answer.body.validators.clone()
+            validators_of_list = if is_first && next.is_none() {
+                response.body.validators.clone()
             } else {
                 Validators::default()
             };
-            walk.take(answer, next, |url, bytes| take(url, bytes))?;
+            cursor.process(response, next, |url, bytes| on_page(url, bytes))?;
         }
-        Ok(Listed::Whole(whole))
+        Ok(Listed::Complete(validators_of_list))
     }
 
-    async fn walk_elsewhere(
+    async fn fetch_hub_pages(
         &self,
         first: Url,
-        mut take: impl FnMut(&Url, &[u8]) -> Result<Option<String>, OciError>,
+        mut on_page: impl FnMut(&Url, &[u8]) -> Result<Option<String>, OciError>,
     ) -> Result<(), OciError> {
-        let mut walk = Walk::new(first);
-        while let Some(url) = walk.step(self)? {
+        let mut cursor = Cursor::new(first);
+        while let Some(url) = cursor.advance(self)? {
             let request = Request {
                 accept: Some("application/json".to_owned()),
                 authorization: Authorization::None,
                 ..Request::new(url)
             };
-            let answer = self
+            let response = self
                 .fetcher
-                .send(&request, &self.limits.document(walk.rest(self)))
+                .send(&request, &self.limits.with_max_bytes(cursor.page_limit(self)))
                 .await?;
             let mut next = None;
-            walk.take(answer, None, |url, bytes| {
-                next = take(url, bytes)?;
+            cursor.process(response, None, |url, bytes| {
+                next = on_page(url, bytes)?;
                 Ok(())
             })?;
-            walk.follow(next.as_deref())?;
+            cursor.set_next(next.as_deref())?;
         }
         Ok(())
     }
 }
 
-fn sized(mut url: Url, names: u32) -> Url {
+fn with_page_size(mut url: Url, names: u32) -> Url {
     url.set_query(Some(&format!("n={names}")));
     url
 }
 
-/// The way through a listing.
-struct Walk {
+/// Position in a listing, and its limits.
+struct Cursor {
     first: Url,
-    /// Where the last page stood.
-    at: Url,
+    /// URL of the last page.
+    current: Url,
     next: Option<Url>,
-    seen: HashSet<Url>,
+    visited: HashSet<Url>,
     bytes: u64,
 }
 
-impl Walk {
+impl Cursor {
     fn new(first: Url) -> Self {
         Self {
-            at: first.clone(),
+            current: first.clone(),
             next: Some(first.clone()),
             first,
-            seen: HashSet::new(),
+            visited: HashSet::new(),
             bytes: 0,
         }
     }
 
-    /// The next page, if there is one and it may be fetched.
-    fn step(&mut self, registry: &Registry) -> Result<Option<Url>, OciError> {
+    /// Returns the URL of the next page.
+    fn advance(&mut self, registry: &Registry) -> Result<Option<Url>, OciError> {
         let Some(url) = self.next.take() else { return Ok(None) };
-        if self.seen.len() >= registry.limits.pages {
+        if self.visited.len() >= registry.limits.pages {
             return Err(self.too_many(registry.limits.pages as u64, "pages"));
         }
-        if !self.seen.insert(url.clone()) {
-            return Err(self.lost("its pages lead in a circle"));
+        if !self.visited.insert(url.clone()) {
+            return Err(self.next_page_error("the pages form a cycle"));
         }
         if self.bytes >= registry.limits.listing_bytes {
             return Err(self.too_many(registry.limits.listing_bytes, "bytes"));
@@ -165,42 +167,41 @@ impl Walk {
         Ok(Some(url))
     }
 
-    /// Bytes that the next page may have.
-    fn rest(&self, registry: &Registry) -> u64 {
+    /// Returns the size limit of the next page.
+    fn page_limit(&self, registry: &Registry) -> u64 {
         registry
             .limits
             .page_bytes
             .min(registry.limits.listing_bytes.saturating_sub(self.bytes))
     }
 
-    fn take(
+    fn process(
         &mut self,
-        answer: Answer,
+        response: Response,
         next: Option<String>,
-        take: impl FnOnce(&Url, &[u8]) -> Result<(), OciError>,
+        on_page: impl FnOnce(&Url, &[u8]) -> Result<(), OciError>,
     ) -> Result<(), OciError> {
-        self.bytes += answer.body.bytes;
-        let bytes = body::bytes(answer.body)?;
-        take(&answer.url, &bytes)?;
-        self.at = answer.url;
-        self.follow(next.as_deref())
+        self.bytes += response.body.bytes;
+        let bytes = body::bytes(response.body)?;
+        on_page(&response.url, &bytes)?;
+        self.current = response.url;
+        self.set_next(next.as_deref())
     }
 
-    /// Goes on to a page that is named relative to this one. It may stand nowhere else than the listing: whoever writes a
-    /// link could otherwise send us, and our credentials, anywhere.
-    fn follow(&mut self, next: Option<&str>) -> Result<(), OciError> {
-        /// What is gone through is remembered, so it must be short; proxies and servers take no longer ones.
-        const LINK_BYTES: usize = 8 * 1024;
+    /// Sets the next page by a link relative to the current one. Rejects other origins, which would receive the credentials.
+    fn set_next(&mut self, next: Option<&str>) -> Result<(), OciError> {
+        /// Visited links are kept in memory, so their length is limited.
+        const MAX_LINK_BYTES: usize = 8 * 1024;
         let Some(next) = next else { return Ok(()) };
-        if next.len() > LINK_BYTES {
-            return Err(self.lost("the link to its next page is too long"));
+        if next.len() > MAX_LINK_BYTES {
+            return Err(self.next_page_error("the link to the next page is too long"));
         }
         let next = self
-            .at
+            .current
             .join(next)
-            .map_err(|_| self.lost("the link to its next page is no URL"))?;
+            .map_err(|_| self.next_page_error("the link to the next page is not a valid URL"))?;
         if next.origin() != self.first.origin() {
-            return Err(self.lost("the link to its next page leads to another host, port or scheme"));
+            return Err(self.next_page_error("the link to the next page has another origin"));
         }
         self.next = Some(next);
         Ok(())
@@ -214,7 +215,7 @@ impl Walk {
         }
     }
 
-    fn lost(&self, problem: &'static str) -> OciError {
+    fn next_page_error(&self, problem: &'static str) -> OciError {
         OciError::NextPage {
             url: public_url(&self.first),
             problem,

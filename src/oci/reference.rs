@@ -1,64 +1,60 @@
-//! Where a chart stands in a registry: `oci://host/path/chart:tag`, as in the `urls` of a Helm index.
+//! References to charts in registries, as in the `urls` of a Helm index.
 
 use url::Url;
 
 use super::error::OciError;
 use super::name;
 
-/// The reference of one version of a chart.
+/// Reference to a chart version: `oci://host/path/chart:tag`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChartReference {
-    /// The registry: scheme, host and port, nothing else.
+    /// Scheme, host and port.
     pub registry: Url,
-    /// The repository: the whole path.
+    /// The full path.
     pub repository: String,
-    /// A tag, or a digest where the reference is pinned to one.
+    /// Tag or digest.
     pub reference: String,
 }
 
 impl ChartReference {
-    /// Reads `oci://host/path/chart:tag`, `oci://host/path/chart@sha256:…` (the digest counts where there is a tag too), or
-    /// `oci://host/path/chart`, whose tag is then that of `version`.
-    ///
-    /// # Errors
-    /// [`OciError::InvalidReference`] when it is none of these.
+    /// Parses a reference. A digest has precedence over a tag; without both, the tag is derived from `version`.
     pub fn parse(text: &str, version: Option<&str>) -> Result<Self, OciError> {
         let invalid = |problem: &str| OciError::InvalidReference(problem.to_owned());
         let text = text.trim();
         let is_oci = text
             .get(..6)
             .is_some_and(|scheme| scheme.eq_ignore_ascii_case("oci://"));
-        let rest = text.get(6..).filter(|_| is_oci);
-        let rest = rest.ok_or_else(|| invalid("it does not begin with oci://"))?;
-        let (host, path) = rest.split_once('/').ok_or_else(|| invalid("it names no repository"))?;
+        let location = text.get(6..).filter(|_| is_oci);
+        let location = location.ok_or_else(|| invalid("it does not start with oci://"))?;
+        let (host, path) = location.split_once('/').ok_or_else(|| invalid("missing repository"))?;
         if host.contains('@') {
-            return Err(invalid("it holds credentials; give them to the repository's spec.auth"));
+            return Err(invalid("it contains credentials; set them in spec.auth"));
         }
-        // The text itself is not shown: what can't be parsed can't be rid of a password either.
+        // The error does not quote the text, which may contain a password.
         let registry = Url::parse(&format!("oci://{host}")).map_err(|error| invalid(&error.to_string()))?;
         if registry.host_str().is_none_or(str::is_empty)
             || !registry.path().is_empty()
             || registry.query().is_some()
             || registry.fragment().is_some()
         {
-            return Err(invalid("it names no host"));
+            return Err(invalid("missing or invalid host"));
         }
 
         let (path, digest) = split_last(path, '@');
-        // A colon before the last slash would be none of a tag.
+        // A colon before the last slash makes the repository name invalid.
         let (repository, tag) = split_last(path, ':');
         if !name::is_repository_name(repository) {
-            return Err(invalid("its path is no repository's name"));
+            return Err(invalid("the path is not a valid repository name"));
         }
         let reference = match (digest, tag, version) {
             (Some(digest), ..) if name::is_digest(digest) => digest.to_owned(),
-            (Some(_), ..) => return Err(invalid("its digest is no SHA-256 digest, the only kind that is taken")),
+            (Some(_), ..) => return Err(invalid("unsupported digest, expected SHA-256")),
             (None, Some(tag), _) => tag.to_owned(),
             (None, None, Some(version)) => name::tag_of(version),
-            (None, None, None) => return Err(invalid("it has neither a tag nor a digest")),
+            (None, None, None) => return Err(invalid("missing tag or digest")),
         };
         if digest.is_none() && !name::is_tag(&reference) {
-            return Err(invalid("its tag is none"));
+            return Err(invalid("invalid tag"));
         }
         Ok(Self {
             registry,
@@ -95,7 +91,7 @@ mod tests {
     )]
     #[case("oci://r/a/chart", Some("1.0.0+b.1"), "oci://r", "a/chart", "1.0.0_b.1")]
     #[case("oci://[::1]:5000/chart:1.0.0", None, "oci://[::1]:5000", "chart", "1.0.0")]
-    fn references_are_read_as_helm_reads_them(
+    fn references_are_parsed_as_in_helm(
         #[case] text: &str,
         #[case] version: Option<&str>,
         #[case] registry: &str,
@@ -111,7 +107,7 @@ mod tests {
     }
 
     #[rstest]
-    fn a_digest_counts_more_than_a_tag(#[values("oci://r/a/chart", "oci://r/a/chart:1.0.0")] text: &str
+    fn a_digest_has_precedence_over_a_tag(#[values("oci://r/a/chart", "oci://r/a/chart:1.0.0")] text: &str
     ) {
         let found = ChartReference::parse(&format!("{text}@{DIGEST}"), Some("2.0.0")).unwrap();
         assert_eq!(
@@ -121,7 +117,7 @@ mod tests {
     }
 
     #[rstest]
-    fn what_is_no_reference_is_refused_without_being_shown(
+    fn an_invalid_reference_is_rejected_without_being_printed(
         #[values(
             "",
             "oci://",
@@ -152,7 +148,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(3_000))]
 
         #[test]
-        fn no_text_is_too_odd_and_what_is_taken_keeps_to_the_grammar(
+        fn any_text_is_rejected_or_yields_valid_names(
             text in "(oci://)?[a-z:@/.\\[\\]%?#é0-9-]{0,24}|.*", version in proptest::option::of(".{0,8}"),
         ) {
             if let Ok(found) = ChartReference::parse(&text, version.as_deref()) {

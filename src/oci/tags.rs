@@ -1,4 +1,4 @@
-//! The tags of a repository.
+//! Listing the tags of a repository.
 
 use std::collections::HashSet;
 
@@ -8,26 +8,21 @@ use super::{Registry, decode};
 use crate::http::Validators;
 use crate::text::public_url;
 
-/// The answer to a question for tags.
+/// Result of listing tags.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tags {
-    /// They are as they were when the validators came.
+    /// The list is unchanged since the validators were issued.
     NotModified,
-    /// All of them.
     Listed {
-        /// Each once, in the registry's order; whether one means a version is another question.
+        /// Distinct tags in the registry's order, including those that are not versions.
         tags: Vec<String>,
-        /// What to send next time. Empty where the registry gave nothing, or where the list has several pages.
+        /// Empty if the list has several pages.
         validators: Validators,
     },
 }
 
 impl Registry {
-    /// Lists the tags of a repository, given by its whole name (OCI distribution specification, section "Listing Tags").
-    /// With validators of an earlier list, an unchanged one is not sent again where the registry knows how.
-    ///
-    /// # Errors
-    /// [`OciError`]: the list can't be had, is none, or is longer than the limits allow.
+    /// Lists the tags of a repository by its full name, conditionally if there are validators.
     pub async fn tags(&self, repository: &str, validators: Option<&Validators>) -> Result<Tags, OciError> {
         let scope = Self::scope(repository)?;
         let path = format!("/v2/{repository}/tags/list");
@@ -50,7 +45,7 @@ impl Registry {
         });
         Ok(match listed.await? {
             Listed::NotModified => Tags::NotModified,
-            Listed::Whole(validators) => Tags::Listed { tags, validators },
+            Listed::Complete(validators) => Tags::Listed { tags, validators },
         })
     }
 }

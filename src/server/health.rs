@@ -1,4 +1,4 @@
-//! Whether the process is ready: a list of named checks, each with a short deadline.
+//! Readiness checks with a deadline.
 
 use std::{
     fmt::Write as _,
@@ -11,35 +11,35 @@ use tokio::time::timeout;
 
 use crate::text::{printable, truncate};
 
-/// How long one check may take. A kubelet gives a probe one second unless told otherwise; an answer that names the culprit must be there first.
-const DEADLINE: Duration = Duration::from_millis(800);
+/// Below the kubelet's default probe timeout of one second, so that the response can name the failed check.
+const TIMEOUT: Duration = Duration::from_millis(800);
 
-/// One thing that must be so before the process counts as ready.
+/// A named readiness check.
 pub struct Check {
     name: &'static str,
-    ask: Box<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>,
-    /// So that the log tells of a change once, not of each probe.
+    run: Box<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>,
+    /// Result of the last run, to log only changes.
     failing: AtomicBool,
 }
 
 impl Check {
-    /// A check of that name. The error is a reason for the log: it is not shown to whoever asks over HTTP, who may be anybody.
-    pub fn new<F>(name: &'static str, ask: impl Fn() -> F + Send + Sync + 'static) -> Self
+    /// Creates a check. Its error is logged but never sent to clients, which are not authenticated.
+    pub fn new<F>(name: &'static str, run: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Result<(), String>> + Send + 'static,
     {
         Self {
             name,
-            ask: Box::new(move || Box::pin(ask())),
+            run: Box::new(move || Box::pin(run())),
             failing: AtomicBool::new(false),
         }
     }
 
-    /// Asks once, and logs when the answer is another than last time.
+    /// Runs the check and logs a changed result.
     async fn is_ok(&self) -> bool {
-        let result = match timeout(DEADLINE, (self.ask)()).await {
+        let result = match timeout(TIMEOUT, (self.run)()).await {
             Ok(result) => result,
-            Err(_) => Err(format!("no answer within {DEADLINE:?}")),
+            Err(_) => Err(format!("no result within {TIMEOUT:?}")),
         };
         let was_failing = self.failing.swap(result.is_err(), Ordering::Relaxed);
         match &result {
@@ -57,27 +57,27 @@ impl Check {
     }
 }
 
-/// What all checks say together.
+/// Combined result of all checks.
 pub(super) struct Report {
-    pub(super) ready: bool,
-    /// One line a check, in the form of Kubernetes' own servers: `[+]name ok`, `[-]name failed`.
+    pub(super) is_ready: bool,
+    /// One line per check, in the format of kube-apiserver.
     pub(super) text: String,
 }
 
-/// Asks all checks side by side, so that the answer takes no longer than the slowest of them.
+/// Runs all checks concurrently.
 pub(super) async fn report(endpoint: &str, checks: &[Check]) -> Report {
-    let answers = join_all(checks.iter().map(Check::is_ok)).await;
+    let results = join_all(checks.iter().map(Check::is_ok)).await;
     let mut text = String::new();
-    for (check, ok) in checks.iter().zip(&answers) {
+    for (check, ok) in checks.iter().zip(&results) {
         // Writing to a String can't fail.
         let _ = match ok {
             true => writeln!(text, "[+]{} ok", check.name),
-            false => writeln!(text, "[-]{} failed: the reason is in the log", check.name),
+            false => writeln!(text, "[-]{} failed: see log for reason", check.name),
         };
     }
-    let ready = answers.iter().all(|ok| *ok);
-    let _ = writeln!(text, "{endpoint} check {}", if ready { "passed" } else { "failed" });
-    Report { ready, text }
+    let is_ready = results.iter().all(|ok| *ok);
+    let _ = writeln!(text, "{endpoint} check {}", if is_ready { "passed" } else { "failed" });
+    Report { is_ready, text }
 }
 
 #[cfg(test)]
@@ -85,23 +85,23 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_check_that_never_answers_fails_in_time_and_hides_none_of_the_others() {
+    async fn a_check_that_hangs_times_out_without_blocking_others() {
         let checks = [
             Check::new("caches", || async { Ok(()) }),
             Check::new("database", futures::future::pending),
         ];
         let started = tokio::time::Instant::now();
         let report = report("readyz", &checks).await;
-        assert!(!report.ready);
+        assert!(!report.is_ready);
         assert!(started.elapsed() < Duration::from_secs(1));
         assert_eq!(
             report.text,
-            "[+]caches ok\n[-]database failed: the reason is in the log\nreadyz check failed\n"
+            "[+]caches ok\n[-]database failed: see log for reason\nreadyz check failed\n"
         );
     }
 
     #[tokio::test]
-    async fn a_reason_is_not_shown_to_whoever_asks() {
+    async fn reasons_are_not_sent_to_clients() {
         let checks = [Check::new("database", || async {
             Err("no route to 10.0.0.7".to_owned())
         })];
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_checks_it_is_ready() {
-        assert!(report("readyz", &[]).await.ready);
+    async fn a_process_without_checks_is_ready() {
+        assert!(report("readyz", &[]).await.is_ready);
     }
 }

@@ -1,29 +1,25 @@
-//! Where the server listens, as a user writes it.
+//! Listen addresses.
 
 use std::{fmt, io, net::Ipv6Addr, str::FromStr};
 
 use tokio::net::TcpListener;
 
-/// An address to listen on: `host:port`, `[::1]:port`, or `:port` for all interfaces of both address families, as Go programs read it.
-/// Port 0 takes a free one.
+/// An address in Go's format: `host:port`, `[::1]:port`, or `:port` for all interfaces. Port 0 selects a free port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenAddress {
-    /// Empty for all interfaces. Without the brackets of an IPv6 address.
+    /// Empty for all interfaces. Without brackets.
     host: String,
     port: u16,
 }
 
-/// What is wrong with an address to listen on.
+/// An invalid listen address.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ListenAddressError {
-    /// There is no colon between host and port, or nothing after it.
-    #[error("no port is named: write host:port, or :port for all interfaces")]
+    #[error("missing port: use host:port, or :port for all interfaces")]
     NoPort,
-    /// The port is no number that a port can have.
-    #[error("`{0}` is no port: write a number from 0 to 65535")]
+    #[error("`{0}` is not a valid port: use a number from 0 to 65535")]
     Port(String),
-    /// An IPv6 address stands without brackets, so that its last group would be taken for the port.
-    #[error("write an IPv6 address in brackets, as in [::1]:8080")]
+    #[error("IPv6 address without brackets: use [::1]:8080")]
     Brackets,
 }
 
@@ -36,7 +32,7 @@ impl FromStr for ListenAddress {
             return Err(ListenAddressError::NoPort);
         }
         let port = port.parse().map_err(|_| ListenAddressError::Port(port.to_owned()))?;
-        let host = match host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        let host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
             Some(inner) => inner,
             None if host.contains(':') => return Err(ListenAddressError::Brackets),
             None => host,
@@ -64,7 +60,7 @@ impl ListenAddress {
             return TcpListener::bind((self.host.as_str(), self.port)).await;
         }
         match TcpListener::bind((Ipv6Addr::UNSPECIFIED, self.port)).await {
-            // A host without IPv6 has no such address; a port that is taken is taken.
+            // Falls back to IPv4 on hosts without IPv6.
             Err(error) if error.kind() != io::ErrorKind::AddrInUse => TcpListener::bind(("0.0.0.0", self.port)).await,
             bound => bound,
         }
@@ -76,14 +72,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_read_as_go_programs_read_it() {
+    fn addresses_are_parsed_as_in_go() {
         for text in ["127.0.0.1:8080", ":8080", "localhost:0", "[::1]:9090"] {
             assert_eq!(text.parse::<ListenAddress>().unwrap().to_string(), text);
         }
     }
 
     #[test]
-    fn a_wrong_address_says_what_to_write() {
+    fn invalid_addresses_are_errors() {
         assert_eq!("localhost".parse::<ListenAddress>(), Err(ListenAddressError::NoPort));
         assert_eq!("localhost:".parse::<ListenAddress>(), Err(ListenAddressError::NoPort));
         assert_eq!(

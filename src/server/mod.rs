@@ -1,7 +1,6 @@
-//! HTTP: health and metrics, on one listener.
+//! HTTP/1.1 server for probes and metrics.
 //!
-//! Whoever can reach the listener can ask, so what one peer can hold is bounded: connections at once, bytes of a request's head, the time to send it,
-//! and the life of a connection. Only HTTP/1.1 is spoken, as probes and scrapers do.
+//! Clients are not authenticated, so connections, header size, header timeout and connection lifetime are limited.
 
 mod health;
 mod listen;
@@ -28,30 +27,27 @@ pub use listen::{ListenAddress, ListenAddressError};
 pub use process::ProcessMetrics;
 pub use routes::routes;
 
-/// Connections at once; more wait in the kernel's queue. Probes and a scraper or two need a handful.
-const CONNECTIONS: u32 = 128;
-/// Bytes of a request line with all headers.
-const MAX_HEAD: usize = 16 * 1024;
-/// How long a peer may take to send a request's head, waiting for it on a kept-alive connection included.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// After this long a connection gets its last answer, so that a peer that reads slowly holds nothing for ever.
-const CONNECTION_LIFE: Duration = Duration::from_secs(600);
-/// How long answers under way may take once shutdown was asked for.
-const GRACE: Duration = Duration::from_secs(2);
-/// What to wait when a connection can't be accepted, which mostly means that file descriptors have run out.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
+/// Further connections wait in the kernel's backlog.
+const MAX_CONNECTIONS: u32 = 128;
+/// Size limit of the request line and headers, in bytes.
+const MAX_HEADER_SIZE: usize = 16 * 1024;
+/// Also limits idle keep-alive connections.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+/// A slow reader could otherwise hold a connection indefinitely.
+const MAX_CONNECTION_AGE: Duration = Duration::from_secs(600);
+/// Timeout of in-flight responses at shutdown.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+/// Delay after a failed accept, usually because file descriptors are exhausted.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// A bound listener and what it will serve.
+/// A bound listener and its routes.
 pub struct Server {
     listener: TcpListener,
     routes: Router,
 }
 
 impl Server {
-    /// Binds the listener; nothing is served before [`Server::run`].
-    ///
-    /// # Errors
-    /// When the address can't be resolved or bound, for one because another process listens there.
+    /// Binds the listener. [`Server::run`] starts serving.
     pub async fn bind(address: &ListenAddress, routes: Router) -> io::Result<Self> {
         Ok(Self {
             listener: address.bind().await?,
@@ -59,21 +55,18 @@ impl Server {
         })
     }
 
-    /// The address that was really bound: for port 0, the port that was free.
-    ///
-    /// # Errors
-    /// When the operating system can't tell.
+    /// Returns the bound address, with the actual port for port 0.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Serves until `shutdown`, then lets answers under way end for a moment.
+    /// Serves until `shutdown`, then drains in-flight responses.
     pub async fn run(self, shutdown: CancellationToken) {
-        let places = Arc::new(Semaphore::new(CONNECTIONS as usize));
+        let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS as usize));
         let serve = async {
             loop {
                 // The semaphore is never closed.
-                let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+                let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
                     return;
                 };
                 match self.listener.accept().await {
@@ -81,27 +74,30 @@ impl Server {
                         let connection = connection(stream, self.routes.clone(), shutdown.clone());
                         tokio::spawn(async move {
                             connection.await;
-                            drop(place);
+                            drop(permit);
                         });
                     }
-                    Err(error) if is_of_the_peer(&error) => {}
+                    Err(error) if is_disconnect(&error) => {}
                     Err(error) => {
                         tracing::warn!(%error, "failed to accept connection");
-                        sleep(ACCEPT_PAUSE).await;
+                        sleep(ACCEPT_RETRY_DELAY).await;
                     }
                 }
             }
         };
         shutdown.run_until_cancelled(serve).await;
-        // All places free again: no connection is left.
-        if timeout(GRACE, places.acquire_many(CONNECTIONS)).await.is_err() {
+        // All permits are available once the last connection is closed.
+        if timeout(DRAIN_TIMEOUT, permits.acquire_many(MAX_CONNECTIONS))
+            .await
+            .is_err()
+        {
             tracing::debug!("closing connections still open at shutdown");
         }
     }
 }
 
-/// Whether the peer went away between connecting and being accepted.
-fn is_of_the_peer(error: &io::Error) -> bool {
+/// Returns true if the client disconnected before accept.
+fn is_disconnect(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
@@ -109,15 +105,15 @@ fn is_of_the_peer(error: &io::Error) -> bool {
 async fn connection(stream: TcpStream, routes: Router, shutdown: CancellationToken) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .max_header_size(MAX_HEAD)
+        .header_read_timeout(HEADER_TIMEOUT)
+        .max_header_size(MAX_HEADER_SIZE)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes));
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        () = async { tokio::select! { () = shutdown.cancelled() => {}, () = sleep(CONNECTION_LIFE) => {} } } => {
+        () = async { tokio::select! { () = shutdown.cancelled() => {}, () = sleep(MAX_CONNECTION_AGE) => {} } } => {
             connection.as_mut().graceful_shutdown();
-            match timeout(GRACE, connection).await {
+            match timeout(DRAIN_TIMEOUT, connection).await {
                 Ok(ended) => ended,
                 Err(_) => return,
             }
@@ -137,35 +133,34 @@ mod tests {
 
     use super::*;
 
-    /// A server on a free port of the loopback.
-    struct Running {
+    struct TestServer {
         address: SocketAddr,
         shutdown: CancellationToken,
         task: tokio::task::JoinHandle<()>,
     }
 
-    async fn start(checks: Vec<Check>, registry: Registry) -> Running {
+    async fn start(checks: Vec<Check>, registry: Registry) -> TestServer {
         let routes = routes(checks, Arc::new(registry));
         let server = Server::bind(&"127.0.0.1:0".parse().unwrap(), routes).await.unwrap();
         let address = server.local_addr().unwrap();
         let shutdown = CancellationToken::new();
         let task = tokio::spawn(server.run(shutdown.clone()));
-        Running {
+        TestServer {
             address,
             shutdown,
             task,
         }
     }
 
-    impl Running {
-        /// Sends `request` and reads all that comes until the server closes.
+    impl TestServer {
+        /// Sends `request` and reads until EOF.
         async fn send(&self, request: &str) -> String {
             let mut stream = TcpStream::connect(self.address).await.unwrap();
-            // A server that has had enough may reset the connection while we still write.
+            // The server may reset the connection during the write.
             let _ = stream.write_all(request.as_bytes()).await;
-            let mut answer = Vec::new();
-            let _ = stream.read_to_end(&mut answer).await;
-            String::from_utf8(answer).unwrap()
+            let mut response = Vec::new();
+            let _ = stream.read_to_end(&mut response).await;
+            String::from_utf8(response).unwrap()
         }
 
         async fn get(&self, path: &str) -> String {
@@ -175,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_process_is_alive_as_soon_as_it_listens() {
+    async fn liveness_does_not_depend_on_readiness() {
         let server = start(
             vec![Check::new("never", || async { Err("no".to_owned()) })],
             Registry::default(),
@@ -187,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn readiness_lists_each_check_and_follows_it() {
+    async fn readiness_lists_and_reflects_each_check() {
         let up = Arc::new(AtomicBool::new(false));
         let check = {
             let up = Arc::clone(&up);
@@ -201,63 +196,66 @@ mod tests {
             Registry::default(),
         )
         .await;
-        let answer = server.get("/readyz").await;
-        assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
-        assert!(answer.contains("[+]caches ok\n[-]database failed"), "{answer}");
+        let response = server.get("/readyz").await;
+        assert!(response.starts_with("HTTP/1.1 503 "), "{response}");
+        assert!(response.contains("[+]caches ok\n[-]database failed"), "{response}");
         up.store(true, Ordering::SeqCst);
-        let answer = server.get("/readyz?verbose").await;
-        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        let response = server.get("/readyz?verbose").await;
+        assert!(response.starts_with("HTTP/1.1 200 "), "{response}");
         assert!(
-            answer.contains("[+]caches ok\n[+]database ok\nreadyz check passed\n"),
-            "{answer}"
+            response.contains("[+]caches ok\n[+]database ok\nreadyz check passed\n"),
+            "{response}"
         );
     }
 
     #[tokio::test]
-    async fn metrics_are_open_metrics_with_those_of_the_process() {
+    async fn metrics_use_the_openmetrics_format_and_include_process_metrics() {
         let mut registry = Registry::default();
         let counter = Counter::<u64>::default();
         registry.register("portolan_tests", "Tests", counter.clone());
         registry.register_collector(Box::new(ProcessMetrics));
         counter.inc();
-        let answer = start(vec![], registry).await.get("/metrics").await;
+        let response = start(vec![], registry).await.get("/metrics").await;
         assert!(
-            answer.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n"),
-            "{answer}"
+            response.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n"),
+            "{response}"
         );
-        assert!(answer.contains("portolan_tests_total 1\n"), "{answer}");
-        assert!(answer.contains("process_resident_memory_bytes "), "{answer}");
-        assert!(answer.ends_with("# EOF\n"), "{answer}");
+        assert!(response.contains("portolan_tests_total 1\n"), "{response}");
+        assert!(response.contains("process_resident_memory_bytes "), "{response}");
+        assert!(response.ends_with("# EOF\n"), "{response}");
     }
 
     #[tokio::test]
-    async fn what_is_not_served_is_not_found_and_other_methods_are_refused() {
+    async fn unknown_paths_return_404_and_other_methods_405() {
         let server = start(vec![], Registry::default()).await;
         assert!(server.get("/etc/passwd").await.starts_with("HTTP/1.1 404 "));
-        let answer = server
+        let response = server
             .send("POST /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
             .await;
-        assert!(answer.starts_with("HTTP/1.1 405 "), "{answer}");
+        assert!(response.starts_with("HTTP/1.1 405 "), "{response}");
     }
 
     #[tokio::test]
-    async fn a_head_that_never_ends_is_cut_off_and_others_are_served() {
+    async fn too_long_headers_are_rejected_and_other_requests_are_served() {
         let server = start(vec![], Registry::default()).await;
-        let answer = server
+        let response = server
             .send(&format!(
                 "GET /livez HTTP/1.1\r\nHost: x\r\nX: {}",
-                "a".repeat(4 * MAX_HEAD)
+                "a".repeat(4 * MAX_HEADER_SIZE)
             ))
             .await;
-        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431 "), "{answer}");
+        assert!(
+            response.is_empty() || response.starts_with("HTTP/1.1 431 "),
+            "{response}"
+        );
         assert!(server.get("/livez").await.starts_with("HTTP/1.1 200 "));
     }
 
     #[tokio::test]
-    async fn garbage_is_answered_by_a_refusal() {
+    async fn an_invalid_request_returns_400() {
         let server = start(vec![], Registry::default()).await;
-        let answer = server.send("\u{0}\u{1}\u{2} no request\r\n\r\n").await;
-        assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+        let response = server.send("\u{0}\u{1}\u{2} no request\r\n\r\n").await;
+        assert!(response.starts_with("HTTP/1.1 400 "), "{response}");
     }
 
     #[tokio::test]
@@ -269,13 +267,13 @@ mod tests {
         idle.read_exact(&mut head).await.unwrap();
         server.shutdown.cancel();
         server.task.await.unwrap();
-        let mut rest = Vec::new();
-        idle.read_to_end(&mut rest).await.unwrap();
+        let mut remaining = Vec::new();
+        idle.read_to_end(&mut remaining).await.unwrap();
         assert!(TcpStream::connect(server.address).await.is_err());
     }
 
     #[tokio::test]
-    async fn a_port_that_is_taken_is_an_error() {
+    async fn a_port_in_use_is_an_error() {
         let server = start(vec![], Registry::default()).await;
         let again = Server::bind(&server.address.to_string().parse().unwrap(), Router::new()).await;
         assert_eq!(again.err().map(|error| error.kind()), Some(io::ErrorKind::AddrInUse));

@@ -1,4 +1,4 @@
-//! The metrics that every Prometheus client library has of its own process, read from `/proc` at each scrape.
+//! Standard Prometheus process metrics, read from `/proc` at each scrape.
 
 use std::{fmt, fs};
 
@@ -8,10 +8,10 @@ use prometheus_client::{
     metrics::{counter::ConstCounter, gauge::ConstGauge},
 };
 
-/// The unit of times in `/proc`: Linux shows user space hundredths of a second on all architectures that it runs on today, whatever the kernel's own tick is.
+/// USER_HZ, which is 100 on all current architectures of Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// `process_cpu_seconds_total`, `process_resident_memory_bytes`, `process_open_fds`, `process_start_time_seconds`. What can't be read is left out.
+/// Collector of process metrics. Omits values that it cannot read.
 #[derive(Debug)]
 pub struct ProcessMetrics;
 
@@ -46,7 +46,7 @@ impl Collector for ProcessMetrics {
             )?;
         }
         if let Ok(entries) = fs::read_dir("/proc/self/fd") {
-            // The directory that is being read is open itself.
+            // Excludes the descriptor of the directory itself.
             let open = entries.count().saturating_sub(1);
             gauge(
                 &mut encoder,
@@ -64,7 +64,7 @@ fn gauge(encoder: &mut DescriptorEncoder, name: &str, help: &str, value: f64) ->
     metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
 }
 
-/// The number after `name` in a file of lines `name number …`.
+/// Returns the number after `name` in a file of lines `name number …`.
 fn field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()
@@ -74,15 +74,15 @@ fn field(text: &str, name: &str) -> Option<u64> {
 struct Stat {
     /// User and system time.
     cpu_ticks: u64,
-    /// Since the machine was started.
+    /// Since boot.
     start_ticks: u64,
 }
 
 impl Stat {
     fn parse(text: &str) -> Option<Self> {
-        // The second field is the program's name in parentheses, which may itself hold spaces and parentheses; the third stands after the last one.
-        let (_, rest) = text.rsplit_once(')')?;
-        let fields: Vec<&str> = rest.split_whitespace().collect();
+        // The second field, the program's name in parentheses, may contain spaces and parentheses.
+        let (_, after_name) = text.rsplit_once(')')?;
+        let fields: Vec<&str> = after_name.split_whitespace().collect();
         let number = |nth: usize| fields.get(nth - 3)?.parse::<u64>().ok();
         Some(Self {
             cpu_ticks: number(14)? + number(15)?,
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_whose_name_holds_parentheses_is_read_all_the_same() {
+    fn program_names_may_contain_parentheses() {
         let text =
             "42 (a) b (c)) S 1 42 42 0 -1 4194560 9 8 7 6 150 50 3 2 20 0 4 0 12345 1000 200 18446744073709551615";
         assert_eq!(
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_measured() {
+    fn metrics_of_this_process_are_collected() {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(ProcessMetrics));
         let mut out = String::new();

@@ -1,4 +1,4 @@
-//! What is served: health and metrics.
+//! Routes of probes and metrics.
 
 use std::sync::Arc;
 
@@ -13,30 +13,28 @@ use prometheus_client::{encoding::text, registry::Registry};
 
 use super::health::{self, Check};
 
-/// What the routes answer from.
 #[derive(Clone)]
-struct Parts {
+struct AppState {
     ready: Arc<[Check]>,
     registry: Arc<Registry>,
 }
 
-/// `/livez` and `/healthz` say that the process turns; `/readyz` asks all checks and lists them; `/metrics` is OpenMetrics text.
-/// A query such as Kubernetes' `?verbose` is accepted, and changes nothing: the list is always there.
+/// Returns routes for `/livez`, `/healthz`, `/readyz` and `/metrics`. `?verbose` is accepted but always implied.
 pub fn routes(ready: Vec<Check>, registry: Arc<Registry>) -> Router {
     Router::new()
         .route("/livez", get(async || "livez check passed\n"))
         .route("/healthz", get(async || "healthz check passed\n"))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
-        .with_state(Parts {
+        .with_state(AppState {
             ready: ready.into(),
             registry,
         })
 }
 
-async fn readyz(State(parts): State<Parts>) -> Response {
-    let report = health::report("readyz", &parts.ready).await;
-    let status = if report.ready {
+async fn readyz(State(state): State<AppState>) -> Response {
+    let report = health::report("readyz", &state.ready).await;
+    let status = if report.is_ready {
         StatusCode::OK
     } else {
         StatusCode::SERVICE_UNAVAILABLE
@@ -44,10 +42,10 @@ async fn readyz(State(parts): State<Parts>) -> Response {
     (status, report.text).into_response()
 }
 
-async fn metrics(State(parts): State<Parts>) -> Response {
+async fn metrics(State(state): State<AppState>) -> Response {
     const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     let mut body = String::new();
-    match text::encode(&mut body, &parts.registry) {
+    match text::encode(&mut body, &state.registry) {
         Ok(()) => ([(CONTENT_TYPE, OPEN_METRICS)], body).into_response(),
         Err(error) => {
             tracing::error!(%error, "failed to encode metrics");

@@ -164,7 +164,7 @@ async fn icons_neither_exhaust_memory_nor_cause_other_requests() {
     {
         let said = world.until_icon_of_chart_failed(&format!("icons/{name}")).await;
         assert!(
-            said.contains("icon") || said.contains("larger than the limit") || said.contains("scheme"),
+            said.contains("icon") || said.contains("exceeds the limit") || said.contains("scheme"),
             "{name}: {said}"
         );
     }

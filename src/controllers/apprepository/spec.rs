@@ -334,7 +334,7 @@ fn proxies(template: &serde_json::Value) -> Option<Proxies> {
     let proxies = Proxies {
         http: value("http_proxy"),
         https: value("https_proxy"),
-        none: value("no_proxy"),
+        no_proxy: value("no_proxy"),
     };
     (proxies.http.is_some() || proxies.https.is_some()).then_some(proxies)
 }

@@ -1,10 +1,10 @@
-//! Addresses that may not be reached, by literal, by name, by redirect.
+//! Address policy for literals, names and redirects.
 
 use std::net::{IpAddr, SocketAddr};
 
 use super::*;
 
-/// A fetcher whose resolver knows these names and no others.
+/// Returns a fetcher whose resolver knows only these names.
 pub(super) fn fetcher_with_names(settings: Settings, names: &[(&str, &[&str])]) -> Fetcher {
     let names: Vec<(String, Vec<SocketAddr>)> = names
         .iter()
@@ -19,11 +19,11 @@ pub(super) fn fetcher_with_names(settings: Settings, names: &[(&str, &[&str])]) 
     let lookup: Lookup = Arc::new(move |name| {
         let found = names
             .iter()
-            .find(|(known, _)| *known == name)
+            .find(|(entry, _)| *entry == name)
             .map(|(_, found)| found.clone());
         Box::pin(async move { found.ok_or_else(|| std::io::Error::other("no such name")) })
     });
-    Fetcher::build(settings, lookup, Routes::default()).unwrap()
+    Fetcher::build(settings, lookup, ProxyConfig::default()).unwrap()
 }
 
 fn public_only() -> Settings {
@@ -33,7 +33,7 @@ fn public_only() -> Settings {
     }
 }
 
-async fn refusal(fetcher: &Fetcher, url: &Url) -> String {
+async fn refused_message(fetcher: &Fetcher, url: &Url) -> String {
     let error = fetcher.get(url, None, &limits()).await.unwrap_err();
     assert_eq!(
         (error.reason(), error.is_transient()),
@@ -44,23 +44,23 @@ async fn refusal(fetcher: &Fetcher, url: &Url) -> String {
 }
 
 #[tokio::test]
-async fn an_address_that_may_not_be_reached_is_not_asked() {
+async fn metadata_addresses_are_refused() {
     for host in [
         "169.254.169.254",
         "[::ffff:169.254.169.254]",
         "0xa9fea9fe",
         "100.100.100.200",
     ] {
-        let message = refusal(&fetcher(), &format!("http://{host}/latest/meta-data/").parse().unwrap()).await;
+        let message = refused_message(&fetcher(), &format!("http://{host}/latest/meta-data/").parse().unwrap()).await;
         assert!(
-            message.contains("metadata") && message.contains("; use a URL"),
+            message.contains("metadata") && message.contains("are not allowed"),
             "{message}"
         );
     }
 }
 
 #[tokio::test]
-async fn a_name_that_has_only_addresses_that_may_not_be_reached_is_refused() {
+async fn a_name_with_only_forbidden_addresses_is_refused() {
     let fetcher = fetcher_with_names(
         Settings::default(),
         &[
@@ -68,17 +68,17 @@ async fn a_name_that_has_only_addresses_that_may_not_be_reached_is_refused() {
             ("mapped.example", &["::ffff:169.254.169.254", "fd00:ec2::254"]),
         ],
     );
-    let message = refusal(&fetcher, &"http://evil.example/secret?token=secret".parse().unwrap()).await;
+    let message = refused_message(&fetcher, &"http://evil.example/secret?token=secret".parse().unwrap()).await;
     assert!(
         message.contains("evil.example") && message.contains("169.254.169.254") && !message.contains("secret"),
         "{message}"
     );
-    refusal(&fetcher, &"https://mapped.example/".parse().unwrap()).await;
+    refused_message(&fetcher, &"https://mapped.example/".parse().unwrap()).await;
 }
 
 #[tokio::test]
-async fn of_a_names_addresses_only_those_are_asked_that_may_be() {
-    let server = Server::start(|_| answer("200 OK", "", b"hello")).await;
+async fn forbidden_addresses_of_a_name_are_skipped() {
+    let server = Server::start(|_| response("200 OK", "", b"hello")).await;
     let fetcher = fetcher_with_names(
         Settings::default(),
         &[("both.example", &["169.254.169.254", "127.0.0.1"])],
@@ -89,13 +89,13 @@ async fn of_a_names_addresses_only_those_are_asked_that_may_be() {
 }
 
 #[tokio::test]
-async fn private_addresses_are_refused_by_setting() {
-    let server = Server::start(|_| answer("200 OK", "", b"hello")).await;
+async fn private_addresses_are_refused_if_private_networks_are_disabled() {
+    let server = Server::start(|_| response("200 OK", "", b"hello")).await;
     let mut by_name = server.url.clone();
     by_name.set_host(Some("inside.example")).unwrap();
     let names: &[(&str, &[&str])] = &[("inside.example", &["127.0.0.1"])];
     for url in [&server.url, &by_name] {
-        let message = refusal(&fetcher_with_names(public_only(), names), url).await;
+        let message = refused_message(&fetcher_with_names(public_only(), names), url).await;
         assert!(message.contains("--allow-private-networks"), "{message}");
         let allowed = fetcher_with_names(Settings::default(), names)
             .get(url, None, &limits())
@@ -106,7 +106,7 @@ async fn private_addresses_are_refused_by_setting() {
 }
 
 #[tokio::test]
-async fn a_redirect_leads_to_no_address_that_may_not_be_reached() {
+async fn redirects_to_forbidden_addresses_are_refused() {
     for target in [
         "http://169.254.169.254/latest/",
         "http://[::ffff:a9fe:a9fe]/",
@@ -116,13 +116,13 @@ async fn a_redirect_leads_to_no_address_that_may_not_be_reached() {
     ] {
         let server = Server::start(move |_| redirect(target)).await;
         let fetcher = fetcher_with_names(Settings::default(), &[("evil.example", &["169.254.1.1"])]);
-        refusal(&fetcher, &server.url).await;
+        refused_message(&fetcher, &server.url).await;
         assert_eq!(server.requests().len(), 1);
     }
 }
 
 #[tokio::test]
-async fn a_repository_with_access_of_its_own_is_held_to_the_same_addresses() {
+async fn the_address_policy_applies_to_repositories_with_their_own_tls_settings() {
     let fetcher = fetcher_with_names(public_only(), &[("evil.example", &["10.0.0.1"])]);
     let own = fetcher
         .with(Access {
@@ -130,6 +130,6 @@ async fn a_repository_with_access_of_its_own_is_held_to_the_same_addresses() {
             ..Access::default()
         })
         .unwrap();
-    refusal(&own, &"https://evil.example/".parse().unwrap()).await;
-    refusal(&own, &"https://127.0.0.1/".parse().unwrap()).await;
+    refused_message(&own, &"https://evil.example/".parse().unwrap()).await;
+    refused_message(&own, &"https://127.0.0.1/".parse().unwrap()).await;
 }

@@ -1,13 +1,13 @@
-//! Answers: what becomes of each, and what none may do.
+//! Statuses, conditional requests and body limits.
 
 use rstest::rstest;
 
 use super::*;
 
 #[tokio::test]
-async fn a_body_comes_with_its_size_digest_and_validators() {
+async fn a_body_has_size_digest_and_validators() {
     let server = Server::start(|_| {
-        answer(
+        response(
             "200 OK",
             "ETag: \"abc\"\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT",
             b"hello",
@@ -39,13 +39,13 @@ async fn a_body_comes_with_its_size_digest_and_validators() {
 }
 
 #[tokio::test]
-async fn what_has_not_changed_is_not_sent_again() {
+async fn validators_make_the_request_conditional() {
     let server = Server::start(|request| {
-        let known = request.to_lowercase().contains("if-none-match: \"abc\"");
-        if known {
+        let is_match = request.to_lowercase().contains("if-none-match: \"abc\"");
+        if is_match {
             vec![Part::Bytes(b"HTTP/1.1 304 Not Modified\r\n\r\n".to_vec())]
         } else {
-            answer("200 OK", "", b"new")
+            response("200 OK", "", b"new")
         }
     })
     .await;
@@ -70,7 +70,7 @@ async fn what_has_not_changed_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn an_unasked_for_304_is_no_success() {
+async fn a_304_for_an_unconditional_request_is_an_error() {
     let server = Server::always("HTTP/1.1 304 Not Modified", b"").await;
     for validators in [None, Some(Validators::default())] {
         let error = fetcher()
@@ -94,12 +94,12 @@ async fn an_unasked_for_304_is_no_success() {
 #[case("204 No Content", "UnexpectedStatus", false)]
 #[case("206 Partial Content", "UnexpectedStatus", false)]
 #[tokio::test]
-async fn any_other_status_is_an_error_that_says_what_to_do(
+async fn other_statuses_are_errors_with_advice(
     #[case] status: &'static str,
     #[case] reason: &str,
     #[case] is_transient: bool,
 ) {
-    let server = Server::start(move |_| answer(status, "", b"the secret of the body")).await;
+    let server = Server::start(move |_| response(status, "", b"the secret of the body")).await;
     let mut url = server.at("index.yaml?token=secret");
     url.set_username("user").unwrap();
     url.set_password(Some("secret")).unwrap();
@@ -110,14 +110,14 @@ async fn any_other_status_is_an_error_that_says_what_to_do(
     );
     let message = error.to_string();
     assert!(
-        message.contains("index.yaml answered") && message.contains("; "),
+        message.contains("index.yaml returned") && message.contains("; "),
         "{message}"
     );
     assert!(!format!("{message} {error:?}").contains("secret"), "{error:?}");
 }
 
 #[tokio::test]
-async fn a_body_that_is_announced_too_large_is_not_even_read() {
+async fn a_body_is_rejected_by_its_content_length() {
     let server = Server::start(|_| {
         vec![
             Part::Bytes(b"HTTP/1.1 200 OK\r\nContent-Length: 104857601\r\n\r\n".to_vec()),
@@ -129,13 +129,13 @@ async fn a_body_that_is_announced_too_large_is_not_even_read() {
     assert!(
         error
             .to_string()
-            .contains("limit of 104857600 bytes (104857601 bytes seen)"),
+            .contains("limit of 104857600 bytes (size is at least 104857601 bytes)"),
         "{error}"
     );
 }
 
 #[tokio::test]
-async fn a_body_that_turns_out_too_large_is_cut_off() {
+async fn a_body_without_content_length_is_rejected_at_the_limit() {
     let server = Server::start(|_| {
         let mut parts = vec![Part::Bytes(
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec(),
@@ -160,20 +160,20 @@ async fn a_body_that_turns_out_too_large_is_cut_off() {
 #[case("HTTP/1.1 200 OK\nTransfer-Encoding: chunked", b"5\r\nhello\r\n", 5)]
 #[case("HTTP/1.1 200 OK\nTransfer-Encoding: chunked", b"5\r\nhel", 3)]
 #[tokio::test]
-async fn a_body_that_ends_early_is_an_error(#[case] head: &str, #[case] sent: &[u8], #[case] seen: u64) {
+async fn a_truncated_body_is_an_error(#[case] head: &str, #[case] sent: &[u8], #[case] seen: u64) {
     let server = Server::always(head, sent).await;
     let error = get(&server.url).await.unwrap_err();
     assert_eq!((error.reason(), error.is_transient()), ("BodyCutShort", true));
     assert!(
-        matches!(error, FetchError::CutShort { bytes, .. } if bytes <= seen),
+        matches!(error, FetchError::Interrupted { bytes, .. } if bytes <= seen),
         "{error}"
     );
 }
 
 #[tokio::test]
-async fn a_large_body_goes_to_a_file_that_has_no_name() {
+async fn a_large_body_is_spooled_to_an_unlinked_file() {
     let content = [b'x'; 3 << 20].to_vec();
-    let server = Server::start(move |_| answer("200 OK", "", &content)).await;
+    let server = Server::start(move |_| response("200 OK", "", &content)).await;
     let directory = tempfile::tempdir().unwrap();
     let settings = Settings {
         spool_dir: Some(directory.path().to_owned()),
@@ -192,8 +192,8 @@ async fn a_large_body_goes_to_a_file_that_has_no_name() {
 }
 
 #[tokio::test]
-async fn a_spool_directory_that_is_not_there_is_named_as_the_cause() {
-    let server = Server::start(|_| answer("200 OK", "", &[b'x'; 2 << 20])).await;
+async fn a_missing_spool_directory_is_an_error() {
+    let server = Server::start(|_| response("200 OK", "", &[b'x'; 2 << 20])).await;
     let settings = Settings {
         spool_dir: Some("/nowhere/at/all".into()),
         ..Settings::default()
@@ -210,7 +210,7 @@ async fn a_spool_directory_that_is_not_there_is_named_as_the_cause() {
 #[case(vec![], 0)]
 #[case(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello".to_vec(), 5)]
 #[tokio::test]
-async fn a_server_that_falls_silent_is_given_up(#[case] sent: Vec<u8>, #[case] seen: u64) {
+async fn a_stalled_download_times_out(#[case] sent: Vec<u8>, #[case] seen: u64) {
     let server = Server::start(move |_| vec![Part::Bytes(sent.clone()), Part::Hang]).await;
     let short = Duration::from_millis(100);
     let limits = Limits {
@@ -227,24 +227,24 @@ async fn a_server_that_falls_silent_is_given_up(#[case] sent: Vec<u8>, #[case] s
 }
 
 #[tokio::test]
-async fn a_server_that_drips_is_given_up_when_the_time_is_over() {
-    let drip = Arc::new(tokio::sync::Notify::new());
+async fn the_total_timeout_ends_a_slow_download() {
+    let next_byte = Arc::new(tokio::sync::Notify::new());
     let server = Server::start({
-        let drip = Arc::clone(&drip);
+        let next_byte = Arc::clone(&next_byte);
         move |_| {
             let mut parts = vec![Part::Bytes(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n".to_vec())];
             for _ in 0..1000 {
-                parts.extend([Part::Bytes(b"x".to_vec()), Part::Until(Arc::clone(&drip))]);
+                parts.extend([Part::Bytes(b"x".to_vec()), Part::Until(Arc::clone(&next_byte))]);
             }
             parts
         }
     })
     .await;
-    let dripping = tokio::spawn(async move {
+    let sender = tokio::spawn(async move {
         let mut interval = tokio::time::interval(Duration::from_millis(20));
         loop {
             interval.tick().await;
-            drip.notify_one();
+            next_byte.notify_one();
         }
     });
     let limits = Limits {
@@ -253,7 +253,7 @@ async fn a_server_that_drips_is_given_up_when_the_time_is_over() {
         ..limits()
     };
     let error = fetcher().get(&server.url, None, &limits).await.unwrap_err();
-    dripping.abort();
+    sender.abort();
     assert_eq!((error.reason(), error.is_transient()), ("Timeout", true));
-    assert!(error.to_string().contains("0.3 s"), "{error}");
+    assert!(error.to_string().contains("0.3s"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! Hosts, redirects, TLS, proxies.
+//! Connections, host limits and redirects.
 
 use rstest::rstest;
 use tokio_rustls::TlsAcceptor;
@@ -8,8 +8,8 @@ use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use super::*;
 
 #[tokio::test]
-async fn a_connection_is_used_again() {
-    let server = Server::start(|_| answer("200 OK", "", b"hello")).await;
+async fn connections_are_reused() {
+    let server = Server::start(|_| response("200 OK", "", b"hello")).await;
     let fetcher = fetcher();
     for _ in 0..5 {
         assert!(fetcher.get(&server.url, None, &limits()).await.is_ok());
@@ -21,12 +21,12 @@ async fn a_connection_is_used_again() {
 #[case("30")]
 #[case("Sun, 06 Nov 1994 08:50:07 GMT")]
 #[tokio::test]
-async fn a_host_that_is_asked_too_often_is_left_alone(
+async fn retry_after_blocks_further_requests_to_the_host(
     #[case] retry_after: &'static str,
     #[values("429 Too Many Requests", "503 Service Unavailable")] status: &'static str,
 ) {
     let server = Server::start(move |_| {
-        answer(
+        response(
             status,
             &format!("Retry-After: {retry_after}\nDate: Sun, 06 Nov 1994 08:49:37 GMT"),
             b"",
@@ -36,19 +36,19 @@ async fn a_host_that_is_asked_too_often_is_left_alone(
     let fetcher = fetcher();
     let error = fetcher.get(&server.at("a"), None, &limits()).await.unwrap_err();
     assert_eq!(error.retry_after(), Some(Duration::from_secs(30)));
-    let on_hold = fetcher.clone().get(&server.at("b"), None, &limits()).await.unwrap_err();
-    assert!(matches!(on_hold, FetchError::OnHold { .. }), "{on_hold}");
-    assert_eq!((on_hold.reason(), on_hold.is_transient()), (error.reason(), true));
-    assert!(on_hold.retry_after().unwrap() > Duration::from_secs(20));
+    let blocked = fetcher.clone().get(&server.at("b"), None, &limits()).await.unwrap_err();
+    assert!(matches!(blocked, FetchError::BackingOff { .. }), "{blocked}");
+    assert_eq!((blocked.reason(), blocked.is_transient()), (error.reason(), true));
+    assert!(blocked.retry_after().unwrap() > Duration::from_secs(20));
     assert_eq!(server.requests().len(), 1);
 
-    let other = Server::start(|_| answer("200 OK", "", b"")).await;
+    let other = Server::start(|_| response("200 OK", "", b"")).await;
     assert!(fetcher.get(&other.url, None, &limits()).await.is_ok());
 }
 
 #[tokio::test]
-async fn retry_after_counts_only_with_the_answers_that_it_is_made_for() {
-    let server = Server::start(|_| answer("500 Internal Server Error", "Retry-After: 30", b"")).await;
+async fn retry_after_is_ignored_with_other_statuses() {
+    let server = Server::start(|_| response("500 Internal Server Error", "Retry-After: 30", b"")).await;
     let fetcher = fetcher();
     for _ in 0..2 {
         assert_eq!(
@@ -64,25 +64,25 @@ async fn retry_after_counts_only_with_the_answers_that_it_is_made_for() {
 }
 
 #[tokio::test]
-async fn a_turn_lasts_until_the_body_has_been_read() {
-    let rest = Arc::new(tokio::sync::Notify::new());
+async fn a_permit_is_released_after_the_body_has_been_read() {
+    let resume = Arc::new(tokio::sync::Notify::new());
     let server = Server::start({
-        let rest = Arc::clone(&rest);
+        let resume = Arc::clone(&resume);
         move |request| {
             if !request.starts_with("GET /slow") {
-                return answer("200 OK", "", b"fast");
+                return response("200 OK", "", b"fast");
             }
             let head = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nsl".to_vec();
             vec![
                 Part::Bytes(head),
-                Part::Until(Arc::clone(&rest)),
+                Part::Until(Arc::clone(&resume)),
                 Part::Bytes(b"ow".to_vec()),
             ]
         }
     })
     .await;
     let fetcher = Fetcher::new(Settings {
-        requests_at_once: 1,
+        max_concurrent_requests: 1,
         ..Settings::default()
     })
     .unwrap();
@@ -94,15 +94,15 @@ async fn a_turn_lasts_until_the_body_has_been_read() {
         assert!(tokio::time::timeout(Duration::from_millis(100), fetch).await.is_err());
     }
     assert_eq!(server.requests().len(), 1);
-    rest.notify_one();
+    resume.notify_one();
     slow.await.unwrap();
     fast.await.unwrap();
     assert_eq!(server.requests().len(), 2);
 }
 
 #[tokio::test]
-async fn redirects_are_followed_and_take_no_credentials_along() {
-    let target = Server::start(|_| answer("200 OK", "", b"hello")).await;
+async fn redirects_are_followed_without_user_information() {
+    let target = Server::start(|_| response("200 OK", "", b"hello")).await;
     let to = target.at("b").to_string();
     let server = Server::start(move |request| {
         if request.starts_with("GET /a ") {
@@ -122,10 +122,10 @@ async fn redirects_are_followed_and_take_no_credentials_along() {
 }
 
 #[tokio::test]
-async fn redirects_in_a_circle_end() {
+async fn redirect_loops_end_after_ten_redirects() {
     let server = Server::start(|_| redirect("/again")).await;
     let fetcher = Fetcher::new(Settings {
-        requests_at_once: 1,
+        max_concurrent_requests: 1,
         ..Settings::default()
     })
     .unwrap();
@@ -141,21 +141,21 @@ async fn redirects_in_a_circle_end() {
 #[case("HTTP/1.1 307 Moved\nLocation: file:///etc/passwd")]
 #[case("HTTP/1.1 308 Moved\nLocation: ftp://example.com/")]
 #[tokio::test]
-async fn redirects_to_nowhere_are_refused(#[case] head: &str) {
+async fn invalid_redirects_are_rejected(#[case] head: &str) {
     let server = Server::always(head, b"").await;
     let error = get(&server.url).await.unwrap_err();
     assert_eq!((error.reason(), error.is_transient()), ("InvalidRedirect", false));
 }
 
 #[tokio::test]
-async fn only_http_is_spoken() {
+async fn other_schemes_are_rejected() {
     for url in ["file:///etc/passwd", "ftp://example.com/", "data:text/plain,x"] {
         assert_eq!(get(&url.parse().unwrap()).await.unwrap_err().reason(), "InvalidURL");
     }
 }
 
 #[tokio::test]
-async fn a_name_without_an_address_is_told_from_a_host_that_is_down() {
+async fn resolver_and_connection_errors_have_different_reasons() {
     let error = get(&"http://nowhere.invalid/?token=secret".parse().unwrap())
         .await
         .unwrap_err();
@@ -174,7 +174,7 @@ async fn a_name_without_an_address_is_told_from_a_host_that_is_down() {
 }
 
 #[tokio::test]
-async fn a_connection_that_ends_without_an_answer_is_transient() {
+async fn a_connection_closed_without_a_response_is_transient() {
     let server = Server::start(|_| vec![Part::Close]).await;
     let error = get(&server.url).await.unwrap_err();
     assert_eq!(
@@ -184,7 +184,7 @@ async fn a_connection_that_ends_without_an_answer_is_transient() {
     );
 }
 
-/// A server's side of TLS for `name`, and the certificate to trust.
+/// Returns a TLS acceptor for `name` and its certificate in PEM.
 pub(super) fn tls(name: &str) -> (TlsAcceptor, Vec<u8>) {
     crate::http::install_crypto_provider();
     let rcgen::CertifiedKey { cert, signing_key } = rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
@@ -198,7 +198,7 @@ pub(super) fn tls(name: &str) -> (TlsAcceptor, Vec<u8>) {
 
 async fn get_over_tls(name: &str, is_trusted: bool) -> Result<Fetched, FetchError> {
     let (acceptor, pem) = tls(name);
-    let server = Server::start_with(Some(acceptor), |_| answer("200 OK", "", b"hello")).await;
+    let server = Server::start_with(Some(acceptor), |_| response("200 OK", "", b"hello")).await;
     let access = Access {
         ca: is_trusted.then_some(pem),
         ..Access::default()
@@ -207,7 +207,7 @@ async fn get_over_tls(name: &str, is_trusted: bool) -> Result<Fetched, FetchErro
 }
 
 #[tokio::test]
-async fn a_certificate_is_trusted_only_if_its_authority_and_its_name_are_right() {
+async fn certificate_authority_and_host_name_are_verified() {
     assert!(matches!(get_over_tls("127.0.0.1", true).await, Ok(Fetched::Body(_))));
     for (name, is_trusted) in [("127.0.0.1", false), ("elsewhere.example.com", true)] {
         let error = get_over_tls(name, is_trusted).await.unwrap_err();
@@ -220,34 +220,34 @@ async fn a_certificate_is_trusted_only_if_its_authority_and_its_name_are_right()
 }
 
 #[tokio::test]
-async fn a_handshake_that_is_broken_off_is_transient() {
-    let plain = Server::start(|_| answer("200 OK", "", b"")).await;
+async fn a_failed_tls_handshake_is_transient() {
+    let plain = Server::start(|_| response("200 OK", "", b"")).await;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let closing = listener.local_addr().unwrap();
     tokio::spawn(async move {
         loop {
-            // Reads what the client says, so that it sees an end and not a reset, and hangs up.
+            // Reads first, so that the client sees EOF instead of a reset.
             let (mut stream, _) = listener.accept().await.unwrap();
             let _ = tokio::io::AsyncReadExt::read(&mut stream, &mut [0; 1024]).await;
         }
     });
-    let speaks_first = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let speaking = speaks_first.local_addr().unwrap();
+    let plain_text = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let plain_text_address = plain_text.local_addr().unwrap();
     tokio::spawn(async move {
         loop {
-            let (mut stream, _) = speaks_first.accept().await.unwrap();
+            let (mut stream, _) = plain_text.accept().await.unwrap();
             let _ = tokio::io::AsyncWriteExt::write_all(&mut stream, b"220 mail.example.com ESMTP\r\n").await;
         }
     });
     drop(plain);
-    for address in [closing, speaking] {
+    for address in [closing, plain_text_address] {
         let error = get(&format!("https://{address}/").parse().unwrap()).await.unwrap_err();
         assert_eq!((error.reason(), error.is_transient()), ("TLSFailure", true), "{error}");
     }
 }
 
 #[test]
-fn a_user_agent_that_cannot_be_used_is_refused_at_once() {
+fn an_invalid_user_agent_is_rejected_at_startup() {
     let settings = Settings {
         user_agent: "line\nbreak".to_owned(),
         ..Settings::default()
@@ -255,12 +255,12 @@ fn a_user_agent_that_cannot_be_used_is_refused_at_once() {
     assert_eq!(Fetcher::new(settings).unwrap_err().reason(), "ClientFailed");
 }
 
-/// Set in the process that the next test starts, for this one to act on.
+/// Set in the child process of `a_proxy_is_read_from_the_environment`.
 const PROXIED: &str = "PORTOLAN_TEST_PROXIED";
 
 #[tokio::test]
-async fn what_runs_behind_a_proxy() {
-    // The environment of a process can't be changed safely while tests run, so that of another one is.
+async fn child_process_behind_a_proxy() {
+    // Changing the environment of this process is not safe, so this runs in a child process.
     if std::env::var_os(PROXIED).is_some() {
         assert_eq!(
             bytes(body(&"http://charts.invalid/index.yaml".parse().unwrap()).await),
@@ -270,11 +270,11 @@ async fn what_runs_behind_a_proxy() {
 }
 
 #[tokio::test]
-async fn a_proxy_is_taken_from_the_environment() {
-    let proxy = Server::start(|_| answer("200 OK", "", b"by proxy")).await;
+async fn a_proxy_is_read_from_the_environment() {
+    let proxy = Server::start(|_| response("200 OK", "", b"by proxy")).await;
     for name in ["HTTP_PROXY", "http_proxy"] {
         let status = tokio::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "http::tests::connections::what_runs_behind_a_proxy"])
+            .args(["--exact", "http::tests::connections::child_process_behind_a_proxy"])
             .env_remove("HTTP_PROXY")
             .env_remove("http_proxy")
             .env(name, proxy.url.as_str())

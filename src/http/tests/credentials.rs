@@ -1,4 +1,4 @@
-//! Who gets a repository's credentials, and who does not.
+//! Scope of a repository's credentials.
 
 use super::*;
 use crate::http::secret::Secret;
@@ -13,9 +13,9 @@ fn access(scope: &Url) -> Access {
     }
 }
 
-/// What was sent as `Authorization` with the request at this place.
-fn sent(server: &Server, at: usize) -> Option<String> {
-    let request = &server.requests()[at];
+/// Returns the `Authorization` header of the request with this index.
+fn sent(server: &Server, index: usize) -> Option<String> {
+    let request = &server.requests()[index];
     let line = request
         .lines()
         .find(|line| line.to_lowercase().starts_with("authorization:"))?;
@@ -23,7 +23,7 @@ fn sent(server: &Server, at: usize) -> Option<String> {
 }
 
 async fn server() -> Server {
-    Server::start(|_| answer("200 OK", "", b"hello")).await
+    Server::start(|_| response("200 OK", "", b"hello")).await
 }
 
 async fn redirecting_to(target: &Url) -> Server {
@@ -32,10 +32,10 @@ async fn redirecting_to(target: &Url) -> Server {
 }
 
 #[tokio::test]
-async fn credentials_go_to_the_repository_and_to_nobody_else() {
+async fn credentials_are_sent_only_to_the_origin_of_the_repository() {
     let (own, other) = (server().await, server().await);
     let fetcher = fetcher().with(access(&own.at("charts"))).unwrap();
-    // The archive of an index may stand on another port, or under another name.
+    // Archives may have another port or host name.
     let mut other_name = own.at("a.tgz");
     other_name.set_host(Some("localhost")).unwrap();
     for url in [
@@ -53,32 +53,32 @@ async fn credentials_go_to_the_repository_and_to_nobody_else() {
 }
 
 #[tokio::test]
-async fn a_redirect_takes_no_credentials_elsewhere_and_gets_them_back_at_home() {
+async fn a_redirect_to_another_origin_drops_credentials_and_a_redirect_back_restores_them() {
     let away = Arc::new(parking_lot::Mutex::new(String::new()));
     let home = Server::start({
         let away = Arc::clone(&away);
         move |request| match request.starts_with("GET /home") {
-            true => answer("200 OK", "", b"hello"),
+            true => response("200 OK", "", b"hello"),
             false => redirect(&away.lock()),
         }
     })
     .await;
     let elsewhere = redirecting_to(&home.at("home")).await;
     *away.lock() = elsewhere.url.to_string();
-    let answer = fetcher()
+    let response = fetcher()
         .with(access(&home.url))
         .unwrap()
         .send(&Request::new(home.at("start")), &limits())
         .await
         .unwrap();
-    assert_eq!(answer.url, home.at("home"));
+    assert_eq!(response.url, home.at("home"));
     assert_eq!(sent(&home, 0).as_deref(), Some(HEADER));
     assert_eq!(sent(&elsewhere, 0), None);
     assert_eq!(sent(&home, 1).as_deref(), Some(HEADER));
 }
 
 #[tokio::test]
-async fn credentials_go_everywhere_only_when_that_is_asked_for() {
+async fn pass_credentials_sends_credentials_to_all_hosts() {
     let target = server().await;
     let home = redirecting_to(&target.url).await;
     let everywhere = Access {
@@ -95,7 +95,7 @@ async fn credentials_go_everywhere_only_when_that_is_asked_for() {
 }
 
 #[tokio::test]
-async fn credentials_for_https_never_go_over_http() {
+async fn credentials_for_https_are_never_sent_over_http() {
     let target = server().await;
     let to = target.url.to_string();
     let (acceptor, pem) = connections::tls("127.0.0.1");
@@ -114,7 +114,7 @@ async fn credentials_for_https_never_go_over_http() {
     assert_eq!(sent(&home, 0).as_deref(), Some(HEADER));
     assert!((0..4).all(|at| sent(&target, at).is_none()));
 
-    // The same host and port under another scheme is another place, whatever is passed on.
+    // The same host and port with another scheme is a different origin.
     let scope = format!("https{}", target.url.as_str().strip_prefix("http").unwrap());
     fetcher()
         .with(access(&scope.parse().unwrap()))
@@ -126,9 +126,9 @@ async fn credentials_for_https_never_go_over_http() {
 }
 
 #[tokio::test]
-async fn a_registry_counts_as_https() {
+async fn an_oci_url_has_the_origin_of_https() {
     let (acceptor, pem) = connections::tls("127.0.0.1");
-    let registry = Server::start_with(Some(acceptor), |_| answer("200 OK", "", b"")).await;
+    let registry = Server::start_with(Some(acceptor), |_| response("200 OK", "", b"")).await;
     let scope = registry.url.as_str().replacen("https", "oci", 1).parse().unwrap();
     let access = Access {
         ca: Some(pem),
@@ -144,7 +144,7 @@ async fn a_registry_counts_as_https() {
 }
 
 #[tokio::test]
-async fn credentials_without_a_scope_go_nowhere() {
+async fn credentials_without_a_scope_are_not_sent() {
     let server = server().await;
     let access = Access {
         scope: None,
@@ -160,26 +160,26 @@ async fn credentials_without_a_scope_go_nowhere() {
 }
 
 #[tokio::test]
-async fn user_information_of_the_repository_obeys_the_same_rule() {
+async fn user_information_of_the_repository_url_has_the_same_scope() {
     let (own, other) = (server().await, server().await);
     let mut scope = own.at("charts");
     scope.set_username("us%40er").unwrap();
     scope.set_password(Some("p:w")).unwrap();
-    let of_url = Access {
+    let access_by_url = Access {
         scope: Some(scope.clone()),
         ..Access::default()
     };
-    let fetcher = fetcher().with(of_url).unwrap();
+    let fetcher = fetcher().with(access_by_url).unwrap();
     for url in [&scope, &own.at("a.tgz"), &other.url] {
         fetcher.get(url, None, &limits()).await.unwrap();
     }
     // us@er:p:w
-    for at in [0, 1] {
-        assert_eq!(sent(&own, at).as_deref(), Some("Basic dXNAZXI6cDp3"));
+    for index in [0, 1] {
+        assert_eq!(sent(&own, index).as_deref(), Some("Basic dXNAZXI6cDp3"));
     }
     assert_eq!(sent(&other, 0), None);
 
-    // A header of the repository's Secret wins.
+    // The header from the Secret has precedence.
     fetcher
         .with(access(&scope))
         .unwrap()
@@ -190,21 +190,21 @@ async fn user_information_of_the_repository_obeys_the_same_rule() {
 }
 
 #[tokio::test]
-async fn a_server_cannot_choose_credentials() {
+async fn credentials_in_a_redirect_target_are_ignored() {
     let target = server().await;
     let mut url = target.url.clone();
     url.set_username("admin").unwrap();
     url.set_password(Some("admin")).unwrap();
     let home = redirecting_to(&url).await;
-    let answer = fetcher()
+    let response = fetcher()
         .send(&Request::new(home.url.clone()), &limits())
         .await
         .unwrap();
-    assert_eq!((sent(&target, 0), answer.url), (None, target.url.clone()));
+    assert_eq!((sent(&target, 0), response.url), (None, target.url.clone()));
 }
 
 #[tokio::test]
-async fn a_token_goes_to_the_place_that_is_asked_and_no_further() {
+async fn a_token_is_sent_only_to_the_origin_of_the_request() {
     let target = server().await;
     let home = redirecting_to(&target.url).await;
     let everywhere = Access {
@@ -230,9 +230,9 @@ async fn a_token_goes_to_the_place_that_is_asked_and_no_further() {
     assert_eq!((sent(&home, 1), sent(&target, 1)), (None, None));
 }
 
-/// As of a token server: its answer is a secret, wherever the credentials stay.
+/// A token server's response is a secret even if the credentials are not sent on.
 #[tokio::test]
-async fn what_is_asked_for_over_tls_only_is_not_taken_from_elsewhere() {
+async fn a_tls_only_request_rejects_redirects_to_plain_http() {
     let target = server().await;
     let to = target.url.to_string();
     let (acceptor, pem) = connections::tls("127.0.0.1");
@@ -253,19 +253,19 @@ async fn what_is_asked_for_over_tls_only_is_not_taken_from_elsewhere() {
 }
 
 #[tokio::test]
-async fn credentials_that_are_no_header_are_refused_before_anything_is_sent() {
+async fn invalid_credentials_are_rejected_before_a_request_is_sent() {
     let server = server().await;
     let broken = || Secret::new("Basic x\r\nX-Injected: secret".to_owned());
-    let of_access = fetcher().with(Access {
+    let from_access = fetcher().with(Access {
         authorization: Some(broken()),
         ..Access::default()
     });
-    let of_request = Request {
+    let request = Request {
         authorization: Authorization::Bearer(broken()),
         ..Request::new(server.url.clone())
     };
-    let of_request = fetcher().send(&of_request, &limits()).await;
-    for error in [of_access.unwrap_err(), of_request.unwrap_err()] {
+    let from_request = fetcher().send(&request, &limits()).await;
+    for error in [from_access.unwrap_err(), from_request.unwrap_err()] {
         assert_eq!((error.reason(), error.is_transient()), ("InvalidCredentials", false));
         assert!(!format!("{error} {error:?}").contains("Injected"), "{error}");
     }
@@ -273,7 +273,7 @@ async fn credentials_that_are_no_header_are_refused_before_anything_is_sent() {
 }
 
 #[tokio::test]
-async fn no_secret_is_printed() {
+async fn secrets_are_not_printed() {
     let url: Url = "http://user:hunter2@nowhere.invalid/a?token=hunter2".parse().unwrap();
     let access = Access {
         authorization: Some(Secret::new("Bearer hunter2".to_owned())),
@@ -289,7 +289,7 @@ async fn no_secret_is_printed() {
         authorization: Authorization::Bearer(Secret::new("hunter2".to_owned())),
         ..Request::new(url)
     };
-    // Refused by the proxy's machine, not resolved, not trusted, cut short: each by way of the client's own errors.
+    // Each of these errors is built from an error of reqwest.
     let by_proxy = fetcher.send(&request, &limits()).await.unwrap_err();
     let unresolved = fetcher
         .with(Access::default())
@@ -297,21 +297,21 @@ async fn no_secret_is_printed() {
         .send(&request, &limits())
         .await
         .unwrap_err();
-    let cut_short = Server::always("HTTP/1.1 200 OK\nContent-Length: 10", b"hello").await;
-    let mut cut_url = cut_short.at("a?token=hunter2");
-    cut_url.set_password(Some("hunter2")).unwrap();
-    let cut_short = fetcher
+    let truncated = Server::always("HTTP/1.1 200 OK\nContent-Length: 10", b"hello").await;
+    let mut truncated_url = truncated.at("a?token=hunter2");
+    truncated_url.set_password(Some("hunter2")).unwrap();
+    let truncated = fetcher
         .with(Access::default())
         .unwrap()
-        .send(&Request::new(cut_url), &limits())
+        .send(&Request::new(truncated_url), &limits())
         .await
         .unwrap_err();
     assert_eq!(
-        [by_proxy.reason(), unresolved.reason(), cut_short.reason()],
+        [by_proxy.reason(), unresolved.reason(), truncated.reason()],
         ["ConnectFailed", "DNSFailure", "BodyCutShort"]
     );
     let shown = format!(
-        "{access:?} {fetcher:?} {request:?} {by_proxy} {by_proxy:?} {unresolved} {unresolved:?} {cut_short} {cut_short:?}"
+        "{access:?} {fetcher:?} {request:?} {by_proxy} {by_proxy:?} {unresolved} {unresolved:?} {truncated} {truncated:?}"
     );
     assert!(
         shown.contains("nowhere.invalid") && !shown.contains("hunter2"),
@@ -320,7 +320,7 @@ async fn no_secret_is_printed() {
 }
 
 #[tokio::test]
-async fn what_a_401_asks_for_is_told_within_bounds() {
+async fn challenges_of_a_401_are_returned_within_limits() {
     let long = "x".repeat(5_000);
     let headers = format!(
         "WWW-Authenticate: Bearer realm=\"https://auth.example.com/token\"\nWWW-Authenticate: {long}\n{}",
@@ -328,7 +328,7 @@ async fn what_a_401_asks_for_is_told_within_bounds() {
     );
     for (status, count) in [("401 Unauthorized", 8), ("403 Forbidden", 0)] {
         let headers = headers.clone();
-        let server = Server::start(move |_| answer(status, &headers, b"")).await;
+        let server = Server::start(move |_| response(status, &headers, b"")).await;
         let error = fetcher().get(&server.url, None, &limits()).await.unwrap_err();
         let FetchError::Status { challenges, .. } = error else {
             panic!("{error}")
@@ -338,18 +338,18 @@ async fn what_a_401_asks_for_is_told_within_bounds() {
     }
 }
 
-/// Set in the process that the next test starts, for this one to act on.
+/// Set in the child process of `secrets_are_not_logged`.
 const LOGGED: &str = "PORTOLAN_TEST_LOGGED";
 
 #[tokio::test]
-async fn what_runs_with_all_log_lines() {
-    // The log of a process is set up once, so that another one's is.
+async fn child_process_with_trace_logs() {
+    // A process has one global subscriber, so this runs in a child process.
     if std::env::var_os(LOGGED).is_none() {
         return;
     }
     tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).init();
     let (acceptor, pem) = connections::tls("127.0.0.1");
-    let target = Server::start_with(Some(acceptor), |_| answer("200 OK", "", b"hello")).await;
+    let target = Server::start_with(Some(acceptor), |_| response("200 OK", "", b"hello")).await;
     let to = target.at("b?token=hunter2").to_string();
     let proxy = Server::start(move |_| redirect(&to)).await;
     let mut scope: Url = "http://charts.invalid/?token=hunter2".parse().unwrap();
@@ -371,12 +371,12 @@ async fn what_runs_with_all_log_lines() {
 }
 
 #[tokio::test]
-async fn no_secret_is_logged_even_by_the_client_itself() {
+async fn secrets_are_not_logged() {
     let output = tokio::process::Command::new(std::env::current_exe().unwrap())
         .args([
             "--exact",
             "--nocapture",
-            "http::tests::credentials::what_runs_with_all_log_lines",
+            "http::tests::credentials::child_process_with_trace_logs",
         ])
         .env(LOGGED, "yes")
         .output()

@@ -1,4 +1,4 @@
-//! Compressed bodies, and the caps on both sides of it.
+//! Compressed bodies and their limits.
 
 use std::io::Write as _;
 
@@ -15,76 +15,79 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_compressed_body_is_measured_as_what_it_holds() {
-    let packed = gzip(b"hello");
-    let server = Server::start(move |_| answer("200 OK", "Content-Encoding: gzip", &packed)).await;
+async fn size_and_content_of_a_gzip_body_are_those_after_decompression() {
+    let compressed_body = gzip(b"hello");
+    let server = Server::start(move |_| response("200 OK", "Content-Encoding: gzip", &compressed_body)).await;
     let body = body(&server.url).await;
     assert_eq!((body.bytes, bytes(body)), (5, b"hello".to_vec()));
 }
 
 #[tokio::test]
-async fn a_compressed_bomb_is_refused_at_the_limit() {
-    let packed = gzip(&vec![0; 4 << 20]).repeat(16);
-    assert!(packed.len() < 100_000);
-    let server = Server::start(move |_| answer("200 OK", "Content-Encoding: gzip", &packed)).await;
+async fn a_decompression_bomb_is_rejected_at_the_limit() {
+    let compressed_body = gzip(&vec![0; 4 << 20]).repeat(16);
+    assert!(compressed_body.len() < 100_000);
+    let server = Server::start(move |_| response("200 OK", "Content-Encoding: gzip", &compressed_body)).await;
     let limits = Limits {
         max_bytes: 1_000_000,
         ..limits()
     };
     let error = fetcher().get(&server.url, None, &limits).await.unwrap_err();
     assert_eq!((error.reason(), error.is_transient()), ("TooLarge", false));
-    let FetchError::TooLarge { limit, seen, .. } = error else {
+    let FetchError::TooLarge { limit, actual, .. } = error else {
         panic!("{error}")
     };
     assert_eq!(limit, 1_000_000);
-    assert!((1_000_001..2_000_000).contains(&seen), "{seen}");
+    assert!((1_000_001..2_000_000).contains(&actual), "{actual}");
 }
 
 #[tokio::test]
-async fn compression_that_ends_early_or_is_broken_is_an_error() {
-    let whole = gzip(&[b'x'; 10_000]);
-    let mut broken = whole.clone();
-    let last = broken.len() - 6;
-    broken[last] ^= 0xff;
-    for packed in [whole[..whole.len() - 9].to_vec(), broken, b"hello".to_vec()] {
-        let server = Server::start(move |_| answer("200 OK", "Content-Encoding: gzip", &packed)).await;
+async fn a_truncated_or_corrupt_gzip_stream_is_an_error() {
+    let complete = gzip(&[b'x'; 10_000]);
+    let mut corrupt = complete.clone();
+    let last = corrupt.len() - 6;
+    corrupt[last] ^= 0xff;
+    for compressed_body in [complete[..complete.len() - 9].to_vec(), corrupt, b"hello".to_vec()] {
+        let server = Server::start(move |_| response("200 OK", "Content-Encoding: gzip", &compressed_body)).await;
         let error = get(&server.url).await.unwrap_err();
         assert_eq!(error.reason(), "BodyCutShort", "{error}");
     }
 }
 
 #[tokio::test]
-async fn what_comes_is_capped_before_and_after_decompression() {
-    // Nothing that can be compressed: it is larger packed than unpacked.
+async fn the_size_limit_applies_before_and_after_decompression() {
+    // Incompressible, so that the gzip stream is larger than its content.
     let content: Vec<u8> = (0..10_000_u64)
         .map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8)
         .collect();
     let mut encoder = GzEncoder::new(Vec::new(), Compression::none());
     encoder.write_all(&content).unwrap();
-    let packed = encoder.finish().unwrap();
-    assert!(packed.len() > content.len());
-    let of = |max_bytes| Limits { max_bytes, ..limits() };
+    let compressed_body = encoder.finish().unwrap();
+    assert!(compressed_body.len() > content.len());
+    let limits_of = |max_bytes| Limits { max_bytes, ..limits() };
     for is_announced in [true, false] {
-        let packed = packed.clone();
-        let (on_the_wire, unpacked) = (packed.len() as u64, content.len() as u64);
+        let compressed_body = compressed_body.clone();
+        let (compressed, decompressed) = (compressed_body.len() as u64, content.len() as u64);
         let server = Server::start(move |_| {
             if is_announced {
-                return answer("200 OK", "Content-Encoding: gzip", &packed);
+                return response("200 OK", "Content-Encoding: gzip", &compressed_body);
             }
             let head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n".to_vec();
-            vec![Part::Bytes([head, packed.clone()].concat()), Part::Close]
+            vec![Part::Bytes([head, compressed_body.clone()].concat()), Part::Close]
         })
         .await;
-        let error = fetcher().get(&server.url, None, &of(unpacked)).await.unwrap_err();
+        let error = fetcher()
+            .get(&server.url, None, &limits_of(decompressed))
+            .await
+            .unwrap_err();
         assert_eq!(error.reason(), "TooLarge");
-        assert!(fetcher().get(&server.url, None, &of(on_the_wire)).await.is_ok());
+        assert!(fetcher().get(&server.url, None, &limits_of(compressed)).await.is_ok());
     }
 }
 
 #[tokio::test]
-async fn a_bomb_is_stopped_by_the_deadline_of_the_whole_too() {
-    let packed = gzip(&vec![0; 1 << 20]).repeat(1 << 10);
-    let server = Server::start(move |_| answer("200 OK", "Content-Encoding: gzip", &packed)).await;
+async fn the_total_timeout_stops_a_decompression_bomb() {
+    let compressed_body = gzip(&vec![0; 1 << 20]).repeat(1 << 10);
+    let server = Server::start(move |_| response("200 OK", "Content-Encoding: gzip", &compressed_body)).await;
     let limits = Limits {
         max_bytes: u64::MAX,
         total: Duration::from_millis(300),
@@ -97,15 +100,15 @@ async fn a_bomb_is_stopped_by_the_deadline_of_the_whole_too() {
 }
 
 #[tokio::test]
-async fn several_members_are_one_body() {
-    let packed = [gzip(b"hel"), gzip(b""), gzip(b"lo")].concat();
+async fn gzip_members_are_concatenated() {
+    let compressed_body = [gzip(b"hel"), gzip(b""), gzip(b"lo")].concat();
     let server = Server::start(move |_| {
-        // Byte by byte, since a member may end anywhere in a chunk.
+        // Byte by byte, because a member may end anywhere in a chunk.
         let mut parts = vec![Part::Bytes(
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Encoding: X-GZIP\r\n\r\n".to_vec(),
         )];
         parts.extend(
-            packed
+            compressed_body
                 .iter()
                 .map(|byte| Part::Bytes([b"1\r\n".as_slice(), &[*byte], b"\r\n"].concat())),
         );
@@ -117,8 +120,8 @@ async fn several_members_are_one_body() {
 }
 
 #[tokio::test]
-async fn a_compressed_body_of_no_bytes_is_empty() {
-    let server = Server::start(|_| answer("200 OK", "Content-Encoding: gzip", b"")).await;
+async fn an_empty_gzip_body_is_empty() {
+    let server = Server::start(|_| response("200 OK", "Content-Encoding: gzip", b"")).await;
     assert_eq!(body(&server.url).await.bytes, 0);
 }
 
@@ -128,8 +131,8 @@ async fn a_compressed_body_of_no_bytes_is_empty() {
 #[case("deflate", true)]
 #[case("zstd", true)]
 #[tokio::test]
-async fn an_encoding_that_was_not_asked_for_is_an_error(#[case] encoding: &'static str, #[case] verbatim: bool) {
-    let server = Server::start(move |_| answer("200 OK", &format!("Content-Encoding: {encoding}"), b"hello")).await;
+async fn an_unsupported_content_encoding_is_an_error(#[case] encoding: &'static str, #[case] verbatim: bool) {
+    let server = Server::start(move |_| response("200 OK", &format!("Content-Encoding: {encoding}"), b"hello")).await;
     let request = Request {
         verbatim,
         ..Request::new(server.at("index.yaml?token=secret"))
@@ -141,18 +144,18 @@ async fn an_encoding_that_was_not_asked_for_is_an_error(#[case] encoding: &'stat
 }
 
 #[tokio::test]
-async fn verbatim_bytes_are_those_that_are_served() {
-    let packed = gzip(b"an archive");
+async fn a_verbatim_body_is_not_decompressed() {
+    let compressed_body = gzip(b"an archive");
     for encoding in ["Content-Encoding: gzip", "Content-Encoding: identity", ""] {
-        let served = packed.clone();
-        let server = Server::start(move |_| answer("200 OK", encoding, &served)).await;
+        let served = compressed_body.clone();
+        let server = Server::start(move |_| response("200 OK", encoding, &served)).await;
         let request = Request {
             verbatim: true,
             accept: Some("application/octet-stream".to_owned()),
             ..Request::new(server.url.clone())
         };
-        let answer = fetcher().send(&request, &limits()).await.unwrap();
-        assert_eq!(bytes(answer.body), packed);
+        let response = fetcher().send(&request, &limits()).await.unwrap();
+        assert_eq!(bytes(response.body), compressed_body);
         let request = server.requests().remove(0).to_lowercase();
         assert!(request.contains("accept-encoding: identity\r\n"), "{request}");
         assert!(request.contains("accept: application/octet-stream\r\n"), "{request}");
@@ -160,7 +163,7 @@ async fn verbatim_bytes_are_those_that_are_served() {
 }
 
 #[tokio::test]
-async fn a_head_request_brings_headers_alone() {
+async fn a_head_request_returns_headers_without_a_body() {
     let server = Server::start(|request| match request.starts_with("HEAD /a ") {
         true => redirect("/b"),
         false => vec![Part::Bytes(
@@ -172,20 +175,20 @@ async fn a_head_request_brings_headers_alone() {
         head: true,
         ..Request::new(server.at("a"))
     };
-    let answer = fetcher().send(&request, &limits()).await.unwrap();
+    let response = fetcher().send(&request, &limits()).await.unwrap();
     assert_eq!(
-        (answer.status, &answer.url, answer.body.bytes),
+        (response.status, &response.url, response.body.bytes),
         (StatusCode::OK, &server.at("b"), 0)
     );
-    assert_eq!(answer.headers["docker-content-digest"], "sha256:00");
-    assert_eq!(answer.body.validators.etag.as_deref(), Some("\"x\""));
+    assert_eq!(response.headers["docker-content-digest"], "sha256:00");
+    assert_eq!(response.body.validators.etag.as_deref(), Some("\"x\""));
     assert!(server.requests().iter().all(|request| request.starts_with("HEAD ")));
 }
 
 #[tokio::test]
-async fn headers_without_end_are_refused() {
+async fn too_many_or_too_long_headers_are_an_error() {
     for headers in ["X: y\n".repeat(101), format!("X: {}\n", "y".repeat(4_000_000))] {
-        let server = Server::start(move |_| answer("200 OK", headers.trim(), b"hello")).await;
+        let server = Server::start(move |_| response("200 OK", headers.trim(), b"hello")).await;
         assert!(get(&server.url).await.is_err());
     }
 }

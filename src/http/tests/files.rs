@@ -1,9 +1,9 @@
-//! Indexes from files.
+//! Indexes from local files.
 
 use super::*;
 
 #[tokio::test]
-async fn a_file_is_read_like_a_body() {
+async fn a_file_is_read_as_a_body() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("index.yaml");
     std::fs::write(&path, b"hello").unwrap();
@@ -18,14 +18,17 @@ async fn a_file_is_read_like_a_body() {
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_read_says_why() {
+async fn errors_distinguish_missing_unreadable_and_large_files() {
     let directory = tempfile::tempdir().unwrap();
     let missing = read_file(&directory.path().join("none"), None, &limits())
         .await
         .unwrap_err();
     assert_eq!((missing.reason(), missing.is_transient()), ("FileNotFound", false));
-    let folder = read_file(directory.path(), None, &limits()).await.unwrap_err();
-    assert_eq!((folder.reason(), folder.is_transient()), ("FileUnreadable", false));
+    let of_directory = read_file(directory.path(), None, &limits()).await.unwrap_err();
+    assert_eq!(
+        (of_directory.reason(), of_directory.is_transient()),
+        ("FileUnreadable", false)
+    );
 
     let path = directory.path().join("large");
     std::fs::write(&path, [b'x'; 101]).unwrap();
@@ -35,7 +38,9 @@ async fn a_file_that_cannot_be_read_says_why() {
     };
     let error = read_file(&path, None, &small).await.unwrap_err();
     assert!(
-        error.to_string().contains("limit of 100 bytes (101 bytes seen)"),
+        error
+            .to_string()
+            .contains("limit of 100 bytes (size is at least 101 bytes)"),
         "{error}"
     );
 }

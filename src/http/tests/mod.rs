@@ -1,4 +1,4 @@
-//! The client against real servers on loopback.
+//! Tests of the client with servers on loopback.
 
 mod addresses;
 mod bodies;
@@ -12,7 +12,7 @@ mod tls;
 
 use std::io::Read as _;
 
-use server::{Part, Server, answer};
+use server::{Part, Server, response};
 
 use super::*;
 
@@ -41,6 +41,6 @@ fn bytes(body: Body) -> Vec<u8> {
     bytes
 }
 
-fn redirect(to: &str) -> server::Answer {
-    answer("302 Found", &format!("Location: {to}"), b"")
+fn redirect(to: &str) -> server::Parts {
+    response("302 Found", &format!("Location: {to}"), b"")
 }

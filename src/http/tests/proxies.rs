@@ -1,9 +1,9 @@
-//! The proxies of the environment and of a repository.
+//! Proxies of the environment and of a repository.
 
 use super::*;
 
 async fn proxy() -> Server {
-    Server::start(|_| answer("200 OK", "", b"by proxy")).await
+    Server::start(|_| response("200 OK", "", b"by proxy")).await
 }
 
 fn through(proxies: Proxies) -> Access {
@@ -15,27 +15,30 @@ fn through(proxies: Proxies) -> Access {
 
 fn fetcher_behind(variables: &[(&str, &str)], settings: Settings) -> Fetcher {
     let variable = |name: &str| {
-        let found = variables.iter().find(|(known, _)| *known == name);
+        let found = variables.iter().find(|(variable, _)| *variable == name);
         found.map(|(_, value)| (*value).to_owned())
     };
     Fetcher::build(
         settings,
-        resolve::of_the_system(),
-        Routes::of_environment(variable).unwrap(),
+        system_lookup(),
+        ProxyConfig::from_environment(variable).unwrap(),
     )
     .unwrap()
 }
 
 #[tokio::test]
-async fn a_repository_has_a_proxy_of_its_own_and_says_for_what_not() {
-    let (proxy, direct) = (proxy().await, Server::start(|_| answer("200 OK", "", b"direct")).await);
+async fn a_repository_uses_its_own_proxy_except_for_no_proxy_hosts() {
+    let (proxy, direct) = (
+        proxy().await,
+        Server::start(|_| response("200 OK", "", b"direct")).await,
+    );
     let mut authority = proxy.url.clone();
     authority.set_username("user").unwrap();
     authority.set_password(Some("p%40ss")).unwrap();
     let fetcher = fetcher()
         .with(through(Proxies {
             http: Some(authority.to_string()),
-            none: Some("charts.example, direct.example".to_owned()),
+            no_proxy: Some("charts.example, direct.example".to_owned()),
             ..Proxies::default()
         }))
         .unwrap();
@@ -67,11 +70,11 @@ async fn a_repository_has_a_proxy_of_its_own_and_says_for_what_not() {
     assert_eq!((proxy.requests().len(), direct.requests().len()), (1, 1));
 }
 
-/// A proxy speaks for every host, so what one of a repository's own says may hold up nobody else.
+/// A proxy can forge responses of any host, so its `Retry-After` must not affect other repositories.
 #[tokio::test]
-async fn a_proxy_of_a_repository_holds_up_only_those_who_chose_it() {
+async fn a_backoff_from_a_repositorys_proxy_applies_only_to_the_same_proxy() {
     let good = proxy().await;
-    let hostile = Server::start(|_| answer("503 Service Unavailable", "Retry-After: 900", b"")).await;
+    let hostile = Server::start(|_| response("503 Service Unavailable", "Retry-After: 900", b"")).await;
     let shared = fetcher_behind(&[("http_proxy", good.url.as_str())], Settings::default());
     let url: Url = "http://charts.invalid/index.yaml".parse().unwrap();
     let own = through(Proxies {
@@ -83,11 +86,11 @@ async fn a_proxy_of_a_repository_holds_up_only_those_who_chose_it() {
         tenant.get(&url, None, &limits()).await.unwrap_err(),
         FetchError::Status { .. }
     ));
-    // Another sync of the same settings knows of it.
+    // The next sync with the same settings shares the backoff.
     let again = shared.with(own).unwrap();
     assert!(matches!(
         again.get(&url, None, &limits()).await.unwrap_err(),
-        FetchError::OnHold { .. }
+        FetchError::BackingOff { .. }
     ));
     shared.get(&url, None, &limits()).await.unwrap();
     shared
@@ -100,16 +103,16 @@ async fn a_proxy_of_a_repository_holds_up_only_those_who_chose_it() {
 }
 
 #[test]
-fn only_the_same_proxies_and_tls_are_the_same_way() {
+fn transport_keys_differ_by_proxies_and_tls_settings() {
     let proxies = |http: Option<&str>, https: Option<&str>| {
         let text = |text: Option<&str>| text.map(str::to_owned);
         through(Proxies {
             http: text(http),
             https: text(https),
-            none: None,
+            no_proxy: None,
         })
     };
-    let ways = [
+    let settings = [
         Access::default(),
         proxies(None, None),
         proxies(Some("a"), None),
@@ -124,27 +127,31 @@ fn only_the_same_proxies_and_tls_are_the_same_way() {
             ..Access::default()
         },
     ];
-    for (at, one) in ways.iter().enumerate() {
-        for (other_at, other) in ways.iter().enumerate() {
-            assert_eq!(one.identity() == other.identity(), at == other_at, "{one:?} {other:?}");
+    for (at, one) in settings.iter().enumerate() {
+        for (other_at, other) in settings.iter().enumerate() {
+            assert_eq!(
+                one.transport_key() == other.transport_key(),
+                at == other_at,
+                "{one:?} {other:?}"
+            );
         }
     }
-    // Credentials lead nowhere else.
+    // Credentials do not change the connection.
     let authorized = Access {
         authorization: Some(Secret::new("Basic dTpw".to_owned())),
         pass_credentials: true,
         ..Access::default()
     };
-    assert_eq!(authorized.identity(), None);
+    assert_eq!(authorized.transport_key(), None);
 }
 
 #[tokio::test]
-async fn the_proxies_of_a_repository_replace_those_of_the_environment() {
+async fn proxies_of_a_repository_replace_those_of_the_environment() {
     let proxy = proxy().await;
     let fetcher = fetcher_behind(&[("http_proxy", proxy.url.as_str())], Settings::default());
     let url: Url = "http://charts.invalid/".parse().unwrap();
     fetcher.get(&url, None, &limits()).await.unwrap();
-    // TLS of its own keeps the environment's.
+    // A repository's own TLS settings keep the proxies of the environment.
     let insecure = Access {
         insecure: true,
         ..Access::default()
@@ -164,7 +171,7 @@ async fn the_proxies_of_a_repository_replace_those_of_the_environment() {
 #[tokio::test]
 async fn https_goes_through_a_tunnel() {
     let (acceptor, pem) = connections::tls("charts.invalid");
-    let proxy = Server::tunnel(acceptor, |_| answer("200 OK", "", b"hello")).await;
+    let proxy = Server::tunnel(acceptor, |_| response("200 OK", "", b"hello")).await;
     let fetcher = fetcher()
         .with(Access {
             ca: Some(pem),
@@ -182,7 +189,7 @@ async fn https_goes_through_a_tunnel() {
 }
 
 #[tokio::test]
-async fn what_a_url_shows_is_checked_before_a_proxy_is_asked() {
+async fn literal_addresses_are_checked_before_a_proxy_is_used() {
     let proxy = proxy().await;
     let fetcher = fetcher_behind(&[("HTTP_PROXY", proxy.url.as_str())], Settings::default());
     for host in ["169.254.169.254", "metadata.google.internal"] {
@@ -195,7 +202,7 @@ async fn what_a_url_shows_is_checked_before_a_proxy_is_asked() {
 }
 
 #[tokio::test]
-async fn only_the_operators_proxy_may_be_at_a_private_address_where_those_are_not_allowed() {
+async fn only_the_operators_proxy_may_have_a_private_address_if_private_networks_are_disabled() {
     let proxy = proxy().await;
     let public_only = || Settings {
         allow_private_networks: false,
@@ -227,21 +234,21 @@ async fn only_the_operators_proxy_may_be_at_a_private_address_where_those_are_no
 }
 
 #[test]
-fn a_proxy_that_is_none_is_refused_at_once() {
+fn an_invalid_proxy_is_rejected_before_a_request_is_sent() {
     let own = fetcher().with(through(Proxies {
         http: Some("ftp://user:hunter2@proxy.example".to_owned()),
         ..Proxies::default()
     }));
     let message = own.unwrap_err().to_string();
     assert!(
-        message.contains("the HTTP proxy of the repository") && message.contains("like http://"),
+        message.contains("the HTTP proxy of the repository") && message.contains("use http://"),
         "{message}"
     );
     assert!(!message.contains("hunter2"), "{message}");
 }
 
 #[tokio::test]
-async fn a_proxy_that_is_down_is_named() {
+async fn an_unreachable_proxy_is_named_in_the_error() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -263,13 +270,13 @@ async fn a_proxy_that_is_down_is_named() {
 }
 
 #[tokio::test]
-async fn a_proxy_that_wants_credentials_says_so() {
-    let proxy = Server::start(|_| answer("407 Proxy Authentication Required", "", b"")).await;
+async fn a_407_of_the_proxy_has_its_own_reason() {
+    let proxy = Server::start(|_| response("407 Proxy Authentication Required", "", b"")).await;
     let fetcher = fetcher()
         .with(through(Proxies {
             http: Some(proxy.url.to_string()),
             https: Some(proxy.url.to_string()),
-            none: None,
+            no_proxy: None,
         }))
         .unwrap();
     for url in ["http://charts.invalid/", "https://charts.invalid/"] {

@@ -1,4 +1,4 @@
-//! A chart server that answers byte by byte as it is told, so that it can do what no proper server does.
+//! An HTTP server scripted byte by byte, for invalid and slow responses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,20 +10,19 @@ use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 use url::Url;
 
-/// A piece of an answer.
+/// A step of a response.
 pub enum Part {
     Bytes(Vec<u8>),
-    /// Goes on when it is told to.
+    /// Waits for a notification.
     Until(Arc<Notify>),
-    /// Sends nothing any more and keeps the connection.
+    /// Keeps the connection open without sending.
     Hang,
-    /// Ends the connection.
     Close,
 }
 
-pub type Answer = Vec<Part>;
+pub type Parts = Vec<Part>;
 
-/// One on loopback, gone with the runtime of its test.
+/// A server on loopback. It stops with the runtime of its test.
 pub struct Server {
     pub url: Url,
     requests: Arc<Mutex<Vec<String>>>,
@@ -31,16 +30,12 @@ pub struct Server {
 }
 
 impl Server {
-    /// Answers each request, given by its head.
-    pub async fn start(handler: impl Fn(&str) -> Answer + Send + Sync + 'static) -> Self {
+    /// Starts a server. The handler gets the head of each request.
+    pub async fn start(handler: impl Fn(&str) -> Parts + Send + Sync + 'static) -> Self {
         Self::start_with(None, handler).await
     }
 
-    /// The same over TLS.
-    pub async fn start_with(
-        tls: Option<TlsAcceptor>,
-        handler: impl Fn(&str) -> Answer + Send + Sync + 'static,
-    ) -> Self {
+    pub async fn start_with(tls: Option<TlsAcceptor>, handler: impl Fn(&str) -> Parts + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let scheme = if tls.is_some() { "https" } else { "http" };
         let url = format!("{scheme}://{}/", listener.local_addr().unwrap())
@@ -64,8 +59,8 @@ impl Server {
         server
     }
 
-    /// A proxy that lets every tunnel end at one server, which speaks TLS and is itself. Its URL is the proxy's.
-    pub async fn tunnel(tls: TlsAcceptor, handler: impl Fn(&str) -> Answer + Send + Sync + 'static) -> Self {
+    /// Starts a proxy that terminates TLS of each tunnel itself.
+    pub async fn tunnel(tls: TlsAcceptor, handler: impl Fn(&str) -> Parts + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
         let server = Self {
@@ -89,7 +84,7 @@ impl Server {
         server
     }
 
-    /// One that always gives the same answer.
+    /// Starts a server with a constant response.
     pub async fn always(head: &str, body: &[u8]) -> Self {
         let bytes = [head.replace('\n', "\r\n").as_bytes(), b"\r\n\r\n", body].concat();
         Self::start(move |_| vec![Part::Bytes(bytes.clone()), Part::Close]).await
@@ -112,23 +107,23 @@ async fn connection(
     stream: TcpStream,
     tls: Option<TlsAcceptor>,
     requests: &Mutex<Vec<String>>,
-    handler: &(dyn Fn(&str) -> Answer + Send + Sync),
+    handler: &(dyn Fn(&str) -> Parts + Send + Sync),
 ) {
     match tls {
-        None => converse(stream, requests, handler).await,
-        // A client that does not trust us hangs up: that is not our error.
+        None => serve(stream, requests, handler).await,
+        // A client that does not trust the certificate disconnects.
         Some(tls) => {
             if let Ok(stream) = tls.accept(stream).await {
-                converse(stream, requests, handler).await;
+                serve(stream, requests, handler).await;
             }
         }
     }
 }
 
-async fn converse(
+async fn serve(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     requests: &Mutex<Vec<String>>,
-    handler: &(dyn Fn(&str) -> Answer + Send + Sync),
+    handler: &(dyn Fn(&str) -> Parts + Send + Sync),
 ) {
     let mut head = Vec::new();
     loop {
@@ -143,7 +138,7 @@ async fn converse(
         requests.lock().push(request.clone());
         for part in handler(&request) {
             match part {
-                // A client that has seen enough hangs up.
+                // A client may disconnect before the end.
                 Part::Bytes(bytes) => {
                     if stream.write_all(&bytes).await.is_err() {
                         return;
@@ -160,8 +155,8 @@ async fn converse(
     }
 }
 
-/// A whole answer that leaves the connection open.
-pub fn answer(status: &str, headers: &str, body: &[u8]) -> Answer {
+/// Builds a complete response that keeps the connection open.
+pub fn response(status: &str, headers: &str, body: &[u8]) -> Parts {
     let headers = headers.replace('\n', "\r\n");
     let separator = if headers.is_empty() { "" } else { "\r\n" };
     let head = format!(

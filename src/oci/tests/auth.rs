@@ -1,4 +1,4 @@
-//! Getting in.
+//! Authentication.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,23 +8,23 @@ use super::*;
 
 const TAGS: &str = r#"{"name":"a","tags":["1.0.0"]}"#;
 
-/// A registry that wants tokens, with its token server on the same port, which numbers them: the token is the scope and
-/// the number. The registry takes what `takes` takes.
+/// Starts a registry with a token server on the same port. `NUMBER` in its response counts the tokens; `accepts` gets the
+/// target and the `Authorization` header.
 async fn token_registry(
-    answer_of_token_server: &'static str,
-    takes: impl Fn(&str, &str) -> bool + Send + Sync + 'static,
+    token_response: &'static str,
+    accepts: impl Fn(&str, &str) -> bool + Send + Sync + 'static,
 ) -> Server {
     let count = AtomicUsize::new(0);
     Server::start(move |head| {
         let target = target(head);
         if target.starts_with("/token") {
-            if answer_of_token_server.is_empty() {
-                return answer("401 Unauthorized", "", b"");
+            if token_response.is_empty() {
+                return response("401 Unauthorized", "", b"");
             }
             let number = (count.fetch_add(1, Ordering::SeqCst) + 1).to_string();
-            return ok(answer_of_token_server.replace("NUMBER", &number));
+            return ok(token_response.replace("NUMBER", &number));
         }
-        if takes(&target, header(head, "authorization")) {
+        if accepts(&target, header(head, "authorization")) {
             return ok(TAGS);
         }
         let name = target
@@ -64,7 +64,7 @@ fn token_requests(server: &Server) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn an_open_registry_is_asked_once_and_shown_nothing() {
+async fn a_public_registry_gets_one_request_without_credentials() {
     let server = Server::start(|_| ok(TAGS)).await;
     assert_eq!(tags(&registry(&server), "a").await.unwrap(), ["1.0.0"]);
     assert_eq!(targets(&server), ["/v2/a/tags/list?n=1000"]);
@@ -72,38 +72,38 @@ async fn an_open_registry_is_asked_once_and_shown_nothing() {
 }
 
 #[tokio::test]
-async fn a_token_is_asked_for_by_the_challenge_and_kept_for_its_scope() {
-    let server = token_registry(r#"{"token":"t-NUMBER","expires_in":300}"#, |_, shown| {
-        shown.starts_with("Bearer t-")
+async fn a_token_is_requested_by_the_challenge_and_cached_for_its_scope() {
+    let server = token_registry(r#"{"token":"t-NUMBER","expires_in":300}"#, |_, sent| {
+        sent.starts_with("Bearer t-")
     })
     .await;
     let registry = registry(&server);
     for _ in 0..3 {
         assert_eq!(tags(&registry, "a/b").await.unwrap(), ["1.0.0"]);
     }
-    assert_eq!(tag_requests(&server), 4, "one of them was refused");
+    assert_eq!(tag_requests(&server), 4, "one request got a 401");
     let query = "/token?a=b&service=the+%22registry%22&scope=repository%3A";
     assert_eq!(token_requests(&server), [format!("{query}a%2Fb%3Apull")]);
 
-    // Another repository has a scope of its own; where to ask is known by now.
+    // Another repository has another scope, but the same token server.
     assert_eq!(tags(&registry, "c").await.unwrap(), ["1.0.0"]);
     assert_eq!(token_requests(&server)[1..], [format!("{query}c%3Apull")]);
     assert_eq!(tag_requests(&server), 5);
-    let shown: Vec<String> = server
+    let sent: Vec<String> = server
         .requests()
         .iter()
         .map(|head| header(head, "authorization").to_owned())
         .collect();
     assert_eq!(
-        shown,
+        sent,
         ["", "", "Bearer t-1", "Bearer t-1", "Bearer t-1", "", "Bearer t-2"]
     );
 }
 
 #[tokio::test]
-async fn the_token_server_gets_the_credentials_and_the_registry_gets_the_token() {
-    let server = token_registry(r#"{"access_token":"t-NUMBER"}"#, |_, shown| {
-        shown.starts_with("Bearer t-")
+async fn credentials_are_sent_to_the_token_server_and_the_token_to_the_registry() {
+    let server = token_registry(r#"{"access_token":"t-NUMBER"}"#, |_, sent| {
+        sent.starts_with("Bearer t-")
     })
     .await;
     let registry = registry_with(&server, &basic("user", "secret"));
@@ -121,11 +121,11 @@ async fn the_token_server_gets_the_credentials_and_the_registry_gets_the_token()
 }
 
 #[tokio::test]
-async fn basic_credentials_go_to_a_registry_that_wants_them() {
+async fn basic_credentials_are_sent_after_a_basic_challenge() {
     let server = Server::start(|head| match header(head, "authorization") {
         "" => unauthorized(r#"Basic realm="registry""#),
-        shown if shown == basic("user", "secret") => ok(TAGS),
-        _ => answer("403 Forbidden", "", b""),
+        sent if sent == basic("user", "secret") => ok(TAGS),
+        _ => response("403 Forbidden", "", b""),
     })
     .await;
     let registry = registry_with(&server, &basic("user", "secret"));
@@ -138,7 +138,7 @@ async fn basic_credentials_go_to_a_registry_that_wants_them() {
 }
 
 #[tokio::test]
-async fn credentials_are_shown_to_a_registry_that_lets_anybody_in_too() {
+async fn credentials_are_sent_to_a_registry_with_anonymous_access() {
     let server = Server::start(|_| ok(TAGS)).await;
     tags(&registry_with(&server, &basic("user", "secret")), "a")
         .await
@@ -147,12 +147,12 @@ async fn credentials_are_shown_to_a_registry_that_lets_anybody_in_too() {
 }
 
 #[tokio::test]
-async fn one_path_may_want_something_else_than_the_rest() {
-    // As Harbor does it.
-    let server = token_registry(r#"{"token":"t-NUMBER"}"#, |_, shown| shown.starts_with("Bearer t-")).await;
+async fn a_path_may_require_another_scheme() {
+    // Harbor requires Basic for _catalog.
+    let server = token_registry(r#"{"token":"t-NUMBER"}"#, |_, sent| sent.starts_with("Bearer t-")).await;
     let harbor = Server::start(
         move |head| match (target(head).as_str(), header(head, "authorization")) {
-            ("/v2/_catalog?n=1000", shown) if shown == basic("user", "secret") => ok(r#"{"repositories":["p/a"]}"#),
+            ("/v2/_catalog?n=1000", sent) if sent == basic("user", "secret") => ok(r#"{"repositories":["p/a"]}"#),
             ("/v2/_catalog?n=1000", _) => unauthorized("Basic realm=harbor"),
             (target, _) if target.contains("charts-index") => not_found(),
             (target, _) if target.starts_with("/token") => ok(r#"{"token":"t"}"#),
@@ -165,26 +165,26 @@ async fn one_path_may_want_something_else_than_the_rest() {
 }
 
 #[tokio::test]
-async fn a_header_of_the_users_is_shown_as_it_is_and_nothing_is_asked_for_with_it() {
-    let server = token_registry(r#"{"token":"t"}"#, |target, shown| {
-        shown == "Bearer of-the-user" && target.contains("/a/")
+async fn a_custom_header_is_sent_unchanged_and_not_used_for_tokens() {
+    let server = token_registry(r#"{"token":"t"}"#, |target, sent| {
+        sent == "Bearer custom" && target.contains("/a/")
     })
     .await;
-    let registry = registry_with(&server, "Bearer of-the-user");
+    let registry = registry_with(&server, "Bearer custom");
     assert_eq!(tags(&registry, "a").await.unwrap(), ["1.0.0"]);
     let error = tags(&registry, "b").await.unwrap_err();
     assert_eq!((error.reason(), error.is_transient()), ("Unauthorized", false));
     assert!(
-        error.to_string().contains("spec.auth") && !error.to_string().contains("of-the-user"),
+        error.to_string().contains("spec.auth") && !error.to_string().contains("custom"),
         "{error}"
     );
     assert_eq!(targets(&server), ["/v2/a/tags/list?n=1000", "/v2/b/tags/list?n=1000"]);
 }
 
 #[tokio::test]
-async fn a_token_whose_time_is_over_is_asked_for_anew() {
-    let server = token_registry(r#"{"token":"t-NUMBER","expires_in":300}"#, |_, shown| {
-        shown.starts_with("Bearer t-")
+async fn an_expired_token_is_renewed() {
+    let server = token_registry(r#"{"token":"t-NUMBER","expires_in":300}"#, |_, sent| {
+        sent.starts_with("Bearer t-")
     })
     .await;
     let registry = registry(&server);
@@ -196,15 +196,15 @@ async fn a_token_whose_time_is_over_is_asked_for_anew() {
         tags(&registry, "a").await.unwrap();
         assert_eq!(token_requests(&server).len(), tokens);
     }
-    assert_eq!(tag_requests(&server), 4, "the registry never saw one that is over");
+    assert_eq!(tag_requests(&server), 4, "the registry never got an expired token");
 }
 
 #[tokio::test]
-async fn a_token_that_is_refused_before_its_time_is_asked_for_anew() {
+async fn a_rejected_token_is_renewed() {
     let revoked = Arc::new(AtomicUsize::new(0));
     let limit = Arc::clone(&revoked);
-    let server = token_registry(r#"{"token":"NUMBER"}"#, move |_, shown| {
-        let number = shown
+    let server = token_registry(r#"{"token":"NUMBER"}"#, move |_, sent| {
+        let number = sent
             .strip_prefix("Bearer ")
             .and_then(|number| number.parse::<usize>().ok());
         number.is_some_and(|number| number > limit.load(Ordering::SeqCst))
@@ -218,22 +218,25 @@ async fn a_token_that_is_refused_before_its_time_is_asked_for_anew() {
 }
 
 #[tokio::test]
-async fn a_registry_that_is_never_content_is_left_after_one_more_try() {
+async fn a_request_is_repeated_once_after_a_401() {
     let server = token_registry(r#"{"token":"t-NUMBER"}"#, |_, _| false).await;
-    for (registry, what) in [
-        (registry(&server), "give the repository some by spec.auth"),
-        (registry_with(&server, &basic("user", "secret")), "do not suffice"),
+    for (registry, message) in [
+        (registry(&server), "set them in spec.auth"),
+        (
+            registry_with(&server, &basic("user", "secret")),
+            "insufficient permissions",
+        ),
     ] {
         let before = tag_requests(&server);
         let error = tags(&registry, "a").await.unwrap_err();
         assert_eq!((error.reason(), error.is_transient()), ("Unauthorized", false));
-        assert!(error.to_string().contains(what), "{error}");
+        assert!(error.to_string().contains(message), "{error}");
         assert_eq!(tag_requests(&server) - before, 2);
     }
 }
 
 #[tokio::test]
-async fn a_token_server_that_refuses_the_credentials_is_named_without_them() {
+async fn an_error_names_the_token_server_but_not_the_credentials() {
     let server = token_registry("", |_, _| false).await;
     let error = tags(&registry_with(&server, &basic("user", "hunter2")), "a")
         .await
@@ -241,7 +244,7 @@ async fn a_token_server_that_refuses_the_credentials_is_named_without_them() {
     assert_eq!(error.reason(), "Unauthorized");
     let text = format!("{error} {error:?}");
     assert!(
-        text.contains("/token answered 401") && text.contains("check the credentials"),
+        text.contains("/token returned 401") && text.contains("check the credentials"),
         "{text}"
     );
     assert!(
@@ -251,8 +254,8 @@ async fn a_token_server_that_refuses_the_credentials_is_named_without_them() {
 }
 
 #[tokio::test]
-async fn those_who_ask_at_once_wait_for_one_token() {
-    let server = token_registry(r#"{"token":"t-NUMBER"}"#, |_, shown| shown.starts_with("Bearer t-")).await;
+async fn concurrent_requests_share_one_token() {
+    let server = token_registry(r#"{"token":"t-NUMBER"}"#, |_, sent| sent.starts_with("Bearer t-")).await;
     let registry = registry(&server);
     let all = futures::future::join_all((0..8).map(|_| tags(&registry, "a"))).await;
     assert!(all.iter().all(Result::is_ok));
@@ -260,13 +263,13 @@ async fn those_who_ask_at_once_wait_for_one_token() {
 }
 
 #[tokio::test]
-async fn another_host_that_the_registry_leads_to_gets_and_learns_nothing() {
-    let greedy =
+async fn a_challenge_of_a_redirect_target_is_ignored() {
+    let other =
         Server::start(|head| unauthorized(&format!(r#"Bearer realm="http://{}/token""#, header(head, "host")))).await;
-    let to = greedy.url.clone();
+    let to = other.url.clone();
     let server = Server::start(move |head| match target(head).as_str() {
         "/v2/" => unauthorized("Basic realm=r"),
-        target => answer(
+        target => response(
             "307 Temporary Redirect",
             &format!("Location: {}{target}", to.as_str().trim_end_matches('/')),
             b"",
@@ -277,16 +280,16 @@ async fn another_host_that_the_registry_leads_to_gets_and_learns_nothing() {
     let error = tags(&registry, "a").await.unwrap_err();
     assert_eq!(error.reason(), "Unauthorized");
     assert!(error.to_string().contains("another host"), "{error}");
-    assert_eq!(greedy.requests().len(), 1, "its token server is not asked");
-    assert_eq!(header(&greedy.requests()[0], "authorization"), "");
+    assert_eq!(other.requests().len(), 1, "no request to its token server");
+    assert_eq!(header(&other.requests()[0], "authorization"), "");
 }
 
 #[tokio::test]
-async fn credentials_for_another_host_stay_away_from_a_registry_and_its_token_server() {
-    // As when a chart repository with a password lists charts that stand in somebody's registry.
-    let server = token_registry(r#"{"token":"t-NUMBER"}"#, |_, shown| shown.starts_with("Bearer t-")).await;
+async fn credentials_for_another_host_are_not_sent_to_registry_or_token_server() {
+    // A Helm repository with a password may list charts in another registry.
+    let server = token_registry(r#"{"token":"t-NUMBER"}"#, |_, sent| sent.starts_with("Bearer t-")).await;
     let scope = "https://charts.example.com/".parse().unwrap();
-    tags(&registry_within(&server, &scope, &basic("user", "secret")), "a")
+    tags(&registry_with_scope(&server, &scope, &basic("user", "secret")), "a")
         .await
         .unwrap();
     for head in server.requests() {
@@ -295,19 +298,19 @@ async fn credentials_for_another_host_stay_away_from_a_registry_and_its_token_se
 }
 
 #[tokio::test]
-async fn a_challenge_that_leads_nowhere_is_an_error_that_says_so() {
+async fn invalid_and_unsupported_challenges_are_errors() {
     for (challenge, reason, part) in [
-        ("Bearer service=x", "InvalidChallenge", "names no realm"),
-        ("Bearer realm=\"::\"", "InvalidChallenge", "is no URL"),
-        ("Bearer realm=\"ftp://a/\"", "InvalidChallenge", "is not https"),
+        ("Bearer service=x", "InvalidChallenge", "has no realm"),
+        ("Bearer realm=\"::\"", "InvalidChallenge", "is not a valid URL"),
+        ("Bearer realm=\"ftp://a/\"", "InvalidChallenge", "is not an https URL"),
         (
             "Bearer realm=\"https://u:p@a/\"",
             "InvalidChallenge",
-            "holds credentials",
+            "contains credentials",
         ),
         ("Negotiate, NTLM abc", "Unauthorized", "negotiate, ntlm"),
-        ("Basic realm=x", "Unauthorized", "give the repository some"),
-        ("", "Unauthorized", "give the repository some"),
+        ("Basic realm=x", "Unauthorized", "credentials required"),
+        ("", "Unauthorized", "credentials required"),
     ] {
         let challenge = challenge.to_owned();
         let server = Server::start(move |_| unauthorized(&challenge)).await;
@@ -318,7 +321,7 @@ async fn a_challenge_that_leads_nowhere_is_an_error_that_says_so() {
 }
 
 #[tokio::test]
-async fn a_token_server_that_gives_no_token_is_an_error() {
+async fn an_invalid_token_is_an_error() {
     let server = token_registry(r#"{"token":"two\nlines"}"#, |_, _| false).await;
     let error = tags(&registry(&server), "a").await.unwrap_err();
     assert_eq!(error.reason(), "InvalidAnswer");

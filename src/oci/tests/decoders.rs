@@ -1,4 +1,4 @@
-//! What the documents of registries say, and that no document is too odd.
+//! Decoders of registry documents.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef012
 #[case(r#"{"name":"a"}"#, &[])]
 #[case(r#"{"name":"a","tags":[]}"#, &[])]
 #[case(r#"{"tags":["b","a","b",1,null,{},"","../x","a/b","a b","+"],"more":{"of":"this"}}"#, &["b", "a"])]
-fn tags_are_listed_in_their_order_and_each_once(#[case] document: &str, #[case] tags: &[&str]) {
+fn valid_tags_are_distinct_and_in_order(#[case] document: &str, #[case] tags: &[&str]) {
     assert_eq!(tag_list(document.as_bytes()).unwrap(), tags);
 }
 
 #[rstest]
-fn an_answer_that_is_no_tag_list_is_no_empty_one(
+fn an_unrelated_document_is_an_error(
     #[values(
         "",
         "{}",
@@ -44,21 +44,21 @@ fn an_answer_that_is_no_tag_list_is_no_empty_one(
 }
 
 #[test]
-fn a_page_of_the_catalogue_gives_the_names_that_are_names() {
+fn valid_names_of_a_catalog_page_are_returned() {
     let page = br#"{"repositories":["a/b","c","c","../d","e?f",7]}"#;
     assert_eq!(catalog_page(page).unwrap(), ["a/b", "c"]);
     assert!(catalog_page(br#"{"repositories":null}"#).unwrap().is_empty());
 }
 
 #[test]
-fn a_charts_index_gives_its_keys_sorted() {
+fn keys_of_a_charts_index_are_sorted() {
     let index =
         br#"{"apiVersion":"v1","entries":{"nginx":{"versions":[{"version":"1.0.0"}]},"common":null,"../x":{}}}"#;
     assert_eq!(charts_index(index).unwrap(), ["common", "nginx"]);
 }
 
 #[test]
-fn a_page_of_docker_hub_gives_names_and_the_next_page() {
+fn a_docker_hub_page_has_names_and_a_next_page() {
     let page = br#"{"count":3,"next":"https://hub.docker.com/v2/x?page=2","previous":null,"results":[{"name":"a","namespace":"n"},{"name":"b"},{"user":"x"}]}"#;
     let page = hub_page(page).unwrap();
     assert_eq!(
@@ -78,26 +78,26 @@ fn a_page_of_docker_hub_gives_names_and_the_next_page() {
 #[case(r#"{"token":"t","access_token":"u","expires_in":-5}"#, "t", 60)]
 #[case(r#"{"token":"t","expires_in":1e300}"#, "t", 86_400)]
 #[case(r#"{"token":"t","expires_in":"300"}"#, "t", 60)]
-fn a_token_holds_for_its_time(#[case] answer: &str, #[case] value: &str, #[case] seconds: u64) {
-    let found = token(answer.as_bytes()).unwrap();
+fn a_token_has_a_lifetime(#[case] document: &str, #[case] value: &str, #[case] seconds: u64) {
+    let found = token(document.as_bytes()).unwrap();
     assert_eq!(
-        (found.value.expose(), found.holds),
+        (found.value.expose(), found.lifetime),
         (value, Duration::from_secs(seconds))
     );
     assert!(!format!("{found:?}").contains(value) || value.len() == 1);
 }
 
 #[rstest]
-fn a_token_that_no_header_can_hold_is_refused_without_being_shown(
+fn an_invalid_token_is_rejected_without_being_printed(
     #[values(
         r#"{"token":"secret\r\nX: y"}"#,
         r#"{"token":"secret é"}"#,
         r#"{"token":["secret"]}"#,
         r#"{"token":5,"x":"secret"}"#
     )]
-    answer: &str,
+    document: &str,
 ) {
-    let error = token(answer.as_bytes()).unwrap_err();
+    let error = token(document.as_bytes()).unwrap_err();
     assert!(!format!("{error} {error:?}").contains("secret"), "{error}");
 }
 
@@ -120,7 +120,7 @@ const CHART: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
 #[case(&["application/vnd.cncf.helm.chart.provenance.v1.prov", CHART], CHART)]
 #[case(&["application/tar+gzip"], "application/tar+gzip")]
 #[case(&["application/tar+gzip", CHART], CHART)]
-fn a_chart_is_known_by_its_media_types(#[case] layers: &[&str], #[case] taken: &str) {
+fn a_chart_is_recognized_by_its_media_types(#[case] layers: &[&str], #[case] expected: &str) {
     match manifest(document(HELM, layers).as_bytes()).unwrap() {
         Manifest::Chart { config, layer } => {
             assert_eq!(
@@ -129,7 +129,7 @@ fn a_chart_is_known_by_its_media_types(#[case] layers: &[&str], #[case] taken: &
             );
             assert_eq!(
                 (layer.media_type.as_str(), layer.digest.as_str(), layer.size),
-                (taken, DIGEST, 7)
+                (expected, DIGEST, 7)
             );
         }
         other => panic!("{other:?}"),
@@ -147,19 +147,22 @@ const IMAGE: &str = "application/vnd.oci.image.config.v1+json";
 #[case(&document(IMAGE, &["application/vnd.in-toto+json"]), "an attestation")]
 #[case(&document(HELM, &["application/octet-stream"]), "a Helm chart without an archive")]
 #[case(&document("application/vnd.wasm.config.v1+json", &[]), "an artifact of type application/vnd.wasm.config.v1+json")]
-#[case(r#"{"schemaVersion":2,"manifests":[]}"#, "an index of images")]
+#[case(r#"{"schemaVersion":2,"manifests":[]}"#, "an image index")]
 #[case(
     r#"{"schemaVersion":1,"fsLayers":[],"history":[]}"#,
-    "a container image in the old format"
+    "a container image with schema 1"
 )]
 #[case(r#"{"artifactType":"x\u001b[31m","layers":null}"#, "an artifact of type x [31m")]
 #[case(r#"{"config":{"mediaType":5},"layers":[null,{"size":"x"}]}"#, "an artifact of type ")]
-fn what_is_no_chart_is_told_apart(#[case] document: &str, #[case] what: &str) {
-    assert_eq!(manifest(document.as_bytes()).unwrap(), Manifest::Other(what.to_owned()));
+fn other_artifacts_are_described(#[case] document: &str, #[case] description: &str) {
+    assert_eq!(
+        manifest(document.as_bytes()).unwrap(),
+        Manifest::Other(description.to_owned())
+    );
 }
 
 #[test]
-fn a_charts_index_has_exactly_one_layer_of_its_kind() {
+fn a_charts_index_has_exactly_one_layer() {
     const CONFIG: &str = "application/vnd.vmware.charts.index.config.v1+json";
     const LAYER: &str = "application/vnd.vmware.charts.index.layer.v1+json";
     let kind = |layers: &[&str]| manifest(document(CONFIG, layers).as_bytes()).unwrap();
@@ -175,18 +178,18 @@ fn a_charts_index_has_exactly_one_layer_of_its_kind() {
 #[case("7,", "-7,")]
 #[case("\"size\":7", "\"bytes\":7")]
 #[case("digest", "digset")]
-fn a_chart_whose_parts_cannot_be_checked_is_refused(#[case] from: &str, #[case] to: &str) {
-    let broken = document(HELM, &[CHART]).replace(from, to);
+fn a_chart_with_invalid_descriptors_is_rejected(#[case] from: &str, #[case] to: &str) {
+    let invalid = document(HELM, &[CHART]).replace(from, to);
     assert!(
         matches!(
-            manifest(broken.as_bytes()),
-            Err(DecodeError::Digest(_) | DecodeError::Lacks(_))
+            manifest(invalid.as_bytes()),
+            Err(DecodeError::Digest(_) | DecodeError::Missing(_))
         ),
-        "{broken}"
+        "{invalid}"
     );
 }
 
-/// Pieces that mean something to JSON or a registry.
+/// JSON tokens and field names of registry documents.
 const PIECES: [&str; 30] = [
     "{",
     "}",
@@ -229,23 +232,23 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(3_000))]
 
     #[test]
-    fn no_document_is_too_odd(pieces in proptest::collection::vec(proptest::sample::select(&PIECES[..]), 0..20), bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+    fn arbitrary_documents_never_panic(pieces in proptest::collection::vec(proptest::sample::select(&PIECES[..]), 0..20), bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
         decode_all(pieces.concat().as_bytes());
         decode_all(&bytes);
     }
 
     #[test]
-    fn no_damage_to_a_manifest_makes_the_decoder_panic(at in 0_usize..600, byte in any::<u8>(), cut in 0_usize..600) {
+    fn damaged_manifests_never_panic(position in 0_usize..600, byte in any::<u8>(), length in 0_usize..600) {
         let mut bytes = document(HELM, &[CHART, "application/tar+gzip"]).into_bytes();
-        let (at, cut) = (at % bytes.len(), cut % bytes.len());
-        bytes[at] = byte;
+        let (position, length) = (position % bytes.len(), length % bytes.len());
+        bytes[position] = byte;
         decode_all(&bytes);
-        decode_all(&bytes[..cut]);
+        decode_all(&bytes[..length]);
     }
 }
 
 #[test]
-fn a_document_that_holds_more_than_anybody_needs_is_refused_before_it_is_kept() {
+fn documents_that_exceed_a_limit_are_rejected() {
     let tags = |count: usize| format!(r#"{{"tags":[{}0]}}"#, "0,".repeat(count - 1));
     assert!(tag_list(tags(100_000).as_bytes()).is_ok());
     assert!(matches!(
@@ -259,7 +262,7 @@ fn a_document_that_holds_more_than_anybody_needs_is_refused_before_it_is_kept() 
 }
 
 #[rstest]
-fn what_is_nested_without_end_is_an_error(#[values(100, 128, 129, 1_000, 100_000)] depth: usize) {
+fn deep_nesting_never_overflows_the_stack(#[values(100, 128, 129, 1_000, 100_000)] depth: usize) {
     for field in ["tags", "config", "entries", "token"] {
         decode_all([format!("{{\"{field}\":"), "[".repeat(depth)].concat().as_bytes());
         decode_all([format!("{{\"{field}\":"), "{\"a\":".repeat(depth)].concat().as_bytes());

@@ -1,4 +1,4 @@
-//! Which repositories there are.
+//! Listing repositories.
 
 use rstest::rstest;
 
@@ -15,9 +15,9 @@ fn index_manifest() -> String {
     .to_string()
 }
 
-fn catalog(head: &str) -> Answer {
+fn catalog(head: &str) -> Parts {
     match target(head).as_str() {
-        "/v2/_catalog?n=1000" => answer(
+        "/v2/_catalog?n=1000" => response(
             "200 OK",
             "Link: </v2/_catalog?last=p%2Fb&n=2>; rel=\"next\"",
             br#"{"repositories":["other/x","p","p/a","p/b/c"]}"#,
@@ -31,7 +31,7 @@ fn catalog(head: &str) -> Answer {
 #[case("", "charts-index")]
 #[case("p/q", "p/q/charts-index")]
 #[tokio::test]
-async fn the_index_of_charts_is_taken_where_there_is_one(#[case] path: &str, #[case] repository: &'static str) {
+async fn the_charts_index_is_preferred(#[case] path: &str, #[case] repository: &'static str) {
     let server = Server::start(move |head| match target(head) {
         target if target == format!("/v2/{repository}/manifests/latest") => ok(index_manifest()),
         target if target == format!("/v2/{repository}/blobs/{}", sha256(INDEX)) => ok(INDEX),
@@ -50,14 +50,14 @@ async fn the_index_of_charts_is_taken_where_there_is_one(#[case] path: &str, #[c
 #[case("p/b", &["c"])]
 #[case("nothing", &[])]
 #[tokio::test]
-async fn the_catalogue_is_cut_to_what_is_below_the_path(#[case] path: &str, #[case] names: &[&str]) {
+async fn the_catalog_is_filtered_by_the_path_prefix(#[case] path: &str, #[case] names: &[&str]) {
     let server = Server::start(catalog).await;
     let registry = registry_of(&server, path, Limits::default());
     assert_eq!(registry.list().await.unwrap(), names);
 }
 
 #[tokio::test]
-async fn an_image_called_charts_index_is_passed_over() {
+async fn an_image_named_charts_index_is_ignored() {
     let server = Server::start(|head| match target(head).as_str() {
         "/v2/charts-index/manifests/latest" => ok(r#"{"schemaVersion":2,"manifests":[]}"#),
         _ => catalog(head),
@@ -67,7 +67,7 @@ async fn an_image_called_charts_index_is_passed_over() {
 }
 
 #[tokio::test]
-async fn docker_hub_is_asked_for_the_namespace() {
+async fn docker_hub_lists_a_namespace() {
     let hub = Server::start(|head| {
         let next = format!("http://{}/v2/next", header(head, "host"));
         match target(head).as_str() {
@@ -88,11 +88,11 @@ async fn docker_hub_is_asked_for_the_namespace() {
             .all(|head| header(head, "authorization").is_empty())
     );
     let error = listed("").list().await.unwrap_err();
-    assert!(error.to_string().contains("has to end with one"), "{error}");
+    assert!(error.to_string().contains("must be one namespace"), "{error}");
 }
 
 #[tokio::test]
-async fn a_page_of_docker_hub_that_leads_elsewhere_is_not_followed() {
+async fn a_next_page_of_docker_hub_with_another_origin_is_rejected() {
     let hub = Server::start(|_| ok(r#"{"next":"http://127.0.0.1:1/","results":[]}"#)).await;
     let server = Server::start(|_| not_found()).await;
     let error = registry_of(&server, "n", Limits::default())
@@ -104,7 +104,7 @@ async fn a_page_of_docker_hub_that_leads_elsewhere_is_not_followed() {
 }
 
 #[tokio::test]
-async fn a_registry_that_lists_nothing_says_what_to_do() {
+async fn a_registry_without_a_listing_is_an_error_with_advice() {
     let server = Server::start(|head| match target(head).as_str() {
         "/v2/p/charts-index/manifests/latest" => not_found(),
         _ => unauthorized("Basic realm=r"),
@@ -114,9 +114,9 @@ async fn a_registry_that_lists_nothing_says_what_to_do() {
     assert_eq!((error.reason(), error.is_transient()), ("NoListing", false));
     let text = error.to_string();
     for part in [
-        "declare them in spec.ociRepositories",
+        "set spec.ociRepositories",
         "charts-index: 404 Not Found",
-        "_catalog: it wants credentials",
+        "_catalog: credentials required",
     ] {
         assert!(text.contains(part), "{text}");
     }
@@ -126,9 +126,9 @@ async fn a_registry_that_lists_nothing_says_what_to_do() {
 #[case("charts-index")]
 #[case("_catalog")]
 #[tokio::test]
-async fn a_fault_that_may_pass_is_not_taken_for_a_registry_without_a_listing(#[case] at: &'static str) {
-    let server = Server::start(move |head| match target(head).contains(at) {
-        true => answer("502 Bad Gateway", "", b""),
+async fn a_transient_error_does_not_switch_to_another_listing(#[case] failing_path: &'static str) {
+    let server = Server::start(move |head| match target(head).contains(failing_path) {
+        true => response("502 Bad Gateway", "", b""),
         false => not_found(),
     })
     .await;
@@ -137,7 +137,7 @@ async fn a_fault_that_may_pass_is_not_taken_for_a_registry_without_a_listing(#[c
 }
 
 #[tokio::test]
-async fn more_repositories_than_allowed_are_refused() {
+async fn too_many_repositories_are_rejected() {
     let server = Server::start(catalog).await;
     let limits = Limits {
         repositories: 3,
@@ -174,7 +174,7 @@ async fn more_repositories_than_allowed_are_refused() {
     "bitnamicharts",
     "oci://docker.io/bitnamicharts/a:1.0.0"
 )]
-fn the_url_tells_the_registry_and_the_path(
+fn host_and_path_prefix_are_read_from_the_url(
     #[case] url: &str,
     #[case] base: &str,
     #[case] prefix: &str,
@@ -185,14 +185,14 @@ fn the_url_tells_the_registry_and_the_path(
     assert_eq!((registry.base.as_str(), registry.prefix.as_str()), (base, prefix));
     assert_eq!(registry.chart_url(&registry.repository("a"), "1.0.0"), chart);
     assert_eq!(registry.hub.is_some(), url.contains("docker.io"));
-    assert!(registry.holds(&ChartReference::parse(chart, None).unwrap()));
+    assert!(registry.contains(&ChartReference::parse(chart, None).unwrap()));
     for other in ["oci://other.example.com/p/a:1.0.0", "oci://r.example.com:5001/a:1.0.0"] {
-        assert!(!registry.holds(&ChartReference::parse(other, None).unwrap()));
+        assert!(!registry.contains(&ChartReference::parse(other, None).unwrap()));
     }
 }
 
 #[rstest]
-fn a_url_of_no_registry_is_refused(
+fn an_invalid_registry_url_is_rejected(
     #[values("ftp://r/a", "oci:///a", "oci://r/a b", "oci://r/%2e%2fa", "oci:a", "oci://r/a:1")] url: &str,
 ) {
     let fetcher = Fetcher::new(Settings::default()).unwrap();

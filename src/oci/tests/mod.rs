@@ -1,4 +1,4 @@
-//! The decoders, and the client against registries that answer as they are told.
+//! Tests of the decoders, and of the client with scripted registries.
 
 mod auth;
 mod decoders;
@@ -13,7 +13,7 @@ use url::Url;
 
 use super::*;
 use crate::http::secret::Secret;
-use crate::http::tests::server::{Answer, Server, answer};
+use crate::http::tests::server::{Parts, Server, response};
 use crate::http::{Access, Settings};
 use crate::text::hex;
 
@@ -21,7 +21,6 @@ fn sha256(bytes: impl AsRef<[u8]>) -> String {
     format!("sha256:{}", hex(&Sha256::digest(bytes.as_ref())))
 }
 
-/// The registry of a server, without credentials.
 fn registry(server: &Server) -> Registry {
     registry_of(server, "", Limits::default())
 }
@@ -30,13 +29,13 @@ fn registry_of(server: &Server, path: &str, limits: Limits) -> Registry {
     Registry::new(Fetcher::new(Settings::default()).unwrap(), &server.at(path), limits).unwrap()
 }
 
-/// The registry of a server, for which the user gave this header.
+/// Returns a client with this `Authorization` header.
 fn registry_with(server: &Server, header: &str) -> Registry {
-    registry_within(server, &server.url, header)
+    registry_with_scope(server, &server.url, header)
 }
 
-/// The registry of a server, with a header that the user gave for `scope`.
-fn registry_within(server: &Server, scope: &Url, header: &str) -> Registry {
+/// Returns a client whose `Authorization` header has another scope.
+fn registry_with_scope(server: &Server, scope: &Url, header: &str) -> Registry {
     let access = Access {
         authorization: Some(Secret::new(header.to_owned())),
         scope: Some(scope.clone()),
@@ -50,18 +49,17 @@ fn basic(user: &str, password: &str) -> String {
     format!("Basic {}", BASE64_STANDARD.encode(format!("{user}:{password}")))
 }
 
-/// Method and target of a request.
+/// Returns the target of a GET request, or method and target of others.
 fn target(head: &str) -> String {
     let line = head.lines().next().unwrap();
     line.trim_end_matches(" HTTP/1.1").trim_start_matches("GET ").to_owned()
 }
 
-/// The targets of all requests that a server has seen.
 fn targets(server: &Server) -> Vec<String> {
     server.requests().iter().map(|head| target(head)).collect()
 }
 
-/// A header of a request, empty where there is none.
+/// Returns a header of a request, or an empty string.
 fn header<'a>(head: &'a str, name: &str) -> &'a str {
     let lines = head.lines().filter_map(|line| line.split_once(": "));
     lines
@@ -71,27 +69,27 @@ fn header<'a>(head: &'a str, name: &str) -> &'a str {
         .unwrap_or_default()
 }
 
-fn ok(body: impl AsRef<[u8]>) -> Answer {
-    answer("200 OK", "", body.as_ref())
+fn ok(body: impl AsRef<[u8]>) -> Parts {
+    response("200 OK", "", body.as_ref())
 }
 
-fn not_found() -> Answer {
-    answer("404 Not Found", "", b"")
+fn not_found() -> Parts {
+    response("404 Not Found", "", b"")
 }
 
-fn unauthorized(challenge: &str) -> Answer {
-    answer("401 Unauthorized", &format!("WWW-Authenticate: {challenge}"), b"{}")
+fn unauthorized(challenge: &str) -> Parts {
+    response("401 Unauthorized", &format!("WWW-Authenticate: {challenge}"), b"{}")
 }
 
 fn listed(tags: Tags) -> Vec<String> {
     match tags {
         Tags::Listed { tags, .. } => tags,
-        Tags::NotModified => panic!("nothing was known"),
+        Tags::NotModified => panic!("unexpected NotModified"),
     }
 }
 
 #[test]
-fn a_registry_may_be_asked_on_any_thread() {
+fn a_registry_can_be_shared_by_threads() {
     fn is_send<T: Send>(_: &T) {}
     let url = "oci://r.example.com/p".parse().unwrap();
     let registry = Registry::new(Fetcher::new(Settings::default()).unwrap(), &url, Limits::default()).unwrap();
@@ -102,7 +100,7 @@ fn a_registry_may_be_asked_on_any_thread() {
 }
 
 #[test]
-fn a_registry_prints_none_of_what_it_was_given() {
+fn credentials_are_not_printed() {
     let url: Url = "oci://user:hunter2@r.example.com/p".parse().unwrap();
     let access = Access {
         authorization: Some(Secret::new(basic("user", "hunter2"))),
@@ -110,9 +108,9 @@ fn a_registry_prints_none_of_what_it_was_given() {
         ..Access::default()
     };
     let fetcher = Fetcher::new(Settings::default()).unwrap().with(access).unwrap();
-    let shown = format!("{:?}", Registry::new(fetcher, &url, Limits::default()).unwrap());
+    let printed = format!("{:?}", Registry::new(fetcher, &url, Limits::default()).unwrap());
     assert!(
-        !shown.contains("hunter2") && !shown.contains(&basic("user", "hunter2")[6..]),
-        "{shown}"
+        !printed.contains("hunter2") && !printed.contains(&basic("user", "hunter2")[6..]),
+        "{printed}"
     );
 }

@@ -1,4 +1,4 @@
-//! Manifests and blobs.
+//! Pulling manifests and blobs.
 
 use std::io::Read as _;
 
@@ -18,8 +18,8 @@ fn manifest_of(config: &str, layer: &[u8]) -> String {
     .to_string()
 }
 
-/// A registry with a chart under the tag 1.0.0, which `change` may answer in another way.
-async fn chart(change: impl Fn(&str) -> Option<Answer> + Send + Sync + 'static) -> Server {
+/// Starts a registry with the chart tag 1.0.0. `change` may replace a response.
+async fn chart(change: impl Fn(&str) -> Option<Parts> + Send + Sync + 'static) -> Server {
     Server::start(move |head| {
         if let Some(changed) = change(head) {
             return changed;
@@ -28,9 +28,9 @@ async fn chart(change: impl Fn(&str) -> Option<Answer> + Send + Sync + 'static) 
         let target = target(head);
         match target.trim_start_matches("HEAD ").trim_start_matches("/v2/a/") {
             "manifests/1.0.0" if head.starts_with("HEAD") => {
-                answer("200 OK", &format!("Docker-Content-Digest: {}", sha256(&manifest)), b"")
+                response("200 OK", &format!("Docker-Content-Digest: {}", sha256(&manifest)), b"")
             }
-            "manifests/1.0.0" => answer(
+            "manifests/1.0.0" => response(
                 "200 OK",
                 &format!("Docker-Content-Digest: {}", sha256(&manifest)),
                 manifest.as_bytes(),
@@ -45,7 +45,7 @@ async fn chart(change: impl Fn(&str) -> Option<Answer> + Send + Sync + 'static) 
 }
 
 #[tokio::test]
-async fn a_chart_is_pulled_by_its_tag_and_by_its_digest() {
+async fn a_chart_is_pulled_by_tag_and_by_digest() {
     let server = chart(|_| None).await;
     let registry = registry(&server);
     let digest = registry.digest("a", "1.0.0").await.unwrap();
@@ -59,20 +59,20 @@ async fn a_chart_is_pulled_by_its_tag_and_by_its_digest() {
     body.into_reader().read_to_end(&mut layer).unwrap();
     assert_eq!(layer, LAYER);
 
-    let asked = server.requests();
-    assert!(asked[0].starts_with("HEAD "));
+    let requests = server.requests();
+    assert!(requests[0].starts_with("HEAD "));
     for kind in [
         "vnd.oci.image.manifest.v1+json",
         "vnd.oci.image.index.v1+json",
         "docker.distribution.manifest.v2+json",
     ] {
-        assert!(header(&asked[1], "accept").contains(kind));
+        assert!(header(&requests[1], "accept").contains(kind));
     }
 }
 
 #[tokio::test]
-async fn the_digest_is_computed_where_the_registry_does_not_tell_it() {
-    let server = chart(|head| head.starts_with("HEAD").then(|| answer("200 OK", "", b""))).await;
+async fn the_digest_is_computed_if_the_header_is_missing() {
+    let server = chart(|head| head.starts_with("HEAD").then(|| response("200 OK", "", b""))).await;
     assert_eq!(
         registry(&server).digest("a", "1.0.0").await.unwrap(),
         sha256(manifest_of(CONFIG, LAYER))
@@ -84,12 +84,12 @@ async fn the_digest_is_computed_where_the_registry_does_not_tell_it() {
 #[case("manifests", "digest")]
 #[case("blobs", "1.0.0")]
 #[tokio::test]
-async fn bytes_of_another_digest_are_refused(#[case] what: &'static str, #[case] reference: &str) {
+async fn a_digest_mismatch_is_an_error(#[case] changed: &'static str, #[case] reference: &str) {
     let other = manifest_of("{}", LAYER);
     let digest = sha256(manifest_of(CONFIG, LAYER));
     let stated = format!("Docker-Content-Digest: {digest}");
-    let server = chart(move |head| match what {
-        "manifests" if head.contains("/manifests/") => Some(answer("200 OK", &stated, other.as_bytes())),
+    let server = chart(move |head| match changed {
+        "manifests" if head.contains("/manifests/") => Some(response("200 OK", &stated, other.as_bytes())),
         "blobs" if head.contains("/blobs/") => Some(ok(CONFIG.replace("1.0.0", "6.6.6"))),
         _ => None,
     })
@@ -108,7 +108,7 @@ async fn bytes_of_another_digest_are_refused(#[case] what: &'static str, #[case]
 }
 
 #[tokio::test]
-async fn a_blob_of_another_size_is_refused() {
+async fn a_size_mismatch_is_an_error() {
     let server = chart(|head| head.contains("/blobs/").then(|| ok([LAYER, b"!"].concat()))).await;
     let registry = registry(&server);
     let chart = registry.manifest("a", "1.0.0").await.unwrap();
@@ -123,8 +123,8 @@ async fn a_blob_of_another_size_is_refused() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_by_its_manifest_is_not_even_asked_for() {
-    let server = chart(|head| head.contains("/blobs/").then(|| panic!("it is asked for"))).await;
+async fn a_blob_that_is_too_large_by_its_manifest_is_not_requested() {
+    let server = chart(|head| head.contains("/blobs/").then(|| panic!("unexpected request"))).await;
     let limits = Limits {
         config_bytes: 10,
         ..Limits::default()
@@ -154,13 +154,13 @@ async fn what_is_too_large_by_its_manifest_is_not_even_asked_for() {
 
 #[rstest]
 #[case::password(&basic("user", "secret"))]
-#[case::token("Bearer of-the-user")]
-#[case::token_that_is_asked_for("")]
+#[case::token("Bearer custom")]
+#[case::requested_token("")]
 #[tokio::test]
-async fn blobs_may_stand_elsewhere_where_no_credentials_go(#[case] given: &str) {
+async fn blobs_may_redirect_to_another_host_without_credentials(#[case] header_value: &str) {
     let store = Server::start(|_| ok(CONFIG)).await;
     let to = store.at("blob");
-    let challenge = if given.starts_with("Basic") {
+    let challenge = if header_value.starts_with("Basic") {
         "Basic realm=r"
     } else {
         "Bearer realm=\"http://HOST/token\""
@@ -172,14 +172,14 @@ async fn blobs_may_stand_elsewhere_where_no_credentials_go(#[case] given: &str) 
         if header(head, "authorization").is_empty() {
             return Some(unauthorized(&challenge.replace("HOST", header(head, "host"))));
         }
-        let elsewhere = || answer("307 Temporary Redirect", &format!("Location: {to}"), b"");
+        let elsewhere = || response("307 Temporary Redirect", &format!("Location: {to}"), b"");
         head.contains("/blobs/").then(elsewhere)
     })
     .await;
-    let registry = if given.is_empty() {
+    let registry = if header_value.is_empty() {
         registry(&server)
     } else {
-        registry_with(&server, given)
+        registry_with(&server, header_value)
     };
     let chart = registry.manifest("a", "1.0.0").await.unwrap();
     assert_eq!(registry.config("a", &chart).await.unwrap(), CONFIG.as_bytes());
@@ -187,7 +187,7 @@ async fn blobs_may_stand_elsewhere_where_no_credentials_go(#[case] given: &str) 
 }
 
 #[tokio::test]
-async fn an_image_is_no_chart_and_said_to_be_an_image() {
+async fn an_image_is_described_in_the_error() {
     let image = r#"{"schemaVersion":2,"config":{"mediaType":"application/vnd.oci.image.config.v1+json"},"layers":[]}"#;
     let server = chart(move |head| head.contains("/manifests/").then(|| ok(image))).await;
     let registry = registry(&server);
@@ -196,14 +196,14 @@ async fn an_image_is_no_chart_and_said_to_be_an_image() {
     assert!(
         error
             .to_string()
-            .ends_with("/v2/a/manifests/1.0.0 is a container image and no Helm chart"),
+            .ends_with("/v2/a/manifests/1.0.0 is not a Helm chart: found a container image"),
         "{error}"
     );
     assert_eq!(registry.digest("a", "1.0.0").await.unwrap(), sha256(image));
 }
 
 #[tokio::test]
-async fn a_tag_that_is_gone_is_not_found() {
+async fn a_missing_tag_is_not_found() {
     let server = chart(|_| None).await;
     let registry = registry(&server);
     for error in [

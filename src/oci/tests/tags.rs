@@ -7,17 +7,17 @@ use rstest::rstest;
 use super::*;
 use crate::http::Validators;
 
-fn page(tags: &[&str], next: &str) -> Answer {
+fn page(tags: &[&str], next: &str) -> Parts {
     let body = serde_json::json!({ "name": "a", "tags": tags }).to_string();
     let link = if next.is_empty() {
         String::new()
     } else {
         format!("Link: <{next}>; rel=\"next\"")
     };
-    answer("200 OK", &link, body.as_bytes())
+    response("200 OK", &link, body.as_bytes())
 }
 
-/// A registry of three pages, each of whose links is written in its own way.
+/// Starts a registry with three pages and different forms of links.
 async fn three_pages() -> Server {
     Server::start(|head| match target(head).as_str() {
         "/v2/p/a/tags/list?n=1000" => page(&["1.0.0", "1.1.0"], "/v2/p/a/tags/list?last=1.1.0&n=2"),
@@ -32,7 +32,7 @@ async fn three_pages() -> Server {
 }
 
 #[tokio::test]
-async fn all_pages_are_followed_and_each_tag_is_listed_once() {
+async fn all_pages_are_fetched_and_duplicate_tags_dropped() {
     let server = three_pages().await;
     let registry = registry_of(&server, "p/", Limits::default());
     let tags = registry.tags(&registry.repository("a"), None).await.unwrap();
@@ -49,20 +49,20 @@ async fn all_pages_are_followed_and_each_tag_is_listed_once() {
 #[case(Limits { pages: 2, ..Limits::default() }, "pages")]
 #[case(Limits { tags: 3, ..Limits::default() }, "tags")]
 #[case(Limits { listing_bytes: 60, ..Limits::default() }, "bytes")]
-#[case(Limits { listing_time: Duration::ZERO, ..Limits::default() }, "time limit")]
+#[case(Limits { listing_timeout: Duration::ZERO, ..Limits::default() }, "timed out")]
 #[tokio::test]
-async fn a_listing_beyond_the_limits_is_refused(#[case] limits: Limits, #[case] what: &str) {
+async fn a_listing_that_exceeds_a_limit_is_rejected(#[case] limits: Limits, #[case] message: &str) {
     let server = three_pages().await;
     let error = registry_of(&server, "", limits).tags("p/a", None).await.unwrap_err();
     assert!(matches!(error.reason(), "TooMany" | "TooLarge" | "Timeout"), "{error}");
-    assert!(error.to_string().contains(what), "{error}");
+    assert!(error.to_string().contains(message), "{error}");
 }
 
 #[tokio::test]
-async fn an_unchanged_list_is_not_sent_again_where_the_registry_knows_how() {
+async fn validators_make_the_listing_conditional() {
     let server = Server::start(|head| match header(head, "if-none-match") {
-        "\"7\"" => answer("304 Not Modified", "", b""),
-        _ => answer("200 OK", "ETag: \"7\"", br#"{"tags":["1.0.0"]}"#),
+        "\"7\"" => response("304 Not Modified", "", b""),
+        _ => response("200 OK", "ETag: \"7\"", br#"{"tags":["1.0.0"]}"#),
     })
     .await;
     let registry = registry(&server);
@@ -74,14 +74,14 @@ async fn an_unchanged_list_is_not_sent_again_where_the_registry_knows_how() {
 }
 
 #[tokio::test]
-async fn what_is_said_of_the_first_of_several_pages_is_not_taken_for_the_list() {
+async fn validators_of_the_first_of_several_pages_are_ignored() {
     let server = Server::start(|head| {
         let more = if target(head).contains("last") {
             ""
         } else {
             "\nLink: </v2/a/tags/list?last=1>; rel=next"
         };
-        answer("200 OK", &format!("ETag: \"7\"{more}"), br#"{"tags":["1.0.0"]}"#)
+        response("200 OK", &format!("ETag: \"7\"{more}"), br#"{"tags":["1.0.0"]}"#)
     })
     .await;
     let Tags::Listed { validators, .. } = registry(&server).tags("a", None).await.unwrap() else {
@@ -93,9 +93,9 @@ async fn what_is_said_of_the_first_of_several_pages_is_not_taken_for_the_list() 
 }
 
 #[tokio::test]
-async fn the_registry_says_how_many_where_so_many_are_refused() {
+async fn a_rejected_page_size_is_omitted() {
     let server = Server::start(|head| match target(head).as_str() {
-        "/v2/a/tags/list?n=1000" => answer("400 Bad Request", "", br#"{"errors":[{"code":"TAG_LIMIT_EXCEEDED"}]}"#),
+        "/v2/a/tags/list?n=1000" => response("400 Bad Request", "", br#"{"errors":[{"code":"TAG_LIMIT_EXCEEDED"}]}"#),
         _ => page(&["1.0.0"], ""),
     })
     .await;
@@ -104,14 +104,14 @@ async fn the_registry_says_how_many_where_so_many_are_refused() {
 }
 
 #[rstest]
-#[case("https://127.0.0.1:1/v2/a/tags/list", "another host")]
-#[case("http://127.0.0.1:1/v2/a/tags/list", "another host")]
-#[case("//evil.example.com/", "another host")]
-#[case("file:///etc/passwd", "another host")]
-#[case("http://[", "is no URL")]
-#[case("/v2/a/tags/list?n=1000", "circle")]
+#[case("https://127.0.0.1:1/v2/a/tags/list", "another origin")]
+#[case("http://127.0.0.1:1/v2/a/tags/list", "another origin")]
+#[case("//evil.example.com/", "another origin")]
+#[case("file:///etc/passwd", "another origin")]
+#[case("http://[", "is not a valid URL")]
+#[case("/v2/a/tags/list?n=1000", "cycle")]
 #[tokio::test]
-async fn a_link_that_leads_elsewhere_or_in_a_circle_is_not_followed(#[case] next: &'static str, #[case] part: &str) {
+async fn links_to_other_origins_and_cycles_are_rejected(#[case] next: &'static str, #[case] part: &str) {
     let server = Server::start(move |_| page(&["1.0.0"], next)).await;
     let error = registry(&server).tags("a", None).await.unwrap_err();
     assert_eq!((error.reason(), error.is_transient()), ("InvalidNextPage", false));
@@ -120,7 +120,7 @@ async fn a_link_that_leads_elsewhere_or_in_a_circle_is_not_followed(#[case] next
 }
 
 #[tokio::test]
-async fn a_link_that_is_too_long_is_not_followed() {
+async fn a_link_that_is_too_long_is_rejected() {
     let server = Server::start(move |_| page(&["1.0.0"], &format!("/v2/{}", "a".repeat(10_000)))).await;
     let error = registry(&server).tags("a", None).await.unwrap_err();
     assert!(error.to_string().contains("too long"), "{error}");
@@ -133,13 +133,13 @@ async fn a_link_that_is_too_long_is_not_followed() {
 #[case("500 Internal Server Error", "", "ServerError", true)]
 #[case("429 Too Many Requests", "Retry-After: 7", "TooManyRequests", true)]
 #[tokio::test]
-async fn other_answers_are_errors_that_tell_whether_to_try_again(
+async fn other_responses_are_transient_or_permanent_errors(
     #[case] status: &'static str,
     #[case] headers: &'static str,
     #[case] reason: &str,
     #[case] transient: bool,
 ) {
-    let server = Server::start(move |_| answer(status, headers, b"<html>")).await;
+    let server = Server::start(move |_| response(status, headers, b"<html>")).await;
     let registry = registry(&server);
     let error = registry.tags("a", None).await.unwrap_err();
     assert_eq!((error.reason(), error.is_transient()), (reason, transient), "{error}");
@@ -149,7 +149,7 @@ async fn other_answers_are_errors_that_tell_whether_to_try_again(
         assert_eq!(error.retry_after(), Some(Duration::from_secs(7)));
         assert!(
             registry.digest("b", "1.0.0").await.unwrap_err().retry_after().is_some(),
-            "the whole host is on hold"
+            "the backoff applies to the host"
         );
         assert_eq!(server.requests().len(), 1);
     }
@@ -157,8 +157,10 @@ async fn other_answers_are_errors_that_tell_whether_to_try_again(
 
 #[rstest]
 #[tokio::test]
-async fn names_that_are_none_are_never_asked_for(#[values("", "../x", "a?b", "a b", "a\u{1b}[31m")] name: &str) {
-    let server = Server::start(|_| panic!("it is asked")).await;
+async fn invalid_names_are_rejected_before_a_request_is_sent(
+    #[values("", "../x", "a?b", "a b", "a\u{1b}[31m")] name: &str,
+) {
+    let server = Server::start(|_| panic!("unexpected request")).await;
     let registry = registry(&server);
     for error in [
         registry.tags(name, None).await.unwrap_err(),

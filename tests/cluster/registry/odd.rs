@@ -23,7 +23,7 @@ async fn names_are_taken_as_users_write_them_and_one_that_is_none_spoils_no_othe
     let skipped = skipped(&object);
     assert_eq!((skipped.len(), skipped[0].0.as_str()), (1, "No Such"), "{skipped:?}");
     assert!(
-        skipped[0].2.contains("correct the URL or spec.ociRepositories"),
+        skipped[0].2.contains("fix the URL or spec.ociRepositories"),
         "{skipped:?}"
     );
 
@@ -119,7 +119,7 @@ async fn what_is_no_chart_spoils_nothing_and_is_named() {
         "{skipped:?}"
     );
     assert!(
-        reason("harbour", Some("3.0.0")).contains("an index of images"),
+        reason("harbour", Some("3.0.0")).contains("an image index"),
         "{skipped:?}"
     );
     assert!(reason("sunk", None).contains("404"), "{skipped:?}");

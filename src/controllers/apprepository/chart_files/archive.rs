@@ -15,7 +15,7 @@ use crate::controllers::apprepository::sync::location::locate_beside;
 use crate::controllers::apprepository::sync::request::SyncError;
 use crate::controllers::apprepository::sync::{SyncContext, limits};
 use crate::helm::archive::{self, ArchiveError};
-use crate::http::{self as fetch, Answer, Body, FetchError, Fetcher, Request};
+use crate::http::{self as fetch, Body, FetchError, Fetcher, Request, Response};
 use crate::oci::{self, ChartReference, OciError, Registry};
 use crate::text::truncate;
 
@@ -51,7 +51,7 @@ impl From<SyncError> for Miss {
 impl From<FetchError> for Miss {
     fn from(error: FetchError) -> Self {
         match &error {
-            FetchError::OnHold { remaining, .. } => Self::Held(*remaining),
+            FetchError::BackingOff { remaining, .. } => Self::Held(*remaining),
             FetchError::Spool(_) => Self::Held(NO_ROOM),
             _ => Self::Failed {
                 message: truncate(&error.to_string(), MESSAGE_BYTES),
@@ -157,7 +157,7 @@ impl<'a> Archives<'a> {
             verbatim: true,
             ..Request::new(url)
         };
-        let Answer { body, .. } = self.session.send(&request, &self.bounds()).await?;
+        let Response { body, .. } = self.session.send(&request, &self.bounds()).await?;
         Ok(body)
     }
 
@@ -173,7 +173,7 @@ impl<'a> Archives<'a> {
     /// One is used for all archives of a turn, since each has to be let in by a token.
     fn registry(&self, reference: &ChartReference) -> Result<Arc<Registry>, Miss> {
         let mut registries = self.registries.lock();
-        if let Some(registry) = registries.iter().find(|registry| registry.holds(reference)) {
+        if let Some(registry) = registries.iter().find(|registry| registry.contains(reference)) {
             return Ok(Arc::clone(registry));
         }
         let limits = oci::Limits {
@@ -182,11 +182,11 @@ impl<'a> Archives<'a> {
         };
         let at = |url: &Url| Registry::new(self.session.clone(), url, limits);
         let declared = Url::parse(&self.declaration.url).ok().and_then(|url| at(&url).ok());
-        let registry = match declared.filter(|registry| self.declaration.kind == Kind::Oci && registry.holds(reference))
-        {
-            Some(registry) => registry,
-            None => at(&reference.registry)?,
-        };
+        let registry =
+            match declared.filter(|registry| self.declaration.kind == Kind::Oci && registry.contains(reference)) {
+                Some(registry) => registry,
+                None => at(&reference.registry)?,
+            };
         let registry = Arc::new(registry);
         registries.push(Arc::clone(&registry));
         Ok(registry)

@@ -7,7 +7,7 @@ use super::archive::{Miss, NO_ROOM};
 use super::budget::{Budget, Panicked};
 use super::icon_decoder::{self as icon, IconError, Limits};
 use crate::catalog::MissingIcon;
-use crate::http::{self as fetch, Answer, Fetcher, Request};
+use crate::http::{self as fetch, Fetcher, Request, Response};
 
 /// How long no SVG is asked for again: the same bytes are refused again.
 const SVG_RETRY: Duration = Duration::from_hours(24);
@@ -65,7 +65,7 @@ impl Icons<'_> {
             max_bytes: self.limits.bytes as u64,
             ..self.fetch_limits
         };
-        let Answer { headers, body, .. } = self.session.send(&Request::new(url), &bounds).await?;
+        let Response { headers, body, .. } = self.session.send(&Request::new(url), &bounds).await?;
         let content_type = headers
             .get("content-type")
             .and_then(|value| value.to_str().ok())

@@ -179,7 +179,7 @@ impl Run<'_> {
                         self.remember(listing).await?;
                     }
                 }
-                Some(Err(error)) if error.is_about_credentials() => {
+                Some(Err(error)) if error.is_credential_error() => {
                     let error = Arc::new(error);
                     puller.refused(at, &error);
                     refused.push((wanted, error));
@@ -249,7 +249,7 @@ impl Run<'_> {
         };
         let (digest, config) = match pulled.await {
             Ok(pulled) => pulled,
-            Err(error) if error.is_transient() || error.is_about_credentials() => return Err(error),
+            Err(error) if error.is_transient() || error.is_credential_error() => return Err(error),
             Err(error) => {
                 let problem = error.to_string();
                 return Ok(match error {

@@ -176,7 +176,7 @@ impl Run<'_> {
                 }
                 Some(Err(error)) => {
                     patience.answered();
-                    match error.is_about_credentials() {
+                    match error.is_credential_error() {
                         true => refusals.refused(&Arc::new(error)),
                         false => refusals.answered(),
                     }
