@@ -1,4 +1,4 @@
-//! The AppRepository: a chart repository that is to be kept in the catalogue.
+//! The AppRepository: a chart repository to sync into the catalog.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::{AppRepositoryStatus, SUSPEND, lenient};
 
-/// The chart repository and how it is to be synced.
-#[expect(clippy::duplicated_attributes, reason = "the columns are alike in their types")]
+/// Specification of a chart repository.
+#[expect(clippy::duplicated_attributes, reason = "several columns have the same type")]
 #[derive(CustomResource, JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "kubeapps.com",
@@ -21,7 +21,7 @@ use super::{AppRepositoryStatus, SUSPEND, lenient};
     namespaced,
     status = "AppRepositoryStatus",
     derive = "PartialEq",
-    doc = "A chart repository whose charts are kept in the catalogue.",
+    doc = "A chart repository that is synced into the catalog.",
     printcolumn(name = "Type", type_ = "string", json_path = ".spec.type"),
     printcolumn(name = "URL", type_ = "string", json_path = ".spec.url"),
     printcolumn(
@@ -36,16 +36,16 @@ use super::{AppRepositoryStatus, SUSPEND, lenient};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct AppRepositorySpec {
-    /// The kind of repository: `helm` for one with an index, `oci` for a registry.
+    /// Type of the repository: `helm` for an index, `oci` for a registry.
     #[serde(rename = "type", deserialize_with = "lenient::null_as_default")]
     #[schemars(extend("enum" = ["helm", "oci"]))]
     pub type_: String,
 
-    /// The address of the repository; of an OCI registry `oci://`, `https://` or `http://`.
+    /// URL of the repository. OCI registries use `oci://`, `https://` or `http://`.
     #[serde(deserialize_with = "lenient::null_as_default")]
     pub url: String,
 
-    /// What the repository is, for people.
+    /// Human-readable description.
     #[serde(
         default,
         deserialize_with = "lenient::null_as_default",
@@ -53,15 +53,15 @@ pub struct AppRepositorySpec {
     )]
     pub description: String,
 
-    /// How to authenticate to the repository, and which authority to trust.
+    /// Credentials and certificate authority of the repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<Auth>,
 
-    /// Image pull secrets for what is installed from the repository; syncs don't use them.
+    /// Image pull secrets for releases installed from the repository. Not used by syncs.
     #[serde(default, deserialize_with = "lenient::list", skip_serializing_if = "Vec::is_empty")]
     pub docker_registry_secrets: Vec<String>,
 
-    /// Does not verify the repository's certificate.
+    /// Skips verification of the repository's certificate.
     #[serde(
         default,
         deserialize_with = "lenient::null_as_default",
@@ -69,7 +69,7 @@ pub struct AppRepositorySpec {
     )]
     pub tls_insecure_skip_verify: bool,
 
-    /// Sends the credentials to other hosts too, where charts and icons may lie.
+    /// Also sends the credentials to other hosts that serve charts or icons.
     #[serde(
         default,
         deserialize_with = "lenient::null_as_default",
@@ -77,7 +77,7 @@ pub struct AppRepositorySpec {
     )]
     pub pass_credentials: bool,
 
-    /// How often to sync: a cron expression (`0 3 * * *`), in UTC, or a duration as Go writes it (`10m`).
+    /// Sync interval: a cron expression in UTC (`0 3 * * *`) or a Go duration (`10m`).
     #[serde(
         default,
         deserialize_with = "lenient::null_as_default",
@@ -85,28 +85,27 @@ pub struct AppRepositorySpec {
     )]
     pub interval: String,
 
-    /// Which charts are taken.
+    /// Filter of charts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter_rule: Option<FilterRule>,
 
-    /// Names of the repositories to take from an OCI registry, below the path of its URL.
+    /// Names of the repositories to sync from an OCI registry, relative to the path of its URL.
     #[serde(default, deserialize_with = "lenient::list", skip_serializing_if = "Vec::is_empty")]
     pub oci_repositories: Vec<String>,
 
-    /// Any change of this number asks for a resync.
-    // Always written, as by Kubeapps' clients; without a format, which Kubeapps' schema has not either.
+    /// Any change of this number requests a resync.
+    // Always serialized, and without a format in the schema, as in Kubeapps.
     #[serde(default, deserialize_with = "lenient::integer")]
     #[schemars(schema_with = "integer_schema")]
     pub resync_requests: i64,
 
-    /// The template of the pods in which Kubeapps ran its syncs. Of it the proxy variables and other environment count.
-    // Kubeapps' controller has saved its own image, arguments and duplicate variables into the objects of its users:
-    // any object is taken here, and readers pick what is the user's own.
+    /// Pod template of Kubeapps' sync jobs. Only proxy variables and other environment variables are used.
+    // Accepts any object, because Kubeapps' controller stored its own image, arguments and duplicate variables here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "pod_template_schema")]
     pub sync_job_pod_template: Option<Value>,
 
-    /// Stops syncing until it is false again; the charts stay as they are.
+    /// Suspends syncs. Charts remain in the catalog.
     #[serde(
         default,
         deserialize_with = "lenient::null_as_default",
@@ -115,32 +114,32 @@ pub struct AppRepositorySpec {
     pub suspend: bool,
 }
 
-/// How to authenticate to a repository, and which authority to trust.
+/// Credentials and certificate authority of a repository.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Auth {
-    /// The credentials.
+    /// Credentials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub header: Option<AuthHeader>,
-    /// Certificates of authorities to trust beside the system's.
+    /// Additional certificate authorities to trust.
     #[serde(default, rename = "customCA", skip_serializing_if = "Option::is_none")]
     pub custom_ca: Option<AuthCustomCa>,
 }
 
-/// Where the credentials are.
+/// Source of the credentials.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AuthHeader {
-    /// The key `.dockerconfigjson` holds a Docker configuration, any other the value of the `Authorization` header.
+    /// The key `.dockerconfigjson` contains a Docker configuration, any other key an `Authorization` header.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_key_ref: Option<SecretKeyRef>,
 }
 
-/// Where the authorities' certificates are.
+/// Source of the certificates.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AuthCustomCa {
-    /// A key that holds certificates in PEM.
+    /// Key with certificates in PEM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_key_ref: Option<SecretKeyRef>,
 }
@@ -149,33 +148,33 @@ pub struct AuthCustomCa {
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SecretKeyRef {
-    /// The Secret's name.
+    /// Name of the Secret.
     #[serde(deserialize_with = "lenient::null_as_default")]
     pub name: String,
-    /// The key in it.
+    /// Key in the Secret.
     #[serde(deserialize_with = "lenient::null_as_default")]
     pub key: String,
 }
 
 impl SecretKeyRef {
-    /// Whether it names anything: Go's clients write an empty one where there is none.
+    /// Returns false for empty references, which Go clients write instead of omitting them.
     fn is_set(&self) -> bool {
         !self.name.is_empty() || !self.key.is_empty()
     }
 }
 
-/// Which charts of a repository are taken.
+/// Filter of charts.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FilterRule {
-    /// A jq expression over a chart; a chart is taken where its first output is true.
+    /// jq expression evaluated for each chart. The chart is kept if the first output is true.
     #[serde(
         default,
         deserialize_with = "lenient::null_as_default",
         skip_serializing_if = "String::is_empty"
     )]
     pub jq: String,
-    /// Variables of the expression; the names include the `$`.
+    /// Variables of the expression. Names include the `$`.
     #[serde(
         default,
         deserialize_with = "lenient::map",
@@ -185,52 +184,48 @@ pub struct FilterRule {
 }
 
 impl AppRepository {
-    /// The reference to the credentials, where one is given.
+    /// Returns the reference to the credentials unless it is empty.
     #[must_use]
     pub fn auth_header(&self) -> Option<&SecretKeyRef> {
         let header = self.spec.auth.as_ref()?.header.as_ref()?;
         header.secret_key_ref.as_ref().filter(|key| key.is_set())
     }
 
-    /// The reference to the authorities' certificates, where one is given.
+    /// Returns the reference to the certificates unless it is empty.
     #[must_use]
     pub fn custom_ca(&self) -> Option<&SecretKeyRef> {
         let custom_ca = self.spec.auth.as_ref()?.custom_ca.as_ref()?;
         custom_ca.secret_key_ref.as_ref().filter(|key| key.is_set())
     }
 
-    /// Whether credentials or authorities are given. An empty `auth` is as none.
     #[must_use]
     pub fn auth_is_set(&self) -> bool {
         self.auth_header().is_some() || self.custom_ca().is_some()
     }
 
-    /// The filter, where one is given. An empty expression is as none, whatever variables stand beside it.
+    /// Returns the filter unless its expression is empty.
     #[must_use]
     pub fn filter(&self) -> Option<&FilterRule> {
         self.spec.filter_rule.as_ref().filter(|rule| !rule.jq.trim().is_empty())
     }
 
-    /// Whether a filter is given.
     #[must_use]
     pub fn filter_is_set(&self) -> bool {
         self.filter().is_some()
     }
 
-    /// Whether syncs are stopped: by `spec.suspend`, or by the annotation [`SUSPEND`], which works under Kubeapps' own
-    /// CRD too.
+    /// Returns true if `spec.suspend` or the annotation [`SUSPEND`] is set. Kubeapps' own CRD prunes the field.
     #[must_use]
     pub fn is_suspended(&self) -> bool {
         self.spec.suspend || self.annotation(SUSPEND) == Some("true")
     }
 
-    /// The value of an annotation.
     #[must_use]
     pub fn annotation(&self, name: &str) -> Option<&str> {
         self.annotations().get(name).map(String::as_str)
     }
 
-    /// The repository's address without the white space around it, which Kubeapps takes off too.
+    /// Returns the URL without surrounding whitespace, as Kubeapps does.
     #[must_use]
     pub fn url(&self) -> &str {
         self.spec.url.trim()
@@ -297,7 +292,7 @@ mod tests {
         "description": "", "dockerRegistrySecrets": [], "tlsInsecureSkipVerify": false, "interval": "",
         "passCredentials": false, "ociRepositories": [null], "resyncRequests": 0, "suspend": false,
     }))]
-    fn a_null_or_a_zero_value_is_as_an_absent_field(#[case] spec: Value) {
+    fn null_and_zero_values_mean_absent_fields(#[case] spec: Value) {
         let read = repository(&spec);
         assert!(!read.auth_is_set() && !read.filter_is_set() && !read.is_suspended());
         let bare = AppRepositorySpec {
@@ -315,7 +310,7 @@ mod tests {
     #[case(json!(-1), -1)]
     #[case(json!(u64::MAX), i64::MAX)]
     #[case(json!(1e30), i64::MAX)]
-    fn a_counter_of_resyncs_is_read_however_it_is_written(#[case] written: Value, #[case] read: i64) {
+    fn resync_requests_accepts_all_numbers(#[case] written: Value, #[case] read: i64) {
         assert_eq!(
             repository(&json!({ "resyncRequests": written })).spec.resync_requests,
             read
@@ -323,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_value_of_its_field_is_refused() {
+    fn values_of_the_wrong_type_are_rejected() {
         for spec in [
             json!({ "resyncRequests": 1.5 }),
             json!({ "resyncRequests": "1" }),
@@ -343,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_as_kubeapps_dashboard_writes_it_is_read() {
+    fn objects_of_the_kubeapps_dashboard_are_decoded() {
         let mut written = object(&json!({
             "auth": {},
             "description": "",
@@ -370,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_template_that_kubeapps_controller_has_filled_is_kept_as_it_is() {
+    fn pod_templates_of_kubeapps_controller_are_preserved() {
         let template = json!({ "spec": { "containers": [
             { "image": "x", "env": [{ "name": "DB_PASSWORD" }, { "name": "DB_PASSWORD" }, { "name": "https_proxy" }] },
         ] } });
@@ -382,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_with_everything_set_survives_a_round_trip() {
+    fn a_complete_object_survives_a_round_trip() {
         let spec = json!({
             "type": "oci",
             "url": " oci://registry.example.com/charts ",
@@ -410,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_with_nothing_set_is_written_as_kubeapps_writes_it() {
+    fn a_minimal_object_is_serialized_as_in_kubeapps() {
         let written = serde_json::to_value(repository(&json!({}))).unwrap();
         assert_eq!(written, object(&json!({ "resyncRequests": 0 })));
     }
@@ -421,7 +416,7 @@ mod tests {
     #[case(json!({}), json!({ SUSPEND: "true" }), true)]
     #[case(json!({ "suspend": true }), json!({ SUSPEND: "false" }), true)]
     #[case(json!({}), json!({ SUSPEND: "yes" }), false)]
-    fn a_repository_is_suspended_if_spec_or_annotation_says_so(
+    fn a_repository_is_suspended_by_spec_or_annotation(
         #[case] spec: Value,
         #[case] annotations: Value,
         #[case] suspended: bool,
@@ -438,7 +433,7 @@ mod tests {
     #[case(json!({ "conditions": [{ "type": "Ready" }], "lastSyncTime": "yesterday", "suspended": "no" }))]
     #[case(json!({ "conditions": "none", "lastSync": 7, "observedGeneration": "x", "status": {} }))]
     #[case(json!({ "phase": "of another controller" }))]
-    fn a_status_of_any_shape_never_fails_its_object(#[case] status: Value) {
+    fn an_invalid_status_does_not_fail_the_object(#[case] status: Value) {
         let mut written = object(&json!({}));
         written["status"] = status;
         let read: AppRepository = serde_json::from_value(written).unwrap();
@@ -446,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kind_is_kubeapps_own() {
+    fn group_and_kind_are_those_of_kubeapps() {
         assert_eq!(AppRepository::api_version(&()), "kubeapps.com/v1alpha1");
         assert_eq!(AppRepository::kind(&()), "AppRepository");
         assert_eq!(AppRepository::plural(&()), "apprepositories");

@@ -1,6 +1,4 @@
-//! Decoding that takes nulls and zero values for absent fields, as Go's decoder does.
-//!
-//! The objects come through Kubeapps' clients, which are written in Go and TypeScript: there a null is the zero value.
+//! Decoding with Go's semantics: null and zero values mean absent fields, as Kubeapps' clients write them.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::Value;
 
-/// A null is the type's default.
+/// Decodes null as the default.
 pub fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -17,7 +15,7 @@ where
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// A list that may be null, and may hold nulls, which are left out.
+/// Decodes a list, which may be null. Skips null elements.
 pub fn list<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -27,7 +25,7 @@ where
     Ok(items.into_iter().flatten().flatten().collect())
 }
 
-/// A map that may be null; a null value in it is the type's default.
+/// Decodes a map, which may be null. Null values become the default.
 pub fn map<'de, D, T>(deserializer: D) -> Result<BTreeMap<String, T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -41,8 +39,7 @@ where
         .collect())
 }
 
-/// An integer that may be null or written as a float: the API server takes `3.0` for an integer, and Kubeapps' counter
-/// was once unsigned. What is out of range is held at the range's end, since only a change of the number has a meaning.
+/// Decodes an integer, which may be null or a float such as `3.0`, as the API server accepts it. Saturates out of range.
 pub fn integer<'de, D>(deserializer: D) -> Result<i64, D::Error>
 where
     D: Deserializer<'de>,
@@ -53,16 +50,13 @@ where
     match (number.as_i64(), number.as_u64(), number.as_f64()) {
         (Some(n), _, _) => Ok(n),
         (None, Some(_), _) => Ok(i64::MAX),
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "a whole number; `as` holds it at the range's end"
-        )]
+        #[expect(clippy::cast_possible_truncation, reason = "an integral value; `as` saturates")]
         (None, None, Some(n)) if n.fract() == 0.0 => Ok(n as i64),
         _ => Err(serde::de::Error::custom(format!("{number} is not an integer"))),
     }
 }
 
-/// A value that decides nothing: if it can't be decoded it is as good as absent, and never fails the object it stands in.
+/// Decodes a value, or the default if it is invalid, so that it never fails its object.
 pub fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -71,8 +65,8 @@ where
     Ok(serde_json::from_value(Value::deserialize(deserializer)?).unwrap_or_default())
 }
 
-/// A list that decides nothing: what can't be decoded in it is left out, and never fails the object it stands in.
-pub fn readable<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+/// Decodes the valid elements of a list, so that the others never fail its object.
+pub fn valid_elements<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
     T: DeserializeOwned,
@@ -81,12 +75,12 @@ where
         Value::Array(items) => items,
         _ => Vec::new(),
     };
-    let readable = |item: Value| (!item.is_null()).then(|| serde_json::from_value(item).ok()).flatten();
-    Ok(items.into_iter().filter_map(readable).collect())
+    let decode = |item: Value| (!item.is_null()).then(|| serde_json::from_value(item).ok()).flatten();
+    Ok(items.into_iter().filter_map(decode).collect())
 }
 
-/// A label selector that may be null. A null in it is the zero value, as in Go, and never a requirement left out: with one
-/// less it would select more.
+/// Decodes a label selector, which may be null. Null elements become zero values as in Go; dropping a requirement would select
+/// more objects.
 pub fn selector<'de, D>(deserializer: D) -> Result<Option<LabelSelector>, D::Error>
 where
     D: Deserializer<'de>,
@@ -106,21 +100,21 @@ where
         values: Option<Vec<Option<String>>>,
     }
 
-    fn zeros(values: Vec<Option<String>>) -> Vec<String> {
+    fn strings(values: Vec<Option<String>>) -> Vec<String> {
         values.into_iter().map(Option::unwrap_or_default).collect()
     }
 
-    fn requirement(given: Option<Requirement>) -> LabelSelectorRequirement {
-        let given = given.unwrap_or_default();
+    fn requirement(raw: Option<Requirement>) -> LabelSelectorRequirement {
+        let raw = raw.unwrap_or_default();
         LabelSelectorRequirement {
-            key: given.key.unwrap_or_default(),
-            operator: given.operator.unwrap_or_default(),
-            values: given.values.map(zeros),
+            key: raw.key.unwrap_or_default(),
+            operator: raw.operator.unwrap_or_default(),
+            values: raw.values.map(strings),
         }
     }
 
-    let given = Option::<Selector>::deserialize(deserializer)?;
-    Ok(given.map(|selector| LabelSelector {
+    let selector = Option::<Selector>::deserialize(deserializer)?;
+    Ok(selector.map(|selector| LabelSelector {
         match_labels: selector.match_labels.map(|labels| {
             let labels = labels.into_iter();
             labels.map(|(name, value)| (name, value.unwrap_or_default())).collect()
@@ -131,7 +125,7 @@ where
     }))
 }
 
-/// Whether a flag is unset, and so is left out when it is written.
+/// Returns true for false, which is not serialized.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
 pub fn is_false(value: &bool) -> bool {
     !*value

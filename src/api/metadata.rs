@@ -1,7 +1,7 @@
-//! Metadata as an API server may send them, which is more than their types can hold.
+//! Lenient decoding of object metadata.
 //!
-//! A client may write any time of Go's into `managedFields`, such as the last day of the year 9999, and a grace period may move a
-//! deletion beyond that. A decoder that insists on reading them fails the list that the object is in, and so everybody's.
+//! Times in `managedFields` or `deletionTimestamp` may exceed what `jiff` can represent. A strict decoder would fail the whole
+//! list because of one object.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -22,12 +22,10 @@ use serde_json::{Map, Value};
 pub struct NamespacedName {
     /// Empty for cluster-scoped objects.
     pub namespace: String,
-    /// Unique among the objects of its kind in the namespace.
     pub name: String,
 }
 
 impl NamespacedName {
-    /// A name from its parts.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self {
             namespace: namespace.into(),
@@ -35,7 +33,7 @@ impl NamespacedName {
         }
     }
 
-    /// The name in the metadata; none if it is absent or empty.
+    /// Returns `None` if the metadata has no name.
     #[must_use]
     pub fn of(meta: &ObjectMeta) -> Option<Self> {
         let name = meta.name.clone().filter(|name| !name.is_empty())?;
@@ -49,14 +47,14 @@ impl Display for NamespacedName {
     }
 }
 
-/// Returns true if one resource version is known to be older than another. Kubernetes 1.35 declares them to be comparable
-/// integers; versions that are not, as of some aggregated API servers, have no order.
+/// Returns true if a resource version is older. Versions that are not integers, as in some aggregated API servers, have no
+/// order.
 #[must_use]
 pub fn is_older(version: &str, than: &str) -> bool {
     matches!((version.parse::<u64>(), than.parse::<u64>()), (Ok(version), Ok(than)) if version < than)
 }
 
-/// The metadata that somebody here reads. Who manages which field is left out.
+/// Metadata without `managedFields`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Metadata {
@@ -75,7 +73,7 @@ pub(crate) struct Metadata {
     deletion_timestamp: Option<Time>,
 }
 
-/// A time. One that can't be held is the latest that can: that there is one may be all that matters.
+/// Decodes a time, or the latest possible one if it is out of range. Often only its presence matters.
 fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Time>, D::Error> {
     let text = Option::<String>::deserialize(deserializer)?;
     Ok(text.map(|text| Time(text.parse().unwrap_or(Timestamp::MAX))))
@@ -104,10 +102,9 @@ fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D:
     Option::<Metadata>::deserialize(deserializer).map(|meta| meta.map(Into::into).unwrap_or_default())
 }
 
-/// The metadata of an object of kind `K`, which are all that the API server is asked for.
+/// The metadata of an object of kind `K`, from a metadata-only request.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Partial<K> {
-    /// The metadata, without who manages which field.
     #[serde(default, deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
     #[serde(skip)]
@@ -123,7 +120,7 @@ impl<K> From<ObjectMeta> for Partial<K> {
     }
 }
 
-/// An object of kind `K`, or what is known of one that can't be decoded: it never fails the list that it is in.
+/// An object of kind `K`, or the metadata of one that failed to decode. Never fails the list that contains it.
 #[derive(Clone, Debug)]
 pub struct Guarded<K>(pub DeserializeGuard<K>);
 
@@ -145,15 +142,15 @@ impl<'de, K: DeserializeOwned + Resource> Deserialize<'de> for Guarded<K> {
     }
 }
 
-/// Lends the names of the kind `K` to what holds the metadata of an object of it.
-macro_rules! as_its_kind {
-    ($type:ident, metadata alone: $alone:literal, |$this:ident| $meta:expr, $meta_mut:expr) => {
+/// Implements [`Resource`] with the names of kind `K`.
+macro_rules! impl_resource {
+    ($type:ident, metadata_only: $metadata_only:literal, |$this:ident| $meta:expr, $meta_mut:expr) => {
         impl<K: Resource> Resource for $type<K> {
             type DynamicType = K::DynamicType;
             type Scope = K::Scope;
 
             fn metadata_api() -> bool {
-                $alone
+                $metadata_only
             }
 
             fn kind(kind: &Self::DynamicType) -> Cow<'_, str> {
@@ -189,8 +186,8 @@ macro_rules! as_its_kind {
     };
 }
 
-as_its_kind!(Partial, metadata alone: true, |this| &this.metadata, &mut this.metadata);
-as_its_kind!(Guarded, metadata alone: false, |this| this.0.meta(), this.0.meta_mut());
+impl_resource!(Partial, metadata_only: true, |this| &this.metadata, &mut this.metadata);
+impl_resource!(Guarded, metadata_only: false, |this| this.0.meta(), this.0.meta_mut());
 
 #[cfg(test)]
 mod tests {
@@ -214,7 +211,7 @@ mod tests {
         })
     }
 
-    fn assert_read(meta: &ObjectMeta) {
+    fn assert_metadata(meta: &ObjectMeta) {
         assert_eq!(
             (meta.name.as_deref(), meta.namespace.as_deref()),
             (Some("a"), Some("shop"))
@@ -227,39 +224,36 @@ mod tests {
         assert_eq!(meta.owner_references.as_ref().unwrap()[0].uid, "o");
         let created = meta.creation_timestamp.as_ref().unwrap();
         assert_eq!(created.0.to_string(), "2026-01-02T03:04:05Z");
-        assert!(
-            meta.deletion_timestamp.is_some(),
-            "it is being deleted, whenever that ends"
-        );
+        assert!(meta.deletion_timestamp.is_some(), "the object is being deleted");
         assert!(meta.managed_fields.is_none());
     }
 
     #[test]
-    fn versions_are_ordered_as_integers_or_not_at_all() {
+    fn only_integer_resource_versions_have_an_order() {
         assert!(is_older("9", "10") && !is_older("10", "9") && !is_older("9", "9"));
         assert!(!is_older("", "1") && !is_older("1", "a") && !is_older("a", "b"));
     }
 
     #[test]
-    fn times_beyond_what_can_be_held_fail_no_object() {
+    fn times_out_of_range_do_not_fail_an_object() {
         let text = object(&json!("https://charts.example.com")).to_string();
         let guarded: Guarded<AppRepository> = serde_json::from_str(&text).unwrap();
-        assert_read(guarded.meta());
+        assert_metadata(guarded.meta());
         let object = guarded.0.0.unwrap();
         assert_eq!(object.spec.url, "https://charts.example.com");
         let partial: Partial<Secret> = serde_json::from_str(&text).unwrap();
-        assert_read(&partial.metadata);
+        assert_metadata(&partial.metadata);
     }
 
     #[test]
-    fn an_object_that_does_not_decode_keeps_its_metadata() {
-        let guarded: Guarded<AppRepository> = serde_json::from_value(object(&json!(["no text"]))).unwrap();
-        assert_read(guarded.meta());
+    fn an_undecodable_object_keeps_its_metadata() {
+        let guarded: Guarded<AppRepository> = serde_json::from_value(object(&json!(["not a string"]))).unwrap();
+        assert_metadata(guarded.meta());
         assert!(guarded.0.0.unwrap_err().error.contains("string"));
     }
 
     #[test]
-    fn an_object_without_metadata_is_one_without_a_name() {
+    fn an_object_without_metadata_has_no_name() {
         for text in ["{}", r#"{"metadata": null}"#] {
             let partial: Partial<Secret> = serde_json::from_str(text).unwrap();
             assert_eq!(partial.metadata, ObjectMeta::default());

@@ -1,4 +1,4 @@
-//! What an AppRepository's status says. It only shows: decisions read the spec, the annotations and the catalogue.
+//! Status of AppRepositories. The controller never makes decisions by it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::KubeSchema;
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use super::lenient;
 
-/// How things stand with a repository, as seen by Portolan.
+/// Observed state of a repository.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AppRepositoryStatus {
-    /// The state in one line: `Ready`, or `Failed: ` and the cause.
+    /// Summary: `Ready`, or `Failed: ` and the cause.
     #[serde(
         default,
         deserialize_with = "lenient::or_default",
@@ -19,7 +19,7 @@ pub struct AppRepositoryStatus {
     )]
     pub status: Option<String>,
 
-    /// The generation of the spec that this status is about.
+    /// Generation of the spec that this status describes.
     #[serde(
         default,
         deserialize_with = "lenient::or_default",
@@ -27,7 +27,7 @@ pub struct AppRepositoryStatus {
     )]
     pub observed_generation: Option<i64>,
 
-    /// Ready, and where they hold Reconciling and Stalled, in the sense of kstatus.
+    /// The kstatus conditions Ready, Reconciling and Stalled.
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     #[serde(
         default,
@@ -36,7 +36,7 @@ pub struct AppRepositoryStatus {
     )]
     pub conditions: Vec<Condition>,
 
-    /// The value of the request for a resync that was handled last.
+    /// Value of the last handled resync request.
     #[serde(
         default,
         deserialize_with = "lenient::or_default",
@@ -44,7 +44,7 @@ pub struct AppRepositoryStatus {
     )]
     pub last_handled_reconcile_at: Option<String>,
 
-    /// When the catalogue was last known to be in step with the repository; renewed at least once an hour.
+    /// Time at which the catalog was last up to date with the repository. Updated at least hourly.
     #[serde(
         default,
         deserialize_with = "lenient::or_default",
@@ -52,7 +52,7 @@ pub struct AppRepositoryStatus {
     )]
     pub last_sync_time: Option<Time>,
 
-    /// True while the repository is suspended, by its spec or by annotation.
+    /// True while the repository is suspended by spec or annotation.
     #[serde(
         default,
         deserialize_with = "lenient::or_default",
@@ -60,7 +60,7 @@ pub struct AppRepositoryStatus {
     )]
     pub suspended: Option<bool>,
 
-    /// How far the files of the charts' versions (README, values, schema) are imported; absent where none are.
+    /// Import progress of chart files (README, values, schema). Absent if no files are imported.
     #[serde(
         default,
         deserialize_with = "lenient::or_default",
@@ -68,7 +68,7 @@ pub struct AppRepositoryStatus {
     )]
     pub files: Option<Files>,
 
-    /// What the last sync that succeeded found and did.
+    /// Summary of the last successful sync.
     #[serde(
         default,
         deserialize_with = "lenient::or_default",
@@ -77,65 +77,65 @@ pub struct AppRepositoryStatus {
     pub last_sync: Option<LastSync>,
 }
 
-/// How far the import of files is. Numbers are of chart versions.
+/// Import progress of chart files, in chart versions.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Files {
-    /// Versions whose files are in the catalogue.
+    /// Versions whose files are in the catalog.
     pub imported: i64,
-    /// Versions whose files are wanted.
+    /// Versions whose files are requested.
     pub total: i64,
-    /// Versions whose archives could not be had; they are tried again, less and less often.
+    /// Versions whose archives failed to download. Retried with backoff.
     pub failed: i64,
-    /// The first of those, with the reasons.
+    /// First failed versions with their reasons.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<SkippedEntry>,
 }
 
-/// What a sync found and did. Numbers are of charts where nothing else is said.
+/// Summary of a sync. Numbers count charts unless noted otherwise.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LastSync {
-    /// What came of it: `Synced` or `NotModified`.
+    /// `Synced` or `NotModified`.
     pub result: String,
-    /// The digest of the index: it changes with the names, versions and digests of the index' entries, and with nothing else.
+    /// Digest of the index, computed from the names, versions and digests of its entries.
     pub digest: String,
-    /// How long the sync took, as `1.2s`.
+    /// Duration of the sync, for example `1.2s`.
     pub duration: String,
-    /// Charts in the catalogue.
+    /// Charts in the catalog.
     pub charts: i64,
-    /// Chart versions in the catalogue.
+    /// Chart versions in the catalog.
     pub versions: i64,
-    /// Charts left out because their newest version is deprecated.
+    /// Charts skipped because their newest version is deprecated.
     pub deprecated: i64,
-    /// Charts left out by the filter.
+    /// Charts excluded by the filter.
     pub filtered: i64,
-    /// Versions in the catalogue although they have left the repository, for as long as they are kept.
+    /// Versions retained in the catalog although the repository no longer contains them.
     pub kept: i64,
-    /// Versions that stand more than once in their chart, each further one counted.
+    /// Duplicate versions within a chart.
     pub duplicates: i64,
-    /// Charts that were new.
+    /// New charts.
     pub added: i64,
-    /// Charts that had changed.
+    /// Changed charts.
     pub changed: i64,
-    /// Charts that were gone from the repository.
+    /// Charts removed from the repository.
     pub removed: i64,
-    /// Entries of the index that were left out because they are broken.
+    /// Invalid entries of the index.
     pub skipped_count: i64,
-    /// The first of the entries that were left out, with the reasons.
+    /// First invalid entries with their reasons.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<SkippedEntry>,
 }
 
-/// An entry of the index that was left out.
+/// A skipped entry of the index.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SkippedEntry {
-    /// The chart's name.
+    /// Name of the chart.
     pub chart: String,
-    /// The chart's version; absent where the whole chart was left out.
+    /// Version of the chart. Absent if the whole chart was skipped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// What is wrong with it.
+    /// Reason for skipping it.
     pub reason: String,
 }

@@ -29,7 +29,6 @@ pub enum CredentialsError {
 }
 
 impl CredentialsError {
-    /// Returns the reason for a status condition.
     #[must_use]
     pub const fn reason(&self) -> &'static str {
         match self {

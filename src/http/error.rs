@@ -68,7 +68,6 @@ pub enum FetchError {
         "{name} exceeds the limit of {limit} bytes (size is at least {actual} bytes); raise the limit if this is expected"
     )]
     TooLarge {
-        /// URL or path.
         name: String,
         /// Applies before and after decompression.
         limit: u64,
@@ -97,7 +96,6 @@ pub enum FetchError {
 }
 
 impl FetchError {
-    /// Returns the validators of a body that exceeds the limit.
     #[must_use]
     pub const fn validators(&self) -> Option<&Validators> {
         match self {
@@ -113,7 +111,6 @@ impl FetchError {
         self
     }
 
-    /// Returns the reason for a status condition.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {

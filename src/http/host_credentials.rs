@@ -22,7 +22,6 @@ use crate::text::public_url;
 /// unless `pass_credentials` is set, and never from `https` to plain `http`.
 #[derive(Clone, Default)]
 pub struct Access {
-    /// Value of the `Authorization` header.
     pub authorization: Option<Secret>,
     /// URL of the repository; `oci` counts as `https`. Without it, credentials need `pass_credentials`.
     pub scope: Option<Url>,
@@ -173,7 +172,6 @@ impl Credentials {
     }
 }
 
-/// Converts the user information of a URL.
 fn basic_credentials(url: &Url) -> Option<Secret> {
     if url.username().is_empty() && url.password().is_none() {
         return None;

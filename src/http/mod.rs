@@ -51,7 +51,6 @@ use crate::text::public_url;
 pub use encoded::percent_decoded;
 use secret::Secret;
 
-/// Limits of one fetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Limits {
     /// Applies before and after decompression.
@@ -75,7 +74,6 @@ impl Default for Limits {
     }
 }
 
-/// Settings of a [`Fetcher`].
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub user_agent: String,
@@ -120,14 +118,12 @@ pub fn user_agent(comment: &str) -> String {
     }
 }
 
-/// Validators of a conditional request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Validators {
     pub etag: Option<String>,
     pub last_modified: Option<String>,
 }
 
-/// Outcome of a fetch.
 #[derive(Debug, Clone)]
 pub enum Fetched {
     /// The body is unchanged since the validators were issued.
@@ -154,7 +150,6 @@ struct Inner {
 }
 
 impl Fetcher {
-    /// Creates a client with the proxies of the environment.
     pub fn new(settings: Settings) -> Result<Self, FetchError> {
         let environment = ProxyConfig::from_environment(|name| std::env::var(name).ok())?;
         Self::build(settings, system_lookup(), environment)

@@ -15,7 +15,6 @@ use crate::text::public_url;
 pub struct Proxies {
     /// Value of `HTTP_PROXY`: a URL, or host and port.
     pub http: Option<String>,
-    /// Value of `HTTPS_PROXY`.
     pub https: Option<String>,
     /// Value of `NO_PROXY`: hosts to connect to directly, separated by commas.
     pub no_proxy: Option<String>,
@@ -148,7 +147,6 @@ enum Entry {
 }
 
 impl NoProxy {
-    /// Ignores invalid entries.
     pub(super) fn parse(text: &str) -> Self {
         let entries = text.split(',').map(|entry| entry.trim().to_lowercase());
         Self(entries.filter_map(|entry| Entry::parse(&entry)).collect())

@@ -22,7 +22,6 @@ use crate::clock::TokioClock;
 /// Upper bound of a `Retry-After`, because several repositories may share a host.
 const MAX_BACKOFF: Duration = Duration::from_mins(15);
 
-/// Number of hosts above which idle ones are evicted.
 const MAX_IDLE_HOSTS: usize = 1_024;
 
 #[derive(Debug, Clone, Copy)]

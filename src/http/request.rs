@@ -18,7 +18,6 @@ pub struct Request {
     pub url: Url,
     /// Sends HEAD instead of GET.
     pub head: bool,
-    /// `Accept` header.
     pub accept: Option<String>,
     pub authorization: Authorization,
     /// Validators of an earlier body, for a conditional request.
@@ -56,7 +55,6 @@ impl fmt::Debug for Request {
     }
 }
 
-/// Credentials of a request.
 #[derive(Debug, Clone, Default)]
 pub enum Authorization {
     /// Those that the [`super::Access`] allows for each hop.
@@ -77,7 +75,6 @@ pub struct Response {
     pub headers: HeaderMap,
     /// URL of the last hop without user information. May contain a signature; print it with `public_url`.
     pub url: Url,
-    /// Empty for 304 and HEAD.
     pub body: Body,
 }
 

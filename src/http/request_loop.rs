@@ -16,13 +16,11 @@ use crate::text::public_url;
 /// Same limit as in Go's client.
 const MAX_REDIRECTS: usize = 10;
 
-/// Longer validators are dropped.
 const MAX_VALIDATOR_BYTES: usize = 1024;
 
 /// Servers send one or two.
 const MAX_CHALLENGES: usize = 8;
 
-/// Longer challenges are ignored.
 const MAX_CHALLENGE_BYTES: usize = 4096;
 
 impl Inner {

@@ -73,7 +73,6 @@ impl Origin {
     }
 }
 
-/// Removes user information and fragment.
 pub(super) fn bare(url: &Url) -> Url {
     let mut url = url.clone();
     // Both fail only for URLs that cannot contain user information.

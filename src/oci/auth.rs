@@ -1,6 +1,7 @@
 //! Authentication at a registry: Basic credentials, a custom header, or tokens from a token server.
 //!
-//! A request uses the cached token of its scope. A 401 of the registry itself is answered once, as its challenge demands.
+//! A request uses the cached token of its scope. After a 401 of the registry itself, the request is
+//! repeated once with the credentials that the challenge demands.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,7 +39,7 @@ pub(super) struct AuthState {
     scheme: Mutex<Scheme>,
     /// Set once the registry has been probed for its scheme.
     probed: OnceCell<()>,
-    /// Tokens by scope. The lock of an entry is held while its token is requested, so that other tasks share it.
+    /// Tokens by scope. An entry is locked while its token is requested, so that other tasks wait for it.
     tokens: Mutex<HashMap<String, TokenSlot>>,
 }
 
@@ -54,7 +55,7 @@ impl AuthState {
     }
 }
 
-/// Authentication scheme of the registry. A single path may differ, which its own 401 tells.
+/// Authentication scheme of the registry. A path may use another one in its 401.
 #[derive(Debug, Clone, Default)]
 enum Scheme {
     #[default]
@@ -127,7 +128,7 @@ impl Registry {
             Err(error) => Unauthorized::from_error(error)?,
         };
         request.authorization = self
-            .answer_challenge(scope, &request.authorization, &unauthorized)
+            .challenge_response(scope, &request.authorization, &unauthorized)
             .await?;
         match self.fetcher.send(&request, limits).await {
             Ok(response) => Ok(response),
@@ -204,7 +205,7 @@ impl Registry {
     }
 
     /// Returns the credentials that a challenge demands.
-    async fn answer_challenge(
+    async fn challenge_response(
         &self,
         scope: &str,
         sent: &Authorization,

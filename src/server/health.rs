@@ -14,11 +14,9 @@ use crate::text::{printable, truncate};
 /// Below the kubelet's default probe timeout of one second, so that the response can name the failed check.
 const TIMEOUT: Duration = Duration::from_millis(800);
 
-/// A named readiness check.
 pub struct Check {
     name: &'static str,
     run: Box<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>,
-    /// Result of the last run, to log only changes.
     failing: AtomicBool,
 }
 
@@ -57,19 +55,17 @@ impl Check {
     }
 }
 
-/// Combined result of all checks.
 pub(super) struct Report {
     pub(super) is_ready: bool,
     /// One line per check, in the format of kube-apiserver.
     pub(super) text: String,
 }
 
-/// Runs all checks concurrently.
 pub(super) async fn report(endpoint: &str, checks: &[Check]) -> Report {
     let results = join_all(checks.iter().map(Check::is_ok)).await;
     let mut text = String::new();
     for (check, ok) in checks.iter().zip(&results) {
-        // Writing to a String can't fail.
+        // Writing to a String never fails.
         let _ = match ok {
             true => writeln!(text, "[+]{} ok", check.name),
             false => writeln!(text, "[-]{} failed: see log for reason", check.name),

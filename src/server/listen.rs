@@ -12,7 +12,6 @@ pub struct ListenAddress {
     port: u16,
 }
 
-/// An invalid listen address.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ListenAddressError {
     #[error("missing port: use host:port, or :port for all interfaces")]

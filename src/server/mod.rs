@@ -40,14 +40,12 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Delay after a failed accept, usually because file descriptors are exhausted.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// A bound listener and its routes.
 pub struct Server {
     listener: TcpListener,
     routes: Router,
 }
 
 impl Server {
-    /// Binds the listener. [`Server::run`] starts serving.
     pub async fn bind(address: &ListenAddress, routes: Router) -> io::Result<Self> {
         Ok(Self {
             listener: address.bind().await?,
@@ -96,7 +94,6 @@ impl Server {
     }
 }
 
-/// Returns true if the client disconnected before accept.
 fn is_disconnect(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
@@ -153,7 +150,6 @@ mod tests {
     }
 
     impl TestServer {
-        /// Sends `request` and reads until EOF.
         async fn send(&self, request: &str) -> String {
             let mut stream = TcpStream::connect(self.address).await.unwrap();
             // The server may reset the connection during the write.

@@ -72,7 +72,6 @@ fn field(text: &str, name: &str) -> Option<u64> {
 
 #[derive(Debug, PartialEq)]
 struct Stat {
-    /// User and system time.
     cpu_ticks: u64,
     /// Since boot.
     start_ticks: u64,

@@ -13,7 +13,7 @@ fn unpacked(archive: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Paths, kinds and sizes of an archive's entries, as another implementation than the one that wrote them reads them.
+/// Lists the entries of an archive with an independent implementation.
 fn listing(archive: &Archive) -> Vec<(String, EntryType, u64)> {
     let unpacked = unpacked(&archive.bytes);
     let mut archive = tar::Archive::new(unpacked.as_slice());
@@ -27,26 +27,26 @@ fn listing(archive: &Archive) -> Vec<(String, EntryType, u64)> {
 }
 
 #[tokio::test]
-async fn helm_reads_what_is_made() {
+async fn helm_reads_generated_archives() {
     let chart = Chart::new("harbour", "1.2.3+build.7")
         .field("appVersion", "7.0")
         .file("README.md", "# Harbour\n")
         .file("values.yaml", "berths: 3\n");
-    let folder = ScratchFolder::new("archives");
-    let file = folder.write("chart.tgz", chart.pack().bytes).display().to_string();
-    let shown = helm::prints(helm::command(folder.path(), &["show", "all", &file])).await;
+    let directory = ScratchFolder::new("archives");
+    let file = directory.write("chart.tgz", chart.pack().bytes).display().to_string();
+    let output = helm::prints(helm::command(directory.path(), &["show", "all", &file])).await;
     for part in [
         "version: 1.2.3+build.7",
         "appVersion: \"7.0\"",
         "berths: 3",
         "# Harbour",
     ] {
-        assert!(shown.contains(part), "{shown}");
+        assert!(output.contains(part), "{output}");
     }
 }
 
 #[test]
-fn entries_are_written_as_they_are() {
+fn entries_are_written_unchanged() {
     let long = format!("harbour/{}/values.yaml", "deep/".repeat(40));
     let archive = Chart::new("harbour", "1.0.0")
         .folder("./harbour/")
@@ -79,13 +79,13 @@ fn entries_are_written_as_they_are() {
 }
 
 #[test]
-fn a_bomb_is_small_and_a_good_archive() {
+fn a_bomb_is_a_small_valid_archive() {
     let archive = Chart::new("bomb", "1.0.0")
         .entry(Entry::zeros("bomb/values.yaml", (24 << 20) + 5))
         .file("README.md", "behind it")
         .pack();
     assert!(archive.bytes.len() < 64 << 10, "{} bytes", archive.bytes.len());
-    // The decoder checks length and sum at the end.
+    // The decoder verifies length and checksum at the end.
     assert_eq!(
         listing(&archive)[1..],
         [
@@ -96,7 +96,7 @@ fn a_bomb_is_small_and_a_good_archive() {
 }
 
 #[test]
-fn archives_can_be_truncated_packed_again_and_no_archives() {
+fn archives_can_be_truncated_recompressed_and_invalid() {
     let archive = Chart::new("harbour", "1.0.0").file("README.md", "x").pack();
     assert_eq!(unpacked(&archive.packed_again()), archive.bytes);
     let half = archive.bytes.len() / 2;

@@ -24,21 +24,21 @@ async fn server_with_index() -> ChartServer {
 }
 
 #[tokio::test]
-async fn its_own_etag_is_answered_with_304_until_the_page_changes() {
+async fn a_matching_etag_returns_304_until_the_page_changes() {
     let server = server_with_index().await;
     let first = client().get(server.url(INDEX)).send().await.unwrap();
     assert_eq!(first.status(), StatusCode::OK);
     let tag = first.headers()[header::ETAG].clone();
 
-    let asked = || {
+    let conditional_request = || {
         client()
             .get(server.url(INDEX))
             .header(header::IF_NONE_MATCH, &tag)
             .send()
     };
-    assert_eq!(asked().await.unwrap().status(), StatusCode::NOT_MODIFIED);
+    assert_eq!(conditional_request().await.unwrap().status(), StatusCode::NOT_MODIFIED);
     server.serve(INDEX, Page::new("apiVersion: v1\nentries: {a: []}\n"));
-    assert_eq!(asked().await.unwrap().status(), StatusCode::OK);
+    assert_eq!(conditional_request().await.unwrap().status(), StatusCode::OK);
 
     let conditional: Vec<bool> = server
         .seen(INDEX)
@@ -50,7 +50,7 @@ async fn its_own_etag_is_answered_with_304_until_the_page_changes() {
 }
 
 #[tokio::test]
-async fn a_date_counts_where_there_is_no_etag() {
+async fn a_date_is_compared_if_there_is_no_etag() {
     let server = server_with_index().await;
     let date = "Wed, 21 Oct 2015 07:28:00 GMT";
     server.serve(
@@ -86,14 +86,14 @@ async fn a_date_counts_where_there_is_no_etag() {
 }
 
 #[tokio::test]
-async fn compressed_pages_arrive_whole() {
+async fn compressed_pages_are_complete() {
     let server = server_with_index().await;
     let text = "apiVersion: v1\n".repeat(1000);
     server.serve(INDEX, Page::new(text.clone()).gzip());
     let answer = client().get(server.url(INDEX)).send().await.unwrap();
     assert_eq!(answer.text().await.unwrap(), text);
 
-    // A client that unpacks it takes the header away.
+    // A client that decompresses the body removes the header.
     let raw = Client::builder().no_proxy().no_gzip().build().unwrap();
     let answer = raw
         .get(server.url(INDEX))
@@ -106,7 +106,7 @@ async fn compressed_pages_arrive_whole() {
 }
 
 #[tokio::test]
-async fn faults_last_as_long_as_asked_for() {
+async fn faults_apply_to_the_requested_number_of_requests() {
     let server = server_with_index().await;
     server.break_times(INDEX, Fault::retry_after(503, "7"), 2);
     server.break_times(INDEX, Fault::NoAnswer, 1);
@@ -118,7 +118,7 @@ async fn faults_last_as_long_as_asked_for() {
             (503, &"7".parse().unwrap())
         );
     }
-    // The client tries once more by itself when a connection that it had kept is closed: the fault was used up all the same.
+    // The client retries once if a reused connection is closed; the fault counts all the same.
     let _ = get().await;
     assert_eq!(server.seen(INDEX)[2].status, None);
     assert_eq!(get().await.unwrap().status(), 200);
@@ -130,7 +130,7 @@ async fn faults_last_as_long_as_asked_for() {
 }
 
 #[tokio::test]
-async fn bodies_are_cut_stalled_and_dripped() {
+async fn bodies_are_truncated_stalled_and_slowed_down() {
     let server = server_with_index().await;
     server.break_times(INDEX, Fault::CutAfter(5), 1);
     let cut = client().get(server.url(INDEX)).send().await.unwrap();
@@ -144,7 +144,7 @@ async fn bodies_are_cut_stalled_and_dripped() {
         tokio::time::timeout(Duration::from_millis(100), stalled.chunk())
             .await
             .is_err(),
-        "nothing more comes"
+        "the body stalls"
     );
 
     server.break_times(INDEX, Fault::Drip(9, Duration::from_millis(1)), 1);
@@ -153,11 +153,11 @@ async fn bodies_are_cut_stalled_and_dripped() {
 
     server.break_times(INDEX, Fault::Delay(Duration::from_secs(60)), 1);
     let late = tokio::time::timeout(Duration::from_millis(100), client().get(server.url(INDEX)).send()).await;
-    assert!(late.is_err(), "not even headers come");
+    assert!(late.is_err(), "the headers stall");
 }
 
 #[tokio::test]
-async fn a_compressed_body_expands_without_end() {
+async fn a_compressed_body_expands_endlessly() {
     let server = server_with_index().await;
     server.break_path(INDEX, Fault::EndlessGzip);
     let mut answer = client().get(server.url(INDEX)).send().await.unwrap();
@@ -180,7 +180,7 @@ async fn redirects_may_loop_and_pages_may_be_html() {
 }
 
 #[tokio::test]
-async fn https_is_trusted_only_by_who_knows_its_authority() {
+async fn https_is_trusted_only_with_its_ca() {
     let server = ChartServer::start_tls().await;
     server.serve(INDEX, Page::new("x"));
     assert!(client().get(server.url(INDEX)).send().await.is_err());
@@ -204,7 +204,7 @@ async fn https_is_trusted_only_by_who_knows_its_authority() {
 }
 
 #[tokio::test]
-async fn archives_and_icons_are_served_as_they_are() {
+async fn archives_and_icons_are_served_unchanged() {
     let server = ChartServer::start().await;
     let archive = Chart::new("harbour", "1.2.3").pack();
     server.serve("/harbour-1.2.3.tgz", Page::archive(&archive));
@@ -225,7 +225,7 @@ async fn archives_and_icons_are_served_as_they_are() {
 }
 
 #[tokio::test]
-async fn credentials_are_wanted_and_recorded() {
+async fn credentials_are_required_and_recorded() {
     let server = server_with_index().await;
     server.demand_basic("navigator", "fair:winds");
     let refused = client().get(server.url(INDEX)).send().await.unwrap();
@@ -251,15 +251,18 @@ async fn credentials_are_wanted_and_recorded() {
     assert_eq!(right.send().await.unwrap().status(), StatusCode::OK);
 
     let seen = server.all_seen();
-    let shown: Vec<_> = seen.iter().map(|request| request.authorization()).collect();
+    let credentials: Vec<_> = seen.iter().map(|request| request.authorization()).collect();
     let basic = Some("Basic bmF2aWdhdG9yOmZhaXI6d2luZHM=");
-    assert_eq!(shown, [None, basic, Some("Bearer calm"), Some("Bearer open-sesame")]);
+    assert_eq!(
+        credentials,
+        [None, basic, Some("Bearer calm"), Some("Bearer open-sesame")]
+    );
     assert_eq!((seen[2].path.as_str(), seen[2].host()), ("/else", Some(server.host())));
     assert_eq!(seen[3].method, Method::HEAD);
 }
 
 #[tokio::test]
-async fn a_redirect_leads_to_another_server_by_any_kind() {
+async fn redirects_of_all_statuses_lead_to_another_server() {
     let (one, other) = (ChartServer::start().await, server_with_index().await);
     one.break_path("/old", Fault::redirect_as(308, &other.url(INDEX)));
     let answer = client().get(one.url("/old")).send().await.unwrap();
@@ -269,7 +272,7 @@ async fn a_redirect_leads_to_another_server_by_any_kind() {
 }
 
 #[tokio::test]
-async fn a_conditional_request_does_not_pass_by_a_spoiled_body() {
+async fn a_conditional_request_gets_a_faulty_body() {
     let server = server_with_index().await;
     server.serve(INDEX, Page::new("apiVersion: v1\n").etag("\"one\""));
     server.break_times(INDEX, Fault::CutAfter(3), 1);
@@ -281,24 +284,31 @@ async fn a_conditional_request_does_not_pass_by_a_spoiled_body() {
 }
 
 #[tokio::test]
-async fn what_runs_to_a_registry_is_recorded_and_spoiled() {
+async fn requests_to_a_registry_are_recorded_and_get_faults() {
     let authority = Authority::new();
     let registry = Registry::start(Setup::default().tls(&authority)).await;
     let open = ChartServer::before(registry.upstream()).await;
     let encrypted = ChartServer::before_tls_by(&authority, registry.upstream()).await;
     let archive = Chart::new("harbour", "1.2.3").pack();
-    let folder = ScratchFolder::new("recorded");
-    let file = folder.write(&archive.file_name(), &archive.bytes).display().to_string();
+    let directory = ScratchFolder::new("recorded");
+    let file = directory
+        .write(&archive.file_name(), &archive.bytes)
+        .display()
+        .to_string();
     let target = format!("oci://{}/charts", open.host());
-    helm::prints(helm::command(folder.path(), &["push", &file, &target, "--plain-http"])).await;
-    let ca = format!("--ca-file={}", folder.write("ca.crt", encrypted.ca_pem()).display());
+    helm::prints(helm::command(
+        directory.path(),
+        &["push", &file, &target, "--plain-http"],
+    ))
+    .await;
+    let ca = format!("--ca-file={}", directory.write("ca.crt", encrypted.ca_pem()).display());
     let source = format!("oci://{}/charts/harbour", encrypted.host());
-    let shown = helm::prints(helm::command(
-        folder.path(),
+    let output = helm::prints(helm::command(
+        directory.path(),
         &["show", "chart", &source, "--version=1.2.3", &ca],
     ))
     .await;
-    assert!(shown.contains("name: harbour"), "{shown}");
+    assert!(output.contains("name: harbour"), "{output}");
 
     let manifest = "/v2/charts/harbour/manifests/1.2.3";
     let puts: Vec<_> = open
@@ -322,16 +332,20 @@ async fn what_runs_to_a_registry_is_recorded_and_spoiled() {
 }
 
 #[tokio::test]
-async fn servers_can_share_an_authority() {
+async fn servers_can_share_a_ca() {
     let authority = Authority::new();
     let (one, other) = (
         ChartServer::start_tls_by(&authority).await,
         ChartServer::start_tls_by(&authority).await,
     );
     assert_eq!(one.ca_pem(), other.ca_pem());
-    let known = reqwest::Certificate::from_pem(authority.ca_pem.as_bytes()).unwrap();
+    let certificate = reqwest::Certificate::from_pem(authority.ca_pem.as_bytes()).unwrap();
     portolan::http::install_crypto_provider();
-    let client = Client::builder().no_proxy().tls_certs_only([known]).build().unwrap();
+    let client = Client::builder()
+        .no_proxy()
+        .tls_certs_only([certificate])
+        .build()
+        .unwrap();
     for server in [one, other] {
         assert_eq!(
             client.get(server.url("/")).send().await.unwrap().status(),

@@ -12,7 +12,7 @@ use crate::support::eventually::eventually;
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// A config map to have something to write.
+/// Returns a config map for tests.
 pub fn config_map(name: &str) -> ConfigMap {
     serde_json::from_value(json!({"metadata": {"name": name}, "data": {"depth": "12"}})).unwrap()
 }
@@ -30,7 +30,7 @@ async fn config_maps(client: Client, namespace: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn the_control_plane_is_of_the_version_that_it_says() {
+async fn the_control_plane_reports_its_version() {
     let version = control_plane().await.client().await.apiserver_version().await.unwrap();
     assert_eq!((version.major.as_str(), version.minor.as_str()), ("1", "35"));
     let printed = control_plane().await.kubectl(&["version", "-o", "json"]).await;
@@ -38,7 +38,7 @@ async fn the_control_plane_is_of_the_version_that_it_says() {
 }
 
 #[tokio::test]
-async fn tests_side_by_side_do_not_see_one_another() {
+async fn concurrent_tests_are_isolated() {
     let control_plane = control_plane().await;
     let (one, other) = (control_plane.namespace().await, control_plane.namespace().await);
     let client = control_plane.client().await;
@@ -51,7 +51,7 @@ async fn tests_side_by_side_do_not_see_one_another() {
 }
 
 #[tokio::test]
-async fn a_namespace_that_is_deleted_goes_with_all_that_is_in_it() {
+async fn deleting_a_namespace_deletes_its_objects() {
     let control_plane = control_plane().await;
     let name = control_plane.namespace().await;
     let client = control_plane.client().await;
@@ -72,7 +72,7 @@ async fn a_namespace_that_is_deleted_goes_with_all_that_is_in_it() {
 }
 
 #[tokio::test]
-async fn a_service_account_has_only_the_rights_that_it_was_given() {
+async fn a_service_account_has_only_its_permissions() {
     let control_plane = control_plane().await;
     let namespace = control_plane.namespace().await;
     let token = control_plane.token_for(&namespace, "sailor").await;
@@ -103,14 +103,14 @@ async fn a_service_account_has_only_the_rights_that_it_was_given() {
             &account,
         ])
         .await;
-    eventually(SOON, "the right to count", async || {
+    eventually(SOON, "the permission to be effective", async || {
         maps.list(&ListParams::default()).await
     })
     .await;
 }
 
 #[tokio::test]
-async fn definitions_are_served_once_they_are_installed() {
+async fn crds_are_served_after_installation() {
     let control_plane = control_plane().await;
     let crd: CustomResourceDefinition = serde_json::from_value(json!({
         "metadata": {"name": "buoys.harness.portolan.dev"},
@@ -123,7 +123,7 @@ async fn definitions_are_served_once_they_are_installed() {
     }))
     .unwrap();
     control_plane.install_crd(&crd).await;
-    control_plane.install_crd(&crd).await; // again is no error
+    control_plane.install_crd(&crd).await; // idempotent
 
     let namespace = control_plane.namespace().await;
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("harness.portolan.dev", "v1", "Buoy"));
@@ -136,7 +136,7 @@ async fn definitions_are_served_once_they_are_installed() {
 }
 
 #[tokio::test]
-async fn an_api_server_that_was_killed_comes_back_with_what_it_had() {
+async fn a_restarted_api_server_keeps_its_objects() {
     let control_plane = ControlPlane::start().await;
     let namespace = control_plane.namespace().await;
     let client = control_plane.client().await;

@@ -14,7 +14,7 @@ use crate::support::fault_proxy::{ApiFault, FaultProxy};
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// A proxy, and config maps of a new namespace through it. The client tries nothing again by itself.
+/// Returns a proxy and a client without retries for config maps in a new namespace.
 async fn through_proxy() -> (FaultProxy, Api<ConfigMap>) {
     let control_plane = control_plane().await;
     let proxy = FaultProxy::before(control_plane).await;
@@ -39,7 +39,7 @@ async fn through_proxy() -> (FaultProxy, Api<ConfigMap>) {
         .unwrap();
     config.default_retry = false;
     let maps: Api<ConfigMap> = Api::namespaced(Client::try_from(config).unwrap(), &namespace);
-    eventually(SOON, "the rights to count", async || {
+    eventually(SOON, "the permissions to be effective", async || {
         maps.list(&ListParams::default()).await
     })
     .await;
@@ -47,7 +47,7 @@ async fn through_proxy() -> (FaultProxy, Api<ConfigMap>) {
 }
 
 #[tokio::test]
-async fn what_is_not_spoiled_passes_and_is_counted() {
+async fn requests_without_faults_are_forwarded_and_counted() {
     let (proxy, maps) = through_proxy().await;
     maps.create(&PostParams::default(), &config_map("one")).await.unwrap();
     let posts = proxy
@@ -59,7 +59,7 @@ async fn what_is_not_spoiled_passes_and_is_counted() {
 }
 
 #[tokio::test]
-async fn chosen_requests_are_answered_with_the_asked_status() {
+async fn selected_requests_get_the_requested_status() {
     let (proxy, maps) = through_proxy().await;
     for code in [403, 409, 410, 429, 500, 503] {
         proxy.spoil(1, ApiFault::Status(code), |request| request.method == Method::POST);
@@ -76,7 +76,7 @@ async fn chosen_requests_are_answered_with_the_asked_status() {
 }
 
 #[tokio::test]
-async fn an_answer_can_be_lost_before_or_after_the_work_is_done() {
+async fn a_response_can_be_dropped_before_or_after_the_request_is_processed() {
     let (proxy, maps) = through_proxy().await;
     proxy.spoil(1, ApiFault::Refused, |request| request.method == Method::POST);
     assert!(
@@ -91,13 +91,13 @@ async fn an_answer_can_be_lost_before_or_after_the_work_is_done() {
 }
 
 #[tokio::test]
-async fn a_watch_runs_through_expires_and_is_cut() {
+async fn a_watch_is_forwarded_expires_and_is_disconnected() {
     let (proxy, maps) = through_proxy().await;
     maps.create(&PostParams::default(), &config_map("one")).await.unwrap();
     let mut watch = maps.watch(&WatchParams::default(), "0").await.unwrap().boxed();
     let mut names = Vec::new();
     while names.last().is_none_or(|name| name != "one") {
-        if let WatchEvent::Added(map) = watch.try_next().await.unwrap().expect("the watch goes on") {
+        if let WatchEvent::Added(map) = watch.try_next().await.unwrap().expect("the watch continues") {
             names.push(map.metadata.name.unwrap());
         }
     }
@@ -111,7 +111,7 @@ async fn a_watch_runs_through_expires_and_is_cut() {
 }
 
 #[tokio::test]
-async fn a_closed_gate_lets_nothing_through_until_it_is_opened() {
+async fn a_closed_gate_blocks_requests_until_it_opens() {
     let (proxy, maps) = through_proxy().await;
     proxy.gate.close().await;
     assert!(maps.list(&ListParams::default()).await.is_err());

@@ -1,4 +1,4 @@
-//! The tests of what the tests stand on: each part of `support` does what it says.
+//! Tests of the test support.
 
 mod archives;
 mod chart_server;

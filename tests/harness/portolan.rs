@@ -6,10 +6,10 @@ use crate::support::process::ScratchFolder;
 const SOON: Duration = Duration::from_secs(30);
 
 #[tokio::test]
-async fn the_binary_starts_is_watched_and_ends_as_asked() {
-    let folder = ScratchFolder::new("manifests");
-    let database = format!("sqlite://{}", folder.join("portolan.db").display());
-    let manifests = folder.join("manifests");
+async fn the_binary_starts_serves_probes_and_shuts_down() {
+    let directory = ScratchFolder::new("manifests");
+    let database = format!("sqlite://{}", directory.join("portolan.db").display());
+    let manifests = directory.join("manifests");
     std::fs::create_dir(&manifests).unwrap();
     let mut run = command(["run", "--database-url", &database, "--manifests"]);
     run.arg(manifests);
@@ -29,13 +29,13 @@ async fn the_binary_starts_is_watched_and_ends_as_asked() {
 }
 
 #[tokio::test]
-async fn a_command_runs_to_its_end() {
+async fn a_command_runs_to_completion() {
     let output = run(command(["--help"])).await;
     assert!(output.status.success());
 }
 
 #[test]
-fn metrics_are_read_with_their_labels() {
+fn metrics_are_parsed_with_labels() {
     let text = "# HELP a A.\na_total{x=\"1\",y=\"say \\\"{}, \\\\ and\\n\"} 2\na_total{x=\"2\"} 3.5\nb 1e3\n# EOF\n";
     let metrics = Metrics::parse(text);
     assert_eq!(metrics.sum("a_total", &[]), Some(5.5));

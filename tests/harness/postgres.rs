@@ -6,7 +6,7 @@ use sqlx::{Connection, Executor, PgConnection, Row};
 use crate::support::postgres::{PASSWORD, PostgresServer, USER, database};
 
 #[tokio::test]
-async fn each_test_has_a_database_of_its_own() {
+async fn each_test_has_its_own_database() {
     let (one, other) = (database().await, database().await);
     assert_ne!(one.name, other.name);
     let mut connection = PgConnection::connect(&one.url).await.unwrap();
@@ -20,7 +20,7 @@ async fn each_test_has_a_database_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_refused() {
+async fn a_wrong_password_is_rejected() {
     let database = database().await;
     let url = database.url.replace(PASSWORD, "wrong");
     let error = PgConnection::connect(&url).await.unwrap_err();
@@ -28,7 +28,7 @@ async fn a_wrong_password_is_refused() {
 }
 
 #[tokio::test]
-async fn a_server_of_ones_own_speaks_tls_and_keeps_its_data_over_a_stop() {
+async fn a_dedicated_server_uses_tls_and_keeps_its_data_after_a_restart() {
     portolan::http::install_crypto_provider();
     let server = PostgresServer::start().await;
     let database = server.database().await;
@@ -43,7 +43,7 @@ async fn a_server_of_ones_own_speaks_tls_and_keeps_its_data_over_a_stop() {
     let distrusting = plain.ssl_mode(PgSslMode::VerifyFull);
     assert!(
         PgConnection::connect_with(&distrusting).await.is_err(),
-        "no system trusts the tests' authority"
+        "the system does not trust the tests' CA"
     );
 
     server.stop();
@@ -56,7 +56,7 @@ async fn a_server_of_ones_own_speaks_tls_and_keeps_its_data_over_a_stop() {
 }
 
 #[tokio::test]
-async fn a_database_behind_a_closed_gate_is_away() {
+async fn a_database_behind_a_closed_gate_is_unreachable() {
     let database = database().await;
     let (gate, url) = database.behind_gate().await;
     let mut connection = PgConnection::connect(&url).await.unwrap();

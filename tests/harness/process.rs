@@ -17,19 +17,19 @@ async fn children_end_when_the_test_process_does() {
 }
 
 #[tokio::test]
-async fn a_dropped_child_is_gone_and_a_dropped_folder_too() {
+async fn dropping_kills_a_child_and_deletes_a_directory() {
     let child = Process::spawn(Command::new("sleep").arg("1000"), "KILL");
-    let folder = ScratchFolder::new("self-test");
-    let file = folder.write("file", "text");
+    let directory = ScratchFolder::new("self-test");
+    let file = directory.write("file", "text");
     let process = format!("/proc/{}", child.id());
     drop(child);
-    drop(folder);
+    drop(directory);
     assert!(!file.exists());
     assert!(!std::path::Path::new(&process).exists());
 }
 
 #[test]
-fn no_port_is_given_twice() {
+fn ports_are_unique() {
     let mut ports: Vec<u16> = (0..100).map(|_| free_port()).collect();
     ports.sort_unstable();
     ports.dedup();
@@ -37,10 +37,10 @@ fn no_port_is_given_twice() {
 }
 
 #[tokio::test]
-#[should_panic(expected = "seen last: still low water")]
-async fn a_condition_that_never_comes_fails_with_what_was_seen() {
+#[should_panic(expected = "seen last: value is 0")]
+async fn a_timeout_reports_the_last_observation() {
     eventually(Duration::from_millis(100), "high water", async || {
-        Err::<(), _>("still low water")
+        Err::<(), _>("value is 0")
     })
     .await;
 }

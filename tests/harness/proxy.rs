@@ -4,23 +4,23 @@ use crate::support::chart_server::{ChartServer, Page};
 use crate::support::proxy::Proxy;
 use crate::support::tls::Authority;
 
-/// A client that trusts an authority and goes through a proxy, as `user` if there is one.
+/// Returns a client that trusts a CA and uses a proxy, with an optional login.
 fn client(authority: &Authority, proxy: &Proxy, login: Option<(&str, &str)>) -> Client {
     portolan::http::install_crypto_provider();
     let mut through = reqwest::Proxy::all(proxy.url()).unwrap();
     if let Some((user, password)) = login {
         through = through.basic_auth(user, password);
     }
-    let known = reqwest::Certificate::from_pem(authority.ca_pem.as_bytes()).unwrap();
+    let certificate = reqwest::Certificate::from_pem(authority.ca_pem.as_bytes()).unwrap();
     Client::builder()
         .proxy(through)
-        .tls_certs_only([known])
+        .tls_certs_only([certificate])
         .build()
         .unwrap()
 }
 
 #[tokio::test]
-async fn plain_requests_pass_one_by_one_and_are_recorded() {
+async fn plain_requests_are_forwarded_and_recorded() {
     let (authority, proxy, server) = (Authority::new(), Proxy::start().await, ChartServer::start().await);
     server.serve("/index.yaml", Page::new("x"));
     proxy.know("charts.example.com:80", server.host());
@@ -33,10 +33,10 @@ async fn plain_requests_pass_one_by_one_and_are_recorded() {
             .unwrap();
         assert_eq!(answer.text().await.unwrap(), "x");
     }
-    let asked = proxy.asked();
-    assert_eq!(asked.len(), 2);
+    let requests = proxy.asked();
+    assert_eq!(requests.len(), 2);
     assert_eq!(
-        (asked[0].method.as_str(), asked[0].target.as_str()),
+        (requests[0].method.as_str(), requests[0].target.as_str()),
         ("GET", "http://charts.example.com/index.yaml?q=1")
     );
     let seen = server.seen("/index.yaml");
@@ -47,7 +47,7 @@ async fn plain_requests_pass_one_by_one_and_are_recorded() {
 }
 
 #[tokio::test]
-async fn encrypted_requests_pass_through_a_tunnel() {
+async fn tls_requests_use_a_tunnel() {
     let (authority, proxy) = (Authority::new(), Proxy::start().await);
     let server = ChartServer::start_tls_by(&authority).await;
     server.serve("/index.yaml", Page::new("x"));
@@ -63,17 +63,21 @@ async fn encrypted_requests_pass_through_a_tunnel() {
             .unwrap(),
         "x"
     );
-    let asked = proxy.asked();
+    let requests = proxy.asked();
     assert_eq!(
-        (asked[0].method.as_str(), asked[0].target.as_str()),
+        (requests[0].method.as_str(), requests[0].target.as_str()),
         ("CONNECT", server.host())
     );
-    assert_eq!(asked[0].header("authorization"), None, "that is for the server alone");
+    assert_eq!(
+        requests[0].header("authorization"),
+        None,
+        "the header is only for the server"
+    );
     assert_eq!(server.all_seen()[0].authorization(), Some("Bearer open-sesame"));
 }
 
 #[tokio::test]
-async fn a_proxy_may_want_a_password_and_may_not_reach_a_host() {
+async fn a_proxy_may_require_a_password_and_may_not_reach_a_host() {
     let (authority, proxy, server) = (Authority::new(), Proxy::start().await, ChartServer::start().await);
     proxy.demand("pilot", "low-tide");
     let refused = client(&authority, &proxy, None)
@@ -83,9 +87,9 @@ async fn a_proxy_may_want_a_password_and_may_not_reach_a_host() {
         .unwrap();
     assert_eq!(refused.status(), StatusCode::PROXY_AUTHENTICATION_REQUIRED);
     assert!(server.all_seen().is_empty());
-    let known = client(&authority, &proxy, Some(("pilot", "low-tide")));
+    let authorized = client(&authority, &proxy, Some(("pilot", "low-tide")));
     assert_eq!(
-        known.get(server.url("/")).send().await.unwrap().status(),
+        authorized.get(server.url("/")).send().await.unwrap().status(),
         StatusCode::NOT_FOUND
     );
     let seen = server.all_seen();
@@ -95,6 +99,6 @@ async fn a_proxy_may_want_a_password_and_may_not_reach_a_host() {
     );
 
     proxy.know("away.example.com:80", "127.0.0.1:1");
-    let away = known.get("http://away.example.com/").send().await.unwrap();
+    let away = authorized.get("http://away.example.com/").send().await.unwrap();
     assert_eq!(away.status(), StatusCode::BAD_GATEWAY);
 }

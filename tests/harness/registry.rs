@@ -16,8 +16,8 @@ fn harbour() -> Archive {
     Chart::new("harbour", "1.2.3").file("values.yaml", "berths: 3\n").pack()
 }
 
-/// What helm pushed comes back by helm, byte by byte.
-async fn passes_charts(registry: &Registry) {
+/// Pushes and pulls a chart with helm and compares the bytes.
+async fn assert_round_trip(registry: &Registry) {
     registry.helm_push(&harbour(), "ports/charts").await;
     let pulled = registry.helm_pull("ports/charts/harbour", "1.2.3").await;
     assert_eq!(sha256(&pulled), harbour().sha256());
@@ -37,23 +37,23 @@ async fn tags(registry: &Registry, repository: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn an_open_registry_takes_charts_of_anybody() {
+async fn a_public_registry_accepts_anonymous_pushes() {
     let (one, other) = (
         Registry::start(Setup::default()).await,
         Registry::start(Setup::default()).await,
     );
-    passes_charts(&one).await;
+    assert_round_trip(&one).await;
     assert_eq!(tags(&one, "ports/charts/harbour").await, ["1.2.3"]);
     assert!(
         tags(&other, "ports/charts/harbour").await.is_empty(),
-        "each has its own"
+        "each registry has its own storage"
     );
 }
 
 #[tokio::test]
-async fn a_password_is_asked_for_by_basic_authentication() {
+async fn basic_authentication_requires_a_password() {
     let registry = Registry::start(Setup::default().password()).await;
-    passes_charts(&registry).await;
+    assert_round_trip(&registry).await;
     let answer = client().get(registry.url("/v2/")).send().await.unwrap();
     assert_eq!(answer.status(), StatusCode::UNAUTHORIZED);
     assert_eq!(answer.headers()[header::WWW_AUTHENTICATE], "Basic realm=\"a test\"");
@@ -66,10 +66,10 @@ async fn a_password_is_asked_for_by_basic_authentication() {
 }
 
 #[tokio::test]
-async fn a_private_authority_is_what_clients_must_know() {
+async fn clients_need_the_private_ca() {
     let authority = Authority::new();
     let registry = Registry::start(Setup::default().tls(&authority)).await;
-    passes_charts(&registry).await;
+    assert_round_trip(&registry).await;
     assert!(client().get(registry.url("/v2/")).send().await.is_err());
 }
 
@@ -78,8 +78,8 @@ async fn tokens_and_tls_go_together() {
     let authority = Authority::new();
     let server = TokenServer::start_tls(&authority).await;
     let registry = Registry::start(Setup::default().tls(&authority).tokens(&server)).await;
-    // Helm trusts the authority there too, and asks for a token by itself.
-    passes_charts(&registry).await;
+    // Helm also trusts the CA of the token server and requests a token automatically.
+    assert_round_trip(&registry).await;
     let requests = server.requests();
     assert!(
         requests.iter().any(|request| {
@@ -93,11 +93,15 @@ async fn tokens_and_tls_go_together() {
 }
 
 #[tokio::test]
-async fn hundreds_of_tags_are_pushed_at_once_and_listed_in_pages() {
+async fn hundreds_of_tags_are_pushed_and_listed_in_pages() {
     let registry = Registry::start(Setup::default().pages_of(200)).await;
     let archives = (0..500).map(|number| Chart::new("tides", &format!("1.0.{number}")).pack());
     registry.push_charts("tides", archives).await;
-    assert_eq!(tags(&registry, "tides").await.len(), 500, "without `n` nothing is cut");
+    assert_eq!(
+        tags(&registry, "tides").await.len(),
+        500,
+        "without `n` all tags are returned"
+    );
     let page = client()
         .get(registry.url("/v2/tides/tags/list?n=1000"))
         .send()
@@ -110,7 +114,7 @@ async fn hundreds_of_tags_are_pushed_at_once_and_listed_in_pages() {
 }
 
 #[tokio::test]
-async fn tags_move_and_go_and_may_be_no_charts() {
+async fn tags_can_move_be_deleted_and_be_other_artifacts() {
     let registry = Registry::start(Setup::default()).await;
     let first = registry.push_chart("harbour", "1.2.3", &harbour()).await;
     let other = harbour().truncated(10);

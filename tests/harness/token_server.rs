@@ -8,7 +8,7 @@ use crate::support::token_server::{SERVICE, TokenServer, basic_authorization};
 
 const SCOPE: &str = "repository:harbour:pull";
 
-/// A registry with one chart that wants tokens of a server.
+/// A registry with one chart and a token server.
 struct World {
     server: TokenServer,
     registry: Registry,
@@ -45,7 +45,7 @@ impl World {
         answer[field].as_str().unwrap().to_owned()
     }
 
-    /// The status of the tag list, and its challenge.
+    /// Returns status and challenge of the tag list.
     async fn tags(&self, token: Option<&str>) -> (StatusCode, String) {
         let request = self.client.get(self.registry.url("/v2/harbour/tags/list"));
         let request = token.into_iter().fold(request, RequestBuilder::bearer_auth);
@@ -57,7 +57,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn a_challenge_leads_to_a_token_and_the_token_opens() {
+async fn a_token_from_the_challenge_grants_access() {
     let world = World::new().await;
     let (status, challenge) = world.tags(None).await;
     assert_eq!(status, StatusCode::UNAUTHORIZED);
@@ -76,8 +76,8 @@ async fn a_challenge_leads_to_a_token_and_the_token_opens() {
     assert_eq!(world.tags(Some(&token)).await.0, StatusCode::OK);
 
     let requests = world.server.requests();
-    let seen: Vec<_> = requests.iter().map(|request| request.status.as_u16()).collect();
-    assert_eq!(seen, [401, 401, 200], "the harness' own push asked for none");
+    let statuses: Vec<_> = requests.iter().map(|request| request.status.as_u16()).collect();
+    assert_eq!(statuses, [401, 401, 200], "the harness' own push asked for none");
     assert_eq!(requests[0].authorization, None);
     assert_eq!(requests[2].authorization, Some(basic_authorization()));
     assert_eq!(
@@ -88,7 +88,7 @@ async fn a_challenge_leads_to_a_token_and_the_token_opens() {
 }
 
 #[tokio::test]
-async fn expired_and_denied_tokens_do_not_open() {
+async fn expired_and_denied_tokens_do_not_grant_access() {
     let world = World::new().await;
     world.server.expire(1);
     let token = world.token("token").await;
@@ -106,7 +106,7 @@ async fn expired_and_denied_tokens_do_not_open() {
 }
 
 #[tokio::test]
-async fn anybody_may_pull_where_that_is_allowed() {
+async fn anonymous_pulls_work_if_allowed() {
     let world = World::new().await;
     world.server.let_anybody_pull();
     world.server.claim_lifetime(7);
@@ -125,7 +125,7 @@ async fn anybody_may_pull_where_that_is_allowed() {
 }
 
 #[tokio::test]
-async fn answers_can_be_refused_and_spoken_otherwise() {
+async fn responses_can_be_rejected_and_changed() {
     let world = World::new().await;
     world.server.refuse_once(429, Some("3"));
     world.server.refuse_once(500, None);

@@ -6,8 +6,8 @@ use crate::support::registry::{Registry, Setup};
 use crate::support::tls::Authority;
 use crate::support::token_server::{TokenServer, basic_authorization};
 
-/// All that is ever asked of a registry.
-async fn everything_is_had(registry: &Registry, access: Access) {
+/// Sends every kind of request.
+async fn assert_all_requests_succeed(registry: &Registry, access: Access) {
     registry.push_chart("ports/harbour", "1.0.0", &chart("1.0.0")).await;
     let client = client_with(registry, "ports", access, Limits::default());
     assert_eq!(client.list().await.unwrap(), ["harbour"]);
@@ -27,9 +27,9 @@ async fn reason(client: &super::Client) -> &'static str {
 }
 
 #[tokio::test]
-async fn a_password_opens_everything_and_nothing_opens_without() {
+async fn requests_succeed_only_with_a_password() {
     let registry = Registry::start(Setup::default().password()).await;
-    everything_is_had(&registry, access(&registry, basic_authorization())).await;
+    assert_all_requests_succeed(&registry, access(&registry, basic_authorization())).await;
     assert_eq!(reason(&client(&registry, "")).await, "Unauthorized");
     assert_eq!(
         reason(&client_as(&registry, "Basic bmF2aWdhdG9yOmNhbG0=".to_owned())).await,
@@ -37,15 +37,12 @@ async fn a_password_opens_everything_and_nothing_opens_without() {
     );
     let error = client(&registry, "ports").list().await.unwrap_err();
     assert_eq!(error.reason(), "Unauthorized");
-    assert!(
-        error.to_string().contains("give the repository some by spec.auth"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("set them in spec.auth"), "{error}");
     assert!(error.to_string().contains("spec.ociRepositories"), "{error}");
 }
 
 #[tokio::test]
-async fn a_password_that_is_meant_for_another_host_stays_at_home() {
+async fn a_password_for_another_host_is_not_sent() {
     let registry = Registry::start(Setup::default().password()).await;
     let access = Access {
         scope: Some("https://charts.example.com/".parse().unwrap()),
@@ -60,14 +57,14 @@ async fn a_password_that_is_meant_for_another_host_stays_at_home() {
         scope: Some("http://charts.example.com/".parse().unwrap()),
         ..access
     };
-    everything_is_had(&registry, access).await;
+    assert_all_requests_succeed(&registry, access).await;
 }
 
 #[tokio::test]
-async fn tokens_are_asked_for_with_the_password_and_kept_for_each_repository() {
+async fn tokens_are_requested_with_the_password_and_cached_per_repository() {
     let server = TokenServer::start().await;
     let registry = Registry::start(Setup::default().tokens(&server)).await;
-    everything_is_had(&registry, access(&registry, basic_authorization())).await;
+    assert_all_requests_succeed(&registry, access(&registry, basic_authorization())).await;
     let requests = server.requests();
     assert!(
         requests
@@ -79,16 +76,16 @@ async fn tokens_are_asked_for_with_the_password_and_kept_for_each_repository() {
         .flat_map(|request| &request.scopes)
         .map(String::as_str)
         .collect();
-    let wanted = [
+    let expected = [
         "repository:ports/charts-index:pull",
         "registry:catalog:*",
         "repository:ports/harbour:pull",
     ];
-    assert_eq!(scopes, wanted, "one token each");
+    assert_eq!(scopes, expected, "one token each");
 }
 
 #[tokio::test]
-async fn tokens_are_asked_for_over_tls_of_a_private_authority() {
+async fn tokens_are_requested_over_tls_with_a_private_ca() {
     let authority = Authority::new();
     let server = TokenServer::start_tls(&authority).await;
     let registry = Registry::start(Setup::default().tls(&authority).tokens(&server)).await;
@@ -96,13 +93,13 @@ async fn tokens_are_asked_for_over_tls_of_a_private_authority() {
         ca: Some(authority.ca_pem.clone().into_bytes()),
         ..access(&registry, basic_authorization())
     };
-    everything_is_had(&registry, access).await;
+    assert_all_requests_succeed(&registry, access).await;
     let stranger = client_as(&registry, basic_authorization());
     assert_eq!(reason(&stranger).await, "CertificateNotTrusted");
 }
 
 #[tokio::test]
-async fn a_registry_over_tls_does_not_make_us_ask_for_tokens_without() {
+async fn a_token_server_without_tls_is_rejected_if_the_registry_uses_tls() {
     let authority = Authority::new();
     let server = TokenServer::start().await;
     let registry = Registry::start(Setup::default().tls(&authority).tokens(&server)).await;
@@ -114,11 +111,14 @@ async fn a_registry_over_tls_does_not_make_us_ask_for_tokens_without() {
         reason(&client_with(&registry, "", access, Limits::default())).await,
         "InvalidChallenge"
     );
-    assert!(server.requests().is_empty(), "the password was not sent in the clear");
+    assert!(
+        server.requests().is_empty(),
+        "the password was not sent over plain http"
+    );
 }
 
 #[tokio::test]
-async fn anybody_may_pull_where_that_is_allowed() {
+async fn anonymous_pulls_work_if_allowed() {
     let server = TokenServer::start().await;
     server.let_anybody_pull();
     let registry = Registry::start(Setup::default().tokens(&server)).await;
@@ -136,7 +136,7 @@ async fn anybody_may_pull_where_that_is_allowed() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_over_is_replaced_and_one_that_opens_nothing_is_an_error() {
+async fn an_expired_token_is_renewed_and_an_insufficient_one_is_an_error() {
     let server = TokenServer::start().await;
     let registry = Registry::start(Setup::default().tokens(&server)).await;
     registry.push_chart("harbour", "1.0.0", &chart("1.0.0")).await;
@@ -154,12 +154,12 @@ async fn a_token_that_is_over_is_replaced_and_one_that_opens_nothing_is_an_error
         reason(&client_as(&registry, basic_authorization())).await,
         "Unauthorized"
     );
-    assert_eq!(server.requests().len(), 4, "it is not asked in a circle");
+    assert_eq!(server.requests().len(), 4, "no request loop");
     assert_eq!(reason(&client(&registry, "")).await, "Unauthorized");
 }
 
 #[tokio::test]
-async fn a_token_server_that_is_busy_is_asked_again_later() {
+async fn a_busy_token_server_is_retried() {
     let server = TokenServer::start().await;
     let registry = Registry::start(Setup::default().tokens(&server)).await;
     registry.push_chart("harbour", "1.0.0", &chart("1.0.0")).await;
@@ -174,7 +174,7 @@ async fn a_token_server_that_is_busy_is_asked_again_later() {
 }
 
 #[tokio::test]
-async fn a_token_of_the_users_own_is_shown_as_it_is() {
+async fn a_custom_token_is_sent_unchanged() {
     let server = TokenServer::start().await;
     let registry = Registry::start(Setup::default().tokens(&server)).await;
     registry.push_chart("harbour", "1.0.0", &chart("1.0.0")).await;

@@ -1,4 +1,4 @@
-//! What fails of a registry is told of, and spoils nothing else.
+//! Failures of a registry are reported and isolated.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use super::site::{Site, interrupted, is_complete, list, manifest, name, skipped,
 use crate::support::chart_server::{Fault, Page};
 
 #[tokio::test]
-async fn one_bad_repository_is_told_of_and_the_others_are_synced() {
+async fn a_failing_repository_is_reported_and_the_others_are_synced() {
     let site = Site::new(&["forbidden", "gone", "harbour", "locked", "odd"]).await;
     site.publish("harbour", &["1.0.0"]);
     site.server.break_path(&list("forbidden"), Fault::status(403));
     site.server.break_path(&list("locked"), Fault::status(401));
     site.server.serve(&list("odd"), Page::new("<html>"));
     let problems = skipped(&site.sync().await);
-    let told: Vec<&str> = problems.iter().filter_map(|text| text.split(':').next()).collect();
-    assert_eq!(told, ["forbidden", "gone", "locked", "odd"], "{problems:?}");
+    let repositories: Vec<&str> = problems.iter().filter_map(|text| text.split(':').next()).collect();
+    assert_eq!(repositories, ["forbidden", "gone", "locked", "odd"], "{problems:?}");
     assert_eq!(site.charts().await, ["harbour 1.0.0"]);
 
     site.server.break_path(&list("harbour"), Fault::status(403));
@@ -32,7 +32,7 @@ async fn one_bad_repository_is_told_of_and_the_others_are_synced() {
 }
 
 #[tokio::test]
-async fn charts_of_a_repository_that_is_not_for_us_any_more_stay_and_that_is_told_once() {
+async fn charts_of_a_forbidden_repository_remain_and_are_reported_once() {
     let site = Site::new(&["harbour", "quay"]).await;
     site.publish("harbour", &["1.0.0"]);
     site.publish("quay", &["1.0.0"]);
@@ -44,7 +44,7 @@ async fn charts_of_a_repository_that_is_not_for_us_any_more_stay_and_that_is_tol
     let record = site.syncer.record(&name()).await.unwrap().unwrap();
     assert!(record.state.message.contains("1 entry"), "{}", record.state.message);
     assert!(matches!(site.sync().await.outcome, SyncOutcome::NotModified));
-    // Its digests are not asked for, which would be refused one after the other.
+    // Its digests are not checked, because each request would be denied.
     assert!(skipped(&site.attempt(Mode::Complete).await)[0].starts_with("quay: "));
     assert_eq!(site.server.count(&manifest("quay", "1.0.0")), 1);
     assert_eq!(site.charts().await, ["harbour 1.0.0", "quay 1.0.0"]);
@@ -53,7 +53,7 @@ async fn charts_of_a_repository_that_is_not_for_us_any_more_stay_and_that_is_tol
 }
 
 #[tokio::test]
-async fn pulls_that_are_refused_leave_what_is_remembered_and_stop_for_that_repository() {
+async fn forbidden_pulls_keep_cached_metadata_and_stop_for_the_repository() {
     let site = Site::new(&["harbour", "quay"]).await;
     let tags: Vec<String> = (0..50).map(|number| format!("1.{number}.0")).collect();
     site.publish("harbour", &["1.0.0"]);
@@ -66,10 +66,10 @@ async fn pulls_that_are_refused_leave_what_is_remembered_and_stop_for_that_repos
     let pulls = site.server.all_seen();
     let pulls = pulls
         .iter()
-        .filter(|seen| seen.path.starts_with("/v2/ports/quay/manifests/"));
+        .filter(|request| request.path.starts_with("/v2/ports/quay/manifests/"));
     assert!(pulls.count() < 30);
     assert_eq!(site.charts().await, ["harbour 1.0.0"]);
-    // When it may be pulled again, nothing hides that it never was.
+    // Once allowed, the missing tags are pulled.
     for tag in &tags {
         site.server.repair(&manifest("quay", tag));
         site.push("quay", tag, &json!({}));
@@ -79,7 +79,7 @@ async fn pulls_that_are_refused_leave_what_is_remembered_and_stop_for_that_repos
 }
 
 #[tokio::test]
-async fn what_was_pulled_before_a_rate_limit_is_shown_and_the_failure_told() {
+async fn tags_pulled_before_a_rate_limit_are_stored_and_the_failure_reported() {
     let mut site = Site::new(&["harbour"]).await;
     site.publish_many("harbour", 60);
     site.server
@@ -91,8 +91,8 @@ async fn what_was_pulled_before_a_rate_limit_is_shown_and_the_failure_told() {
         ("TooManyRequests", Some(Duration::from_secs(60)))
     );
     assert!(message.contains(" of 60 versions are pulled"), "{message}");
-    let shown = site.shown(0).await;
-    assert!((30..60).contains(&shown), "{shown}");
+    let count = site.version_count(0).await;
+    assert!((30..60).contains(&count), "{count}");
     let record = site.syncer.record(&name()).await.unwrap().unwrap();
     assert_eq!((record.state.ready, record.state.stalled), (Some(false), false));
     assert_eq!((&*record.state.reason, record.state.failures), ("TooManyRequests", 1));
@@ -100,22 +100,22 @@ async fn what_was_pulled_before_a_rate_limit_is_shown_and_the_failure_told() {
     site.server.repair(&manifest("harbour", "1.9.0"));
     site.restart();
     let SyncOutcome::Synced { is_complete: true, .. } = site.sync().await.outcome else {
-        panic!("it is repaired")
+        panic!("the registry works again")
     };
-    assert_eq!(site.shown(0).await, 60);
+    assert_eq!(site.version_count(0).await, 60);
     assert!(matches!(site.sync().await.outcome, SyncOutcome::NotModified));
     assert_eq!(
         site.server
             .all_seen()
             .iter()
-            .filter(|seen| seen.path.contains("/1.59.0"))
+            .filter(|request| request.path.contains("/1.59.0"))
             .count(),
         1
     );
 }
 
 #[tokio::test]
-async fn a_rate_limit_before_anything_was_pulled_is_a_failure_and_nothing_else() {
+async fn a_rate_limit_before_the_first_pull_fails_the_sync() {
     let site = Site::new(&["harbour"]).await;
     site.publish("harbour", &["1.0.0"]);
     site.server
@@ -128,22 +128,19 @@ async fn a_rate_limit_before_anything_was_pulled_is_a_failure_and_nothing_else()
     assert_eq!(site.number("SELECT count(*) FROM portolan_syncs").await, 1);
 }
 
-/// What the lists of tags of one repository may answer in passing.
+/// Transient failures of a tag list.
 #[rstest]
 #[case::fault(500, "ServerError")]
-#[case::asked_too_often(429, "TooManyRequests")]
+#[case::too_many_requests(429, "TooManyRequests")]
 #[tokio::test]
-async fn a_list_that_fails_in_passing_leaves_its_charts_and_the_others_go_on(
-    #[case] status: u16,
-    #[case] reason: &str,
-) {
+async fn a_transient_list_failure_keeps_charts_and_does_not_affect_others(#[case] status: u16, #[case] reason: &str) {
     let site = Site::new(&["harbour", "pier", "quay"]).await;
     site.publish("harbour", &["1.0.0"]);
     site.publish("pier", &["1.0.0", "2.0.0"]);
     site.publish("quay", &["1.0.0"]);
     site.sync().await;
     site.server.break_path(&list("quay"), Fault::status(status));
-    // Nothing else has changed: there is nothing to write.
+    // Nothing else has changed, so nothing is written.
     let finished = site.sync().await;
     let SyncOutcome::Failed(failed) = &finished.outcome else {
         panic!("{:?}", finished.outcome)
@@ -153,8 +150,8 @@ async fn a_list_that_fails_in_passing_leaves_its_charts_and_the_others_go_on(
     site.publish("harbour", &["1.0.0", "1.1.0"]);
     site.publish("pier", &["2.0.0"]);
     let finished = site.sync().await;
-    let (told, _, message) = interrupted(&finished);
-    assert_eq!(told, reason);
+    let (found_reason, _, message) = interrupted(&finished);
+    assert_eq!(found_reason, reason);
     assert!(
         message.contains("/quay/tags/list") && message.contains("1 of 3 repositories could not be listed"),
         "{message}"
@@ -164,7 +161,7 @@ async fn a_list_that_fails_in_passing_leaves_its_charts_and_the_others_go_on(
     assert_eq!(
         (finished.record.state.ready, finished.record.state.failures),
         (Some(false), 1),
-        "it has come on"
+        "it made progress"
     );
     let charts = ["harbour 1.1.0 1.0.0", "pier 2.0.0", "quay 1.0.0"];
     assert_eq!(site.charts().await, charts);
@@ -183,16 +180,16 @@ async fn a_list_that_fails_in_passing_leaves_its_charts_and_the_others_go_on(
 }
 
 #[tokio::test]
-async fn charts_stay_whose_list_fails_although_nothing_is_remembered_of_them_and_others_go() {
+async fn charts_remain_if_their_list_fails_without_cached_metadata() {
     let site = Site::new(&["harbour", "pier", "quay"]).await;
     site.publish("harbour", &["1.0.0", "1.1.0"]);
     site.publish("pier", &["1.0.0"]);
     site.publish("quay", &["1.0.0"]);
     site.sync().await;
-    site.forget(&["DELETE FROM portolan_oci_tags", "DELETE FROM portolan_oci_repositories"])
+    site.execute(&["DELETE FROM portolan_oci_tags", "DELETE FROM portolan_oci_repositories"])
         .await;
     site.server.break_path(&list("quay"), Fault::status(502));
-    // A tag that can't be pulled is no tag that has gone, either.
+    // A failed pull does not remove a tag either.
     site.server
         .break_path(&manifest("harbour", "1.1.0"), Fault::status(502));
     site.list("pier", &[]);
@@ -204,7 +201,7 @@ async fn charts_stay_whose_list_fails_although_nothing_is_remembered_of_them_and
 }
 
 #[tokio::test]
-async fn a_host_that_wants_to_be_left_alone_is_asked_no_more_until_then_and_everything_stays() {
+async fn a_backoff_stops_requests_and_keeps_all_charts() {
     let site = Site::new(&["harbour", "pier", "quay"]).await;
     for name in ["harbour", "pier", "quay"] {
         site.publish(name, &["1.0.0"]);
@@ -230,7 +227,7 @@ async fn a_host_that_wants_to_be_left_alone_is_asked_no_more_until_then_and_ever
 }
 
 #[tokio::test]
-async fn a_registry_that_only_fails_is_given_up_and_that_is_the_failure() {
+async fn a_registry_with_only_failures_fails_the_sync() {
     let names: Vec<String> = (0..60).map(|number| format!("chart{number}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let site = Site::new(&names).await;
@@ -241,14 +238,14 @@ async fn a_registry_that_only_fails_is_given_up_and_that_is_the_failure() {
     assert!(matches!(&finished.outcome, SyncOutcome::Failed(failed) if failed.transient));
     let requests = site.server.all_seen().len();
     assert!(requests < 40, "{requests} requests");
-    // Who is asked for no credentials, and who is away: what may pass counts.
+    // Of permanent and transient errors, the transient one is reported.
     site.server.break_path(&list(names[0]), Fault::status(401));
     let finished = site.sync().await;
     assert!(matches!(&finished.outcome, SyncOutcome::Failed(failed) if failed.transient));
 }
 
 #[tokio::test]
-async fn a_tag_that_can_not_be_pulled_in_passing_is_named_and_tried_later_and_the_others_are_there() {
+async fn a_transient_pull_failure_is_reported_and_retried_without_affecting_others() {
     let site = Site::new(&["harbour"]).await;
     site.publish("harbour", &["1.0.0", "1.1.0", "1.2.0"]);
     let broken = manifest("harbour", "1.1.0");
@@ -262,12 +259,12 @@ async fn a_tag_that_can_not_be_pulled_in_passing_is_named_and_tried_later_and_th
     );
     assert_eq!(finished.record.state.ready, Some(true));
     assert_eq!(site.charts().await, ["harbour 1.2.0 1.0.0"]);
-    let asked = site.server.count(&broken);
-    assert_eq!(asked, 2, "once more at the end");
+    let requests = site.server.count(&broken);
+    assert_eq!(requests, 2, "one retry at the end");
     assert!(matches!(site.sync().await.outcome, SyncOutcome::NotModified));
-    assert_eq!(site.server.count(&broken), asked, "its time has not come");
+    assert_eq!(site.server.count(&broken), requests, "the retry is not due");
     let due = "UPDATE portolan_oci_tags SET next_try = '2020-01-01T00:00:00Z' WHERE next_try IS NOT NULL AND tries = 1";
-    site.forget(&[due]).await;
+    site.execute(&[due]).await;
     assert!(matches!(site.sync().await.outcome, SyncOutcome::NotModified));
     assert_eq!(site.number("SELECT max(tries) FROM portolan_oci_tags").await, 2);
     site.server.repair(&broken);
@@ -277,7 +274,7 @@ async fn a_tag_that_can_not_be_pulled_in_passing_is_named_and_tried_later_and_th
 }
 
 #[tokio::test]
-async fn a_pull_that_fails_once_is_made_up_for_by_the_same_attempt() {
+async fn a_failed_pull_is_retried_in_the_same_attempt() {
     let site = Site::new(&["harbour"]).await;
     site.publish_many("harbour", 30);
     for tag in ["1.3.0", "1.29.0"] {
@@ -285,11 +282,11 @@ async fn a_pull_that_fails_once_is_made_up_for_by_the_same_attempt() {
             .break_times(&manifest("harbour", tag), Fault::status(502), 1);
     }
     assert!(skipped(&site.sync().await).is_empty());
-    assert_eq!(site.shown(0).await, 30);
+    assert_eq!(site.version_count(0).await, 30);
 }
 
 #[tokio::test]
-async fn pulls_that_only_fail_end_the_attempt_early_and_the_next_one_goes_on_with_others() {
+async fn repeated_pull_failures_end_the_attempt_and_the_next_one_tries_other_tags() {
     let site = Site::new(&["harbour", "quay"]).await;
     site.publish("harbour", &["1.0.0"]);
     site.publish_many("quay", 200);
@@ -299,9 +296,10 @@ async fn pulls_that_only_fail_end_the_attempt_early_and_the_next_one_goes_on_wit
     }
     interrupted(&site.sync().await);
     let pulls = || {
-        let seen = site.server.all_seen();
-        seen.iter()
-            .filter(|seen| seen.path.contains("/quay/manifests/"))
+        let requests = site.server.all_seen();
+        requests
+            .iter()
+            .filter(|request| request.path.contains("/quay/manifests/"))
             .count()
     };
     assert!(pulls() < 40, "{} pulls", pulls());
@@ -314,13 +312,13 @@ async fn pulls_that_only_fail_end_the_attempt_early_and_the_next_one_goes_on_wit
         finished.outcome,
         SyncOutcome::Synced { is_complete: true, .. }
     ));
-    assert!(site.shown(1).await > 150);
+    assert!(site.version_count(1).await > 150);
     site.attempt(Mode::Complete).await;
-    assert_eq!(site.shown(1).await, 200);
+    assert_eq!(site.version_count(1).await, 200);
 }
 
 #[tokio::test]
-async fn a_tag_that_was_published_anew_stays_what_it_was_until_it_can_be_pulled() {
+async fn a_tag_pushed_again_keeps_its_old_metadata_until_it_is_pulled() {
     let site = Site::new(&["harbour"]).await;
     site.publish("harbour", &["1.0.0", "1.1.0"]);
     site.sync().await;
@@ -339,7 +337,7 @@ async fn a_tag_that_was_published_anew_stays_what_it_was_until_it_can_be_pulled(
 }
 
 #[tokio::test]
-async fn tags_that_have_failed_before_say_nothing_of_the_registry() {
+async fn tags_that_failed_before_do_not_count_as_registry_failures() {
     let site = Site::new(&["harbour"]).await;
     site.publish_many("harbour", 120);
     for tag in versions(120).iter().step_by(2) {
@@ -350,11 +348,11 @@ async fn tags_that_have_failed_before_say_nothing_of_the_registry() {
     assert_eq!(
         site.number(failed).await,
         60,
-        "what was not asked a second time is noted too"
+        "tags without a second request are recorded too"
     );
     let times = "SELECT count(DISTINCT next_try) FROM portolan_oci_tags WHERE tries > 0";
-    assert!(site.number(times).await > 30, "they are not tried at the same time");
-    site.let_it_be_time().await;
+    assert!(site.number(times).await > 30, "retries have different times");
+    site.make_retries_due().await;
     let finished = site.sync().await;
     assert!(
         matches!(finished.outcome, SyncOutcome::NotModified),

@@ -6,12 +6,12 @@ use crate::support::archives::Chart;
 use crate::support::registry::{Registry, Setup};
 
 #[tokio::test]
-async fn tags_are_listed_page_after_page() {
+async fn tags_are_listed_in_pages() {
     let registry = Registry::start(Setup::default().pages_of(3)).await;
     let versions: Vec<String> = (0..8).map(|number| format!("1.{number}.0")).collect();
     let archives = versions.iter().map(|version| chart(version));
     registry.push_charts("ports/harbour", archives).await;
-    // Pages as large as the registry lets them be, and smaller ones that we ask for.
+    // The registry's page size, and a smaller requested one.
     for page_names in [1_000, 2] {
         let limits = Limits {
             page_names,
@@ -30,7 +30,7 @@ async fn tags_are_listed_page_after_page() {
 }
 
 #[tokio::test]
-async fn tags_keep_their_names_and_mean_versions_or_not() {
+async fn tags_are_listed_with_and_without_versions() {
     let registry = Registry::start(Setup::default()).await;
     registry.helm_push(&chart("1.0.0+build.7"), "ports").await;
     let pushed = registry.push_chart("ports/harbour", "v1.1.0", &chart("1.1.0")).await;
@@ -47,7 +47,7 @@ async fn tags_keep_their_names_and_mean_versions_or_not() {
 }
 
 #[tokio::test]
-async fn repositories_below_a_path_are_found_in_the_catalogue() {
+async fn repositories_below_a_path_are_listed_by_catalog() {
     let registry = Registry::start(Setup::default().pages_of(2)).await;
     for repository in [
         "harbour",
@@ -66,7 +66,7 @@ async fn repositories_below_a_path_are_found_in_the_catalogue() {
 }
 
 #[tokio::test]
-async fn an_index_of_charts_goes_before_the_catalogue() {
+async fn a_charts_index_is_preferred_to_the_catalog() {
     let registry = Registry::start(Setup::default()).await;
     registry.push_chart("ports/hidden", "1.0.0", &chart("1.0.0")).await;
     registry.push_charts_index("ports", &["tide", "harbour"]).await;
@@ -74,7 +74,7 @@ async fn an_index_of_charts_goes_before_the_catalogue() {
 }
 
 #[tokio::test]
-async fn a_chart_that_calls_itself_charts_index_is_only_a_chart() {
+async fn a_chart_named_charts_index_is_a_chart() {
     let registry = Registry::start(Setup::default()).await;
     let archive = Chart::new("charts-index", "1.0.0").pack();
     registry.push_chart("ports/charts-index", "latest", &archive).await;

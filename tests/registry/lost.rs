@@ -1,4 +1,4 @@
-//! Registries that have lost what they list, or tell nothing of it: the charts stay.
+//! Registries that list tags whose manifests are missing or forbidden: charts remain.
 
 use portolan::controllers::apprepository::decision::Mode;
 use portolan::controllers::apprepository::sync::request::SyncOutcome;
@@ -11,7 +11,7 @@ use crate::support::chart_server::{Fault, Page};
 #[case::not_there(None)]
 #[case::damaged(Some("<html>"))]
 #[tokio::test]
-async fn a_chart_stays_what_it_was_where_its_manifest_can_not_be_had_any_more(#[case] page: Option<&'static str>) {
+async fn a_chart_remains_unchanged_if_its_manifest_is_gone(#[case] page: Option<&'static str>) {
     let site = Site::new(&["harbour", "quay"]).await;
     site.publish("harbour", &["1.0.0", "1.1.0"]);
     site.publish("quay", &["1.0.0"]);
@@ -23,14 +23,14 @@ async fn a_chart_stays_what_it_was_where_its_manifest_can_not_be_had_any_more(#[
             None => site.server.break_path(&manifest(repository, tag), Fault::status(404)),
         }
     }
-    // Which is told once.
-    site.let_a_day_pass().await;
+    // Reported once.
+    site.make_digest_checks_due().await;
     let finished = site.sync().await;
     assert!(is_complete(&finished));
     assert_eq!(skipped(&finished).len(), 3);
     assert_eq!(site.charts().await, charts);
     assert!(matches!(site.sync().await.outcome, SyncOutcome::NotModified));
-    site.let_it_be_time().await;
+    site.make_retries_due().await;
     assert!(matches!(site.sync().await.outcome, SyncOutcome::NotModified));
     assert_eq!(site.number("SELECT min(tries) FROM portolan_oci_tags").await, 2);
     let problems = skipped(&site.attempt(Mode::Complete).await);
@@ -47,13 +47,13 @@ async fn a_chart_stays_what_it_was_where_its_manifest_can_not_be_had_any_more(#[
 }
 
 #[tokio::test]
-async fn charts_that_are_not_for_us_any_more_stay_although_others_are_declared_beside_them() {
+async fn charts_that_became_forbidden_remain_if_other_repositories_are_added() {
     let mut site = Site::new(&["gone", "harbour", "quay"]).await;
     for repository in ["gone", "harbour", "pier", "quay"] {
         site.publish(repository, &["1.0.0", "1.1.0"]);
     }
     site.sync().await;
-    // One whose list is refused, and one whose pulls are. What was learnt from another list of repositories is not believed.
+    // One repository denies its list, one its pulls. A changed spec invalidates cached results.
     site.server.break_path(&list("quay"), Fault::status(401));
     for tag in ["1.0.0", "1.1.0"] {
         site.server.break_path(&manifest("harbour", tag), Fault::status(401));
@@ -65,7 +65,7 @@ async fn charts_that_are_not_for_us_any_more_stay_although_others_are_declared_b
     assert_eq!(site.charts().await, charts);
     assert!(matches!(site.sync().await.outcome, SyncOutcome::NotModified));
 
-    // Once it is known what there is, the rest goes.
+    // After a complete listing, other charts are removed.
     site.server.repair(&list("quay"));
     site.list("quay", &["1.1.0".to_owned()]);
     site.list("harbour", &["1.1.0".to_owned()]);

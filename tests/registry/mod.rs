@@ -1,4 +1,4 @@
-//! The client of registries against a real one, and syncs against one that is made up.
+//! The registry client with a real registry, and syncs with a fake one.
 
 mod auth;
 mod failing;
@@ -22,7 +22,7 @@ fn chart(version: &str) -> Archive {
     Chart::new("harbour", version).file("values.yaml", "berths: 3\n").pack()
 }
 
-/// A client for what stands below `path`, without credentials.
+/// Returns an anonymous client for the path prefix.
 fn client(registry: &Registry, path: &str) -> Client {
     client_with(registry, path, Access::default(), Limits::default())
 }
@@ -33,7 +33,7 @@ fn client_with(registry: &Registry, path: &str, access: Access, limits: Limits) 
     Client::new(fetcher, &url, limits).unwrap()
 }
 
-/// A client that has this header for the registry.
+/// Returns a client with this `Authorization` header.
 fn client_as(registry: &Registry, header: String) -> Client {
     client_with(registry, "", access(registry, header), Limits::default())
 }
@@ -49,6 +49,6 @@ fn access(registry: &Registry, header: String) -> Access {
 async fn tags(client: &Client, repository: &str) -> Result<Vec<String>, OciError> {
     match client.tags(repository, None).await? {
         Tags::Listed { tags, .. } => Ok(tags),
-        Tags::NotModified => panic!("nothing was known"),
+        Tags::NotModified => panic!("unexpected NotModified"),
     }
 }

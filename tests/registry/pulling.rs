@@ -9,7 +9,7 @@ use crate::support::archives::sha256;
 use crate::support::registry::{Registry, Setup};
 
 #[tokio::test]
-async fn what_helm_pushed_is_pulled_byte_by_byte() {
+async fn a_chart_pushed_by_helm_is_pulled_unchanged() {
     let registry = Registry::start(Setup::default()).await;
     let archive = chart("1.2.3+b.1");
     registry.helm_push(&archive, "ports").await;
@@ -41,7 +41,7 @@ async fn what_helm_pushed_is_pulled_byte_by_byte() {
 }
 
 #[tokio::test]
-async fn images_signatures_and_indexes_are_told_apart_from_charts() {
+async fn images_signatures_and_indexes_are_not_charts() {
     let registry = Registry::start(Setup::default()).await;
     let pushed = registry.push_chart("harbour", "1.0.0", &chart("1.0.0")).await;
     registry.push_image("harbour", "2.0.0").await;
@@ -52,9 +52,9 @@ async fn images_signatures_and_indexes_are_told_apart_from_charts() {
     assert!(client.manifest("harbour", "1.0.0").await.is_ok());
     for (repository, tag, what) in [
         ("harbour", "2.0.0", "a container image"),
-        ("harbour", "3.0.0", "an index of images"),
+        ("harbour", "3.0.0", "an image index"),
         ("harbour", &signature, "a signature"),
-        ("ports/charts-index", "latest", "an index of charts"),
+        ("ports/charts-index", "latest", "a charts index"),
     ] {
         let error = client.manifest(repository, tag).await.unwrap_err();
         assert_eq!((error.reason(), error.is_transient()), ("NotAChart", false));
@@ -63,7 +63,7 @@ async fn images_signatures_and_indexes_are_told_apart_from_charts() {
 }
 
 #[tokio::test]
-async fn a_tag_that_is_published_again_has_another_digest_and_one_that_is_gone_has_none() {
+async fn a_tag_pushed_again_has_another_digest_and_a_deleted_tag_has_none() {
     let registry = Registry::start(Setup::default()).await;
     let client = client(&registry, "");
     let first = registry.push_chart("harbour", "1.0.0", &chart("1.0.0")).await;
@@ -89,7 +89,7 @@ async fn a_tag_that_is_published_again_has_another_digest_and_one_that_is_gone_h
 }
 
 #[tokio::test]
-async fn an_archive_beyond_the_limit_is_not_fetched() {
+async fn an_archive_that_exceeds_the_limit_is_not_downloaded() {
     let registry = Registry::start(Setup::default()).await;
     registry.push_chart("harbour", "1.0.0", &chart("1.0.0")).await;
     let client = client(&registry, "");

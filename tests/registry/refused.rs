@@ -1,4 +1,4 @@
-//! What a registry does not give to whoever asks, although it lists it.
+//! Tags that a registry lists but denies.
 
 use portolan::controllers::apprepository::decision::Mode;
 use portolan::controllers::apprepository::sync::request::SyncOutcome;
@@ -12,34 +12,37 @@ fn refuse(site: &Site, repository: &str, tags: &[String]) {
     }
 }
 
-fn asked(site: &Site, repository: &str) -> usize {
+fn requests_for(site: &Site, repository: &str) -> usize {
     let path = format!("/v2/ports/{repository}/manifests/");
-    let seen = site.server.all_seen();
-    seen.iter().filter(|seen| seen.path.starts_with(&path)).count()
+    let requests = site.server.all_seen();
+    requests
+        .iter()
+        .filter(|request| request.path.starts_with(&path))
+        .count()
 }
 
 #[tokio::test]
-async fn pulls_that_are_refused_take_no_places_from_those_that_can_be_had() {
+async fn forbidden_pulls_do_not_use_up_the_limit() {
     let site = Site::new(&["harbour", "quay"]).await;
     let tags = versions(600);
     site.publish_many("harbour", 700);
     site.list("quay", &tags);
     refuse(&site, "quay", &tags);
     assert!(!is_complete(&site.sync().await));
-    assert_eq!(site.shown(0).await, 500);
+    assert_eq!(site.version_count(0).await, 500);
     assert!(is_complete(&site.sync().await));
-    assert_eq!(site.shown(0).await, 700);
+    assert_eq!(site.version_count(0).await, 700);
 }
 
 #[tokio::test]
-async fn looks_at_digests_that_are_refused_stop_for_that_repository_and_make_no_sync_go_on() {
+async fn forbidden_digest_checks_stop_for_the_repository() {
     let site = Site::new(&["harbour", "quay"]).await;
     let tags = versions(60);
     site.publish_many("harbour", 60);
     site.publish("quay", &["1.0.0"]);
     site.sync().await;
     refuse(&site, "harbour", &tags);
-    let (harbour, quay) = (asked(&site, "harbour"), asked(&site, "quay"));
+    let (harbour, quay) = (requests_for(&site, "harbour"), requests_for(&site, "quay"));
     let finished = site.attempt(Mode::Complete).await;
     assert!(is_complete(&finished));
     let problems = skipped(&finished);
@@ -47,14 +50,14 @@ async fn looks_at_digests_that_are_refused_stop_for_that_repository_and_make_no_
         problems.len() == 1 && problems[0].starts_with("harbour: "),
         "{problems:?}"
     );
-    assert!(asked(&site, "harbour") - harbour < 20);
-    // The server states no digests, so that a look is two requests.
-    assert_eq!(asked(&site, "quay") - quay, 2);
-    assert_eq!((site.shown(0).await, site.shown(1).await), (60, 1));
+    assert!(requests_for(&site, "harbour") - harbour < 20);
+    // The server sends no digest header, so a check needs two requests.
+    assert_eq!(requests_for(&site, "quay") - quay, 2);
+    assert_eq!((site.version_count(0).await, site.version_count(1).await), (60, 1));
 }
 
 #[tokio::test]
-async fn one_tag_that_is_refused_is_named_and_tried_later_and_the_others_of_its_repository_are_there() {
+async fn a_forbidden_tag_is_reported_and_retried_without_affecting_others() {
     let site = Site::new(&["harbour"]).await;
     site.publish("harbour", &["1.0.0", "1.1.0", "1.2.0"]);
     let refused = manifest("harbour", "1.2.0");
@@ -68,7 +71,7 @@ async fn one_tag_that_is_refused_is_named_and_tried_later_and_the_others_of_its_
     assert_eq!(site.charts().await, ["harbour 1.1.0 1.0.0"]);
     assert!(matches!(site.sync().await.outcome, SyncOutcome::NotModified));
 
-    // Also where nothing else is new, or published anew.
+    // The same if no other tag is new or changed.
     site.publish("harbour", &["1.0.0", "1.1.0", "1.2.0", "1.3.0"]);
     site.server
         .break_path(&manifest("harbour", "1.3.0"), Fault::status(403));
@@ -82,7 +85,7 @@ async fn one_tag_that_is_refused_is_named_and_tried_later_and_the_others_of_its_
 }
 
 #[tokio::test]
-async fn a_registry_that_gives_nothing_of_what_it_lists_is_a_failure() {
+async fn a_registry_that_denies_all_tags_fails_the_sync() {
     let site = Site::new(&["harbour", "quay"]).await;
     for repository in ["harbour", "quay"] {
         site.publish(repository, &["1.0.0"]);

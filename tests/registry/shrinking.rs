@@ -1,4 +1,4 @@
-//! Registries that shrink, or seem to: nothing is forgotten, and nothing goes, before that is believed.
+//! Shrinking registries: charts and cached metadata remain until the removal is accepted.
 
 use portolan::controllers::apprepository::decision::Mode;
 use portolan::controllers::apprepository::sync::request::SyncOutcome;
@@ -11,7 +11,7 @@ const NAMES: [&str; 12] = [
     "anchor", "berth", "crane", "dock", "echo", "fender", "gantry", "harbour", "inlet", "jetty", "keel", "lock",
 ];
 
-/// Of twelve charts, each with one version.
+/// Returns a site with twelve charts of one version each.
 async fn twelve() -> Site {
     let site = Site::new(&NAMES).await;
     for name in NAMES {
@@ -22,7 +22,7 @@ async fn twelve() -> Site {
     site
 }
 
-/// The digest that confirms what was refused by this attempt.
+/// Runs a sync that is refused and returns the digest that would accept it.
 async fn refused(site: &Site) -> String {
     let finished = site.sync().await;
     let SyncOutcome::Failed(failed) = &finished.outcome else {
@@ -33,7 +33,7 @@ async fn refused(site: &Site) -> String {
 }
 
 #[tokio::test]
-async fn what_has_gone_is_remembered_until_it_is_believed_so_that_its_return_costs_no_pull() {
+async fn cached_metadata_is_kept_until_a_removal_is_accepted() {
     let site = twelve().await;
     for name in &NAMES[1..] {
         site.list(name, &[]);
@@ -58,12 +58,12 @@ async fn what_has_gone_is_remembered_until_it_is_believed_so_that_its_return_cos
 }
 
 #[tokio::test]
-async fn repositories_that_are_listed_no_more_are_forgotten_with_their_charts_and_not_before() {
+async fn metadata_of_removed_repositories_is_deleted_with_their_charts() {
     let mut site = twelve().await;
     let declared = |site: &mut Site, names: &[&str]| {
         site.declaration.oci_repositories = names.iter().map(|name| (*name).to_owned()).collect();
     };
-    // As where the registry itself is asked for its repositories: the source is the same.
+    // The source is unchanged, as if the registry listed its repositories itself.
     declared(&mut site, &NAMES[..2]);
     refused(&site).await;
     let repositories = "SELECT count(*) FROM portolan_oci_repositories";
@@ -78,16 +78,16 @@ async fn repositories_that_are_listed_no_more_are_forgotten_with_their_charts_an
 }
 
 #[tokio::test]
-async fn the_digest_that_confirms_a_shrinking_stays_while_the_registry_is_pulled_in_parts() {
+async fn the_accepted_digest_is_stable_during_several_attempts() {
     let mut site = twelve().await;
     for name in NAMES {
         site.list(name, &[]);
     }
     site.publish_many("harbour", 600);
     let confirm = refused(&site).await;
-    assert_eq!(refused(&site).await, confirm, "the rest was pulled");
+    assert_eq!(refused(&site).await, confirm, "the remaining tags were pulled");
     assert_eq!(site.infos().await.len(), 12);
-    // Another offer is another matter.
+    // Another change needs another digest.
     site.publish_many("harbour", 601);
     let other = refused(&site).await;
     assert_ne!(other, confirm);
@@ -100,11 +100,11 @@ async fn the_digest_that_confirms_a_shrinking_stays_while_the_registry_is_pulled
         finished.outcome,
         SyncOutcome::Synced { is_complete: true, .. }
     ));
-    assert_eq!((site.infos().await.len(), site.shown(0).await), (1, 601));
+    assert_eq!((site.infos().await.len(), site.version_count(0).await), (1, 601));
 }
 
 #[tokio::test]
-async fn a_confirmation_holds_from_the_first_part_to_the_last() {
+async fn an_accepted_digest_applies_to_all_attempts_of_a_sync() {
     let mut site = twelve().await;
     for name in NAMES {
         site.list(name, &[]);
@@ -118,16 +118,16 @@ async fn a_confirmation_holds_from_the_first_part_to_the_last() {
         "{:?}",
         first.outcome
     );
-    assert_eq!(site.infos().await.len(), 12, "nothing goes before its end");
+    assert_eq!(site.infos().await.len(), 12, "no chart is removed before the end");
     let last = site.sync().await;
     assert!(matches!(last.outcome, SyncOutcome::Synced { is_complete: true, .. }));
-    assert_eq!((site.infos().await.len(), site.shown(0).await), (1, 1200));
+    assert_eq!((site.infos().await.len(), site.version_count(0).await), (1, 1200));
 }
 
 #[tokio::test]
-async fn what_can_not_be_listed_does_not_count_as_gone_although_nothing_of_it_is_remembered() {
+async fn an_unlistable_repository_does_not_count_as_removed() {
     let site = twelve().await;
-    site.forget(&["DELETE FROM portolan_oci_tags", "DELETE FROM portolan_oci_repositories"])
+    site.execute(&["DELETE FROM portolan_oci_tags", "DELETE FROM portolan_oci_repositories"])
         .await;
     for name in &NAMES[1..8] {
         site.server.break_path(&list(name), Fault::status(500));
@@ -137,7 +137,7 @@ async fn what_can_not_be_listed_does_not_count_as_gone_although_nothing_of_it_is
     let finished = site.attempt(Mode::Complete).await;
     assert!(matches!(&finished.outcome, SyncOutcome::Interrupted(failed) if failed.reason == "ServerError"));
     let infos = site.infos().await;
-    assert_eq!(infos.len(), 12, "it can't be told what has gone");
+    assert_eq!(infos.len(), 12, "removed charts are unknown");
     assert_eq!(infos[0].chart_versions[0].app_version, "another");
 
     for name in &NAMES[1..8] {
@@ -153,7 +153,7 @@ async fn what_can_not_be_listed_does_not_count_as_gone_although_nothing_of_it_is
 }
 
 #[tokio::test]
-async fn a_registry_that_has_shrunk_is_refused_once_all_lists_are_there_although_a_part_was_synced_before() {
+async fn a_shrunken_registry_is_refused_once_all_lists_are_complete() {
     let site = twelve().await;
     for name in &NAMES[1..] {
         site.list(name, &[]);

@@ -1,5 +1,4 @@
-//! A registry that is made up (what it serves, refuses and has too much of is for each test to say), and a catalogue that is kept
-//! in step with it.
+//! A fake registry and a catalog synced with it.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -26,14 +25,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::chart_server::{ChartServer, Page};
 
-/// A registry, and a catalogue that is kept in step with it.
+/// A fake registry and a catalog synced with it.
 pub struct Site {
     pub server: ChartServer,
     pub syncer: Syncer,
-    pub tools: SyncContext,
+    pub context: SyncContext,
     pub declaration: RepositorySpec,
     pub tables: SqlitePool,
-    _folder: TempDir,
+    _directory: TempDir,
 }
 
 pub fn name() -> NamespacedName {
@@ -62,12 +61,12 @@ pub fn fetcher() -> Fetcher {
     Fetcher::new(settings).unwrap()
 }
 
-pub fn syncer(tools: &SyncContext) -> Syncer {
+pub fn syncer(context: &SyncContext) -> Syncer {
     let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
-    Syncer::new(tools.clone(), metrics)
+    Syncer::new(context.clone(), metrics)
 }
 
-/// These repositories of the registry.
+/// Returns a spec with these repositories of the registry.
 fn declared(server: &ChartServer, repositories: &[&str]) -> RepositorySpec {
     let intervals = Intervals::default();
     let defaults = Defaults {
@@ -76,7 +75,7 @@ fn declared(server: &ChartServer, repositories: &[&str]) -> RepositorySpec {
         min_interval: Duration::from_secs(60),
         index_max_bytes: 1 << 20,
     };
-    let given = OneShot {
+    let arguments = OneShot {
         url: server.url("/ports"),
         kind: Kind::Oci,
         oci_repositories: repositories.iter().map(|name| (*name).to_owned()).collect(),
@@ -84,20 +83,20 @@ fn declared(server: &ChartServer, repositories: &[&str]) -> RepositorySpec {
     };
     RepositorySpec {
         uid: "uid-1".to_owned(),
-        ..RepositorySpec::one_shot(name(), given, &defaults)
+        ..RepositorySpec::one_shot(name(), arguments, &defaults)
     }
 }
 
 impl Site {
-    /// Of these repositories of the registry, none of which is there yet.
+    /// Creates an empty registry and a spec with these repositories.
     pub async fn new(repositories: &[&str]) -> Self {
         let server = ChartServer::start().await;
-        let folder = tempfile::tempdir().unwrap();
-        let url = format!("sqlite://{}", folder.path().join("portolan.db").display());
+        let directory = tempfile::tempdir().unwrap();
+        let url = format!("sqlite://{}", directory.path().join("portolan.db").display());
         let database = Database::parse(&url, &Login::default()).unwrap();
         let catalog = Catalog::open(&CatalogSettings::new(database)).await.unwrap();
         let declaration = declared(&server, repositories);
-        let tools = SyncContext {
+        let context = SyncContext {
             catalog,
             fetcher: fetcher(),
             keys: Keys::Given(Default::default()),
@@ -113,20 +112,20 @@ impl Site {
         };
         Self {
             server,
-            syncer: syncer(&tools),
-            tools,
+            syncer: syncer(&context),
+            context,
             declaration,
             tables: SqlitePool::connect(&url).await.unwrap(),
-            _folder: folder,
+            _directory: directory,
         }
     }
 
-    /// Declares other repositories, as a user does who edits the object.
+    /// Changes `spec.ociRepositories`.
     pub fn declare(&mut self, repositories: &[&str]) {
         self.declaration = declared(&self.server, repositories);
     }
 
-    /// Serves a chart, whose list of tags is another matter.
+    /// Serves a chart version without listing its tag.
     pub fn push(&self, repository: &str, tag: &str, more: &Value) {
         let mut config = json!({"name": repository.rsplit('/').next(), "version": tag, "apiVersion": "v2"});
         config
@@ -158,7 +157,7 @@ impl Site {
         self.server.serve(&list(repository), Page::new(tags.to_string()));
     }
 
-    /// Serves these versions of a chart.
+    /// Serves and lists these versions of a chart.
     pub fn publish(&self, repository: &str, tags: &[&str]) {
         for tag in tags {
             self.push(repository, tag, &json!({}));
@@ -183,8 +182,8 @@ impl Site {
     }
 
     pub async fn sync(&self) -> SyncResult {
-        let known = self.syncer.record(&name()).await.unwrap();
-        self.attempt(if known.is_some() {
+        let record = self.syncer.record(&name()).await.unwrap();
+        self.attempt(if record.is_some() {
             Mode::Conditional
         } else {
             Mode::Complete
@@ -198,32 +197,32 @@ impl Site {
         infos.iter().map(|info| serde_json::from_str(info).unwrap()).collect()
     }
 
-    /// The charts with their versions: `harbour 1.1.0 1.0.0`.
+    /// Returns the charts with their versions: `harbour 1.1.0 1.0.0`.
     pub async fn charts(&self) -> Vec<String> {
-        let shown = |info: &ChartInfo| {
+        let summary = |info: &ChartInfo| {
             let versions: Vec<&str> = info.chart_versions.iter().map(|version| &*version.version).collect();
             format!("{} {}", info.name, versions.join(" "))
         };
-        self.infos().await.iter().map(shown).collect()
+        self.infos().await.iter().map(summary).collect()
     }
 
     pub async fn number(&self, sql: &'static str) -> i64 {
         sqlx::query_scalar(sql).fetch_one(&self.tables).await.unwrap()
     }
 
-    /// Serves so many versions of a chart.
+    /// Serves and lists `count` versions of a chart.
     pub fn publish_many(&self, repository: &str, count: usize) {
         let tags = versions(count);
         self.publish(repository, &tags.iter().map(String::as_str).collect::<Vec<_>>());
     }
 
-    /// A process that knows nothing of hosts that want to be left alone.
+    /// Replaces the fetcher and the syncer, which drops caches and backoffs.
     pub fn restart(&mut self) {
-        self.tools.fetcher = fetcher();
-        self.syncer = syncer(&self.tools);
+        self.context.fetcher = fetcher();
+        self.syncer = syncer(&self.context);
     }
 
-    pub async fn shown(&self, chart: usize) -> usize {
+    pub async fn version_count(&self, chart: usize) -> usize {
         self.infos()
             .await
             .get(chart)
@@ -235,27 +234,27 @@ impl Site {
             .await
     }
 
-    /// Has what could not be pulled tried again with the next sync.
-    pub async fn let_it_be_time(&self) {
+    /// Makes the retries of failed pulls due.
+    pub async fn make_retries_due(&self) {
         let due = "UPDATE portolan_oci_tags SET next_try = '2020-01-01T00:00:00Z' WHERE next_try IS NOT NULL";
-        self.forget(&[due]).await;
+        self.execute(&[due]).await;
     }
 
-    /// Has all digests looked at with the next sync.
-    pub async fn let_a_day_pass(&self) {
+    /// Makes the check of all digests due.
+    pub async fn make_digest_checks_due(&self) {
         let due = "UPDATE portolan_oci_repositories SET digests_checked = '2020-01-01T00:00:00Z'";
-        self.forget(&[due]).await;
+        self.execute(&[due]).await;
     }
 
-    /// What a restored backup, or tables that were dropped, take away.
-    pub async fn forget(&self, tables: &[&'static str]) {
+    /// Runs statements on the tables, as a restored backup would.
+    pub async fn execute(&self, tables: &[&'static str]) {
         for delete in tables {
             sqlx::query(*delete).execute(&self.tables).await.unwrap();
         }
     }
 }
 
-/// What was left out, by `repository: reason`.
+/// Returns skipped entries as `repository version: reason`.
 pub fn skipped(finished: &SyncResult) -> Vec<String> {
     let SyncOutcome::Synced { skipped, .. } = &finished.outcome else {
         panic!("{:?}", finished.outcome)
@@ -269,7 +268,7 @@ pub fn skipped(finished: &SyncResult) -> Vec<String> {
         .collect()
 }
 
-/// `1.0.0`, `1.1.0` and so on.
+/// Returns `1.0.0`, `1.1.0` and so on.
 pub fn versions(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("1.{number}.0")).collect()
 }

@@ -1,4 +1,4 @@
-//! What is learnt of a registry, what is remembered of it, and what that saves.
+//! Cached metadata of a registry.
 
 use portolan::controllers::apprepository::decision::Mode;
 use portolan::controllers::apprepository::sync::request::SyncOutcome;
@@ -8,7 +8,7 @@ use super::site::{Site, digest, interrupted, list, manifest, skipped};
 use crate::support::chart_server::{Fault, Page};
 
 #[tokio::test]
-async fn of_a_charts_metadata_only_what_a_catalogue_needs_is_remembered_and_no_more_than_64_kib_of_that() {
+async fn cached_metadata_has_only_catalog_fields_and_at_most_64_kib() {
     let site = Site::new(&["harbour", "long"]).await;
     let more = json!({
         "description": "a port",
@@ -39,7 +39,7 @@ async fn of_a_charts_metadata_only_what_a_catalogue_needs_is_remembered_and_no_m
 }
 
 #[tokio::test]
-async fn an_unchanged_registry_costs_the_lists_of_its_tags_and_writes_no_tag() {
+async fn a_sync_of_an_unchanged_registry_requests_only_tag_lists_and_writes_no_tags() {
     let site = Site::new(&["harbour", "quay"]).await;
     site.publish("harbour", &["1.0.0", "1.1.0"]);
     site.publish("quay", &["2.0.0"]);
@@ -56,14 +56,14 @@ async fn an_unchanged_registry_costs_the_lists_of_its_tags_and_writes_no_tag() {
 }
 
 #[tokio::test]
-async fn what_is_no_chart_is_remembered_without_a_second_request() {
+async fn other_artifacts_are_cached_without_a_second_request() {
     let site = Site::new(&["harbour"]).await;
     site.publish("harbour", &["1.0.0", "2.0.0"]);
     let image = json!({"schemaVersion": 2, "manifests": []}).to_string();
     site.server
         .serve(&manifest("harbour", "2.0.0"), Page::new(image.clone()));
     let problems = skipped(&site.sync().await);
-    assert!(problems[0].contains("no Helm chart"), "{problems:?}");
+    assert!(problems[0].contains("is not a Helm chart"), "{problems:?}");
     assert_eq!(site.server.count(&manifest("harbour", "2.0.0")), 1);
     let remembered = sqlx::query_scalar::<_, String>("SELECT digest FROM portolan_oci_tags WHERE tag = '2.0.0'");
     assert_eq!(
@@ -73,7 +73,7 @@ async fn what_is_no_chart_is_remembered_without_a_second_request() {
 }
 
 #[tokio::test]
-async fn tags_that_were_published_anew_are_found_when_everything_is_compared_although_that_was_cut_off() {
+async fn tags_pushed_again_are_found_by_a_full_comparison_even_if_interrupted() {
     let mut site = Site::new(&["harbour", "quay"]).await;
     site.publish("harbour", &["1.0.0", "1.1.0"]);
     site.publish("quay", &["1.0.0"]);
@@ -81,7 +81,7 @@ async fn tags_that_were_published_anew_are_found_when_everything_is_compared_alt
     site.push("quay", "1.0.0", &json!({"appVersion": "another"}));
     assert!(
         matches!(site.sync().await.outcome, SyncOutcome::NotModified),
-        "it is not seen in the list"
+        "the list does not show the change"
     );
     site.server.break_path(&list("quay"), Fault::retry_after(503, "1"));
     interrupted(&site.attempt(Mode::Complete).await);
@@ -90,26 +90,26 @@ async fn tags_that_were_published_anew_are_found_when_everything_is_compared_alt
     site.sync().await;
     assert_eq!(site.infos().await[1].chart_versions[0].app_version, "another");
 
-    // The same where the look at the digests is what is cut off: what is looked at before counts.
+    // An interrupted digest check keeps its progress.
     site.push("harbour", "1.1.0", &json!({"appVersion": "another"}));
     site.server
         .break_times(&manifest("quay", "1.0.0"), Fault::retry_after(503, "1"), 1);
     interrupted(&site.attempt(Mode::Complete).await);
-    let asked = site.server.count(&manifest("harbour", "1.0.0"));
+    let requests = site.server.count(&manifest("harbour", "1.0.0"));
     site.restart();
     site.sync().await;
-    assert_eq!(site.server.count(&manifest("harbour", "1.0.0")), asked);
+    assert_eq!(site.server.count(&manifest("harbour", "1.0.0")), requests);
     assert_eq!(site.infos().await[0].chart_versions[0].app_version, "another");
 }
 
 #[tokio::test]
-async fn a_clock_that_was_set_back_silences_no_checks() {
+async fn a_clock_set_back_does_not_disable_checks() {
     let site = Site::new(&["harbour"]).await;
     site.publish("harbour", &["1.0.0", "1.1.0"]);
     let broken = manifest("harbour", "1.1.0");
     site.server.break_path(&broken, Fault::status(500));
     site.sync().await;
-    site.forget(&[
+    site.execute(&[
         "UPDATE portolan_oci_repositories SET digests_checked = '2099-01-01T00:00:00Z'",
         "UPDATE portolan_oci_tags SET next_try = '2099-01-01T00:00:00Z' WHERE next_try IS NOT NULL",
     ])
@@ -118,10 +118,10 @@ async fn a_clock_that_was_set_back_silences_no_checks() {
     site.push("harbour", "1.0.0", &json!({"appVersion": "another"}));
     site.sync().await;
     let infos = site.infos().await;
-    let shown: Vec<&str> = infos[0]
+    let descriptions: Vec<&str> = infos[0]
         .chart_versions
         .iter()
         .map(|version| &*version.app_version)
         .collect();
-    assert_eq!(shown, ["", "another"]);
+    assert_eq!(descriptions, ["", "another"]);
 }

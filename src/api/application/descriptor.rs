@@ -1,55 +1,55 @@
-//! What people are told of an application. None of it decides anything.
+//! Description of an application. Informational only.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api::lenient;
 
-/// What an application is, who cares for it, and where to read more.
+/// Description, contacts and links of an application.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Descriptor {
-    /// The type of the application, such as `WordPress` or `MySQL`.
+    /// Type of the application, such as `WordPress` or `MySQL`.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_: Option<String>,
-    /// The version of the application.
+    /// Version of the application.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// The application in a few words.
+    /// Short description.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Its icons.
+    /// Icons.
     #[serde(deserialize_with = "lenient::list", skip_serializing_if = "Vec::is_empty")]
     pub icons: Vec<Icon>,
-    /// Who maintains its source, images and packages.
+    /// Maintainers of source, images and packages.
     #[serde(deserialize_with = "lenient::list", skip_serializing_if = "Vec::is_empty")]
     pub maintainers: Vec<Contact>,
-    /// Who runs it, and is to be called when it is disrupted.
+    /// Owners who operate the application.
     #[serde(deserialize_with = "lenient::list", skip_serializing_if = "Vec::is_empty")]
     pub owners: Vec<Contact>,
-    /// Words to find it by.
+    /// Search keywords.
     #[serde(deserialize_with = "lenient::list", skip_serializing_if = "Vec::is_empty")]
     pub keywords: Vec<String>,
-    /// Where to read more: documentation, dashboards.
+    /// Links to documentation and dashboards.
     #[serde(deserialize_with = "lenient::list", skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<Link>,
-    /// How to begin with it, in Markdown.
+    /// Usage notes in Markdown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub notes: Option<String>,
 }
 
-/// An image that stands for the application.
+/// An icon of the application.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[schemars(extend("required" = ["src"]))]
 #[serde(default)]
 pub struct Icon {
-    /// Where the image is: a URL, or a data URL that holds it.
+    /// URL or data URL of the image.
     #[serde(deserialize_with = "lenient::null_as_default")]
     pub src: String,
-    /// Its size in pixels, as `25x25`.
+    /// Size in pixels, for example `25x25`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<String>,
-    /// Its MIME type, as `image/png`.
+    /// MIME type, for example `image/png`.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_: Option<String>,
 }
@@ -58,25 +58,25 @@ pub struct Icon {
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Contact {
-    /// Its name.
+    /// Name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Its address in the web.
+    /// URL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// Its email address.
+    /// Email address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub email: Option<String>,
 }
 
-/// A place in the web.
+/// A web link.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Link {
-    /// What is found there.
+    /// Description of the target.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Its address.
+    /// URL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
 }

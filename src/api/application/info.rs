@@ -1,33 +1,33 @@
-//! What people need in order to reach an application, or where that stands. It is data only: no reference is followed.
+//! Information for users of an application. References are not resolved.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api::lenient;
 
-/// One piece of information.
+/// An item of information.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InfoItem {
-    /// Its title.
+    /// Title.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// `Value` where the value stands here, `Reference` where it stands elsewhere.
+    /// `Value` for a literal value, `Reference` for a reference.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_: Option<String>,
-    /// The value.
+    /// Literal value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// Where the value stands.
+    /// Reference to the value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value_from: Option<InfoSource>,
 }
 
-/// Where a value stands.
+/// Reference to a value.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InfoSource {
-    /// Which of the references counts: `SecretKeyRef`, `ConfigMapKeyRef`, `ServiceRef` or `IngressRef`.
+    /// Type of the reference: `SecretKeyRef`, `ConfigMapKeyRef`, `ServiceRef` or `IngressRef`.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_: Option<String>,
     /// A key of a Secret.
@@ -51,70 +51,70 @@ pub struct KeyReference {
     /// The Secret or ConfigMap.
     #[serde(flatten)]
     pub object: ObjectReference,
-    /// The key in it.
+    /// Key in the object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
 }
 
-/// A place that a Service serves.
+/// An endpoint of a Service.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServiceReference {
     /// The Service.
     #[serde(flatten)]
     pub object: ObjectReference,
-    /// The port.
+    /// Port.
     #[serde(deserialize_with = "lenient::or_default", skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
-    /// The path.
+    /// Path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// The protocol.
+    /// Protocol.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
 }
 
-/// A place that an Ingress serves.
+/// An endpoint of an Ingress.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IngressReference {
     /// The Ingress.
     #[serde(flatten)]
     pub object: ObjectReference,
-    /// The host.
+    /// Host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// The path.
+    /// Path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// The protocol.
+    /// Protocol.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
 }
 
-/// An object of the cluster, with the fields of Kubernetes' own type of that name.
+/// An object reference with the fields of Kubernetes' type of the same name.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObjectReference {
-    /// Its API version.
+    /// API version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_version: Option<String>,
-    /// Its kind.
+    /// Kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// Its name.
+    /// Name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Its namespace.
+    /// Namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Its UID.
+    /// UID.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
-    /// The resource version that is meant.
+    /// Resource version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_version: Option<String>,
-    /// The part of the object that is meant, as `spec.containers[2]`.
+    /// Path of a field, for example `spec.containers[2]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub field_path: Option<String>,
 }

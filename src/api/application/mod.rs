@@ -1,7 +1,6 @@
-//! The Application: an application's parts, chosen by kind and label, whose readiness is summed up in its status.
+//! The Application of kubernetes-sigs/application: components selected by kind and label, with an aggregated readiness.
 //!
-//! It is the resource of kubernetes-sigs/application, field by field. KubeVela has a resource of the same kind and short
-//! name in the group `core.oam.dev`, so whoever asks an API server for one names the group too.
+//! KubeVela's group `core.oam.dev` has the same kind and short name, so requests must include the group.
 
 mod descriptor;
 mod info;
@@ -23,15 +22,14 @@ pub use descriptor::{Contact, Descriptor, Icon, Link};
 pub use info::{InfoItem, InfoSource, IngressReference, KeyReference, ObjectReference, ServiceReference};
 pub use status::{ApplicationCondition, ApplicationStatus, ComponentStatus};
 
-/// Groups below `k8s.io` are the Kubernetes project's: the API server takes a definition in one only with a link to
-/// where it was approved, <https://github.com/kubernetes/enhancements/pull/1111>.
+/// CRDs in `k8s.io` groups require this annotation: <https://github.com/kubernetes/enhancements/pull/1111>.
 const APPROVED: (&str, &str) = (
     "api-approved.kubernetes.io",
     "https://github.com/kubernetes-sigs/application/pull/2",
 );
 
-/// Which objects are the application's, and what people are told about it.
-#[expect(clippy::duplicated_attributes, reason = "the columns are alike in their types")]
+/// Components and description of an application.
+#[expect(clippy::duplicated_attributes, reason = "several columns have the same type")]
 #[derive(CustomResource, JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "app.k8s.io",
@@ -44,7 +42,7 @@ const APPROVED: (&str, &str) = (
     status = "ApplicationStatus",
     derive = "PartialEq",
     derive = "Default",
-    doc = "An application's parts, and how ready they are.",
+    doc = "An application with its components and their readiness.",
     printcolumn(
         name = "Type",
         type_ = "string",
@@ -61,89 +59,88 @@ const APPROVED: (&str, &str) = (
         name = "Owner",
         type_ = "boolean",
         json_path = ".spec.addOwnerRef",
-        description = "Whether the application owns its components"
+        description = "True if the application owns its components"
     ),
     printcolumn(
         name = "Ready",
         type_ = "string",
         json_path = ".status.componentsReady",
-        description = "How many components are ready, of how many"
+        description = "Number of ready components and total number"
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
-// Remote: what stands below adds that a spec may be null or absent, which can't be said of a field that `kube` derives.
+// Remote, so that the implementations below can accept a null or absent spec. kube derives the field itself.
 #[serde(rename_all = "camelCase", default, remote = "Self")]
 pub struct ApplicationSpec {
-    /// The kinds of the application's components.
+    /// Kinds of the application's components.
     #[serde(deserialize_with = "lenient::list", skip_serializing_if = "Vec::is_empty")]
     pub component_kinds: Vec<ComponentKind>,
 
-    /// What the application is, for people.
-    // It decides nothing, so nothing in it may fail the object.
+    /// Description for users.
+    // Informational, so invalid values must not fail the object.
     #[serde(deserialize_with = "lenient::or_default", skip_serializing_if = "Option::is_none")]
     pub descriptor: Option<Descriptor>,
 
-    /// The labels of the application's components. Without a selector it has none; an empty one selects all objects of
-    /// the kinds.
+    /// Label selector of the components. No selector selects no objects; an empty selector selects all objects of the kinds.
     #[serde(deserialize_with = "lenient::selector", skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
 
-    /// Makes the application an owner of its components, so that they are deleted with it.
+    /// Adds an owner reference to the components, so that they are garbage collected with the application.
     #[serde(
         deserialize_with = "lenient::null_as_default",
         skip_serializing_if = "lenient::is_false"
     )]
     pub add_owner_ref: bool,
 
-    /// How to reach and use the application, for people; nothing here is looked up.
-    // It decides nothing either.
-    #[serde(deserialize_with = "lenient::readable", skip_serializing_if = "Vec::is_empty")]
+    /// Information for users. References are not resolved.
+    // Informational, like the descriptor.
+    #[serde(deserialize_with = "lenient::valid_elements", skip_serializing_if = "Vec::is_empty")]
     pub info: Vec<InfoItem>,
 
-    /// How far whoever puts the application together has come: `Pending`, `Succeeded` (as when it is empty) or `Failed`.
+    /// Phase of the installer: `Pending`, `Succeeded` or `Failed`. Empty means `Succeeded`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub assembly_phase: Option<String>,
 }
 
-/// A kind of component, of whichever version.
+/// A kind of component, in any version.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[schemars(extend("required" = ["group", "kind"]))]
 #[serde(default)]
 pub struct ComponentKind {
-    /// The API group: empty for the core group. People also write a group with a version, as in `apps/v1`.
+    /// API group, empty for the core group. May include a version, as in `apps/v1`.
     #[serde(deserialize_with = "lenient::null_as_default")]
     pub group: String,
-    /// The kind.
+    /// Kind.
     #[serde(deserialize_with = "lenient::null_as_default")]
     pub kind: String,
 }
 
 impl Serialize for ApplicationSpec {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // The function that is derived for the type itself, not that of the trait.
+        // Calls the inherent function that the remote derive generates, not the trait's.
         Self::serialize(self, serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for ApplicationSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Given(ApplicationSpec);
+        struct Wrapper(ApplicationSpec);
 
-        impl<'de> Deserialize<'de> for Given {
+        impl<'de> Deserialize<'de> for Wrapper {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                ApplicationSpec::deserialize(deserializer).map(Given)
+                ApplicationSpec::deserialize(deserializer).map(Wrapper)
             }
         }
 
-        // To serde a field that is absent and may be null is one that is null.
-        let given = Option::<Given>::deserialize(deserializer)?;
-        Ok(given.map(|Given(spec)| spec).unwrap_or_default())
+        // serde treats an absent optional field as null.
+        let spec = Option::<Wrapper>::deserialize(deserializer)?;
+        Ok(spec.map(|Wrapper(spec)| spec).unwrap_or_default())
     }
 }
 
-/// The definition, as far as it can't be derived: a spec is not required, and the group is approved.
+/// Returns the definition with an optional spec and the approval annotation.
 pub(super) fn definition() -> CustomResourceDefinition {
-    // The annotation is not the derive's, which would put it on the objects too.
+    // Set here, because kube's derive would also add the annotation to objects.
     let mut crd = Application::crd();
     let annotation = (APPROVED.0.to_owned(), APPROVED.1.to_owned());
     crd.metadata.annotations.get_or_insert_default().extend([annotation]);

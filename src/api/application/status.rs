@@ -1,4 +1,4 @@
-//! What an Application's status says.
+//! Status of Applications.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
@@ -6,69 +6,68 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::lenient;
 
-/// How ready an application's components are.
-// What can't be read of a status is as if it was not there: it is written anew.
+/// Observed readiness of the components.
+// Invalid parts are ignored and overwritten.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ApplicationStatus {
-    /// The generation of the spec that this status is about.
+    /// Generation of the spec that this status describes.
     #[serde(deserialize_with = "lenient::or_default", skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// Ready, and Error: what has kept the status from being complete.
-    // Not a map by type: the neighbour's definition lets a type stand twice.
-    #[serde(deserialize_with = "lenient::readable", skip_serializing_if = "Vec::is_empty")]
+    /// The conditions Ready, and Error if the status is incomplete.
+    // Not a map by type: the upstream definition allows duplicate types.
+    #[serde(deserialize_with = "lenient::valid_elements", skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<ApplicationCondition>,
 
-    /// The components, in the order of their kinds, and by name within a kind.
-    #[serde(deserialize_with = "lenient::readable", skip_serializing_if = "Vec::is_empty")]
+    /// Components, ordered by kind and name.
+    #[serde(deserialize_with = "lenient::valid_elements", skip_serializing_if = "Vec::is_empty")]
     pub components: Vec<ComponentStatus>,
 
-    /// How many components are ready, of how many: `2/3`.
+    /// Number of ready components and total number, for example `2/3`.
     #[serde(deserialize_with = "lenient::or_default", skip_serializing_if = "Option::is_none")]
     pub components_ready: Option<String>,
 }
 
-/// One aspect of an application's state. It is not Kubernetes' own type, which has an observed generation and no time of
-/// update.
+/// A condition of an application. Unlike Kubernetes' own type, it has an update time and no observed generation.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[schemars(extend("required" = ["status", "type"]))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ApplicationCondition {
-    /// The aspect: `Ready` or `Error`.
+    /// Type: `Ready` or `Error`.
     #[serde(rename = "type", deserialize_with = "lenient::null_as_default")]
     pub type_: String,
     /// `True`, `False` or `Unknown`.
     #[serde(deserialize_with = "lenient::null_as_default")]
     pub status: String,
-    /// The reason in one word, for programs.
+    /// Machine-readable reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The reason, for people.
+    /// Human-readable message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// When status, reason or message last changed.
+    /// Time of the last change of status, reason or message.
     #[serde(deserialize_with = "lenient::or_default", skip_serializing_if = "Option::is_none")]
     pub last_update_time: Option<Time>,
-    /// When the status last changed.
+    /// Time of the last change of the status.
     #[serde(deserialize_with = "lenient::or_default", skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<Time>,
 }
 
-/// How one component is.
+/// Status of a component.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ComponentStatus {
-    /// Its path in the API; Kubernetes has stopped telling it, and it is not written.
+    /// API path. Deprecated and never set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
-    /// Its name.
+    /// Name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Its kind.
+    /// Kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// Its API group; absent for the core group.
+    /// API group, absent for the core group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// `Ready`, `InProgress` or `Unknown`.

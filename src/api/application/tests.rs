@@ -19,7 +19,7 @@ fn read(spec: &Value) -> Application {
 }
 
 #[test]
-fn the_kind_is_the_neighbours_own() {
+fn group_and_kind_are_those_of_upstream() {
     assert_eq!(Application::api_version(&()), "app.k8s.io/v1beta1");
     assert_eq!(Application::kind(&()), "Application");
     assert_eq!(Application::plural(&()), "applications");
@@ -32,14 +32,14 @@ fn the_kind_is_the_neighbours_own() {
     "componentKinds": null, "descriptor": null, "selector": null, "addOwnerRef": null, "info": null, "assemblyPhase": null,
 }))]
 #[case::zeros(json!({ "componentKinds": [null], "addOwnerRef": false, "info": [] }))]
-#[case::what_decides_nothing(json!({ "descriptor": "a shop", "info": [{ "name": 7 }] }))]
-fn a_null_or_a_zero_value_is_as_an_absent_field(#[case] spec: Value) {
+#[case::informational_fields(json!({ "descriptor": "a shop", "info": [{ "name": 7 }] }))]
+fn null_and_zero_values_mean_absent_fields(#[case] spec: Value) {
     assert_eq!(read(&spec), read(&json!({})));
     assert_eq!(read(&spec).spec, ApplicationSpec::default());
 }
 
 #[test]
-fn an_object_without_a_spec_or_with_a_status_of_any_shape_is_read() {
+fn a_missing_spec_or_an_invalid_status_does_not_fail_the_object() {
     let object = json!({ "metadata": { "name": "bare" } });
     let bare: Application = serde_json::from_value(object).unwrap();
     assert_eq!(bare.spec, ApplicationSpec::default());
@@ -55,7 +55,7 @@ fn an_object_without_a_spec_or_with_a_status_of_any_shape_is_read() {
 }
 
 #[test]
-fn a_condition_that_can_not_be_read_takes_no_other_with_it() {
+fn invalid_conditions_are_skipped() {
     let ready = json!({ "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z" });
     let status = json!({ "conditions": [null, { "type": 7 }, ready, "Error"] });
     let read: ApplicationStatus = serde_json::from_value(status).unwrap();
@@ -63,8 +63,8 @@ fn a_condition_that_can_not_be_read_takes_no_other_with_it() {
 }
 
 #[test]
-fn nulls_inside_of_lists_and_references_are_left_out() {
-    let given = read(&json!({
+fn nulls_in_lists_and_references_are_skipped() {
+    let application = read(&json!({
         "componentKinds": [{ "group": null, "kind": "Service" }, { "kind": "Pod" }],
         "descriptor": {
             "type": "shop", "version": null, "icons": [null, { "src": null, "size": "1x1" }], "maintainers": null,
@@ -82,15 +82,15 @@ fn nulls_inside_of_lists_and_references_are_left_out() {
         "info": [{ "name": "password", "type": "Reference",
             "valueFrom": { "type": "ServiceRef", "serviceRef": { "name": "web" } } }],
     });
-    // One null makes none of the rest unreadable.
+    // A null does not affect its siblings.
     let expected: Vec<InfoItem> = serde_json::from_value(written["info"].clone()).unwrap();
-    assert_eq!(given.spec.info, expected);
-    assert_eq!(serde_json::to_value(&given.spec).unwrap(), written);
+    assert_eq!(application.spec.info, expected);
+    assert_eq!(serde_json::to_value(&application.spec).unwrap(), written);
 }
 
 #[test]
-fn a_null_in_a_selector_never_makes_it_select_more() {
-    let selector = |given: Value| read(&json!({ "selector": given })).spec.selector;
+fn a_null_in_a_selector_never_selects_more_objects() {
+    let selector = |selector: Value| read(&json!({ "selector": selector })).spec.selector;
     assert_eq!(selector(Value::Null), None);
     assert_eq!(selector(json!({})), Some(LabelSelector::default()));
     let nulls = json!({ "matchLabels": null, "matchExpressions": null });
@@ -118,11 +118,11 @@ fn a_null_in_a_selector_never_makes_it_select_more() {
 #[case(json!({ "selector": { "matchExpressions": [{ "key": "app", "operator": "Exists", "values": "a" }] } }))]
 #[case(json!({ "componentKinds": ["Deployment"] }))]
 #[case(json!({ "addOwnerRef": "true" }))]
-fn what_decides_something_and_can_not_be_read_is_refused(#[case] spec: Value) {
+fn invalid_functional_fields_are_rejected(#[case] spec: Value) {
     assert!(serde_json::from_value::<Application>(json!({ "metadata": {}, "spec": spec })).is_err());
 }
 
-/// Any value that the schema lets in, and that is not empty or false: those are left out when they are written.
+/// Generates valid values except empty ones and false, which are not serialized.
 fn value_of(schema: &Value) -> BoxedStrategy<Value> {
     let text = || "[a-zé/ \"\\\\]{1,8}".prop_map(Value::from);
     match schema["type"].as_str().unwrap() {
@@ -157,8 +157,8 @@ fn value_of(schema: &Value) -> BoxedStrategy<Value> {
                 .collect();
             fields
                 .prop_map(|fields| {
-                    let given = fields.into_iter().filter_map(|(name, value)| Some((name, value?)));
-                    given.collect::<Map<_, _>>().into()
+                    let present = fields.into_iter().filter_map(|(name, value)| Some((name, value?)));
+                    present.collect::<Map<_, _>>().into()
                 })
                 .boxed()
         }
@@ -173,7 +173,7 @@ fn part(name: &str) -> BoxedStrategy<Value> {
 
 proptest! {
     #[test]
-    fn all_that_the_schema_knows_survives_being_read_and_written(spec in part("spec"), status in part("status")) {
+    fn valid_objects_survive_a_round_trip(spec in part("spec"), status in part("status")) {
         let object = json!({
             "apiVersion": "app.k8s.io/v1beta1", "kind": "Application",
             "metadata": { "name": "shop" }, "spec": spec, "status": status,

@@ -1,18 +1,18 @@
 use super::*;
 
-/// What the chart installs, in the order of [`crds`].
+/// CRDs of the chart, in the order of [`crds`].
 const SHIPPED: [&str; 2] = [
     include_str!("../../../charts/portolan/crds/apprepositories.yaml"),
     include_str!("../../../charts/portolan/crds/applications.yaml"),
 ];
 
-/// The root of a definition's schema, as JSON.
+/// Returns the root schema as JSON.
 fn root(crd: &CustomResourceDefinition) -> serde_json::Value {
     let crd = serde_json::to_value(crd).unwrap();
     crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
 }
 
-/// The schema at `path` below the root of an AppRepository, as JSON.
+/// Returns the schema at `path` of an AppRepository as JSON.
 fn schema_at(path: &[&str]) -> serde_json::Value {
     path.iter()
         .fold(root(&crds()[0]), |schema, name| schema["properties"][name].clone())
@@ -23,8 +23,8 @@ fn columns(crd: &CustomResourceDefinition) -> Vec<&str> {
     columns.map(|column| column.name.as_str()).collect()
 }
 
-/// Every place below `schema` where a rule stands that can refuse an object, other than by a wrong type.
-fn refusals(schema: &serde_json::Value, path: &str, found: &mut Vec<String>) {
+/// Collects validation rules below `schema`, except types.
+fn validation_rules(schema: &serde_json::Value, path: &str, found: &mut Vec<String>) {
     for rule in [
         "required",
         "enum",
@@ -49,19 +49,19 @@ fn refusals(schema: &serde_json::Value, path: &str, found: &mut Vec<String>) {
         }
     }
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-        refusals(property, &format!("{path}.{name}"), found);
+        validation_rules(property, &format!("{path}.{name}"), found);
     }
     for child in ["items", "additionalProperties"] {
         if schema[child].is_object() {
-            refusals(&schema[child], &format!("{path}[]"), found);
+            validation_rules(&schema[child], &format!("{path}[]"), found);
         }
     }
 }
 
 #[test]
-fn the_spec_refuses_nothing_that_kubeapps_own_definition_takes() {
+fn the_spec_is_not_stricter_than_kubeapps_definition() {
     let mut found = Vec::new();
-    refusals(&schema_at(&["spec"]), "spec", &mut found);
+    validation_rules(&schema_at(&["spec"]), "spec", &mut found);
     assert_eq!(
         found,
         [
@@ -77,13 +77,13 @@ fn the_spec_refuses_nothing_that_kubeapps_own_definition_takes() {
 }
 
 #[test]
-fn nothing_is_nullable_or_filled_in_by_the_server() {
+fn schemas_have_no_nullable_fields_and_no_defaults() {
     let yaml = crds_yaml(&crds());
     assert!(!yaml.contains("nullable") && !yaml.contains("default:"), "{yaml}");
 }
 
 #[test]
-fn a_pod_template_keeps_fields_that_the_definition_does_not_know() {
+fn unknown_fields_of_a_pod_template_are_preserved() {
     for path in [
         &["spec", "syncJobPodTemplate"][..],
         &["spec", "syncJobPodTemplate", "metadata"],
@@ -96,7 +96,7 @@ fn a_pod_template_keeps_fields_that_the_definition_does_not_know() {
 }
 
 #[test]
-fn the_definition_has_the_names_and_columns_that_users_know() {
+fn names_and_columns_of_app_repositories_are_as_specified() {
     let crd = &crds()[0];
     assert_eq!(crd.metadata.name.as_deref(), Some("apprepositories.kubeapps.com"));
     assert_eq!(
@@ -120,7 +120,7 @@ fn the_definition_has_the_names_and_columns_that_users_know() {
 }
 
 #[test]
-fn the_definition_of_applications_has_the_names_and_columns_of_the_neighbours() {
+fn names_and_columns_of_applications_are_those_of_upstream() {
     let crd = &crds()[1];
     assert_eq!(crd.metadata.name.as_deref(), Some("applications.app.k8s.io"));
     let names = serde_json::to_value(&crd.spec.names).unwrap();
@@ -140,8 +140,7 @@ fn the_definition_of_applications_has_the_names_and_columns_of_the_neighbours() 
     assert!(version.subresources.as_ref().is_some_and(|sub| sub.status.is_some()));
 }
 
-/// What the neighbour's definition has below `spec` and `status`, a line for each object: its fields, a star behind those
-/// that are required. A field that is not text says what it is.
+/// Schema of the upstream definition: one line per object, with required fields starred and the types of non-string fields.
 const APPLICATION: [&str; 18] = [
     "spec: addOwnerRef=boolean assemblyPhase componentKinds=array descriptor=object info=array selector=object",
     "spec.componentKinds[]: group* kind*",
@@ -165,7 +164,7 @@ const APPLICATION: [&str; 18] = [
      lastTransitionTime=string(date-time) lastUpdateTime=string(date-time) message reason status* type*",
 ];
 
-/// The objects below `schema`, as in [`APPLICATION`].
+/// Collects the objects below `schema` in the format of [`APPLICATION`].
 fn objects(schema: &serde_json::Value, path: &str, found: &mut Vec<String>) {
     if let Some(properties) = schema["properties"].as_object() {
         let required: Vec<&str> = schema["required"]
@@ -194,16 +193,16 @@ fn objects(schema: &serde_json::Value, path: &str, found: &mut Vec<String>) {
 }
 
 #[test]
-fn an_application_has_the_fields_of_the_neighbours_and_refuses_nothing_that_those_take() {
+fn an_application_has_the_fields_of_upstream_and_is_not_stricter() {
     let root = root(&crds()[1]);
     let mut found = Vec::new();
     let mut rules = Vec::new();
     for part in ["spec", "status"] {
         objects(&root["properties"][part], part, &mut found);
-        refusals(&root["properties"][part], part, &mut rules);
+        validation_rules(&root["properties"][part], part, &mut rules);
     }
     assert_eq!(found, APPLICATION);
-    // Of all the rules that could refuse an object, those are used that the table names.
+    // The table contains all validation rules of the schema.
     rules.retain(|rule| !rule.contains(": required ") && !rule.contains(": format "));
     assert_eq!(rules, Vec::<String>::new());
     assert_eq!(root["required"], serde_json::Value::Null);
@@ -213,7 +212,7 @@ fn an_application_has_the_fields_of_the_neighbours_and_refuses_nothing_that_thos
 }
 
 #[test]
-fn the_chart_ships_the_definitions_that_the_types_give() {
+fn the_chart_contains_the_generated_definitions() {
     for (crd, shipped) in crds().into_iter().zip(SHIPPED) {
         let name = crd.spec.names.plural.clone();
         let expected = crds_yaml(&[crd]);
