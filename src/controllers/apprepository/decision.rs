@@ -1,6 +1,6 @@
-//! What to do for a repository now: a pure function of what is declared, what the database remembers, and the time.
+//! Decides what to do with a repository: a pure function of spec, database record and time.
 //!
-//! The status of the object is never asked: it only shows (and users may edit it).
+//! The status is never an input, since users may edit it.
 
 use std::time::Duration;
 
@@ -9,51 +9,44 @@ use jiff::{SignedDuration, Timestamp};
 use super::spec::RepositorySpec;
 use crate::catalog::{Handled, Record};
 
-/// Stands before the digest of a registry of which not all is pulled.
+/// Prefix of the digest of an OCI registry that is not pulled completely.
 const CUT_SHORT: &str = "cut-short:";
 
 /// The longest time to the next reconcile of a repository that is not suspended. Timers follow the monotonic clock, so this
 /// bounds the delay of a sync after a step of the wall clock. Each such reconcile reads the database once.
 const MAX_REQUEUE: Duration = Duration::from_hours(1);
 
-/// The trigger of a schedule polls its jobs twice a second. The timer comes after it, so that a tick causes one reconcile.
+/// The cron trigger polls twice a second. The timer fires after it, so that a tick causes one reconcile.
 const TRIGGER_LATENCY: Duration = Duration::from_secs(1);
 
-/// Whether what the server and the last sync say of "unchanged" is believed.
+/// The extent to which a sync trusts cached state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// A conditional request; what is known to be the same is neither parsed nor compared.
+    /// Sends conditional requests, and skips entries that are known to be unchanged.
     Conditional,
-    /// Everything is fetched and all rows are compared: the way to repair, and to apply what changed on our side.
+    /// Fetches everything and compares all rows. Used for repair and after changes on our side.
     Complete,
 }
 
-/// Whose the remembered rows are, by the UID that they were written for.
+/// Relation of the stored rows to the object, by UID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Identity {
-    /// Nothing is remembered.
     New,
-    /// They are this object's.
     Same,
-    /// They are of an object of the same name, URL and type: a restored backup, or a repository taken over. The rows stay;
-    /// what was remembered about the server does not.
+    /// The rows belong to an object of the same name, URL and type: a restored backup or a takeover. The rows stay,
+    /// validators do not.
     Restored,
-    /// They are of another repository that had this name: they have to go first.
+    /// The rows belong to another repository that had this name. They are removed first.
     Another,
 }
 
-/// What to do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Syncs are held by the user.
     Suspended,
-    /// All is as it should be until the next tick.
     Rest,
-    /// Bring the catalogue in step.
     Sync(Mode),
 }
 
-/// Tells whose the rows are that `record` remembers.
 #[must_use]
 pub fn identity(declaration: &RepositorySpec, record: Option<&Record>) -> Identity {
     match record {
@@ -64,7 +57,6 @@ pub fn identity(declaration: &RepositorySpec, record: Option<&Record>) -> Identi
     }
 }
 
-/// Decides. `record` is what is remembered of this very object, so that of another identity is not handed in.
 #[must_use]
 pub fn decide(declaration: &RepositorySpec, record: Option<&Record>, now: Timestamp) -> Decision {
     if declaration.suspended {
@@ -83,8 +75,8 @@ pub fn decide(declaration: &RepositorySpec, record: Option<&Record>, now: Timest
     }
 }
 
-/// Since when an answer of the server is new enough for an attempt that is decided `now`: a tick is met by what came after it, and a
-/// repository that is new by what came after it was `created`. Whatever else asks for a sync means what there is now.
+/// Returns the oldest acceptable fetch time. Responses fetched earlier are too stale for this sync. A scheduled sync
+/// accepts responses since its tick, a new repository those since it was `created`, any other sync only new ones.
 #[must_use]
 pub fn wanted_since(
     declaration: &RepositorySpec,
@@ -94,7 +86,7 @@ pub fn wanted_since(
     now: Timestamp,
 ) -> Timestamp {
     let since = match (mode, record) {
-        // One that has been asked for means now, however old the object is.
+        // A requested sync needs a new response, regardless of the age of the object.
         (_, None) if !is_requested(declaration, &Handled::default()) => created,
         (Mode::Conditional, Some(record)) if record.state.ready == Some(true) => {
             let last = record.last_attempt.filter(|last| *last <= now);
@@ -105,7 +97,6 @@ pub fn wanted_since(
     since.map_or(now, |since| since.min(now))
 }
 
-/// Whether the rows, or the user, ask that everything is fetched and compared.
 fn needs_comparison(declaration: &RepositorySpec, record: &Record) -> bool {
     let confirms_shrink = declaration.allow_shrink.is_some()
         && record
@@ -119,7 +110,7 @@ fn needs_comparison(declaration: &RepositorySpec, record: &Record) -> bool {
         return true;
     }
     match &record.refused {
-        // The refusal stands as long as the index does, which the next tick finds out.
+        // The refusal holds for the same index; the next tick checks for a new one.
         Some(refused) => refused.given != declaration.grounds(),
         None => {
             record.change_key != declaration.change_key.as_str()
@@ -128,27 +119,25 @@ fn needs_comparison(declaration: &RepositorySpec, record: &Record) -> bool {
     }
 }
 
-/// What is remembered of the charts of a registry, by the digest of what they are made of, where some of its tags are left for the
-/// next sync: the digest of a whole one is never that.
+/// Marks the digest of a registry that is not pulled completely. It never equals the digest of a complete one.
 #[must_use]
 pub fn cut_short(digest: &str) -> String {
     format!("{CUT_SHORT}{digest}")
 }
 
-/// Whether the charts are those of a sync that has left some of a registry's tags for the next.
+/// Returns true if the last sync left tags of an OCI registry for the next one.
 #[must_use]
 pub fn is_cut_short(record: &Record) -> bool {
     record.index_digest.starts_with(CUT_SHORT)
 }
 
-/// Whether what follows a sync can be done: all charts are there, or those of a registry that could be had so far.
+/// Returns true if charts are stored: all of them, or those of a partly pulled registry.
 #[must_use]
 pub fn has_charts(record: &Record) -> bool {
     record.state.ready == Some(true) || is_cut_short(record)
 }
 
-/// Whether the rows are as our last success has left them. They are not when another writer, a restore, or somebody who has
-/// dropped tables or deleted charts has been at them.
+/// Returns true if the rows are as our last sync left them: no other writer, restore or deletion changed them.
 #[must_use]
 pub fn are_as_left(record: &Record) -> bool {
     let left = record
@@ -159,13 +148,12 @@ pub fn are_as_left(record: &Record) -> bool {
     record.trusted && left.is_none_or(|charts| record.charts >= charts)
 }
 
-/// Whether the catalogue has lost the charts that it had.
 #[must_use]
 pub fn is_lost(record: &Record) -> bool {
     record.last_success.is_some() && record.charts == 0 && !are_as_left(record)
 }
 
-/// Whether a way to ask for a resync holds another value than the one handled last. A value that is taken away asks nothing.
+/// Returns true if the user requested a sync that is not handled yet. Removing a request is not a request.
 #[must_use]
 pub fn is_requested(declaration: &RepositorySpec, handled: &Handled) -> bool {
     let requests = &declaration.requests;
@@ -175,7 +163,7 @@ pub fn is_requested(declaration: &RepositorySpec, handled: &Handled) -> bool {
         || differs(&requests.flux_requested_at, &handled.flux_requested_at)
 }
 
-/// What is remembered as handled once a sync for `declaration` has been tried.
+/// Returns the requests that count as handled after a sync for `spec`.
 #[must_use]
 pub fn handled(declaration: &RepositorySpec, before: &Handled) -> Handled {
     let requests = &declaration.requests;
@@ -194,13 +182,12 @@ pub fn handled(declaration: &RepositorySpec, before: &Handled) -> Handled {
     }
 }
 
-/// Whether the last sync has ended only because one takes no more. One that has failed waits.
+/// Returns true if the last sync stopped only at its limit. A failed one waits for its backoff.
 pub(super) fn goes_on(record: &Record) -> bool {
     is_cut_short(record) && record.state.ready.is_none()
 }
 
-/// Returns the time from `now` to the first scheduled sync after `since`, the time of the last attempt or decision. At most
-/// an hour.
+/// Returns the time from `now` to the first scheduled sync after `since`, at most an hour.
 #[must_use]
 pub fn until_due(declaration: &RepositorySpec, since: Timestamp, now: Timestamp) -> Duration {
     let Some(tick) = declaration.cron.next_after(since) else {
@@ -215,7 +202,7 @@ pub fn until_due(declaration: &RepositorySpec, since: Timestamp, now: Timestamp)
 
 fn is_due(declaration: &RepositorySpec, record: &Record, now: Timestamp) -> bool {
     let Some(last) = record.last_attempt else { return true };
-    // A failure that may pass by itself is tried again whenever the queue's back-off hands the key out.
+    // The backoff of the queue decides when a transient failure is retried.
     let retry = record.state.ready == Some(false) && !record.state.stalled;
     // A last attempt in the future means that the clock was set back.
     retry || last > now || declaration.cron.next_after(last).is_some_and(|tick| tick <= now)
@@ -248,7 +235,7 @@ mod tests {
 
     const NOW: &str = "2026-01-01T10:05:00Z";
 
-    /// A record of `declaration` as it stands after a sync at 10:00:05.
+    /// Returns the record of `spec` after a sync at 10:00:05.
     fn synced(declaration: &RepositorySpec) -> Record {
         Record {
             name: declaration.name.clone(),

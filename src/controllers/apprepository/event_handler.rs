@@ -1,4 +1,4 @@
-//! Which changes of declarations call for a reconcile, and what else has to know of them at once.
+//! Handles watch events of AppRepositories: enqueues keys and cancels syncs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,24 +16,17 @@ use crate::runtime::cron::CronTrigger;
 use crate::runtime::informer::{Change, Seen};
 use crate::runtime::workqueue::{Priority, Queue};
 
-/// Turns changes of declarations into keys in the queue.
 pub struct EventHandler {
-    /// Where keys go.
     pub queue: Queue<Key>,
-    /// The syncs under way.
     pub activity: RunningSyncs,
-    /// Where removals are approved.
     pub states: RepositoryStates,
-    /// Told when a complete list has been seen, so that the catalogue is compared with it.
+    /// Notified after each complete list, to compare the catalog with it.
     pub listed: Arc<Notify>,
-    /// Enqueues repositories at the ticks of their schedules.
     pub schedule: CronTrigger<NamespacedName>,
-    /// The schedule of repositories without an interval.
     pub defaults: Defaults,
 }
 
 impl EventHandler {
-    /// Takes note of a change. Never waits.
     pub fn on_change(&self, change: Change<AppRepository>) {
         match change {
             Change::Applied {
@@ -45,7 +38,7 @@ impl EventHandler {
             Change::Removed { name, vanished, .. } => {
                 self.activity.cancel(&name);
                 self.schedule.remove(&name);
-                // What a cut watch has missed is judged all together, once the list is complete.
+                // Objects missing from a relist are compared as a whole once the list is complete.
                 if !vanished {
                     self.states.update(&name, |state| state.removal_approved = true);
                     self.queue.add(key(&name), Priority::USER);
@@ -80,7 +73,6 @@ impl EventHandler {
         self.queue.add(key(name), priority);
     }
 
-    /// Sets the schedule of a repository that is synced by one.
     fn schedule(&self, name: &NamespacedName, new: &Seen<AppRepository>) {
         let declaration = new
             .object()
@@ -92,8 +84,8 @@ impl EventHandler {
     }
 }
 
-/// The list at start is no user's event: it must not delay the one that a user has just changed. Of what is in it, that comes
-/// first which nobody has looked at since its last change.
+/// Returns the priority of an object in the initial list. It must not delay a user's change. Objects that changed while
+/// Portolan was down come first.
 fn at_start(seen: &Seen<AppRepository>) -> Priority {
     let looked_at = seen.object().map(|object| {
         let observed = object.status.as_ref().and_then(|status| status.observed_generation);
@@ -105,7 +97,6 @@ fn at_start(seen: &Seen<AppRepository>) -> Priority {
     }
 }
 
-/// The key of a repository in the queue.
 #[must_use]
 pub fn key(name: &NamespacedName) -> Key {
     Key {
@@ -114,13 +105,11 @@ pub fn key(name: &NamespacedName) -> Key {
     }
 }
 
-/// Whether the sync of the old object has lost its meaning.
 fn is_another(old: &ObjectMeta, new: &ObjectMeta) -> bool {
     old.uid != new.uid || (old.deletion_timestamp.is_none() && new.deletion_timestamp.is_some())
 }
 
-/// Whether anything has changed that a reconcile looks at. Our own writes (status, finalizer, bookkeeping of the server) are
-/// none of it, or each would call for the next.
+/// Returns true if the change needs a reconcile. Our own status and metadata writes are ignored to avoid a hot loop.
 fn calls_for_reconcile(old: &Seen<AppRepository>, new: &Seen<AppRepository>) -> bool {
     match (old, new) {
         (Seen::Object(before), Seen::Object(after)) => {
@@ -140,8 +129,7 @@ fn calls_for_reconcile(old: &Seen<AppRepository>, new: &Seen<AppRepository>) -> 
 type Facts<'a> = (Option<&'a str>, Option<i64>, bool, Option<&'a BTreeMap<String, String>>);
 
 fn facts(meta: &ObjectMeta) -> Facts<'_> {
-    // A generation may rise without a change that we see, and the status has to say that it was looked at. None of our own
-    // writes raises it.
+    // The status must observe each new generation. None of our own writes raises it.
     (
         meta.uid.as_deref(),
         meta.generation,

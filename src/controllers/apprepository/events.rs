@@ -1,4 +1,4 @@
-//! What of an attempt is worth an event: what is new, or has recovered. A quiet pass is none.
+//! Chooses the Kubernetes events of a sync: changes, failures and recoveries. An unchanged repository gets none.
 
 use super::decision::is_cut_short;
 use super::origin::News;
@@ -8,10 +8,9 @@ use super::sync_summary::account;
 use crate::catalog::Record;
 use crate::helm::index::Skipped;
 
-/// How many of the entries left out an event names.
 const NAMED: usize = 5;
 
-/// The news of an attempt. `before` is what was remembered when it began.
+/// Returns the events of a sync. `before` is the record from before the sync.
 #[must_use]
 pub fn of(declaration: &RepositorySpec, before: Option<&Record>, after: &Record, outcome: &SyncOutcome) -> Vec<News> {
     let mut news = Vec::new();
@@ -30,7 +29,7 @@ pub fn of(declaration: &RepositorySpec, before: Option<&Record>, after: &Record,
                 news.push(succeeded(format!("Recovered: {}", after.state.message)));
             }
         }
-        // What goes on at once is one sync: its end tells of all.
+        // A sync in several parts is reported once, at its end.
         SyncOutcome::Synced { is_complete: false, .. } => {}
         SyncOutcome::Synced { committed, skipped, .. } => {
             let was_cut_short = before.is_some_and(is_cut_short);
@@ -66,7 +65,7 @@ pub fn of(declaration: &RepositorySpec, before: Option<&Record>, after: &Record,
             let told = before.is_some_and(|record| {
                 record.state.ready == Some(false)
                     && record.state.reason == failed.reason
-                    // Another shrinking has another digest to confirm it by.
+                    // A new shrink has a new digest to confirm.
                     && (failed.reason != super::SHRINK_REFUSED || record.state.message == failed.message)
             });
             if !told {
@@ -94,7 +93,7 @@ fn succeeded(note: String) -> News {
     }
 }
 
-/// What was left out, as it is remembered: the same list twice is no news.
+/// Returns the skipped entries of the record; an unchanged list is not reported again.
 fn skipped_of(record: &Record) -> Option<&serde_json::Value> {
     record.last_sync.as_ref().and_then(|account| account.get("skipped"))
 }

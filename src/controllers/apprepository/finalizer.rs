@@ -1,5 +1,4 @@
-//! Cleaning up after repositories that are gone, or are being deleted: the same work, reached from the finalizer, from a
-//! deletion event, and from the comparison of the catalogue with a complete list.
+//! Removes the charts of deleted repositories, after a deletion event, an orphan check, or for the finalizer.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
@@ -16,14 +15,13 @@ use crate::catalog::{self, State};
 use crate::runtime::controller::{Action, ReconcileError};
 use crate::runtime::workqueue::Backoff;
 
-/// How soon, and how late, a removal that failed is tried again.
 const CLEANUP_BACKOFF: Backoff = Backoff {
     base: Duration::from_secs(1),
     cap: Duration::from_secs(5 * 60),
 };
 
 impl Reconciler {
-    /// The object is gone. Its charts go only where there is proof (see [`super::removals`]).
+    /// Handles a repository that is gone. Its charts are removed only if that was approved (see [`super::removals`]).
     pub(super) async fn clean_up_gone(&self, name: &NamespacedName) -> Result<Action, ReconcileError> {
         self.forget(name);
         if !self.states.read(name, |state| state.removal_approved) {
@@ -34,8 +32,8 @@ impl Reconciler {
         Ok(Action::Done)
     }
 
-    /// The object is being deleted: first the rows go, then the finalizer, so that a process that dies between the two finds the
-    /// object again. Asks nothing of the spec, which may be invalid, or of suspension.
+    /// Handles a repository that is being deleted. Removes the rows before the finalizer, so that a restart finds the
+    /// object again. Ignores the spec, which may be invalid, and suspension.
     pub(super) async fn clean_up_deleted(
         &self,
         name: &NamespacedName,
@@ -73,7 +71,7 @@ impl Reconciler {
         Ok(Action::Done)
     }
 
-    /// An object that can't be read as an AppRepository: its charts stay, and it says itself, once, what is wrong.
+    /// Reports an object that can't be decoded. Its charts stay.
     pub(super) async fn report_undecodable(
         &self,
         name: &NamespacedName,
@@ -88,7 +86,7 @@ impl Reconciler {
             message: message.clone(),
             failures: 1,
         };
-        // Without the record the status only says less.
+        // Without the record, the status has fewer details.
         let record = self.catalog.record(name).await.ok().flatten();
         let facts = Facts {
             generation: meta.generation,
@@ -123,7 +121,7 @@ impl Reconciler {
         })
     }
 
-    /// Publishes an event unless the last one of this object had the same reason: what is only tried again is no news.
+    /// Publishes an event unless the last one had the same reason and generation.
     async fn tell_once(&self, name: &NamespacedName, meta: &ObjectMeta, news: News) {
         let mut hasher = DefaultHasher::new();
         (news.reason, meta.generation).hash(&mut hasher);
@@ -135,7 +133,7 @@ impl Reconciler {
     }
 
     async fn remove(&self, name: &NamespacedName) -> Result<(), catalog::Error> {
-        // Whoever wrote the rows last, the name was this object's.
+        // The name belonged to this object, regardless of the last writer of the rows.
         if self.catalog.remove(name, None).await? {
             tracing::info!("removed charts");
         }

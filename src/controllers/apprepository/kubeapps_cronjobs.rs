@@ -1,4 +1,4 @@
-//! Taking over from Kubeapps' controller: the CronJobs that it has left, which go on running the old syncer.
+//! Removes the CronJobs of Kubeapps' controller, which would keep running the old syncer.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,41 +11,29 @@ use crate::api::NamespacedName;
 use crate::api::Partial;
 use crate::runtime::kube_client::{ApiError, call};
 
-/// Label of Kubeapps' CronJobs: the name of the AppRepository.
 const REPO_NAME: &str = "apprepositories.kubeapps.com/repo-name";
-/// Label of Kubeapps' CronJobs: the namespace of the AppRepository.
 const REPO_NAMESPACE: &str = "apprepositories.kubeapps.com/repo-namespace";
-/// The CronJobs that are asked for at a time.
 const PAGE: u32 = 500;
 
-/// The flag that has them removed.
 const FLAG: &str = "--adopt-kubeapps";
 
-/// All that is asked for of a CronJob.
 type Metadata = Partial<CronJob>;
 
-/// Why Kubeapps' CronJobs could not be seen or removed. It never fails a sync.
+/// Failure to list or delete Kubeapps' CronJobs. It never fails a sync.
 #[derive(Debug, thiserror::Error)]
 pub enum AdoptError {
-    /// The service account may not do it.
     #[error(
         "Portolan may not {verb} the CronJobs in the namespace {namespace}: give its service account the verbs list and \
          delete on cronjobs of batch there (in Portolan's chart: adoptKubeapps and kubeappsNamespace)"
     )]
     Forbidden {
-        /// What was tried.
         verb: &'static str,
-        /// Where.
         namespace: String,
     },
-    /// The API server did not answer, or refused: another try may succeed.
     #[error("could not {verb} the CronJobs in the namespace {namespace}: {cause}")]
     Failed {
-        /// What was tried.
         verb: &'static str,
-        /// Where.
         namespace: String,
-        /// The error of the call.
         cause: ApiError,
     },
 }
@@ -61,21 +49,20 @@ impl AdoptError {
     }
 }
 
-/// The name that Kubeapps' controller gives the CronJob of a repository: no longer than the 52 characters that Kubernetes
-/// allows. Of a part over 19 characters the end is replaced by its checksum.
+/// Returns the name that Kubeapps' controller gives the CronJob of a repository: at most 52 characters, as Kubernetes
+/// requires. The end of a part over 19 characters is replaced by its checksum.
 #[must_use]
 pub fn cron_job_name(name: &NamespacedName) -> String {
     let (namespace, name) = (shortened(&name.namespace), shortened(&name.name));
     format!("apprepo-{namespace}-sync-{name}")
 }
 
-/// What is left of the 52 characters, divided among namespace and name.
+/// Maximum length of the namespace and the name within the 52 characters.
 const PART: usize = 19;
-/// The dash and the ten digits that a checksum may have.
 const CHECKSUM: usize = 11;
 
 fn shortened(part: &str) -> String {
-    // Names in Kubernetes are ASCII; another text, which no CronJob can have, is left as it is.
+    // Names in Kubernetes are ASCII; other text never matches a CronJob.
     if part.len() <= PART || !part.is_ascii() {
         return part.to_owned();
     }
@@ -83,7 +70,6 @@ fn shortened(part: &str) -> String {
     format!("{head}-{}", adler32(tail.as_bytes()))
 }
 
-/// The checksum Adler-32, as RFC 1950 defines it.
 fn adler32(bytes: &[u8]) -> u32 {
     const MODULUS: u32 = 65_521;
     let (low, high) = bytes.iter().fold((1, 0), |(low, high), byte| {
@@ -93,8 +79,8 @@ fn adler32(bytes: &[u8]) -> u32 {
     high << 16 | low
 }
 
-/// The AppRepository that a CronJob syncs, if Kubeapps' controller has made it: the labels name it, and the CronJob has the
-/// name that the controller makes of theirs. Labels alone may have been copied, and a name alone may be a coincidence.
+/// Returns the AppRepository of a CronJob that Kubeapps' controller created. Both labels and name must match: labels
+/// may have been copied, and a name may be a coincidence.
 fn repository_of(cron_job: &Metadata) -> Option<NamespacedName> {
     let labels = cron_job.labels();
     let name = NamespacedName {
@@ -104,7 +90,6 @@ fn repository_of(cron_job: &Metadata) -> Option<NamespacedName> {
     (cron_job.name_any() == cron_job_name(&name)).then_some(name)
 }
 
-/// The AppRepositories that Kubeapps' CronJobs in the namespace sync, each as often as there are CronJobs of it.
 async fn list(client: &Client, namespace: &str, selector: &str) -> Result<Vec<(NamespacedName, Metadata)>, AdoptError> {
     let cron_jobs: Api<Metadata> = Api::namespaced(client.clone(), namespace);
     let mut parameters = ListParams::default().labels(selector).limit(PAGE);
@@ -124,11 +109,8 @@ async fn list(client: &Client, namespace: &str, selector: &str) -> Result<Vec<(N
     }
 }
 
-/// Removes the CronJobs that Kubeapps' controller has made for the repository, and with them their Jobs and pods. Gives how
-/// many there were; there are none the second time. As long as Kubeapps' controller runs, it makes them again.
-///
-/// # Errors
-/// The API server can't be asked, or does not let Portolan list or delete them.
+/// Removes the CronJobs that Kubeapps' controller created for the repository, with their Jobs and pods. Returns their
+/// number. A running Kubeapps controller recreates them.
 pub async fn remove_cron_jobs(
     client: &Client,
     kubeapps_namespace: &str,
@@ -155,7 +137,7 @@ pub async fn remove_cron_jobs(
         };
         match call(cron_jobs.delete(&cron_job.name_any(), &parameters)).await {
             Ok(_) => removed += 1,
-            // Gone meanwhile, or another by now, which is for the next time.
+            // Deleted or replaced meanwhile; the next sync retries.
             Err(error) if error.is_not_found() || error.is_conflict() => {}
             Err(error) => return Err(AdoptError::new("delete", kubeapps_namespace, error)),
         }
@@ -163,17 +145,15 @@ pub async fn remove_cron_jobs(
     Ok(removed)
 }
 
-/// Takes repositories over from Kubeapps: removes the CronJobs of each, once.
+/// Removes the CronJobs of each repository once.
 pub struct Adoption {
     client: Client,
     kubeapps_namespace: String,
     states: RepositoryStates,
-    /// Whether it was said that a right is missing.
     warned: AtomicBool,
 }
 
 impl Adoption {
-    /// Takes over from the Kubeapps in this namespace.
     #[must_use]
     pub fn new(client: Client, kubeapps_namespace: String, states: RepositoryStates) -> Self {
         Self {
@@ -184,9 +164,8 @@ impl Adoption {
         }
     }
 
-    /// To be called after each successful sync: removes the repository's CronJobs after the first, and gives how many there
-    /// were. What fails for a moment is done after the next sync; a right that is missing is said once, and not asked for
-    /// again.
+    /// Removes the CronJobs after the first successful sync, and returns their number. Transient errors are retried
+    /// after the next sync. A missing permission is logged once and not retried.
     pub async fn synced(&self, repository: &NamespacedName) -> usize {
         if self.states.read(repository, |state| state.cron_jobs_removed) {
             return 0;
@@ -211,16 +190,13 @@ impl Adoption {
     }
 }
 
-/// Whether a text can be the value of a label; a repository with a longer name never got a CronJob.
+/// Returns true for valid label values; a repository with a longer name never got a CronJob.
 fn is_label_value(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     (1..=63).contains(&text.len()) && text.bytes().all(inner)
 }
 
-/// The AppRepositories that are synced by a CronJob of Kubeapps as well as by Portolan, in order.
-///
-/// # Errors
-/// The API server can't be asked, or does not let Portolan list CronJobs.
+/// Returns the sorted AppRepositories that both Portolan and a CronJob of Kubeapps sync.
 pub async fn synced_twice(
     client: &Client,
     kubeapps_namespace: &str,
@@ -237,8 +213,8 @@ pub async fn synced_twice(
     Ok(names)
 }
 
-/// Says in the log, once for all, how many of the repositories that Portolan syncs are synced by Kubeapps' CronJobs too;
-/// nothing if there are none. To be called when the declarations are known. That they can't be listed is said and no more.
+/// Logs once how many repositories are also synced by Kubeapps' CronJobs. Call it after the initial list. Errors are
+/// only logged.
 pub async fn warn_of_cron_jobs(
     client: &Client,
     kubeapps_namespace: &str,
@@ -349,7 +325,7 @@ mod tests {
         }
     }
 
-    /// What it comes to when a repository was synced three times, and the API server answered so to each request.
+    /// Returns the removed CronJobs of three syncs, and the number of unused responses.
     async fn synced_three_times(answers: &[u16]) -> (Vec<usize>, usize) {
         let left = Arc::new(Mutex::new(VecDeque::from(answers.to_vec())));
         let answers = Arc::clone(&left);
@@ -360,7 +336,7 @@ mod tests {
                     "name": "apprepo-team-a-sync-charts", "uid": "u",
                     "labels": { REPO_NAME: "charts", REPO_NAMESPACE: "team-a" },
                 } }] }),
-                // Of a deletion.
+                // The response to a deletion.
                 202 => json!({ "kind": "Status", "apiVersion": "v1", "status": "Success", "code": 202 }),
                 code => json!({ "kind": "Status", "status": "Failure", "message": "no", "code": code }),
             };

@@ -1,4 +1,4 @@
-//! The figures of the AppRepository controller.
+//! Metrics of the AppRepository controller.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,7 +28,6 @@ struct RepositoryLabels {
     name: String,
 }
 
-/// What is shown of one repository.
 #[derive(Clone, Copy, Debug)]
 struct Shown {
     charts: i64,
@@ -36,7 +35,7 @@ struct Shown {
     last_success: Option<Timestamp>,
 }
 
-/// The figures; a handle, cheap to clone.
+/// The metrics; a handle, cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     syncs: Family<ResultLabel, Counter>,
@@ -51,12 +50,11 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Makes the figures and has `registry` show them.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             syncs: Family::default(),
-            // 1 ms (an answer of 304 on a warm connection) to 260 s (past every deadline).
+            // 1 ms (a 304 response on a warm connection) to 260 s (beyond every deadline).
             seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 4.0, 10))),
             index_bytes: Counter::default(),
             not_modified: Counter::default(),
@@ -106,7 +104,6 @@ impl Metrics {
         metrics
     }
 
-    /// Starts the clock of a sync.
     #[must_use]
     pub fn start(&self) -> Timer {
         Timer {
@@ -115,37 +112,31 @@ impl Metrics {
         }
     }
 
-    /// Counts an answer of 304.
     pub fn not_modified(&self) {
         self.not_modified.inc();
     }
 
-    /// Counts an index whose changes gave something else than the whole.
+    /// Counts an incremental decode that differs from the full decode.
     pub fn delta_mismatch(&self) {
         self.delta_mismatches.inc();
     }
 
-    /// Counts an archive that was asked for.
     pub fn chart_files(&self, result: &'static str) {
         self.chart_files.get_or_create(&ResultLabel { result }).inc();
     }
 
-    /// Counts a manifest that was pulled.
     pub fn oci_pull(&self) {
         self.oci_pulls.inc();
     }
 
-    /// Counts bytes of an index.
     pub fn index_bytes(&self, bytes: u64) {
         self.index_bytes.inc_by(bytes);
     }
 
-    /// Shows how many removals wait to be confirmed.
     pub fn removals_held(&self, count: usize) {
         self.removals_held.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// Shows what the catalogue holds of a repository.
     pub fn observe(&self, record: &Record) {
         let count = |field: &str| {
             record
@@ -162,20 +153,17 @@ impl Metrics {
         self.repositories.lock().insert(record.name.clone(), shown);
     }
 
-    /// Takes the series of a repository away.
     pub fn forget(&self, name: &NamespacedName) {
         self.repositories.lock().remove(name);
     }
 }
 
-/// The clock of one sync.
 pub struct Timer {
     metrics: Metrics,
     started: Instant,
 }
 
 impl Timer {
-    /// Counts the sync under `result`.
     pub fn ended(self, result: &'static str) {
         let label = ResultLabel { result };
         self.metrics.syncs.get_or_create(&label).inc();
@@ -186,7 +174,7 @@ impl Timer {
     }
 }
 
-/// The series of each repository, made when they are asked for: the age of a success has no moment at which it changes.
+/// Gauges of each repository, computed on each scrape because the age of the last success changes constantly.
 #[derive(Debug)]
 struct Repositories(Arc<Mutex<HashMap<NamespacedName, Shown>>>);
 

@@ -1,13 +1,7 @@
-//! The reconcile of an AppRepository: look, decide, attempt, report.
+//! Reconciles one AppRepository: cleanup if it is gone or being deleted, otherwise decide, sync, and update the status.
 //!
-//! ```text
-//!  not in the store ───────────► cleanup (if the removal is approved)
-//!  being deleted ──────────────► cleanup, then the finalizer is taken off
-//!  can't be decoded ───────────► reported
-//!  declared ─► finalizer ─► identity ─► decide ─► attempt ─► status, events ─► requeue at the next tick
-//! ```
-//! Each step may be the last before the process dies: the finalizer stands before the first row is written, rows and their
-//! bookkeeping are one transaction, and the status is derived from them anew by the next reconcile.
+//! Each step may be the last before the process dies. The finalizer is added before the first row is written. Rows and
+//! their record are committed together, and each reconcile derives the status from them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,37 +33,29 @@ use crate::runtime::informer::{Seen, Store};
 use crate::runtime::kube_client::ApiError;
 use crate::runtime::workqueue::{Backoff, Priority};
 
-/// How soon, and how late, a sync that failed is tried again. The next tick may come sooner.
+/// Backoff of failed syncs. The next scheduled sync may come sooner.
 const SYNC_BACKOFF: Backoff = Backoff {
     base: Duration::from_secs(5),
     cap: Duration::from_secs(15 * 60),
 };
 
-/// What reconciles work with.
+/// Reconciles `AppRepository` objects.
 pub struct Reconciler {
-    /// The declarations.
     pub store: Store<AppRepository>,
-    /// Where they come from.
     pub origin: Arc<Origin>,
-    /// The database.
     pub catalog: Catalog,
-    /// Runs the syncs.
     pub syncer: Syncer,
-    /// What the declarations that say nothing get.
     pub defaults: Defaults,
-    /// The syncs under way.
     pub activity: RunningSyncs,
-    /// What is kept in memory of each repository.
     pub states: RepositoryStates,
-    /// Told when the catalogue is to be compared with the declarations.
+    /// Notified when the catalog must be compared with the declared repositories.
     pub listed: Arc<Notify>,
-    /// The figures.
     pub metrics: Metrics,
-    /// Imports chart files after a sync; `None` if they are not imported.
+    /// `None` if chart files are not imported.
     pub files: Option<ImportQueue>,
-    /// What takes the CronJobs away that Kubeapps has left; nothing, where they are to stay.
+    /// Removes Kubeapps' CronJobs; `None` if they stay.
     pub adoption: Option<Adoption>,
-    /// Cancelled when the process is to end: what is still queued is then left for the next start.
+    /// Canceled at shutdown; queued keys are left for the next start.
     pub stopping: CancellationToken,
 }
 
@@ -80,10 +66,7 @@ impl Reconcile for Reconciler {
 }
 
 impl Reconciler {
-    /// Syncs what `name` declares although it may not be due, as `run --once` does.
-    ///
-    /// # Errors
-    /// The same as a reconcile's.
+    /// Syncs `name` even if it is not due, as `run --once` does.
     pub async fn sync_now(&self, name: &NamespacedName) -> Result<Action, ReconcileError> {
         self.look_at(name, true).await
     }
@@ -114,13 +97,13 @@ impl Reconciler {
             state.last_event = None;
         });
         if !self.is_still(name, &object.metadata) {
-            // It has gone since it was looked up, and what was just taken back may be the approval to remove its charts.
+            // The object is gone again, and the approval that was just revoked may have been for that deletion.
             self.listed.notify_one();
         }
         let declaration = RepositorySpec::of(object, &self.defaults, self.origin.is_folder());
         match self.origin.add_finalizer(&object.metadata).await {
             Ok(()) => {}
-            // The event of its deletion is on its way.
+            // The deletion event is on its way.
             Err(error) if error.is_not_found() => return Ok(Action::Done),
             Err(error) => gone_is_done(error)?,
         }
@@ -164,7 +147,7 @@ impl Reconciler {
         }
     }
 
-    /// Whether this very object is declared still.
+    /// Returns true if the store still has this object, and it is not being deleted.
     fn is_still(&self, name: &NamespacedName, meta: &ObjectMeta) -> bool {
         self.store.get(name).is_some_and(|seen| {
             let now = seen.meta();
@@ -172,7 +155,7 @@ impl Reconciler {
         })
     }
 
-    /// What the database remembers of this very object, and the UID that it holds.
+    /// Loads the record of this object, and the UID stored in the database.
     async fn remembered(
         &self,
         declaration: &RepositorySpec,
@@ -205,12 +188,12 @@ impl Reconciler {
                 .write_status(object, &declaration, previous.as_ref(), None, Phase::Syncing)
                 .await;
             if let Err(failure) = told {
-                // That nobody can be told is no reason not to sync; what comes of it is told again.
+                // Status updates never block a sync; the update after the sync retries.
                 tracing::warn!(error = ?failure, "failed to set Reconciling condition");
             }
         }
         let running = self.activity.begin(name);
-        // What has become of the object before this moment has given up nothing; its key is in the queue again.
+        // A change before `begin` canceled nothing, but it enqueued the key again.
         if !self.is_still(name, &object.metadata) {
             return Ok(Action::Done);
         }
@@ -218,7 +201,7 @@ impl Reconciler {
         let finished = self.syncer.sync(attempt, running.token().clone()).await;
         drop(running);
         if self.store.get(name).is_none() {
-            // It has gone meanwhile, and may have been looked for in the catalogue before its rows were there.
+            // The object was deleted during the sync. The orphan check may have run before the rows were committed.
             self.listed.notify_one();
         }
         let SyncResult {
@@ -226,7 +209,7 @@ impl Reconciler {
             outcome: verdict,
         } = match finished {
             Ok(finished) => finished,
-            // Whatever cancelled it has put the key back into the queue, or has the catalogue compared with a new list.
+            // The change that canceled the sync also enqueued the key or triggered an orphan check.
             Err(SyncAborted::Cancelled) => return Ok(Action::Done),
             Err(SyncAborted::Catalog(catalog::Error::Superseded { .. })) => return Ok(Action::Requeue),
             Err(SyncAborted::Catalog(error)) => {
@@ -256,7 +239,7 @@ impl Reconciler {
             .await;
         let next = until_due(&declaration, started, Timestamp::now());
         match verdict {
-            // The verdict's own back-off stands whatever came of telling: the next attempt tells again.
+            // The backoff of the sync applies even if the status update failed; the next sync retries it.
             SyncOutcome::Interrupted(failed) => Err(retry(&declaration, failed, record.state.failures)),
             SyncOutcome::Failed(failed) if failed.transient => Err(retry(&declaration, failed, record.state.failures)),
             SyncOutcome::Failed(failed) => told.and(Err(ReconcileError::Terminal {
@@ -268,8 +251,6 @@ impl Reconciler {
         }
     }
 
-    /// Has done what follows a sync that has made charts, now or before the start: files are imported, and what Kubeapps has left
-    /// is taken away.
     async fn follow(&self, name: &NamespacedName, record: Option<&Record>) {
         let Some(record) = record.filter(|record| has_charts(record)) else {
             return;
@@ -277,7 +258,7 @@ impl Reconciler {
         if let Some(files) = &self.files {
             files.enqueue(record);
         }
-        // Kubeapps' own syncs go only once all is there.
+        // Kubeapps' CronJobs stay until all charts are synced.
         let adoption = self.adoption.as_ref().filter(|_| record.state.ready == Some(true));
         if let Some(adoption) = adoption {
             let removed = adoption.synced(name).await;
@@ -287,7 +268,6 @@ impl Reconciler {
         }
     }
 
-    /// The database can't be read or written: the object says so, and everything is tried again.
     async fn database_away(
         &self,
         object: &AppRepository,
@@ -334,7 +314,7 @@ impl Reconciler {
         }
         let name = &declaration.name;
         if !self.is_still(name, &object.metadata) {
-            // There is nobody to tell, or somebody else.
+            // The object was deleted or recreated.
             return Ok(());
         }
         let facts = Facts {
@@ -361,7 +341,7 @@ impl Reconciler {
     }
 }
 
-/// What may still be believed of a repository whose object was made anew: its rows, but nothing about the server.
+/// Drops what the record says about the server, for an object that was recreated. The rows stay.
 fn restored(record: Record) -> Record {
     Record {
         etag: None,
@@ -376,7 +356,7 @@ fn restored(record: Record) -> Record {
     }
 }
 
-/// Nobody is left to tell, which is no reason to try again.
+/// Treats NotFound as success: the object was deleted.
 pub(super) fn gone_is_done(error: ApiError) -> Result<(), ReconcileError> {
     if error.is_not_found() {
         return Ok(());
@@ -389,8 +369,8 @@ pub(super) fn gone_is_done(error: ApiError) -> Result<(), ReconcileError> {
     })
 }
 
-/// Whether it is to be said that a sync begins: of a repository that was never synced, and of a spec that nothing was said of
-/// yet. Where nothing can be remembered because the database fails, each retry would be a first; it is said just once.
+/// Returns true if the status has to show that a sync starts: the first sync, or a new generation. If the database
+/// fails, only the first attempt is shown, since no attempt can be recorded.
 fn is_worth_announcing(object: &AppRepository, declaration: &RepositorySpec, is_known: bool) -> bool {
     let Some(status) = &object.status else { return true };
     let has_failed = || {
@@ -402,8 +382,8 @@ fn is_worth_announcing(object: &AppRepository, declaration: &RepositorySpec, is_
     status.observed_generation != declaration.generation || (!is_known && !has_failed())
 }
 
-/// Has the attempt repeated after its `failures`, counted in the database: the queue's own count would mix in the conflicts with
-/// the API server, and knows nothing of the time before a restart.
+/// Retries after `failures`, as counted in the database. The queue's count includes API conflicts and is lost on
+/// restart.
 fn retry(declaration: &RepositorySpec, failed: SyncError, failures: u32) -> ReconcileError {
     let delay = SYNC_BACKOFF.delay(failures.saturating_sub(1));
     let at_least = failed.retry_after.unwrap_or_default();
@@ -424,7 +404,7 @@ fn until_retry(declaration: &RepositorySpec) -> Duration {
     until_due(declaration, now, now)
 }
 
-/// Requeues a repository for its schedule, whatever the priority of the event that caused this reconcile.
+/// Requeues for the schedule at low priority, even if a user's change caused this reconcile.
 fn scheduled(delay: Duration) -> Action {
     Action::RequeueAfter {
         delay,

@@ -1,33 +1,28 @@
-//! Which repositories may have their charts removed although no object asks for it any more.
+//! Limits the removal of repositories that are missing from a list.
 //!
-//! That a name is not in the store proves nothing by itself: a watch may have been cut, or a list may be wrong. So a removal
-//! needs a reason: the API server told of the deletion, or the difference of two complete lists was found small enough to be
-//! believed.
+//! A missing name proves nothing: the watch may have failed, or the list may be wrong. Charts are removed only after a
+//! deletion event, or if few repositories are missing from a complete list.
 
 use std::collections::BTreeSet;
 
 use crate::api::NamespacedName;
 use crate::catalog::Record;
 
-/// Fewer missing repositories than this many are always believed.
+/// Up to this many missing repositories are always removed.
 const ALWAYS_BELIEVED: usize = 5;
 
-/// What is to be done about the repositories that the catalogue has and a complete list of declarations has not.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Difference {
-    /// These are gone.
     Remove(Vec<NamespacedName>),
-    /// Too many at once to be believed without a word of the user.
+    /// Too many to remove without confirmation.
     Held {
-        /// How many are missing.
         missing: usize,
-        /// Of how many.
         of: usize,
     },
 }
 
-/// Compares the catalogue with a complete list of declarations. Only rows of the same `origin`, and of a namespace that is
-/// watched, can be missed: those of one-shot commands, of Kubeapps, or of other clusters are nobody's business here.
+/// Compares the catalog with a complete list. Only rows of this `origin` in watched namespaces can be orphans, not
+/// those of one-shot commands, Kubeapps or other clusters.
 #[must_use]
 pub fn difference(
     records: &[Record],

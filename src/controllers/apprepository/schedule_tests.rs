@@ -1,4 +1,4 @@
-//! Schedules that only the work queue keeps: no cron trigger runs.
+//! Schedules kept by the work queue alone, without a cron trigger.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -19,10 +19,10 @@ use crate::runtime::workqueue::{self as queue, Priority, Queue, Settings};
 
 const START: &str = "2026-01-01T00:05:00Z";
 
-/// Reconciles one repository by a clock that starts at [`START`] and stops with tokio's.
+/// Reconciles one repository by a clock that starts at [`START`] and pauses with tokio's.
 struct Schedule {
     declaration: RepositorySpec,
-    /// Each attempt fails so that only the schedule repeats it.
+    /// Lets each attempt fail, so that only the schedule repeats it.
     stalls: bool,
     start: Instant,
     record: Mutex<Option<Record>>,
@@ -69,7 +69,7 @@ impl Schedule {
         }
     }
 
-    /// Runs for a while after an event at [`START`]. Returns the time of each attempt after that, relative to its tick.
+    /// Runs after an event at [`START`]. Returns the time of each attempt after that, relative to its tick.
     async fn run(self: &Arc<Self>, time: Duration) -> Vec<Duration> {
         let mut registry = Registry::default();
         let queue = Queue::new(Settings::new("test"), &queue::Metrics::register(&mut registry));
@@ -126,7 +126,7 @@ async fn a_repository_is_synced_at_each_tick_though_the_trigger_never_fires() {
     let late = schedule.run(DAY).await;
     assert_eq!(late.len(), 144);
     let expected = schedule.declaration.jitter() + Duration::from_secs(1);
-    // Timers have a resolution of a millisecond.
+    // Timers have a resolution of one millisecond.
     assert!(
         late.iter()
             .all(|late| late.abs_diff(expected) <= Duration::from_millis(2)),

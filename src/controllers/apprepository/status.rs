@@ -1,5 +1,4 @@
-//! The status of an AppRepository in kstatus' sense: built as a whole from what is known, compared, and written only if it
-//! says something new.
+//! Builds the kstatus conditions and the status of an AppRepository.
 
 #[cfg(test)]
 mod tests;
@@ -14,58 +13,46 @@ use super::sync_summary::account;
 use crate::api::{AppRepositoryStatus, Files};
 use crate::catalog::{Record, State};
 
-/// Ready: the charts are in step with the repository.
+/// Condition type: the charts match the repository.
 pub const READY: &str = "Ready";
-/// Reconciling: work is under way, or will be tried again by itself. Present only when true.
+/// Condition type: work or a retry is in progress. Present only when true.
 pub const RECONCILING: &str = "Reconciling";
-/// Stalled: nothing will change by itself; the message says what to do. Present only when true.
+/// Condition type: needs a user's action, described in the message. Present only when true.
 pub const STALLED: &str = "Stalled";
 
-/// A status that differs by nothing but times is written again once it is this old.
+/// Maximum age of a status that differs only in its times.
 const REFRESH_SECONDS: i64 = 3600;
-/// The longest message of a condition that the API server lets in has 32,768 bytes; ours stay readable.
+/// Maximum message length. The API server accepts 32,768 bytes; ours stay readable.
 const MAX_MESSAGE: usize = 1024;
 
-/// What the reconciler knows of the repository at this moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// A sync is about to start.
     Syncing,
-    /// There is nothing more to do for now.
     Settled,
 }
 
-/// What a status is built from.
 pub struct Facts<'a> {
-    /// The generation that was read.
     pub generation: Option<i64>,
-    /// Whether syncs are held by the user.
     pub suspended: bool,
-    /// What the database remembers; nothing, where the repository was never synced or the database was lost.
+    /// `None` if the repository was never synced or the database was lost.
     pub record: Option<&'a Record>,
-    /// What was found just now, where it could not be recorded: the database is away.
+    /// State that could not be recorded because the database fails.
     pub unrecorded: Option<&'a State>,
-    /// What is happening.
     pub phase: Phase,
-    /// How far the import of files is.
     pub files: Imported,
-    /// The time of a transition, if there is one.
     pub now: Timestamp,
 }
 
-/// How far the import of files is, as far as that is known.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Imported {
-    /// None are imported.
     #[default]
     None,
-    /// Nobody has looked since the start.
+    /// Not counted since the start of the process.
     Unseen,
-    /// As it was seen last.
     Seen(Files),
 }
 
-/// Builds the status that `facts` call for; `before` gives the transition times that stay.
+/// Builds the status; unchanged conditions keep their transition time from `before`.
 #[must_use]
 pub fn build(facts: &Facts<'_>, before: Option<&AppRepositoryStatus>) -> AppRepositoryStatus {
     let state = facts
@@ -77,7 +64,7 @@ pub fn build(facts: &Facts<'_>, before: Option<&AppRepositoryStatus>) -> AppRepo
         before,
         list: Vec::new(),
     };
-    // Charts that were lost are not Ready, whatever was said of them before.
+    // Lost charts are not Ready, regardless of the last result.
     let lost = facts
         .record
         .is_some_and(|record| record.state.ready != Some(false) && is_lost(record));
@@ -96,7 +83,7 @@ pub fn build(facts: &Facts<'_>, before: Option<&AppRepositoryStatus>) -> AppRepo
         observed_generation: facts.generation,
         last_handled_reconcile_at: match facts.record {
             Some(record) => record.handled.last.clone(),
-            // What could not be read is not lost.
+            // A record that can't be read is not lost.
             None => before.and_then(|before| before.last_handled_reconcile_at.clone()),
         },
         last_sync_time: facts
@@ -119,7 +106,7 @@ pub fn build(facts: &Facts<'_>, before: Option<&AppRepositoryStatus>) -> AppRepo
     }
 }
 
-/// Whether `new` says anything that `old` does not, times left out; or is only the later word of the two, and an hour later.
+/// Returns true if the status must be written: it differs in more than times, or is older than an hour.
 #[must_use]
 pub fn is_news(old: Option<&AppRepositoryStatus>, new: &AppRepositoryStatus) -> bool {
     let Some(old) = old else { return true };
@@ -131,11 +118,11 @@ pub fn is_news(old: Option<&AppRepositoryStatus>, new: &AppRepositoryStatus) -> 
     age > REFRESH_SECONDS || without_times(old) != without_times(new)
 }
 
-/// A digest of what `status` says, times left out: to know what was written last although the store may not show it yet.
+/// Returns a hash of `status` without times, to detect the last write while the cache is stale.
 #[must_use]
 pub fn fingerprint(status: &AppRepositoryStatus) -> u64 {
     let mut hasher = DefaultHasher::new();
-    // Statuses hold string keys and finite numbers only, for which JSON can't fail.
+    // Statuses hold string keys and finite numbers only, so that JSON can't fail.
     serde_json::to_vec(&without_times(status))
         .unwrap_or_default()
         .hash(&mut hasher);
@@ -154,7 +141,6 @@ fn without_times(status: &AppRepositoryStatus) -> AppRepositoryStatus {
     status
 }
 
-/// The last attempt has left its verdict.
 fn known(conditions: &mut Conditions<'_>, state: &State, facts: &Facts<'_>, before: Option<&AppRepositoryStatus>) {
     let working = facts.phase == Phase::Syncing;
     if state.ready == Some(true) {
@@ -165,7 +151,7 @@ fn known(conditions: &mut Conditions<'_>, state: &State, facts: &Facts<'_>, befo
         return;
     }
     if state.ready.is_none() {
-        // A registry is large, and what is there of it is shown already.
+        // A large registry already shows what is pulled so far.
         conditions.push(READY, "Unknown", &state.reason, &state.message);
         if !facts.suspended {
             conditions.push(RECONCILING, "True", &state.reason, &state.message);
@@ -203,7 +189,7 @@ fn known(conditions: &mut Conditions<'_>, state: &State, facts: &Facts<'_>, befo
     }
 }
 
-/// Nothing is remembered: the repository is new, or the catalogue was lost.
+/// Adds the conditions of a repository without a result: it is new, or the catalog was lost.
 fn unknown(conditions: &mut Conditions<'_>, facts: &Facts<'_>, before: Option<&AppRepositoryStatus>) {
     let was_synced = facts.record.is_some_and(is_lost) || before.is_some_and(|before| before.last_sync_time.is_some());
     let (reason, message) = if was_synced && facts.suspended {
@@ -230,7 +216,7 @@ fn unknown(conditions: &mut Conditions<'_>, facts: &Facts<'_>, before: Option<&A
     }
 }
 
-/// `message` as a sentence: with a capital, unless it begins with a URL, a host or the like, and a full stop.
+/// Formats `message` as a sentence. The first letter stays if the text starts with a URL, host or similar.
 fn sentence(message: &str) -> String {
     let first_word = message.split_whitespace().next().unwrap_or_default();
     let is_word = first_word
@@ -246,7 +232,6 @@ fn sentence(message: &str) -> String {
     format!("{first}{rest}{stop}")
 }
 
-/// Kubernetes' times have whole seconds.
 fn to_seconds(time: Timestamp) -> Timestamp {
     time.round(Unit::Second).unwrap_or(time)
 }

@@ -1,4 +1,4 @@
-//! The account of a sync that an object's status and the catalogue show.
+//! Summary of a sync, as shown in the status and stored in the catalog.
 
 use jiff::Timestamp;
 
@@ -7,23 +7,17 @@ use crate::catalog::{Committed, Record};
 use crate::helm::index::Summary;
 use crate::text::{printable, truncate};
 
-/// How many of the entries left out are named.
 const NAMED: usize = 20;
-/// The longest text of one of them, in bytes.
 const MAX_TEXT: usize = 1024;
 
-/// What a sync has made of an index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Charts that it kept.
     pub charts: u64,
-    /// Versions of those.
     pub versions: u64,
-    /// Charts that the filter has left out.
     pub filtered: u64,
 }
 
-/// The account of a sync that has read an index and kept `counts` of it.
+/// Builds the summary of a sync that read an index and kept `counts` of it.
 #[must_use]
 pub fn last_sync(summary: &Summary, counts: &Counts, committed: &Committed, started: Timestamp) -> LastSync {
     let entry = |chart: &str, version: Option<&str>, reason: &str| SkippedEntry {
@@ -44,7 +38,7 @@ pub fn last_sync(summary: &Summary, counts: &Counts, committed: &Committed, star
     let rejected = committed.rejected.len() as u64;
     LastSync {
         result: "Synced".to_owned(),
-        // Of the entries, not of the body: `generated` moves that, and nobody wants to hear of it.
+        // Digest of the entries. The digest of the body changes with `generated`.
         digest: format!("sha256:{}", summary.digest),
         duration: format!(
             "{:.3}s",
@@ -64,7 +58,7 @@ pub fn last_sync(summary: &Summary, counts: &Counts, committed: &Committed, star
     }
 }
 
-/// What the record remembers of the last sync. One written by another version that can't be read counts as none.
+/// Returns the summary of the last sync; `None` if another version wrote it in another format.
 #[must_use]
 pub fn account(record: &Record) -> Option<LastSync> {
     record
@@ -73,8 +67,7 @@ pub fn account(record: &Record) -> Option<LastSync> {
         .and_then(|value| serde_json::from_value(value.clone()).ok())
 }
 
-/// `new`, or the account before where that says the same: of a sync that has changed nothing nobody has to hear, and the last one
-/// that did something is the one worth showing.
+/// Returns `before` if the new sync changed nothing, since the last sync with changes is the one worth showing.
 pub(super) fn unless_quiet(new: LastSync, before: Option<LastSync>) -> LastSync {
     let Some(before) = before else { return new };
     let as_if_quiet = LastSync {
@@ -87,11 +80,11 @@ pub(super) fn unless_quiet(new: LastSync, before: Option<LastSync>) -> LastSync 
     if as_if_quiet == new { before } else { new }
 }
 
-/// `new`, as the account of all of a sync of which `earlier` tells what was done before.
+/// Adds the counts of the earlier parts of a sync.
 pub(super) fn with_earlier(new: LastSync, earlier: &LastSync) -> LastSync {
     let added = new.added.saturating_add(earlier.added);
     LastSync {
-        // A chart that was added, or changed before, may have changed with each part: it counts once.
+        // A chart may be added or changed in several parts: it counts once.
         changed: new
             .changed
             .max(earlier.changed)
@@ -102,7 +95,7 @@ pub(super) fn with_earlier(new: LastSync, earlier: &LastSync) -> LastSync {
     }
 }
 
-/// What `Ready` says of a repository whose charts are in step.
+/// Returns the message of the `Ready` condition of a synced repository.
 #[must_use]
 pub fn ready_message(account: &LastSync) -> String {
     let mut message = format!(

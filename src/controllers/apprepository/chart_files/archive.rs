@@ -1,4 +1,4 @@
-//! One archive: fetched, compared with the index, read.
+//! Fetches, verifies and reads one chart archive.
 
 use std::io::Seek;
 use std::sync::Arc;
@@ -19,17 +19,16 @@ use crate::http::{self as fetch, Answer, Body, FetchError, Fetcher, Request};
 use crate::oci::{self, ChartReference, OciError, Registry};
 use crate::text::truncate;
 
-/// The longest that is kept of why a version has no files, in bytes.
+/// Maximum length of a stored failure message, in bytes.
 const MESSAGE_BYTES: usize = 512;
-/// How long nothing is asked for when a temporary file can't be written or read.
+/// Pause after a temporary file could not be written or read.
 pub(super) const NO_ROOM: Duration = Duration::from_secs(60);
 
-/// Why the files of a version could not be had.
 #[derive(Debug)]
 pub(super) enum Miss {
-    /// Nothing was asked for: the host wants to be left alone, or there is no room on our disk. The version is not to blame.
+    /// No request was made: the host asked for a pause, or the disk is full. The version is not at fault.
     Held(Duration),
-    /// It was asked for and can't be had, for now or for good. The host may have said when to ask again.
+    /// The request failed. The host may have set the time of the next one.
     Failed { message: String, again: Option<Duration> },
 }
 
@@ -82,13 +81,11 @@ impl From<ArchiveError> for Miss {
     }
 }
 
-/// What archives are fetched with.
 pub(super) struct Archives<'a> {
     tools: &'a SyncContext,
     budget: &'a Budget,
     limits: archive::Limits,
     declaration: &'a RepositorySpec,
-    /// The way to the repository's server, with its credentials.
     session: &'a Fetcher,
     registries: Mutex<Vec<Arc<Registry>>>,
 }
@@ -101,7 +98,7 @@ impl<'a> Archives<'a> {
         declaration: &'a RepositorySpec,
         session: &'a Fetcher,
     ) -> Self {
-        // The flags' bound, lowered by what the declaration asks for.
+        // The flag's limit, lowered by the annotation.
         let packed_bytes = declaration
             .archive_max_bytes
             .map_or(limits.packed_bytes, |bytes| bytes.min(limits.packed_bytes));
@@ -115,7 +112,7 @@ impl<'a> Archives<'a> {
         }
     }
 
-    /// Returns the files of one version, ready to be stored, and the memory that storing them takes.
+    /// Returns the files of one version, and the memory reserved for storing them.
     pub(super) async fn files(&self, wanted: &WantedFiles) -> Result<(FetchedFiles, Reservation), Miss> {
         let (body, manifest) = self.fetch(wanted).await?;
         check(&wanted.digest, &body.sha256, manifest.as_deref())?;
@@ -139,7 +136,7 @@ impl<'a> Archives<'a> {
         Ok((files, reservation))
     }
 
-    /// The archive; of one in a registry also the digest of its manifest.
+    /// Fetches the archive, with the manifest digest if it comes from an OCI registry.
     async fn fetch(&self, wanted: &WantedFiles) -> Result<(Body, Option<String>), Miss> {
         let Some(url) = wanted.urls.as_ref().and_then(|urls| urls.first()) else {
             return Err(Miss::failed("the index names no archive for this version"));
@@ -153,7 +150,7 @@ impl<'a> Archives<'a> {
 
     async fn download(&self, url: Url) -> Result<Body, Miss> {
         let request = Request {
-            // The digest is over the bytes as they lie on the server.
+            // The digest covers the bytes as stored on the server.
             verbatim: true,
             ..Request::new(url)
         };
@@ -169,8 +166,8 @@ impl<'a> Archives<'a> {
         Ok((body, Some(manifest.digest)))
     }
 
-    /// The registry that a reference leads to: the declared one, where it is that, since a reference says nothing of plain HTTP.
-    /// One is used for all archives of a turn, since each has to be let in by a token.
+    /// Returns the registry of a reference. The declared registry is preferred, since only its URL tells whether to use
+    /// plain HTTP. All archives of a batch share it and its token.
     fn registry(&self, reference: &ChartReference) -> Result<Arc<Registry>, Miss> {
         let mut registries = self.registries.lock();
         if let Some(registry) = registries.iter().find(|registry| registry.holds(reference)) {
@@ -207,8 +204,8 @@ impl<'a> Archives<'a> {
     }
 }
 
-/// Compares what came with what the index says of it. Of an archive in a registry an index may name the digest of the archive
-/// or of its manifest. What is no SHA-256 can't be compared.
+/// Compares the digest with the index. In an OCI registry, an index may contain the digest of the archive or of its
+/// manifest. Other digests than SHA-256 are not compared.
 fn check(named: &str, archive: &str, manifest: Option<&str>) -> Result<(), Miss> {
     let hex = |text: &str| text.trim().trim_start_matches("sha256:").to_ascii_lowercase();
     let wanted = hex(named);

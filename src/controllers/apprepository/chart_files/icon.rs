@@ -1,4 +1,4 @@
-//! One icon: fetched, made a small PNG.
+//! Fetches one icon and converts it to a small PNG.
 
 use std::io::{Read, Seek};
 use std::time::Duration;
@@ -9,26 +9,22 @@ use super::icon_decoder::{self as icon, IconError, Limits};
 use crate::catalog::WantedIcon;
 use crate::http::{self as fetch, Answer, Fetcher, Request};
 
-/// How long no SVG is asked for again: the same bytes are refused again.
+/// Pause before an SVG is fetched again; SVGs are not stored.
 const SVG_RETRY: Duration = Duration::from_hours(24);
 
-/// What icons are fetched with.
 pub(super) struct Icons<'a> {
-    /// The way to the repository's server, with its credentials.
     pub(super) session: &'a Fetcher,
     pub(super) budget: &'a Budget,
     pub(super) limits: Limits,
     pub(super) fetch_limits: fetch::Limits,
 }
 
-/// An icon where it waits until there is memory for it.
 struct Waiting<R> {
     bytes: u64,
     place: Place<R>,
 }
 
 enum Place<R> {
-    /// A `data:` URL.
     Url(String),
     Spool {
         content_type: Option<String>,
@@ -37,16 +33,15 @@ enum Place<R> {
 }
 
 impl Icons<'_> {
-    /// The icon as a PNG.
     pub(super) async fn png(&self, wanted: &WantedIcon) -> Result<Vec<u8>, Miss> {
         let (limits, mut waiting) = (self.limits, self.fetch(wanted).await?);
-        // The file, a copy of it in its decoder, and one as the text of a `data:` URL.
+        // The file, a copy in the decoder, and the text of a `data:` URL.
         let memory = 3 * waiting.bytes + limits.memory();
         let decoding = self.budget.run(memory, move || {
             let (content_type, bytes) = waiting.read(&limits)?;
             icon::png(&bytes, content_type.as_deref(), &limits).map_err(Miss::from)
         });
-        // Only a small PNG is left, which is not counted.
+        // The small PNG is not counted.
         let (png, _) = decoding.await.map_err(|Panicked| {
             Miss::failed("the icon can't be read because of a defect in Portolan; please report it")
         })?;
@@ -81,7 +76,6 @@ impl Icons<'_> {
 }
 
 impl<R: Read + Seek> Waiting<R> {
-    /// The content type, where one is told, and the bytes.
     fn read(&mut self, limits: &Limits) -> Result<(Option<String>, Vec<u8>), Miss> {
         match &mut self.place {
             Place::Url(url) => icon::data_url(url, limits.bytes).map_err(Miss::from),

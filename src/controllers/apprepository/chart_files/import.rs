@@ -1,4 +1,4 @@
-//! A turn of the import for one repository.
+//! Imports chart files and icons of one repository in batches.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,48 +21,39 @@ use crate::http::Fetcher;
 use crate::runtime::workqueue::Backoff;
 use crate::text::printable;
 
-/// Archives that one turn fetches at most.
 const ARCHIVES_A_TURN: usize = 16;
-/// How long a turn begins new ones.
+/// Time after which a batch starts no more archives.
 const TURN: Duration = Duration::from_secs(5);
-/// Archives of one repository that are under way at once, within the limits of their hosts.
 const AT_ONCE: usize = 4;
-/// What is looked up at a time of what is wanted; the rest is found again when these are done.
 const LOOKED_UP: usize = 1000;
-/// How long a version whose archive will not come is left alone, at first and at most.
 const TRIED_AGAIN: Backoff = Backoff {
     base: Duration::from_mins(1),
     cap: Duration::from_hours(24),
 };
-/// How long to wait where a Secret can't be read, of which the next sync tells.
+/// Pause after an unreadable Secret, which the next sync reports.
 const WITHOUT_KEYS: SignedDuration = SignedDuration::from_mins(5);
-/// The shortest that the next turn waits where all is held, whatever the host says.
+/// Minimum pause if all hosts asked for one.
 const SHORTEST_HOLD: Duration = Duration::from_secs(5);
-/// How many of the versions that have failed a status names.
 const NAMED: usize = 5;
 
-/// Imports files and icons.
 #[derive(Clone)]
 pub struct Importer {
     tools: SyncContext,
     settings: Settings,
     metrics: Metrics,
-    /// One for all clones.
     budget: Budget,
 }
 
-/// What a turn has left to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// More is wanted now.
     More,
-    /// A host wants to be left alone for this long.
+    /// All hosts asked for a pause.
     Held(Duration),
-    /// Nothing is wanted before this time, if ever.
+    /// Nothing is due before this time.
     Done(Option<Timestamp>),
 }
 
-/// What is wanted of one repository, as it was looked up last.
+/// Missing files and icons of one repository, as last looked up.
 #[derive(Debug, Default, PartialEq)]
 pub struct Worklist {
     files: VecDeque<WantedFiles>,
@@ -71,7 +62,6 @@ pub struct Worklist {
 }
 
 impl Importer {
-    /// An importer that uses these tools.
     #[must_use]
     pub fn new(tools: SyncContext, settings: Settings, metrics: Metrics) -> Self {
         Self {
@@ -82,10 +72,7 @@ impl Importer {
         }
     }
 
-    /// Makes one turn for the repository whose rows are of the object `uid`.
-    ///
-    /// # Errors
-    /// The database fails.
+    /// Imports one batch, for rows that belong to the object `uid`.
     pub async fn turn(
         &self,
         declaration: &RepositorySpec,
@@ -93,7 +80,7 @@ impl Importer {
         worklist: &mut Worklist,
     ) -> Result<Turn, catalog::Error> {
         let catalog = &self.tools.catalog;
-        // Without any files nobody reads the table, so nothing has to stand in for them.
+        // Without imported files, nothing reads the table, so that it needs no placeholders.
         if self.settings.mode != FilesMode::None && !std::mem::replace(&mut worklist.is_prepared, true) {
             catalog
                 .leave_out_files(&declaration.name, uid, self.settings.mode)
@@ -106,7 +93,7 @@ impl Importer {
         }
         let session = match self.session(declaration).await {
             Ok(session) => session,
-            // The next sync tells of it.
+            // The next sync reports the error.
             Err(_) => return Ok(Turn::Done(Some(Timestamp::now() + WITHOUT_KEYS))),
         };
         let held = self.files(declaration, uid, &session, worklist).await?;
@@ -122,10 +109,7 @@ impl Importer {
         Ok(Turn::More)
     }
 
-    /// How far the import for a repository is; nothing, where no files are wanted.
-    ///
-    /// # Errors
-    /// The database fails.
+    /// Returns the progress of the import; `None` if files are not imported.
     pub async fn progress(&self, declaration: &RepositorySpec) -> Result<Option<Files>, catalog::Error> {
         if self.settings.mode == FilesMode::None {
             return Ok(None);
@@ -174,7 +158,6 @@ impl Importer {
         Ok(self.tools.fetcher.with(access)?)
     }
 
-    /// Imports files until the turn is over.
     async fn files(
         &self,
         declaration: &RepositorySpec,
@@ -185,7 +168,7 @@ impl Importer {
         let archives = Archives::new(&self.tools, &self.budget, self.settings.archive, declaration, session);
         let (catalog, name, archives) = (&self.tools.catalog, &declaration.name, &archives);
         take(&mut worklist.files, |wanted: WantedFiles| async move {
-            // Of what is gone meanwhile nothing is written, and nothing has to be.
+            // Versions that are gone are not written.
             let _: Saved = match archives.files(&wanted).await {
                 Ok((files, reservation)) => {
                     self.metrics.chart_files("imported");
@@ -210,7 +193,6 @@ impl Importer {
         .await
     }
 
-    /// Imports icons, in the same way.
     async fn icons(
         &self,
         declaration: &RepositorySpec,
@@ -241,8 +223,8 @@ impl Importer {
     }
 }
 
-/// Works on what is wanted until the turn is over. `work` gives back what is held, and for how long; that costs nothing, so the
-/// turn goes on with the rest. Says how long to wait, if there was nothing else.
+/// Processes items until the batch is full. Deferred items do not count and return to the queue. Returns the pause if
+/// all items were deferred.
 async fn take<W, F>(wanted: &mut VecDeque<W>, work: impl Fn(W) -> F) -> Result<Option<Duration>, catalog::Error>
 where
     F: Future<Output = Result<Option<(W, Duration)>, catalog::Error>>,
@@ -272,9 +254,9 @@ where
     Ok(shortest.filter(|_| was_idle).map(|time| time.max(SHORTEST_HOLD)))
 }
 
-/// When to try again what has failed, `before` having failed already; the server may have asked for more patience.
+/// Returns the time of the next try after `before` failures, respecting the server's `Retry-After`.
 fn next_try(before: u32, again: Option<Duration>) -> Timestamp {
-    // Nobody is left alone for longer than the fetcher allows, so the time can't be out of range.
+    // The fetcher limits `Retry-After`, so that the time can't overflow.
     Timestamp::now() + TRIED_AGAIN.delay(before).max(again.unwrap_or_default())
 }
 

@@ -1,27 +1,25 @@
-//! Where the archive of a chart version is.
+//! Resolves the URL of a chart archive.
 
 use url::Url;
 
 use crate::http::{FetchError, percent_decoded};
 
-/// Where an archive is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Behind a URL.
     Web(Url),
-    /// In an OCI registry: `oci://host/path/chart:tag`.
+    /// `oci://host/path/chart:tag`.
     Registry(String),
-    /// Beside an index that is a file; a path relative to the index's folder, without the escapes of a URL.
+    /// Path relative to the directory of a `file:` index, percent-decoded.
     Beside(String),
 }
 
-/// Finds the archive that an index names `text`, in the repository at `repository`.
+/// Resolves the archive URL `text` of an index, as Helm does.
 ///
-/// A relative URL counts from the repository's URL, whose query it keeps, since some servers take their token there, unless it
-/// leads to another server; one that begins with a slash counts from the server's root, as with Helm.
+/// A relative URL is resolved against the repository's URL and inherits its query, where some servers expect a token,
+/// unless it points to another server.
 ///
 /// # Errors
-/// It is no URL, or of a scheme that nothing can be fetched by.
+/// The URL is not valid, or its scheme is not supported.
 pub fn place(text: &str, repository: &str) -> Result<Place, FetchError> {
     let invalid = |problem: &str| FetchError::InvalidUrl(format!("the URL of the archive {problem}"));
     let text = text.trim();
@@ -55,7 +53,7 @@ fn beside(text: &str, repository: &str) -> Option<Url> {
         base.set_path(&format!("{}/", base.path()));
     }
     let mut url = base.join(text).ok()?;
-    // `//elsewhere/a.tgz` is relative too, and nobody elsewhere shall have the token.
+    // `//elsewhere/a.tgz` is relative too, and must not get the token.
     if url.query().is_none() && url.origin() == repository.origin() {
         url.set_query(repository.query());
     }

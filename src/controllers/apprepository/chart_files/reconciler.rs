@@ -1,4 +1,4 @@
-//! The reconcile of a repository's chart files: one turn at a time, so that no repository keeps the others waiting.
+//! Reconciles the chart files of a repository, one batch at a time for fairness.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,29 +19,20 @@ use crate::runtime::controller::{Action, Key, Reconcile, ReconcileError};
 use crate::runtime::informer::{Seen, Store};
 use crate::runtime::workqueue::{Backoff, Priority};
 
-/// How often a status is brought up to date while an import is under way.
 const REPORT_INTERVAL: Duration = Duration::from_secs(15);
-/// How soon, and how late, a turn that the database has failed is repeated.
 const BACKOFF: Backoff = Backoff {
     base: Duration::from_secs(5),
     cap: Duration::from_secs(15 * 60),
 };
 
-/// What reconciles of chart files work with.
 pub struct FilesReconciler {
-    /// The declarations.
     pub store: Store<AppRepository>,
-    /// Whether they are manifests in a folder.
     pub folder_mode: bool,
-    /// What the declarations that say nothing get.
     pub defaults: Defaults,
-    /// The database.
     pub catalog: Catalog,
-    /// What does the work.
     pub importer: Importer,
-    /// The queue and the progress of imports.
     pub imports: ImportQueue,
-    /// Cancelled when the process is to end: a turn under way has nothing to lose.
+    /// Canceled at shutdown; a running batch has nothing to lose.
     pub stopping: CancellationToken,
 }
 
@@ -99,10 +90,7 @@ impl FilesReconciler {
         })
     }
 
-    /// Imports all that can be had now, turn after turn, without being asked again for what has failed.
-    ///
-    /// # Errors
-    /// The database fails.
+    /// Imports everything that is available now, without retrying failures.
     pub async fn import_all(&self, name: &NamespacedName) -> Result<(), catalog::Error> {
         let Some(object) = self.declared(name) else {
             return Ok(());
@@ -112,7 +100,6 @@ impl FilesReconciler {
         Ok(())
     }
 
-    /// What is declared, where it is not being deleted.
     fn declared(&self, name: &NamespacedName) -> Option<Arc<AppRepository>> {
         match self.store.get(name)? {
             Seen::Object(object) if object.metadata.deletion_timestamp.is_none() => Some(object),
@@ -120,8 +107,8 @@ impl FilesReconciler {
         }
     }
 
-    /// One turn; none where syncs are held, have failed, or have written rows of another declaration: the next sync that
-    /// succeeds puts the key back.
+    /// Imports one batch. Returns `None` if the repository is suspended or its rows are not from this spec; the next
+    /// successful sync enqueues it again.
     async fn turn(&self, object: &AppRepository, worklist: &mut Worklist) -> Result<Option<Turn>, catalog::Error> {
         let declaration = RepositorySpec::of(object, &self.defaults, self.folder_mode);
         if declaration.suspended {
@@ -142,7 +129,6 @@ impl FilesReconciler {
             .map(Some)
     }
 
-    /// Has the status show how far the import is. Where that can't be found out it shows what it did.
     async fn tell(&self, name: &NamespacedName, object: &AppRepository) {
         let declaration = RepositorySpec::of(object, &self.defaults, self.folder_mode);
         match self.importer.progress(&declaration).await {

@@ -1,4 +1,4 @@
-//! A folder of manifests as the origin of declarations.
+//! Reads AppRepositories from a directory of manifests.
 
 use std::path::{Path, PathBuf};
 
@@ -9,17 +9,13 @@ use crate::api::NamespacedName;
 use crate::runtime::manifests::{self, SecretContent, SecretFileError, folder_id};
 use crate::text::printable;
 
-/// A folder of manifests.
 pub struct Folder {
     id: String,
     path: PathBuf,
 }
 
 impl Folder {
-    /// The folder at `path`, known by its absolute path.
-    ///
-    /// # Errors
-    /// There is no such folder, or it can't be read.
+    /// Opens the directory, identified by its absolute path.
     pub fn new(path: &Path) -> std::io::Result<Self> {
         Ok(Self {
             id: folder_id(path)?,

@@ -1,4 +1,4 @@
-//! Reading a Secret from the API server: nothing of it is logged, and no more is decoded than is needed.
+//! Reads a Secret from the API server. Its content is never logged.
 
 use std::collections::BTreeMap;
 
@@ -13,21 +13,16 @@ use crate::api::NamespacedName;
 use crate::runtime::kube_client::call;
 use crate::runtime::manifests::SecretContent;
 
-/// Why a Secret can't be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecretReadError {
-    /// The API server does not let Portolan read it.
     #[error("Portolan may not read it: give its service account the verb get on secrets")]
     Forbidden,
-    /// What is there is no proper Secret, and why.
     #[error("{0}")]
     Invalid(String),
-    /// It can't be read now, and what is in the way.
     #[error("{0}")]
     Unavailable(String),
 }
 
-/// What is decoded of a Secret. Without Debug, as all that holds its values.
 #[derive(Deserialize)]
 struct Wire {
     metadata: WireMetadata,
@@ -44,16 +39,13 @@ struct WireMetadata {
     resource_version: String,
 }
 
-/// The Secret of this name, which must be one that objects can have; nothing if there is none.
-///
-/// # Errors
-/// See [`SecretReadError`].
+/// Reads a Secret; `None` if it does not exist. The name must be a valid object name.
 pub async fn read(client: &Client, name: &NamespacedName) -> Result<Option<SecretContent>, SecretReadError> {
     let path = Secret::url_path(&(), Some(&name.namespace));
     let unavailable = |cause: String| SecretReadError::Unavailable(cause);
     let request = Request::new(path).get(&name.name, &GetParams::default());
     let request = request.map_err(|error| unavailable(error.to_string()))?;
-    // As text: the client logs the whole of an answer that it is to decode and can't.
+    // As text: the client would log the whole response if it could not decode it.
     let text = match call(client.request_text(request)).await {
         Ok(text) => text,
         Err(error) => {
@@ -65,7 +57,7 @@ pub async fn read(client: &Client, name: &NamespacedName) -> Result<Option<Secre
             };
         }
     };
-    // What a decoder says may quote what it could not read.
+    // The decoder's message may quote the content.
     let wire: Wire = serde_json::from_str(&text)
         .map_err(|_| unavailable("the API server answered with something else than a Secret".to_owned()))?;
     let values = wire.data.unwrap_or_default().into_iter();
@@ -95,7 +87,7 @@ mod tests {
         }
     }
 
-    /// A client whose API server always answers this.
+    /// Returns a client whose API server always sends this response.
     fn answering(status: u16, body: &str) -> Client {
         let body = body.to_owned();
         let service = tower::service_fn(move |request: http::Request<Body>| {

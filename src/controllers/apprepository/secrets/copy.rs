@@ -1,35 +1,27 @@
-//! Kubeapps' copies of Secrets: their names, and whose they can be.
+//! Names of Kubeapps' copies of Secrets.
 //!
-//! Kubeapps' API server copies the Secret of a repository into Kubeapps' namespace, since the pods of its syncs run there,
-//! and calls the copy `<namespace>-apprepo-<name>` by the repository. Two repositories may so have one name:
-//! `a` and `b-apprepo-c`, and `a-apprepo-b` and `c`. Whoever may name a repository could thereby reach the Secret of another
-//! namespace. So a copy counts only if its name can be read in one way, whatever namespaces and repositories there are:
+//! Kubeapps' API server copies the Secret of a repository into its own namespace, as `<namespace>-apprepo-<name>`. Two
+//! repositories may share such a name: `a` and `b-apprepo-c`, or `a-apprepo-b` and `c`. A user could thereby read the
+//! Secret of another namespace, so that a copy is used only if its name is unambiguous:
 //!
-//! - `-apprepo-` occurs in it once, overlapping ones counted: `a-apprepo-apprepo-b` is of `a` and `apprepo-b`, or of
-//!   `a-apprepo` and `b`;
-//! - it does not begin like the Secrets that belong to the repositories of Kubeapps' own namespace, `apprepo-<name>` and
-//!   `pullsecret-<name>`: in a namespace `apprepo-x`, a repository's copy would be another's `apprepo-x-apprepo-y`.
+//! - `-apprepo-` occurs once, including overlaps: `a-apprepo-apprepo-b` has two readings;
+//! - it does not start with `apprepo-` or `pullsecret-`, like Secrets of repositories in Kubeapps' own namespace.
 
 use crate::api::NamespacedName;
 use crate::runtime::manifests::is_object_name;
 
-/// Between namespace and name in a copy's name.
 const BETWEEN: &str = "-apprepo-";
-/// What the Secrets of repositories in Kubeapps' own namespace begin with.
+/// Prefixes of the Secrets of repositories in Kubeapps' own namespace.
 const OWN: [&str; 2] = ["apprepo-", "pullsecret-"];
 
-/// Kubeapps' copy of a repository's Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Copy {
-    /// There can be none: the repository is in Kubeapps' namespace, or no Secret can have that name.
+    /// No copy can exist: the repository is in Kubeapps' namespace, or the name is not valid.
     None,
-    /// It has this name, and no other repository's copy can have it.
     Named(NamespacedName),
-    /// What has this name may be another's.
     Ambiguous(NamespacedName),
 }
 
-/// Kubeapps' copy of the Secret of a repository.
 #[must_use]
 pub fn copy_of(repository: &NamespacedName, kubeapps_namespace: &str) -> Copy {
     let NamespacedName { namespace, name } = repository;
@@ -49,9 +41,9 @@ pub fn copy_of(repository: &NamespacedName, kubeapps_namespace: &str) -> Copy {
     }
 }
 
-/// Whether a copy's name tells whose it is.
+/// Returns true if only one repository can have this copy.
 fn is_unambiguous(copy: &str) -> bool {
-    // Not `matches`, which passes over those that overlap.
+    // Not `matches`, which skips overlapping occurrences.
     let between = copy
         .as_bytes()
         .windows(BETWEEN.len())

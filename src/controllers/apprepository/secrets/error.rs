@@ -1,57 +1,40 @@
-//! Why what a repository's spec names can't be had from its Secret, in words that say what to do. Never with a value in them.
+//! Errors about the Secrets of a repository. They never contain a value.
 
 use std::fmt;
 
 use super::copy::Copy;
 use crate::api::NamespacedName;
 
-/// The keys that are named at most where the wanted one is missing.
 const MAX_KEYS: usize = 10;
 
-/// Why what a repository's spec names can't be had.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SecretError {
-    /// There is no such Secret, nor a copy of Kubeapps' that can be used.
+    /// Neither the Secret nor a usable copy of Kubeapps exists.
     NotFound {
-        /// The Secret that the spec names.
         secret: NamespacedName,
-        /// Kubeapps' copy of it.
         copy: Copy,
-        /// Whether it is not known if the copy is there, since Portolan may not read it.
+        /// Portolan may not read the copy, so that its existence is unknown.
         copy_forbidden: bool,
     },
-    /// The Secret has not that key.
     KeyNotFound {
-        /// The Secret.
         secret: NamespacedName,
-        /// The key that the spec names.
         key: String,
-        /// Those that there are.
         keys: Vec<String>,
     },
-    /// What stands there can't be used.
     Invalid {
-        /// The Secret.
         secret: NamespacedName,
-        /// What is wrong, and what would be right.
         why: String,
     },
-    /// The API server does not let Portolan read the Secret.
     Forbidden {
-        /// The Secret.
         secret: NamespacedName,
     },
-    /// The Secret can't be read now; another try may succeed.
     Unavailable {
-        /// The Secret.
         secret: NamespacedName,
-        /// What is in the way.
         cause: String,
     },
 }
 
 impl SecretError {
-    /// The reason of the condition, in `CamelCase`.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
@@ -63,7 +46,6 @@ impl SecretError {
         }
     }
 
-    /// Whether another try may succeed although nobody does anything.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unavailable { .. })

@@ -1,12 +1,7 @@
-//! The Secrets that repositories name: credentials, and certificates of authorities.
+//! Reads the Secrets that a repository references: credentials and CA certificates.
 //!
-//! ```text
-//!  spec.auth ─► the Secret in the repository's own namespace ─── absent ──► Kubeapps' copy of it, if its name tells whose it is
-//!                             └──────────────┬────────────────────────────────┘
-//!                                     the key's value ─► header or certificates
-//! ```
-//! They are read when they are needed and dropped with the sync. Read are Secrets of the repository's own namespace, and of
-//! Kubeapps' namespace the one that [`copy`] says; a name that is none is not asked for, since a path could be made of it.
+//! A Secret is read from the repository's own namespace, or else from Kubeapps' copy (see [`copy`]). Values are dropped
+//! after the sync. Invalid names are rejected, since the name becomes part of a path.
 
 pub mod copy;
 mod error;
@@ -28,29 +23,22 @@ use crate::runtime::manifests::{SecretContent, is_object_name};
 use crate::text::{printable, truncate};
 use copy::{Copy, copy_of};
 
-/// The key whose value is a configuration of Docker, not a header: as with Kubeapps.
+/// Key of a Docker configuration, as in Kubeapps. Any other key holds a header.
 const DOCKER_CONFIG: &str = ".dockerconfigjson";
-/// What of a name that a user wrote is shown.
 const MAX_NAME: usize = 253;
 
-/// Where Secrets are looked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretSettings {
-    /// The namespace in which Kubeapps is, with its copies of Secrets.
     pub kubeapps_namespace: String,
 }
 
-/// What a repository's spec names.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted<'a> {
-    /// The credentials.
     pub header: Option<&'a SecretKeyRef>,
-    /// The certificates of authorities.
     pub ca: Option<&'a SecretKeyRef>,
 }
 
 impl<'a> Wanted<'a> {
-    /// What an object names.
     #[must_use]
     pub fn of(object: &'a AppRepository) -> Self {
         Self {
@@ -64,22 +52,17 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// What was read, for one sync.
+/// Values of the Secrets, for one sync.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Credentials {
-    /// The value of the Authorization header.
     pub authorization: Option<Secret>,
-    /// Certificates of authorities to be trusted, in PEM form; at least one.
+    /// CA certificates in PEM form; at least one.
     pub ca: Option<Vec<u8>>,
-    /// The names and versions of the Secrets that were read: another text, and something may have changed. Empty if the
-    /// spec names none. It holds nothing of what is in them.
+    /// Names and versions of the Secrets, to detect changes; empty without references. It contains no values.
     pub versions: String,
 }
 
-/// Reads what a repository's spec names. Asks for nothing if it names nothing.
-///
-/// # Errors
-/// See [`SecretError`].
+/// Reads the referenced Secrets; makes no request without references.
 pub async fn credentials(
     origin: &Origin,
     name: &NamespacedName,
@@ -114,18 +97,16 @@ pub async fn credentials(
     })
 }
 
-/// A value, and the Secret that it is from.
 struct Value {
     secret: NamespacedName,
     bytes: Vec<u8>,
 }
 
-/// Reads the Secrets of one repository, each of them once.
+/// Reads the Secrets of one repository, each once.
 struct Reader<'a> {
     origin: &'a Origin,
     repository: &'a NamespacedName,
     settings: &'a SecretSettings,
-    /// What was looked for; nothing where it is absent.
     read: BTreeMap<NamespacedName, Option<SecretContent>>,
 }
 
@@ -154,7 +135,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads the Secret that is referred to, or else Kubeapps' copy of it; gives the name of the one that there is.
+    /// Returns the name of the Secret, or else of Kubeapps' copy.
     async fn find(&mut self, reference: &SecretKeyRef) -> Result<NamespacedName, SecretError> {
         let own = NamespacedName {
             namespace: self.repository.namespace.clone(),
@@ -173,7 +154,7 @@ impl Reader<'_> {
             match self.exists(copy).await {
                 Ok(true) => return Ok(copy.clone()),
                 Ok(false) => {}
-                // Most who may not read there have never had Kubeapps: what they miss is their own Secret.
+                // Without Kubeapps, most installations lack this permission: report the missing Secret instead.
                 Err(SecretError::Forbidden { .. }) => copy_forbidden = true,
                 Err(error) => return Err(error),
             }
@@ -215,7 +196,6 @@ fn header(reference: &SecretKeyRef, value: &Value) -> Result<Secret, SecretError
     })
 }
 
-/// The certificates, which are looked at as far as this: whether there are any.
 fn certificates(value: Value) -> Result<Vec<u8>, SecretError> {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&value.bytes).collect();
     match certificates {
@@ -232,8 +212,8 @@ fn shown(text: &str) -> String {
     truncate(&printable(text), MAX_NAME)
 }
 
-/// The AppRepositories whose credentials or certificates may come from this Secret: those of its namespace that name it,
-/// and the one whose copy by Kubeapps it is.
+/// Returns the AppRepositories that may use this Secret: those of its namespace that reference it, and the one whose
+/// copy it is.
 #[must_use]
 pub fn repositories_of(
     secret: &NamespacedName,

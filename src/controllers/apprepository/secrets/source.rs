@@ -1,5 +1,4 @@
-//! How the server of a repository is reached: what its object declares, with the values of the Secrets that it names. They are
-//! read for each sync and dropped with it.
+//! Builds the HTTP settings of a repository from its spec and Secrets.
 
 use std::sync::Arc;
 
@@ -12,26 +11,18 @@ use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::controllers::apprepository::sync::request::SyncError;
 use crate::http::Access;
 
-/// Where the values are that a declaration only names.
 #[derive(Clone)]
 pub enum Keys {
-    /// In Secrets, beside the declaration.
     Named {
-        /// Where Secrets are read.
         origin: Arc<Origin>,
-        /// Where else they may be.
         settings: SecretSettings,
     },
-    /// Given to a command, for the one repository that it is about.
+    /// Credentials passed to a command for one repository.
     Given(Credentials),
 }
 
 impl Keys {
-    /// What it takes to reach the server of the repository that `declaration` is about, and the names and versions of the Secrets
-    /// that were read for that.
-    ///
-    /// # Errors
-    /// A Secret is missing, can't be read, or holds what can't be used.
+    /// Returns the HTTP settings for the repository's server, and the versions of the Secrets that were read.
     pub async fn access(&self, declaration: &RepositorySpec) -> Result<(Access, String), SyncError> {
         let reach = &declaration.reach;
         let Credentials {
@@ -47,14 +38,14 @@ impl Keys {
                     ca: reach.custom_ca.as_ref(),
                 };
                 let credentials = secrets::credentials(origin, &declaration.name, wanted, settings).await?;
-                // Whoever has changed a Secret can see from when on it counts.
+                // Shows when a changed Secret is first used.
                 tracing::debug!(secrets = credentials.versions, "read Secrets");
                 credentials
             }
         };
         let access = Access {
             authorization,
-            // What is no URL is told of when it is about to be fetched.
+            // An invalid URL is reported when it is fetched.
             scope: Url::parse(&declaration.url).ok(),
             pass_credentials: reach.pass_credentials,
             ca,

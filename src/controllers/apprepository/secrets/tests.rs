@@ -9,7 +9,7 @@ use serde_json::json;
 use super::*;
 use crate::controllers::apprepository::origin::Folder;
 
-/// The beginning of any PEM file; nothing in it is looked at here but its form.
+/// The PEM framing; the certificate itself is not parsed.
 const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
 
 fn settings() -> SecretSettings {
@@ -33,7 +33,7 @@ fn object_name(text: &str) -> NamespacedName {
     }
 }
 
-/// A folder with Secrets, each `NAMESPACE/NAME` with its values.
+/// Creates a directory with Secrets, given as `NAMESPACE/NAME` and values.
 fn folder(secrets: &[(&str, serde_json::Value)]) -> (tempfile::TempDir, Origin) {
     let folder = tempfile::tempdir().unwrap();
     for (at, (name, values)) in secrets.iter().enumerate() {
@@ -48,7 +48,7 @@ fn folder(secrets: &[(&str, serde_json::Value)]) -> (tempfile::TempDir, Origin) 
     (folder, origin)
 }
 
-/// What the repository gets, whose header is in the Secret and key named.
+/// Reads the credentials of a repository that references this Secret and key.
 async fn read(
     secrets: &[(&str, serde_json::Value)],
     repository: &str,
@@ -79,7 +79,7 @@ async fn a_repository_that_names_nothing_reads_nothing() {
     assert_eq!(none, Ok(Credentials::default()), "although the folder is gone");
 }
 
-/// Who gets what, by the names alone. The Secrets are what a cluster with Kubeapps may hold.
+/// Secrets as in a cluster with Kubeapps, read by various repositories.
 #[rstest]
 // In one's own namespace.
 #[case("team-a/charts", "auth", "header", Ok("of team-a"))]

@@ -40,7 +40,7 @@ fn facts(record: Option<&Record>) -> Facts<'_> {
     }
 }
 
-/// Type, status and reason of each condition.
+/// Returns type, status and reason of each condition.
 fn shape(status: &AppRepositoryStatus) -> Vec<(&str, &str, &str)> {
     status
         .conditions

@@ -1,4 +1,4 @@
-//! Charts on their way to the catalogue: made into rows, filtered, kept once each, and spooled until they are written.
+//! Builds catalog rows from charts: filters, deduplicates and spools them.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -13,33 +13,25 @@ use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::helm::index::{CacheEntry, ChangeSink, Chart, ChartStats, Sink};
 use crate::jq::{Filter, FilterError};
 
-/// What becomes of the charts of a repository. It works on a thread of its own: filters take time, and stack.
+/// Builds the rows of one repository, on its own thread: filters need time and stack.
 pub(super) struct Selection {
     declaration: RepositorySpec,
     cancel: CancellationToken,
     filter: Option<Filter>,
     spool_dir: Option<PathBuf>,
     takes_fingerprints: bool,
-    /// Of the charts that are known, by their keys.
+    /// Cached outcomes by chart key.
     fates: HashMap<String, ChartOutcome>,
-    /// Of the chart that was taken last, until it is told what to remember of it.
     last: ChartOutcome,
     selected: Selected,
 }
 
-/// The charts that were selected.
 pub(super) struct Selected {
-    /// Their rows.
     pub(super) spool: Spool,
-    /// Identifiers of the charts that the filter has left out.
     pub(super) filtered_out: HashSet<String>,
-    /// Names of charts whose identifier another one has taken.
     pub(super) twins: Vec<String>,
-    /// Charts of the index that are as they were.
     pub(super) unchanged: Vec<Unchanged>,
-    /// What is to be remembered of all others.
     pub(super) remembered: Vec<ChartDigest>,
-    /// Of the rows in the spool by their identifiers, where they are asked for.
     pub(super) fingerprints: HashMap<String, Fingerprint>,
 }
 
@@ -63,19 +55,17 @@ impl Selection {
         }
     }
 
-    /// What became of the charts that are known.
     pub(super) fn with_fates(mut self, fates: HashMap<String, ChartOutcome>) -> Self {
         self.fates = fates;
         self
     }
 
-    /// Takes the fingerprints of all rows too.
     pub(super) fn with_fingerprints(mut self) -> Self {
         self.takes_fingerprints = true;
         self
     }
 
-    /// Begins anew, and knows nothing of any chart.
+    /// Starts over without cached outcomes.
     pub(super) fn forget(&mut self) {
         self.fates.clear();
         self.filter = self.filter.as_ref().map(Filter::anew);
@@ -83,7 +73,7 @@ impl Selection {
         self.selected = Selected::new(&self.spool_dir);
     }
 
-    /// Takes a chart. `path` is where it is in an OCI registry, which names it there; an index names it by its name alone.
+    /// Adds a chart. `path` is its path in an OCI registry, which replaces the name in the chart ID.
     pub(super) fn take(&mut self, chart: Chart, path: Option<&str>) -> Result<(), SelectionError> {
         if self.cancel.is_cancelled() {
             return Err(SelectionError::Cancelled);
@@ -112,7 +102,7 @@ impl Selection {
 
     pub(super) fn finish(mut self) -> Selected {
         let spool = &self.selected.spool;
-        // Of two charts with one identifier one may be kept and one left out: it is there.
+        // Of two charts with one ID, one may be kept and one filtered: the ID is kept.
         self.selected.filtered_out.retain(|chart_id| !spool.holds(chart_id));
         self.selected
     }
@@ -175,20 +165,18 @@ impl ChangeSink for Selection {
     }
 }
 
-/// Whether the filter, if there is one, leaves the chart in.
 fn is_kept(filter: Option<&Filter>, row: &ChartRow) -> Result<bool, SelectionError> {
     let Some(filter) = filter else { return Ok(true) };
-    // A row holds string keys and finite numbers only, for which JSON can't fail.
+    // A row holds string keys and finite numbers only, so that JSON can't fail.
     let input = serde_json::to_value(&row.info).unwrap_or_default();
     filter.keeps(&input).map_err(SelectionError::Filter)
 }
 
-/// Why a chart could not be kept for writing.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SelectionError {
     #[error("the sync was cancelled")]
     Cancelled,
-    /// Which of two charts of one identifier counts is told by their order, so both have to be decoded.
+    /// The order of two charts with one ID decides, so that both must be decoded.
     #[error("a chart has the identifier of one that was not decoded")]
     Twins,
     #[error("{0}")]

@@ -1,4 +1,4 @@
-//! Recording what came of an attempt: the charts and all that is remembered beside them, in one transaction.
+//! Records the outcome of a sync: rows, record and history in one transaction.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -42,13 +42,13 @@ impl Run<'_> {
         })
     }
 
-    /// Takes the versions off whose time is over, although nothing else has changed.
+    /// Deletes retained versions whose retention has expired, although the index did not change.
     async fn drop_expired(&self, record: &mut Record, mut account: LastSync) -> Result<(), SyncAborted> {
         let uid = self.request.expected_uid.as_deref().unwrap_or_default();
         let dropped = self.catalog().drop_expired(&record.name, uid, Timestamp::now()).await?;
         if dropped > 0 {
             account.kept = account.kept.saturating_sub_unsigned(dropped).max(0);
-            // An account holds string keys and finite numbers only, for which JSON can't fail.
+            // A summary holds string keys and finite numbers only, so that JSON can't fail.
             record.last_sync = serde_json::to_value(account).ok();
         }
         Ok(())
@@ -74,7 +74,7 @@ impl Run<'_> {
         record.state = state;
         record.refused = refused;
         if self.request.mode == Mode::Complete {
-            // Everything was to be compared and was not: the next attempt must not take "unchanged" for an answer.
+            // The comparison is still due: the next sync must not trust "not modified".
             record.etag = None;
             record.last_modified = None;
             record.index_digest.clear();
@@ -117,7 +117,7 @@ impl Run<'_> {
             None => sha256.clone(),
         };
         record.change_key = self.request.declaration.change_key.as_str().to_owned();
-        // What could not be listed is not counted, and is there all the same.
+        // Repositories that could not be listed are not counted, but still exist.
         let known = (rest.as_ref().filter(|rest| rest.is_in_the_dark)).and_then(|_| self.baseline().copied());
         record.baseline = Some(known.unwrap_or_else(|| guard::baseline(&summary)));
         record.refused = None;
@@ -155,7 +155,7 @@ impl Run<'_> {
         commit.gone = Some(gone).filter(|gone| !gone.is_empty());
         let committed = self.catalog().commit(commit, rows).await?;
         if self.request.mode == Mode::Complete {
-            // Whoever asks for everything asks for the archives too that would not come.
+            // A complete sync also retries failed archives.
             self.catalog().retry_failed(&record.name, &record.uid).await?;
         }
         conclusion.complete(&committed, &mut record);
@@ -166,7 +166,7 @@ impl Run<'_> {
         })
     }
 
-    /// What stays that is not among the charts.
+    /// Returns the rows to retain although they are not in the index.
     fn keep(&self, stays: Stays, filtered_out: HashSet<String>) -> Option<Keep> {
         let (duration, held) = match stays {
             Stays::All => (Some(Duration::MAX), HashMap::new()),
@@ -184,7 +184,7 @@ impl Run<'_> {
         })
     }
 
-    /// What is remembered after this attempt whatever comes of it: who was tried, when, and what was asked for.
+    /// Returns the record of this sync as far as it is independent of the outcome.
     fn new_record(&self) -> Record {
         let SyncRequest {
             declaration,
@@ -210,7 +210,6 @@ impl Run<'_> {
         record
     }
 
-    /// A line of history about this attempt.
     fn history(&self, record: &Record, result: &str, digest: &str) -> HistoryEntry {
         HistoryEntry {
             started_at: self.request.started,
@@ -224,7 +223,6 @@ impl Run<'_> {
     }
 }
 
-/// The state of a repository whose charts are in step.
 fn ready(message: String) -> State {
     State {
         ready: Some(true),
@@ -235,15 +233,13 @@ fn ready(message: String) -> State {
     }
 }
 
-/// What a commit leaves behind beside the charts.
+/// Data for the record and history of a commit, completed inside the transaction.
 #[derive(Clone)]
 struct Conclusion {
-    /// The record as it was.
     before: Record,
     counts: Counts,
     summary: Summary,
     started: Timestamp,
-    /// A line of history without what only the commit tells.
     history: HistoryEntry,
     rest: Option<Rest>,
 }
@@ -257,20 +253,20 @@ impl Conclusion {
         };
         record.state = match &self.rest {
             Some(rest) => {
-                // They stay until it is known that they have left.
+                // Versions are retained while it is unknown whether they were removed.
                 account.kept = 0;
                 unfinished(rest, self.before.state.failures)
             }
             None => ready(ready_message(&account)),
         };
-        // An account holds string keys and finite numbers only, for which JSON can't fail.
+        // A summary holds string keys and finite numbers only, so that JSON can't fail.
         record.last_sync = serde_json::to_value(account).ok();
     }
 
     fn history(self, committed: &Committed, record: &Record) -> Option<HistoryEntry> {
         let is_news = match &self.rest {
             None => self.before.state.ready != Some(true) || committed.is_change(),
-            // What goes on at once is one sync: its end tells of all.
+            // A sync in several parts is reported once, at its end.
             Some(rest) => (rest.failed.as_ref()).is_some_and(|failed| is_new_failure(&self.before, failed)),
         };
         let (added, changed, removed) = match account(record).filter(|_| is_cut_short(&self.before)) {
@@ -312,7 +308,7 @@ impl Conclusion {
     }
 }
 
-/// The state of a registry of which some is still to be pulled.
+/// Returns the state of a registry that is not pulled completely.
 fn unfinished(rest: &Rest, failures: u32) -> State {
     match &rest.failed {
         Some(failed) => State {
@@ -320,7 +316,7 @@ fn unfinished(rest: &Rest, failures: u32) -> State {
             stalled: false,
             reason: failed.reason.clone(),
             message: failed.message.clone(),
-            // What comes on is tried again soon.
+            // A sync that made progress is retried soon.
             failures: if rest.has_come_on {
                 1
             } else {
@@ -344,7 +340,6 @@ fn unfinished(rest: &Rest, failures: u32) -> State {
     }
 }
 
-/// What history calls it.
 fn history_result(failed: Option<&SyncError>) -> &'static str {
     match failed {
         None => "Succeeded",
@@ -353,7 +348,7 @@ fn history_result(failed: Option<&SyncError>) -> &'static str {
     }
 }
 
-/// A failure that repeats itself is one line of history, not one a try.
+/// Returns true unless the failure repeats the last one, which is recorded once.
 fn is_new_failure(before: &Record, failed: &SyncError) -> bool {
     before.state.ready != Some(false) || before.state.reason != failed.reason
 }

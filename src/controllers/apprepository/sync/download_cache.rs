@@ -1,15 +1,13 @@
-//! Repositories that are the same, in many namespaces: what one of them fetches serves all that want it in the same round.
+//! Deduplicates downloads of identical requests made by several AppRepositories.
 //!
 //! ```text
-//!  09:10:00  the tick of all of them      wanted since 09:10:00
-//!  09:10:02  team-a/bitnami ─► fetch ─► answer, begun 09:10:02 ─┬─► team-a
-//!  09:10:02  team-b/bitnami ─► joins ───────────────────────────┼─► team-b
-//!  09:10:41  team-c/bitnami ─► begun after 09:10:00, so it will do ─► team-c
-//!  09:10:50  team-d, resync by hand ─► wanted since now: fetches for itself
+//! 09:10:00  tick of the schedule            oldest acceptable response: 09:10:00
+//! 09:10:02  team-a/bitnami ─► fetch, started at 09:10:02 ─┬─► team-a
+//! 09:10:02  team-b/bitnami ─► joins the request ──────────┼─► team-b
+//! 09:10:41  team-c/bitnami ─► cached response is fresh ───┴─► team-c
+//! 09:10:50  team-d, requested sync ─► needs a newer response ─► fetch
 //! ```
-//! An answer was asked for after the time since when it is wanted: what has changed between that and the asker's own turn is seen in
-//! the next round, as if his turn had come earlier. It serves only who would have sent the very same request: the same URL,
-//! credentials, TLS settings, proxies and limits.
+//! A response serves only identical requests: same URL, credentials, TLS settings, proxies and limits.
 
 #[cfg(test)]
 mod tests;
@@ -26,17 +24,17 @@ use crate::api::NamespacedName;
 use crate::helm::index::SharedSplit;
 use crate::http::{FetchError, Fetched, Fetcher, Limits, Requester, Validators};
 
-/// How long an answer is held for others: repositories of one schedule come within a minute of each other.
+/// TTL of a shared response. Must exceed the schedule jitter (1 min).
 const HELD: Duration = Duration::from_secs(90);
-/// Bytes of all bodies that are held, in memory and in files. Others are fetched by each who wants them.
+/// Maximum size of all cached bodies. Other responses are fetched by each requester.
 const HELD_IN_MEMORY: u64 = 8 * 1024 * 1024;
 const HELD_IN_FILES: u64 = 512 * 1024 * 1024;
-/// Requests that are known. More would be other URLs each time; then those are forgotten that are of no use now.
+/// Maximum number of request keys; unused ones are dropped beyond it.
 const KNOWN: usize = 20_000;
-/// Requests at a time for one URL, which differ by what each asker knows already.
+/// Concurrent requests for one key, which differ by their validators.
 const AT_ONCE: usize = 4;
 
-/// The answers of this round. Clones are handles of one.
+/// Shared responses; a handle, cheap to clone.
 #[derive(Clone, Default)]
 pub(super) struct DownloadCache(Arc<Mutex<Inner>>);
 
@@ -46,7 +44,6 @@ struct Inner {
     held: HeldBytes,
 }
 
-/// Bytes of the bodies that are held.
 #[derive(Default)]
 struct HeldBytes {
     in_memory: u64,
@@ -54,7 +51,6 @@ struct HeldBytes {
 }
 
 impl HeldBytes {
-    /// Counts an answer, if there is room for it.
     fn take(&mut self, result: &Result) -> bool {
         let (in_memory, in_files) = Self::of(result);
         let has_room = self.in_memory + in_memory <= HELD_IN_MEMORY && self.in_files + in_files <= HELD_IN_FILES;
@@ -82,7 +78,6 @@ impl HeldBytes {
     }
 }
 
-/// What a request is known by.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Asked {
     url: String,
@@ -92,23 +87,20 @@ struct Asked {
 
 #[derive(Default)]
 struct Round {
-    /// Two of those who have asked. For one alone nothing is held.
+    /// At most two of the requesters. Responses for a single requester are not cached.
     askers: HashSet<NamespacedName>,
     requests: Vec<UnderWay>,
 }
 
 type Result = Arc<Shareable>;
 
-/// What came of a request, for all who share it.
 pub(super) struct Shareable {
     pub(super) fetched: std::result::Result<Fetched, FetchError>,
-    /// Of the body.
     pub(super) cuts: SharedSplit,
 }
 
 type Fetch = BoxFuture<'static, Result>;
 
-/// A request that was sent.
 struct UnderWay {
     begun: Timestamp,
     validators: Option<Validators>,
@@ -116,29 +108,26 @@ struct UnderWay {
 }
 
 enum Answered {
-    /// Who waits for it drives it. With the last of them it ends.
+    /// Driven by the requesters that wait for it; canceled with the last one.
     NotYet(WeakShared<Fetch>),
     Held(Result),
 }
 
-/// A request to be made.
 pub(super) struct Wanted<'w> {
     pub(super) asker: &'w NamespacedName,
     pub(super) session: &'w Fetcher,
     pub(super) url: &'w url::Url,
     pub(super) validators: Option<Validators>,
     pub(super) limits: Limits,
-    /// What the server said before is too old.
     pub(super) since: Timestamp,
 }
 
-/// An answer, and whether it was fetched for this asker.
+/// A response; `is_initiator` is true for the requester that sent the request.
 pub(super) struct Answer {
     pub(super) result: Result,
     pub(super) is_own: bool,
 }
 
-/// Where an asker gets his answer from.
 enum Source {
     Held(Result),
     Joined(Shared<Fetch>, Timestamp),
@@ -146,7 +135,7 @@ enum Source {
 }
 
 impl DownloadCache {
-    /// Fetches, unless an answer is there or on its way that will do.
+    /// Fetches, or returns a fresh response of an identical request.
     pub(super) async fn get(&self, mut wanted: Wanted<'_>) -> Answer {
         let asked = Asked {
             url: wanted.url.to_string(),
@@ -161,7 +150,7 @@ impl DownloadCache {
         if answer.is_own || !is_out_of_time {
             return answer;
         }
-        // Its time was another's, of which little may have been left.
+        // The time limit belonged to another requester, so that little time may have been left.
         wanted.since = Timestamp::now();
         self.answer(&asked, &wanted).await
     }
@@ -202,7 +191,7 @@ impl DownloadCache {
         let fetch = fetch.boxed().shared();
         let begun = Timestamp::now();
         if round.requests.len() >= AT_ONCE {
-            // What is newer serves all that the oldest would.
+            // Newer responses serve every request that the oldest could.
             held.give_back(&round.requests.remove(0));
         }
         if let Some(weak) = fetch.downgrade() {
@@ -215,7 +204,7 @@ impl DownloadCache {
         Source::Own(fetch, begun)
     }
 
-    /// Holds an answer for a while, where others may come for it; who fails later tries for himself.
+    /// Caches a response if several requesters use it. Errors are not cached.
     fn keep(&self, asked: &Asked, begun: Timestamp, result: &Result) {
         if result.fetched.is_err() {
             return self.drop_request(asked, begun);
@@ -227,7 +216,7 @@ impl DownloadCache {
         let Some(request) = round.requests.iter_mut().find(|request| request.begun == begun) else {
             return;
         };
-        // Else who waits for it has it, and it ends with them.
+        // Otherwise, waiting requesters get the response, and it is dropped with them.
         if matches!(request.answer, Answered::Held(_)) || !is_for_many || !held.take(result) {
             return;
         }
@@ -263,7 +252,8 @@ impl UnderWay {
         }
     }
 
-    /// A whole body serves all; that there is nothing new, only who knows the same. Before there is an answer it may be either.
+    /// Returns the response if it is fresh enough. A 304 only serves requests with the same validators, and so does a
+    /// request in flight, which may end with one.
     fn serve(&self, wanted: &Wanted<'_>) -> Option<Source> {
         if self.begun < wanted.since {
             return None;

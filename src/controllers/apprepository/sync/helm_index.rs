@@ -1,4 +1,4 @@
-//! Decoding an index, and judging whether it is believed.
+//! Decodes a Helm index and applies the shrink guard.
 
 use std::collections::HashMap;
 use std::io::{Read, Seek};
@@ -17,7 +17,6 @@ use crate::http::{Body, Validators};
 use crate::jq::{self as filter, Filter, FilterError};
 
 impl Run<'_> {
-    /// Decodes what has changed in an index, and judges whether it is believed.
     pub(super) async fn decode(
         &self,
         body: Body,
@@ -26,7 +25,7 @@ impl Run<'_> {
     ) -> Result<Found, SyncAborted> {
         let memory = self.memory().await?;
         let (sha256, validators) = (body.sha256.clone(), body.validators.clone());
-        // What a defect makes of the parts of an index need not be what it makes of the whole.
+        // If the incremental decoder panics, the full decoder may still work.
         let tries = if memory.is_some() {
             vec![memory, None]
         } else {
@@ -39,13 +38,13 @@ impl Run<'_> {
             }
             tracing::error!(repository = %self.request.declaration.name, sha256, "the decoder has panicked over an index");
         }
-        // The same bytes would do it again, so this is as good as a refusal by the rules.
+        // The same bytes would panic again, so that the index is refused.
         let message = "the index can't be decoded because of a defect in Portolan; please report it, with the index";
         let refused = self.refuse(validators, sha256, "DecoderFailed", message.to_owned());
         Ok(Found::Refused(refused))
     }
 
-    /// Decodes off the threads that serve everybody else: an index may take a second, and a filter longer.
+    /// Decodes on a separate thread, since an index may take a second and a filter longer.
     async fn decode_knowing(
         &self,
         memory: Option<Memory>,
@@ -76,7 +75,7 @@ impl Run<'_> {
         self.found(result, selected, cuts, sha256, validators).map(Ok)
     }
 
-    /// What counts, where the whole was decoded too.
+    /// Returns the result of the full decode if it differs.
     async fn verified(&self, outcome: (Outcome, Option<Whole>), sha256: &str) -> Result<Outcome, SyncAborted> {
         let (outcome, whole) = outcome;
         if let (Ok(summary), Some(whole)) = (&outcome.result, whole)
@@ -96,7 +95,6 @@ impl Run<'_> {
         Ok(outcome)
     }
 
-    /// What it means that an index was decoded so.
     fn found(
         &self,
         result: Result<Summary, DecodeError<SelectionError>>,
@@ -136,7 +134,6 @@ impl Run<'_> {
         })
     }
 
-    /// What takes the charts of this repository.
     pub(super) fn selection(&self, filter: Option<Filter>) -> Selection {
         Selection::new(
             self.request.declaration.clone(),
@@ -146,7 +143,6 @@ impl Run<'_> {
         )
     }
 
-    /// What it means that a chart could not be taken.
     pub(super) fn unselected(
         &self,
         error: SelectionError,
@@ -155,7 +151,7 @@ impl Run<'_> {
     ) -> Result<Found, SyncAborted> {
         match error {
             SelectionError::Cancelled => Err(SyncAborted::Cancelled),
-            // Where nothing is known, as in the second try, nothing is the twin of what is.
+            // Without cached charts there are no such duplicates.
             SelectionError::Twins => Ok(Found::Failed(SyncError {
                 reason: "DecodeInterrupted".to_owned(),
                 message: error.to_string(),
@@ -163,7 +159,7 @@ impl Run<'_> {
                 retry_after: None,
             })),
             SelectionError::Spool(error) => Ok(Found::Failed(spool_failed(&error))),
-            // The same filter over the same charts fails again.
+            // The same filter fails again on the same charts.
             SelectionError::Filter(error) => Ok(Found::Refused(self.refuse(
                 validators,
                 sha256,
@@ -173,8 +169,7 @@ impl Run<'_> {
         }
     }
 
-    /// The filter, compiled, where one is declared. It is compiled before anything is fetched: a rule that is wrong costs no
-    /// request.
+    /// Compiles the filter before anything is fetched: an invalid one costs no request.
     pub(super) async fn filter(&self) -> Result<Option<Filter>, Found> {
         let Some(rule) = self.request.declaration.filter.clone() else {
             return Ok(None);
@@ -201,14 +196,13 @@ impl Run<'_> {
         }
     }
 
-    /// Whether the index is believed.
     pub(super) fn judge(&self, mut decoded: Decoded) -> Found {
         let allowed = self.request.declaration.allow_shrink.as_deref();
         let Err(shrunk) = guard::check(self.baseline(), &decoded.summary, allowed) else {
             return Found::Index(Box::new(decoded));
         };
         if decoded.rest.as_ref().is_some_and(|rest| rest.is_in_the_dark) {
-            // What could not be listed may be all that is missing. It is judged when it is there again, and until then all stays.
+            // The missing charts may be those that could not be listed: retain everything until they can.
             decoded.stays = Stays::All;
             decoded.gone = OciGone::default();
             return Found::Index(Box::new(decoded));
@@ -220,10 +214,9 @@ impl Run<'_> {
         })
     }
 
-    /// What the guard compares with, if there is something.
+    /// Returns the counts of the last accepted index, if they are comparable.
     pub(super) fn baseline(&self) -> Option<&Baseline> {
-        // Another URL, type or list of OCI repositories has another size; and a catalogue that has lost its charts is filled
-        // again with whatever there is.
+        // Another source has another size, and lost charts are restored from any index.
         let key = &self.request.declaration.change_key;
         (self.request.previous.as_ref())
             .filter(|previous| key.has_source_of(&previous.change_key) && !is_lost(previous))
@@ -231,18 +224,15 @@ impl Run<'_> {
     }
 }
 
-/// The decoder has panicked.
 struct Panicked;
 
-/// What came of an index.
 struct Outcome {
     result: Result<Summary, DecodeError<SelectionError>>,
     selected: Selected,
-    /// What was known, under which the new is to be remembered.
     memory: Option<Memory>,
 }
 
-/// Decodes what has changed, and beside that the whole where there is something to be `verified`.
+/// Decodes the changes, and the full index too if it is to be verified.
 fn decode(
     body: Body,
     shared: &SharedSplit,
@@ -275,7 +265,7 @@ fn decode(
     (outcome, whole)
 }
 
-/// Decodes what has changed; and all of it where charts that are known have come to share an identifier with others.
+/// Decodes the changes, or everything if a cached chart shares its ID with another.
 fn decode_changes(
     mut input: impl Read + Seek,
     shared: &SharedSplit,
@@ -292,7 +282,7 @@ fn decode_changes(
     index::decode_changes(&mut input, limits, &memory.known, shared, selection)
 }
 
-/// The machine is short of threads, which passes.
+/// Reports a failure to start a thread, which is transient.
 pub(super) fn no_thread(error: &FilterError) -> SyncError {
     SyncError {
         reason: "NoThread".to_owned(),

@@ -1,4 +1,4 @@
-//! What an attempt knows of an index before it has read it: which texts of charts have been decoded before, and what came of them.
+//! Cached decode results of the previous index, keyed by chart digest.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,28 +14,24 @@ use crate::catalog::{ChartDigest, ChartDigests, DigestUpdate};
 use crate::helm::index::{CacheEntry, CachedChart, CachedIndex, ChartStats, DecodeLimits, Digest, Secret};
 use crate::text::{from_hex, hex};
 
-/// Bytes of what is kept beside a digest. A chart of which more is to be told, since much of it is skipped, is decoded each time.
+/// Maximum size of a cached outcome. Charts with a larger one, due to many skipped versions, are decoded each time.
 const MEMO_BYTES: usize = 1024;
 
-/// What is known, and under what it is to be remembered.
 pub(super) struct Memory {
     pub(super) known: CachedIndex,
-    /// What became of each known chart, by its key.
+    /// Cached outcomes by chart key.
     pub(super) fates: HashMap<String, ChartOutcome>,
     stamp: String,
     secret: String,
 }
 
-/// What became of a chart.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ChartOutcome {
-    /// Its identifier. Nothing where there is no chart, or one that is deprecated.
+    /// `None` if there is no chart, or a deprecated one.
     pub(super) chart_id: Option<String>,
-    /// The filter has left it out.
     pub(super) is_filtered: bool,
 }
 
-/// What is kept in the catalogue beside the digest.
 #[derive(Serialize, Deserialize)]
 struct Memo {
     masked: bool,
@@ -43,15 +39,14 @@ struct Memo {
     fate: ChartOutcome,
 }
 
-/// The key of the digests of repositories of which nothing is remembered yet: that of whoever was seen first, so that those which
-/// are the same come to the same digests and share them. A handle, cheap to clone.
+/// Digest key for repositories without a stored one: that of the first repository, so that identical repositories share
+/// digests. A handle, cheap to clone.
 #[derive(Clone, Default)]
 pub(super) struct DigestKey(Arc<Mutex<Option<[u8; Secret::BYTES]>>>);
 
 impl DigestKey {
-    /// The key of one that has the `stored` one, if it has.
     fn of(&self, stored: Option<[u8; Secret::BYTES]>) -> Result<[u8; Secret::BYTES], getrandom::Error> {
-        // The key is whole or not there, so a panic elsewhere leaves nothing to mend.
+        // The key is set as a whole, so that a panic elsewhere leaves it consistent.
         let mut common = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = match stored.or(*common) {
             Some(key) => key,
@@ -71,7 +66,7 @@ impl Memory {
         key: &DigestKey,
     ) -> Result<Self, getrandom::Error> {
         let (secret, cuts) = stored.map_or((String::new(), Vec::new()), |stored| (stored.secret, stored.cuts));
-        // Where nothing is believed nothing is lost by another key, and those that are the same come to have one.
+        // If the cache is not trusted, the common key loses nothing and lets repositories share digests.
         let stored = from_hex(&secret).filter(|_| is_believed);
         let cuts = if stored.is_some() { cuts } else { Vec::new() };
         let bytes = key.of(stored)?;
@@ -92,7 +87,6 @@ impl Memory {
         Ok(memory)
     }
 
-    /// One that can't be read, since somebody has edited it, is as good as none.
     fn add(&mut self, cut: ChartDigest) {
         let (Some(digest), Ok(Memo { masked, account, fate })) =
             (from_hex(&cut.digest), serde_json::from_str(&cut.memo))
@@ -108,13 +102,11 @@ impl Memory {
         self.known.charts.insert(cut.key, chart);
     }
 
-    /// Knows nothing any more, but how to remember.
     pub(super) fn forget(&mut self) {
         self.known.charts.clear();
         self.fates.clear();
     }
 
-    /// What is to be remembered.
     pub(super) fn to_be_stored(&self, selected: &mut Selected) -> DigestUpdate {
         let mut new = std::mem::take(&mut selected.remembered);
         new.retain(|cut| cut.memo.len() <= MEMO_BYTES);
@@ -127,7 +119,6 @@ impl Memory {
     }
 }
 
-/// The chart as it is kept in the catalogue.
 pub(super) fn cut(CacheEntry { key, chart }: CacheEntry, fate: ChartOutcome) -> ChartDigest {
     let chart_id = fate.chart_id.clone().filter(|_| !fate.is_filtered);
     let memo = Memo {
@@ -138,7 +129,7 @@ pub(super) fn cut(CacheEntry { key, chart }: CacheEntry, fate: ChartOutcome) -> 
     ChartDigest {
         key,
         digest: hex(&chart.digest.0),
-        // A memo holds string keys and finite numbers only, for which JSON can't fail.
+        // Holds string keys and finite numbers only, so that JSON can't fail.
         memo: serde_json::to_string(&memo).unwrap_or_default(),
         chart_id,
     }
@@ -151,7 +142,7 @@ fn new_secret() -> Result<[u8; Secret::BYTES], getrandom::Error> {
 }
 
 impl Run<'_> {
-    /// What is known of the index. Nothing, and nothing is to be remembered, where the system gives no random numbers.
+    /// Loads the cache of the index. Returns `None` if the system has no random numbers.
     pub(super) async fn memory(&self) -> Result<Option<Memory>, SyncAborted> {
         let declaration = &self.request.declaration;
         let stamp = stamp(
@@ -177,8 +168,7 @@ impl Run<'_> {
     }
 }
 
-/// Stands for all that decides what comes of a chart's text: another release, other limits or another declaration may make something
-/// else of it.
+/// Returns the cache key: a hash of everything that affects the decode result of a chart.
 fn stamp(name: &NamespacedName, change_key: &str, limits: &DecodeLimits) -> String {
     let mut hash = Sha256::new();
     for part in [

@@ -1,4 +1,4 @@
-//! Where the index of a declared URL is: on the web or, in folder mode only, in a file.
+//! Locates the index of a repository: a web URL or, for manifests only, a file.
 
 use std::path::{Path, PathBuf};
 
@@ -7,29 +7,25 @@ use url::Url;
 use super::request::SyncError;
 use crate::http as fetch;
 
-/// Which files `file:` URLs may name.
+/// Files that `file:` URLs may name.
 #[derive(Clone, Debug)]
 pub enum FileAccess {
-    /// None: whoever may declare a repository in a cluster must not read the files of this machine.
+    /// Users of a cluster must not read files of this machine.
     Never,
-    /// Those below one of these folders, after links were followed.
+    /// Files below these directories, with symbolic links resolved.
     Below(Vec<PathBuf>),
 }
 
-/// Where an index is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
-    /// The URL of the index itself.
     Web(Url),
-    /// The file of the index itself.
     File(PathBuf),
 }
 
-/// Finds the index of the repository at `url`. A path after `file:` is relative to the folder of `manifest`, as a user who
-/// writes `file:./charts` beside it expects; a URL parser would make it absolute.
+/// Locates the index of the repository at `url`. A path after `file:` is relative to the directory of `manifest`.
 ///
 /// # Errors
-/// The URL is none, or names a file that may not be read.
+/// The URL is not valid, or names a file that must not be read.
 pub fn locate(url: &str, manifest: Option<&Path>, files: &FileAccess) -> Result<Location, SyncError> {
     if !url.starts_with("file:") {
         return Ok(Location::Web(fetch::index_url(url)?));
@@ -37,10 +33,10 @@ pub fn locate(url: &str, manifest: Option<&Path>, files: &FileAccess) -> Result<
     locate_beside(url, "index.yaml", manifest, files).map(Location::File)
 }
 
-/// Finds a file of the repository at the `file:` URL `url`, by its path below it.
+/// Returns the path of `file` in the repository at the `file:` URL `url`.
 ///
 /// # Errors
-/// The file is not there or may not be read.
+/// The file does not exist or must not be read.
 pub fn locate_beside(url: &str, file: &str, manifest: Option<&Path>, files: &FileAccess) -> Result<PathBuf, SyncError> {
     let FileAccess::Below(roots) = files else {
         return Err(stalled("FileNotAllowed", "file: URLs are read only from a folder of manifests (--manifests); serve the repository over http or https".to_owned()));

@@ -1,11 +1,11 @@
-//! Syncs one repository: fetch, decode, validate, commit in one transaction.
+//! Syncs one repository: fetch, decode, validate, commit.
 //!
 //! ```text
-//!  Secrets ─► filter ─┬─► index: locate ─► fetch ─► decode ─┬─► select, spool ─► guard ─► one transaction
-//!                     └─► registry: tags ─► pulls ─► charts ┘
-//!                          (304, the same bytes or the same tags: one row touched)
+//! Secrets ─► filter ─┬─► index: locate ─► fetch ─► decode ─┬─► filter, spool ─► shrink guard ─► one transaction
+//!                    └─► registry: tags ─► pulls ─► charts ┘
+//!                         (304, same bytes or same tags: one row touched)
 //! ```
-//! No transaction is open and no lock is held before the last step. A process that dies on the way has written nothing.
+//! No transaction or lock is held before the commit. A process that dies earlier has written nothing.
 
 mod chart_rows;
 mod commit;
@@ -42,37 +42,29 @@ use location::{FileAccess, Location, locate};
 use request::{SyncAborted, SyncError, SyncRequest, SyncResult};
 use rows::Spool;
 
-/// Clients and settings that syncs use.
+/// Clients and settings of syncs.
 #[derive(Clone)]
 pub struct SyncContext {
-    /// The catalogue to write to.
     pub catalog: Catalog,
-    /// The way to the network.
     pub fetcher: Fetcher,
-    /// Where the values of Secrets are.
     pub keys: Keys,
-    /// The bounds of one download.
     pub fetch_limits: fetch::Limits,
-    /// The bounds of one index.
     pub decode_limits: DecodeLimits,
-    /// The bounds of one filter.
     pub filter_limits: filter::Limits,
-    /// Whether what only the changes of an index give is held against what the whole gives.
+    /// Compares incremental decodes with full ones.
     pub verify_delta: bool,
-    /// How long after one look at the digests of all tags of an OCI repository the next is due: a tag that was published
-    /// anew with other content is not seen in the list of tags.
+    /// Interval between checks of all tag digests of an OCI repository. A retagged version does not change the list of
+    /// tags.
     pub check_digests: Duration,
-    /// How long versions are kept that have left the index; not at all, without it.
+    /// Retention of versions that left the index; `None` deletes them immediately.
     pub keep_removed: Option<Duration>,
-    /// Where rows wait that are too many for memory; the system's own place by default.
+    /// Directory of temporary files; `None` for the system's default.
     pub spool_dir: Option<PathBuf>,
-    /// Which files `file:` URLs may name.
     pub files: FileAccess,
-    /// What the rows are marked with as theirs: see [`super::origin::Origin::id`].
+    /// Marks the rows of this process; see [`super::origin::Origin::id`].
     pub origin: String,
 }
 
-/// Syncs repositories.
 pub struct Syncer {
     context: SyncContext,
     metrics: Metrics,
@@ -81,7 +73,6 @@ pub struct Syncer {
 }
 
 impl Syncer {
-    /// Creates a syncer with this context.
     #[must_use]
     pub fn new(context: SyncContext, metrics: Metrics) -> Self {
         Self {
@@ -92,10 +83,6 @@ impl Syncer {
         }
     }
 
-    /// Returns the stored record of a repository.
-    ///
-    /// # Errors
-    /// The database fails.
     pub async fn record(&self, name: &NamespacedName) -> Result<Option<Record>, SyncAborted> {
         Ok(self.context.catalog.record(name).await?)
     }
@@ -112,73 +99,65 @@ impl Syncer {
             credentials: String::new(),
             knows_nothing,
         };
-        // Each on the heap: a sync is a large state, and polling it goes deep.
+        // Boxed, since a sync is a large future and polls deeply.
         match run(request.clone(), false).run().boxed().await {
-            // Another process has changed the charts meanwhile.
+            // Another process changed the charts during the sync.
             Err(SyncAborted::Catalog(catalog::Error::OutdatedCuts)) => run(request, true).run().boxed().await,
             done => done,
         }
     }
 }
 
-/// One sync under way.
 struct Run<'a> {
     syncer: &'a Syncer,
     request: SyncRequest,
     cancel: CancellationToken,
-    /// The names and versions of the Secrets that this sync has read.
+    /// Versions of the Secrets that this sync read.
     credentials: String,
-    /// Ignores what the database remembers of the charts: they have turned out to be others.
+    /// Ignores stored digests, because the charts changed during the sync.
     knows_nothing: bool,
 }
 
-/// What was found outside, before anything is written.
+/// Result of fetching and decoding, before anything is written.
 enum Found {
     Unchanged(Option<Validators>),
-    /// The body is refused, now or by an earlier sync.
+    /// The body was refused, now or by an earlier sync.
     Refused(Refused),
     Failed(SyncError),
     Index(Box<Decoded>),
 }
 
-/// An index that may be written.
 struct Decoded {
     spool: Spool,
-    /// Identifiers of the charts that the filter has left out.
     filtered_out: HashSet<String>,
     summary: Summary,
     sha256: String,
     validators: Validators,
-    /// What is left for attempts to come.
+    /// Work left for later syncs of an OCI registry.
     rest: Option<Rest>,
-    /// What stays in the catalogue though it is not among the rows.
     stays: Stays,
-    /// What a registry has no more.
+    /// Tags and repositories that are no longer in the registry.
     gone: OciGone,
-    /// What is to be remembered of the charts of an index.
+    /// Chart digests to store.
     cuts: Option<DigestUpdate>,
 }
 
-/// What one attempt has left of a registry.
+/// Work that one sync left in an OCI registry.
 #[derive(Clone)]
 struct Rest {
-    /// Versions that are there.
     pulled: u64,
-    /// All versions.
     listed: u64,
-    /// Whether there are charts that could not be listed, so that nobody knows how many there are.
+    /// Some repositories could not be listed, so that the counts are incomplete.
     is_in_the_dark: bool,
-    /// Whether the attempt has pulled anything.
     has_come_on: bool,
-    /// Why there are no more, where that is not because one attempt takes no more. It may pass by itself.
+    /// Transient error that stopped the sync; `None` if it reached its limit.
     failed: Option<SyncError>,
 }
 
-/// What stays in the catalogue although it is not among the rows of a sync, beside what is kept for a while.
+/// Stored charts to retain although they are not in the index, besides `--keep-removed`.
 enum Stays {
-    /// Everything: it can't be told what has left.
+    /// Everything: it is unknown what was removed.
     All,
-    /// Of these charts, by their identifiers, what can't be told of.
     Held(HashMap<String, Held>),
 }
 
@@ -189,7 +168,7 @@ impl Run<'_> {
 
     async fn run(self) -> Result<SyncResult, SyncAborted> {
         let cancel = self.cancel.clone();
-        // What is dropped on the way has written nothing: a transaction under way is rolled back.
+        // A canceled sync writes nothing: its transaction is rolled back.
         cancel
             .run_until_cancelled_owned(self.finish().boxed())
             .await
@@ -216,7 +195,6 @@ impl Run<'_> {
         }
     }
 
-    /// Everything that writes no chart.
     async fn look(&mut self) -> Result<Found, SyncAborted> {
         let filter = match self.filter().await {
             Ok(filter) => filter,
@@ -232,11 +210,11 @@ impl Run<'_> {
         }
     }
 
-    /// The way to this repository's server, with its credentials.
+    /// Returns a fetcher with the credentials of this repository.
     async fn session(&mut self) -> Result<Fetcher, SyncError> {
         let (access, credentials) = self.syncer.context.keys.access(&self.request.declaration).await?;
         self.credentials = credentials;
-        // What other credentials were shown is no measure of what these are.
+        // Validators of a response to other credentials do not apply.
         if self.has_other_credentials()
             && let Some(previous) = &mut self.request.previous
         {
@@ -248,7 +226,7 @@ impl Run<'_> {
         Ok(self.syncer.context.fetcher.with(access)?)
     }
 
-    /// Whether the Secrets are others than those of the last success, or have changed since.
+    /// Returns true if the Secrets changed since the last success.
     fn has_other_credentials(&self) -> bool {
         let previous = self.request.previous.as_ref();
         previous.is_none_or(|previous| previous.credentials != self.credentials)
@@ -261,7 +239,7 @@ impl Run<'_> {
         }
     }
 
-    /// A body that is another than the last, and what others make of it too. Otherwise what there is to say without decoding any.
+    /// Returns a body that has to be decoded, or else the result of the fetch.
     async fn body(&self, session: &Fetcher) -> Result<(Body, SharedSplit), Found> {
         let refused = self.refused();
         let (fetched, cuts, is_own) = self.fetch(session, refused.as_ref()).await?;
@@ -288,14 +266,14 @@ impl Run<'_> {
         Ok((body, cuts))
     }
 
-    /// What is remembered as refused, where that is believed: the same body would be refused again.
+    /// Returns the refusal of the last body, if it still applies.
     fn refused(&self) -> Option<Refused> {
         let refused = self.request.previous.as_ref()?.refused.as_ref()?;
         let stands = self.request.mode == Mode::Conditional && refused.given == self.request.declaration.grounds();
         stands.then(|| refused.clone())
     }
 
-    /// Where the rows are as this declaration gives them, and as the last success has left them, the record that tells of it.
+    /// Returns the record of the last success, if the rows still match this spec.
     fn last_success(&self) -> Option<&Record> {
         let key = self.request.declaration.change_key.as_str();
         self.request.previous.as_ref().filter(|previous| {
@@ -312,8 +290,7 @@ impl Run<'_> {
             .is_some_and(|previous| previous.index_digest == digest)
     }
 
-    /// What stands at the URL, what others that have got the same make of it too, and whether it was fetched for this attempt alone
-    /// or first.
+    /// Fetches the index. The boolean is true if this sync sent the request.
     async fn fetch(&self, session: &Fetcher, refused: Option<&Refused>) -> Result<(Fetched, SharedSplit, bool), Found> {
         let declaration = &self.request.declaration;
         let limits = limits(declaration, &self.syncer.context.fetch_limits);
@@ -364,7 +341,7 @@ impl Run<'_> {
         }
     }
 
-    /// A body that is refused, with what it takes to know it again.
+    /// Builds a refusal that is recognized by validators or digest.
     fn refuse(&self, validators: Validators, digest: String, reason: &str, message: String) -> Refused {
         Refused {
             etag: validators.etag,
@@ -397,7 +374,7 @@ fn with_validators(refused: Refused, validators: &Validators) -> Refused {
     }
 }
 
-/// The flags' bounds, lowered by what the declaration asks for.
+/// Returns the flag's limits, lowered by the spec.
 pub(crate) fn limits(declaration: &RepositorySpec, bounds: &fetch::Limits) -> fetch::Limits {
     fetch::Limits {
         max_bytes: declaration.index_max_bytes,

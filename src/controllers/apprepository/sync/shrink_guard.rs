@@ -1,14 +1,11 @@
-//! The shrink guard: an index that is suddenly empty, or much smaller than the last, is not believed at once.
+//! Blocks a sync whose index is suddenly empty or less than half of its last size.
 
 use crate::catalog::Baseline;
 use crate::helm::index::Summary;
 
-/// From how many names on a fall below half counts.
 const MIN_NAMES: u64 = 10;
-/// From how many versions on a fall below half counts.
 const MIN_VERSIONS: u64 = 50;
 
-/// An index that was not believed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shrunk {
     was: Baseline,
@@ -17,7 +14,7 @@ pub struct Shrunk {
 }
 
 impl Shrunk {
-    /// The digest that confirms it.
+    /// Returns the digest that confirms the index.
     #[must_use]
     pub fn digest(&self) -> &str {
         &self.digest
@@ -40,7 +37,7 @@ impl std::fmt::Display for Shrunk {
     }
 }
 
-/// What the guard compares the next index with, once this one is accepted: the counts before any filter.
+/// Returns the counts to compare the next index with, from before the filter.
 #[must_use]
 pub fn baseline(summary: &Summary) -> Baseline {
     Baseline {
@@ -49,11 +46,11 @@ pub fn baseline(summary: &Summary) -> Baseline {
     }
 }
 
-/// Accepts an index or refuses it, comparing the counts of names and of versions **before** any filter with those of the last
-/// accepted index. `allowed` is the digest that the user has confirmed.
+/// Compares the counts **before** the filter with those of the last accepted index. `allowed` is the digest that the
+/// user confirmed.
 ///
 /// # Errors
-/// The index has nothing left of what it had, or less than half of a baseline that is large enough to tell.
+/// The index is empty, or less than half of a sufficiently large baseline.
 pub fn check(was: Option<&Baseline>, summary: &Summary, allowed: Option<&str>) -> Result<(), Shrunk> {
     let Some(was) = was else { return Ok(()) };
     let now = baseline(summary);

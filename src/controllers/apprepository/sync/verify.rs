@@ -1,4 +1,4 @@
-//! `--verify-delta`: the whole index is decoded too, and what only the changes gave is held against it.
+//! `--verify-delta`: compares an incremental decode with a full decode.
 
 use std::collections::HashMap;
 use std::io::{Read, Seek};
@@ -9,13 +9,11 @@ use super::request::SyncAborted;
 use crate::catalog::Fingerprint;
 use crate::helm::index::{self, DecodeError, DecodeLimits, Summary};
 
-/// What came of the whole index.
 pub(super) struct Whole {
     pub(super) result: Result<Summary, DecodeError<SelectionError>>,
     pub(super) selected: Selected,
 }
 
-/// Decodes the whole for a comparison.
 pub(super) fn whole(input: impl Read + Seek, limits: &DecodeLimits, mut selection: Selection) -> Whole {
     let result = index::decode(input, limits, &mut selection);
     Whole {
@@ -25,7 +23,7 @@ pub(super) fn whole(input: impl Read + Seek, limits: &DecodeLimits, mut selectio
 }
 
 impl Run<'_> {
-    /// Says where what the changes gave is not what the whole gives; what is stored of charts that have not changed counts as given.
+    /// Returns the first difference. Stored rows stand for unchanged charts.
     pub(super) async fn difference(
         &self,
         summary: &Summary,

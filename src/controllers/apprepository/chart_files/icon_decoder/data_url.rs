@@ -5,10 +5,10 @@ use base64::Engine as _;
 use super::IconError;
 use crate::http::encoded::{BASE64, percent_decoded};
 
-/// The content type (none if it is left out) and the bytes of a `data:` URL, percent-encoded or base64.
+/// Decodes a `data:` URL into its content type, if present, and its bytes.
 ///
 /// # Errors
-/// [`IconError::InvalidDataUrl`], or [`IconError::TooLarge`] when it holds more than so many bytes.
+/// [`IconError::InvalidDataUrl`], or [`IconError::TooLarge`] for more than `max_bytes`.
 pub fn data_url(text: &str, max_bytes: usize) -> Result<(Option<String>, Vec<u8>), IconError> {
     let text = text.trim_ascii();
     let rest = match text.split_at_checked("data:".len()) {
@@ -22,7 +22,7 @@ pub fn data_url(text: &str, max_bytes: usize) -> Result<(Option<String>, Vec<u8>
         Some((content_type, last)) if last.trim_ascii().eq_ignore_ascii_case("base64") => (content_type, true),
         _ => (kind, false),
     };
-    // Each byte takes three characters at the most; this keeps the copies small.
+    // Each byte takes at most three characters; this bounds the copies.
     if data.len() / 3 > max_bytes {
         return Err(IconError::too_large("bytes", max_bytes as u64));
     }

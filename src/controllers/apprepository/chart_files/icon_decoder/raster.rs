@@ -1,4 +1,4 @@
-//! Pictures made of pixels.
+//! Decodes and scales raster images.
 
 use std::io::Cursor;
 
@@ -8,22 +8,20 @@ use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, RgbaImage};
 
 use super::{IconError, Limits, SIDE};
 
-/// Pixels on one side: what scaling takes in memory follows the longer one.
+/// Maximum width and height; the memory for scaling depends on the longer side.
 const SIDE_LIMIT: u32 = 16_384;
 
-/// The format that the first bytes tell, if it is one that is read.
 pub(super) fn format(bytes: &[u8]) -> Option<ImageFormat> {
     image::guess_format(bytes).ok().filter(ImageFormat::reading_enabled)
 }
 
-/// Decodes an image, the first frame of an animation, and returns it as a PNG that fits [`SIDE`].
+/// Decodes an image, or the first frame of an animation, and encodes it as a PNG that fits [`SIDE`].
 pub(super) fn png(bytes: &[u8], format: ImageFormat, limits: &Limits) -> Result<Vec<u8>, IconError> {
     let decoder = open(bytes, format, limits)?;
     let picture = DynamicImage::from_decoder(decoder).map_err(|error| failed(error, limits))?;
     encode(&fit(picture.into_rgba8()))
 }
 
-/// Returns a decoder that has read the header, once the image is known to be within the limits.
 fn open<'b>(bytes: &'b [u8], format: ImageFormat, limits: &Limits) -> Result<impl ImageDecoder + 'b, IconError> {
     let mut bounds = image::Limits::default();
     bounds.max_image_width = Some(SIDE_LIMIT);
@@ -62,7 +60,7 @@ fn fit(mut picture: RgbaImage) -> RgbaImage {
         let rounded = (side * u64::from(SIDE) + longest / 2) / longest;
         u32::try_from(rounded).unwrap_or(SIDE).clamp(1, SIDE)
     };
-    // What is transparent has a colour too, which must not bleed into what is not.
+    // Premultiplies alpha, so that transparent pixels do not bleed their color.
     change_colours(&mut picture, multiplied);
     let mut picture = imageops::resize(&picture, scaled(width), scaled(height), FilterType::Lanczos3);
     change_colours(&mut picture, divided);

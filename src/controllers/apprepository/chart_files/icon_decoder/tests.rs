@@ -1,4 +1,4 @@
-//! Tests of icons as a whole; what concerns one file stands in that file.
+//! Tests of the whole conversion.
 
 use std::io::Cursor;
 
@@ -44,7 +44,7 @@ fn each_format_is_fitted_in(
     )]
     format: ImageFormat,
 ) {
-    // A wrong content type is no hindrance: what the bytes say is beyond doubt.
+    // The format is detected from the bytes, whatever the content type says.
     let large = picture(400, 200, format);
     for content_type in [None, Some("image/svg+xml"), Some("text/html")] {
         let png = png(&large, content_type, &Limits::default()).unwrap();
@@ -88,7 +88,7 @@ fn the_colour_of_what_is_transparent_does_not_show() {
 
 #[test]
 fn a_picture_is_refused_by_what_it_announces() {
-    // A PNG of 4 GB that has no content.
+    // A PNG header that claims 4 GB.
     let mut bytes = picture(1, 1, ImageFormat::Png);
     bytes[16..24].copy_from_slice(&[0, 0, 0x78, 0, 0, 0, 0x78, 0]);
     let crc = crc(&bytes[12..29]);
@@ -119,7 +119,7 @@ fn a_picture_is_refused_by_what_it_announces() {
     );
 }
 
-/// The sum that PNG puts behind each of its chunks.
+/// Computes the checksum of a PNG chunk.
 fn crc(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, |sum, byte| {
         (0..8).fold(sum ^ u32::from(*byte), |sum, _| (sum >> 1) ^ ((sum & 1) * 0xedb8_8320))

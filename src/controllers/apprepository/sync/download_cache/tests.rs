@@ -10,7 +10,7 @@ use crate::http::{Access, Settings};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// A server that counts requests, and answers each as soon as it may.
+/// A server that counts requests, and responds when the test allows it.
 struct Server {
     url: url::Url,
     asked: Arc<AtomicUsize>,
@@ -40,7 +40,7 @@ impl Server {
                 let (asked, told, may) = (Arc::clone(&asked), Arc::clone(&told), Arc::clone(&may));
                 tokio::spawn(async move {
                     let mut request = [0; 4096];
-                    // What comes of a connection that the client gives up is nobody's business.
+                    // Ignores connections that the client closed.
                     if connection.read(&mut request).await.unwrap_or(0) == 0 {
                         return;
                     }
@@ -74,7 +74,7 @@ impl Server {
     }
 }
 
-/// Asks on a task of its own. Gives the digest of the body, and whether it was fetched for this asker.
+/// Requests on a new task. Returns the digest of the body, and whether this requester sent the request.
 fn ask(
     rounds: &DownloadCache,
     session: &Fetcher,
@@ -130,7 +130,7 @@ async fn who_comes_for_the_same_joins_and_who_comes_later_is_served_from_what_is
     let (third, is_own) = end(ask(&rounds, &session, &server, "c", tick)).await;
     assert_eq!((third, is_own), (first, false));
     assert_eq!(server.asked(), 1);
-    // What was said before he asked is not what he means.
+    // A response from before the request is too stale.
     server.answer(1);
     let (fourth, is_own) = end(ask(&rounds, &session, &server, "d", Timestamp::now())).await;
     assert!(fourth.is_some() && is_own);
@@ -188,7 +188,7 @@ async fn a_request_ends_with_the_last_who_waits_for_it_and_goes_on_with_any_othe
     server.until_asked().await;
     first.abort();
     assert!(first.await.unwrap_err().is_cancelled());
-    // Nothing is left of it to be joined.
+    // A canceled request can't be joined.
     let second = ask(&rounds, &session, &server, "b", tick);
     server.until_asked().await;
     assert_eq!(server.asked(), 2);
@@ -238,7 +238,7 @@ async fn who_would_have_asked_in_another_way_asks_for_himself() {
     for (number, access) in ways.into_iter().enumerate() {
         let session = session(access);
         for asker in ["a", "b"] {
-            // The answer of the first is not held, since he was alone; that of the second is.
+            // The first response is not cached, since there is one requester; the second is.
             let (answer, is_own) = end(ask(&rounds, &session, &server, asker, tick)).await;
             assert!(answer.is_some() && is_own, "{number} {asker}");
         }

@@ -1,4 +1,4 @@
-//! How long a registry is asked in one attempt, and when it is given up before.
+//! Limits the time and the failures of one sync of an OCI registry.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -8,15 +8,13 @@ use tokio::time::Instant;
 
 use crate::oci::OciError;
 
-/// Failures one after the other, with no success in between, that are taken for the registry's and not for those of what was asked
-/// for: two for each request that is under way at once.
+/// Consecutive failures that count as a failure of the registry: two for each concurrent request.
 const IN_A_ROW: usize = 2 * super::AT_ONCE;
 
-/// What is left of the time and the patience for one kind of question. It is shared by the requests that are under way.
+/// Time and failure budget of one kind of request, shared by concurrent requests.
 pub(super) struct Patience {
     until: Instant,
     failures: AtomicUsize,
-    /// Why nothing more is asked.
     end: OnceLock<Arc<OciError>>,
 }
 
@@ -30,7 +28,7 @@ impl Patience {
         }
     }
 
-    /// As much time as is left, and all of the patience.
+    /// Returns a budget with the remaining time and no failures.
     pub(super) fn again(&self) -> Self {
         Self {
             until: self.until,
@@ -39,7 +37,6 @@ impl Patience {
         }
     }
 
-    /// Whether no more is to be asked.
     pub(super) fn is_over(&self) -> bool {
         self.end.get().is_some() || self.is_out_of_time()
     }
@@ -48,27 +45,25 @@ impl Patience {
         Instant::now() >= self.until
     }
 
-    /// Why the registry was given up, if it was: it asks to be left alone, or does nothing but fail.
+    /// Returns the error that exhausted the budget: the registry asked for a pause or keeps failing.
     pub(super) fn end(&self) -> Option<&Arc<OciError>> {
         self.end.get()
     }
 
-    /// An answer came that is no sign of a registry in distress.
     pub(super) fn answered(&self) {
         self.failures.store(0, Ordering::Relaxed);
     }
 
-    /// A failure came that may pass by itself.
     pub(super) fn failed(&self, error: &Arc<OciError>) {
         let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
         if failures >= IN_A_ROW || wants_to_be_left_alone(error) {
-            // The first that has said so tells why.
+            // The first such error is reported.
             let _ = self.end.set(error.clone());
         }
     }
 }
 
-/// Whether it is the host that has spoken, not only of what was asked for: whoever asks it now is not even sent there.
+/// Returns true if the host asked for a pause, during which the fetcher sends no requests.
 pub(super) const fn wants_to_be_left_alone(error: &OciError) -> bool {
     error.retry_after().is_some()
 }

@@ -1,4 +1,4 @@
-//! Making charts of what is remembered of a registry, one repository after the other: their metadata is never in memory together.
+//! Builds charts from the stored metadata of an OCI registry, one repository at a time to bound memory.
 
 use tokio::sync::mpsc;
 
@@ -14,24 +14,22 @@ use crate::http::Validators;
 use crate::jq::{self as filter, Filter};
 use crate::oci;
 
-/// Versions whose metadata is read at once.
 const AT_ONCE: u32 = 100;
 
-/// What is told of a tag that could not be pulled by earlier attempts and is not due yet.
+/// Problem of a tag that was never pulled and is not due yet.
 const NOT_YET: &str = "it could not be pulled so far, and is tried again";
 
-/// The same of a tag that is a chart all the same.
+/// Problem of a retagged version that could not be pulled again.
 const OUTDATED: &str = "what it stands for now could not be pulled so far, and is tried again; it stays what it was";
 
-/// What the thread is given that makes the charts.
 enum Part {
-    /// Of the repository that ends next, with the URL of its charts.
+    /// Versions of the repository that ends next, and the URL of its charts.
     Versions(String, Vec<OciMetadata>),
     End(Box<Repository>),
 }
 
 impl Run<'_> {
-    /// Makes charts of what is remembered.
+    /// Builds the charts of the registry.
     pub(super) async fn charts(
         &self,
         listing: Listing,
@@ -85,7 +83,7 @@ impl Run<'_> {
         }
     }
 
-    /// Hands everything to the thread that makes the charts, until it wants no more.
+    /// Sends the stored metadata to the builder thread until it stops.
     async fn read(&self, listing: Listing, parts: mpsc::Sender<Part>) -> Result<(), catalog::Error> {
         let (catalog, name) = (self.catalog(), &self.request.declaration.name);
         for repository in listing.repositories {
@@ -95,7 +93,7 @@ impl Run<'_> {
                 let mut versions = catalog.oci_metadata(name, path, &after, AT_ONCE).await?;
                 let Some(last) = versions.last() else { break };
                 after.clone_from(&last.tag);
-                // What is gone is remembered until its charts go.
+                // Removed tags stay stored until their charts are removed.
                 versions.retain(|version| repository.memory.tags.contains_key(&version.tag));
                 if parts
                     .send(Part::Versions(repository.url.clone(), versions))
@@ -113,14 +111,12 @@ impl Run<'_> {
     }
 }
 
-/// Makes one chart of each repository, from the metadata of its versions.
+/// Builds one chart per repository from the metadata of its versions.
 struct Making {
     selection: Selection,
     limits: DecodeLimits,
     summary: Summary,
-    /// Of the repository that is under way.
     versions: Versions,
-    /// Tags of it that can't be used, and why.
     unusable: Vec<(String, String)>,
 }
 
@@ -140,7 +136,7 @@ impl Making {
     }
 
     fn version(&mut self, url: &str, OciMetadata { tag, digest, metadata }: OciMetadata) {
-        // Its versions are not kept beyond that, so there is no chart of them.
+        // Versions over the limit are dropped, and so is the chart.
         if self.is_too_large() {
             return;
         }
@@ -159,7 +155,7 @@ impl Making {
         self.versions.bytes() > self.limits.chart_bytes
     }
 
-    /// Makes the chart of the versions that were given.
+    /// Builds the chart of the collected versions.
     fn chart(&mut self, repository: Repository) -> Result<(), SelectionError> {
         let path = repository.memory.repository.clone();
         let is_too_large = self.is_too_large();
@@ -181,7 +177,7 @@ impl Making {
         Ok(())
     }
 
-    /// Counts what a repository has, and what of it is of no use.
+    /// Counts the versions and problems of a repository.
     fn account(&mut self, repository: Repository) {
         let Repository {
             memory,

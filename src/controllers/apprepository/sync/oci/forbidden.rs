@@ -1,4 +1,4 @@
-//! When a repository of a registry is taken for refused as a whole, and when only a tag of it.
+//! Detects when the registry denies access to a whole repository, not only to single tags.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,16 +6,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::Repository;
 use crate::oci::OciError;
 
-/// Refusals, with nothing had in between, that stand for those of all other tags of a repository. One tag may be refused by itself:
-/// registries hold back what is quarantined, or found to be vulnerable.
+/// Consecutive denials that count for all tags. A single tag may be denied: registries block quarantined or vulnerable
+/// images.
 const ENOUGH: usize = 3;
 
-/// What was refused of one repository in one attempt. It is shared by the requests that are under way.
+/// Denied requests of one repository in one sync, shared by concurrent requests.
 pub(super) struct Refusals {
     enough: usize,
     refused: AtomicUsize,
     has_answered: AtomicBool,
-    /// The first refusal.
     why: Mutex<Option<Arc<OciError>>>,
 }
 
@@ -24,7 +23,7 @@ impl Refusals {
         Self::out_of(repository.versions.len())
     }
 
-    /// Of a repository with so many tags. Where all are refused, it is.
+    /// Creates a tracker for this many tags. If all are denied, the repository is.
     fn out_of(tags: usize) -> Self {
         Self {
             enough: tags.clamp(1, ENOUGH),
@@ -34,7 +33,6 @@ impl Refusals {
         }
     }
 
-    /// Something was had of it, or is not there.
     pub(super) fn answered(&self) {
         self.has_answered.store(true, Ordering::Relaxed);
     }
@@ -48,18 +46,17 @@ impl Refusals {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether no more is to be asked for.
     pub(super) fn is_all(&self) -> bool {
         !self.has_answered() && self.refused.load(Ordering::Relaxed) >= self.enough
     }
 
-    /// Why the repository is refused, if it is.
+    /// Returns the first denial, if the repository is denied.
     pub(super) fn end(&self) -> Option<Arc<OciError>> {
         self.is_all().then(|| self.why().clone()).flatten()
     }
 
     fn why(&self) -> std::sync::MutexGuard<'_, Option<Arc<OciError>>> {
-        // It is whole between any two statements, so a panic elsewhere leaves nothing to mend.
+        // The value is set as a whole, so that a panic elsewhere leaves it consistent.
         self.why.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

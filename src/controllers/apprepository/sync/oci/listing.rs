@@ -1,4 +1,4 @@
-//! A registry as it is remembered once everything new has been pulled, and what that means for its charts.
+//! State of an OCI registry after listing and pulling.
 
 use std::sync::Arc;
 
@@ -13,27 +13,24 @@ use crate::controllers::apprepository::sync::{Rest, Stays};
 use crate::oci::OciError;
 use crate::text::hex;
 
-/// The registry as it is remembered once everything new has been pulled.
+/// Repositories and tags of an OCI registry, as stored and as listed.
 #[derive(Default)]
 pub(super) struct Listing {
-    /// In the order of their names.
     pub(super) repositories: Vec<Repository>,
-    /// Repositories that are remembered and are no more.
+    /// Stored repositories that are no longer in the registry.
     pub(super) forgotten: Vec<String>,
-    /// Tags that are to be pulled yet.
     pub(super) left: usize,
-    /// Tags that were pulled.
     pub(super) pulled: usize,
-    /// Whether anything was learnt of tags: pulled, noted or looked at. It is not asked for again at once.
+    /// A tag was pulled, noted or checked by this sync.
     pub(super) has_moved: bool,
-    /// Whether the time was over before all digests were looked at that were to be.
+    /// The time was over before all due digests were checked.
     pub(super) is_unfinished: bool,
-    /// Why the registry is asked no more for now, although that may pass by itself.
+    /// Transient error that stopped the requests.
     pub(super) interrupted: Option<Arc<OciError>>,
 }
 
 impl Listing {
-    /// What is left of it, if there is anything.
+    /// Returns the work left for later syncs, if any.
     pub(super) fn rest(&self) -> Option<Rest> {
         let dark = || {
             self.repositories
@@ -41,7 +38,7 @@ impl Listing {
                 .filter(|repository| repository.is_in_the_dark())
         };
         let first = || dark().find_map(|repository| repository.failed.as_ref());
-        // What can be had is had at once, and what fails beside it waits for that.
+        // Errors are reported only when no other work is left.
         let failed = match &self.interrupted {
             None if self.goes_on() => None,
             interrupted => interrupted.as_ref().or_else(first),
@@ -54,7 +51,7 @@ impl Listing {
         for repository in well {
             let tag = |tag: &String| repository.memory.tags.get(tag);
             listed += repository.versions.len() as u64;
-            // Those that could not be pulled and wait for their time are not pulled either.
+            // Tags waiting for a retry are not pulled either.
             known += (repository.versions.iter())
                 .filter(|name| tag(name).is_some_and(|tag| !tag.is_pending()))
                 .count() as u64;
@@ -85,24 +82,22 @@ impl Listing {
         })
     }
 
-    /// Remembers what was found of a tag of the repository at this place.
     pub(super) fn remember(&mut self, at: usize, change: OciChange) {
         self.repositories[at].remember(change);
         self.has_moved = true;
     }
 
-    /// Whether there is more to do, although this attempt has done nothing of it: the next would do no more.
+    /// Returns true if work is left and this sync made no progress: the next one would not either.
     pub(super) const fn is_stuck(&self) -> bool {
         self.goes_on() && !self.has_moved && self.interrupted.is_none()
     }
 
-    /// Whether there is more to do than one attempt does.
+    /// Returns true if work is left that exceeds the limits of one sync.
     const fn goes_on(&self) -> bool {
         self.left > 0 || self.is_unfinished
     }
 
-    /// What stays in the catalogue. While some of the registry is still to be looked at nothing goes that was there: it is most likely
-    /// among that.
+    /// Returns the charts to retain: all of them until everything is listed, since missing ones may follow.
     pub(super) fn stays(&self, declaration: &RepositorySpec) -> Stays {
         if self.goes_on() || self.interrupted.is_some() {
             return Stays::All;
@@ -114,7 +109,7 @@ impl Listing {
         Stays::Held(held.collect())
     }
 
-    /// What is remembered and is no more.
+    /// Returns stored repositories and tags that the registry no longer has.
     pub(super) fn gone(&self, source: &str) -> OciGone {
         let shorter = self
             .repositories
@@ -146,12 +141,10 @@ impl Listing {
         tags.any(OciTag::is_chart)
     }
 
-    /// A digest of all that the charts are made of, whatever the order in which it came.
     pub(super) fn digest(&self) -> String {
         let mut digest = Parts::default();
         for repository in &self.repositories {
-            // That one can't be had any more is told of, although its charts are what they were. What may pass is told of as the
-            // failure of the attempt.
+            // Permanent errors change the skipped entries. Transient errors are reported as the sync's failure.
             let failed = repository.failed.as_ref().filter(|_| !repository.is_in_the_dark());
             digest.add(&repository.memory.repository);
             digest.add(failed.map_or("", |error| error.reason()));
@@ -171,7 +164,7 @@ impl Listing {
         digest.finish()
     }
 
-    /// A digest of what the registry offers by its lists of tags. It stays the same while that is pulled, so that a user can confirm it.
+    /// Returns a digest of the listed tags. It does not change while they are pulled, so that users can confirm it.
     pub(super) fn offer(&self) -> String {
         let mut digest = Parts::default();
         for repository in self
@@ -187,7 +180,7 @@ impl Listing {
     }
 }
 
-/// A digest of texts, each ended by a byte that is in none of them.
+/// Digest of NUL-terminated texts.
 #[derive(Default)]
 struct Parts(Sha256);
 
@@ -202,8 +195,8 @@ impl Parts {
     }
 }
 
-/// One of many may be gone, or be another's. If there is nothing but that, it is the declaration that is wrong, or the registry that
-/// is away.
+/// Returns an error if all repositories failed: the spec is wrong, or the registry is down. A single failure may be a
+/// deleted or private repository.
 pub(super) fn all_failed(repositories: &[Repository]) -> Result<(), Arc<OciError>> {
     if repositories.iter().any(|repository| repository.failed.is_none()) {
         return Ok(());

@@ -1,17 +1,11 @@
-//! Bringing what is remembered of an OCI registry in step with it, and making charts of that.
+//! Syncs an OCI registry: lists tags, pulls new manifests, and builds charts from stored metadata.
 //!
-//! ```text
-//!  names ─► tags of each (one conditional request where nothing is new)
-//!             └─► pulls: manifest and Chart.yaml of what is new, newest first ─► remembered as they come
-//!                    └─► charts ─► the same way as those of an index
-//! ```
-//! A manifest is pulled once and remembered in the catalogue, so that an unchanged repository costs the lists of its tags, and
-//! a process that dies on the way goes on where it was. What is no more is forgotten in the transaction that takes its charts
-//! away. A tag that was published anew shows only in its manifest's digest: those are all asked for when everything is compared,
-//! and else once in a while.
+//! Each manifest is pulled once and stored, so that an unchanged repository costs one tag list, and a restart resumes.
+//! Removed tags are deleted in the transaction that deletes their charts. Retagged versions are found by checking all
+//! digests, in complete syncs and at intervals.
 //!
-//! Whatever fails for a while stays as it is remembered and is tried again, and the rest goes on; lists, digests and pulls each
-//! have as much time in one attempt as the fetch of an index.
+//! Stored data stays after transient errors, which are retried while other work continues. Tag lists, digests and pulls
+//! each have the time limit of an index download.
 
 mod budget;
 mod charts;
@@ -42,10 +36,8 @@ use budget::Patience;
 use listing::{Listing, all_failed};
 use repository::{Repository, TAGS};
 
-/// Requests that one attempt has under way at once, within the limits of the host.
 const AT_ONCE: usize = 8;
 
-/// Why the registry could not be looked at.
 enum Broken {
     Registry(Arc<OciError>),
     Catalog(catalog::Error),
@@ -86,7 +78,7 @@ impl Run<'_> {
         }
         let rest = listing.rest();
         if rest.is_none() && self.is_same_as_last(&digest) {
-            // Of what is gone there is no chart.
+            // Removed tags have no charts.
             let gone = listing.gone(self.request.declaration.change_key.source());
             if !gone.is_empty() {
                 let name = &self.request.declaration.name;
@@ -94,7 +86,7 @@ impl Run<'_> {
             }
             return Ok(Found::Unchanged(None));
         }
-        // Charts are made of what there is, unless they were or there is nothing.
+        // Skips building charts that are already built, or if there are none.
         let is_made = || self.is_same_as_last(&digest) || self.is_same_as_last(&decide::cut_short(&digest));
         if let Some(failed) = rest.and_then(|rest| rest.failed)
             && (is_made() || !listing.has_charts())
@@ -104,7 +96,6 @@ impl Run<'_> {
         self.charts(listing, digest, filter).await
     }
 
-    /// Brings what is remembered of the registry in step with it.
     async fn listing(&self, session: Fetcher) -> Result<Listing, Broken> {
         let declaration = &self.request.declaration;
         let url = Url::parse(&declaration.url).map_err(|error| OciError::InvalidUrl(error.to_string()))?;
@@ -114,7 +105,7 @@ impl Run<'_> {
         };
         let registry = Registry::new(session, &url, bounds)?;
         if self.request.mode == Mode::Complete {
-            // Written down first: an attempt that ends before its time is not followed by another of its kind.
+            // Stored first, so that an interrupted complete sync is not repeated.
             let (catalog, started) = (self.catalog(), self.request.started);
             catalog.recheck_oci(&declaration.name, started).await?;
         }
@@ -133,17 +124,17 @@ impl Run<'_> {
         Ok(listing)
     }
 
-    /// How long this attempt may ask for one kind of thing: as long as for an index.
+    /// Returns the time limit for each kind of request: that of an index download.
     fn time(&self) -> Duration {
         limits(&self.request.declaration, &self.syncer.context.fetch_limits).total
     }
 
-    /// The repositories that are declared, or all that the registry has.
+    /// Returns the declared repositories, or all of the registry.
     async fn names(&self, registry: &Registry) -> Result<BTreeSet<String>, OciError> {
         let declared = self.request.declaration.oci_repositories.iter();
         let declared: BTreeSet<String> = declared
             .map(|name| name.trim().trim_matches('/').to_owned())
-            // As it is left by a comma at the end of what a user typed into Kubeapps' dashboard.
+            // A trailing comma in Kubeapps' dashboard leaves an empty name.
             .filter(|name| !name.is_empty())
             .collect();
         if declared.is_empty() {
@@ -152,7 +143,6 @@ impl Run<'_> {
         Ok(declared)
     }
 
-    /// These repositories with the lists of their tags.
     async fn repositories(&self, registry: &Registry, names: BTreeSet<String>) -> Result<Listing, Broken> {
         let (catalog, declaration) = (self.catalog(), &self.request.declaration);
         let remembered = catalog
@@ -166,7 +156,7 @@ impl Run<'_> {
             .map(|name| {
                 remembered.remove(&name).unwrap_or_else(|| OciRepository {
                     repository: name,
-                    // What is pulled now is as it is now.
+                    // Tags pulled now have current digests.
                     digests_checked: Some(self.request.started),
                     ..OciRepository::default()
                 })
@@ -191,7 +181,7 @@ impl Run<'_> {
         })
     }
 
-    /// Writes down what has been learnt. What is no more stays in the memory for now.
+    /// Stores the changes. Removed tags stay for now.
     async fn remember(&self, listing: &mut Listing) -> Result<(), catalog::Error> {
         let RepositorySpec { name, change_key, .. } = &self.request.declaration;
         for repository in &mut listing.repositories {
@@ -206,8 +196,8 @@ impl Run<'_> {
     }
 }
 
-/// One of which nothing is known is followed by one that is known, each kind from another place on with each turn: where the time
-/// does not suffice for all lists, all are listed at some time.
+/// Alternates new and known repositories, and rotates both, so that each is listed at some time even if the time limit
+/// is short.
 fn in_turn(repositories: Vec<OciRepository>, turn: usize) -> Vec<OciRepository> {
     let (mut unknown, mut known): (Vec<_>, Vec<_>) =
         (repositories.into_iter()).partition(|memory| memory.tags.is_empty());
@@ -225,7 +215,7 @@ fn in_turn(repositories: Vec<OciRepository>, turn: usize) -> Vec<OciRepository> 
     ordered
 }
 
-/// A number for each time, which has no rhythm: those of a schedule may share a factor with the number of repositories.
+/// Returns a pseudo-random number for `now`: scheduled times may share a factor with the number of repositories.
 fn turn(now: Timestamp) -> usize {
     let mut hasher = DefaultHasher::new();
     now.as_nanosecond().hash(&mut hasher);
@@ -265,7 +255,7 @@ mod tests {
     fn each_repository_is_among_the_first_to_be_listed_at_some_time() {
         let orders = [0, 1, 2].map(|turn| order("a b c", "new", turn));
         assert_eq!(orders, ["new a b c", "new b c a", "new c a b"]);
-        // Those that have no tags are no reason to leave the others waiting.
+        // Repositories without tags do not delay the others.
         assert_eq!(order("a b", "w x y z", 1), "x b y a z w");
         assert_eq!(order("", "", 7), "");
     }

@@ -1,4 +1,4 @@
-//! Pulling what is new: of each version the manifest, and the Chart.yaml that it names.
+//! Pulls the manifest and Chart.yaml of new versions.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
@@ -17,45 +17,35 @@ use crate::helm::index::{self, DecodeLimits};
 use crate::oci::{OciError, Registry};
 use crate::runtime::workqueue::Backoff;
 
-/// Manifests that one attempt pulls. What is left is for the next, which follows at once, so that a large registry shows the
-/// newest versions of its charts early.
+/// Maximum number of manifests per sync. The next sync follows immediately, so that the newest versions of a large
+/// registry appear early.
 const PULLS: usize = 500;
 
-/// Pulls after which what came of them is remembered.
 const REMEMBERED_AFTER: usize = 64;
 
-/// Bytes of what is remembered of a chart's metadata, which are those of a catalogue: descriptions have some hundred.
 const METADATA_BYTES: usize = 64 * 1024;
 
-/// A tag that is to be pulled.
 struct Wanted {
-    /// How many versions of its chart are newer.
+    /// Number of newer versions of the chart.
     rank: usize,
-    /// Place of its repository in the listing.
     at: usize,
     tag: String,
-    /// What is known of it.
     known: Option<OciTag>,
-    /// Why it could not be pulled in this attempt, although that may pass.
     failed: Option<Arc<OciError>>,
 }
 
 impl Wanted {
-    /// How often it has failed in earlier attempts.
     fn tries(&self) -> u32 {
         self.known.as_ref().map_or(0, |known| known.tries)
     }
 }
 
-/// What the pulls of one attempt share.
 struct Puller<'a> {
     registry: &'a Registry,
     patience: Patience,
-    /// The paths of the listing's repositories.
     paths: Vec<String>,
-    /// What was refused of each.
     refusals: Vec<Refusals>,
-    /// Pulls that may be made yet. Those of a repository that gives nothing do not count: they would keep the others waiting.
+    /// Pulls left. Denied repositories do not count, since they would delay others.
     places: AtomicUsize,
 }
 
@@ -71,7 +61,7 @@ impl<'a> Puller<'a> {
         }
     }
 
-    /// Whether one more is pulled of a repository, which then has a place.
+    /// Reserves a pull of this repository.
     fn takes(&self, at: usize) -> bool {
         let next = |places: usize| places.checked_sub(1);
         !self.patience.is_over()
@@ -93,28 +83,24 @@ impl<'a> Puller<'a> {
     }
 }
 
-/// How long a tag that could not be pulled is left alone, at first and at most.
 const TRIED_AGAIN: Backoff = Backoff {
     base: Duration::from_mins(10),
     cap: Duration::from_hours(24),
 };
 
-/// The same where it may have passed by then: at first it is tried at each sync.
 const TRIED_SOON: Backoff = Backoff {
     base: Duration::from_mins(1),
     cap: Duration::from_hours(1),
 };
 
-/// What came of a pull that was answered.
 enum Pulled {
     CachedIndex(OciChange),
-    /// A chart that can't be had any more, by what the answer says. A registry that has lost what it lists looks like that, so it
-    /// stays what it was.
+    /// A stored chart whose manifest is missing. A registry that lost data looks the same, so that the chart stays.
     Lost(OciError),
 }
 
 impl Run<'_> {
-    /// Pulls what is new, the newest version of each chart first, and remembers it as it comes.
+    /// Pulls new tags, newest versions first, and stores them.
     pub(super) async fn pull_new(&self, registry: &Registry, listing: &mut Listing) -> Result<(), catalog::Error> {
         let wanted = self.wanted(listing);
         listing.left = wanted.len();
@@ -124,13 +110,13 @@ impl Run<'_> {
         let puller = Puller::new(registry, listing, Patience::new(self.time()));
         let failed = self.pull_all(&puller, listing, wanted).await?;
         listing.interrupted = puller.patience.end().cloned();
-        // What failed in passing is there by now, most likely, unless it has failed in earlier attempts too.
+        // Most transient failures succeed on a second try, unless earlier syncs failed too.
         let is_asked_again = |wanted: &Wanted| wanted.tries() == 0 && listing.repositories[wanted.at].failed.is_none();
         let (again, mut failed): (Vec<_>, Vec<_>) = failed.into_iter().partition(is_asked_again);
         if puller.patience.is_over() {
             failed.extend(again);
         } else {
-            // That all of these fail says nothing of the registry.
+            // Failures of the second try say nothing about the registry.
             let puller = Puller::new(registry, listing, puller.patience.again());
             failed.extend(self.pull_all(&puller, listing, again).await?);
             let end = puller.patience.end().filter(|error| wants_to_be_left_alone(error));
@@ -145,7 +131,7 @@ impl Run<'_> {
         self.remember(listing).await
     }
 
-    /// Pulls these, as far as it comes. Gives back those that have failed in a way that may pass, now or before.
+    /// Pulls tags until the budget is exhausted. Returns those with transient failures.
     async fn pull_all(
         &self,
         puller: &Puller<'_>,
@@ -186,7 +172,7 @@ impl Run<'_> {
                 }
                 Some(Err(error)) => {
                     let error = Arc::new(error);
-                    // What has failed before says nothing of the registry.
+                    // A repeated failure says nothing about the registry.
                     let leave_alone = wants_to_be_left_alone(&error);
                     if wanted.tries() == 0 || leave_alone {
                         puller.patience.failed(&error);
@@ -208,7 +194,7 @@ impl Run<'_> {
         Ok(failed)
     }
 
-    /// What there is to pull, the newest version of each chart first.
+    /// Returns the tags to pull, the newest version of each chart first.
     fn wanted(&self, listing: &Listing) -> Vec<Wanted> {
         let mut wanted = Vec::new();
         let repositories = listing.repositories.iter().enumerate();
@@ -233,7 +219,7 @@ impl Run<'_> {
         wanted
     }
 
-    /// Pulls one tag. What is wrong with it alone is remembered, and is no failure of the others.
+    /// Pulls one tag. Permanent errors are stored and do not fail the sync.
     async fn pull(&self, puller: &Puller<'_>, wanted: &Wanted) -> Result<Pulled, OciError> {
         self.syncer.metrics.oci_pull();
         let (registry, path) = (puller.registry, puller.paths[wanted.at].as_str());
@@ -253,7 +239,7 @@ impl Run<'_> {
             Err(error) => {
                 let problem = error.to_string();
                 return Ok(match error {
-                    // It becomes no chart by waiting: only another digest calls for another look.
+                    // Only a new digest can make it a chart.
                     OciError::NotAChart { digest, .. } => Pulled::CachedIndex(useless(name, digest, problem)),
                     error if known.is_some_and(OciTag::is_chart) => Pulled::Lost(error),
                     _ => Pulled::CachedIndex(self.failed(name, known.map_or(0, |known| known.tries), problem)),
@@ -267,7 +253,7 @@ impl Run<'_> {
         }))
     }
 
-    /// A tag that is of no use, which may be put right by somebody. It has failed so many times before.
+    /// Stores a permanent error, with `tries` earlier failures.
     fn failed(&self, name: String, tries: u32, problem: String) -> OciChange {
         let tag = OciTag {
             problem: Some(problem),
@@ -282,7 +268,7 @@ impl Run<'_> {
         }
     }
 
-    /// Has a tag stay what it was for now, and tried again later.
+    /// Keeps the stored state of a tag, and retries it later.
     fn note(&self, listing: &mut Listing, wanted: Wanted, again: Backoff, error: &OciError) {
         let Wanted {
             at, tag: name, known, ..
@@ -303,7 +289,7 @@ impl Run<'_> {
     }
 }
 
-/// A pause of this length for one tag, up to a quarter longer: tags that have failed together are not all tried at the same time.
+/// Adds up to a quarter to a pause, so that tags that failed together are retried at different times.
 fn spread(pause: Duration, tag: &str) -> Duration {
     let mut hasher = DefaultHasher::new();
     tag.hash(&mut hasher);
@@ -312,7 +298,7 @@ fn spread(pause: Duration, tag: &str) -> Duration {
     pause.saturating_add(pause / 1000 * share)
 }
 
-/// A tag that is a chart; with the metadata that is stored already, if none is given.
+/// Returns a change to a chart; `None` keeps the stored metadata.
 fn chart(name: String, digest: String, metadata: Option<String>) -> OciChange {
     let tag = OciTag {
         digest,
@@ -321,7 +307,7 @@ fn chart(name: String, digest: String, metadata: Option<String>) -> OciChange {
     OciChange { name, tag, metadata }
 }
 
-/// A tag that stays of no use for as long as it stands for the same.
+/// Returns a change to an unusable tag, until its digest changes.
 fn useless(name: String, digest: String, problem: String) -> OciChange {
     let tag = OciTag {
         digest,
@@ -335,7 +321,6 @@ fn useless(name: String, digest: String, problem: String) -> OciChange {
     }
 }
 
-/// The metadata of a chart as it is remembered, if it is of use.
 fn usable(config: &[u8], limits: &DecodeLimits) -> Result<String, String> {
     let metadata = index::metadata(config, limits)?.to_json();
     if metadata.len() > METADATA_BYTES {

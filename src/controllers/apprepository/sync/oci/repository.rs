@@ -1,4 +1,4 @@
-//! One repository of a registry: what is remembered of it, and what becomes of that.
+//! One repository of an OCI registry.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -10,34 +10,28 @@ use crate::helm::index;
 use crate::http::Validators;
 use crate::oci::{self, OciError};
 
-/// Tags that are remembered of one registry: some hundred bytes each, all in memory while it is synced.
+/// Maximum number of tags of a registry; each takes a few hundred bytes of memory.
 pub(super) const TAGS: usize = 200_000;
 
-/// One repository of the registry: what is remembered of it, and what its list of tags says.
+/// Stored state and tag list of one repository.
 pub(super) struct Repository {
     pub(super) memory: OciRepository,
-    /// The URL of its charts, but for the tag.
     pub(super) url: String,
-    /// Its tags that are versions, newest first.
+    /// Tags that are versions, newest first.
     pub(super) versions: Vec<String>,
-    /// What the registry said of the list of its tags.
     pub(super) validators: Validators,
-    /// Whether it is known which tags it has: by a list, or because it is no more.
+    /// The tags are known: the list succeeded, or the repository does not exist.
     pub(super) is_listed: bool,
-    /// Why its tags can't be had.
     pub(super) failed: Option<Arc<OciError>>,
-    /// What is to be written of it: more than its tags.
     pub(super) is_changed: bool,
-    /// Its tags that are to be written.
     pub(super) changed: Vec<OciChange>,
-    /// Its tags that are no more. They are remembered until their charts go.
+    /// Removed tags, stored until their charts are removed.
     pub(super) gone: Vec<String>,
-    /// Its tags that could not be pulled for now, and why.
+    /// Tags whose retry is due later, with the problem.
     pub(super) delayed: BTreeMap<String, String>,
 }
 
 impl Repository {
-    /// As it is remembered, until its tags are listed.
     pub(super) fn remembered(url: String, memory: OciRepository) -> Self {
         Self {
             url,
@@ -56,12 +50,12 @@ impl Repository {
         }
     }
 
-    /// Whether nobody knows for now which tags it has, which may pass by itself.
+    /// Returns true if the tags are unknown due to a transient error.
     pub(super) fn is_in_the_dark(&self) -> bool {
         self.failed.as_ref().is_some_and(|error| error.is_transient())
     }
 
-    /// Takes the list of its tags. What is not in it is gone.
+    /// Applies the tag list; other stored tags are removed.
     pub(super) fn take(&mut self, tags: Vec<String>, validators: Validators) {
         self.is_listed = true;
         self.versions = newest_first(tags.into_iter().filter(|tag| oci::is_version(tag)));
@@ -71,12 +65,11 @@ impl Repository {
         self.gone.extend(gone.map(|(tag, _)| tag));
     }
 
-    /// That the list is the one which is remembered.
     pub(super) const fn take_unchanged(&mut self) {
         self.is_listed = true;
     }
 
-    /// What stays of its chart in the catalogue although it can't be made anew: nothing is known of it, and it may be there.
+    /// Returns what to retain of the stored chart, because its metadata is missing.
     pub(super) fn held(&self) -> Option<Held> {
         if !self.is_listed {
             return Some(Held::Chart);
@@ -87,8 +80,8 @@ impl Repository {
         (!unknown.is_empty()).then_some(Held::Versions(unknown))
     }
 
-    /// Takes its part of the tags that there is room for in all. Where that is too little, only what is remembered is looked at; where
-    /// there is too little even for that, nothing is, and its chart stays in the catalogue.
+    /// Takes tags from the shared capacity. If the list does not fit, the stored tags are used. If those do not fit,
+    /// none are, and the stored chart stays.
     pub(super) fn fit(&mut self, room: &mut usize) {
         if self.versions.len() > *room {
             self.failed = Some(Arc::new(OciError::TooMany {
@@ -100,16 +93,16 @@ impl Repository {
             self.versions = newest_first(self.memory.tags.keys().cloned());
         }
         if self.memory.tags.len() > *room {
-            // It stays in the database.
+            // The tags stay in the database.
             self.memory.tags.clear();
             self.versions.clear();
         }
         *room -= self.versions.len().max(self.memory.tags.len());
     }
 
-    /// That the list of tags is the same means that there is nothing to do only where all of them are remembered.
+    /// Stores validators only if all listed tags are stored: then an unchanged list means no work.
     pub(super) fn settle(&mut self) {
-        // Nor must it bring back what is gone and still remembered.
+        // Removed tags that are still stored must not reappear.
         let known = if self.gone.is_empty() {
             self.known()
         } else {
@@ -121,7 +114,7 @@ impl Repository {
         }
     }
 
-    /// What to send with the next question for its tags, where these ones are all that is remembered.
+    /// Returns the validators for the next tag list, if all listed tags are stored.
     pub(super) fn known(&self) -> Validators {
         let is_whole = self.failed.is_none() && self.versions.len() == self.memory.tags.len();
         if is_whole {
@@ -131,12 +124,11 @@ impl Repository {
         }
     }
 
-    /// Its URL, as it is shown.
     pub(super) fn shown(&self) -> &str {
         self.url.trim_end_matches(':')
     }
 
-    /// Has a tag pulled again. What is stored of it stays until then.
+    /// Schedules a tag to be pulled again. Its stored state stays until then.
     pub(super) fn pull_again(&mut self, tag: String, now: Timestamp) {
         let Some(known) = self.memory.tags.get(&tag).cloned() else {
             return;
@@ -162,7 +154,6 @@ impl Repository {
     }
 }
 
-/// Tags in the order of the versions that they stand for.
 fn newest_first(tags: impl Iterator<Item = String>) -> Vec<String> {
     let mut tags: Vec<String> = tags.collect();
     tags.sort_by(|a, b| index::newest_first(&oci::version_of(a), &oci::version_of(b)).then_with(|| a.cmp(b)));
@@ -202,7 +193,7 @@ mod tests {
             assert_eq!(repository.failed.is_none(), kept.is_some(), "{listed} {remembered}");
             assert!(kept.is_none_or(|kept| repository.versions.len() == kept));
             assert!(repository.memory.tags.len() <= repository.versions.len());
-            // What the registry still has is not gone.
+            // The registry still has these tags.
             assert!(repository.gone.is_empty(), "{listed} {remembered}");
             let unknown = kept.filter(|kept| *kept > remembered).is_some();
             let held = match kept {

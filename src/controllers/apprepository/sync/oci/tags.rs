@@ -1,4 +1,4 @@
-//! Which tags there are, and which of them stand for something else than before.
+//! Lists tags and finds retagged versions.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use crate::http::{FetchError, Validators};
 use crate::oci::{OciError, Registry, Tags};
 
 impl Run<'_> {
-    /// Lists the tags of one repository. Where that fails its charts stay as they are remembered, but where it is no more.
+    /// Lists the tags of one repository. On errors, the stored charts stay, unless the repository does not exist.
     pub(super) async fn tags(&self, registry: &Registry, patience: &Patience, memory: OciRepository) -> Repository {
         let path = registry.repository(&memory.repository);
         let mut repository = Repository::remembered(registry.chart_url(&path, ""), memory);
-        // What other credentials were shown is no measure of what these are.
+        // Validators of a response to other credentials do not apply.
         let known = (!self.has_other_credentials()).then_some(&repository.validators);
         if patience.is_over() {
             let given_up = patience.end().cloned();
@@ -53,7 +53,6 @@ impl Run<'_> {
         repository
     }
 
-    /// Others have taken all the time.
     pub(super) fn out_of_time(&self, url: &str) -> OciError {
         OciError::Fetch(FetchError::Timeout {
             url: url.to_owned(),
@@ -61,8 +60,7 @@ impl Run<'_> {
         })
     }
 
-    /// Looks at the digests of the tags that are known, in those repositories where it is time to. What stands for something else
-    /// than before is to be pulled again; until then it stays as it is.
+    /// Checks the digests of stored tags where due. Retagged versions are pulled again; until then, their charts stay.
     pub(super) async fn published_anew(&self, registry: &Registry, listing: &mut Listing) {
         if listing.interrupted.is_some() {
             return;
@@ -82,11 +80,11 @@ impl Run<'_> {
                 repository.pull_again(tag, self.request.started);
             }
         }
-        // How many are looked at, and of how many it is the end.
+        // Repositories before the first unchecked tag are done.
         let first = looked.left.first().map(|(at, _)| *at);
         let mut done = first.map_or(due.len(), |first| due.iter().take_while(|at| **at != first).count());
         if let Some(first) = first.filter(|_| listing.interrupted.is_none()) {
-            // One may be too large for the time of any attempt: what is left of it is pulled, which goes on where it was.
+            // A repository may exceed the time of every sync: pull its remaining tags, which can be resumed.
             for (_, tag) in looked.left.into_iter().filter(|(at, _)| *at == first) {
                 listing.repositories[first].pull_again(tag, self.request.started);
             }
@@ -101,15 +99,15 @@ impl Run<'_> {
             }
         }
         if listing.interrupted.is_none() {
-            // The next attempt goes on with these and no others.
+            // Only these are due for the next sync.
             left.iter()
                 .for_each(|at| listing.repositories[*at].set_digests_checked(None));
             listing.is_unfinished = !left.is_empty();
         }
     }
 
-    /// The repositories whose digests it is time to look at, by their places, those first that have waited longest. While a sync goes on
-    /// in parts none are added to those that are left: the first would be due again before the last has had its turn.
+    /// Returns the indexes of repositories whose digests are due, oldest check first. While a sync continues in parts,
+    /// only unchecked ones are due: otherwise the first would be due again before the last was checked.
     fn due(&self, listing: &Listing) -> Vec<usize> {
         let goes_on = self.request.previous.as_ref().is_some_and(decide::goes_on);
         let is_due = |repository: &Repository| match repository.memory.digests_checked {
@@ -130,7 +128,7 @@ impl Run<'_> {
         due
     }
 
-    /// Asks for the digests of one repository after the other, as far as it comes.
+    /// Requests the digests of one repository after the other, until the budget is exhausted.
     async fn look_at_digests(
         &self,
         registry: &Registry,
@@ -142,7 +140,7 @@ impl Run<'_> {
         for at in due {
             let memory = &repositories[*at].memory;
             let path: Arc<str> = registry.repository(&memory.repository).into();
-            // Without a digest it could not be pulled, and is tried again in its time.
+            // Tags without a digest were never pulled, and have their own retry.
             let known = memory.tags.iter().filter(|(_, known)| !known.digest.is_empty());
             tags.extend(known.map(|(tag, known)| (*at, path.clone(), tag.clone(), known.digest.clone())));
         }
@@ -190,18 +188,17 @@ impl Run<'_> {
     }
 }
 
-/// What came of a look at digests. Repositories are given by their place in the listing.
+/// Result of a digest check, with indexes of repositories in the listing.
 #[derive(Default)]
 struct Looked {
-    /// Those that stand for something else, and those of which pulling has to tell what is the matter.
+    /// Retagged versions, and those whose check failed: pulling them reports the error.
     changed: Vec<(usize, String)>,
     refused: Vec<(usize, Arc<OciError>)>,
-    /// What it did not come to, in order.
     left: Vec<(usize, String)>,
 }
 
 impl Looked {
-    /// It was listed a moment ago: pulling it tells what is the matter, unless it is the registry that wants to be left alone.
+    /// The tag was just listed: pulling it reports the error, unless the host asked for a pause.
     fn failed(&mut self, at: usize, tag: String, error: &OciError) {
         if patience::wants_to_be_left_alone(error) {
             self.left.push((at, tag));
