@@ -126,7 +126,7 @@ impl Error {
         match self {
             Self::Superseded { .. } => "Superseded",
             Self::OutdatedCuts => "ChartsOutdated",
-            Self::TablesRebuilt => "CatalogueRebuilding",
+            Self::TablesRebuilt => "RebuildingCatalog",
             Self::TimedOut { .. } => "DatabaseTimeout",
             Self::Rows { .. } => "SpoolUnreadable",
             Self::NoDatabase { .. }

@@ -13,11 +13,11 @@ use super::parse::CommaSeparated;
 use super::{Failure, database, env_credentials as given, output, shutdown, sync_context as fetching};
 use crate::api::NamespacedName;
 use crate::catalog::{Catalog, Record};
-use crate::controllers::apprepository::chart_files::{Importer, Turn, Worklist};
+use crate::controllers::apprepository::chart_files::{Batch, Importer, Worklist};
 use crate::controllers::apprepository::decision::{Decision, Mode, decide};
 use crate::controllers::apprepository::metrics::Metrics;
 use crate::controllers::apprepository::origin::ONE_SHOT;
-use crate::controllers::apprepository::secrets::source::Keys;
+use crate::controllers::apprepository::secrets::source::CredentialSource;
 use crate::controllers::apprepository::spec::{Defaults, Kind, OneShot, RepositoryAccess, RepositorySpec, Requests};
 use crate::controllers::apprepository::sync::Syncer;
 use crate::controllers::apprepository::sync::location::FileAccess;
@@ -119,7 +119,7 @@ impl Sync {
         self.one_shot.obsolete.warn();
         // What can't be used is told before anything is touched.
         let given = self.given()?;
-        let keys = Keys::Given(given::credentials(self.ca_file.as_deref())?);
+        let keys = CredentialSource::Static(given::credentials(self.ca_file.as_deref())?);
         let shutdown = shutdown::on_signal()?;
         let (catalog, _lock) = database::open_to_write(&self.one_shot.database).await?;
         // What is dropped on the way has written nothing: a transaction under way is rolled back.
@@ -142,7 +142,7 @@ impl Sync {
         done
     }
 
-    async fn sync(&self, catalog: &Catalog, given: OneShot, keys: Keys) -> Result<Synced, Failure> {
+    async fn sync(&self, catalog: &Catalog, given: OneShot, keys: CredentialSource) -> Result<Synced, Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure::failed(error.to_string());
         let name = NamespacedName {
             namespace: self.one_shot.namespace.clone(),
@@ -181,12 +181,12 @@ impl Sync {
         };
         let expected_uid = previous.as_ref().map(|record| record.uid.clone());
         let request = SyncRequest {
-            declaration: declaration.clone(),
+            spec: declaration.clone(),
             previous,
             expected_uid,
             mode,
             started: now,
-            wanted_since: now,
+            fresh_since: now,
         };
         let tools = fetching::tools(
             &self.fetch,
@@ -243,7 +243,7 @@ impl Sync {
                 .filter(|name| !name.is_empty())
                 .collect(),
             filter: given::filter(&self.filter_rules)?,
-            reach: RepositoryAccess {
+            access: RepositoryAccess {
                 insecure: self.tls_insecure_skip_verify,
                 pass_credentials: self.pass_credentials,
                 ..RepositoryAccess::default()
@@ -266,8 +266,8 @@ impl Synced {
         let mut worklist = Worklist::default();
         let uid = &self.finished.record.uid;
         loop {
-            let turn = self.importer.turn(&self.declaration, uid, &mut worklist).await;
-            if turn.map_err(|error| Failure::failed(error.to_string()))? != Turn::More {
+            let turn = self.importer.import_batch(&self.declaration, uid, &mut worklist).await;
+            if turn.map_err(|error| Failure::failed(error.to_string()))? != Batch::More {
                 return Ok(());
             }
         }
@@ -283,7 +283,7 @@ async fn sync_all(syncer: &Syncer, mut request: SyncRequest) -> Result<SyncResul
         };
         request.expected_uid = Some(finished.record.uid.clone());
         // The record as it is stored counts its writes.
-        request.previous = syncer.record(&request.declaration.name).await?;
+        request.previous = syncer.record(&request.spec.name).await?;
         request.mode = Mode::Conditional;
     }
 }

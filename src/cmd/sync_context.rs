@@ -5,7 +5,7 @@ use super::{
     flags::{ContentFlags, FetchFlags},
 };
 use crate::catalog::Catalog;
-use crate::controllers::apprepository::secrets::source::Keys;
+use crate::controllers::apprepository::secrets::source::CredentialSource;
 use crate::controllers::apprepository::sync::SyncContext;
 use crate::controllers::apprepository::sync::location::FileAccess;
 use crate::helm::index::DecodeLimits;
@@ -20,14 +20,14 @@ pub fn tools(
     fetch: &FetchFlags,
     content: &ContentFlags,
     catalog: Catalog,
-    keys: Keys,
+    credentials: CredentialSource,
     files: FileAccess,
     origin: String,
 ) -> Result<SyncContext, Failure> {
     Ok(SyncContext {
         catalog,
         fetcher: fetcher(fetch)?,
-        keys,
+        credentials,
         fetch_limits: limits(fetch),
         decode_limits: DecodeLimits::default(),
         filter_limits: filter::Limits::default(),

@@ -238,7 +238,7 @@ impl FetchError {
             Self::TooLarge { .. } => "TooLarge",
             Self::TooManyRedirects { .. } => "TooManyRedirects",
             Self::BadRedirect { .. } => "InvalidRedirect",
-            Self::CutShort { .. } => "BodyCutShort",
+            Self::CutShort { .. } => "ConnectionInterrupted",
             Self::Encoding { .. } => "UnexpectedEncoding",
             Self::FileNotFound(_) => "FileNotFound",
             Self::FileUnreadable { .. } => "FileUnreadable",

@@ -213,7 +213,7 @@ async fn a_version_that_failed_gets_empty_files_and_waits(#[values(On::Sqlite, O
 
 #[rstest]
 #[tokio::test]
-async fn a_resync_by_hand_tries_at_once_what_has_failed(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_requested_sync_retries_failed_imports_immediately(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("a", &["1.0.0"])]).await;
     fail(&fixture, &of("a", "1.0.0"), 60).await;

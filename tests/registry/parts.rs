@@ -18,7 +18,7 @@ async fn a_large_registry_is_pulled_in_parts_that_are_one_sync_and_nothing_goes_
     let first = site.sync().await;
     assert!(matches!(first.outcome, SyncOutcome::Synced { is_complete: false, .. }));
     let state = &first.record.state;
-    assert_eq!((state.ready, &*state.reason), (None, "Pulling"));
+    assert_eq!((state.ready, &*state.reason), (None, "Progressing"));
     assert!(
         state.message.starts_with("500 of 701 versions are pulled"),
         "{}",
@@ -80,7 +80,7 @@ async fn a_slow_registry_is_had_in_parts_as_long_as_a_fetch_may_take_and_nothing
     assert!(matches!(first.outcome, SyncOutcome::Synced { is_complete: false, .. }));
     assert_eq!(
         (first.record.state.ready, &*first.record.state.reason),
-        (None, "Pulling")
+        (None, "Progressing")
     );
     let shown = site.shown(0).await;
     assert!((8..TAGS).contains(&shown), "{shown}");

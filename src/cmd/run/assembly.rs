@@ -31,13 +31,13 @@ use crate::cmd::{Failure, sync_context as fetching};
 use crate::controllers::application::metrics::Metrics as ApplicationMetrics;
 use crate::controllers::apprepository::chart_files::{FilesReconciler, ImportQueue, Importer};
 use crate::controllers::apprepository::event_handler::{EventHandler, key};
-use crate::controllers::apprepository::kubeapps_cronjobs::{self as adopt, Adoption};
+use crate::controllers::apprepository::kubeapps_cronjobs::{self, CronJobRemover};
 use crate::controllers::apprepository::metrics::Metrics as RepositoryMetrics;
-use crate::controllers::apprepository::origin::{Cluster, Folder, Origin};
+use crate::controllers::apprepository::origin::{Cluster, Directory, Origin};
 use crate::controllers::apprepository::orphans::OrphanFinder;
 use crate::controllers::apprepository::reconciler::Reconciler;
 use crate::controllers::apprepository::running_syncs::RunningSyncs;
-use crate::controllers::apprepository::secrets::source::Keys;
+use crate::controllers::apprepository::secrets::source::CredentialSource;
 use crate::controllers::apprepository::secrets::{SecretSettings, repositories_of};
 use crate::controllers::apprepository::spec::Defaults;
 use crate::controllers::apprepository::state::RepositoryStates;
@@ -164,14 +164,14 @@ impl Assembly {
         };
         let trigger = EventHandler {
             queue: queue.clone(),
-            activity: activity.clone(),
+            running_syncs: activity.clone(),
             states: Arc::clone(&states),
             listed: Arc::clone(&listed),
             schedule: schedule.clone(),
             defaults: defaults.clone(),
         };
         let origin = Arc::new(origin);
-        let keys = Keys::Named {
+        let keys = CredentialSource::Secrets {
             origin: Arc::clone(&origin),
             settings: SecretSettings {
                 kubeapps_namespace: cluster::own_namespace(run.namespace.as_deref()),
@@ -183,7 +183,7 @@ impl Assembly {
         let imports = ImportQueue::new(queue.clone(), Arc::clone(&states));
         let files = Arc::new(FilesReconciler {
             store: store.clone(),
-            folder_mode: origin.is_folder(),
+            directory_mode: origin.is_directory(),
             defaults: defaults.clone(),
             catalog: catalog.clone(),
             importer,
@@ -214,11 +214,11 @@ impl Assembly {
             catalog: catalog.clone(),
             syncer: Syncer::new(tools, metrics.repository.clone()),
             defaults,
-            activity: activity.clone(),
+            running_syncs: activity.clone(),
             listed: Arc::clone(&listed),
             metrics: metrics.repository,
-            files: (run.content.imports() && patience == Patience::Wait).then_some(imports),
-            adoption: adoption(run, &source, &states),
+            imports: (run.content.imports() && patience == Patience::Wait).then_some(imports),
+            cronjob_remover: cronjob_remover(run, &source, &states),
             states,
             stopping,
         });
@@ -297,14 +297,14 @@ async fn origin(run: &Run, source: &Source, patience: Patience) -> Result<(Origi
             Ok((Origin::Cluster(Box::new(cluster)), FileAccess::Never))
         }
         Source::Folder(folder) => {
-            let origin = Folder::new(folder).map_err(|error| {
+            let origin = Directory::new(folder).map_err(|error| {
                 Failure::failed(format!(
                     "can't read the folder --manifests {}: {error}",
                     folder.display()
                 ))
             })?;
             let roots = std::iter::once(folder).chain(&run.allow_file_root).cloned().collect();
-            Ok((Origin::Folder(origin), FileAccess::Below(roots)))
+            Ok((Origin::Directory(origin), FileAccess::Below(roots)))
         }
     }
 }
@@ -351,11 +351,11 @@ fn watch_secrets(
 }
 
 /// What takes the CronJobs of Kubeapps away, where that is asked for.
-fn adoption(run: &Run, source: &Source, states: &RepositoryStates) -> Option<Adoption> {
+fn cronjob_remover(run: &Run, source: &Source, states: &RepositoryStates) -> Option<CronJobRemover> {
     match source {
         Source::Cluster(client) if run.adopt_kubeapps => {
             let namespace = cluster::own_namespace(run.namespace.as_deref());
-            Some(Adoption::new(client.clone(), namespace, Arc::clone(states)))
+            Some(CronJobRemover::new(client.clone(), namespace, Arc::clone(states)))
         }
         _ => None,
     }
@@ -369,7 +369,7 @@ fn warn_of_kubeapps(run: &Run, source: &Source, store: &Store<AppRepository>) ->
             let (client, store) = (client.clone(), store.clone());
             async move {
                 store.wait_until_synced().await;
-                adopt::warn_of_cron_jobs(&client, &namespace, |name| store.get(name).is_some()).await;
+                kubeapps_cronjobs::warn_of_cron_jobs(&client, &namespace, |name| store.get(name).is_some()).await;
                 futures::future::pending().await
             }
             .boxed()

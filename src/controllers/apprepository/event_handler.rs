@@ -18,7 +18,7 @@ use crate::runtime::workqueue::{Priority, Queue};
 
 pub struct EventHandler {
     pub queue: Queue<Key>,
-    pub activity: RunningSyncs,
+    pub running_syncs: RunningSyncs,
     pub states: RepositoryStates,
     /// Notified after each complete list, to compare the catalog with it.
     pub listed: Arc<Notify>,
@@ -36,7 +36,7 @@ impl EventHandler {
                 initial,
             } => self.applied(&name, old.as_ref(), &new, initial),
             Change::Removed { name, vanished, .. } => {
-                self.activity.cancel(&name);
+                self.running_syncs.cancel(&name);
                 self.schedule.remove(&name);
                 // Objects missing from a relist are compared as a whole once the list is complete.
                 if !vanished {
@@ -57,16 +57,16 @@ impl EventHandler {
     ) {
         self.states.update(name, |state| state.removal_approved = false);
         if let Some(old) = old {
-            if is_another(old.meta(), new.meta()) {
-                self.activity.cancel(name);
+            if is_sync_obsolete(old.meta(), new.meta()) {
+                self.running_syncs.cancel(name);
             }
-            if !calls_for_reconcile(old, new) {
+            if !needs_reconcile(old, new) {
                 return;
             }
         }
         self.schedule(name, new);
         let priority = if initial && old.is_none() {
-            at_start(new)
+            initial_priority(new)
         } else {
             Priority::USER
         };
@@ -74,11 +74,11 @@ impl EventHandler {
     }
 
     fn schedule(&self, name: &NamespacedName, new: &Seen<AppRepository>) {
-        let declaration = new
+        let spec = new
             .object()
             .map(|object| RepositorySpec::of(object, &self.defaults, false));
-        match declaration.filter(|declaration| !declaration.suspended && new.meta().deletion_timestamp.is_none()) {
-            Some(declaration) => self.schedule.set(name, &declaration.cron, declaration.jitter()),
+        match spec.filter(|spec| !spec.suspended && new.meta().deletion_timestamp.is_none()) {
+            Some(spec) => self.schedule.set(name, &spec.cron, spec.jitter()),
             None => self.schedule.remove(name),
         }
     }
@@ -86,12 +86,12 @@ impl EventHandler {
 
 /// Returns the priority of an object in the initial list. It must not delay a user's change. Objects that changed while
 /// Portolan was down come first.
-fn at_start(seen: &Seen<AppRepository>) -> Priority {
-    let looked_at = seen.object().map(|object| {
+fn initial_priority(seen: &Seen<AppRepository>) -> Priority {
+    let is_observed = seen.object().map(|object| {
         let observed = object.status.as_ref().and_then(|status| status.observed_generation);
         observed == object.metadata.generation
     });
-    match looked_at {
+    match is_observed {
         Some(false) => Priority::MISSED,
         Some(true) | None => Priority::LOW,
     }
@@ -105,15 +105,15 @@ pub fn key(name: &NamespacedName) -> Key {
     }
 }
 
-fn is_another(old: &ObjectMeta, new: &ObjectMeta) -> bool {
+fn is_sync_obsolete(old: &ObjectMeta, new: &ObjectMeta) -> bool {
     old.uid != new.uid || (old.deletion_timestamp.is_none() && new.deletion_timestamp.is_some())
 }
 
 /// Returns true if the change needs a reconcile. Our own status and metadata writes are ignored to avoid a hot loop.
-fn calls_for_reconcile(old: &Seen<AppRepository>, new: &Seen<AppRepository>) -> bool {
+fn needs_reconcile(old: &Seen<AppRepository>, new: &Seen<AppRepository>) -> bool {
     match (old, new) {
         (Seen::Object(before), Seen::Object(after)) => {
-            before.spec != after.spec || facts(&before.metadata) != facts(&after.metadata)
+            before.spec != after.spec || reconcile_inputs(&before.metadata) != reconcile_inputs(&after.metadata)
         }
         (
             Seen::Undecodable {
@@ -121,14 +121,14 @@ fn calls_for_reconcile(old: &Seen<AppRepository>, new: &Seen<AppRepository>) -> 
                 error: was,
             },
             Seen::Undecodable { meta: after, error: is },
-        ) => was != is || facts(before) != facts(after),
+        ) => was != is || reconcile_inputs(before) != reconcile_inputs(after),
         _ => true,
     }
 }
 
-type Facts<'a> = (Option<&'a str>, Option<i64>, bool, Option<&'a BTreeMap<String, String>>);
+type ReconcileInputs<'a> = (Option<&'a str>, Option<i64>, bool, Option<&'a BTreeMap<String, String>>);
 
-fn facts(meta: &ObjectMeta) -> Facts<'_> {
+fn reconcile_inputs(meta: &ObjectMeta) -> ReconcileInputs<'_> {
     // The status must observe each new generation. None of our own writes raises it.
     (
         meta.uid.as_deref(),
@@ -167,10 +167,10 @@ mod tests {
         }
     }
 
-    fn trigger() -> EventHandler {
+    fn handler() -> EventHandler {
         EventHandler {
             queue: Queue::new(Settings::new("test"), &Metrics::register(&mut Registry::default())),
-            activity: RunningSyncs::default(),
+            running_syncs: RunningSyncs::default(),
             states: RepositoryStates::default(),
             listed: Arc::default(),
             schedule: CronTrigger::default(),
@@ -180,30 +180,30 @@ mod tests {
 
     #[tokio::test]
     async fn a_deletion_approves_the_removal_of_charts_until_the_name_is_declared_again() {
-        let trigger = trigger();
+        let handler = handler();
         let name = NamespacedName {
             namespace: "team".to_owned(),
             name: "a".to_owned(),
         };
-        let is_approved = || trigger.states.read(&name, |state| state.removal_approved);
+        let is_approved = || handler.states.read(&name, |state| state.removal_approved);
         let removed = |vanished| match seen("a", Some(1), None) {
             Change::Applied { name, new: old, .. } => Change::Removed { name, old, vanished },
             change => change,
         };
-        trigger.on_change(removed(true));
+        handler.on_change(removed(true));
         assert!(!is_approved(), "missing from a list proves no deletion");
-        trigger.on_change(removed(false));
+        handler.on_change(removed(false));
         assert!(is_approved());
-        trigger.on_change(seen("a", Some(1), None));
+        handler.on_change(seen("a", Some(1), None));
         assert!(!is_approved());
     }
 
     #[tokio::test]
-    async fn only_repositories_that_are_synced_by_a_schedule_have_one() {
-        let trigger = trigger();
+    async fn only_active_repositories_have_a_schedule() {
+        let handler = handler();
         let scheduled = |change| {
-            trigger.on_change(change);
-            trigger.schedule.len()
+            handler.on_change(change);
+            handler.schedule.len()
         };
         assert_eq!(scheduled(seen("a", Some(1), None)), 1);
         assert_eq!(scheduled(seen("b", Some(1), None)), 2);
@@ -232,9 +232,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn at_a_start_what_was_changed_meanwhile_comes_before_what_only_has_its_turn() {
-        let trigger = trigger();
-        let queue = trigger.queue.clone();
+    async fn changed_objects_of_the_initial_list_come_first() {
+        let handler = handler();
+        let queue = handler.queue.clone();
         let list = [
             ("a", Some(1), Some(1)),
             ("changed", Some(2), Some(1)),
@@ -244,9 +244,9 @@ mod tests {
             ("made", Some(1), None),
         ];
         for (name, generation, observed) in list {
-            trigger.on_change(seen(name, generation, observed));
+            handler.on_change(seen(name, generation, observed));
         }
-        trigger.on_change(seen("just-made", Some(1), None));
+        handler.on_change(seen("just-made", Some(1), None));
         let mut order = Vec::new();
         while order.len() <= list.len() {
             order.push(queue.get().await.unwrap().key().name.name.clone());

@@ -21,16 +21,13 @@ type Metadata = Partial<CronJob>;
 
 /// Failure to list or delete Kubeapps' CronJobs. It never fails a sync.
 #[derive(Debug, thiserror::Error)]
-pub enum AdoptError {
+pub enum CronJobError {
     #[error(
-        "Portolan may not {verb} the CronJobs in the namespace {namespace}: give its service account the verbs list and \
-         delete on cronjobs of batch there (in Portolan's chart: adoptKubeapps and kubeappsNamespace)"
+        "not allowed to {verb} CronJobs in namespace {namespace}: grant the service account the verbs list and delete on \
+         cronjobs.batch (chart values adoptKubeapps and kubeappsNamespace)"
     )]
-    Forbidden {
-        verb: &'static str,
-        namespace: String,
-    },
-    #[error("could not {verb} the CronJobs in the namespace {namespace}: {cause}")]
+    Forbidden { verb: &'static str, namespace: String },
+    #[error("failed to {verb} CronJobs in namespace {namespace}: {cause}")]
     Failed {
         verb: &'static str,
         namespace: String,
@@ -38,7 +35,7 @@ pub enum AdoptError {
     },
 }
 
-impl AdoptError {
+impl CronJobError {
     fn new(verb: &'static str, namespace: &str, cause: ApiError) -> Self {
         let namespace = namespace.to_owned();
         if cause.is_forbidden() {
@@ -90,13 +87,17 @@ fn repository_of(cron_job: &Metadata) -> Option<NamespacedName> {
     (cron_job.name_any() == cron_job_name(&name)).then_some(name)
 }
 
-async fn list(client: &Client, namespace: &str, selector: &str) -> Result<Vec<(NamespacedName, Metadata)>, AdoptError> {
+async fn list(
+    client: &Client,
+    namespace: &str,
+    selector: &str,
+) -> Result<Vec<(NamespacedName, Metadata)>, CronJobError> {
     let cron_jobs: Api<Metadata> = Api::namespaced(client.clone(), namespace);
     let mut parameters = ListParams::default().labels(selector).limit(PAGE);
     let mut found = Vec::new();
     loop {
         let page = call(cron_jobs.list(&parameters)).await;
-        let page = page.map_err(|error| AdoptError::new("list", namespace, error))?;
+        let page = page.map_err(|error| CronJobError::new("list", namespace, error))?;
         let named = page
             .items
             .into_iter()
@@ -115,7 +116,7 @@ pub async fn remove_cron_jobs(
     client: &Client,
     kubeapps_namespace: &str,
     repository: &NamespacedName,
-) -> Result<usize, AdoptError> {
+) -> Result<usize, CronJobError> {
     if !(is_label_value(&repository.name) && is_label_value(&repository.namespace)) {
         return Ok(0);
     }
@@ -139,21 +140,21 @@ pub async fn remove_cron_jobs(
             Ok(_) => removed += 1,
             // Deleted or replaced meanwhile; the next sync retries.
             Err(error) if error.is_not_found() || error.is_conflict() => {}
-            Err(error) => return Err(AdoptError::new("delete", kubeapps_namespace, error)),
+            Err(error) => return Err(CronJobError::new("delete", kubeapps_namespace, error)),
         }
     }
     Ok(removed)
 }
 
 /// Removes the CronJobs of each repository once.
-pub struct Adoption {
+pub struct CronJobRemover {
     client: Client,
     kubeapps_namespace: String,
     states: RepositoryStates,
     warned: AtomicBool,
 }
 
-impl Adoption {
+impl CronJobRemover {
     #[must_use]
     pub fn new(client: Client, kubeapps_namespace: String, states: RepositoryStates) -> Self {
         Self {
@@ -166,7 +167,7 @@ impl Adoption {
 
     /// Removes the CronJobs after the first successful sync, and returns their number. Transient errors are retried
     /// after the next sync. A missing permission is logged once and not retried.
-    pub async fn synced(&self, repository: &NamespacedName) -> usize {
+    pub async fn after_sync(&self, repository: &NamespacedName) -> usize {
         if self.states.read(repository, |state| state.cron_jobs_removed) {
             return 0;
         }
@@ -175,10 +176,10 @@ impl Adoption {
                 self.states.update(repository, |state| state.cron_jobs_removed = true);
                 removed
             }
-            Err(error @ AdoptError::Forbidden { .. }) => {
+            Err(error @ CronJobError::Forbidden { .. }) => {
                 self.states.update(repository, |state| state.cron_jobs_removed = true);
                 if !self.warned.swap(true, Ordering::Relaxed) {
-                    tracing::warn!(%error, "leaving Kubeapps' CronJobs in place");
+                    tracing::warn!(%error, "keeping Kubeapps' CronJobs");
                 }
                 0
             }
@@ -197,11 +198,11 @@ fn is_label_value(text: &str) -> bool {
 }
 
 /// Returns the sorted AppRepositories that both Portolan and a CronJob of Kubeapps sync.
-pub async fn synced_twice(
+pub async fn doubly_synced(
     client: &Client,
     kubeapps_namespace: &str,
     is_managed: impl Fn(&NamespacedName) -> bool,
-) -> Result<Vec<NamespacedName>, AdoptError> {
+) -> Result<Vec<NamespacedName>, CronJobError> {
     let found = list(client, kubeapps_namespace, REPO_NAME).await?;
     let mut names: Vec<NamespacedName> = found
         .into_iter()
@@ -220,13 +221,13 @@ pub async fn warn_of_cron_jobs(
     kubeapps_namespace: &str,
     is_managed: impl Fn(&NamespacedName) -> bool,
 ) {
-    match synced_twice(client, kubeapps_namespace, is_managed).await {
+    match doubly_synced(client, kubeapps_namespace, is_managed).await {
         Ok(names) => {
             if let Some(warning) = warning(&names, kubeapps_namespace) {
                 tracing::warn!("{warning}");
             }
         }
-        Err(error) => tracing::warn!(%error, "failed to look for Kubeapps' CronJobs"),
+        Err(error) => tracing::warn!(%error, "failed to list Kubeapps' CronJobs"),
     }
 }
 
@@ -235,9 +236,8 @@ fn warning(names: &[NamespacedName], kubeapps_namespace: &str) -> Option<String>
     let many = names.len();
     let repositories = if many == 1 { "repository" } else { "repositories" };
     Some(format!(
-        "{many} {repositories} (the first is {first}) are synced twice: by Portolan, and by the CronJobs of Kubeapps' \
-         controller in the namespace {kubeapps_namespace}; stop that controller, and run Portolan with {FLAG}, which \
-         removes the CronJobs"
+        "{many} {repositories} (first: {first}) are also synced by CronJobs of Kubeapps' controller in namespace \
+         {kubeapps_namespace}; stop that controller and run Portolan with {FLAG} to remove the CronJobs"
     ))
 }
 
@@ -271,7 +271,7 @@ mod tests {
         "apprepo-foofoofo-645137792-sync-barbarba-620299591"
     )]
     #[case("a", "barbarbarbarbarbarbar", "apprepo-a-sync-barbarba-620299591")]
-    fn the_name_of_a_cron_job_is_the_one_that_kubeapps_controller_makes(
+    fn the_name_of_a_cron_job_matches_kubeapps_controller(
         #[case] namespace: &str,
         #[case] repository: &str,
         #[case] expected: &str,
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_of_a_cron_job_is_longer_than_kubernetes_allows() {
+    fn names_of_cron_jobs_are_within_the_limit_of_kubernetes() {
         let long = "z".repeat(253);
         assert!(cron_job_name(&name(&long[..63], &long)).len() <= 52);
         assert_eq!(
@@ -317,18 +317,18 @@ mod tests {
     }
 
     #[test]
-    fn the_warning_says_how_many_and_what_to_do() {
+    fn the_warning_contains_the_number_and_the_next_step() {
         assert_eq!(warning(&[], "kubeapps"), None);
-        let said = warning(&[name("a", "b"), name("c", "d")], "kubeapps").unwrap();
+        let message = warning(&[name("a", "b"), name("c", "d")], "kubeapps").unwrap();
         for part in ["2 repositories", "a/b", "namespace kubeapps", "--adopt-kubeapps"] {
-            assert!(said.contains(part), "{said}");
+            assert!(message.contains(part), "{message}");
         }
     }
 
     /// Returns the removed CronJobs of three syncs, and the number of unused responses.
     async fn synced_three_times(answers: &[u16]) -> (Vec<usize>, usize) {
-        let left = Arc::new(Mutex::new(VecDeque::from(answers.to_vec())));
-        let answers = Arc::clone(&left);
+        let unused = Arc::new(Mutex::new(VecDeque::from(answers.to_vec())));
+        let answers = Arc::clone(&unused);
         let service = tower::service_fn(move |_: http::Request<Body>| {
             let code = answers.lock().pop_front().expect("no request more than answers");
             let body = match code {
@@ -345,17 +345,17 @@ mod tests {
                 .body(Body::from(body.to_string().into_bytes()));
             std::future::ready(Ok::<_, Infallible>(answer.unwrap()))
         });
-        let adoption = Adoption::new(
+        let remover = CronJobRemover::new(
             Client::new(service, "default"),
             "kubeapps".to_owned(),
             RepositoryStates::default(),
         );
         let mut removed = Vec::new();
         for _ in 0..3 {
-            removed.push(adoption.synced(&name("team-a", "charts")).await);
+            removed.push(remover.after_sync(&name("team-a", "charts")).await);
         }
-        let left = left.lock().len();
-        (removed, left)
+        let unused = unused.lock().len();
+        (removed, unused)
     }
 
     #[rstest]
@@ -366,7 +366,7 @@ mod tests {
     #[case::not_allowed_to_delete(&[200, 403], [0, 0, 0])]
     #[case::away_for_a_moment(&[500, 200, 503, 200, 202], [0, 0, 1])]
     #[tokio::test]
-    async fn a_repository_is_taken_over_once(#[case] answers: &[u16], #[case] removed: [usize; 3]) {
+    async fn cron_jobs_of_a_repository_are_removed_once(#[case] answers: &[u16], #[case] removed: [usize; 3]) {
         assert_eq!(synced_three_times(answers).await, (removed.to_vec(), 0));
     }
 }

@@ -10,7 +10,7 @@ use tokio::sync::{Notify, watch};
 
 use super::event_handler::key;
 use super::metrics::Metrics;
-use super::removals::{Difference, difference};
+use super::removals::{Orphans, find_orphans};
 use super::state::RepositoryStates;
 use crate::api::AppRepository;
 use crate::catalog::{self, Catalog};
@@ -57,18 +57,18 @@ impl OrphanFinder {
         let is_watched = |namespace: &str| self.namespace.as_deref().is_none_or(|watched| watched == namespace);
         // The confirmation applies to the first comparison only, whatever it finds.
         let confirmed = self.confirmed.swap(false, Ordering::AcqRel);
-        let gone = match difference(&records, &declared, &self.origin, is_watched, confirmed) {
-            Difference::Remove(gone) => gone,
-            Difference::Held { missing, of } => {
-                self.metrics.removals_held(missing);
+        let gone = match find_orphans(&records, &declared, &self.origin, is_watched, confirmed) {
+            Orphans::Remove(gone) => gone,
+            Orphans::Pending { missing, total } => {
+                self.metrics.pending_removals(missing);
                 tracing::error!(
-                    "keeping the charts of {missing} of {of} repositories that are no longer declared, too many to remove \
-                     unconfirmed; to remove them, restart once with --confirm-removals"
+                    "{missing} of {total} repositories are no longer declared, keeping their charts; to remove them, restart once \
+                     with --confirm-removals"
                 );
                 return Ok(());
             }
         };
-        self.metrics.removals_held(0);
+        self.metrics.pending_removals(0);
         for name in gone {
             // It may have been declared since the list was taken; the reconciler checks again.
             self.states.update(&name, |state| state.removal_approved = true);

@@ -14,15 +14,15 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::chart_files::ImportQueue;
-use super::decision::{Decision, Identity, Mode, decide, has_charts, identity, until_due, wanted_since};
-use super::events as news;
-use super::kubeapps_cronjobs::Adoption;
+use super::decision::{Decision, Identity, Mode, decide, fresh_since, has_charts, identity, until_due};
+use super::events;
+use super::kubeapps_cronjobs::CronJobRemover;
 use super::metrics::Metrics;
 use super::origin::Origin;
 use super::running_syncs::RunningSyncs;
 use super::spec::{Defaults, RepositorySpec};
 use super::state::RepositoryStates;
-use super::status::{self, Facts, Imported, Phase};
+use super::status::{self, Facts, ImportProgress, Phase};
 use super::sync::Syncer;
 use super::sync::request::{SyncAborted, SyncError, SyncOutcome, SyncRequest, SyncResult};
 use crate::api::AppRepository;
@@ -46,32 +46,32 @@ pub struct Reconciler {
     pub catalog: Catalog,
     pub syncer: Syncer,
     pub defaults: Defaults,
-    pub activity: RunningSyncs,
+    pub running_syncs: RunningSyncs,
     pub states: RepositoryStates,
     /// Notified when the catalog must be compared with the declared repositories.
     pub listed: Arc<Notify>,
     pub metrics: Metrics,
     /// `None` if chart files are not imported.
-    pub files: Option<ImportQueue>,
+    pub imports: Option<ImportQueue>,
     /// Removes Kubeapps' CronJobs; `None` if they stay.
-    pub adoption: Option<Adoption>,
+    pub cronjob_remover: Option<CronJobRemover>,
     /// Canceled at shutdown; queued keys are left for the next start.
     pub stopping: CancellationToken,
 }
 
 impl Reconcile for Reconciler {
     fn reconcile<'a>(&'a self, key: &'a Key, _priority: Priority) -> BoxFuture<'a, Result<Action, ReconcileError>> {
-        async move { self.look_at(&key.name, false).await }.boxed()
+        async move { self.reconcile_repository(&key.name, false).await }.boxed()
     }
 }
 
 impl Reconciler {
     /// Syncs `name` even if it is not due, as `run --once` does.
     pub async fn sync_now(&self, name: &NamespacedName) -> Result<Action, ReconcileError> {
-        self.look_at(name, true).await
+        self.reconcile_repository(name, true).await
     }
 
-    async fn look_at(&self, name: &NamespacedName, forced: bool) -> Result<Action, ReconcileError> {
+    async fn reconcile_repository(&self, name: &NamespacedName, forced: bool) -> Result<Action, ReconcileError> {
         if self.stopping.is_cancelled() {
             return Ok(Action::Done);
         }
@@ -79,14 +79,14 @@ impl Reconciler {
         let uid = seen.as_ref().and_then(|seen| seen.meta().uid.clone());
         self.states.update(name, |state| state.reset_unless_same(uid));
         match seen {
-            None => self.clean_up_gone(name).await,
+            None => self.remove_orphan(name).await,
             Some(seen) if seen.meta().deletion_timestamp.is_some() => self.clean_up_deleted(name, seen.meta()).await,
-            Some(Seen::Undecodable { meta, error }) => self.report_undecodable(name, &meta, &error).await,
-            Some(Seen::Object(object)) => self.declared(name, &object, forced).await,
+            Some(Seen::Undecodable { meta, error }) => self.report_invalid_object(name, &meta, &error).await,
+            Some(Seen::Object(object)) => self.sync_if_due(name, &object, forced).await,
         }
     }
 
-    async fn declared(
+    async fn sync_if_due(
         &self,
         name: &NamespacedName,
         object: &AppRepository,
@@ -96,59 +96,59 @@ impl Reconciler {
             state.removal_approved = false;
             state.last_event = None;
         });
-        if !self.is_still(name, &object.metadata) {
+        if !self.is_current(name, &object.metadata) {
             // The object is gone again, and the approval that was just revoked may have been for that deletion.
             self.listed.notify_one();
         }
-        let declaration = RepositorySpec::of(object, &self.defaults, self.origin.is_folder());
+        let spec = RepositorySpec::of(object, &self.defaults, self.origin.is_directory());
         match self.origin.add_finalizer(&object.metadata).await {
             Ok(()) => {}
             // The deletion event is on its way.
             Err(error) if error.is_not_found() => return Ok(Action::Done),
-            Err(error) => gone_is_done(error)?,
+            Err(error) => ignore_not_found(error)?,
         }
-        let (record, expected_uid) = match self.remembered(&declaration).await {
-            Ok(remembered) => remembered,
-            Err(error) => return self.database_away(object, &declaration, None, &error).await,
+        let (record, expected_uid) = match self.load_record(&spec).await {
+            Ok(loaded) => loaded,
+            Err(error) => return self.report_database_error(object, &spec, None, &error).await,
         };
         let now = Timestamp::now();
         if let Some(record) = &record {
             self.metrics.observe(record);
         }
-        let decision = match decide(&declaration, record.as_ref(), now) {
-            Decision::Rest if forced || self.states.read(name, |state| state.force_sync) => {
+        let decision = match decide(&spec, record.as_ref(), now) {
+            Decision::Wait if forced || self.states.read(name, |state| state.force_sync) => {
                 Decision::Sync(Mode::Conditional)
             }
             decision => decision,
         };
         match decision {
-            Decision::Suspended | Decision::Rest => {
-                self.follow(name, record.as_ref()).await;
-                self.write_status(object, &declaration, record.as_ref(), None, Phase::Settled)
+            Decision::Suspended | Decision::Wait => {
+                self.after_sync(name, record.as_ref()).await;
+                self.write_status(object, &spec, record.as_ref(), None, Phase::Idle)
                     .await?;
-                Ok(if declaration.suspended {
+                Ok(if spec.suspended {
                     Action::Done
                 } else {
-                    scheduled(until_due(&declaration, now, Timestamp::now()))
+                    scheduled(until_due(&spec, now, Timestamp::now()))
                 })
             }
             Decision::Sync(mode) => {
                 let created = object.metadata.creation_timestamp.as_ref().map(|time| time.0);
-                let attempt = SyncRequest {
-                    wanted_since: wanted_since(&declaration, record.as_ref(), created, mode, now),
-                    declaration,
+                let request = SyncRequest {
+                    fresh_since: fresh_since(&spec, record.as_ref(), created, mode, now),
+                    spec,
                     previous: record,
                     expected_uid,
                     mode,
                     started: now,
                 };
-                self.attempt(name, object, attempt).await
+                self.sync(name, object, request).await
             }
         }
     }
 
     /// Returns true if the store still has this object, and it is not being deleted.
-    fn is_still(&self, name: &NamespacedName, meta: &ObjectMeta) -> bool {
+    fn is_current(&self, name: &NamespacedName, meta: &ObjectMeta) -> bool {
         self.store.get(name).is_some_and(|seen| {
             let now = seen.meta();
             now.uid == meta.uid && now.deletion_timestamp.is_none()
@@ -156,70 +156,64 @@ impl Reconciler {
     }
 
     /// Loads the record of this object, and the UID stored in the database.
-    async fn remembered(
-        &self,
-        declaration: &RepositorySpec,
-    ) -> Result<(Option<Record>, Option<String>), catalog::Error> {
-        let Some(record) = self.catalog.record(&declaration.name).await? else {
+    async fn load_record(&self, spec: &RepositorySpec) -> Result<(Option<Record>, Option<String>), catalog::Error> {
+        let Some(record) = self.catalog.record(&spec.name).await? else {
             return Ok((None, None));
         };
         let expected_uid = Some(record.uid.clone());
-        match identity(declaration, Some(&record)) {
+        match identity(spec, Some(&record)) {
             Identity::New | Identity::Same => Ok((Some(record), expected_uid)),
-            Identity::Restored => Ok((Some(restored(record)), expected_uid)),
-            Identity::Another => {
+            Identity::Restored => Ok((Some(without_server_state(record)), expected_uid)),
+            Identity::Replaced => {
                 tracing::info!("removing charts of a previous repository with the same name");
-                self.catalog.remove(&declaration.name, expected_uid.as_deref()).await?;
+                self.catalog.remove(&spec.name, expected_uid.as_deref()).await?;
                 Ok((None, None))
             }
         }
     }
 
-    async fn attempt(
+    async fn sync(
         &self,
         name: &NamespacedName,
         object: &AppRepository,
-        attempt: SyncRequest,
+        request: SyncRequest,
     ) -> Result<Action, ReconcileError> {
-        let declaration = attempt.declaration.clone();
-        let (previous, started) = (attempt.previous.clone(), attempt.started);
-        if is_worth_announcing(object, &declaration, previous.is_some()) {
-            let told = self
-                .write_status(object, &declaration, previous.as_ref(), None, Phase::Syncing)
+        let spec = request.spec.clone();
+        let (previous, started) = (request.previous.clone(), request.started);
+        if has_to_show_syncing(object, &spec, previous.is_some()) {
+            let written = self
+                .write_status(object, &spec, previous.as_ref(), None, Phase::Syncing)
                 .await;
-            if let Err(failure) = told {
+            if let Err(failure) = written {
                 // Status updates never block a sync; the update after the sync retries.
                 tracing::warn!(error = ?failure, "failed to set Reconciling condition");
             }
         }
-        let running = self.activity.begin(name);
+        let running = self.running_syncs.begin(name);
         // A change before `begin` canceled nothing, but it enqueued the key again.
-        if !self.is_still(name, &object.metadata) {
+        if !self.is_current(name, &object.metadata) {
             return Ok(Action::Done);
         }
         let timer = self.metrics.start();
-        let finished = self.syncer.sync(attempt, running.token().clone()).await;
+        let result = self.syncer.sync(request, running.token().clone()).await;
         drop(running);
         if self.store.get(name).is_none() {
             // The object was deleted during the sync. The orphan check may have run before the rows were committed.
             self.listed.notify_one();
         }
-        let SyncResult {
-            record,
-            outcome: verdict,
-        } = match finished {
-            Ok(finished) => finished,
+        let SyncResult { record, outcome } = match result {
+            Ok(result) => result,
             // The change that canceled the sync also enqueued the key or triggered an orphan check.
             Err(SyncAborted::Cancelled) => return Ok(Action::Done),
             Err(SyncAborted::Catalog(catalog::Error::Superseded { .. })) => return Ok(Action::Requeue),
             Err(SyncAborted::Catalog(error)) => {
-                timer.ended("database");
+                timer.finish("database");
                 return self
-                    .database_away(object, &declaration, previous.as_ref(), &error)
+                    .report_database_error(object, &spec, previous.as_ref(), &error)
                     .await;
             }
         };
-        timer.ended(match &verdict {
+        timer.finish(match &outcome {
             SyncOutcome::NotModified => "not_modified",
             SyncOutcome::Synced { .. } => "success",
             SyncOutcome::Interrupted(_) => "error",
@@ -227,51 +221,52 @@ impl Reconciler {
             SyncOutcome::Failed(_) => "stalled",
         });
         self.metrics.observe(&record);
-        if !matches!(&verdict, SyncOutcome::Failed(failed) if failed.transient) {
+        if !matches!(&outcome, SyncOutcome::Failed(failed) if failed.transient) {
             self.states.update(name, |state| state.force_sync = false);
         }
-        self.follow(name, Some(&record)).await;
-        for news in news::of(&declaration, previous.as_ref(), &record, &verdict) {
-            self.origin.publish(&object.metadata, news).await;
+        self.after_sync(name, Some(&record)).await;
+        for event in events::sync_events(&spec, previous.as_ref(), &record, &outcome) {
+            self.origin.publish(&object.metadata, event).await;
         }
-        let told = self
-            .write_status(object, &declaration, Some(&record), None, Phase::Settled)
-            .await;
-        let next = until_due(&declaration, started, Timestamp::now());
-        match verdict {
+        let written = self.write_status(object, &spec, Some(&record), None, Phase::Idle).await;
+        let next = until_due(&spec, started, Timestamp::now());
+        match outcome {
             // The backoff of the sync applies even if the status update failed; the next sync retries it.
-            SyncOutcome::Interrupted(failed) => Err(retry(&declaration, failed, record.state.failures)),
-            SyncOutcome::Failed(failed) if failed.transient => Err(retry(&declaration, failed, record.state.failures)),
-            SyncOutcome::Failed(failed) => told.and(Err(ReconcileError::Terminal {
+            SyncOutcome::Interrupted(failed) => Err(retry(&spec, failed, record.state.failures)),
+            SyncOutcome::Failed(failed) if failed.transient => Err(retry(&spec, failed, record.state.failures)),
+            SyncOutcome::Failed(failed) => written.and(Err(ReconcileError::Terminal {
                 message: failed.message,
                 retry_after: Some(next),
             })),
-            SyncOutcome::Synced { is_complete: false, .. } => told.map(|()| Action::requeue_after(Duration::ZERO)),
-            SyncOutcome::NotModified | SyncOutcome::Synced { .. } => told.map(|()| scheduled(next)),
+            SyncOutcome::Synced { is_complete: false, .. } => written.map(|()| Action::requeue_after(Duration::ZERO)),
+            SyncOutcome::NotModified | SyncOutcome::Synced { .. } => written.map(|()| scheduled(next)),
         }
     }
 
-    async fn follow(&self, name: &NamespacedName, record: Option<&Record>) {
+    async fn after_sync(&self, name: &NamespacedName, record: Option<&Record>) {
         let Some(record) = record.filter(|record| has_charts(record)) else {
             return;
         };
-        if let Some(files) = &self.files {
-            files.enqueue(record);
+        if let Some(imports) = &self.imports {
+            imports.enqueue(record);
         }
         // Kubeapps' CronJobs stay until all charts are synced.
-        let adoption = self.adoption.as_ref().filter(|_| record.state.ready == Some(true));
-        if let Some(adoption) = adoption {
-            let removed = adoption.synced(name).await;
+        let cronjob_remover = self
+            .cronjob_remover
+            .as_ref()
+            .filter(|_| record.state.ready == Some(true));
+        if let Some(cronjob_remover) = cronjob_remover {
+            let removed = cronjob_remover.after_sync(name).await;
             if removed > 0 {
                 tracing::info!(removed, "removed Kubeapps' CronJobs of the repository");
             }
         }
     }
 
-    async fn database_away(
+    async fn report_database_error(
         &self,
         object: &AppRepository,
-        declaration: &RepositorySpec,
+        spec: &RepositorySpec,
         record: Option<&Record>,
         error: &catalog::Error,
     ) -> Result<Action, ReconcileError> {
@@ -282,24 +277,22 @@ impl Reconciler {
             message: error.to_string(),
             failures: 1,
         };
-        let told = self
-            .write_status(object, declaration, record, Some(&state), Phase::Settled)
-            .await;
-        if let Err(failure) = told {
+        let written = self.write_status(object, spec, record, Some(&state), Phase::Idle).await;
+        if let Err(failure) = written {
             tracing::warn!(error = ?failure, "failed to update status after database error");
         }
         Err(ReconcileError::Transient {
             message: state.message,
             backoff: SYNC_BACKOFF,
             at_least: Duration::ZERO,
-            at_most: until_retry(declaration),
+            at_most: until_retry(spec),
         })
     }
 
     async fn write_status(
         &self,
         object: &AppRepository,
-        declaration: &RepositorySpec,
+        spec: &RepositorySpec,
         record: Option<&Record>,
         unrecorded: Option<&State>,
         phase: Phase,
@@ -308,33 +301,36 @@ impl Reconciler {
             .origin
             .has_status()
             .await
-            .or_else(|error| gone_is_done(error).map(|()| false))?
+            .or_else(|error| ignore_not_found(error).map(|()| false))?
         {
             return Ok(());
         }
-        let name = &declaration.name;
-        if !self.is_still(name, &object.metadata) {
+        let name = &spec.name;
+        if !self.is_current(name, &object.metadata) {
             // The object was deleted or recreated.
             return Ok(());
         }
         let facts = Facts {
-            generation: declaration.generation,
-            suspended: declaration.suspended,
+            generation: spec.generation,
+            suspended: spec.suspended,
             record,
             unrecorded,
             phase,
-            files: self.files.as_ref().map_or(Imported::None, |files| files.progress(name)),
+            files: self
+                .imports
+                .as_ref()
+                .map_or(ImportProgress::Disabled, |imports| imports.progress(name)),
             now: Timestamp::now(),
         };
         let before = object.status.as_ref();
         let status = status::build(&facts, before);
         let fingerprint = status::fingerprint(&status);
         let last = self.states.read(name, |state| state.last_status);
-        if status::is_news(before, &status) || last.is_some_and(|last| last != fingerprint) {
+        if status::needs_update(before, &status) || last.is_some_and(|last| last != fingerprint) {
             self.origin
                 .write_status(&object.metadata, &status)
                 .await
-                .or_else(gone_is_done)?;
+                .or_else(ignore_not_found)?;
             self.states.update(name, |state| state.last_status = Some(fingerprint));
         }
         Ok(())
@@ -342,7 +338,7 @@ impl Reconciler {
 }
 
 /// Drops what the record says about the server, for an object that was recreated. The rows stay.
-fn restored(record: Record) -> Record {
+fn without_server_state(record: Record) -> Record {
     Record {
         etag: None,
         last_modified: None,
@@ -357,12 +353,12 @@ fn restored(record: Record) -> Record {
 }
 
 /// Treats NotFound as success: the object was deleted.
-pub(super) fn gone_is_done(error: ApiError) -> Result<(), ReconcileError> {
+pub(super) fn ignore_not_found(error: ApiError) -> Result<(), ReconcileError> {
     if error.is_not_found() {
         return Ok(());
     }
     Err(ReconcileError::Transient {
-        message: format!("call to the API server failed: {error}"),
+        message: format!("request to the API server failed: {error}"),
         backoff: Backoff::CONFLICT,
         at_least: Duration::ZERO,
         at_most: Duration::MAX,
@@ -371,7 +367,7 @@ pub(super) fn gone_is_done(error: ApiError) -> Result<(), ReconcileError> {
 
 /// Returns true if the status has to show that a sync starts: the first sync, or a new generation. If the database
 /// fails, only the first attempt is shown, since no attempt can be recorded.
-fn is_worth_announcing(object: &AppRepository, declaration: &RepositorySpec, is_known: bool) -> bool {
+fn has_to_show_syncing(object: &AppRepository, spec: &RepositorySpec, has_record: bool) -> bool {
     let Some(status) = &object.status else { return true };
     let has_failed = || {
         status
@@ -379,12 +375,12 @@ fn is_worth_announcing(object: &AppRepository, declaration: &RepositorySpec, is_
             .iter()
             .any(|c| c.type_ == status::READY && c.status == "False")
     };
-    status.observed_generation != declaration.generation || (!is_known && !has_failed())
+    status.observed_generation != spec.generation || (!has_record && !has_failed())
 }
 
 /// Retries after `failures`, as counted in the database. The queue's count includes API conflicts and is lost on
 /// restart.
-fn retry(declaration: &RepositorySpec, failed: SyncError, failures: u32) -> ReconcileError {
+fn retry(spec: &RepositorySpec, failed: SyncError, failures: u32) -> ReconcileError {
     let delay = SYNC_BACKOFF.delay(failures.saturating_sub(1));
     let at_least = failed.retry_after.unwrap_or_default();
     ReconcileError::Transient {
@@ -394,14 +390,14 @@ fn retry(declaration: &RepositorySpec, failed: SyncError, failures: u32) -> Reco
             cap: delay,
         },
         at_least,
-        at_most: until_retry(declaration).max(at_least),
+        at_most: until_retry(spec).max(at_least),
     }
 }
 
 /// Returns the longest backoff: a retry comes no later than the next scheduled sync.
-fn until_retry(declaration: &RepositorySpec) -> Duration {
+fn until_retry(spec: &RepositorySpec) -> Duration {
     let now = Timestamp::now();
-    until_due(declaration, now, now)
+    until_due(spec, now, now)
 }
 
 /// Requeues for the schedule at low priority, even if a user's change caused this reconcile.

@@ -9,41 +9,41 @@ use crate::api::NamespacedName;
 use crate::catalog::Record;
 
 /// Up to this many missing repositories are always removed.
-const ALWAYS_BELIEVED: usize = 5;
+const ALWAYS_REMOVED: usize = 5;
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum Difference {
+pub enum Orphans {
     Remove(Vec<NamespacedName>),
     /// Too many to remove without confirmation.
-    Held {
+    Pending {
         missing: usize,
-        of: usize,
+        total: usize,
     },
 }
 
 /// Compares the catalog with a complete list. Only rows of this `origin` in watched namespaces can be orphans, not
 /// those of one-shot commands, Kubeapps or other clusters.
 #[must_use]
-pub fn difference(
+pub fn find_orphans(
     records: &[Record],
     declared: &BTreeSet<NamespacedName>,
     origin: &str,
     is_watched: impl Fn(&str) -> bool,
     confirmed: bool,
-) -> Difference {
+) -> Orphans {
     let ours: Vec<NamespacedName> = records
         .iter()
         .filter(|record| record.origin == origin && is_watched(&record.name.namespace))
         .map(|record| record.name.clone())
         .collect();
     let missing: Vec<NamespacedName> = ours.iter().filter(|name| !declared.contains(name)).cloned().collect();
-    if !confirmed && missing.len() > ALWAYS_BELIEVED && missing.len() * 2 > ours.len() {
-        return Difference::Held {
+    if !confirmed && missing.len() > ALWAYS_REMOVED && missing.len() * 2 > ours.len() {
+        return Orphans::Pending {
             missing: missing.len(),
-            of: ours.len(),
+            total: ours.len(),
         };
     }
-    Difference::Remove(missing)
+    Orphans::Remove(missing)
 }
 
 #[cfg(test)]
@@ -80,46 +80,46 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_declared_any_more_is_removed() {
-        let found = difference(&many(3), &declared(2), "here", |_| true, false);
-        assert_eq!(found, Difference::Remove(vec![name("default", "r2")]));
+    fn undeclared_repositories_are_removed() {
+        let found = find_orphans(&many(3), &declared(2), "here", |_| true, false);
+        assert_eq!(found, Orphans::Remove(vec![name("default", "r2")]));
     }
 
     #[test]
-    fn rows_of_other_origins_and_of_namespaces_not_watched_are_left_alone() {
+    fn rows_of_other_origins_and_unwatched_namespaces_are_ignored() {
         let records = [
             record("default", "one-shot", "one-shot"),
             record("default", "other-cluster", "there"),
             record("elsewhere", "not-watched", "here"),
         ];
-        let found = difference(
+        let found = find_orphans(
             &records,
             &BTreeSet::new(),
             "here",
             |namespace| namespace == "default",
             false,
         );
-        assert_eq!(found, Difference::Remove(Vec::new()));
+        assert_eq!(found, Orphans::Remove(Vec::new()));
     }
 
     #[test]
-    fn more_than_half_and_more_than_five_at_once_are_held() {
+    fn more_than_half_and_more_than_five_removals_are_pending() {
         assert_eq!(
-            difference(&many(11), &declared(5), "here", |_| true, false),
-            Difference::Held { missing: 6, of: 11 }
+            find_orphans(&many(11), &declared(5), "here", |_| true, false),
+            Orphans::Pending { missing: 6, total: 11 }
         );
         assert!(
-            matches!(difference(&many(12), &declared(6), "here", |_| true, false), Difference::Remove(gone) if gone.len() == 6)
+            matches!(find_orphans(&many(12), &declared(6), "here", |_| true, false), Orphans::Remove(gone) if gone.len() == 6)
         );
         assert!(
-            matches!(difference(&many(5), &declared(0), "here", |_| true, false), Difference::Remove(gone) if gone.len() == 5)
+            matches!(find_orphans(&many(5), &declared(0), "here", |_| true, false), Orphans::Remove(gone) if gone.len() == 5)
         );
     }
 
     #[test]
-    fn held_removals_go_on_once_they_are_confirmed() {
+    fn pending_removals_proceed_once_confirmed() {
         assert!(
-            matches!(difference(&many(20), &declared(0), "here", |_| true, true), Difference::Remove(gone) if gone.len() == 20)
+            matches!(find_orphans(&many(20), &declared(0), "here", |_| true, true), Orphans::Remove(gone) if gone.len() == 20)
         );
     }
 }

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_sync_of_that_name_is_given_up() {
+    fn only_the_sync_of_that_name_is_canceled() {
         let activity = RunningSyncs::default();
         let (a, b) = (activity.begin(&name("a")), activity.begin(&name("b")));
         activity.cancel(&name("a"));
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sync_is_shown_until_it_ends() {
+    fn a_running_sync_is_listed_until_it_ends() {
         let activity = RunningSyncs::default();
         let names = activity.names();
         let running = activity.begin(&name("a"));

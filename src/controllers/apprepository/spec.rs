@@ -130,7 +130,7 @@ pub struct RepositorySpec {
     pub filter: Option<Rule>,
     /// Repositories of the OCI registry, below the path of the URL. If empty, the catalog of the registry is used.
     pub oci_repositories: Vec<String>,
-    pub reach: RepositoryAccess,
+    pub access: RepositoryAccess,
     pub allow_shrink: Option<String>,
     pub cron: Arc<Cron>,
     /// Printable schedule; `None` for a one-shot sync.
@@ -147,7 +147,7 @@ impl RepositorySpec {
     /// Parses `object`. Only `directory_mode` trusts the annotation with the manifest path; in a cluster, users could
     /// set it.
     #[must_use]
-    pub fn of(object: &AppRepository, defaults: &Defaults, folder_mode: bool) -> Self {
+    pub fn of(object: &AppRepository, defaults: &Defaults, directory_mode: bool) -> Self {
         let spec = &object.spec;
         let annotations = object.annotations();
         // The database can't store NUL, so a value with NUL would never count as handled.
@@ -180,13 +180,13 @@ impl RepositorySpec {
             suspended: object.is_suspended(),
             filter,
             oci_repositories: spec.oci_repositories.clone(),
-            reach: RepositoryAccess::of(object),
+            access: RepositoryAccess::of(object),
             allow_shrink: annotation(api::ALLOW_SHRINK),
             schedule: Some(cron.to_string()),
             cron,
             interval_error,
             manifest: annotation(MANIFEST_ANNOTATION)
-                .filter(|_| folder_mode)
+                .filter(|_| directory_mode)
                 .map(PathBuf::from),
             index_max_bytes: annotation(INDEX_MAX_BYTES)
                 .and_then(|text| text.parse().ok())
@@ -209,21 +209,21 @@ impl RepositorySpec {
 
     /// Returns the key of a refusal besides the bytes of the index: another spec or limit may accept the same index.
     #[must_use]
-    pub fn grounds(&self) -> String {
+    pub fn refusal_key(&self) -> String {
         format!("{} within {}", self.change_key.as_str(), self.index_max_bytes)
     }
 
     #[must_use]
-    pub fn one_shot(name: NamespacedName, given: OneShot, defaults: &Defaults) -> Self {
-        let url = given.url.trim().to_owned();
+    pub fn one_shot(name: NamespacedName, arguments: OneShot, defaults: &Defaults) -> Self {
+        let url = arguments.url.trim().to_owned();
         let OneShot {
             kind,
             oci_repositories,
             filter,
-            reach,
+            access,
             allow_shrink,
             ..
-        } = given;
+        } = arguments;
         Self {
             name,
             uid: String::new(),
@@ -234,7 +234,7 @@ impl RepositorySpec {
             suspended: false,
             filter,
             oci_repositories,
-            reach,
+            access,
             allow_shrink,
             cron: defaults.crontab.clone(),
             schedule: None,
@@ -255,7 +255,7 @@ pub struct OneShot {
     pub kind: Kind,
     pub oci_repositories: Vec<String>,
     pub filter: Option<Rule>,
-    pub reach: RepositoryAccess,
+    pub access: RepositoryAccess,
     pub allow_shrink: Option<String>,
 }
 
@@ -324,7 +324,7 @@ fn choose_interval(text: &str, defaults: &Defaults) -> (Arc<Cron>, Option<String
     let unusable = |error: &IntervalError| {
         (
             defaults.crontab.clone(),
-            Some(format!("spec.interval can't be used: {error}")),
+            Some(format!("invalid spec.interval: {error}")),
         )
     };
     match defaults.intervals.parse(text) {

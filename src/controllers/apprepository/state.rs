@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_an_approved_removal_is_left_of_an_object_that_is_gone() {
+    fn only_an_approved_removal_survives_the_object() {
         for uid in [None, Some("first")] {
             let mut state = used(uid, false);
             state.reset_unless_same(None);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_object_keeps_its_state_and_so_does_one_not_reconciled_before() {
+    fn the_same_object_keeps_its_state_even_before_its_first_reconcile() {
         for uid in [None, Some("first")] {
             let mut state = used(uid, false);
             state.reset_unless_same(Some("first".to_owned()));

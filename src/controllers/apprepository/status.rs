@@ -8,8 +8,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use jiff::{Timestamp, Unit};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use super::decision::is_lost;
-use super::sync_summary::account;
+use super::decision::has_lost_charts;
+use super::sync_summary::last_sync_of;
 use crate::api::{AppRepositoryStatus, Files};
 use crate::catalog::{Record, State};
 
@@ -28,7 +28,7 @@ const MAX_MESSAGE: usize = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     Syncing,
-    Settled,
+    Idle,
 }
 
 pub struct Facts<'a> {
@@ -39,17 +39,17 @@ pub struct Facts<'a> {
     /// State that could not be recorded because the database fails.
     pub unrecorded: Option<&'a State>,
     pub phase: Phase,
-    pub files: Imported,
+    pub files: ImportProgress,
     pub now: Timestamp,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum Imported {
+pub enum ImportProgress {
     #[default]
-    None,
+    Disabled,
     /// Not counted since the start of the process.
-    Unseen,
-    Seen(Files),
+    Unknown,
+    Counted(Files),
 }
 
 /// Builds the status; unchanged conditions keep their transition time from `before`.
@@ -67,10 +67,12 @@ pub fn build(facts: &Facts<'_>, before: Option<&AppRepositoryStatus>) -> AppRepo
     // Lost charts are not Ready, regardless of the last result.
     let lost = facts
         .record
-        .is_some_and(|record| record.state.ready != Some(false) && is_lost(record));
+        .is_some_and(|record| record.state.ready != Some(false) && has_lost_charts(record));
     match state {
-        Some(state) if !lost || facts.unrecorded.is_some() => known(&mut conditions, state, facts, before),
-        _ => unknown(&mut conditions, facts, before),
+        Some(state) if !lost || facts.unrecorded.is_some() => {
+            recorded_conditions(&mut conditions, state, facts, before)
+        }
+        _ => unrecorded_conditions(&mut conditions, facts, before),
     }
     let ready = conditions.list.first();
     let status = ready.map(|ready| match ready.status.as_str() {
@@ -94,12 +96,12 @@ pub fn build(facts: &Facts<'_>, before: Option<&AppRepositoryStatus>) -> AppRepo
             .or_else(|| before.and_then(|before| before.last_sync_time.clone())),
         suspended: facts.suspended.then_some(true),
         files: match &facts.files {
-            Imported::None => None,
-            Imported::Unseen => before.and_then(|before| before.files.clone()),
-            Imported::Seen(files) => Some(files.clone()),
+            ImportProgress::Disabled => None,
+            ImportProgress::Unknown => before.and_then(|before| before.files.clone()),
+            ImportProgress::Counted(files) => Some(files.clone()),
         },
         last_sync: match facts.record {
-            Some(record) => account(record),
+            Some(record) => last_sync_of(record),
             None => before.and_then(|before| before.last_sync.clone()),
         },
         conditions: conditions.list,
@@ -108,7 +110,7 @@ pub fn build(facts: &Facts<'_>, before: Option<&AppRepositoryStatus>) -> AppRepo
 
 /// Returns true if the status must be written: it differs in more than times, or is older than an hour.
 #[must_use]
-pub fn is_news(old: Option<&AppRepositoryStatus>, new: &AppRepositoryStatus) -> bool {
+pub fn needs_update(old: Option<&AppRepositoryStatus>, new: &AppRepositoryStatus) -> bool {
     let Some(old) = old else { return true };
     let age = match (&old.last_sync_time, &new.last_sync_time) {
         (Some(old), Some(new)) => new.0.as_second() - old.0.as_second(),
@@ -141,11 +143,16 @@ fn without_times(status: &AppRepositoryStatus) -> AppRepositoryStatus {
     status
 }
 
-fn known(conditions: &mut Conditions<'_>, state: &State, facts: &Facts<'_>, before: Option<&AppRepositoryStatus>) {
-    let working = facts.phase == Phase::Syncing;
+fn recorded_conditions(
+    conditions: &mut Conditions<'_>,
+    state: &State,
+    facts: &Facts<'_>,
+    before: Option<&AppRepositoryStatus>,
+) {
+    let is_syncing = facts.phase == Phase::Syncing;
     if state.ready == Some(true) {
         conditions.push(READY, "True", &state.reason, &state.message);
-        if working {
+        if is_syncing {
             conditions.push(RECONCILING, "True", "Syncing", "The repository is being synced.");
         }
         return;
@@ -159,7 +166,7 @@ fn known(conditions: &mut Conditions<'_>, state: &State, facts: &Facts<'_>, befo
         return;
     }
     let served = match facts.record {
-        Some(record) => record.last_success.filter(|_| !is_lost(record)),
+        Some(record) => record.last_success.filter(|_| !has_lost_charts(record)),
         None => before
             .and_then(|before| before.last_sync_time.as_ref())
             .map(|time| time.0),
@@ -167,7 +174,7 @@ fn known(conditions: &mut Conditions<'_>, state: &State, facts: &Facts<'_>, befo
     let message = match served {
         Some(time) => {
             format!(
-                "{} The charts of {} are still served.",
+                "{} Charts from the last sync at {} remain available.",
                 sentence(&state.message),
                 to_seconds(time)
             )
@@ -175,38 +182,31 @@ fn known(conditions: &mut Conditions<'_>, state: &State, facts: &Facts<'_>, befo
         None => sentence(&state.message),
     };
     conditions.push(READY, "False", &state.reason, &message);
-    if working {
+    if is_syncing {
         conditions.push(RECONCILING, "True", "Syncing", "The repository is being synced.");
     } else if state.stalled {
         conditions.push(STALLED, "True", &state.reason, &message);
     } else if !facts.suspended {
-        conditions.push(
-            RECONCILING,
-            "True",
-            "Retrying",
-            "It is tried again by itself, with growing pauses.",
-        );
+        conditions.push(RECONCILING, "True", "Retrying", "Retrying with exponential backoff.");
     }
 }
 
 /// Adds the conditions of a repository without a result: it is new, or the catalog was lost.
-fn unknown(conditions: &mut Conditions<'_>, facts: &Facts<'_>, before: Option<&AppRepositoryStatus>) {
-    let was_synced = facts.record.is_some_and(is_lost) || before.is_some_and(|before| before.last_sync_time.is_some());
+fn unrecorded_conditions(conditions: &mut Conditions<'_>, facts: &Facts<'_>, before: Option<&AppRepositoryStatus>) {
+    let was_synced =
+        facts.record.is_some_and(has_lost_charts) || before.is_some_and(|before| before.last_sync_time.is_some());
     let (reason, message) = if was_synced && facts.suspended {
         (
-            "CatalogueRebuilding",
-            "The catalogue has lost the charts of this repository; they are fetched again once its syncs are resumed.",
+            "RebuildingCatalog",
+            "The charts were lost from the database. They are fetched again once the repository is resumed.",
         )
     } else if was_synced {
         (
-            "CatalogueRebuilding",
-            "The catalogue has lost the charts of this repository; they are being fetched again.",
+            "RebuildingCatalog",
+            "The charts were lost from the database and are being fetched again.",
         )
     } else if facts.suspended {
-        (
-            "Suspended",
-            "The repository was never synced, and its syncs are suspended.",
-        )
+        ("Suspended", "The repository is suspended and was never synced.")
     } else {
         ("Syncing", "The repository is being synced for the first time.")
     };
@@ -227,9 +227,9 @@ fn sentence(message: &str) -> String {
         Some(first) if is_word => first.to_uppercase().to_string(),
         first => first.map(String::from).unwrap_or_default(),
     };
-    let rest = chars.as_str();
-    let stop = if rest.ends_with(['.', '!', '?']) { "" } else { "." };
-    format!("{first}{rest}{stop}")
+    let remaining = chars.as_str();
+    let stop = if remaining.ends_with(['.', '!', '?']) { "" } else { "." };
+    format!("{first}{remaining}{stop}")
 }
 
 fn to_seconds(time: Timestamp) -> Timestamp {

@@ -60,7 +60,7 @@ pub fn last_sync(summary: &Summary, counts: &Counts, committed: &Committed, star
 
 /// Returns the summary of the last sync; `None` if another version wrote it in another format.
 #[must_use]
-pub fn account(record: &Record) -> Option<LastSync> {
+pub fn last_sync_of(record: &Record) -> Option<LastSync> {
     record
         .last_sync
         .as_ref()
@@ -97,30 +97,30 @@ pub(super) fn with_earlier(new: LastSync, earlier: &LastSync) -> LastSync {
 
 /// Returns the message of the `Ready` condition of a synced repository.
 #[must_use]
-pub fn ready_message(account: &LastSync) -> String {
+pub fn ready_message(last_sync: &LastSync) -> String {
     let mut message = format!(
         "{} in {}",
-        counted(account.versions, "version"),
-        counted(account.charts, "chart")
+        counted(last_sync.versions, "version"),
+        counted(last_sync.charts, "chart")
     );
     let mut left_out = Vec::new();
-    if account.deprecated > 0 {
+    if last_sync.deprecated > 0 {
         left_out.push(format!(
-            "{} because the newest version is deprecated",
-            counted(account.deprecated, "chart")
+            "{} whose newest version is deprecated",
+            counted(last_sync.deprecated, "chart")
         ));
     }
-    if account.filtered > 0 {
-        left_out.push(format!("{} by the filter", counted(account.filtered, "chart")));
+    if last_sync.filtered > 0 {
+        left_out.push(format!("{} by the filter", counted(last_sync.filtered, "chart")));
     }
-    if account.skipped_count > 0 {
+    if last_sync.skipped_count > 0 {
         left_out.push(format!(
-            "{} that can't be used",
-            counted(account.skipped_count, "entry")
+            "{} that are not valid",
+            counted(last_sync.skipped_count, "entry")
         ));
     }
     if !left_out.is_empty() {
-        message.push_str("; left out: ");
+        message.push_str("; skipped: ");
         message.push_str(&left_out.join(", "));
     }
     message.push('.');
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sync_that_changed_nothing_leaves_the_account_of_the_last_that_did() {
+    fn a_sync_without_changes_keeps_the_previous_summary() {
         let before = synced(2, "a");
         assert_eq!(unless_quiet(synced(0, "a"), Some(before.clone())), before);
         assert_eq!(unless_quiet(synced(0, "b"), Some(before.clone())).digest, "sha256:b");
@@ -187,14 +187,14 @@ mod tests {
             changed,
             ..LastSync::default()
         };
-        let counts = |account: LastSync| (account.added, account.changed, account.removed);
+        let counts = |last_sync: LastSync| (last_sync.added, last_sync.changed, last_sync.removed);
         assert_eq!(counts(with_earlier(part(7), &earlier)), (6, 2, 1));
         assert_eq!(counts(with_earlier(part(0), &earlier)), (6, 2, 1));
     }
 
     #[test]
-    fn what_was_left_out_is_said() {
-        let account = LastSync {
+    fn the_message_lists_skipped_charts() {
+        let last_sync = LastSync {
             charts: 1,
             versions: 2,
             deprecated: 1,
@@ -202,10 +202,10 @@ mod tests {
             skipped_count: 3,
             ..LastSync::default()
         };
-        let message = ready_message(&account);
+        let message = ready_message(&last_sync);
         assert_eq!(
             message,
-            "2 versions in 1 chart; left out: 1 chart because the newest version is deprecated, 2 charts by the filter, 3 entries that can't be used."
+            "2 versions in 1 chart; skipped: 1 chart whose newest version is deprecated, 2 charts by the filter, 3 entries that are not valid."
         );
     }
 }

@@ -163,7 +163,7 @@ async fn a_body_that_turns_out_too_large_is_cut_off() {
 async fn a_body_that_ends_early_is_an_error(#[case] head: &str, #[case] sent: &[u8], #[case] seen: u64) {
     let server = Server::always(head, sent).await;
     let error = get(&server.url).await.unwrap_err();
-    assert_eq!((error.reason(), error.is_transient()), ("BodyCutShort", true));
+    assert_eq!((error.reason(), error.is_transient()), ("ConnectionInterrupted", true));
     assert!(
         matches!(error, FetchError::CutShort { bytes, .. } if bytes <= seen),
         "{error}"

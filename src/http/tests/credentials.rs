@@ -308,7 +308,7 @@ async fn no_secret_is_printed() {
         .unwrap_err();
     assert_eq!(
         [by_proxy.reason(), unresolved.reason(), cut_short.reason()],
-        ["ConnectFailed", "DNSFailure", "BodyCutShort"]
+        ["ConnectFailed", "DNSFailure", "ConnectionInterrupted"]
     );
     let shown = format!(
         "{access:?} {fetcher:?} {request:?} {by_proxy} {by_proxy:?} {unresolved} {unresolved:?} {cut_short} {cut_short:?}"

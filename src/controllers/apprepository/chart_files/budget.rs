@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn imports_at_once_take_no_more_than_the_budget_and_all_are_served() {
+    async fn concurrent_imports_stay_within_the_budget_and_all_finish() {
         let budget = Budget::default();
         let largest = archive::Limits::default().memory();
         let needs: Vec<u64> = (0..100)
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn an_import_that_needs_more_than_the_budget_runs_alone() {
+    async fn an_import_larger_than_the_budget_runs_alone() {
         let budget = Budget::default();
         let needs = [10 * TOTAL, 2 * MIB, 10 * TOTAL, 2 * MIB];
         assert!((10 * TOTAL..11 * TOTAL).contains(&peak(&budget, &needs).await));

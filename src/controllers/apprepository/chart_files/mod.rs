@@ -14,27 +14,26 @@ mod reconciler;
 use std::mem;
 use std::time::Instant;
 
-pub use import::{Importer, Turn, Worklist};
+pub use import::{Batch, Importer, Worklist};
 pub use reconciler::FilesReconciler;
 
 use super::decision::has_charts;
-use super::event_handler as trigger;
+use super::event_handler;
 use super::state::RepositoryStates;
-use super::status::Imported;
+use super::status::ImportProgress;
 use crate::api::Files;
 use crate::api::NamespacedName;
 use crate::catalog::{FilesMode, Handled, Record};
-use crate::helm::archive as packed;
+use crate::helm::archive as helm_archive;
 use crate::runtime::controller::{Key, Kind};
 use crate::runtime::workqueue::{Priority, Queue};
-use icon_decoder as picture;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     pub mode: FilesMode,
     pub icons: bool,
-    pub archive: packed::Limits,
-    pub icon: picture::Limits,
+    pub archive: helm_archive::Limits,
+    pub icon: icon_decoder::Limits,
 }
 
 #[must_use]
@@ -47,8 +46,8 @@ pub fn key(name: &NamespacedName) -> Key {
 
 #[derive(Debug, Default, PartialEq)]
 pub struct ImportState {
-    /// Charts that the import was enqueued for.
-    enqueued: Option<Charts>,
+    /// Sync that the import was enqueued for.
+    enqueued: Option<SyncId>,
     /// Progress shown in the status; `None` until counted.
     progress: Option<Files>,
     worklist: Worklist,
@@ -57,7 +56,7 @@ pub struct ImportState {
 
 /// Identifies the result of a sync.
 #[derive(Debug, PartialEq, Eq)]
-struct Charts {
+struct SyncId {
     index_digest: String,
     change_key: String,
     last_sync: Option<serde_json::Value>,
@@ -65,7 +64,7 @@ struct Charts {
     handled: Handled,
 }
 
-impl Charts {
+impl SyncId {
     fn of(record: &Record) -> Self {
         Self {
             index_digest: record.index_digest.clone(),
@@ -91,13 +90,13 @@ impl ImportQueue {
 
     /// Enqueues the import, unless it was already enqueued for the same charts.
     pub fn enqueue(&self, record: &Record) {
-        let (name, charts) = (record.name.clone(), Charts::of(record));
+        let (name, charts) = (record.name.clone(), SyncId::of(record));
         if has_charts(record) && self.update(&name, |import| import.enqueued.replace(charts) != import.enqueued) {
             self.queue.add(key(&name), Priority::LOW);
         }
     }
 
-    fn abandon(&self, name: &NamespacedName) {
+    fn reset_enqueued(&self, name: &NamespacedName) {
         self.update(name, |import| import.enqueued = None);
     }
 
@@ -110,15 +109,15 @@ impl ImportQueue {
     }
 
     #[must_use]
-    pub fn progress(&self, name: &NamespacedName) -> Imported {
+    pub fn progress(&self, name: &NamespacedName) -> ImportProgress {
         let progress = self.states.read(name, |state| state.import.progress.clone());
-        progress.map_or(Imported::Unseen, Imported::Seen)
+        progress.map_or(ImportProgress::Unknown, ImportProgress::Counted)
     }
 
     /// Stores the progress, and enqueues the repository if its status changes.
     fn report(&self, name: &NamespacedName, files: Files) {
         if self.update(name, |import| import.progress.replace(files) != import.progress) {
-            self.queue.add(trigger::key(name), Priority::LOW);
+            self.queue.add(event_handler::key(name), Priority::LOW);
         }
     }
 

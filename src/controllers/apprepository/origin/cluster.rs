@@ -8,7 +8,7 @@ use kube::{Client, Resource, ResourceExt};
 use serde_json::json;
 use tokio::sync::Mutex;
 
-use super::{News, SecretReadError, secret};
+use super::{RepositoryEvent, SecretReadError, secret};
 use crate::api::NamespacedName;
 use crate::api::{AppRepository, AppRepositoryStatus, FINALIZER, Partial};
 use crate::runtime::events::{Event, EventPublisher};
@@ -18,7 +18,7 @@ use crate::runtime::manifests::SecretContent;
 /// Field manager of server-side apply, and reporting controller of events.
 pub const FIELD_MANAGER: &str = "portolan";
 
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
+const RECHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 pub struct Cluster {
     client: Client,
@@ -38,7 +38,7 @@ impl StatusSubresource {
     /// Returns the cached result. A missing subresource is checked again, since the CRD may be upgraded.
     fn fresh(&self) -> Option<bool> {
         let (found, when) = self.known?;
-        (found || when.elapsed() < LOOK_AGAIN).then_some(found)
+        (found || when.elapsed() < RECHECK_INTERVAL).then_some(found)
     }
 }
 
@@ -73,9 +73,12 @@ impl Cluster {
             return Ok(found);
         }
         let version = AppRepository::api_version(&());
-        let wanted = format!("{}/status", AppRepository::plural(&()));
+        let subresource_name = format!("{}/status", AppRepository::plural(&()));
         let resources = call(self.client.list_api_group_resources(&version)).await?;
-        let found = resources.resources.iter().any(|resource| resource.name == wanted);
+        let found = resources
+            .resources
+            .iter()
+            .any(|resource| resource.name == subresource_name);
         if !found && !std::mem::replace(&mut subresource.warned, true) {
             tracing::warn!(
                 "the custom resource definition of AppRepository has no status subresource, reporting by events and metrics \
@@ -111,11 +114,11 @@ impl Cluster {
         }
     }
 
-    pub(super) async fn publish(&self, meta: &ObjectMeta, news: News) {
+    pub(super) async fn publish(&self, meta: &ObjectMeta, event: RepositoryEvent) {
         let event = Event {
-            is_warning: news.warning,
-            reason: news.reason.to_owned(),
-            note: news.note,
+            is_warning: event.warning,
+            reason: event.reason.to_owned(),
+            note: event.note,
         };
         self.events.publish::<AppRepository>(meta, "Sync", event).await;
     }
@@ -134,12 +137,12 @@ impl Cluster {
         if !finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
             return Ok(());
         }
-        let rest: Vec<&str> = finalizers
+        let remaining: Vec<&str> = finalizers
             .iter()
             .map(String::as_str)
             .filter(|&finalizer| finalizer != FINALIZER)
             .collect();
-        match self.patch_finalizers(meta, &rest).await {
+        match self.patch_finalizers(meta, &remaining).await {
             Err(error) if error.is_not_found() => Ok(()),
             other => other,
         }

@@ -4,17 +4,17 @@ use std::path::{Path, PathBuf};
 
 use kube::api::ObjectMeta;
 
-use super::{News, SecretReadError};
+use super::{RepositoryEvent, SecretReadError};
 use crate::api::NamespacedName;
 use crate::runtime::manifests::{self, SecretContent, SecretFileError, folder_id};
 use crate::text::printable;
 
-pub struct Folder {
+pub struct Directory {
     id: String,
     path: PathBuf,
 }
 
-impl Folder {
+impl Directory {
     /// Opens the directory, identified by its absolute path.
     pub fn new(path: &Path) -> std::io::Result<Self> {
         Ok(Self {
@@ -38,16 +38,16 @@ impl Folder {
         }
     }
 
-    pub(super) fn publish(meta: &ObjectMeta, news: &News) {
+    pub(super) fn publish(meta: &ObjectMeta, event: &RepositoryEvent) {
         let (namespace, name) = (
             meta.namespace.as_deref().unwrap_or_default(),
             meta.name.as_deref().unwrap_or_default(),
         );
-        let note = printable(&news.note);
-        if news.warning {
-            tracing::warn!(namespace, name, reason = news.reason, "{note}");
+        let note = printable(&event.note);
+        if event.warning {
+            tracing::warn!(namespace, name, reason = event.reason, "{note}");
         } else {
-            tracing::info!(namespace, name, reason = news.reason, "{note}");
+            tracing::info!(namespace, name, reason = event.reason, "{note}");
         }
     }
 }

@@ -5,7 +5,7 @@ mod directory;
 mod secret;
 
 pub use cluster::{Cluster, FIELD_MANAGER};
-pub use directory::Folder;
+pub use directory::Directory;
 pub use secret::{SecretReadError, read as read_secret};
 
 use kube::api::ObjectMeta;
@@ -21,11 +21,11 @@ pub const ONE_SHOT: &str = "one-shot";
 pub enum Origin {
     Cluster(Box<Cluster>),
     /// Manifests are never written; events go to the log.
-    Folder(Folder),
+    Directory(Directory),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct News {
+pub struct RepositoryEvent {
     pub warning: bool,
     pub reason: &'static str,
     pub note: String,
@@ -37,21 +37,21 @@ impl Origin {
     pub fn id(&self) -> &str {
         match self {
             Self::Cluster(cluster) => cluster.id(),
-            Self::Folder(folder) => folder.id(),
+            Self::Directory(folder) => folder.id(),
         }
     }
 
     /// Returns true for manifests, which may use `file:` URLs.
     #[must_use]
-    pub fn is_folder(&self) -> bool {
-        matches!(self, Self::Folder(_))
+    pub fn is_directory(&self) -> bool {
+        matches!(self, Self::Directory(_))
     }
 
     /// Reads a Secret; `None` if it does not exist. The name must be valid, since it becomes part of a path.
     pub async fn secret(&self, name: &NamespacedName) -> Result<Option<SecretContent>, SecretReadError> {
         match self {
             Self::Cluster(cluster) => cluster.secret(name).await,
-            Self::Folder(folder) => folder.secret(name).await,
+            Self::Directory(folder) => folder.secret(name).await,
         }
     }
 
@@ -59,7 +59,7 @@ impl Origin {
     pub async fn has_status(&self) -> Result<bool, ApiError> {
         match self {
             Self::Cluster(cluster) => cluster.has_status().await,
-            Self::Folder(_) => Ok(false),
+            Self::Directory(_) => Ok(false),
         }
     }
 
@@ -67,15 +67,15 @@ impl Origin {
     pub async fn write_status(&self, meta: &ObjectMeta, status: &AppRepositoryStatus) -> Result<(), ApiError> {
         match self {
             Self::Cluster(cluster) => cluster.write_status(meta, status).await,
-            Self::Folder(_) => Ok(()),
+            Self::Directory(_) => Ok(()),
         }
     }
 
     /// Publishes an event. Failures are only logged.
-    pub async fn publish(&self, meta: &ObjectMeta, news: News) {
+    pub async fn publish(&self, meta: &ObjectMeta, event: RepositoryEvent) {
         match self {
-            Self::Cluster(cluster) => cluster.publish(meta, news).await,
-            Self::Folder(_) => Folder::publish(meta, &news),
+            Self::Cluster(cluster) => cluster.publish(meta, event).await,
+            Self::Directory(_) => Directory::publish(meta, &event),
         }
     }
 
@@ -83,7 +83,7 @@ impl Origin {
     pub async fn add_finalizer(&self, meta: &ObjectMeta) -> Result<(), ApiError> {
         match self {
             Self::Cluster(cluster) => cluster.add_finalizer(meta).await,
-            Self::Folder(_) => Ok(()),
+            Self::Directory(_) => Ok(()),
         }
     }
 
@@ -91,7 +91,7 @@ impl Origin {
     pub async fn remove_finalizer(&self, meta: &ObjectMeta) -> Result<(), ApiError> {
         match self {
             Self::Cluster(cluster) => cluster.remove_finalizer(meta).await,
-            Self::Folder(_) => Ok(()),
+            Self::Directory(_) => Ok(()),
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::runtime::manifests::SecretContent;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecretReadError {
-    #[error("Portolan may not read it: give its service account the verb get on secrets")]
+    #[error("not allowed to read it: grant the service account the verb get on secrets")]
     Forbidden,
     #[error("{0}")]
     Invalid(String),
@@ -52,14 +52,14 @@ pub async fn read(client: &Client, name: &NamespacedName) -> Result<Option<Secre
             return match error.code {
                 Some(404) => Ok(None),
                 Some(403) => Err(SecretReadError::Forbidden),
-                Some(_) => Err(unavailable(format!("the API server refused it: {error}"))),
-                None => Err(unavailable(format!("the API server could not be asked: {error}"))),
+                Some(_) => Err(unavailable(format!("API server rejected the request: {error}"))),
+                None => Err(unavailable(format!("request to the API server failed: {error}"))),
             };
         }
     };
     // The decoder's message may quote the content.
     let wire: Wire = serde_json::from_str(&text)
-        .map_err(|_| unavailable("the API server answered with something else than a Secret".to_owned()))?;
+        .map_err(|_| unavailable("the response of the API server is not a Secret".to_owned()))?;
     let values = wire.data.unwrap_or_default().into_iter();
     Ok(Some(SecretContent {
         version: format!("{}.{}", wire.metadata.uid, wire.metadata.resource_version),
@@ -127,10 +127,7 @@ mod tests {
     #[case(429, Some(true))]
     #[case(500, Some(true))]
     #[tokio::test]
-    async fn a_refusal_is_absence_a_missing_right_or_something_that_may_pass(
-        #[case] code: u16,
-        #[case] may_pass: Option<bool>,
-    ) {
+    async fn an_error_status_means_not_found_forbidden_or_transient(#[case] code: u16, #[case] may_pass: Option<bool>) {
         let read = read(&answering(code, &refusal(code)), &name()).await;
         match may_pass {
             None => assert!(matches!(read, Ok(None))),
@@ -142,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_never_answers_is_not_waited_for_for_ever() {
+    async fn a_request_without_response_times_out() {
         let never = tower::service_fn(|_: http::Request<Body>| {
             std::future::pending::<Result<http::Response<Body>, Infallible>>()
         });
@@ -172,7 +169,7 @@ mod tests {
     #[case(json!({ "metadata": {}, "data": "hush" }).to_string())]
     #[case("hush".to_owned())]
     #[tokio::test]
-    async fn an_answer_that_can_t_be_decoded_is_shown_nowhere(#[case] answer: String) {
+    async fn a_response_that_can_t_be_decoded_is_not_logged(#[case] answer: String) {
         let log = Log::default();
         let writer = log.clone();
         let subscriber = tracing_subscriber::fmt()

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::copy::Copy;
+use super::copy::KubeappsCopy;
 use crate::api::NamespacedName;
 
 const MAX_KEYS: usize = 10;
@@ -12,7 +12,7 @@ pub enum SecretError {
     /// Neither the Secret nor a usable copy of Kubeapps exists.
     NotFound {
         secret: NamespacedName,
-        copy: Copy,
+        copy: KubeappsCopy,
         /// Portolan may not read the copy, so that its existence is unknown.
         copy_forbidden: bool,
     },
@@ -62,21 +62,21 @@ impl fmt::Display for SecretError {
                 copy,
                 copy_forbidden,
             } => {
-                write!(f, "there is no Secret {secret}, which spec.auth names")?;
+                write!(f, "Secret {secret} referenced in spec.auth not found")?;
                 match copy {
-                    Copy::None => {}
-                    Copy::Named(copy) if *copy_forbidden => {
-                        write!(f, ", and Portolan may not look for Kubeapps' copy {copy}")?;
+                    KubeappsCopy::None => {}
+                    KubeappsCopy::Named(copy) if *copy_forbidden => {
+                        write!(f, ", and not allowed to read Kubeapps' copy {copy}")?;
                     }
-                    Copy::Named(copy) => write!(f, ", nor Kubeapps' copy {copy}")?,
-                    Copy::Ambiguous(copy) => {
-                        write!(f, ", and Kubeapps' copy {copy} may be another repository's by its name")?;
+                    KubeappsCopy::Named(copy) => write!(f, ", nor Kubeapps' copy {copy}")?,
+                    KubeappsCopy::Ambiguous(copy) => {
+                        write!(f, ", and Kubeapps' copy {copy} may belong to another repository")?;
                     }
                 }
-                write!(f, ": make it in the namespace {}", secret.namespace)
+                write!(f, "; create it in namespace {}", secret.namespace)
             }
             Self::KeyNotFound { secret, key, keys } => {
-                write!(f, "the Secret {secret} has no key `{key}`, which spec.auth names: ")?;
+                write!(f, "key `{key}` referenced in spec.auth not found in Secret {secret}: ")?;
                 if keys.is_empty() {
                     return f.write_str("it is empty");
                 }
@@ -87,14 +87,14 @@ impl fmt::Display for SecretError {
                     more => write!(f, " and {more} more"),
                 }
             }
-            Self::Invalid { secret, why } => write!(f, "the Secret {secret} can't be used: {why}"),
+            Self::Invalid { secret, why } => write!(f, "invalid Secret {secret}: {why}"),
             Self::Forbidden { secret } => write!(
                 f,
-                "Portolan may not read the Secret {secret}: give its service account the verb get on secrets in the \
-                 namespace {} (in Portolan's chart: rbac.secrets)",
+                "not allowed to read Secret {secret}: grant the service account the verb get on secrets in namespace {} \
+                 (chart value rbac.secrets)",
                 secret.namespace
             ),
-            Self::Unavailable { secret, cause } => write!(f, "the Secret {secret} can't be read now: {cause}"),
+            Self::Unavailable { secret, cause } => write!(f, "failed to read Secret {secret}: {cause}"),
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::http::secret::Secret;
 use crate::runtime::informer::{Seen, Store};
 use crate::runtime::manifests::{SecretContent, is_object_name};
 use crate::text::{printable, truncate};
-use copy::{Copy, copy_of};
+use copy::{KubeappsCopy, copy_of};
 
 /// Key of a Docker configuration, as in Kubeapps. Any other key holds a header.
 const DOCKER_CONFIG: &str = ".dockerconfigjson";
@@ -33,12 +33,12 @@ pub struct SecretSettings {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Wanted<'a> {
+pub struct SecretRefs<'a> {
     pub header: Option<&'a SecretKeyRef>,
     pub ca: Option<&'a SecretKeyRef>,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> SecretRefs<'a> {
     #[must_use]
     pub fn of(object: &'a AppRepository) -> Self {
         Self {
@@ -66,7 +66,7 @@ pub struct Credentials {
 pub async fn credentials(
     origin: &Origin,
     name: &NamespacedName,
-    wanted: Wanted<'_>,
+    refs: SecretRefs<'_>,
     settings: &SecretSettings,
 ) -> Result<Credentials, SecretError> {
     let mut reader = Reader {
@@ -75,11 +75,11 @@ pub async fn credentials(
         settings,
         read: BTreeMap::new(),
     };
-    let authorization = match wanted.header {
+    let authorization = match refs.header {
         Some(reference) => Some(header(reference, &reader.value(reference).await?)?),
         None => None,
     };
-    let ca = match wanted.ca {
+    let ca = match refs.ca {
         Some(reference) => Some(certificates(reader.value(reference).await?)?),
         None => None,
     };
@@ -125,11 +125,11 @@ impl Reader<'_> {
             }),
             None => Err(SecretError::KeyNotFound {
                 secret,
-                key: shown(&reference.key),
+                key: sanitized(&reference.key),
                 keys: data
                     .into_iter()
                     .flat_map(BTreeMap::keys)
-                    .map(|key| shown(key))
+                    .map(|key| sanitized(key))
                     .collect(),
             }),
         }
@@ -137,20 +137,20 @@ impl Reader<'_> {
 
     /// Returns the name of the Secret, or else of Kubeapps' copy.
     async fn find(&mut self, reference: &SecretKeyRef) -> Result<NamespacedName, SecretError> {
-        let own = NamespacedName {
+        let secret = NamespacedName {
             namespace: self.repository.namespace.clone(),
-            name: shown(&reference.name),
+            name: sanitized(&reference.name),
         };
         if !is_object_name(&reference.name) {
-            let why = "this is no name that a Secret can have; correct spec.auth".to_owned();
-            return Err(SecretError::Invalid { secret: own, why });
+            let why = "the name is not a valid Secret name; correct spec.auth".to_owned();
+            return Err(SecretError::Invalid { secret, why });
         }
-        if self.exists(&own).await? {
-            return Ok(own);
+        if self.exists(&secret).await? {
+            return Ok(secret);
         }
         let copy = copy_of(self.repository, &self.settings.kubeapps_namespace);
         let mut copy_forbidden = false;
-        if let Copy::Named(copy) = &copy {
+        if let KubeappsCopy::Named(copy) = &copy {
             match self.exists(copy).await {
                 Ok(true) => return Ok(copy.clone()),
                 Ok(false) => {}
@@ -160,7 +160,7 @@ impl Reader<'_> {
             }
         }
         Err(SecretError::NotFound {
-            secret: own,
+            secret,
             copy,
             copy_forbidden,
         })
@@ -192,7 +192,7 @@ fn header(reference: &SecretKeyRef, value: &Value) -> Result<Secret, SecretError
     };
     read.map_err(|error| SecretError::Invalid {
         secret: value.secret.clone(),
-        why: format!("its key `{}`: {error}", shown(&reference.key)),
+        why: format!("key `{}`: {error}", sanitized(&reference.key)),
     })
 }
 
@@ -202,13 +202,12 @@ fn certificates(value: Value) -> Result<Vec<u8>, SecretError> {
         Ok(certificates) if !certificates.is_empty() => Ok(value.bytes),
         _ => Err(SecretError::Invalid {
             secret: value.secret,
-            why: "what spec.auth.customCA names must be certificates in PEM form (-----BEGIN CERTIFICATE-----)"
-                .to_owned(),
+            why: "spec.auth.customCA must reference PEM certificates (-----BEGIN CERTIFICATE-----)".to_owned(),
         }),
     }
 }
 
-fn shown(text: &str) -> String {
+fn sanitized(text: &str) -> String {
     truncate(&printable(text), MAX_NAME)
 }
 
@@ -221,12 +220,12 @@ pub fn repositories_of(
     settings: &SecretSettings,
 ) -> Vec<NamespacedName> {
     let uses = |name: &NamespacedName, object: &AppRepository| {
-        let wanted = Wanted::of(object);
+        let refs = SecretRefs::of(object);
         let own =
-            || name.namespace == secret.namespace && wanted.references().any(|reference| reference.name == secret.name);
+            || name.namespace == secret.namespace && refs.references().any(|reference| reference.name == secret.name);
         let copy = || match copy_of(name, &settings.kubeapps_namespace) {
-            Copy::Named(copy) => copy == *secret && wanted.references().next().is_some(),
-            Copy::None | Copy::Ambiguous(_) => false,
+            KubeappsCopy::Named(copy) => copy == *secret && refs.references().next().is_some(),
+            KubeappsCopy::None | KubeappsCopy::Ambiguous(_) => false,
         };
         own() || copy()
     };

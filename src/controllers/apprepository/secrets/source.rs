@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use url::Url;
 
-use super::{Credentials, SecretError, SecretSettings, Wanted};
+use super::{Credentials, SecretError, SecretRefs, SecretSettings};
 use crate::controllers::apprepository::origin::Origin;
 use crate::controllers::apprepository::secrets;
 use crate::controllers::apprepository::spec::RepositorySpec;
@@ -12,32 +12,34 @@ use crate::controllers::apprepository::sync::request::SyncError;
 use crate::http::Access;
 
 #[derive(Clone)]
-pub enum Keys {
-    Named {
+pub enum CredentialSource {
+    Secrets {
         origin: Arc<Origin>,
         settings: SecretSettings,
     },
     /// Credentials passed to a command for one repository.
-    Given(Credentials),
+    Static(Credentials),
 }
 
-impl Keys {
+impl CredentialSource {
     /// Returns the HTTP settings for the repository's server, and the versions of the Secrets that were read.
-    pub async fn access(&self, declaration: &RepositorySpec) -> Result<(Access, String), SyncError> {
-        let reach = &declaration.reach;
+    pub async fn access(&self, spec: &RepositorySpec) -> Result<(Access, String), SyncError> {
+        let access = &spec.access;
         let Credentials {
             authorization,
             ca,
             versions,
         } = match self {
-            Self::Given(credentials) => credentials.clone(),
-            Self::Named { .. } if reach.auth_header.is_none() && reach.custom_ca.is_none() => Credentials::default(),
-            Self::Named { origin, settings } => {
-                let wanted = Wanted {
-                    header: reach.auth_header.as_ref(),
-                    ca: reach.custom_ca.as_ref(),
+            Self::Static(credentials) => credentials.clone(),
+            Self::Secrets { .. } if access.auth_header.is_none() && access.custom_ca.is_none() => {
+                Credentials::default()
+            }
+            Self::Secrets { origin, settings } => {
+                let refs = SecretRefs {
+                    header: access.auth_header.as_ref(),
+                    ca: access.custom_ca.as_ref(),
                 };
-                let credentials = secrets::credentials(origin, &declaration.name, wanted, settings).await?;
+                let credentials = secrets::credentials(origin, &spec.name, refs, settings).await?;
                 // Shows when a changed Secret is first used.
                 tracing::debug!(secrets = credentials.versions, "read Secrets");
                 credentials
@@ -46,11 +48,11 @@ impl Keys {
         let access = Access {
             authorization,
             // An invalid URL is reported when it is fetched.
-            scope: Url::parse(&declaration.url).ok(),
-            pass_credentials: reach.pass_credentials,
+            scope: Url::parse(&spec.url).ok(),
+            pass_credentials: access.pass_credentials,
             ca,
-            insecure: reach.insecure,
-            proxies: reach.proxies.clone(),
+            insecure: access.insecure,
+            proxies: access.proxies.clone(),
         };
         Ok((access, versions))
     }

@@ -1,13 +1,14 @@
 //! Cached decode results of the previous index, keyed by chart digest.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::Run;
-use super::chart_rows::Selected;
+use super::chart_rows::BuiltRows;
 use super::request::SyncAborted;
 use crate::api::NamespacedName;
 use crate::catalog::{ChartDigest, ChartDigests, DigestUpdate};
@@ -15,13 +16,13 @@ use crate::helm::index::{CacheEntry, CachedChart, CachedIndex, ChartStats, Decod
 use crate::text::{from_hex, hex};
 
 /// Maximum size of a cached outcome. Charts with a larger one, due to many skipped versions, are decoded each time.
-const MEMO_BYTES: usize = 1024;
+const MAX_OUTCOME_BYTES: usize = 1024;
 
-pub(super) struct Memory {
+pub(super) struct IndexCache {
     pub(super) known: CachedIndex,
     /// Cached outcomes by chart key.
-    pub(super) fates: HashMap<String, ChartOutcome>,
-    stamp: String,
+    pub(super) outcomes: HashMap<String, ChartOutcome>,
+    cache_key: String,
     secret: String,
 }
 
@@ -33,10 +34,10 @@ pub(super) struct ChartOutcome {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Memo {
+struct StoredOutcome {
     masked: bool,
     account: ChartStats,
-    fate: ChartOutcome,
+    outcome: ChartOutcome,
 }
 
 /// Digest key for repositories without a stored one: that of the first repository, so that identical repositories share
@@ -46,50 +47,55 @@ pub(super) struct DigestKey(Arc<Mutex<Option<[u8; Secret::BYTES]>>>);
 
 impl DigestKey {
     fn of(&self, stored: Option<[u8; Secret::BYTES]>) -> Result<[u8; Secret::BYTES], getrandom::Error> {
-        // The key is set as a whole, so that a panic elsewhere leaves it consistent.
-        let mut common = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut common = self.0.lock();
         let key = match stored.or(*common) {
             Some(key) => key,
-            None => new_secret()?,
+            None => new_digest_key()?,
         };
         common.get_or_insert(key);
         Ok(key)
     }
 }
 
-impl Memory {
+impl IndexCache {
     fn new(
-        stamp: String,
+        cache_key: String,
         stored: Option<ChartDigests>,
-        is_believed: bool,
-        times_count: bool,
+        is_trusted: bool,
+        timestamps_matter: bool,
         key: &DigestKey,
     ) -> Result<Self, getrandom::Error> {
-        let (secret, cuts) = stored.map_or((String::new(), Vec::new()), |stored| (stored.secret, stored.cuts));
+        let (secret, digests) = stored.map_or((String::new(), Vec::new()), |stored| (stored.secret, stored.cuts));
         // If the cache is not trusted, the common key loses nothing and lets repositories share digests.
-        let stored = from_hex(&secret).filter(|_| is_believed);
-        let cuts = if stored.is_some() { cuts } else { Vec::new() };
+        let stored = from_hex(&secret).filter(|_| is_trusted);
+        let digests = if stored.is_some() { digests } else { Vec::new() };
         let bytes = key.of(stored)?;
         let known = CachedIndex {
             secret: Secret::from(bytes),
-            times_count,
+            times_count: timestamps_matter,
             charts: HashMap::new(),
         };
-        let mut memory = Self {
+        let mut cache = Self {
             known,
-            fates: HashMap::new(),
-            stamp,
+            outcomes: HashMap::new(),
+            cache_key,
             secret: hex(&bytes),
         };
-        for cut in cuts.into_iter().filter(|_| is_believed) {
-            memory.add(cut);
+        for digest in digests.into_iter().filter(|_| is_trusted) {
+            cache.add(digest);
         }
-        Ok(memory)
+        Ok(cache)
     }
 
-    fn add(&mut self, cut: ChartDigest) {
-        let (Some(digest), Ok(Memo { masked, account, fate })) =
-            (from_hex(&cut.digest), serde_json::from_str(&cut.memo))
+    fn add(&mut self, stored: ChartDigest) {
+        let (
+            Some(digest),
+            Ok(StoredOutcome {
+                masked,
+                account,
+                outcome,
+            }),
+        ) = (from_hex(&stored.digest), serde_json::from_str(&stored.memo))
         else {
             return;
         };
@@ -98,44 +104,44 @@ impl Memory {
             masked,
             account,
         };
-        self.fates.insert(cut.key.clone(), fate);
-        self.known.charts.insert(cut.key, chart);
+        self.outcomes.insert(stored.key.clone(), outcome);
+        self.known.charts.insert(stored.key, chart);
     }
 
-    pub(super) fn forget(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.known.charts.clear();
-        self.fates.clear();
+        self.outcomes.clear();
     }
 
-    pub(super) fn to_be_stored(&self, selected: &mut Selected) -> DigestUpdate {
-        let mut new = std::mem::take(&mut selected.remembered);
-        new.retain(|cut| cut.memo.len() <= MEMO_BYTES);
+    pub(super) fn digest_update(&self, rows: &mut BuiltRows) -> DigestUpdate {
+        let mut new = std::mem::take(&mut rows.digests);
+        new.retain(|digest| digest.memo.len() <= MAX_OUTCOME_BYTES);
         DigestUpdate {
-            stamp: self.stamp.clone(),
+            stamp: self.cache_key.clone(),
             secret: self.secret.clone(),
-            unchanged: std::mem::take(&mut selected.unchanged),
+            unchanged: std::mem::take(&mut rows.unchanged),
             new,
         }
     }
 }
 
-pub(super) fn cut(CacheEntry { key, chart }: CacheEntry, fate: ChartOutcome) -> ChartDigest {
-    let chart_id = fate.chart_id.clone().filter(|_| !fate.is_filtered);
-    let memo = Memo {
+pub(super) fn chart_digest(CacheEntry { key, chart }: CacheEntry, outcome: ChartOutcome) -> ChartDigest {
+    let chart_id = outcome.chart_id.clone().filter(|_| !outcome.is_filtered);
+    let stored = StoredOutcome {
         masked: chart.masked,
         account: chart.account,
-        fate,
+        outcome,
     };
     ChartDigest {
         key,
         digest: hex(&chart.digest.0),
         // Holds string keys and finite numbers only, so that JSON can't fail.
-        memo: serde_json::to_string(&memo).unwrap_or_default(),
+        memo: serde_json::to_string(&stored).unwrap_or_default(),
         chart_id,
     }
 }
 
-fn new_secret() -> Result<[u8; Secret::BYTES], getrandom::Error> {
+fn new_digest_key() -> Result<[u8; Secret::BYTES], getrandom::Error> {
     let mut secret = [0; Secret::BYTES];
     getrandom::fill(&mut secret)?;
     Ok(secret)
@@ -143,25 +149,21 @@ fn new_secret() -> Result<[u8; Secret::BYTES], getrandom::Error> {
 
 impl Run<'_> {
     /// Loads the cache of the index. Returns `None` if the system has no random numbers.
-    pub(super) async fn memory(&self) -> Result<Option<Memory>, SyncAborted> {
-        let declaration = &self.request.declaration;
-        let stamp = stamp(
-            &declaration.name,
-            declaration.change_key.as_str(),
-            &self.syncer.context.decode_limits,
-        );
-        let stored = self.catalog().cuts(&declaration.name, &stamp).await?;
-        let times_count = declaration.filter.is_some();
-        match Memory::new(
-            stamp,
+    pub(super) async fn index_cache(&self) -> Result<Option<IndexCache>, SyncAborted> {
+        let spec = &self.request.spec;
+        let cache_key = cache_key(&spec.name, spec.change_key.as_str(), &self.syncer.context.decode_limits);
+        let stored = self.catalog().cuts(&spec.name, &cache_key).await?;
+        let timestamps_matter = spec.filter.is_some();
+        match IndexCache::new(
+            cache_key,
             stored,
             self.last_success().is_some(),
-            times_count,
+            timestamps_matter,
             &self.syncer.digest_key,
         ) {
-            Ok(memory) => Ok(Some(memory)),
+            Ok(cache) => Ok(Some(cache)),
             Err(error) => {
-                tracing::warn!(%error, "the system gives no random numbers, so whole indexes are decoded");
+                tracing::warn!(%error, "failed to get random numbers, decoding full indexes");
                 Ok(None)
             }
         }
@@ -169,7 +171,7 @@ impl Run<'_> {
 }
 
 /// Returns the cache key: a hash of everything that affects the decode result of a chart.
-fn stamp(name: &NamespacedName, change_key: &str, limits: &DecodeLimits) -> String {
+fn cache_key(name: &NamespacedName, change_key: &str, limits: &DecodeLimits) -> String {
     let mut hash = Sha256::new();
     for part in [
         env!("CARGO_PKG_VERSION"),

@@ -27,16 +27,16 @@ use std::time::Duration;
 use futures::FutureExt;
 use tokio_util::sync::CancellationToken;
 
-use super::decision::{Mode, are_as_left};
+use super::decision::{Mode, is_unmodified};
 use super::metrics::Metrics;
-use super::secrets::source::Keys;
+use super::secrets::source::CredentialSource;
 use super::spec::{Kind, RepositorySpec};
 use crate::api::NamespacedName;
 use crate::catalog::{self, Catalog, DigestUpdate, Held, OciGone, Record, Refused};
 use crate::helm::index::{DecodeLimits, SharedSplit, Summary};
 use crate::http::{self as fetch, Body, FetchError, Fetched, Fetcher, Validators};
 use crate::jq::{self as filter, Filter};
-use download_cache::{Answer, DownloadCache, Wanted};
+use download_cache::{Download, DownloadCache, DownloadRequest};
 use index_cache::DigestKey;
 use location::{FileAccess, Location, locate};
 use request::{SyncAborted, SyncError, SyncRequest, SyncResult};
@@ -47,7 +47,7 @@ use rows::Spool;
 pub struct SyncContext {
     pub catalog: Catalog,
     pub fetcher: Fetcher,
-    pub keys: Keys,
+    pub credentials: CredentialSource,
     pub fetch_limits: fetch::Limits,
     pub decode_limits: DecodeLimits,
     pub filter_limits: filter::Limits,
@@ -68,7 +68,7 @@ pub struct SyncContext {
 pub struct Syncer {
     context: SyncContext,
     metrics: Metrics,
-    rounds: DownloadCache,
+    downloads: DownloadCache,
     digest_key: DigestKey,
 }
 
@@ -78,7 +78,7 @@ impl Syncer {
         Self {
             context,
             metrics,
-            rounds: DownloadCache::default(),
+            downloads: DownloadCache::default(),
             digest_key: DigestKey::default(),
         }
     }
@@ -92,12 +92,12 @@ impl Syncer {
     /// # Errors
     /// The sync was canceled, or the database fails.
     pub async fn sync(&self, request: SyncRequest, cancel: CancellationToken) -> Result<SyncResult, SyncAborted> {
-        let run = |request, knows_nothing| Run {
+        let run = |request, ignore_cache| Run {
             syncer: self,
             request,
             cancel: cancel.clone(),
-            credentials: String::new(),
-            knows_nothing,
+            secret_versions: String::new(),
+            ignore_cache,
         };
         // Boxed, since a sync is a large future and polls deeply.
         match run(request.clone(), false).run().boxed().await {
@@ -113,13 +113,13 @@ struct Run<'a> {
     request: SyncRequest,
     cancel: CancellationToken,
     /// Versions of the Secrets that this sync read.
-    credentials: String,
+    secret_versions: String,
     /// Ignores stored digests, because the charts changed during the sync.
-    knows_nothing: bool,
+    ignore_cache: bool,
 }
 
 /// Result of fetching and decoding, before anything is written.
-enum Found {
+enum Prepared {
     Unchanged(Option<Validators>),
     /// The body was refused, now or by an earlier sync.
     Refused(Refused),
@@ -134,31 +134,31 @@ struct Decoded {
     sha256: String,
     validators: Validators,
     /// Work left for later syncs of an OCI registry.
-    rest: Option<Rest>,
-    stays: Stays,
+    remaining: Option<Remaining>,
+    retain: Retain,
     /// Tags and repositories that are no longer in the registry.
     gone: OciGone,
     /// Chart digests to store.
-    cuts: Option<DigestUpdate>,
+    digests: Option<DigestUpdate>,
 }
 
 /// Work that one sync left in an OCI registry.
 #[derive(Clone)]
-struct Rest {
+struct Remaining {
     pulled: u64,
     listed: u64,
     /// Some repositories could not be listed, so that the counts are incomplete.
-    is_in_the_dark: bool,
-    has_come_on: bool,
+    listing_failed: bool,
+    made_progress: bool,
     /// Transient error that stopped the sync; `None` if it reached its limit.
-    failed: Option<SyncError>,
+    error: Option<SyncError>,
 }
 
 /// Stored charts to retain although they are not in the index, besides `--keep-removed`.
-enum Stays {
+enum Retain {
     /// Everything: it is unknown what was removed.
     All,
-    Held(HashMap<String, Held>),
+    Charts(HashMap<String, Held>),
 }
 
 impl Run<'_> {
@@ -170,15 +170,15 @@ impl Run<'_> {
         let cancel = self.cancel.clone();
         // A canceled sync writes nothing: its transaction is rolled back.
         cancel
-            .run_until_cancelled_owned(self.finish().boxed())
+            .run_until_cancelled_owned(self.prepare_and_commit().boxed())
             .await
             .unwrap_or(Err(SyncAborted::Cancelled))
     }
 
-    async fn finish(mut self) -> Result<SyncResult, SyncAborted> {
-        match self.look().boxed().await? {
-            Found::Unchanged(validators) => self.save_unchanged(validators).await,
-            Found::Refused(refused) => {
+    async fn prepare_and_commit(mut self) -> Result<SyncResult, SyncAborted> {
+        match self.prepare().boxed().await? {
+            Prepared::Unchanged(validators) => self.save_unchanged(validators).await,
+            Prepared::Refused(refused) => {
                 let failed = SyncError {
                     reason: refused.reason.clone(),
                     message: refused.message.clone(),
@@ -187,35 +187,35 @@ impl Run<'_> {
                 };
                 self.save_failed(failed, Some(refused)).await
             }
-            Found::Failed(failed) => {
+            Prepared::Failed(failed) => {
                 let refused = self.refused();
                 self.save_failed(failed, refused).await
             }
-            Found::Index(decoded) => self.commit(*decoded).boxed().await,
+            Prepared::Index(decoded) => self.commit(*decoded).boxed().await,
         }
     }
 
-    async fn look(&mut self) -> Result<Found, SyncAborted> {
+    async fn prepare(&mut self) -> Result<Prepared, SyncAborted> {
         let filter = match self.filter().await {
             Ok(filter) => filter,
-            Err(found) => return Ok(found),
+            Err(prepared) => return Ok(prepared),
         };
         let session = match self.session().await {
             Ok(session) => session,
-            Err(failed) => return Ok(Found::Failed(failed)),
+            Err(failed) => return Ok(Prepared::Failed(failed)),
         };
-        match self.request.declaration.kind {
-            Kind::Helm => self.look_at_index(&session, filter).await,
-            Kind::Oci => self.look_at_registry(session, filter).await,
+        match self.request.spec.kind {
+            Kind::Helm => self.prepare_index(&session, filter).await,
+            Kind::Oci => self.prepare_registry(session, filter).await,
         }
     }
 
     /// Returns a fetcher with the credentials of this repository.
     async fn session(&mut self) -> Result<Fetcher, SyncError> {
-        let (access, credentials) = self.syncer.context.keys.access(&self.request.declaration).await?;
-        self.credentials = credentials;
+        let (access, secret_versions) = self.syncer.context.credentials.access(&self.request.spec).await?;
+        self.secret_versions = secret_versions;
         // Validators of a response to other credentials do not apply.
-        if self.has_other_credentials()
+        if self.have_secrets_changed()
             && let Some(previous) = &mut self.request.previous
         {
             (previous.etag, previous.last_modified) = (None, None);
@@ -227,61 +227,61 @@ impl Run<'_> {
     }
 
     /// Returns true if the Secrets changed since the last success.
-    fn has_other_credentials(&self) -> bool {
+    fn have_secrets_changed(&self) -> bool {
         let previous = self.request.previous.as_ref();
-        previous.is_none_or(|previous| previous.credentials != self.credentials)
+        previous.is_none_or(|previous| previous.credentials != self.secret_versions)
     }
 
-    async fn look_at_index(&self, session: &Fetcher, filter: Option<Filter>) -> Result<Found, SyncAborted> {
+    async fn prepare_index(&self, session: &Fetcher, filter: Option<Filter>) -> Result<Prepared, SyncAborted> {
         match self.body(session).await {
-            Ok((body, cuts)) => self.decode(body, &cuts, filter).await,
-            Err(found) => Ok(found),
+            Ok((body, split)) => self.decode(body, &split, filter).await,
+            Err(prepared) => Ok(prepared),
         }
     }
 
     /// Returns a body that has to be decoded, or else the result of the fetch.
-    async fn body(&self, session: &Fetcher) -> Result<(Body, SharedSplit), Found> {
+    async fn body(&self, session: &Fetcher) -> Result<(Body, SharedSplit), Prepared> {
         let refused = self.refused();
-        let (fetched, cuts, is_own) = self.fetch(session, refused.as_ref()).await?;
+        let (fetched, split, is_initiator) = self.fetch(session, refused.as_ref()).await?;
         let body = match (fetched, refused) {
             (Fetched::NotModified, refused) => {
-                if is_own {
+                if is_initiator {
                     self.syncer.metrics.not_modified();
                 }
-                return Err(refused.map_or(Found::Unchanged(None), Found::Refused));
+                return Err(refused.map_or(Prepared::Unchanged(None), Prepared::Refused));
             }
             (Fetched::Body(body), refused) => {
-                if is_own {
+                if is_initiator {
                     self.syncer.metrics.index_bytes(body.bytes);
                 }
                 if let Some(refused) = refused.filter(|refused| refused.digest == body.sha256) {
-                    return Err(Found::Refused(with_validators(refused, &body.validators)));
+                    return Err(Prepared::Refused(with_validators(refused, &body.validators)));
                 }
                 body
             }
         };
         if self.is_same_as_last(&body.sha256) {
-            return Err(Found::Unchanged(Some(body.validators)));
+            return Err(Prepared::Unchanged(Some(body.validators)));
         }
-        Ok((body, cuts))
+        Ok((body, split))
     }
 
     /// Returns the refusal of the last body, if it still applies.
     fn refused(&self) -> Option<Refused> {
         let refused = self.request.previous.as_ref()?.refused.as_ref()?;
-        let stands = self.request.mode == Mode::Conditional && refused.given == self.request.declaration.grounds();
-        stands.then(|| refused.clone())
+        let applies = self.request.mode == Mode::Conditional && refused.given == self.request.spec.refusal_key();
+        applies.then(|| refused.clone())
     }
 
     /// Returns the record of the last success, if the rows still match this spec.
     fn last_success(&self) -> Option<&Record> {
-        let key = self.request.declaration.change_key.as_str();
+        let key = self.request.spec.change_key.as_str();
         self.request.previous.as_ref().filter(|previous| {
             self.request.mode == Mode::Conditional
-                && !self.knows_nothing
+                && !self.ignore_cache
                 && previous.last_success.is_some()
                 && previous.change_key == key
-                && are_as_left(previous)
+                && is_unmodified(previous)
         })
     }
 
@@ -291,19 +291,19 @@ impl Run<'_> {
     }
 
     /// Fetches the index. The boolean is true if this sync sent the request.
-    async fn fetch(&self, session: &Fetcher, refused: Option<&Refused>) -> Result<(Fetched, SharedSplit, bool), Found> {
-        let declaration = &self.request.declaration;
-        let limits = limits(declaration, &self.syncer.context.fetch_limits);
-        let location = locate(
-            &declaration.url,
-            declaration.manifest.as_deref(),
-            &self.syncer.context.files,
-        );
-        match location.map_err(Found::Failed)? {
+    async fn fetch(
+        &self,
+        session: &Fetcher,
+        refused: Option<&Refused>,
+    ) -> Result<(Fetched, SharedSplit, bool), Prepared> {
+        let spec = &self.request.spec;
+        let limits = limits(spec, &self.syncer.context.fetch_limits);
+        let location = locate(&spec.url, spec.manifest.as_deref(), &self.syncer.context.files);
+        match location.map_err(Prepared::Failed)? {
             Location::File(path) => {
                 match fetch::read_file(&path, self.syncer.context.spool_dir.as_deref(), &limits).await {
                     Ok(body) => Ok((Fetched::Body(body), SharedSplit::default(), true)),
-                    Err(error) => Err(self.not_fetched(&error)),
+                    Err(error) => Err(self.fetch_failed(&error)),
                 }
             }
             Location::Web(url) => {
@@ -312,8 +312,8 @@ impl Run<'_> {
                     (None, Some(last)) => Some((&last.etag, &last.last_modified)),
                     (None, None) => None,
                 };
-                let wanted = Wanted {
-                    asker: &declaration.name,
+                let request = DownloadRequest {
+                    requester: &spec.name,
                     session,
                     url: &url,
                     validators: validators.map(|(etag, last_modified)| Validators {
@@ -321,23 +321,23 @@ impl Run<'_> {
                         last_modified: last_modified.clone(),
                     }),
                     limits,
-                    since: self.request.wanted_since,
+                    fresh_since: self.request.fresh_since,
                 };
-                let Answer { result, is_own } = self.syncer.rounds.get(wanted).await;
+                let Download { result, is_initiator } = self.syncer.downloads.get(request).await;
                 match &result.fetched {
-                    Ok(fetched) => Ok((fetched.clone(), result.cuts.clone(), is_own)),
-                    Err(error) => Err(self.not_fetched(error)),
+                    Ok(fetched) => Ok((fetched.clone(), result.split.clone(), is_initiator)),
+                    Err(error) => Err(self.fetch_failed(error)),
                 }
             }
         }
     }
 
-    fn not_fetched(&self, error: &FetchError) -> Found {
+    fn fetch_failed(&self, error: &FetchError) -> Prepared {
         match error.validators().cloned() {
             Some(validators) => {
-                Found::Refused(self.refuse(validators, String::new(), error.reason(), error.to_string()))
+                Prepared::Refused(self.refuse(validators, String::new(), error.reason(), error.to_string()))
             }
-            None => Found::Failed(error.into()),
+            None => Prepared::Failed(error.into()),
         }
     }
 
@@ -350,16 +350,16 @@ impl Run<'_> {
             reason: reason.to_owned(),
             message,
             confirm: None,
-            given: self.request.declaration.grounds(),
+            given: self.request.spec.refusal_key(),
         }
     }
 }
 
-fn spool_failed(error: &io::Error) -> SyncError {
+fn spool_error(error: &io::Error) -> SyncError {
     SyncError {
         reason: "SpoolFailed".to_owned(),
         message: format!(
-            "what is to be written could not be kept in a temporary file, or not be read back ({error}); make room there, or name another folder with --spool-dir"
+            "failed to access temporary file: {error}; free disk space or choose another directory with --spool-dir"
         ),
         transient: true,
         retry_after: None,
@@ -375,10 +375,10 @@ fn with_validators(refused: Refused, validators: &Validators) -> Refused {
 }
 
 /// Returns the flag's limits, lowered by the spec.
-pub(crate) fn limits(declaration: &RepositorySpec, bounds: &fetch::Limits) -> fetch::Limits {
+pub(crate) fn limits(spec: &RepositorySpec, bounds: &fetch::Limits) -> fetch::Limits {
     fetch::Limits {
-        max_bytes: declaration.index_max_bytes,
-        total: declaration
+        max_bytes: spec.index_max_bytes,
+        total: spec
             .fetch_timeout
             .filter(|time| *time > Duration::ZERO)
             .map_or(bounds.total, |time| time.min(bounds.total)),

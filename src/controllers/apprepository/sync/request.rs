@@ -11,14 +11,14 @@ use crate::helm::index::Skipped;
 
 #[derive(Clone, Debug)]
 pub struct SyncRequest {
-    pub declaration: RepositorySpec,
+    pub spec: RepositorySpec,
     /// Stored record, reduced to what still applies after a restore or takeover.
     pub previous: Option<Record>,
     /// UID in the database when the sync was decided; the commit fails if it changed.
     pub expected_uid: Option<String>,
     pub mode: Mode,
     pub started: Timestamp,
-    pub wanted_since: Timestamp,
+    pub fresh_since: Timestamp,
 }
 
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ pub struct SyncError {
 
 #[derive(Debug, thiserror::Error)]
 pub enum SyncAborted {
-    #[error("the sync was cancelled, since its repository has changed")]
+    #[error("sync canceled: repository changed")]
     Cancelled,
     #[error(transparent)]
     Catalog(#[from] catalog::Error),

@@ -22,25 +22,25 @@ pub fn stored_name(name: &str) -> String {
 
 /// Returns the chart ID for a chart name or a path in an OCI registry.
 #[must_use]
-pub fn chart_id(declaration: &RepositorySpec, name_or_path: &str) -> String {
-    format!("{}/{}", declaration.name.name, stored_name(name_or_path))
+pub fn chart_id(spec: &RepositorySpec, name_or_path: &str) -> String {
+    format!("{}/{}", spec.name.name, stored_name(name_or_path))
 }
 
 /// Builds the row of `chart`. In an OCI registry, `path` replaces the name in the ID, as in Kubeapps: two projects may
 /// have charts of the same name.
 #[must_use]
-pub fn row(declaration: &RepositorySpec, chart: Chart, path: Option<&str>) -> ChartRow {
+pub fn row(spec: &RepositorySpec, chart: Chart, path: Option<&str>) -> ChartRow {
     let name = stored_name(&chart.name);
-    let id = chart_id(declaration, path.unwrap_or(&chart.name));
+    let id = chart_id(spec, path.unwrap_or(&chart.name));
     ChartRow {
         chart_id: id.clone(),
         info: ChartInfo {
             id,
             name,
             repo: RepoRef {
-                namespace: declaration.name.namespace.clone(),
-                name: declaration.name.name.clone(),
-                url: declaration.url.clone(),
+                namespace: spec.name.namespace.clone(),
+                name: spec.name.name.clone(),
+                url: spec.url.clone(),
                 // Kubeapps never sets it for Helm repositories.
                 kind: String::new(),
             },
@@ -81,22 +81,22 @@ pub fn row(declaration: &RepositorySpec, chart: Chart, path: Option<&str>) -> Ch
 pub struct Spool {
     file: SpooledTempFile,
     line: Vec<u8>,
-    seen: HashMap<String, Place>,
+    seen: HashMap<String, RowSource>,
     versions: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    Here,
+enum RowSource {
+    Spooled,
     Stored,
 }
 
 impl Spool {
     /// Creates an empty spool; its temporary file is created in `directory`, or in the system's default.
     #[must_use]
-    pub fn new(folder: Option<&Path>) -> Self {
-        let file = match folder {
-            Some(folder) => tempfile::spooled_tempfile_in(IN_MEMORY, folder),
+    pub fn new(directory: Option<&Path>) -> Self {
+        let file = match directory {
+            Some(directory) => tempfile::spooled_tempfile_in(IN_MEMORY, directory),
             None => tempfile::spooled_tempfile(IN_MEMORY),
         };
         Self {
@@ -108,11 +108,11 @@ impl Spool {
     }
 
     /// Adds a row. The first of several rows with one ID wins.
-    pub fn push(&mut self, row: &ChartRow) -> io::Result<Pushed> {
+    pub fn push(&mut self, row: &ChartRow) -> io::Result<PushResult> {
         match self.seen.get(&row.chart_id) {
-            Some(Place::Here) => return Ok(Pushed::Duplicate),
-            Some(Place::Stored) => return Ok(Pushed::DuplicateOfHeld),
-            None => self.seen.insert(row.chart_id.clone(), Place::Here),
+            Some(RowSource::Spooled) => return Ok(PushResult::Duplicate),
+            Some(RowSource::Stored) => return Ok(PushResult::DuplicateOfUnchanged),
+            None => self.seen.insert(row.chart_id.clone(), RowSource::Spooled),
         };
         self.versions += row.info.chart_versions.len() as u64;
         // Buffered, since serde would write each field separately.
@@ -120,23 +120,23 @@ impl Spool {
         serde_json::to_writer(&mut self.line, &row.info)?;
         self.line.push(b'\n');
         self.file.write_all(&self.line)?;
-        Ok(Pushed::Added)
+        Ok(PushResult::Added)
     }
 
-    pub fn hold(&mut self, chart_id: String, versions: u64) -> Pushed {
+    pub fn push_unchanged(&mut self, chart_id: String, versions: u64) -> PushResult {
         match self.seen.get(&chart_id) {
-            Some(Place::Here) => Pushed::Duplicate,
-            Some(Place::Stored) => Pushed::DuplicateOfHeld,
+            Some(RowSource::Spooled) => PushResult::Duplicate,
+            Some(RowSource::Stored) => PushResult::DuplicateOfUnchanged,
             None => {
-                self.seen.insert(chart_id, Place::Stored);
+                self.seen.insert(chart_id, RowSource::Stored);
                 self.versions += versions;
-                Pushed::Added
+                PushResult::Added
             }
         }
     }
 
     #[must_use]
-    pub fn holds(&self, chart_id: &str) -> bool {
+    pub fn contains(&self, chart_id: &str) -> bool {
         self.seen.contains_key(chart_id)
     }
 
@@ -165,11 +165,11 @@ impl Spool {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pushed {
+pub enum PushResult {
     Added,
     Duplicate,
     /// An unchanged row in the catalog has the same ID.
-    DuplicateOfHeld,
+    DuplicateOfUnchanged,
 }
 
 #[cfg(test)]
@@ -196,11 +196,11 @@ mod tests {
     }
 
     #[test]
-    fn rows_come_out_as_they_went_in_and_the_first_of_two_counts() {
+    fn rows_are_returned_unchanged_and_the_first_of_two_wins() {
         let mut spool = Spool::new(None);
-        assert_eq!(spool.push(&spooled("r/a")).unwrap(), Pushed::Added);
-        assert_eq!(spool.push(&spooled("r/b\nwith a line")).unwrap(), Pushed::Added);
-        assert_eq!(spool.push(&spooled("r/a")).unwrap(), Pushed::Duplicate);
+        assert_eq!(spool.push(&spooled("r/a")).unwrap(), PushResult::Added);
+        assert_eq!(spool.push(&spooled("r/b\nwith a line")).unwrap(), PushResult::Added);
+        assert_eq!(spool.push(&spooled("r/a")).unwrap(), PushResult::Duplicate);
         assert_eq!(spool.charts(), 2);
         let rows: Vec<ChartRow> = spool.into_rows().unwrap().map(Result::unwrap).collect();
         assert_eq!(rows, [spooled("r/a"), spooled("r/b\nwith a line")]);
@@ -213,16 +213,16 @@ mod tests {
             namespace: "kubeapps".to_owned(),
             name: "bitnami".to_owned(),
         };
-        let given = OneShot {
+        let arguments = OneShot {
             url: " https://charts.bitnami.com/bitnami ".to_owned(),
             ..OneShot::default()
         };
-        let declaration = RepositorySpec::one_shot(name, given, &defaults);
+        let spec = RepositorySpec::one_shot(name, arguments, &defaults);
         let chart = Chart {
             name: "team/wordpress".to_owned(),
             ..Chart::default()
         };
-        let row = row(&declaration, chart, None);
+        let row = row(&spec, chart, None);
         assert_eq!(row.chart_id, "bitnami/team%2Fwordpress");
         let json = serde_json::to_value(&row.info).unwrap();
         assert_eq!(json["ID"], "bitnami/team%2Fwordpress");

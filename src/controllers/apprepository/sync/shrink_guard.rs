@@ -25,8 +25,8 @@ impl std::fmt::Display for Shrunk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "the index has shrunk from {} charts with {} versions to {} charts with {} versions, so it was not taken over. If \
-             that is meant, confirm it with the annotation {}: \"{}\"",
+            "index shrank from {} charts with {} versions to {} charts with {} versions; refusing to remove charts. To \
+             accept, set annotation {}: \"{}\"",
             self.was.names,
             self.was.versions,
             self.now.names,
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_that_is_suddenly_empty_is_refused_however_small_it_was() {
+    fn an_empty_index_is_refused_even_after_a_small_one() {
         assert!(check(Some(&counts(1, 1)), &index(0, 0), None).is_err());
         assert!(check(Some(&counts(1, 1)), &index(1, 0), None).is_err());
     }
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_baseline_too_small_to_tell_refuses_only_nothing_at_all() {
+    fn a_small_baseline_blocks_only_an_empty_index() {
         assert!(check(Some(&counts(9, 49)), &index(1, 1), None).is_ok());
     }
 

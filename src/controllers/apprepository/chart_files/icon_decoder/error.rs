@@ -4,20 +4,15 @@ use crate::text::{printable, truncate};
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum IconError {
-    #[error(
-        "this is no icon: {0}; check that the chart's icon is the URL of a picture (PNG, JPEG, GIF, TIFF, BMP or WebP)"
-    )]
+    #[error("not an icon: {0}; the chart's icon must be the URL of a PNG, JPEG, GIF, TIFF, BMP or WebP image")]
     NotAnIcon(&'static str),
-    #[error("the icon has more than {limit} {what}; its publisher has to make it smaller")]
-    TooLarge {
-        what: &'static str,
-        limit: u64,
-    },
-    #[error("an SVG icon is not stored; the chart keeps its URL")]
+    #[error("the icon exceeds {limit} {what}")]
+    TooLarge { what: &'static str, limit: u64 },
+    #[error("SVG icons are not stored, the chart keeps the URL")]
     Svg,
-    #[error("the icon is damaged: {0}; its publisher has to make it anew")]
+    #[error("invalid icon: {0}")]
     Damaged(String),
-    #[error("the icon's data URL can't be read: {0}; its publisher has to correct it")]
+    #[error("invalid data URL of the icon: {0}")]
     InvalidDataUrl(&'static str),
 }
 

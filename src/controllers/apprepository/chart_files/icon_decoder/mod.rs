@@ -61,20 +61,20 @@ pub fn png(bytes: &[u8], content_type: Option<&str>, limits: &Limits) -> Result<
     };
     // Decoders panic on some invalid input; a hostile icon must not fail other work.
     catch_unwind(AssertUnwindSafe(|| raster::png(bytes, format, limits)))
-        .unwrap_or_else(|_| Err(IconError::damaged("its decoder failed on it")))
+        .unwrap_or_else(|_| Err(IconError::damaged("decoder panicked")))
 }
 
 fn unsupported(bytes: &[u8], content_type: Option<&str>) -> IconError {
     if bytes.is_empty() {
-        return IconError::NotAnIcon("the answer is empty");
+        return IconError::NotAnIcon("the response is empty");
     }
     if is_svg(bytes, content_type) {
         return IconError::Svg;
     }
     IconError::NotAnIcon(if bytes.trim_ascii_start().starts_with(b"<") {
-        "the answer is an HTML or XML page"
+        "the response is an HTML or XML page"
     } else {
-        "the answer is in no format that is known"
+        "unknown image format"
     })
 }
 

@@ -18,8 +18,8 @@ pub(super) fn format(bytes: &[u8]) -> Option<ImageFormat> {
 /// Decodes an image, or the first frame of an animation, and encodes it as a PNG that fits [`SIDE`].
 pub(super) fn png(bytes: &[u8], format: ImageFormat, limits: &Limits) -> Result<Vec<u8>, IconError> {
     let decoder = open(bytes, format, limits)?;
-    let picture = DynamicImage::from_decoder(decoder).map_err(|error| failed(error, limits))?;
-    encode(&fit(picture.into_rgba8()))
+    let image_data = DynamicImage::from_decoder(decoder).map_err(|error| failed(error, limits))?;
+    encode(&fit(image_data.into_rgba8()))
 }
 
 fn open<'b>(bytes: &'b [u8], format: ImageFormat, limits: &Limits) -> Result<impl ImageDecoder + 'b, IconError> {
@@ -49,11 +49,11 @@ fn failed(error: ImageError, limits: &Limits) -> IconError {
 }
 
 /// Scales down to [`SIDE`], never up.
-fn fit(mut picture: RgbaImage) -> RgbaImage {
-    let (width, height) = picture.dimensions();
+fn fit(mut image_data: RgbaImage) -> RgbaImage {
+    let (width, height) = image_data.dimensions();
     let longest = width.max(height);
     if longest <= SIDE {
-        return picture;
+        return image_data;
     }
     let scaled = |side: u32| {
         let (side, longest) = (u64::from(side), u64::from(longest));
@@ -61,32 +61,32 @@ fn fit(mut picture: RgbaImage) -> RgbaImage {
         u32::try_from(rounded).unwrap_or(SIDE).clamp(1, SIDE)
     };
     // Premultiplies alpha, so that transparent pixels do not bleed their color.
-    change_colours(&mut picture, multiplied);
-    let mut picture = imageops::resize(&picture, scaled(width), scaled(height), FilterType::Lanczos3);
-    change_colours(&mut picture, divided);
-    picture
+    map_colors(&mut image_data, multiplied);
+    let mut image_data = imageops::resize(&image_data, scaled(width), scaled(height), FilterType::Lanczos3);
+    map_colors(&mut image_data, divided);
+    image_data
 }
 
-fn change_colours(picture: &mut RgbaImage, change: fn(u8, u8) -> u8) {
-    for pixel in picture.pixels_mut() {
+fn map_colors(image_data: &mut RgbaImage, change: fn(u8, u8) -> u8) {
+    for pixel in image_data.pixels_mut() {
         let [red, green, blue, alpha] = pixel.0;
         pixel.0 = [change(red, alpha), change(green, alpha), change(blue, alpha), alpha];
     }
 }
 
-fn multiplied(colour: u8, alpha: u8) -> u8 {
-    let product = (u16::from(colour) * u16::from(alpha) + 127) / 255;
+fn multiplied(color: u8, alpha: u8) -> u8 {
+    let product = (u16::from(color) * u16::from(alpha) + 127) / 255;
     u8::try_from(product).unwrap_or(u8::MAX)
 }
 
-fn divided(colour: u8, alpha: u8) -> u8 {
-    let quotient = (u16::from(colour) * 255 + u16::from(alpha) / 2).checked_div(u16::from(alpha));
+fn divided(color: u8, alpha: u8) -> u8 {
+    let quotient = (u16::from(color) * 255 + u16::from(alpha) / 2).checked_div(u16::from(alpha));
     u8::try_from(quotient.unwrap_or_default()).unwrap_or(u8::MAX)
 }
 
-fn encode(picture: &RgbaImage) -> Result<Vec<u8>, IconError> {
+fn encode(image_data: &RgbaImage) -> Result<Vec<u8>, IconError> {
     let mut bytes = Vec::new();
-    picture
+    image_data
         .write_to(&mut Cursor::new(&mut bytes), ImageFormat::Png)
         .map_err(|error| IconError::damaged(&error.to_string()))?;
     Ok(bytes)

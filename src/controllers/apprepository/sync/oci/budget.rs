@@ -9,16 +9,16 @@ use tokio::time::Instant;
 use crate::oci::OciError;
 
 /// Consecutive failures that count as a failure of the registry: two for each concurrent request.
-const IN_A_ROW: usize = 2 * super::AT_ONCE;
+const MAX_FAILURES: usize = 2 * super::CONCURRENCY;
 
 /// Time and failure budget of one kind of request, shared by concurrent requests.
-pub(super) struct Patience {
+pub(super) struct RegistryBudget {
     until: Instant,
     failures: AtomicUsize,
     end: OnceLock<Arc<OciError>>,
 }
 
-impl Patience {
+impl RegistryBudget {
     pub(super) fn new(time: Duration) -> Self {
         let now = Instant::now();
         Self {
@@ -29,7 +29,7 @@ impl Patience {
     }
 
     /// Returns a budget with the remaining time and no failures.
-    pub(super) fn again(&self) -> Self {
+    pub(super) fn retry(&self) -> Self {
         Self {
             until: self.until,
             failures: AtomicUsize::new(0),
@@ -56,7 +56,7 @@ impl Patience {
 
     pub(super) fn failed(&self, error: &Arc<OciError>) {
         let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
-        if failures >= IN_A_ROW || wants_to_be_left_alone(error) {
+        if failures >= MAX_FAILURES || is_pause_requested(error) {
             // The first such error is reported.
             let _ = self.end.set(error.clone());
         }
@@ -64,7 +64,7 @@ impl Patience {
 }
 
 /// Returns true if the host asked for a pause, during which the fetcher sends no requests.
-pub(super) const fn wants_to_be_left_alone(error: &OciError) -> bool {
+pub(super) const fn is_pause_requested(error: &OciError) -> bool {
     error.retry_after().is_some()
 }
 
@@ -85,27 +85,27 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn failures_end_it_only_in_a_row_or_where_the_host_asks_to_be_left_alone() {
-        let patience = Patience::new(Duration::from_secs(60));
+    async fn consecutive_failures_or_a_requested_pause_exhaust_the_budget() {
+        let budget = RegistryBudget::new(Duration::from_secs(60));
         for _ in 0..3 {
-            (1..IN_A_ROW).for_each(|_| patience.failed(&error(None)));
-            assert!(!patience.is_over());
-            patience.answered();
+            (1..MAX_FAILURES).for_each(|_| budget.failed(&error(None)));
+            assert!(!budget.is_over());
+            budget.answered();
         }
-        (0..IN_A_ROW).for_each(|_| patience.failed(&error(None)));
-        assert!(patience.is_over() && patience.end().is_some());
+        (0..MAX_FAILURES).for_each(|_| budget.failed(&error(None)));
+        assert!(budget.is_over() && budget.end().is_some());
 
-        let patience = Patience::new(Duration::from_secs(60));
-        patience.failed(&error(Some(Duration::from_secs(5))));
-        assert!(patience.is_over());
+        let budget = RegistryBudget::new(Duration::from_secs(60));
+        budget.failed(&error(Some(Duration::from_secs(5))));
+        assert!(budget.is_over());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn its_time_is_bounded() {
-        let patience = Patience::new(Duration::from_secs(60));
+    async fn the_budget_is_limited_in_time() {
+        let budget = RegistryBudget::new(Duration::from_secs(60));
         tokio::time::advance(Duration::from_secs(59)).await;
-        assert!(!patience.is_over());
+        assert!(!budget.is_over());
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert!(patience.is_over() && patience.end().is_none());
+        assert!(budget.is_over() && budget.end().is_none());
     }
 }

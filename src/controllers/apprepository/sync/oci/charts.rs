@@ -5,24 +5,24 @@ use tokio::sync::mpsc;
 use super::Repository;
 use super::listing::Listing;
 use crate::catalog::{self, OciGone, OciMetadata};
-use crate::controllers::apprepository::sync::chart_rows::{Selected, Selection, SelectionError};
-use crate::controllers::apprepository::sync::helm_index::no_thread;
+use crate::controllers::apprepository::sync::chart_rows::{BuiltRows, RowBuilder, RowError};
+use crate::controllers::apprepository::sync::helm_index::resource_exhausted;
 use crate::controllers::apprepository::sync::request::SyncAborted;
-use crate::controllers::apprepository::sync::{Decoded, Found, Run, Stays};
+use crate::controllers::apprepository::sync::{Decoded, Prepared, Retain, Run};
 use crate::helm::index::{self, DecodeLimits, Summary, Versions};
 use crate::http::Validators;
 use crate::jq::{self as filter, Filter};
 use crate::oci;
 
-const AT_ONCE: u32 = 100;
+const CONCURRENCY: u32 = 100;
 
 /// Problem of a tag that was never pulled and is not due yet.
-const NOT_YET: &str = "it could not be pulled so far, and is tried again";
+const NOT_YET: &str = "not pulled yet, retrying";
 
 /// Problem of a retagged version that could not be pulled again.
-const OUTDATED: &str = "what it stands for now could not be pulled so far, and is tried again; it stays what it was";
+const OUTDATED: &str = "retagged version not pulled yet, retrying; keeping the previous one";
 
-enum Part {
+enum BuilderInput {
     /// Versions of the repository that ends next, and the URL of its charts.
     Versions(String, Vec<OciMetadata>),
     End(Box<Repository>),
@@ -35,75 +35,75 @@ impl Run<'_> {
         listing: Listing,
         digest: String,
         filter: Option<Filter>,
-    ) -> Result<Found, SyncAborted> {
+    ) -> Result<Prepared, SyncAborted> {
         let (parts, given) = mpsc::channel(1);
-        let making = Making {
-            selection: self.selection(filter),
+        let chart_builder = ChartBuilder {
+            builder: self.builder(filter),
             limits: self.syncer.context.decode_limits,
             summary: Summary::default(),
             versions: Versions::default(),
             unusable: Vec::new(),
         };
-        let task = filter::on_large_stack(move || making.charts(given));
-        let (rest, stays) = (listing.rest(), listing.stays(&self.request.declaration));
-        let gone = match stays {
-            Stays::All => OciGone::default(),
-            Stays::Held(_) => listing.gone(self.request.declaration.change_key.source()),
+        let task = filter::on_large_stack(move || chart_builder.charts(given));
+        let (remaining, retain) = (listing.remaining(), listing.retain(&self.request.spec));
+        let gone = match retain {
+            Retain::All => OciGone::default(),
+            Retain::Charts(_) => listing.gone(self.request.spec.change_key.source()),
         };
-        let offer = listing.offer();
+        let tags_digest = listing.tags_digest();
         let (read, made) = tokio::join!(self.read(listing, parts), task);
         if let Err(error) = &made
             && error.is_transient()
         {
-            return Ok(Found::Failed(no_thread(error)));
+            return Ok(Prepared::Failed(resource_exhausted(error)));
         }
         read?;
-        let Ok(selected) = made else {
-            tracing::error!(repository = %self.request.declaration.name, "making charts of a registry has panicked");
-            let message = "the charts of the registry can't be read because of a defect in Portolan; please report it";
-            let refused = self.refuse(Validators::default(), digest, "DecoderFailed", message.to_owned());
-            return Ok(Found::Refused(refused));
+        let Ok(rows) = made else {
+            tracing::error!(repository = %self.request.spec.name, "chart builder panicked");
+            let message = "chart builder panicked; please report this bug";
+            let refused = self.refuse(Validators::default(), digest, "InternalError", message.to_owned());
+            return Ok(Prepared::Refused(refused));
         };
-        match selected {
-            Ok((selected, summary)) => Ok(self.judge(Decoded {
-                spool: selected.spool,
-                filtered_out: selected.filtered_out,
+        match rows {
+            Ok((rows, summary)) => Ok(self.check_shrink(Decoded {
+                spool: rows.spool,
+                filtered_out: rows.filtered_out,
                 summary: Summary {
-                    digest: offer,
+                    digest: tags_digest,
                     ..summary
                 },
                 sha256: digest,
                 validators: Validators::default(),
-                rest,
-                stays,
+                remaining,
+                retain,
                 gone,
-                cuts: None,
+                digests: None,
             })),
-            Err(error) => self.unselected(error, Validators::default(), digest),
+            Err(error) => self.row_failed(error, Validators::default(), digest),
         }
     }
 
     /// Sends the stored metadata to the builder thread until it stops.
-    async fn read(&self, listing: Listing, parts: mpsc::Sender<Part>) -> Result<(), catalog::Error> {
-        let (catalog, name) = (self.catalog(), &self.request.declaration.name);
+    async fn read(&self, listing: Listing, parts: mpsc::Sender<BuilderInput>) -> Result<(), catalog::Error> {
+        let (catalog, name) = (self.catalog(), &self.request.spec.name);
         for repository in listing.repositories {
             let mut after = String::new();
             loop {
-                let path = &repository.memory.repository;
-                let mut versions = catalog.oci_metadata(name, path, &after, AT_ONCE).await?;
+                let path = &repository.stored.repository;
+                let mut versions = catalog.oci_metadata(name, path, &after, CONCURRENCY).await?;
                 let Some(last) = versions.last() else { break };
                 after.clone_from(&last.tag);
                 // Removed tags stay stored until their charts are removed.
-                versions.retain(|version| repository.memory.tags.contains_key(&version.tag));
+                versions.retain(|version| repository.stored.tags.contains_key(&version.tag));
                 if parts
-                    .send(Part::Versions(repository.url.clone(), versions))
+                    .send(BuilderInput::Versions(repository.url.clone(), versions))
                     .await
                     .is_err()
                 {
                     return Ok(());
                 }
             }
-            if parts.send(Part::End(Box::new(repository))).await.is_err() {
+            if parts.send(BuilderInput::End(Box::new(repository))).await.is_err() {
                 return Ok(());
             }
         }
@@ -112,27 +112,27 @@ impl Run<'_> {
 }
 
 /// Builds one chart per repository from the metadata of its versions.
-struct Making {
-    selection: Selection,
+struct ChartBuilder {
+    builder: RowBuilder,
     limits: DecodeLimits,
     summary: Summary,
     versions: Versions,
     unusable: Vec<(String, String)>,
 }
 
-impl Making {
-    fn charts(mut self, mut parts: mpsc::Receiver<Part>) -> Result<(Selected, Summary), SelectionError> {
+impl ChartBuilder {
+    fn charts(mut self, mut parts: mpsc::Receiver<BuilderInput>) -> Result<(BuiltRows, Summary), RowError> {
         while let Some(part) = parts.blocking_recv() {
             match part {
-                Part::Versions(url, versions) => {
+                BuilderInput::Versions(url, versions) => {
                     for version in versions {
                         self.version(&url, version);
                     }
                 }
-                Part::End(repository) => self.chart(*repository)?,
+                BuilderInput::End(repository) => self.chart(*repository)?,
             }
         }
-        Ok((self.selection.finish(), self.summary))
+        Ok((self.builder.finish(), self.summary))
     }
 
     fn version(&mut self, url: &str, OciMetadata { tag, digest, metadata }: OciMetadata) {
@@ -156,13 +156,13 @@ impl Making {
     }
 
     /// Builds the chart of the collected versions.
-    fn chart(&mut self, repository: Repository) -> Result<(), SelectionError> {
-        let path = repository.memory.repository.clone();
+    fn chart(&mut self, repository: Repository) -> Result<(), RowError> {
+        let path = repository.stored.repository.clone();
         let is_too_large = self.is_too_large();
         let versions = std::mem::take(&mut self.versions);
         self.account(repository);
         if is_too_large {
-            let problem = format!("its versions have more than {} bytes", self.limits.chart_bytes);
+            let problem = format!("versions exceed {} bytes", self.limits.chart_bytes);
             self.summary.skipped.add(&path, None, &problem);
             return Ok(());
         }
@@ -170,7 +170,7 @@ impl Making {
             return Ok(());
         }
         match versions.chart() {
-            Ok(Some(chart)) => self.selection.take(chart, Some(&path))?,
+            Ok(Some(chart)) => self.builder.take(chart, Some(&path))?,
             Ok(None) => self.summary.deprecated += 1,
             Err(problem) => self.summary.skipped.add(&path, None, &problem),
         }
@@ -180,19 +180,19 @@ impl Making {
     /// Counts the versions and problems of a repository.
     fn account(&mut self, repository: Repository) {
         let Repository {
-            memory,
+            stored,
             versions,
             failed,
             delayed,
             ..
         } = repository;
-        let (summary, path) = (&mut self.summary, &memory.repository);
+        let (summary, path) = (&mut self.summary, &stored.repository);
         if let Some(error) = failed {
             summary.skipped.add(path, None, &error.to_string());
         }
         summary.names += u64::from(!versions.is_empty());
         summary.versions += versions.len() as u64;
-        for (tag, known) in &memory.tags {
+        for (tag, known) in &stored.tags {
             let earlier = match known {
                 known if known.is_pending() => Some(NOT_YET),
                 known if known.is_outdated() => Some(OUTDATED),

@@ -1,32 +1,34 @@
 //! Detects when the registry denies access to a whole repository, not only to single tags.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::Repository;
 use crate::oci::OciError;
 
 /// Consecutive denials that count for all tags. A single tag may be denied: registries block quarantined or vulnerable
 /// images.
-const ENOUGH: usize = 3;
+const MAX_DENIALS: usize = 3;
 
 /// Denied requests of one repository in one sync, shared by concurrent requests.
-pub(super) struct Refusals {
-    enough: usize,
+pub(super) struct DenialTracker {
+    limit: usize,
     refused: AtomicUsize,
     has_answered: AtomicBool,
     why: Mutex<Option<Arc<OciError>>>,
 }
 
-impl Refusals {
+impl DenialTracker {
     pub(super) fn of(repository: &Repository) -> Self {
-        Self::out_of(repository.versions.len())
+        Self::for_tags(repository.versions.len())
     }
 
     /// Creates a tracker for this many tags. If all are denied, the repository is.
-    fn out_of(tags: usize) -> Self {
+    fn for_tags(tags: usize) -> Self {
         Self {
-            enough: tags.clamp(1, ENOUGH),
+            limit: tags.clamp(1, MAX_DENIALS),
             refused: AtomicUsize::new(0),
             has_answered: AtomicBool::new(false),
             why: Mutex::new(None),
@@ -41,23 +43,18 @@ impl Refusals {
         self.has_answered.load(Ordering::Relaxed)
     }
 
-    pub(super) fn refused(&self, error: &Arc<OciError>) {
-        self.why().get_or_insert_with(|| error.clone());
+    pub(super) fn denied(&self, error: &Arc<OciError>) {
+        self.why.lock().get_or_insert_with(|| error.clone());
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn is_all(&self) -> bool {
-        !self.has_answered() && self.refused.load(Ordering::Relaxed) >= self.enough
+    pub(super) fn is_denied(&self) -> bool {
+        !self.has_answered() && self.refused.load(Ordering::Relaxed) >= self.limit
     }
 
     /// Returns the first denial, if the repository is denied.
     pub(super) fn end(&self) -> Option<Arc<OciError>> {
-        self.is_all().then(|| self.why().clone()).flatten()
-    }
-
-    fn why(&self) -> std::sync::MutexGuard<'_, Option<Arc<OciError>>> {
-        // The value is set as a whole, so that a panic elsewhere leaves it consistent.
-        self.why.lock().unwrap_or_else(PoisonError::into_inner)
+        self.is_denied().then(|| self.why.lock().clone()).flatten()
     }
 }
 
@@ -73,8 +70,8 @@ mod tests {
     }
 
     #[test]
-    fn some_refusals_stand_for_all_unless_something_is_had() {
-        for (tags, answers, refusals, is_all) in [
+    fn enough_denials_count_for_the_whole_repository_unless_a_request_succeeds() {
+        for (tags, answers, denials, is_denied) in [
             (1, 0, 1, true),
             (2, 0, 1, false),
             (2, 0, 2, true),
@@ -83,12 +80,12 @@ mod tests {
             (100, 1, 3, false),
             (100, 1, 99, false),
         ] {
-            let sums = Refusals::out_of(tags);
+            let sums = DenialTracker::for_tags(tags);
             (0..answers).for_each(|_| sums.answered());
-            (0..refusals).for_each(|number| sums.refused(&refusal(number)));
-            assert_eq!(sums.is_all(), is_all, "{answers} and {refusals} of {tags}");
+            (0..denials).for_each(|number| sums.denied(&refusal(number)));
+            assert_eq!(sums.is_denied(), is_denied, "{answers} and {denials} of {tags}");
             let end = sums.end().map(|error| error.to_string());
-            assert_eq!(end.is_some_and(|end| end.contains("/0 ")), is_all);
+            assert_eq!(end.is_some_and(|end| end.contains("/0 ")), is_denied);
         }
     }
 }

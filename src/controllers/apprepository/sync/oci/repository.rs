@@ -11,11 +11,11 @@ use crate::http::Validators;
 use crate::oci::{self, OciError};
 
 /// Maximum number of tags of a registry; each takes a few hundred bytes of memory.
-pub(super) const TAGS: usize = 200_000;
+pub(super) const MAX_TAGS: usize = 200_000;
 
 /// Stored state and tag list of one repository.
 pub(super) struct Repository {
-    pub(super) memory: OciRepository,
+    pub(super) stored: OciRepository,
     pub(super) url: String,
     /// Tags that are versions, newest first.
     pub(super) versions: Vec<String>,
@@ -32,15 +32,15 @@ pub(super) struct Repository {
 }
 
 impl Repository {
-    pub(super) fn remembered(url: String, memory: OciRepository) -> Self {
+    pub(super) fn from_stored(url: String, stored: OciRepository) -> Self {
         Self {
             url,
-            versions: newest_first(memory.tags.keys().cloned()),
+            versions: newest_first(stored.tags.keys().cloned()),
             validators: Validators {
-                etag: memory.etag.clone(),
-                last_modified: memory.last_modified.clone(),
+                etag: stored.etag.clone(),
+                last_modified: stored.last_modified.clone(),
             },
-            memory,
+            stored,
             is_listed: false,
             failed: None,
             is_changed: false,
@@ -51,7 +51,7 @@ impl Repository {
     }
 
     /// Returns true if the tags are unknown due to a transient error.
-    pub(super) fn is_in_the_dark(&self) -> bool {
+    pub(super) fn listing_failed(&self) -> bool {
         self.failed.as_ref().is_some_and(|error| error.is_transient())
     }
 
@@ -61,7 +61,7 @@ impl Repository {
         self.versions = newest_first(tags.into_iter().filter(|tag| oci::is_version(tag)));
         self.validators = validators;
         let listed: HashSet<&str> = self.versions.iter().map(String::as_str).collect();
-        let gone = self.memory.tags.extract_if(.., |tag, _| !listed.contains(tag.as_str()));
+        let gone = self.stored.tags.extract_if(.., |tag, _| !listed.contains(tag.as_str()));
         self.gone.extend(gone.map(|(tag, _)| tag));
     }
 
@@ -74,7 +74,7 @@ impl Repository {
         if !self.is_listed {
             return Some(Held::Chart);
         }
-        let is_unknown = |tag: &&String| self.memory.tags.get(*tag).is_none_or(|known| known.digest.is_empty());
+        let is_unknown = |tag: &&String| self.stored.tags.get(*tag).is_none_or(|known| known.digest.is_empty());
         let unknown = self.versions.iter().filter(is_unknown);
         let unknown: HashSet<String> = unknown.map(|tag| oci::version_of(tag)).collect();
         (!unknown.is_empty()).then_some(Held::Versions(unknown))
@@ -82,41 +82,41 @@ impl Repository {
 
     /// Takes tags from the shared capacity. If the list does not fit, the stored tags are used. If those do not fit,
     /// none are, and the stored chart stays.
-    pub(super) fn fit(&mut self, room: &mut usize) {
-        if self.versions.len() > *room {
+    pub(super) fn limit_tags(&mut self, capacity: &mut usize) {
+        if self.versions.len() > *capacity {
             self.failed = Some(Arc::new(OciError::TooMany {
                 url: self.shown().to_owned(),
-                limit: TAGS as u64,
-                what: "tags, with those of the repositories before it",
+                limit: MAX_TAGS as u64,
+                what: "tags in total",
             }));
             self.is_listed = false;
-            self.versions = newest_first(self.memory.tags.keys().cloned());
+            self.versions = newest_first(self.stored.tags.keys().cloned());
         }
-        if self.memory.tags.len() > *room {
+        if self.stored.tags.len() > *capacity {
             // The tags stay in the database.
-            self.memory.tags.clear();
+            self.stored.tags.clear();
             self.versions.clear();
         }
-        *room -= self.versions.len().max(self.memory.tags.len());
+        *capacity -= self.versions.len().max(self.stored.tags.len());
     }
 
     /// Stores validators only if all listed tags are stored: then an unchanged list means no work.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn update_validators(&mut self) {
         // Removed tags that are still stored must not reappear.
         let known = if self.gone.is_empty() {
             self.known()
         } else {
             Validators::default()
         };
-        if self.memory.etag != known.etag || self.memory.last_modified != known.last_modified {
-            (self.memory.etag, self.memory.last_modified) = (known.etag, known.last_modified);
+        if self.stored.etag != known.etag || self.stored.last_modified != known.last_modified {
+            (self.stored.etag, self.stored.last_modified) = (known.etag, known.last_modified);
             self.is_changed = true;
         }
     }
 
     /// Returns the validators for the next tag list, if all listed tags are stored.
     pub(super) fn known(&self) -> Validators {
-        let is_whole = self.failed.is_none() && self.versions.len() == self.memory.tags.len();
+        let is_whole = self.failed.is_none() && self.versions.len() == self.stored.tags.len();
         if is_whole {
             self.validators.clone()
         } else {
@@ -130,7 +130,7 @@ impl Repository {
 
     /// Schedules a tag to be pulled again. Its stored state stays until then.
     pub(super) fn pull_again(&mut self, tag: String, now: Timestamp) {
-        let Some(known) = self.memory.tags.get(&tag).cloned() else {
+        let Some(known) = self.stored.tags.get(&tag).cloned() else {
             return;
         };
         self.remember(OciChange {
@@ -144,12 +144,12 @@ impl Repository {
     }
 
     pub(super) fn set_digests_checked(&mut self, time: Option<Timestamp>) {
-        self.is_changed |= self.memory.digests_checked != time;
-        self.memory.digests_checked = time;
+        self.is_changed |= self.stored.digests_checked != time;
+        self.stored.digests_checked = time;
     }
 
     pub(super) fn remember(&mut self, change: OciChange) {
-        self.memory.tags.insert(change.name.clone(), change.tag.clone());
+        self.stored.tags.insert(change.name.clone(), change.tag.clone());
         self.changed.push(change);
     }
 }
@@ -164,48 +164,48 @@ fn newest_first(tags: impl Iterator<Item = String>) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn repository(listed: usize, remembered: usize) -> Repository {
+    fn repository(listed: usize, from_stored: usize) -> Repository {
         let tags = |count: usize| (0..count).map(|number| format!("1.{number}.0"));
         let chart = OciTag {
             digest: "sha256:00".to_owned(),
             ..OciTag::default()
         };
-        let memory = OciRepository {
-            tags: tags(remembered).map(|tag| (tag, chart.clone())).collect(),
+        let stored = OciRepository {
+            tags: tags(from_stored).map(|tag| (tag, chart.clone())).collect(),
             ..OciRepository::default()
         };
-        let mut repository = Repository::remembered("oci://example.com/harbour:".to_owned(), memory);
+        let mut repository = Repository::from_stored("oci://example.com/harbour:".to_owned(), stored);
         repository.take(tags(listed).collect(), Validators::default());
         repository
     }
 
     #[test]
-    fn tags_that_there_is_no_room_for_are_told_of_and_what_is_remembered_stays_if_it_can() {
-        for (listed, remembered, room, kept, left) in [
+    fn tags_over_the_limit_are_reported_and_stored_ones_stay_if_they_fit() {
+        for (listed, from_stored, capacity, kept, left) in [
             (3, 0, 3, Some(3), 0),
             (3, 3, 5, Some(3), 2),
             (4, 2, 3, None, 1),
             (4, 4, 3, None, 3),
         ] {
-            let (mut repository, mut room) = (repository(listed, remembered), room);
-            repository.fit(&mut room);
-            assert_eq!(room, left, "{listed} {remembered}");
-            assert_eq!(repository.failed.is_none(), kept.is_some(), "{listed} {remembered}");
+            let (mut repository, mut capacity) = (repository(listed, from_stored), capacity);
+            repository.limit_tags(&mut capacity);
+            assert_eq!(capacity, left, "{listed} {from_stored}");
+            assert_eq!(repository.failed.is_none(), kept.is_some(), "{listed} {from_stored}");
             assert!(kept.is_none_or(|kept| repository.versions.len() == kept));
-            assert!(repository.memory.tags.len() <= repository.versions.len());
+            assert!(repository.stored.tags.len() <= repository.versions.len());
             // The registry still has these tags.
-            assert!(repository.gone.is_empty(), "{listed} {remembered}");
-            let unknown = kept.filter(|kept| *kept > remembered).is_some();
+            assert!(repository.gone.is_empty(), "{listed} {from_stored}");
+            let unknown = kept.filter(|kept| *kept > from_stored).is_some();
             let held = match kept {
                 None => matches!(repository.held(), Some(Held::Chart)),
                 Some(_) => matches!(repository.held(), Some(Held::Versions(_))) == unknown,
             };
-            assert!(held, "{listed} {remembered} {:?}", repository.held());
+            assert!(held, "{listed} {from_stored} {:?}", repository.held());
         }
     }
 
     #[test]
-    fn of_a_repository_that_is_no_more_nothing_is_held() {
+    fn nothing_of_a_removed_repository_is_retained() {
         let mut repository = repository(0, 2);
         assert_eq!((repository.held(), repository.gone.len()), (None, 2));
         repository.is_listed = false;
@@ -213,12 +213,12 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_not_known_again_by_what_is_gone() {
+    fn validators_are_not_stored_while_removed_tags_are() {
         let mut repository = repository(2, 3);
         repository.validators.etag = Some("new".to_owned());
-        repository.memory.etag = Some("old".to_owned());
-        repository.settle();
-        assert_eq!((repository.gone.len(), repository.memory.etag.as_deref()), (1, None));
+        repository.stored.etag = Some("old".to_owned());
+        repository.update_validators();
+        assert_eq!((repository.gone.len(), repository.stored.etag.as_deref()), (1, None));
         assert_eq!(repository.known().etag.as_deref(), Some("new"));
     }
 }
