@@ -82,7 +82,7 @@ impl Error {
         match self {
             Self::Superseded { .. } => "Superseded",
             Self::StaleDigests => "ChartsOutdated",
-            Self::TablesRebuilt => "CatalogueRebuilding",
+            Self::TablesRebuilt => "RebuildingCatalog",
             Self::TimedOut { .. } => "DatabaseTimeout",
             Self::Rows { .. } => "SpoolUnreadable",
             Self::NoDatabase { .. }

@@ -139,7 +139,7 @@ pub struct ContentFlags {
     #[arg(long, env = "PORTOLAN_OCI_CHECK_DIGESTS", value_name = "DURATION", default_value = "24h", value_parser = positive_duration)]
     pub oci_check_digests: Duration,
     /// Decode each changed index as a whole too, and hold what came of its changes against that: for who doubts. It costs what is
-    /// else saved; a difference is logged, counted in portolan_delta_mismatches_total, and the whole counts
+    /// else saved; a difference is logged, counted in portolan_index_verification_failures_total, and the whole counts
     #[arg(long, env = "PORTOLAN_VERIFY_DELTA")]
     pub verify_delta: bool,
 }

@@ -14,12 +14,12 @@ use super::parse::CommaSeparated;
 use super::{Failure, database, env_credentials as given, output, sync_context as fetching};
 use crate::api::NamespacedName;
 use crate::catalog::{self, Catalog, Record};
-use crate::controllers::apprepository::chart_files::{Importer, Turn, Worklist};
+use crate::controllers::apprepository::chart_files::{Batch, Importer, Worklist};
 use crate::controllers::apprepository::decision::{Decision, Mode, decide};
 use crate::controllers::apprepository::metrics::Metrics;
 use crate::controllers::apprepository::origin::ONE_SHOT;
-use crate::controllers::apprepository::secrets::source::Keys;
-use crate::controllers::apprepository::spec::{Defaults, Kind, OneShot, RepositoryAccess, RepositorySpec, RequestMetrics};
+use crate::controllers::apprepository::secrets::source::CredentialSource;
+use crate::controllers::apprepository::spec::{Defaults, Kind, OneShot, RepositoryAccess, RepositorySpec, Requests};
 use crate::controllers::apprepository::sync::Syncer;
 use crate::controllers::apprepository::sync::location::FileAccess;
 use crate::controllers::apprepository::sync::request::{SyncAborted, SyncOutcome, SyncRequest, SyncResult};
@@ -127,7 +127,7 @@ impl Sync {
         self.one_shot.obsolete.warn();
         // What can't be used is told before anything is touched.
         let given = self.given()?;
-        let keys = Keys::Given(given::credentials(self.ca_file.as_deref())?);
+        let keys = CredentialSource::Static(given::credentials(self.ca_file.as_deref())?);
         let shutdown =
             shutdown::on_signal().map_err(|error| Failure::failed(format!("signals can't be listened to: {error}")))?;
         let (catalog, _lock) = database::open_to_write(&self.one_shot.database).await?;
@@ -152,7 +152,7 @@ impl Sync {
     }
 
     /// Syncs the repository, and begins again while another process writes its record between the read and the commit.
-    async fn sync(&self, catalog: &Catalog, given: OneShot, keys: Keys) -> Result<Synced, Failure> {
+    async fn sync(&self, catalog: &Catalog, given: OneShot, keys: CredentialSource) -> Result<Synced, Failure> {
         let mut delays = CONFLICT_BACKOFF.build();
         loop {
             match self.attempt(catalog, given.clone(), keys.clone()).await? {
@@ -173,7 +173,7 @@ impl Sync {
         &self,
         catalog: &Catalog,
         given: OneShot,
-        keys: Keys,
+        keys: CredentialSource,
     ) -> Result<Result<Synced, SyncAborted>, Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure::failed(error.to_string());
         let name = NamespacedName {
@@ -213,12 +213,12 @@ impl Sync {
         };
         let expected_uid = previous.as_ref().map(|record| record.uid.clone());
         let request = SyncRequest {
-            declaration: declaration.clone(),
+            spec: declaration.clone(),
             previous,
             expected_uid,
             mode,
             started: now,
-            wanted_since: now,
+            fresh_since: now,
         };
         let tools =
             fetching::options(&self.fetch, &self.content)?.context(catalog.clone(), keys, FileAccess::Never, origin);
@@ -268,7 +268,7 @@ impl Sync {
                 .filter(|name| !name.is_empty())
                 .collect(),
             filter: given::filter(&self.filter_rules)?,
-            reach: RepositoryAccess {
+            access: RepositoryAccess {
                 insecure: self.tls_insecure_skip_verify,
                 pass_credentials: self.pass_credentials,
                 ..RepositoryAccess::default()
@@ -291,8 +291,8 @@ impl Synced {
         let mut worklist = Worklist::default();
         let uid = &self.finished.record.uid;
         loop {
-            let turn = self.importer.turn(&self.declaration, uid, &mut worklist).await;
-            if turn.map_err(|error| Failure::failed(error.to_string()))? != Turn::More {
+            let turn = self.importer.import_batch(&self.declaration, uid, &mut worklist).await;
+            if turn.map_err(|error| Failure::failed(error.to_string()))? != Batch::More {
                 return Ok(());
             }
         }
@@ -313,7 +313,7 @@ async fn sync_all(syncer: &Syncer, mut request: SyncRequest) -> Result<SyncResul
         };
         request.expected_uid = Some(finished.record.uid.clone());
         // The record as it is stored counts its writes.
-        request.previous = syncer.record(&request.declaration.name).await?;
+        request.previous = syncer.record(&request.spec.name).await?;
         request.mode = Mode::Conditional;
     }
 }
@@ -335,7 +335,7 @@ fn speak_for(declaration: &mut RepositorySpec, record: &Record) {
     if let Some(spec_hash) = &record.spec_hash {
         declaration.spec_hash.clone_from(spec_hash);
     }
-    declaration.requests = RequestMetrics {
+    declaration.requests = Requests {
         resync_requests: record.handled.resync_requests.unwrap_or_default(),
         requested_at: record.handled.requested_at.clone(),
         flux_requested_at: record.handled.flux_requested_at.clone(),
@@ -375,6 +375,6 @@ mod tests {
             ),
             ("uid", Some(7), "hash")
         );
-        assert_eq!(declaration.requests, RequestMetrics::default());
+        assert_eq!(declaration.requests, Requests::default());
     }
 }

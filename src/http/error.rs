@@ -130,7 +130,7 @@ impl FetchError {
             Self::TooLarge { .. } => "TooLarge",
             Self::TooManyRedirects { .. } => "TooManyRedirects",
             Self::BadRedirect { .. } => "InvalidRedirect",
-            Self::Interrupted { .. } => "BodyCutShort",
+            Self::Interrupted { .. } => "ConnectionInterrupted",
             Self::Encoding { .. } => "UnexpectedEncoding",
             Self::FileNotFound(_) => "FileNotFound",
             Self::FileUnreadable { .. } => "FileUnreadable",

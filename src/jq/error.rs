@@ -25,8 +25,8 @@ impl FilterError {
             Self::Invalid(_) => "InvalidFilter",
             Self::Failed { .. } => "FilterFailed",
             Self::TooCostly { .. } => "FilterTooCostly",
-            Self::Thread(_) => "NoThread",
-            Self::Panicked => "Defect",
+            Self::Thread(_) => "ResourceExhausted",
+            Self::Panicked => "InternalError",
         }
     }
 

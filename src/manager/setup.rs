@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::startup::{self, OpenCatalog, Patience};
 use super::{Error, Options, SourceOptions};
-use crate::controllers::apprepository::origin::{Cluster, Folder, Origin};
+use crate::controllers::apprepository::origin::{Cluster, Directory, Origin};
 use crate::controllers::{Controller, SetupContext, Source, application, apprepository};
 use crate::runtime::controller::{self, Key};
 use crate::runtime::kube_client::metrics::RequestMetrics;
@@ -110,7 +110,7 @@ async fn origin(source: &Source, patience: Patience) -> Result<Origin, Error> {
             let cluster = patience.get("the API server", ApiError::is_retryable, connect).await?;
             Ok(Origin::Cluster(Box::new(cluster)))
         }
-        Source::Directory(manifests) => Folder::new(manifests).map(Origin::Folder).map_err(|error| {
+        Source::Directory(manifests) => Directory::new(manifests).map(Origin::Directory).map_err(|error| {
             Error(format!(
                 "can't read the folder --manifests {}: {error}",
                 manifests.display()

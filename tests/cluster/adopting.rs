@@ -5,7 +5,7 @@ use kube::api::{Api, ListParams, PostParams};
 use kube::{Client, ResourceExt};
 use portolan::api::NamespacedName;
 use portolan::controllers::apprepository::kubeapps_cronjobs::{
-    AdoptError, cron_job_name, remove_cron_jobs, synced_twice,
+    CronJobError, cron_job_name, doubly_synced, remove_cron_jobs,
 };
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ use super::SOON;
 use crate::support::control_plane::control_plane;
 use crate::support::eventually::eventually;
 
-/// A CronJob as Kubeapps' controller makes it, under a name of the test's choice.
+/// A CronJob as created by Kubeapps' controller, with a name chosen by the test.
 pub fn cron_job(name: &str, repository: &NamespacedName) -> Value {
     let pod = json!({ "restartPolicy": "OnFailure", "containers": [{ "name": "sync", "image": "asset-syncer" }] });
     json!({
@@ -45,7 +45,7 @@ pub fn repository(namespace: &str, name: &str) -> NamespacedName {
 }
 
 #[tokio::test]
-async fn the_cron_jobs_of_a_repository_go_with_their_jobs_and_no_other_does() {
+async fn only_the_cron_jobs_of_a_repository_are_removed_with_their_jobs() {
     let control_plane = control_plane().await;
     let (client, kubeapps) = (control_plane.client().await, control_plane.namespace().await);
     let [ours, long, theirs] = [
@@ -56,7 +56,7 @@ async fn the_cron_jobs_of_a_repository_go_with_their_jobs_and_no_other_does() {
     for name in [&ours, &long, &theirs] {
         create(&client, &kubeapps, cron_job(&cron_job_name(name), name)).await;
     }
-    // Labelled like ours, but not made by Kubeapps' controller.
+    // Has the same labels, but another name than Kubeapps' controller gives.
     create(&client, &kubeapps, cron_job("nightly-report", &ours)).await;
     let owner = Api::<CronJob>::namespaced(client.clone(), &kubeapps)
         .get(&cron_job_name(&ours))
@@ -73,7 +73,7 @@ async fn the_cron_jobs_of_a_repository_go_with_their_jobs_and_no_other_does() {
         .unwrap();
 
     let managed = [ours.clone(), long.clone()];
-    let twice = synced_twice(&client, &kubeapps, |name| managed.contains(name))
+    let twice = doubly_synced(&client, &kubeapps, |name| managed.contains(name))
         .await
         .unwrap();
     assert_eq!(twice, [long.clone(), ours.clone()]);
@@ -98,7 +98,7 @@ async fn the_cron_jobs_of_a_repository_go_with_their_jobs_and_no_other_does() {
 }
 
 #[tokio::test]
-async fn names_that_no_cron_job_can_have_find_none() {
+async fn names_that_are_not_label_values_have_no_cron_jobs() {
     let control_plane = control_plane().await;
     let (client, kubeapps) = (control_plane.client().await, control_plane.namespace().await);
     for name in ["a,b", "a in (b)", "", &"n".repeat(64)] {
@@ -108,14 +108,14 @@ async fn names_that_no_cron_job_can_have_find_none() {
 }
 
 #[tokio::test]
-async fn who_may_not_list_or_delete_is_told_which_right_is_missing() {
+async fn a_missing_permission_on_cron_jobs_is_reported() {
     let control_plane = control_plane().await;
     let kubeapps = control_plane.namespace().await;
     let token = control_plane.token_for(&kubeapps, "sailor").await;
     let sailor = control_plane.client_with(&token).await;
     let ours = repository("team-a", "charts");
-    let error = synced_twice(&sailor, &kubeapps, |_| true).await.unwrap_err();
-    assert!(matches!(error, AdoptError::Forbidden { verb: "list", .. }), "{error}");
+    let error = doubly_synced(&sailor, &kubeapps, |_| true).await.unwrap_err();
+    assert!(matches!(error, CronJobError::Forbidden { verb: "list", .. }), "{error}");
 
     create(
         &control_plane.client().await,
@@ -144,12 +144,15 @@ async fn who_may_not_list_or_delete_is_told_which_right_is_missing() {
         &kubeapps,
     ];
     control_plane.kubectl(&binding).await;
-    // The API server takes up new roles a moment after they are made.
+    // The API server applies new roles with a short delay.
     eventually(SOON, "the right to list", async || {
-        synced_twice(&sailor, &kubeapps, |_| true).await
+        doubly_synced(&sailor, &kubeapps, |_| true).await
     })
     .await;
     let error = remove_cron_jobs(&sailor, &kubeapps, &ours).await.unwrap_err();
-    assert!(matches!(error, AdoptError::Forbidden { verb: "delete", .. }), "{error}");
+    assert!(
+        matches!(error, CronJobError::Forbidden { verb: "delete", .. }),
+        "{error}"
+    );
     assert!(error.to_string().contains("adoptKubeapps"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! Chart repositories that are broken, each in its own way: what users are told, and what stays as it was.
+//! Broken chart repositories: reported errors, and unchanged charts.
 
 mod causes;
 mod entries;
@@ -19,10 +19,10 @@ use crate::support::eventually::eventually;
 use crate::support::portolan::Portolan;
 use crate::support::postgres;
 
-/// A tick a second, for what has to be seen at several ticks. It needs `--min-interval=1s`.
+/// Ticks every second, for tests over several ticks. Needs `--min-interval=1s`.
 const EVERY_SECOND: &str = "* * * * * *";
 
-/// A world with a catalogue and one Portolan that fills it.
+/// A namespace with a database and one Portolan.
 struct Harbour {
     world: World,
     pool: PgPool,
@@ -30,7 +30,7 @@ struct Harbour {
 }
 
 impl Harbour {
-    /// Nothing is synced by the default schedule, so that a test sees just what it asks for, unless `flags` say otherwise.
+    /// The default schedule never fires, so that tests see only requested syncs, unless `flags` set another.
     async fn new(flags: &[&str]) -> Self {
         let world = World::new().await;
         let database = postgres::database().await;
@@ -45,7 +45,7 @@ impl Harbour {
         Self { world, pool, portolan }
     }
 
-    /// The charts of a repository as they stand in the catalogue.
+    /// Rows of a repository.
     async fn rows(&self, name: &str) -> Vec<Row> {
         sqlx::query_as(
             "SELECT chart_id, info, xmin::text AS written_by FROM charts \
@@ -58,7 +58,7 @@ impl Harbour {
         .unwrap()
     }
 
-    /// The identifiers of a repository's charts, without the repository's name.
+    /// Chart IDs of a repository, without the repository name.
     async fn charts(&self, name: &str) -> Vec<String> {
         let rows = self.rows(name).await;
         rows.iter()
@@ -66,14 +66,14 @@ impl Harbour {
             .collect()
     }
 
-    /// Asks for a resync by the annotation; `token` is the answer in `status.lastHandledReconcileAt`.
+    /// Requests a sync; `token` is echoed in `status.lastHandledReconcileAt`.
     async fn resync(&self, name: &str, token: &str) {
         self.world
             .edit(name, json!({ "metadata": { "annotations": { REQUESTED_AT: token } } }))
             .await;
     }
 
-    /// The same, and waits until it was done.
+    /// Requests a sync and waits for it.
     async fn resync_and_wait(&self, name: &str, token: &str) -> AppRepository {
         self.resync(name, token).await;
         self.world
@@ -87,13 +87,13 @@ impl Harbour {
             .await
     }
 
-    /// How often the index of a repository was asked for.
+    /// Number of requests for the index of a repository.
     fn requests(&self, name: &str) -> usize {
         self.world.server.seen(&index_path(name)).len()
     }
 
-    /// Waits until the index was asked for so many times more, and what came of all but the last was dealt with: no two syncs
-    /// of a repository run at the same time.
+    /// Waits for this many more requests of the index. All but the last are processed, since syncs of one repository
+    /// never overlap.
     async fn until_more_requests(&self, name: &str, more: usize) {
         let before = self.requests(name);
         eventually(
@@ -107,7 +107,7 @@ impl Harbour {
         .await;
     }
 
-    /// Waits for an event whose note says all this, and gives the note.
+    /// Waits for an event whose note contains all texts, and returns the note.
     async fn event_that_says(&self, name: &str, reason: &str, says: &[&str]) -> String {
         eventually(
             SOON,
@@ -124,21 +124,18 @@ impl Harbour {
     }
 }
 
-/// A chart in the catalogue.
 #[derive(sqlx::FromRow, Clone, Debug, PartialEq)]
 struct Row {
     chart_id: String,
     info: Value,
-    /// The transaction that wrote the row last: an equal one means that it was not written again.
+    /// Transaction of the last write; it stays equal if the row was not written.
     written_by: String,
 }
 
-/// Where the server has a repository's index.
 fn index_path(name: &str) -> String {
     format!("/{name}/index.yaml")
 }
 
-/// A spec of type helm with a tick a second.
 fn ticking(url: &str) -> Value {
     json!({ "spec": { "type": "helm", "url": url, "interval": EVERY_SECOND } })
 }

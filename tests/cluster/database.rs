@@ -1,4 +1,4 @@
-//! A database that is away, is emptied, is lost, or whose writer is killed in the middle of a sync.
+//! Failures of the database: unreachable, emptied or lost, or its writer is killed during a sync.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -16,13 +16,13 @@ use crate::support::index_generator::{Random, generate};
 use crate::support::postgres;
 use crate::support::process::ScratchFolder;
 
-/// How soon all is well once the database is back: the pause before the next try has grown meanwhile.
+/// Deadline for recovery, including the backoff.
 const RECOVERY: Duration = Duration::from_secs(60);
 
-/// How soon a database that is away is told of: its connections are waited for, since it may only be restarting.
+/// Deadline for reporting an unreachable database: connections are retried first.
 const NOTICED: Duration = Duration::from_secs(60);
 
-/// Waits until the status says that the database is away, and why.
+/// Waits until the status reports the database error.
 async fn until_away(world: &World, name: &str) {
     let object = world.until_within(NOTICED, name, "the missing database to show", |object| {
         condition(object, "Ready").is_some_and(|(status, reason)| status == "False" && reason.starts_with("Database"))
@@ -33,7 +33,7 @@ async fn until_away(world: &World, name: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_that_is_away_is_told_waited_for_and_made_good_for() {
+async fn an_unreachable_database_is_reported_and_all_work_is_done_afterwards() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let (gate, url_through_gate) = postgres.database.behind_gate().await;
     let portolan = world.portolan(&url_through_gate, &[]).await;
@@ -62,7 +62,7 @@ async fn a_database_that_is_away_is_told_waited_for_and_made_good_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_that_goes_away_during_a_sync_gets_it_later() {
+async fn a_sync_is_retried_after_a_database_failure() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let (gate, url_through_gate) = postgres.database.behind_gate().await;
     let _portolan = world.portolan(&url_through_gate, &[]).await;
@@ -79,7 +79,7 @@ async fn a_database_that_goes_away_during_a_sync_gets_it_later() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_deletion_waits_for_the_database_unless_its_cleanup_is_to_be_skipped() {
+async fn a_deletion_waits_for_the_database_unless_the_cleanup_is_skipped() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let (gate, url_through_gate) = postgres.database.behind_gate().await;
     let _portolan = world.portolan(&url_through_gate, &[]).await;
@@ -112,13 +112,13 @@ async fn a_deletion_waits_for_the_database_unless_its_cleanup_is_to_be_skipped()
         }
     })
     .await;
-    // What was let go first leaves nothing behind either, once the database lets its charts go.
+    // The released object leaves no rows either, once the database allows the removal.
     postgres.rows.until_charts_within(RECOVERY, &[]).await;
     postgres.rows.assert_empty().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tables_that_are_dropped_under_the_process_come_back_with_all_charts() {
+async fn dropped_tables_are_recreated_with_all_charts() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let _portolan = world.portolan(postgres.url(), &[]).await;
     for name in ["one", "three", "two"] {
@@ -129,7 +129,7 @@ async fn tables_that_are_dropped_under_the_process_come_back_with_all_charts() {
     let all = ["one/web 1.0.0", "three/web 1.0.0", "two/web 1.0.0"];
     postgres.rows.until_charts(&all).await;
 
-    // As Kubeapps' `invalidate-cache` does. The servers would answer that nothing has changed.
+    // Like Kubeapps' `invalidate-cache`. The servers would respond with 304.
     postgres.rows.execute("DROP TABLE files, charts, repos").await;
     world.resync("two", "now").await;
     postgres.rows.until_charts(&all).await;
@@ -139,7 +139,7 @@ async fn tables_that_are_dropped_under_the_process_come_back_with_all_charts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_that_was_lost_is_shown_as_being_rebuilt_until_it_is() {
+async fn a_lost_database_is_reported_as_rebuilding_until_it_is_complete() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let mut portolan = world.portolan(postgres.url(), &[]).await;
     let url = world.serve("stable", index(&[("web", &["1.0.0"]), ("worker", &["1.0.0"])]));
@@ -153,7 +153,7 @@ async fn a_database_that_was_lost_is_shown_as_being_rebuilt_until_it_is() {
     world.server.break_times("/stable/index.yaml", slowly, 1);
     let _portolan = world.portolan(empty.url(), &[]).await;
     let object = world.until("stable", "the loss to show", |object| {
-        condition(object, "Ready") == Some(("Unknown", "CatalogueRebuilding"))
+        condition(object, "Ready") == Some(("Unknown", "RebuildingCatalog"))
     });
     assert!(condition(&object.await, "Reconciling").is_some());
     let object = world.until_ready("stable").await;
@@ -164,7 +164,7 @@ async fn a_database_that_was_lost_is_shown_as_being_rebuilt_until_it_is() {
         .await;
 }
 
-/// Waits until the server has noticed that the killed process is gone, and has ended its transaction.
+/// Waits until the server has rolled back the transaction of the killed process.
 async fn until_nobody_writes(rows: &Rows) {
     if matches!(rows, Rows::Postgres(_)) {
         eventually(SOON, "the killed process' connections to end", async || {
@@ -180,7 +180,7 @@ async fn until_nobody_writes(rows: &Rows) {
 #[case::sqlite(false)]
 #[case::postgres(true)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_killed_at_any_moment_leaves_one_index_or_the_next_and_never_parts(#[case] on_postgres: bool) {
+async fn a_process_killed_at_any_moment_leaves_no_partial_sync(#[case] on_postgres: bool) {
     const ROUNDS: usize = 8;
     let world = World::new().await;
     let folder = ScratchFolder::new("killed");
@@ -189,7 +189,7 @@ async fn a_process_killed_at_any_moment_leaves_one_index_or_the_next_and_never_p
     } else {
         format!("sqlite://{}", folder.join("catalogue.db").display())
     };
-    // What the rows have to be after no index, the first and the second, each with what its body is known by.
+    // Expected rows without an index, with the first and with the second, each with the digest of its body.
     let mut states: Vec<(String, BTreeMap<String, Value>)> = vec![(String::new(), BTreeMap::new())];
     let indexes = [1, 2].map(|seed| generate(seed, 30, 40));
     let mut url = String::new();
@@ -214,7 +214,7 @@ async fn a_process_killed_at_any_moment_leaves_one_index_or_the_next_and_never_p
         } else {
             world.resync("stable", &round.to_string()).await;
         }
-        // The moment itself is what is tried out; nothing is waited for.
+        // Kills at a random moment, so that there is no condition to wait for.
         let moment = Duration::from_millis(random.below(whole_sync + whole_sync / 4) as u64);
         tokio::time::sleep(moment).await;
         portolan.signal("KILL");

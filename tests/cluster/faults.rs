@@ -1,5 +1,4 @@
-//! An API server that fails, refuses, forgets or goes away: charts are synced all the same, and what could not be told is told
-//! as soon as it can.
+//! API server faults: charts are synced regardless, and status updates are retried.
 
 use std::time::Duration;
 
@@ -19,14 +18,14 @@ use crate::support::eventually::eventually;
 use crate::support::fault_proxy::{ApiFault, ApiRequest, FaultProxy};
 use crate::support::portolan::Portolan;
 
-/// How soon all is well once the API server is: the pause before the next try has grown meanwhile.
+/// Deadline for recovery, including the backoff.
 const RECOVERY: Duration = Duration::from_secs(75);
-/// How long requests are counted to see whether they storm, and how many are none: a pause that doubles from 5 ms on leaves
-/// about ten, each of which the client itself may try some times.
+/// Window and maximum for counting retries: backoff from 5 ms allows about ten, and the client retries each a few
+/// times.
 const WINDOW: Duration = Duration::from_secs(4);
 const NO_STORM: usize = 60;
 
-/// Portolan over a proxy before the shared API server.
+/// Portolan behind a proxy to the shared API server.
 struct Through {
     world: World,
     postgres: Postgres,
@@ -49,21 +48,21 @@ impl Through {
         }
     }
 
-    /// Declares a repository with one chart `web` of this version.
+    /// Declares a repository with one version of the chart `web`.
     async fn declare(&self, name: &str, version: &str) {
         let url = self.world.serve(name, index(&[("web", &[version])]));
         self.world.declare(name, &url).await;
     }
 
-    /// How many requests have been made that `chooser` picks.
+    /// Number of requests that `chooser` selects.
     fn count(&self, chooser: impl Fn(&ApiRequest) -> bool) -> usize {
         self.proxy.seen().iter().filter(|request| chooser(request)).count()
     }
 
-    /// Fails the test if there are more requests than patient tries make, to the API server or for an index.
+    /// Fails if there are more requests than backoff allows, to the API server or for an index.
     async fn assert_no_storm(&self, names: &[&str]) {
         let before = self.proxy.seen().len();
-        // Nothing is waited for: what is to be seen is that little happens.
+        // A fixed window: the test checks that few requests are sent.
         tokio::time::sleep(WINDOW).await;
         let during = self.proxy.seen().len() - before;
         assert!(during <= NO_STORM, "{during} requests to the API server in {WINDOW:?}");
@@ -87,7 +86,7 @@ fn is_status_patch(request: &ApiRequest) -> bool {
     request.method == Method::PATCH && request.path.ends_with("/status")
 }
 
-/// Patches of the object itself: of its finalizers.
+/// Patches of the object itself, i.e. its finalizers.
 fn is_object_patch(request: &ApiRequest) -> bool {
     request.method == Method::PATCH && request.path.contains("/apprepositories/") && !request.path.ends_with("/status")
 }
@@ -109,14 +108,14 @@ fn is_repository_watch(request: &ApiRequest) -> bool {
 #[case::failing(Some(ApiFault::Status(500)))]
 #[case::asked_to_slow_down(Some(ApiFault::Status(429)))]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_that_breaks_is_taken_up_again_and_misses_nothing(#[case] fault: Option<ApiFault>) {
+async fn a_failed_watch_is_restarted_and_misses_nothing(#[case] fault: Option<ApiFault>) {
     let through = Through::new().await;
     for name in ["changes", "vanishes"] {
         through.declare(name, "1.0.0").await;
         through.until_ready(name).await;
     }
     let watches = through.count(is_repository_watch);
-    // While nothing gets through, one changes, one goes and one comes.
+    // While the API server is unreachable, one object changes, one is deleted and one is created.
     through.proxy.gate.close().await;
     through.world.delete_without_finalizer("vanishes").await;
     through.world.serve("changes", index(&[("web", &["2.0.0"])]));
@@ -127,8 +126,8 @@ async fn a_watch_that_breaks_is_taken_up_again_and_misses_nothing(#[case] fault:
     }
     through.proxy.gate.open().await;
 
-    let wanted = ["changes/web 2.0.0", "comes/web 1.0.0"];
-    through.postgres.rows.until_charts_within(RECOVERY, &wanted).await;
+    let expected = ["changes/web 2.0.0", "comes/web 1.0.0"];
+    through.postgres.rows.until_charts_within(RECOVERY, &expected).await;
     for name in ["changes", "comes"] {
         through.until_ready(name).await;
     }
@@ -139,23 +138,21 @@ async fn a_watch_that_breaks_is_taken_up_again_and_misses_nothing(#[case] fault:
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn charts_come_although_their_status_can_t_be_written_and_it_is_as_soon_as_it_can(
-    #[values(500, 429, 403)] code: u16,
-) {
+async fn charts_are_synced_if_the_status_fails_and_it_is_written_later(#[values(500, 429, 403)] code: u16) {
     let through = Through::new().await;
     through.proxy.spoil(usize::MAX, ApiFault::Status(code), is_status_patch);
     through.declare("stable", "1.0.0").await;
-    let wanted = ["stable/web 1.0.0"];
-    through.postgres.rows.until_charts_within(RECOVERY, &wanted).await;
+    let expected = ["stable/web 1.0.0"];
+    through.postgres.rows.until_charts_within(RECOVERY, &expected).await;
     through.assert_no_storm(&["stable"]).await;
-    assert!(through.count(is_status_patch) >= 2, "it is tried again");
+    assert!(through.count(is_status_patch) >= 2, "it is retried");
     through.proxy.repair();
     through.until_ready("stable").await;
 }
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn charts_and_status_come_although_events_can_t_be_written(#[values(500, 429, 403)] code: u16) {
+async fn charts_and_status_are_written_if_events_fail(#[values(500, 429, 403)] code: u16) {
     let through = Through::new().await;
     through.proxy.spoil(usize::MAX, ApiFault::Status(code), is_event);
     through.declare("stable", "1.0.0").await;
@@ -169,16 +166,16 @@ async fn charts_and_status_come_although_events_can_t_be_written(#[values(500, 4
     through.world.event("stable", "SyncSucceeded").await;
 }
 
-/// The finalizer stands before the first row is written, so that no deletion can leave any: a new repository waits for it.
+/// The finalizer is written before the first row, so that no deletion can leave rows behind.
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_finalizer_that_can_t_be_written_is_tried_again_until_it_can(#[values(500, 429, 403)] code: u16) {
+async fn adding_a_finalizer_is_retried_until_it_succeeds(#[values(500, 429, 403)] code: u16) {
     let through = Through::new().await;
     through.declare("before", "1.0.0").await;
     through.until_ready("before").await;
     through.proxy.spoil(usize::MAX, ApiFault::Status(code), is_object_patch);
     through.declare("stable", "1.0.0").await;
-    // Others have theirs.
+    // Other repositories have their finalizer.
     through.world.serve("before", index(&[("web", &["2.0.0"])]));
     through.world.resync("before", "now").await;
     eventually(SOON, "the other to be synced", async || {
@@ -193,12 +190,12 @@ async fn a_finalizer_that_can_t_be_written_is_tried_again_until_it_can(#[values(
     })
     .await;
     through.assert_no_storm(&["stable", "before"]).await;
-    assert!(through.count(is_object_patch) >= 3, "it is tried again");
+    assert!(through.count(is_object_patch) >= 3, "it is retried");
     through.proxy.repair();
     let object = through.until_ready("stable").await;
     assert_eq!(finalizers(&object), [api::FINALIZER]);
 
-    // And when it is to be taken off, after the rows have gone.
+    // The same for its removal, after the rows.
     through.proxy.spoil(usize::MAX, ApiFault::Status(code), is_object_patch);
     through.world.delete("stable").await;
     through.postgres.rows.until_charts(&["before/web 2.0.0"]).await;
@@ -220,7 +217,7 @@ async fn a_finalizer_that_can_t_be_written_is_tried_again_until_it_can(#[values(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writes_whose_answers_are_lost_are_not_in_each_others_way() {
+async fn writes_with_lost_responses_do_not_conflict() {
     let through = Through::new().await;
     let is_write = |request: &ApiRequest| request.method == Method::PATCH && request.path.contains("/apprepositories/");
     through.proxy.spoil(3, ApiFault::AnswerLost, is_write);
@@ -233,7 +230,7 @@ async fn writes_whose_answers_are_lost_are_not_in_each_others_way() {
     through.postgres.rows.assert_empty().await;
 }
 
-/// Our definition without any validation, as somebody may have it installed.
+/// Our CRD without validation.
 fn loose(crd: CustomResourceDefinition) -> CustomResourceDefinition {
     let mut crd = serde_json::to_value(crd).unwrap();
     crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"] =
@@ -241,8 +238,8 @@ fn loose(crd: CustomResourceDefinition) -> CustomResourceDefinition {
     serde_json::from_value(crd).unwrap()
 }
 
-/// An object that the API server lets in and that can't be read holds up no other, says what is wrong, and can be mended.
-async fn undecodable_objects_stall_no_others(world: &World, postgres: &Postgres, portolan: &Portolan) {
+/// An object that can't be decoded blocks no others, reports the error, and can be repaired.
+async fn undecodable_objects_block_no_others(world: &World, postgres: &Postgres, portolan: &Portolan) {
     let broken: DynamicObject = serde_json::from_value(json!({
         "apiVersion": "kubeapps.com/v1alpha1", "kind": "AppRepository", "metadata": { "name": "broken" },
         "spec": { "type": "helm", "url": ["no", "text"] },
@@ -272,10 +269,10 @@ async fn undecodable_objects_stall_no_others(world: &World, postgres: &Postgres,
     })
     .await;
 
-    // It is told once, and is no reason to try again and again. Nothing is waited for: what is to be seen is that little happens.
+    // The error is reported once and not retried. A fixed window: the test checks that few requests are sent.
     tokio::time::sleep(WINDOW).await;
-    let told = world.events("broken").await;
-    assert_eq!(told.len(), 1, "{told:?}");
+    let reported = world.events("broken").await;
+    assert_eq!(reported.len(), 1, "{reported:?}");
     let is_retry = |line: &&String| line.contains("name=broken") && line.contains("retrying");
     let retries: Vec<String> = portolan.lines().iter().filter(is_retry).cloned().collect();
     assert!(retries.is_empty(), "{retries:#?}");
@@ -288,7 +285,7 @@ async fn undecodable_objects_stall_no_others(world: &World, postgres: &Postgres,
     let all = ["broken/web 1.0.0", "stable/web 2.0.0", "whole/web 1.0.0"];
     postgres.rows.until_charts(&all).await;
 
-    // Broken again, its charts stay; deleted, they go.
+    // Invalid again: its charts stay until it is deleted.
     let edit = json!({ "spec": { "url": ["no", "text"] } });
     raw.patch("broken", &PatchParams::default(), &Patch::Merge(edit))
         .await
@@ -317,8 +314,8 @@ async fn undecodable_objects_stall_no_others(world: &World, postgres: &Postgres,
         .await;
 }
 
-/// What was asked for while the API server was away is done once it is back.
-async fn a_killed_api_server_is_outlived(control_plane: &ControlPlane, world: &World, portolan: &Portolan) {
+/// Pending updates are written once the API server is back.
+async fn portolan_survives_a_killed_api_server(control_plane: &ControlPlane, world: &World, portolan: &Portolan) {
     let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
     world.declare("stable", &url).await;
     world.until_ready("stable").await;
@@ -337,7 +334,7 @@ async fn a_killed_api_server_is_outlived(control_plane: &ControlPlane, world: &W
     })
     .await;
     world
-        .until_within(RECOVERY, "stable", "the resync to be told", |object| {
+        .until_within(RECOVERY, "stable", "the sync to be reported", |object| {
             let handled = object
                 .status
                 .as_ref()
@@ -348,7 +345,7 @@ async fn a_killed_api_server_is_outlived(control_plane: &ControlPlane, world: &W
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_missing_definition_is_waited_for_a_killed_api_server_is_outlived_and_broken_objects_are_passed_over() {
+async fn a_missing_crd_a_killed_api_server_and_invalid_objects_are_handled() {
     let control_plane = ControlPlane::start().await;
     let (world, postgres) = (World::on(&control_plane).await, Postgres::new().await);
     let portolan = Portolan::start(world.command(&world.kubeconfig, postgres.url(), &[]));
@@ -366,15 +363,15 @@ async fn a_missing_definition_is_waited_for_a_killed_api_server_is_outlived_and_
     }
     portolan.ready(SOON).await;
 
-    a_killed_api_server_is_outlived(&control_plane, &world, &portolan).await;
+    portolan_survives_a_killed_api_server(&control_plane, &world, &portolan).await;
     postgres.rows.until_charts(&["stable/web 2.0.0"]).await;
-    undecodable_objects_stall_no_others(&world, &postgres, &portolan).await;
+    undecodable_objects_block_no_others(&world, &postgres, &portolan).await;
     portolan.ready(SOON).await;
 }
 
-/// What becomes of an object while a sync is still being prepared can't give it up: there is none yet.
+/// A change before the sync is registered can't cancel it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_object_that_is_replaced_while_its_first_sync_is_announced_is_not_synced() {
+async fn an_object_replaced_during_its_first_status_update_is_not_synced() {
     let through = Through::new().await;
     let (world, rows) = (&through.world, &through.postgres.rows);
     through.proxy.spoil(1, ApiFault::Stalled, is_status_patch);

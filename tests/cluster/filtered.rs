@@ -1,4 +1,4 @@
-//! Repositories of which a rule takes some charts and leaves others.
+//! Repositories with a filter.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use crate::support::archives::{Chart, index};
 use crate::support::chart_server::Page;
 use crate::support::eventually::eventually;
 
-/// Nothing is synced but what a test asks for.
+/// The default schedule never fires, so that only requested syncs run.
 const NEVER: &str = "--crontab=@yearly";
 
-/// Serves three charts with their archives below `/name`, by a server that knows when nothing has changed.
+/// Serves three charts and their archives below `/name`, with validators.
 fn serve(world: &World, name: &str) -> String {
     let archives = ["db", "web", "worker"].map(|chart| {
         Chart::new(chart, "1.0.0")
@@ -42,7 +42,7 @@ async fn declare(world: &World, name: &str, filter: Value) {
     world.declare_with(name, json!({ "spec": spec })).await;
 }
 
-/// The files that there are, by their identifiers, each with its README.
+/// Files by ID, each with its README.
 async fn readmes(postgres: &Postgres) -> BTreeMap<String, String> {
     let files = postgres.rows.files().await;
     files
@@ -51,7 +51,7 @@ async fn readmes(postgres: &Postgres) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Waits until the files are those of just these charts. What the status says of files may still be of the charts before.
+/// Waits until files of exactly these charts exist. The status may still count the previous charts.
 async fn until_readmes(postgres: &Postgres, charts: &[&str]) {
     eventually(SOON, "the files of other charts", async || {
         let found = readmes(postgres).await;
@@ -72,10 +72,10 @@ fn expected(charts: &[&str]) -> BTreeMap<String, String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_changed_rule_counts_at_once_although_the_index_is_the_same() {
+async fn a_changed_filter_is_applied_to_an_unchanged_index() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let _portolan = world.portolan(postgres.url(), &[NEVER, "--chart-files=all"]).await;
-    // As Kubeapps' dashboard writes it.
+    // In the form of Kubeapps' dashboard.
     let two = filter(
         ".name == $var0 or .name == $var1",
         json!({ "$var0": "web", "$var1": "worker" }),
@@ -84,7 +84,7 @@ async fn a_changed_rule_counts_at_once_although_the_index_is_the_same() {
     let object = world.until_ready("stable").await;
     assert_eq!(
         message(&object),
-        "2 versions in 2 charts; left out: 1 chart by the filter."
+        "2 versions in 2 charts; skipped: 1 chart by the filter."
     );
     assert_eq!(
         postgres.rows.charts().await.unwrap(),
@@ -93,7 +93,7 @@ async fn a_changed_rule_counts_at_once_although_the_index_is_the_same() {
     world.until_files("stable", 2).await;
     assert_eq!(readmes(&postgres).await, expected(&["web", "worker"]));
 
-    // Another rule; then the same with another value only.
+    // Another rule; then the same rule with another variable.
     for (rule, variable, kept) in [
         (".name | test($var0) | not", "^w", "db"),
         (".maintainers | any(.name == $var0)", "web-crew", "web"),
@@ -117,7 +117,7 @@ async fn a_changed_rule_counts_at_once_although_the_index_is_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rule_that_is_none_is_told_of_in_its_own_words_and_the_charts_stay() {
+async fn an_invalid_filter_is_reported_and_the_charts_stay() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let _portolan = world.portolan(postgres.url(), &[NEVER]).await;
     declare(&world, "stable", filter(".name | startswith(\"w\")", json!({}))).await;
@@ -135,7 +135,7 @@ async fn a_rule_that_is_none_is_told_of_in_its_own_words_and_the_charts_stay() {
         assert_eq!(condition(&object, "Stalled"), Some(("True", reason)), "{rule}");
         let said = message(&object);
         assert!(
-            said.contains(says) && said.contains("are still served"),
+            said.contains(says) && said.contains("remain available"),
             "{rule}: {said}"
         );
         assert_eq!(postgres.rows.infos().await.unwrap(), before, "{rule}");
@@ -148,7 +148,7 @@ async fn a_rule_that_is_none_is_told_of_in_its_own_words_and_the_charts_stay() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rule_that_never_ends_is_stopped_and_holds_nobody_else() {
+async fn an_endless_filter_is_stopped_and_delays_no_others() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let portolan = world.portolan(postgres.url(), &[NEVER]).await;
     let rules = [
@@ -177,7 +177,7 @@ async fn a_rule_that_never_ends_is_stopped_and_holds_nobody_else() {
         );
     }
     assert_eq!(postgres.rows.charts().await.unwrap(), ["stable/web 1.0.0"]);
-    // Whoever was stopped can be helped.
+    // The stopped repository can be repaired.
     world
         .edit("loop", json!({ "spec": filter(".name == \"db\"", json!({})) }))
         .await;

@@ -1,4 +1,4 @@
-//! Whose the rows are, and when they go: objects made anew, deletions seen and unseen, and rows that are nobody's business.
+//! Ownership and removal of rows: recreated objects, missed deletions, and foreign rows.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,6 @@ use crate::support::chart_server::Fault;
 use crate::support::eventually::eventually;
 use crate::support::portolan::Portolan;
 
-/// Ends Portolan orderly.
 async fn stop(mut portolan: Portolan) {
     portolan.signal("TERM");
     let status = portolan.exit(super::SOON).await;
@@ -20,7 +19,7 @@ async fn stop(mut portolan: Portolan) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_object_made_anew_with_the_same_url_keeps_its_rows_and_believes_nothing_about_the_server() {
+async fn a_recreated_object_with_the_same_url_keeps_its_rows_but_no_validators() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let portolan = world.portolan(postgres.url(), &[]).await;
     let url = world.serve("stable", index(&[("web", &["1.0.0"]), ("worker", &["2.0.0"])]));
@@ -30,7 +29,7 @@ async fn an_object_made_anew_with_the_same_url_keeps_its_rows_and_believes_nothi
     assert_eq!(numbers.len(), 2);
     stop(portolan).await;
 
-    // As a restore of a backup does it.
+    // Like the restore of a backup.
     world.delete_without_finalizer("stable").await;
     let second = world.declare("stable", &url).await;
     assert_ne!(first.metadata.uid, second.metadata.uid);
@@ -38,7 +37,7 @@ async fn an_object_made_anew_with_the_same_url_keeps_its_rows_and_believes_nothi
     let object = world.until_ready("stable").await;
 
     assert_eq!(finalizers(&object), [FINALIZER]);
-    assert_eq!(postgres.rows.numbers().await, numbers, "the rows were written anew");
+    assert_eq!(postgres.rows.numbers().await, numbers, "the rows were rewritten");
     let requests = world.server.seen("/stable/index.yaml");
     assert!(
         !requests.last().unwrap().is_conditional(),
@@ -50,7 +49,7 @@ async fn an_object_made_anew_with_the_same_url_keeps_its_rows_and_believes_nothi
         [("stable".to_owned(), second.metadata.uid.clone().unwrap())]
     );
 
-    // It is the new object's now: its deletion takes them.
+    // The rows belong to the new object: its deletion removes them.
     world.delete("stable").await;
     world.gone("stable").await;
     postgres.rows.assert_empty().await;
@@ -58,7 +57,7 @@ async fn an_object_made_anew_with_the_same_url_keeps_its_rows_and_believes_nothi
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_object_made_anew_with_another_url_takes_nothing_over() {
+async fn a_recreated_object_with_another_url_inherits_nothing() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let portolan = world.portolan(postgres.url(), &[]).await;
     let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
@@ -66,7 +65,7 @@ async fn an_object_made_anew_with_another_url_takes_nothing_over() {
     world.until_ready("stable").await;
     stop(portolan).await;
 
-    // The new URL answers with nothing good, so what goes does not go because something new has come.
+    // The new URL has no valid index, so that only the deletion can remove the rows.
     world.delete_without_finalizer("stable").await;
     world.declare("stable", &world.server.url("/other")).await;
     let _portolan = world.portolan(postgres.url(), &[]).await;
@@ -77,7 +76,7 @@ async fn an_object_made_anew_with_another_url_takes_nothing_over() {
         })
         .await;
     assert!(
-        !super::message(&object).contains("still served"),
+        !super::message(&object).contains("remain available"),
         "{}",
         super::message(&object)
     );
@@ -88,7 +87,7 @@ async fn an_object_made_anew_with_another_url_takes_nothing_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn objects_that_are_replaced_again_and_again_end_with_the_charts_of_the_last() {
+async fn repeatedly_replaced_objects_end_with_the_charts_of_the_last() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let _portolan = world.portolan(postgres.url(), &[]).await;
     let urls = [
@@ -119,7 +118,7 @@ async fn objects_that_are_replaced_again_and_again_end_with_the_charts_of_the_la
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_deleted_while_portolan_was_down_is_cleaned_up_at_its_start() {
+async fn repositories_deleted_while_portolan_was_down_are_removed_at_start() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let portolan = world.portolan(postgres.url(), &[]).await;
     for name in ["held", "unheld", "stays"] {
@@ -143,14 +142,14 @@ async fn what_was_deleted_while_portolan_was_down_is_cleaned_up_at_its_start() {
         [("stays".to_owned(), world.namespace.clone())]
     );
     assert_eq!(
-        portolan.metrics().await.sum("portolan_removals_held", &[]),
+        portolan.metrics().await.sum("portolan_pending_removals", &[]),
         Some(0.0),
         "two of three are few enough to be believed"
     );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn more_than_half_and_more_than_five_that_vanished_are_kept_until_that_is_confirmed() {
+async fn more_than_half_and_more_than_five_removals_need_confirmation() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let portolan = world.portolan(postgres.url(), &[]).await;
     let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
@@ -172,7 +171,7 @@ async fn more_than_half_and_more_than_five_that_vanished_are_kept_until_that_is_
     let line = portolan.line_with("--confirm-removals", super::SOON).await;
     assert!(line.contains("6 of 6"), "{line}");
     let metrics = portolan.metrics().await;
-    assert_eq!(metrics.sum("portolan_removals_held", &[]), Some(6.0));
+    assert_eq!(metrics.sum("portolan_pending_removals", &[]), Some(6.0));
     assert_eq!(postgres.rows.charts().await.unwrap(), all);
     stop(portolan).await;
     assert_eq!(postgres.rows.charts().await.unwrap(), all);
@@ -187,11 +186,11 @@ async fn more_than_half_and_more_than_five_that_vanished_are_kept_until_that_is_
     .await;
     postgres.rows.assert_empty().await;
     let metrics = portolan.metrics().await;
-    assert_eq!(metrics.sum("portolan_removals_held", &[]), Some(0.0));
+    assert_eq!(metrics.sum("portolan_pending_removals", &[]), Some(0.0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rows_of_one_shot_syncs_are_not_missed_by_a_list_that_lacks_them() {
+async fn rows_of_one_shot_syncs_are_never_orphans() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
     one_shot(&world.namespace, "by-hand", &url, postgres.url()).await;
@@ -201,7 +200,7 @@ async fn rows_of_one_shot_syncs_are_not_missed_by_a_list_that_lacks_them() {
     stop(portolan).await;
     world.delete_without_finalizer("declared").await;
 
-    // What the difference finds has gone, so it has looked at everything.
+    // The orphan is removed, so that the comparison is complete.
     let portolan = world.portolan(postgres.url(), &[]).await;
     postgres.rows.until_charts(&["by-hand/web 1.0.0"]).await;
     stop(portolan).await;
@@ -212,7 +211,7 @@ async fn rows_of_one_shot_syncs_are_not_missed_by_a_list_that_lacks_them() {
 #[case::the_first_sync(false)]
 #[case::a_later_one(true)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_deletion_cancels_a_sync_that_is_stalled_in_its_download(#[case] synced_before: bool) {
+async fn a_deletion_cancels_a_stalled_download(#[case] synced_before: bool) {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let portolan = world.portolan(postgres.url(), &[]).await;
     let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
@@ -240,7 +239,7 @@ async fn a_deletion_cancels_a_sync_that_is_stalled_in_its_download(#[case] synce
     );
     postgres.rows.assert_empty().await;
 
-    // Nothing of it comes after.
+    // Nothing is written afterwards.
     world.server.repair("/stable/index.yaml");
     stop(portolan).await;
     postgres.rows.assert_empty().await;
@@ -275,7 +274,7 @@ async fn a_repository_is_deleted_whatever_its_spec_says(#[case] spec: Value, #[c
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn charts_go_although_another_has_taken_the_finalizer_off_first() {
+async fn charts_are_removed_even_if_the_finalizer_was_removed_first() {
     const OTHERS: &str = "example.com/hold";
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let portolan = world.portolan(postgres.url(), &[]).await;
@@ -285,13 +284,13 @@ async fn charts_go_although_another_has_taken_the_finalizer_off_first() {
         world.until_ready(name).await;
     }
 
-    // Gone before Portolan could look at the deletion: only an event tells.
+    // Deleted before Portolan reads it: only the event reports the deletion.
     portolan.signal("STOP");
     world.delete_without_finalizer("at-once").await;
     portolan.signal("CONT");
     postgres.rows.until_charts(&["held/web 1.0.0"]).await;
 
-    // Being deleted, held by another's finalizer, and ours is off already, as Kubeapps' controller leaves it.
+    // Being deleted with another finalizer, and ours already removed, as Kubeapps' controller does.
     portolan.signal("STOP");
     world.set_finalizers("held", &[OTHERS]).await;
     world.delete("held").await;

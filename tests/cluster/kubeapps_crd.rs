@@ -1,4 +1,4 @@
-//! A cluster that has Kubeapps' own definition of AppRepository installed, and its upgrade to ours under a running Portolan.
+//! A cluster with Kubeapps' CRD, and its upgrade to ours while Portolan runs.
 
 use std::time::Duration;
 
@@ -15,8 +15,7 @@ use crate::support::control_plane::ControlPlane;
 use crate::support::eventually::eventually;
 use crate::support::portolan::{Portolan, command, run};
 
-/// Kubeapps' definition as far as the API server acts on it: no subresources, no defaults, and a schema by which all that it
-/// does not name is dropped.
+/// The effective part of Kubeapps' CRD: no subresources, no defaults, and unknown fields are pruned.
 fn kubeapps_crd() -> CustomResourceDefinition {
     let text = json!({ "type": "string" });
     let texts = json!({ "type": "array", "items": text });
@@ -63,15 +62,14 @@ fn kubeapps_crd() -> CustomResourceDefinition {
     serde_json::from_value(crd).unwrap()
 }
 
-/// Objects such as Kubeapps' clients and its controller leave behind, and such as users write by mistake: all are let in by
-/// Kubeapps' definition.
+/// Objects written by Kubeapps' clients, its controller, and users by mistake. Kubeapps' CRD accepts all.
 fn odd_objects() -> Vec<(&'static str, Value)> {
     let helm = |more: Value| {
         let mut spec = json!({ "type": "helm", "url": "http://127.0.0.1:9/none" });
         spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         json!({ "spec": spec })
     };
-    // What Kubeapps' controller saved into the objects of users that had set a proxy.
+    // Written by Kubeapps' controller into objects with a proxy.
     let password =
         json!({ "name": "DB_PASSWORD", "valueFrom": { "secretKeyRef": { "name": "db", "key": "password" } } });
     let polluted = json!({
@@ -126,7 +124,7 @@ fn odd_objects() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// AppRepositories as they are, without our types.
+/// AppRepositories as untyped objects.
 fn raw(world: &World) -> Api<DynamicObject> {
     let resource = ApiResource::erase::<AppRepository>(&());
     Api::namespaced_with(world.client.clone(), &world.namespace, &resource)
@@ -136,7 +134,7 @@ async fn fetched(world: &World, name: &str) -> AppRepository {
     world.repositories.get(name).await.unwrap()
 }
 
-/// All that works without a status.
+/// Checks everything that works without a status.
 async fn works_without_a_status(world: &World, postgres: &Postgres) {
     let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
     world.declare("stable", &url).await;
@@ -145,7 +143,7 @@ async fn works_without_a_status(world: &World, postgres: &Postgres) {
     let object = fetched(world, "stable").await;
     assert_eq!(finalizers(&object), [api::FINALIZER]);
 
-    // A resync in each way; the edit of the spec is the user's, and raises the generation by one.
+    // Requests syncs in every way; the user's edit of the spec raises the generation by one.
     world.serve("stable", index(&[("web", &["2.0.0"])]));
     world.resync("stable", "now").await;
     postgres.rows.until_charts(&["stable/web 2.0.0"]).await;
@@ -153,20 +151,20 @@ async fn works_without_a_status(world: &World, postgres: &Postgres) {
     world.edit("stable", json!({ "spec": { "resyncRequests": 1 } })).await;
     postgres.rows.until_charts(&["stable/web 3.0.0"]).await;
 
-    // What is wrong is told by an event.
+    // An event reports the error.
     world.serve("stable", "<<<<<<< HEAD\nentries: {}\n");
     world.resync("stable", "later").await;
     world.event("stable", "SyncStalled").await;
     postgres.rows.until_charts(&["stable/web 3.0.0"]).await;
 
-    // Suspended by the annotation, since the field is dropped by the API server.
+    // Suspended by annotation, since the API server prunes the field.
     let object = world.edit("stable", json!({ "spec": { "suspend": true } })).await;
     assert!(!object.spec.suspend);
     world.annotate("stable", api::SUSPEND, "true").await;
     let before = world.server.seen("/stable/index.yaml").len();
     world.serve("stable", index(&[("web", &["4.0.0"])]));
     world.resync("stable", "while suspended").await;
-    // One that is declared later is synced later.
+    // A repository declared later is synced too.
     let url = world.serve("brief", index(&[("job", &["1.0.0"])]));
     world.declare("brief", &url).await;
     postgres
@@ -218,7 +216,7 @@ async fn make(world: &World, objects: &[(&str, Value)]) {
     }
 }
 
-/// Each object can still be written and deleted.
+/// Checks that each object can be changed and deleted.
 async fn can_be_edited_and_deleted(world: &World, objects: &[(&str, Value)]) {
     for (name, _) in objects {
         for patch in [
@@ -252,7 +250,7 @@ fn warnings(portolan: &Portolan) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kubeapps_own_definition_serves_until_it_is_upgraded_under_the_running_process() {
+async fn kubeapps_crd_works_until_it_is_upgraded_while_running() {
     let control_plane = ControlPlane::start().await;
     control_plane.install_crd(&kubeapps_crd()).await;
     let (world, postgres) = (World::on(&control_plane).await, Postgres::new().await);
@@ -261,10 +259,10 @@ async fn kubeapps_own_definition_serves_until_it_is_upgraded_under_the_running_p
     works_without_a_status(&world, &postgres).await;
     let odd = odd_objects();
     make(&world, &odd).await;
-    let told = warnings(&portolan);
-    assert_eq!(told.len(), 1, "{told:#?}");
+    let reported = warnings(&portolan);
+    assert_eq!(reported.len(), 1, "{reported:#?}");
 
-    // Synced each second, it has a status to write each second: as soon as there is one to be written, that is done.
+    // Synced every second, so that the status is written as soon as it exists.
     world
         .edit("stable", json!({ "spec": { "interval": "* * * * * *" } }))
         .await;

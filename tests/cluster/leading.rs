@@ -1,4 +1,4 @@
-//! Two processes over one database, of which one works.
+//! Two replicas with one database, of which one is the leader.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::support::portolan::Portolan;
 const TAKEN_OVER: Duration = Duration::from_secs(40);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_stands_by_is_ready_and_takes_over_when_the_leader_ends_or_is_killed() {
+async fn a_standby_is_ready_and_takes_over_when_the_leader_exits_or_is_killed() {
     let world = World::new().await;
     let postgres = Postgres::new().await;
     let flags = [
@@ -23,23 +23,23 @@ async fn who_stands_by_is_ready_and_takes_over_when_the_leader_ends_or_is_killed
     world.declare("stable", &url).await;
     world.until_ready("stable").await;
 
-    // The second waits, and is ready to.
+    // The second one waits, and is ready.
     let mut second = Portolan::start(world.command(&world.kubeconfig, postgres.url(), &flags));
     second.ready(SOON).await;
     second.line_with("waiting for the leader lease", SOON).await;
     assert!(
         second.metrics().await.sum("portolan_syncs_total", &[]).is_none(),
-        "who stands by has synced something"
+        "the standby has synced something"
     );
 
-    // An orderly end hands over within moments.
+    // A graceful shutdown releases the Lease immediately.
     first.signal("TERM");
     assert!(first.exit(SOON).await.success());
     world.serve("stable", index(&[("web", &["2.0.0"])]));
     world.resync("stable", "one").await;
     postgres.rows.until_charts(&["stable/web 2.0.0"]).await;
 
-    // After a crash the Lease runs out first.
+    // After a crash, the Lease expires first.
     let third = Portolan::start(world.command(&world.kubeconfig, postgres.url(), &flags));
     third.ready(SOON).await;
     second.signal("KILL");

@@ -33,10 +33,10 @@ use crate::support::control_plane::{ControlPlane, control_plane};
 use crate::support::eventually::eventually;
 use crate::support::portolan::{Portolan, command};
 
-/// How soon what users wait for has to be there. The promise is seconds; a busy machine gets some more.
+/// Deadline for results that users wait for, with a margin for busy machines.
 pub const SOON: Duration = Duration::from_secs(30);
 
-/// A namespace of a control plane with a server of charts.
+/// A namespace of a control plane, and a chart server.
 pub struct World {
     pub namespace: String,
     pub kubeconfig: PathBuf,
@@ -46,7 +46,7 @@ pub struct World {
 }
 
 impl World {
-    /// A namespace of the shared control plane, with our definitions installed.
+    /// Creates a namespace in the shared control plane, with our CRDs installed.
     pub async fn new() -> Self {
         let control_plane = control_plane().await;
         for crd in crds() {
@@ -55,7 +55,7 @@ impl World {
         Self::on(control_plane).await
     }
 
-    /// A namespace of a control plane that the test has for itself, with the definitions that the test installs.
+    /// Creates a namespace in a separate control plane, where the test installs the CRDs.
     pub async fn on(control_plane: &ControlPlane) -> Self {
         let client = control_plane.client().await;
         let namespace = control_plane.namespace().await;
@@ -68,19 +68,19 @@ impl World {
         }
     }
 
-    /// Starts Portolan over this namespace, with an administrator's rights.
+    /// Starts Portolan for this namespace, as administrator.
     pub async fn portolan(&self, database_url: &str, more: &[&str]) -> Portolan {
         self.portolan_with(&self.kubeconfig, database_url, more).await
     }
 
-    /// Starts Portolan over this namespace with the rights of a kubeconfig, and waits until it is ready.
+    /// Starts Portolan for this namespace with a kubeconfig, and waits until it is ready.
     pub async fn portolan_with(&self, kubeconfig: &Path, database_url: &str, more: &[&str]) -> Portolan {
         let portolan = Portolan::start(self.command(kubeconfig, database_url, more));
         portolan.ready(SOON).await;
         portolan
     }
 
-    /// The command that [`World::portolan_with`] starts.
+    /// The command of [`World::portolan_with`].
     pub fn command(&self, kubeconfig: &Path, database_url: &str, more: &[&str]) -> std::process::Command {
         let mut command = command([
             "run",
@@ -93,20 +93,19 @@ impl World {
         command
     }
 
-    /// Serves an index for the repository `name`, and gives the repository's URL.
+    /// Serves an index for the repository `name`, and returns the repository's URL.
     pub fn serve(&self, name: &str, index: impl AsRef<str>) -> String {
         self.server
             .serve(&format!("/{name}/index.yaml"), Page::new(index.as_ref().to_owned()));
         self.server.url(&format!("/{name}"))
     }
 
-    /// Declares a repository of type helm.
     pub async fn declare(&self, name: &str, url: &str) -> AppRepository {
         self.declare_with(name, json!({ "spec": { "type": "helm", "url": url } }))
             .await
     }
 
-    /// Declares a repository with the given spec and metadata.
+    /// Creates a repository with this spec and metadata.
     pub async fn declare_with(&self, name: &str, mut object: Value) -> AppRepository {
         object["apiVersion"] = "kubeapps.com/v1alpha1".into();
         object["kind"] = "AppRepository".into();
@@ -115,11 +114,11 @@ impl World {
         self.repositories.create(&PostParams::default(), &object).await.unwrap()
     }
 
-    /// Makes a Secret with these values and no others, or changes it to that.
+    /// Creates or replaces a Secret with these values.
     pub async fn write_secret(&self, namespace: &str, name: &str, values: Value) {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
         let values: BTreeMap<String, String> = serde_json::from_value(values).unwrap();
-        // As data: of stringData the API server would keep what another apply leaves out.
+        // As data, since the API server merges stringData.
         let data: BTreeMap<String, ByteString> = values
             .into_iter()
             .map(|(key, value)| (key, ByteString(value.into_bytes())))
@@ -129,7 +128,7 @@ impl World {
         secrets.patch(name, &apply, &Patch::Apply(secret)).await.unwrap();
     }
 
-    /// Waits until the files of so many versions are imported, which are all that are wanted.
+    /// Waits until the files of all versions are imported.
     pub async fn until_files(&self, name: &str, versions: i64) -> AppRepository {
         self.until(name, &format!("the files of {versions} versions"), |object| {
             let files = object.status.as_ref().and_then(|status| status.files.as_ref());
@@ -145,7 +144,7 @@ impl World {
             .unwrap()
     }
 
-    /// Asks for a resync by hand; each `token` is another request.
+    /// Requests a sync; each `token` is a new request.
     pub async fn resync(&self, name: &str, token: &str) {
         self.annotate(name, api::REQUESTED_AT, token).await;
     }
@@ -155,20 +154,20 @@ impl World {
             .await;
     }
 
-    /// Writes the whole list of finalizers, as others may.
+    /// Replaces all finalizers.
     pub async fn set_finalizers(&self, name: &str, finalizers: &[&str]) {
         self.edit(name, json!({ "metadata": { "finalizers": finalizers } }))
             .await;
     }
 
-    /// Deletes an object behind Portolan's back: without its finalizer, so that it is gone at once.
+    /// Deletes an object without its finalizer, so that it disappears immediately.
     pub async fn delete_without_finalizer(&self, name: &str) {
         self.set_finalizers(name, &[]).await;
         self.delete(name).await;
         self.gone(name).await;
     }
 
-    /// Waits until a repository's index has been asked for so many times in all.
+    /// Waits until the index was requested this many times in total.
     pub async fn until_fetched(&self, name: &str, times: usize) {
         let path = format!("/{name}/index.yaml");
         eventually(SOON, &format!("{times} requests for {path}"), async || {
@@ -178,7 +177,7 @@ impl World {
         .await;
     }
 
-    /// Starts a deletion and does not wait for its end.
+    /// Starts a deletion without waiting for it.
     pub async fn delete(&self, name: &str) {
         self.repositories.delete(name, &DeleteParams::default()).await.unwrap();
     }
@@ -193,12 +192,11 @@ impl World {
         .await;
     }
 
-    /// Waits until the object fits, and gives it.
+    /// Waits until the object matches, and returns it.
     pub async fn until(&self, name: &str, what: &str, fits: impl Fn(&AppRepository) -> bool) -> AppRepository {
         self.until_within(SOON, name, what, fits).await
     }
 
-    /// The same with another deadline.
     pub async fn until_within(
         &self,
         deadline: Duration,
@@ -217,7 +215,7 @@ impl World {
         .await
     }
 
-    /// Waits until Ready has this status and reason for the object's generation, and gives the object.
+    /// Waits until Ready has this status and reason for the current generation, and returns the object.
     pub async fn until_ready_is(&self, name: &str, status: &str, reason: &str) -> AppRepository {
         self.until(name, &format!("Ready to be {status} {reason}"), |object| {
             is_current(object)
@@ -227,12 +225,12 @@ impl World {
         .await
     }
 
-    /// Waits until the object is in step, and gives it.
+    /// Waits until the object is synced, and returns it.
     pub async fn until_ready(&self, name: &str) -> AppRepository {
         self.until_ready_is(name, "True", "Synced").await
     }
 
-    /// Reasons and notes of the events about an object so far.
+    /// Reasons and notes of all events about an object.
     pub async fn events(&self, name: &str) -> Vec<(String, String)> {
         let events: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
         let list = events.list(&ListParams::default()).await.unwrap();
@@ -245,12 +243,11 @@ impl World {
             .collect()
     }
 
-    /// Waits for an event about an object, and gives its note.
+    /// Waits for an event about an object, and returns its note.
     pub async fn event(&self, name: &str, reason: &str) -> String {
         self.event_within(SOON, name, reason).await
     }
 
-    /// The same with another deadline.
     pub async fn event_within(&self, deadline: Duration, name: &str, reason: &str) -> String {
         eventually(deadline, &format!("an event {reason}"), async || {
             let events = self.events(name).await;
@@ -264,7 +261,7 @@ impl World {
     }
 }
 
-/// Whether the status is about the spec as it stands.
+/// Returns true if the status observed the current generation.
 pub fn is_current(object: &AppRepository) -> bool {
     object
         .status
@@ -281,7 +278,6 @@ pub fn condition<'a>(object: &'a AppRepository, type_: &str) -> Option<(&'a str,
         .map(|c| (c.status.as_str(), c.reason.as_str()))
 }
 
-/// The message of Ready.
 pub fn message(object: &AppRepository) -> String {
     let conditions = object.status.iter().flat_map(|status| &status.conditions);
     conditions
@@ -290,12 +286,11 @@ pub fn message(object: &AppRepository) -> String {
         .collect()
 }
 
-/// Names of the finalizers.
 pub fn finalizers(object: &AppRepository) -> Vec<&str> {
     object.finalizers().iter().map(String::as_str).collect()
 }
 
-/// A small index: each chart with its versions.
+/// A small index of charts and versions.
 pub fn index(charts: &[(&str, &[&str])]) -> String {
     let mut index = "apiVersion: v1\nentries:\n".to_owned();
     for (name, versions) in charts {

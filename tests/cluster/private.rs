@@ -1,5 +1,4 @@
-//! Helm repositories that want credentials and have certificates of their own: what is served of them, what users are told,
-//! and who never sees the password.
+//! Helm repositories with credentials and private CAs: served charts, reported errors, and no leaked password.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -17,9 +16,9 @@ use crate::support::registry::{PASSWORD, USER};
 use crate::support::tls::Authority;
 use crate::support::token_server::basic_authorization;
 
-/// Nothing is synced but what a test asks for.
+/// The default schedule never fires, so that only requested syncs run.
 const NEVER: &str = "--crontab=@yearly";
-/// The credentials, once told and once more as they are sent.
+/// The password, in plain text and as sent.
 const SECRETS: [&str; 2] = [PASSWORD, "bmF2aWdhdG9yOmZhaXItd2luZHM="];
 
 fn chart(version: &str) -> Archive {
@@ -31,8 +30,7 @@ fn chart(version: &str) -> Archive {
         .pack()
 }
 
-/// Serves an index of these archives below `/name`, each archive at the URL that `locate` gives for its file name; the
-/// repository's URL.
+/// Serves an index of these archives below `/name`, with the archive URLs from `locate`. Returns the repository's URL.
 fn serve(server: &ChartServer, name: &str, archives: &[Archive], locate: impl Fn(&str) -> String) -> String {
     let entries = archives
         .iter()
@@ -48,7 +46,7 @@ fn serve_archives(server: &ChartServer, folder: &str, archives: &[Archive]) {
     }
 }
 
-/// A server with a password, and a certificate of an authority that is known nowhere; it has the charts of `/private`.
+/// A server with a password and a private CA, which serves `/private`.
 async fn private_server() -> (ChartServer, String) {
     let server = ChartServer::start_tls().await;
     server.demand_basic(USER, PASSWORD);
@@ -62,7 +60,7 @@ fn key(name: &str, key: &str) -> Value {
     json!({ "secretKeyRef": { "name": name, "key": key } })
 }
 
-/// A spec of type helm with a header from the Secret `login`, and an authority from there too.
+/// A spec with credentials and CA from the Secret `login`.
 fn private(url: &str) -> Value {
     let auth = json!({ "header": key("login", "authorizationHeader"), "customCA": key("login", "ca.crt") });
     json!({ "spec": { "type": "helm", "url": url, "auth": auth } })
@@ -78,24 +76,24 @@ async fn until_stalled(world: &World, name: &str, reason: &str) -> AppRepository
     object
 }
 
-/// Asserts that nobody who may read objects, events and logs reads a secret.
+/// Checks that objects, events and logs contain no secret.
 async fn assert_untold(world: &World, name: &str, portolan: &Portolan, secrets: &[&str]) {
     let object = world.repositories.get(name).await.unwrap();
-    let told = [
+    let reported = [
         serde_json::to_string(&object).unwrap(),
         format!("{:?}", world.events(name).await),
         portolan.lines().join("\n"),
     ];
     for secret in secrets {
         assert!(
-            told.iter().all(|text| !text.contains(secret)),
-            "{secret} is told: {told:?}"
+            reported.iter().all(|text| !text.contains(secret)),
+            "{secret} is leaked: {reported:?}"
         );
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_repository_behind_a_password_and_a_private_authority_is_served_with_its_files() {
+async fn a_repository_with_a_password_and_a_private_ca_is_synced_with_files() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let (server, url) = private_server().await;
     world
@@ -125,7 +123,7 @@ async fn a_repository_behind_a_password_and_a_private_authority_is_served_with_i
         assert_eq!(files[&format!("private/harbour-{version}")], expected(version));
     }
 
-    // The password is changed on one side only.
+    // The password is changed on the server only.
     let wrong = format!("Basic {}", BASE64_STANDARD.encode("navigator:foul-winds"));
     world
         .write_secret(&world.namespace, "login", login(&server, &wrong))
@@ -137,12 +135,12 @@ async fn a_repository_behind_a_password_and_a_private_authority_is_served_with_i
         said.contains("401") && said.contains("give the repository the right ones"),
         "{said}"
     );
-    assert!(said.contains("are still served"), "{said}");
+    assert!(said.contains("remain available"), "{said}");
     assert_eq!(postgres.rows.charts().await.unwrap(), ["private/harbour 1.1.0 1.0.0"]);
-    let told = world.event("private", "SyncStalled").await;
-    assert!(told.contains("401"), "{told}");
+    let reported = world.event("private", "SyncStalled").await;
+    assert!(reported.contains("401"), "{reported}");
 
-    // As Kubernetes keeps logins for registries.
+    // In the form of Kubernetes' registry logins.
     let host = server.host();
     let docker = json!({ "auths": { host: { "username": USER, "password": PASSWORD } } }).to_string();
     let values = json!({ ".dockerconfigjson": docker, "ca.crt": server.ca_pem() });
@@ -163,7 +161,7 @@ async fn a_repository_behind_a_password_and_a_private_authority_is_served_with_i
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_missing_secret_is_named_and_its_coming_is_seen_where_secrets_are_watched() {
+async fn a_missing_secret_is_reported_and_its_creation_is_detected() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let (server, url) = private_server().await;
     let _portolan = world.portolan(postgres.url(), &[NEVER, "--watch-secrets"]).await;
@@ -180,14 +178,16 @@ async fn a_missing_secret_is_named_and_its_coming_is_seen_where_secrets_are_watc
         "{said}"
     );
 
-    // Nobody asks for a sync from here on.
+    // No sync is requested from here on.
     world
         .write_secret(namespace, "login", json!({ "ca.crt": server.ca_pem(), "token": "x" }))
         .await;
     let object = until_stalled(&world, "private", "SecretKeyNotFound").await;
     let said = message(&object);
     assert!(
-        said.contains(&format!("{namespace}/login has no key `authorizationHeader`")) && said.contains("`token`"),
+        said.contains(&format!(
+            "key `authorizationHeader` referenced in spec.auth not found in Secret {namespace}/login"
+        )) && said.contains("`token`"),
         "{said}"
     );
     world
@@ -198,7 +198,7 @@ async fn a_missing_secret_is_named_and_its_coming_is_seen_where_secrets_are_watc
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_missing_secret_that_nobody_watches_counts_from_the_next_tick_on() {
+async fn an_unwatched_secret_is_used_from_the_next_tick() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let (server, url) = private_server().await;
     let _portolan = world.portolan(postgres.url(), &["--min-interval=1s"]).await;
@@ -213,7 +213,7 @@ async fn a_missing_secret_that_nobody_watches_counts_from_the_next_tick_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kubeapps_copy_of_a_secret_is_used_as_long_as_there_is_none_of_its_own() {
+async fn kubeapps_copy_of_a_secret_is_used_if_the_secret_is_missing() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let (server, url) = private_server().await;
     let kubeapps = control_plane().await.namespace().await;
@@ -228,14 +228,14 @@ async fn kubeapps_copy_of_a_secret_is_used_as_long_as_there_is_none_of_its_own()
     world.declare_with("private", private(&url)).await;
     world.until_ready("private").await;
 
-    // Its own stands above the copy, whether it is right or wrong.
+    // Its own Secret takes precedence over the copy, even if it is wrong.
     let wrong = login(&server, "Bearer of-bad-news");
     world.write_secret(&world.namespace, "login", wrong).await;
     until_stalled(&world, "private", "Unauthorized").await;
     let secrets = kube::Api::<k8s_openapi::api::core::v1::Secret>::namespaced(world.client.clone(), &world.namespace);
     secrets.delete("login", &Default::default()).await.unwrap();
     world.until_ready("private").await;
-    // A copy that changes is seen too.
+    // Changes of the copy are detected too.
     world
         .write_secret(&kubeapps, &copy, login(&server, "Bearer of-bad-news"))
         .await;
@@ -243,7 +243,7 @@ async fn kubeapps_copy_of_a_secret_is_used_as_long_as_there_is_none_of_its_own()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_certificate_that_nobody_vouches_for_is_taken_only_where_that_is_asked_for() {
+async fn an_untrusted_certificate_is_accepted_only_if_verification_is_disabled() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let server = ChartServer::start_tls().await;
     let url = serve(&server, "odd", &[chart("1.0.0")], str::to_owned);
@@ -260,13 +260,13 @@ async fn a_certificate_that_nobody_vouches_for_is_taken_only_where_that_is_asked
         .await;
     world.until_ready("odd").await;
 
-    // Trust is of one repository, also where both are of one host.
+    // Trust applies to one repository, even if another uses the same host.
     world.declare("strict", &url).await;
     until_stalled(&world, "strict", "CertificateNotTrusted").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_other_host_sees_the_password_but_where_that_is_asked_for() {
+async fn the_password_is_sent_to_other_hosts_only_on_request() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let (server, elsewhere) = (&world.server, ChartServer::start().await);
     server.demand_basic(USER, PASSWORD);
@@ -275,7 +275,8 @@ async fn no_other_host_sees_the_password_but_where_that_is_asked_for() {
     for name in ["named", "led", "passed"] {
         serve_archives(&elsewhere, name, &archives);
     }
-    // One index names archives elsewhere, one server leads there, and so does one that may.
+    // One index contains archive URLs of another host, one server redirects there, and one repository may send
+    // credentials.
     let named = serve(server, "named", &archives, |file| {
         elsewhere.url(&format!("/named/{file}"))
     });
@@ -285,7 +286,7 @@ async fn no_other_host_sees_the_password_but_where_that_is_asked_for() {
     let passed = serve(server, "passed", &archives, |file| {
         elsewhere.url(&format!("/passed/{file}"))
     });
-    // And here it is the index itself.
+    // Here, the index itself is redirected.
     elsewhere.serve(
         "/moved/index.yaml",
         Page::new(index([archives[0].index_entry(&["x.tgz"])])),
@@ -315,7 +316,7 @@ async fn no_other_host_sees_the_password_but_where_that_is_asked_for() {
 
     let shown = |path: String| {
         let seen = elsewhere.seen(&path);
-        assert!(!seen.is_empty(), "nobody asked for {path}");
+        assert!(!seen.is_empty(), "no request for {path}");
         seen.into_iter().any(|request| request.authorization().is_some())
     };
     assert!(!shown(format!("/named/{file}")));
@@ -338,12 +339,12 @@ async fn a_repository_is_reached_through_its_own_proxy() {
         serve(server, "stable", &archives, str::to_owned);
         serve_archives(server, "stable", &archives);
     }
-    // Only the proxy knows where these are.
+    // Only the proxy can resolve these hosts.
     proxy.know("charts.example.com:80", world.server.host());
     proxy.know("kubernetes.default.svc:443", secure.host());
     proxy.demand("sailor", "ahoy-there");
     let address = proxy.url().replace("http://", "http://sailor:ahoy-there@");
-    // As Kubeapps' dashboard writes it, and as its chart does.
+    // In the form of Kubeapps' dashboard, and of its chart.
     let pod = |names: [&str; 3]| {
         let value = |name: &str| {
             if name.eq_ignore_ascii_case("no_proxy") {
@@ -376,23 +377,23 @@ async fn a_repository_is_reached_through_its_own_proxy() {
         .into_iter()
         .map(|asked| format!("{} {}", asked.method, asked.target))
         .collect();
-    for wanted in [
+    for expected in [
         "GET http://charts.example.com/stable/index.yaml",
         "GET http://charts.example.com/stable/harbour-1.0.0.tgz",
         "CONNECT kubernetes.default.svc:443",
     ] {
-        assert!(asked.iter().any(|asked| asked == wanted), "{wanted} in {asked:?}");
+        assert!(asked.iter().any(|asked| asked == expected), "{expected} in {asked:?}");
     }
     assert!(!asked.iter().any(|asked| asked.contains("127.0.0.1")), "{asked:?}");
-    // The proxy's password stands in the spec, and goes nowhere else.
+    // The proxy's password is in the spec, and sent nowhere else.
     for name in ["plain", "tunnelled"] {
         let object = world.repositories.get(name).await.unwrap();
-        let told = format!(
+        let reported = format!(
             "{:?}{:?}{:?}",
             object.status,
             world.events(name).await,
             portolan.lines()
         );
-        assert!(!told.contains("ahoy-there"), "{told}");
+        assert!(!reported.contains("ahoy-there"), "{reported}");
     }
 }

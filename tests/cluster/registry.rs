@@ -1,4 +1,4 @@
-//! OCI registries that want credentials: which charts are served of them, what a change costs, and what a bad tag spoils.
+//! OCI registries with credentials: served charts, cost of changes, and invalid tags.
 
 mod access;
 mod changes;
@@ -16,7 +16,7 @@ use crate::support::registry::{Registry, Setup};
 use crate::support::tls::Authority;
 use crate::support::token_server::basic_authorization;
 
-/// Nothing is synced but what a test asks for.
+/// The default schedule never fires, so that only requested syncs run.
 const NEVER: &str = "--crontab=@yearly";
 
 pub fn chart(name: &str, version: &str) -> Archive {
@@ -28,7 +28,7 @@ pub fn chart(name: &str, version: &str) -> Archive {
         .pack()
 }
 
-/// A registry, and what stands before it: with TLS, and a record of all requests.
+/// A registry behind a TLS server that records all requests.
 pub struct Port {
     registry: Registry,
     pub front: ChartServer,
@@ -46,17 +46,17 @@ impl Port {
         }
     }
 
-    /// One that wants a password.
+    /// A registry with a password.
     pub async fn with_password() -> Self {
         Self::new(Setup::default().password(), Authority::new()).await
     }
 
-    /// The repository's URL: what is below `ports`.
+    /// The repository's URL, ending in `ports`.
     pub fn url(&self) -> String {
         format!("oci://{}/ports", self.front.host())
     }
 
-    /// Pushes a chart into the repository `ports/…`, as helm does; its digest.
+    /// Pushes a chart to the repository `ports/…` as helm does; returns its digest.
     pub async fn push(&self, path: &str, archive: &Archive) -> String {
         let tag = archive.version().replace('+', "_");
         self.registry
@@ -65,7 +65,7 @@ impl Port {
             .digest
     }
 
-    /// Declares it, with the credentials that it wants.
+    /// Declares it with the required credentials.
     async fn declare(&self, world: &World, name: &str, repositories: &[&str]) -> AppRepository {
         let login = json!({ "authorizationHeader": basic_authorization(), "ca.crt": self.authority.ca_pem });
         world.write_secret(&world.namespace, "login", login).await;
@@ -75,7 +75,7 @@ impl Port {
         world.declare_with(name, json!({ "spec": spec })).await
     }
 
-    /// The tags (or digests) whose manifests were pulled, one for each request, from the request with this number on.
+    /// Tags or digests of the pulled manifests, one per request, starting with this request.
     fn pulled_since(&self, first: usize) -> Vec<String> {
         let seen = self.front.all_seen();
         let pulls = seen[first..].iter().filter(|request| {
@@ -91,7 +91,7 @@ impl Port {
     }
 }
 
-/// Asks for a resync by hand and waits until it was done.
+/// Requests a sync and waits for it.
 async fn resynced(world: &World, name: &str, token: &str) -> AppRepository {
     world.resync(name, token).await;
     let object = world
@@ -104,7 +104,7 @@ async fn resynced(world: &World, name: &str, token: &str) -> AppRepository {
     object
 }
 
-/// The entries that were left out by the last sync: chart, version, reason.
+/// Entries that the last sync skipped: chart, version, reason.
 fn skipped(object: &AppRepository) -> Vec<(String, Option<String>, String)> {
     let last = object
         .status

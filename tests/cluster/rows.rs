@@ -1,4 +1,4 @@
-//! What is in the database, read behind Portolan's back.
+//! Direct access to the database.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,14 +13,13 @@ use crate::support::portolan::{command, run};
 use crate::support::postgres::{TestDatabase, database};
 use crate::support::process::ScratchFolder;
 
-/// The tables of a catalogue.
 pub enum Rows {
     Sqlite(SqlitePool),
     Postgres(PgPool),
 }
 
 impl Rows {
-    /// Those of a database that may not be there yet (SQLite) or is empty (Postgres).
+    /// Opens a database that may not exist yet (SQLite) or is empty (Postgres).
     pub async fn of(url: &str) -> Self {
         match url.strip_prefix("sqlite://") {
             Some(file) => {
@@ -31,7 +30,6 @@ impl Rows {
         }
     }
 
-    /// Names and texts that a query of two columns gives.
     pub async fn pairs(&self, query: &str) -> Result<Vec<(String, String)>, sqlx::Error> {
         let query = AssertSqlSafe(query.to_owned());
         match self {
@@ -40,7 +38,6 @@ impl Rows {
         }
     }
 
-    /// The number that a query gives.
     pub async fn count(&self, query: &str) -> i64 {
         let query = AssertSqlSafe(query.to_owned());
         match self {
@@ -49,7 +46,6 @@ impl Rows {
         }
     }
 
-    /// Runs statements.
     pub async fn execute(&self, statements: &str) {
         let statements = sqlx::raw_sql(AssertSqlSafe(statements.to_owned()));
         match self {
@@ -58,7 +54,7 @@ impl Rows {
         }
     }
 
-    /// All rows of charts as they stand, by their identifiers.
+    /// All chart rows by ID.
     pub async fn infos(&self) -> Result<BTreeMap<String, Value>, sqlx::Error> {
         let rows = self
             .pairs("SELECT chart_id, CAST(info AS TEXT) FROM charts ORDER BY chart_id")
@@ -69,7 +65,7 @@ impl Rows {
             .collect())
     }
 
-    /// All rows of files as they stand, by their identifiers.
+    /// All file rows by ID.
     pub async fn files(&self) -> BTreeMap<String, Value> {
         let rows = self
             .pairs("SELECT chart_files_id, CAST(info AS TEXT) FROM files ORDER BY chart_files_id")
@@ -80,7 +76,7 @@ impl Rows {
             .collect()
     }
 
-    /// Each chart's identifier with its versions, newest first: `stable/web 1.1.0 1.0.0`.
+    /// Chart IDs with versions, newest first: `stable/web 1.1.0 1.0.0`.
     pub async fn charts(&self) -> Result<Vec<String>, sqlx::Error> {
         let line = |(id, info): (&String, &Value)| {
             let versions = info["chartVersions"].as_array().unwrap().iter();
@@ -91,16 +87,16 @@ impl Rows {
         Ok(self.infos().await?.iter().map(line).collect())
     }
 
-    /// Waits until the catalogue holds these charts and no others.
-    pub async fn until_charts(&self, wanted: &[&str]) {
-        self.until_charts_within(SOON, wanted).await;
+    /// Waits until the catalog contains exactly these charts.
+    pub async fn until_charts(&self, expected: &[&str]) {
+        self.until_charts_within(SOON, expected).await;
     }
 
     /// The same with another deadline.
-    pub async fn until_charts_within(&self, deadline: Duration, wanted: &[&str]) {
-        eventually(deadline, &format!("the charts {wanted:?}"), async || {
+    pub async fn until_charts_within(&self, deadline: Duration, expected: &[&str]) {
+        eventually(deadline, &format!("the charts {expected:?}"), async || {
             match self.charts().await {
-                Ok(found) if found == wanted => Ok(()),
+                Ok(found) if found == expected => Ok(()),
                 Ok(found) => Err(format!("{found:?}")),
                 Err(error) => Err(error.to_string()),
             }
@@ -108,7 +104,7 @@ impl Rows {
         .await;
     }
 
-    /// Asserts that nothing is left of any repository: neither charts nor what is remembered.
+    /// Checks that no charts or records are left.
     pub async fn assert_empty(&self) {
         let charts = self.pairs("SELECT repo_namespace, chart_id FROM charts").await.unwrap();
         assert!(charts.is_empty(), "charts are left: {charts:?}");
@@ -121,14 +117,14 @@ impl Rows {
         }
     }
 
-    /// Chart identifiers with the numbers of their rows: a row that was deleted and written anew has another number.
+    /// Chart IDs with row numbers, which change if a row is deleted and recreated.
     pub async fn numbers(&self) -> Vec<(String, String)> {
         self.pairs("SELECT chart_id, CAST(id AS TEXT) FROM charts ORDER BY chart_id")
             .await
             .unwrap()
     }
 
-    /// Closes all connections, before somebody else wants the file for itself.
+    /// Closes all connections.
     pub async fn close(self) {
         match self {
             Self::Sqlite(pool) => pool.close().await,
@@ -137,7 +133,7 @@ impl Rows {
     }
 }
 
-/// A database of its own for a test, and its tables.
+/// A database for one test.
 pub struct Postgres {
     pub database: TestDatabase,
     pub rows: Rows,
@@ -155,7 +151,7 @@ impl Postgres {
     }
 }
 
-/// The rows that one sync of an index from `url` gives in an empty catalogue: what any catalogue of it has to hold.
+/// Expected rows: those of a sync into an empty catalog.
 pub async fn reference(namespace: &str, name: &str, url: &str) -> BTreeMap<String, Value> {
     let folder = ScratchFolder::new("reference");
     let database = format!("sqlite://{}", folder.join("catalogue.db").display());
@@ -163,7 +159,6 @@ pub async fn reference(namespace: &str, name: &str, url: &str) -> BTreeMap<Strin
     Rows::of(&database).await.infos().await.unwrap()
 }
 
-/// Runs `portolan sync`.
 pub async fn one_shot(namespace: &str, name: &str, url: &str, database: &str) {
     let mut sync = command(["sync", name, url, "helm"]);
     sync.args(["--namespace", namespace, "--database-url", database]);

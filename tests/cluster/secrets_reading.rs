@@ -1,4 +1,4 @@
-//! Reading Secrets from a real API server, and hearing of their changes.
+//! Reads Secrets from a real API server, and watches their changes.
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Secret;
@@ -7,7 +7,9 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use portolan::api::NamespacedName;
 use portolan::api::SecretKeyRef;
 use portolan::controllers::apprepository::origin::{Cluster, Origin};
-use portolan::controllers::apprepository::secrets::{Credentials, SecretError, SecretSettings, Wanted, credentials};
+use portolan::controllers::apprepository::secrets::{
+    Credentials, SecretError, SecretRefs, SecretSettings, credentials,
+};
 use portolan::runtime::informer::cluster::Scope;
 use portolan::runtime::informer::{self};
 use serde_json::{Value, json};
@@ -35,7 +37,7 @@ impl Namespaces {
         }
     }
 
-    /// Makes a Secret, or changes it.
+    /// Creates or changes a Secret.
     async fn write(&self, namespace: &str, name: &str, values: Value) {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
         let secret =
@@ -49,7 +51,7 @@ impl Namespaces {
         secrets.delete(name, &DeleteParams::default()).await.unwrap();
     }
 
-    /// A client that may get Secrets in one namespace, and what it needs to know the cluster.
+    /// A client that may get Secrets in one namespace, and read the cluster ID.
     async fn client_for(&self, namespace: &str) -> Client {
         let account = format!("--serviceaccount={}:reader", self.team);
         let token = self.control_plane.token_for(&self.team, "reader").await;
@@ -94,14 +96,14 @@ impl Namespaces {
             name: secret.to_owned(),
             key: key.to_owned(),
         };
-        let wanted = Wanted {
+        let refs = SecretRefs {
             header: Some(&header),
             ca: None,
         };
         let settings = SecretSettings {
             kubeapps_namespace: self.kubeapps.clone(),
         };
-        credentials(&origin, repository, wanted, &settings).await
+        credentials(&origin, repository, refs, &settings).await
     }
 
     async fn read(&self, name: &str, secret: &str) -> Result<Credentials, SecretError> {
@@ -118,7 +120,7 @@ fn authorization(read: Result<Credentials, SecretError>) -> Result<String, &'sta
 }
 
 #[tokio::test]
-async fn the_own_secret_stands_above_kubeapps_copy() {
+async fn the_secret_takes_precedence_over_kubeapps_copy() {
     let namespaces = Namespaces::new().await;
     let (team, kubeapps) = (&namespaces.team, &namespaces.kubeapps);
     assert_eq!(
@@ -155,7 +157,7 @@ async fn the_own_secret_stands_above_kubeapps_copy() {
 }
 
 #[tokio::test]
-async fn a_changed_secret_has_another_version_and_one_made_anew_too() {
+async fn a_changed_or_recreated_secret_has_a_new_version() {
     let namespaces = Namespaces::new().await;
     let version = async || namespaces.read("charts", "auth").await.unwrap().versions;
     namespaces
@@ -177,7 +179,7 @@ async fn a_changed_secret_has_another_version_and_one_made_anew_too() {
 }
 
 #[tokio::test]
-async fn a_name_that_is_a_path_leads_to_no_other_namespace() {
+async fn a_name_with_a_path_reaches_no_other_namespace() {
     let namespaces = Namespaces::new().await;
     namespaces
         .write(&namespaces.kubeapps, "hush", json!({ "header": "of another" }))
@@ -197,7 +199,7 @@ async fn a_name_that_is_a_path_leads_to_no_other_namespace() {
 }
 
 #[tokio::test]
-async fn a_copy_whose_name_two_repositories_have_is_for_neither() {
+async fn a_copy_with_an_ambiguous_name_is_not_used() {
     let namespaces = Namespaces::new().await;
     let copy = format!("{}-apprepo-b-apprepo-c", namespaces.team);
     namespaces
@@ -215,7 +217,7 @@ async fn a_copy_whose_name_two_repositories_have_is_for_neither() {
 }
 
 #[tokio::test]
-async fn a_right_that_is_missing_is_named() {
+async fn a_missing_permission_is_reported() {
     let namespaces = Namespaces::new().await;
     namespaces
         .write(&namespaces.team, "auth", json!({ "header": "own" }))
@@ -227,12 +229,12 @@ async fn a_right_that_is_missing_is_named() {
             .read_with(client.clone(), &repository, secret, "header")
             .await
     };
-    // The API server takes up new roles a moment after they are made.
+    // The API server applies new roles with a short delay.
     eventually(SOON, "the right to read", async || read(&namespaces.team, "auth").await).await;
     let absent = read(&namespaces.team, "other").await.unwrap_err();
     assert_eq!(absent.reason(), "SecretNotFound");
     assert!(
-        absent.to_string().contains("may not look for Kubeapps' copy"),
+        absent.to_string().contains("not allowed to read Kubeapps' copy"),
         "{absent}"
     );
     let forbidden = read(&namespaces.kubeapps, "auth").await.unwrap_err();
@@ -244,21 +246,21 @@ async fn a_right_that_is_missing_is_named() {
 }
 
 #[tokio::test]
-async fn a_secret_that_is_made_changed_or_deleted_is_told_of_in_all_namespaces_that_count() {
+async fn changes_of_secrets_are_reported_in_all_watched_namespaces() {
     let namespaces = Namespaces::new().await;
     namespaces.write(&namespaces.team, "old", json!({ "a": "b" })).await;
     let (team, kubeapps) = (namespaces.team.clone(), namespaces.kubeapps.clone());
     let changes = informer::secrets::changes(&namespaces.client, &Scope::Namespace(team.clone()), &kubeapps);
     let mut changes = changes.boxed();
     let mut next_of = async |namespace: &str, name: &str| {
-        let wanted = NamespacedName {
+        let expected = NamespacedName {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         };
-        let seen = async { while changes.next().await != Some(wanted.clone()) {} };
+        let seen = async { while changes.next().await != Some(expected.clone()) {} };
         tokio::time::timeout(SOON, seen).await
     };
-    // What is written before the first list is complete is part of it, so it is written until it is seen.
+    // Writes before the first list are part of it, so that the test writes until one is reported.
     for (namespace, name) in [(&team, "first"), (&kubeapps, "copy")] {
         let writing = async {
             for value in 0.. {

@@ -1,4 +1,4 @@
-//! The beginning and the end of the process in a cluster: ready when it may be, and nothing half-written when it ends.
+//! Start and end of the process in a cluster: readiness and graceful shutdown.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::support::portolan::Portolan;
 const OLD: [&str; 2] = ["stable/web 1.0.0", "stable/worker 1.0.0"];
 const NEW: [&str; 2] = ["stable/job 2.0.0", "stable/web 2.0.0"];
 
-/// Waits until `/readyz` says that this check fails, and that the other does not.
+/// Waits until `/readyz` reports only this check as failed.
 async fn until_not_ready(portolan: &Portolan, failed: &str, passed: Option<&str>) {
     eventually(SOON, &format!("the check {failed} to fail"), async || {
         let (status, body) = portolan.get("/readyz").await.map_err(|error| error.to_string())?;
@@ -28,7 +28,7 @@ async fn until_not_ready(portolan: &Portolan, failed: &str, passed: Option<&str>
     assert_eq!(portolan.get("/livez").await.unwrap().0, 200);
 }
 
-/// A repository that was synced and is being synced again, from a server that does this.
+/// A synced repository with a second sync running, from a faulty server.
 async fn syncing(fault: Fault, more: &[&str]) -> (World, Postgres, Portolan) {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let portolan = world.portolan(postgres.url(), more).await;
@@ -45,7 +45,7 @@ async fn syncing(fault: Fault, more: &[&str]) -> (World, Postgres, Portolan) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_first_signal_lets_a_sync_end_that_is_under_way_and_begins_no_other() {
+async fn the_first_signal_drains_running_syncs_and_starts_no_others() {
     let slowly = Fault::Drip(20, Duration::from_millis(100));
     let (world, postgres, mut portolan) = syncing(slowly, &[]).await;
     portolan.signal("TERM");
@@ -63,13 +63,13 @@ async fn the_first_signal_lets_a_sync_end_that_is_under_way_and_begins_no_other(
             .unwrap()
             .last_sync
             .is_some_and(|last_sync| last_sync.added == 1),
-        "the end of the sync was told"
+        "the end of the sync was reported"
     );
     assert!(world.server.seen("/late/index.yaml").is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sync_that_takes_longer_than_the_drain_is_given_up_and_done_by_the_next_process() {
+async fn a_sync_longer_than_the_drain_timeout_is_canceled_and_done_by_the_next_process() {
     let (world, postgres, mut portolan) = syncing(Fault::StallAfter(60), &["--drain-timeout=1s"]).await;
     let asked = Instant::now();
     portolan.signal("TERM");
@@ -84,7 +84,7 @@ async fn a_sync_that_takes_longer_than_the_drain_is_given_up_and_done_by_the_nex
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_second_signal_ends_at_once_and_leaves_the_rows_as_they_were() {
+async fn the_second_signal_exits_immediately_and_leaves_the_rows_unchanged() {
     let (world, postgres, mut portolan) = syncing(Fault::StallAfter(60), &[]).await;
     portolan.signal("TERM");
     portolan.line_with("a second signal exits immediately", SOON).await;
@@ -101,7 +101,7 @@ async fn the_second_signal_ends_at_once_and_leaves_the_rows_as_they_were() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_is_not_ready_before_the_database_answers() {
+async fn it_is_not_ready_before_the_database_responds() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let (gate, url_through_gate) = postgres.database.behind_gate().await;
     gate.close().await;
@@ -114,7 +114,7 @@ async fn it_is_not_ready_before_the_database_answers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_ends_at_a_signal_although_it_still_waits_for_the_database() {
+async fn a_signal_ends_a_process_that_waits_for_the_database() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let (gate, url_through_gate) = postgres.database.behind_gate().await;
     gate.close().await;
@@ -127,7 +127,7 @@ async fn it_ends_at_a_signal_although_it_still_waits_for_the_database() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_is_not_ready_before_all_is_listed() {
+async fn it_is_not_ready_before_the_initial_list() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let control_plane = control_plane().await;
     let proxy = FaultProxy::before(control_plane).await;

@@ -1,4 +1,4 @@
-//! The whole story of a repository, against a real API server and Postgres.
+//! The life cycle of a repository, with a real API server and Postgres.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::support::chart_server::Fault;
 use crate::support::control_plane::control_plane;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_repository_is_followed_from_its_declaration_to_its_deletion() {
+async fn a_repository_is_reconciled_from_its_creation_to_its_deletion() {
     let world = World::new().await;
     let postgres = Postgres::new().await;
     let _portolan = world.portolan(postgres.url(), &["--min-interval=1s"]).await;
@@ -34,7 +34,7 @@ async fn a_repository_is_followed_from_its_declaration_to_its_deletion() {
     postgres.rows.until_charts(&["stable/web 1.0.0"]).await;
     world.event("stable", "SyncSucceeded").await;
 
-    // As a user sees it.
+    // The printed columns.
     let control_plane = control_plane().await;
     let wait = [
         "wait",
@@ -64,7 +64,7 @@ async fn a_repository_is_followed_from_its_declaration_to_its_deletion() {
         assert!(table.contains(column), "{column} is missing in\n{table}");
     }
 
-    // The index changes; each way to ask for a resync brings the change in.
+    // Each way to request a sync applies the changed index.
     let ways = [
         json!({ "spec": { "resyncRequests": 1 } }),
         json!({ "metadata": { "annotations": { "apprepositories.kubeapps.com/requested-at": "one" } } }),
@@ -83,7 +83,7 @@ async fn a_repository_is_followed_from_its_declaration_to_its_deletion() {
     let object = world.until_ready("stable").await;
     assert_eq!(object.status.unwrap().last_handled_reconcile_at.as_deref(), Some("two"));
 
-    // The interval fires by itself.
+    // The interval fires.
     world
         .edit("stable", json!({ "spec": { "interval": "* * * * * *" } }))
         .await;
@@ -94,7 +94,7 @@ async fn a_repository_is_followed_from_its_declaration_to_its_deletion() {
         .until_charts(&["stable/web 2.0.0", "stable/worker 0.1.0"])
         .await;
 
-    // Suspended: nothing is fetched, and what was asked for meanwhile is done on resume.
+    // Suspended: nothing is fetched; requests are handled on resume.
     world
         .edit("stable", json!({ "spec": { "suspend": true, "interval": "@daily" } }))
         .await;
@@ -117,7 +117,7 @@ async fn a_repository_is_followed_from_its_declaration_to_its_deletion() {
         .until_charts(&["stable/web 3.0.0", "stable/worker 0.1.0"])
         .await;
 
-    // A bad index is refused with its cause, and its charts stay.
+    // An invalid index is reported with its cause, and the charts stay.
     world.serve("stable", "<<<<<<< HEAD\nentries: {}\n");
     world.edit("stable", json!({ "spec": { "resyncRequests": 3 } })).await;
     let object = world
@@ -126,7 +126,7 @@ async fn a_repository_is_followed_from_its_declaration_to_its_deletion() {
         })
         .await;
     assert_eq!(condition(&object, "Ready").unwrap().0, "False");
-    assert!(message(&object).contains("are still served"), "{}", message(&object));
+    assert!(message(&object).contains("remain available"), "{}", message(&object));
     world.event("stable", "SyncStalled").await;
     postgres
         .rows
@@ -143,14 +143,14 @@ async fn a_repository_is_followed_from_its_declaration_to_its_deletion() {
         .until_charts(&["stable/web 3.1.0", "stable/worker 0.1.0"])
         .await;
 
-    // Deleted: the rows go before the object does.
+    // Deletion removes the rows before the object.
     world.delete("stable").await;
     world.gone("stable").await;
     postgres.rows.assert_empty().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failure_that_may_pass_is_retried_until_it_has() {
+async fn a_transient_failure_is_retried_until_it_recovers() {
     let world = World::new().await;
     let postgres = Postgres::new().await;
     let _portolan = world.portolan(postgres.url(), &[]).await;

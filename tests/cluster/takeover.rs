@@ -1,4 +1,4 @@
-//! In the place of Kubeapps' controller: its CronJobs go, and its Deployment's arguments do.
+//! Replaces Kubeapps' controller: removes its CronJobs and accepts its arguments.
 
 use portolan::api::NamespacedName;
 use portolan::controllers::apprepository::kubeapps_cronjobs::cron_job_name;
@@ -17,7 +17,7 @@ use crate::support::process::ScratchFolder;
 use crate::support::registry::{PASSWORD as REGISTRY_PASSWORD, USER as REGISTRY_USER};
 use crate::support::token_server::basic_authorization;
 
-/// CronJobs of Kubeapps for these repositories in a namespace of its own, and one that is none of Kubeapps'.
+/// Creates Kubeapps' CronJobs for these repositories, and an unrelated one, in a new namespace.
 async fn kubeapps_with(world: &World, repositories: &[&NamespacedName]) -> String {
     let kubeapps = control_plane().await.namespace().await;
     for name in repositories {
@@ -27,7 +27,7 @@ async fn kubeapps_with(world: &World, repositories: &[&NamespacedName]) -> Strin
     kubeapps
 }
 
-/// The names of their CronJobs, and of the one that is none of Kubeapps', in order.
+/// Sorted names of the remaining CronJobs.
 fn left(repositories: &[&NamespacedName]) -> Vec<String> {
     let mut names: Vec<String> = repositories.iter().map(|name| cron_job_name(name)).collect();
     names.push("nightly-report".to_owned());
@@ -36,7 +36,7 @@ fn left(repositories: &[&NamespacedName]) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_cron_job_of_a_repository_goes_once_it_is_synced_from_here() {
+async fn the_cron_job_of_a_repository_is_removed_after_its_first_sync() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let [good, bad] = ["good", "bad"].map(|name| repository(&world.namespace, name));
     let unmanaged = repository("another-team", "charts");
@@ -61,7 +61,7 @@ async fn the_cron_job_of_a_repository_goes_once_it_is_synced_from_here() {
         }
     })
     .await;
-    // The sync of the other is still Kubeapps' to do.
+    // Kubeapps still syncs the other repository.
     world.resync("bad", "one").await;
     world
         .until("bad", "the resync to be done", |object| {
@@ -117,7 +117,7 @@ async fn a_recreated_repository_has_its_cron_job_removed_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_the_flag_cron_jobs_stay_and_one_warning_tells_of_them() {
+async fn without_the_flag_cron_jobs_stay_and_are_logged_once() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let [one, two] = ["one", "two"].map(|name| repository(&world.namespace, name));
     let unmanaged = repository("another-team", "charts");
@@ -156,8 +156,8 @@ async fn without_the_flag_cron_jobs_stay_and_one_warning_tells_of_them() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_deployment_of_kubeapps_controller_starts_as_it_is() {
-    // All namespaces are watched, so those of other tests must not be there.
+async fn the_deployment_of_kubeapps_controller_starts_unchanged() {
+    // All namespaces are watched, so that the test needs a control plane without other tests.
     let control_plane = ControlPlane::start().await;
     for crd in portolan::api::crds() {
         control_plane.install_crd(&crd).await;
@@ -170,7 +170,7 @@ async fn the_deployment_of_kubeapps_controller_starts_as_it_is() {
         .await;
     let address = url::Url::parse(&database.url).unwrap();
     let host = format!("{}:{}", address.host_str().unwrap(), address.port().unwrap());
-    // The container of Kubeapps' chart, with the values by which users have extended it.
+    // The container of Kubeapps' chart, with user values.
     let arguments = [
         "--user-agent-comment=kubeapps/2.12.1".to_owned(),
         "--repo-sync-image=docker.io/bitnami/kubeapps-asset-syncer:2.12.1-debian-12-r0".to_owned(),
@@ -226,13 +226,13 @@ async fn the_deployment_of_kubeapps_controller_starts_as_it_is() {
         "{lines}"
     );
     assert!(!lines.contains(PASSWORD), "{lines}");
-    // It can be deleted again, finalizer and all.
+    // It can be deleted, with its finalizer.
     world.delete("bitnami").await;
     world.gone("bitnami").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_sync_job_of_a_private_registry_does_what_it_did() {
+async fn the_sync_job_of_a_private_registry_still_works() {
     let (port, database) = (Port::with_password().await, database().await);
     for (name, version) in [("harbour", "1.0.0"), ("pier", "0.1.0"), ("crane", "2.0.0")] {
         port.push(name, &chart(name, version)).await;

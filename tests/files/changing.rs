@@ -40,7 +40,7 @@ async fn a_republished_version_keeps_its_old_files_until_the_new_ones_are_there(
 }
 
 #[tokio::test]
-async fn of_two_entries_of_one_version_the_first_has_its_files_imported() {
+async fn files_are_imported_for_the_first_of_two_entries_of_a_version() {
     let world = World::new().await;
     let first = Chart::new("web", "1.0.0").file("README.md", "first").pack();
     let second = Chart::new("web", "1.0.0").file("README.md", "second").pack();
@@ -62,14 +62,14 @@ async fn of_two_entries_of_one_version_the_first_has_its_files_imported() {
         (&1.into(), &1.into())
     );
 
-    // When the order turns, the files follow.
+    // When the order of the entries changes, the files change too.
     let [first, second] = entries;
     world.serve_entries("stable", [second, first]);
     world.once(&[ALL]).await;
     assert_eq!(readmes(&world.files().await)["stable/web-1.0.0"], "second");
 }
 
-/// What the database did, in which transaction.
+/// Records database writes with their transactions.
 const WATCH: &str = "
     CREATE TABLE test_log (what text, transaction bigint);
     CREATE FUNCTION test_note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -81,7 +81,7 @@ const WATCH: &str = "
     CREATE TRIGGER test_charts AFTER UPDATE OR DELETE ON charts FOR EACH ROW EXECUTE FUNCTION test_note();";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_version_that_leaves_takes_its_files_along_in_the_same_transaction() {
+async fn a_removed_version_and_its_files_are_deleted_in_one_transaction() {
     let world = World::new().await;
     let archives = [
         chart("web", "2.0.0"),
@@ -118,7 +118,7 @@ async fn a_version_that_leaves_takes_its_files_along_in_the_same_transaction() {
     assert!(log.iter().all(|(_, transaction)| *transaction == log[0].1), "{log:?}");
 }
 
-/// Where rows are: every write of one, be it with the same values, gives it another place.
+/// Physical row locations: every write moves a row, even with equal values.
 async fn places(pool: &PgPool) -> Vec<String> {
     let statement = "SELECT 'files ' || id || ' ' || ctid || ' ' || xmin FROM files
         UNION ALL SELECT 'charts ' || id || ' ' || ctid || ' ' || xmin FROM charts
@@ -128,7 +128,7 @@ async fn places(pool: &PgPool) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn at_rest_nothing_is_written_and_no_archive_is_asked_for() {
+async fn an_unchanged_repository_causes_no_writes_and_no_archive_requests() {
     let world = World::new().await;
     let mut archives: Vec<Archive> = (0..5).map(|minor| chart("web", &format!("1.{minor}.0"))).collect();
     let url = world.serve("stable", &archives);
@@ -150,14 +150,14 @@ async fn at_rest_nothing_is_written_and_no_archive_is_asked_for() {
     .await;
     let (before, asked) = (places(&pool).await, world.asked_in_order("stable", &archives).len());
     let syncs = || world.server.seen("/stable/index.yaml").len();
-    let wanted = syncs() + 4;
-    eventually(SOON, "four more syncs", async || (syncs() >= wanted).then_some(())).await;
+    let expected = syncs() + 4;
+    eventually(SOON, "four more syncs", async || (syncs() >= expected).then_some(())).await;
     assert_eq!(places(&pool).await, before);
     assert_eq!(world.asked_in_order("stable", &archives).len(), asked);
     assert_eq!(asked, 6);
 }
 
-/// A filter that lets a chart in again brings its files back; one that takes it out takes them along.
+/// Files follow the filter: removed and restored with their chart.
 #[tokio::test]
 async fn files_follow_a_filter() {
     let world = World::new().await;
@@ -178,7 +178,7 @@ async fn files_follow_a_filter() {
     assert_eq!(world.asked("stable", &archives[0]).len(), 1);
 }
 
-/// Kubeapps' `invalidate-cache` drops the tables under our feet.
+/// Kubeapps' `invalidate-cache` drops the tables of a running process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn files_come_back_after_their_table_was_dropped() {
     let world = World::new().await;

@@ -8,7 +8,7 @@ use crate::support::archives::Archive;
 use crate::support::chart_server::{Fault, Page};
 use crate::support::eventually::eventually;
 
-/// What has failed waits for its next try; this is what time does in the end.
+/// Makes failed imports due.
 async fn let_it_be_time(world: &World) {
     assert_eq!(world.execute("UPDATE portolan_files SET next_try = 1").await, 1);
 }
@@ -20,7 +20,7 @@ async fn tries(world: &World) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn an_archive_of_another_digest_is_told_of_and_not_stored() {
+async fn an_archive_with_a_wrong_digest_is_reported_and_not_stored() {
     let world = World::new().await;
     let (good, bad) = (chart("good", "1.0.0"), chart("bad", "1.0.0"));
     world.declare("stable", &world.serve("stable", &[good, bad.clone()]), "");
@@ -41,11 +41,11 @@ async fn an_archive_of_another_digest_is_told_of_and_not_stored() {
     assert_eq!(readmes(&files), expected);
     assert_eq!(files["stable/bad-1.0.0"]["Digest"], "");
 
-    let told = world.status("stable").await.unwrap()["files"].clone();
-    let counts = [&told["imported"], &told["total"], &told["failed"]];
+    let reported = world.status("stable").await.unwrap()["files"].clone();
+    let counts = [&reported["imported"], &reported["total"], &reported["failed"]];
     assert_eq!(counts, [&json!(1), &json!(2), &json!(1)]);
-    assert_eq!(told["problems"][0]["chart"], "stable/bad-1.0.0");
-    let reason = told["problems"][0]["reason"].as_str().unwrap();
+    assert_eq!(reported["problems"][0]["chart"], "stable/bad-1.0.0");
+    let reason = reported["problems"][0]["reason"].as_str().unwrap();
     assert!(
         reason.contains(&bad.sha256()) && reason.contains(&other.sha256()),
         "{reason}"
@@ -53,7 +53,7 @@ async fn an_archive_of_another_digest_is_told_of_and_not_stored() {
 }
 
 #[tokio::test]
-async fn what_failed_is_tried_again_later_and_holds_nothing_up() {
+async fn failed_imports_are_retried_later_and_block_nothing() {
     let world = World::new().await;
     let mut archives = vec![chart("web", "3.0.0"), chart("web", "2.0.0"), chart("web", "1.0.0")];
     world.declare("stable", &world.serve("stable", &archives), "");
@@ -67,14 +67,14 @@ async fn what_failed_is_tried_again_later_and_holds_nothing_up() {
     );
     assert_eq!(tries(&world).await, ["stable/web-3.0.0 1"]);
 
-    // Its time has not come: nothing is asked for, although the index has changed.
+    // It is not due: nothing is requested, although the index changed.
     archives.push(chart("another", "1.0.0"));
     world.serve("stable", &archives);
     world.once(&[ALL]).await;
     assert_eq!(world.server.seen(broken).len(), 1);
     assert_eq!(world.files().await.len(), 4);
 
-    // Its time has come, twice; each try that fails has it wait for longer.
+    // It is due twice; each failure doubles the backoff.
     let wait = async || -> i64 {
         let next = world.texts("SELECT CAST(next_try AS TEXT) FROM portolan_files").await;
         (next[0].parse::<i64>().unwrap() - jiff::Timestamp::now().as_millisecond()) / 1000
@@ -102,7 +102,7 @@ async fn what_failed_is_tried_again_later_and_holds_nothing_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_resync_by_hand_tries_at_once_what_has_failed() {
+async fn a_requested_sync_retries_failed_imports_immediately() {
     let world = World::new().await;
     let archives = [chart("web", "1.0.0")];
     world.declare("stable", &world.serve("stable", &archives), "");
@@ -120,7 +120,7 @@ async fn a_resync_by_hand_tries_at_once_what_has_failed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_host_that_wants_to_be_left_alone_is_and_only_the_version_asked_for_waits_longer() {
+async fn retry_after_pauses_a_host_and_delays_only_the_requested_version() {
     for status in [429, 503] {
         let world = World::new().await;
         let archives: Vec<Archive> = (0..40).map(|minor| chart("web", &format!("1.{minor}.0"))).collect();
@@ -137,13 +137,13 @@ async fn a_host_that_wants_to_be_left_alone_is_and_only_the_version_asked_for_wa
             .flat_map(|archive| world.asked("stable", archive))
             .filter(|seen| {
                 let after = seen.at.saturating_duration_since(held_at);
-                // Those that were under way at the time have left already.
+                // Requests in flight had started before.
                 after > Duration::from_millis(500) && after < Duration::from_millis(5900)
             })
             .map(|seen| seen.path)
             .collect();
         assert!(during.is_empty(), "{during:?}");
-        // Of the others none is blamed, and none was asked for in vain.
+        // The others are not counted as failed, and were not requested.
         assert_eq!(tries(&world).await, ["stable/web-1.39.0 1"]);
         let empty: Vec<&String> = files
             .iter()
@@ -155,7 +155,7 @@ async fn a_host_that_wants_to_be_left_alone_is_and_only_the_version_asked_for_wa
     }
 }
 
-/// A version that has no archive stays listed; the reader gets an empty row for it.
+/// A version without an archive stays listed; the reader gets an empty row.
 #[tokio::test]
 async fn a_version_without_urls_gets_an_empty_row() {
     let world = World::new().await;
@@ -184,9 +184,9 @@ async fn a_version_without_urls_gets_an_empty_row() {
     );
 }
 
-/// What cuts a download short is no end of it: what came is neither stored nor taken for the archive.
+/// A truncated download is neither stored nor verified.
 #[tokio::test]
-async fn a_download_that_breaks_off_is_tried_again() {
+async fn a_truncated_download_is_retried() {
     let world = World::new().await;
     let archives = [chart("cut", "1.0.0"), chart("gone", "1.0.0"), chart("good", "1.0.0")];
     world.declare("stable", &world.serve("stable", &archives), "");
@@ -204,9 +204,9 @@ async fn a_download_that_breaks_off_is_tried_again() {
     assert!(readmes(&world.files().await).values().all(|readme| !readme.is_empty()));
 }
 
-/// The database may be away in the midst of an import; nothing is lost.
+/// The database fails during an import; nothing is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_import_goes_on_when_the_database_is_back() {
+async fn an_import_resumes_after_a_database_failure() {
     let world = World::new().await;
     let archives: Vec<Archive> = (0..60).map(|minor| chart("web", &format!("1.{minor}.0"))).collect();
     world.declare("stable", &world.serve("stable", &archives), "");

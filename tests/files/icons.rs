@@ -19,7 +19,7 @@ fn picture(width: u32, height: u32, format: ImageFormat) -> Vec<u8> {
     bytes.into_inner()
 }
 
-/// Says that it has 60,000 pixels a side, and has next to no bytes.
+/// Claims 60,000 pixels per side, but has almost no content.
 fn bomb() -> Vec<u8> {
     let mut png = picture(1, 1, ImageFormat::Png);
     let side = 60_000_u32.to_be_bytes();
@@ -45,7 +45,7 @@ fn index(icons: &[(&str, String)]) -> Vec<Value> {
         .collect()
 }
 
-/// The icon of a chart as it is stored: its size.
+/// Size of the stored icon of a chart.
 async fn icon(world: &World, name: &str) -> Option<(u32, u32)> {
     let info = world
         .chart(&format!("stable/{name}"))
@@ -115,11 +115,11 @@ async fn icons_become_png_that_fits_160_pixels_and_hostile_ones_nothing() {
         "what an icon names must not be fetched"
     );
 
-    // The chart of an SVG keeps its URL, which is all that Kubeapps shows.
+    // The chart of an SVG keeps its URL, which Kubeapps shows.
     let chart = world.chart("stable/svg").await.unwrap();
     assert_eq!(chart["icon"], world.server.url("/icons/svg").as_str());
 
-    // What has failed waits, what is there is there.
+    // Failed icons wait for their retry, stored ones stay.
     world.once(&[ICONS]).await;
     for name in ["png", "svg", "bomb", "absent"] {
         assert_eq!(world.server.seen(&format!("/icons/{name}")).len(), 1, "{name}");
@@ -142,7 +142,7 @@ async fn an_icon_stays_while_its_url_does() {
     world.once(&[ICONS]).await;
     entries[0]["description"] = "another".into();
     world.serve_entries("stable", entries.clone());
-    // Even by a sync that does not import any.
+    // Even after a sync that imports no icons.
     world.once(&[]).await;
     assert_eq!(world.chart("stable/web").await.unwrap()["description"], "another");
     assert_eq!(icon(&world, "web").await, Some((100, 100)));

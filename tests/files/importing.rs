@@ -17,7 +17,7 @@ async fn each_version_gets_its_files_the_newest_of_every_chart_first() {
     }
     let url = world.serve("stable", &archives);
     world.declare("stable", &url, "");
-    // One at a time, so that the order of requests is that of the work.
+    // One request at a time, so that the order of requests is the order of work.
     world.once(&[ALL, "--host-requests-at-once=1"]).await;
 
     let files = world.files().await;
@@ -37,7 +37,7 @@ async fn each_version_gets_its_files_the_newest_of_every_chart_first() {
 }
 
 #[tokio::test]
-async fn whatever_an_archive_holds_is_read_and_kept_as_text() {
+async fn files_of_any_encoding_are_stored_as_text() {
     let world = World::new().await;
     let archives = [
         Chart::new("full", "1.0.0")
@@ -72,7 +72,7 @@ async fn whatever_an_archive_holds_is_read_and_kept_as_text() {
     assert_eq!(parts("at-the-root")[0], "at the root");
     assert_eq!(parts("dotted")[..2], ["behind a dot", "b: 1\n"]);
     assert_eq!(parts("nul")[0], "ab");
-    // A chart that has no files is no failure: its row has its digest.
+    // A chart without files is not a failure: its row has the digest.
     assert_eq!(parts("bare"), ["", "", ""]);
     assert_eq!(files["odd/bare-1.0.0"]["Digest"], archives[4].sha256());
     assert_eq!(
@@ -82,7 +82,7 @@ async fn whatever_an_archive_holds_is_read_and_kept_as_text() {
 }
 
 #[tokio::test]
-async fn an_archive_that_is_too_large_is_refused_and_its_neighbour_taken() {
+async fn an_archive_over_the_limit_is_refused_and_others_are_imported() {
     let world = World::new().await;
     let bomb = Chart::new("bomb", "1.0.0")
         .file("README.md", "boom")
@@ -107,9 +107,10 @@ async fn an_archive_that_is_too_large_is_refused_and_its_neighbour_taken() {
     assert!(reasons[1].contains(&(2 << 20).to_string()), "{reasons:?}");
 }
 
-/// Files of the newest versions only, or of none; and what stands in for the others, without which Kubeapps shows no package.
+/// Files of the newest versions only, or of none. Placeholder rows for other versions keep Kubeapps' package pages
+/// working.
 #[tokio::test]
-async fn the_flag_says_of_which_versions_files_are_wanted() {
+async fn the_flag_selects_the_versions_whose_files_are_imported() {
     let world = World::new().await;
     let archives = [chart("a", "2.0.0"), chart("a", "1.0.0"), chart("b", "1.0.0")];
     world.declare("stable", &world.serve("stable", &archives), "");
@@ -131,7 +132,7 @@ async fn the_flag_says_of_which_versions_files_are_wanted() {
     );
     assert_eq!(files["stable/a-2.0.0"]["Readme"], readme("a", "2.0.0"));
 
-    // What was left out is wanted as soon as all are; what is there is not fetched again.
+    // Skipped files are imported once all are requested; existing ones are not fetched again.
     world.once(&[ALL]).await;
     let mut asked = world.asked_in_order("stable", &archives);
     asked.sort();
@@ -140,7 +141,7 @@ async fn the_flag_says_of_which_versions_files_are_wanted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_killed_process_has_imported_is_not_fetched_again() {
+async fn files_imported_by_a_killed_process_are_not_fetched_again() {
     let world = World::new().await;
     let archives: Vec<Archive> = (0..40).map(|minor| chart("web", &format!("1.{minor}.0"))).collect();
     world.declare("stable", &world.serve("stable", &archives), "");
@@ -169,7 +170,7 @@ async fn what_a_killed_process_has_imported_is_not_fetched_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_repository_does_not_keep_the_others_waiting() {
+async fn one_repository_does_not_block_others() {
     let world = World::new().await;
     let many: Vec<Archive> = (0..60).map(|minor| chart("many", &format!("1.{minor}.0"))).collect();
     let few = [chart("few", "1.0.0")];
@@ -183,7 +184,7 @@ async fn one_repository_does_not_keep_the_others_waiting() {
         ])
         .await;
     world.until_files("the first of many", |files| !files.is_empty()).await;
-    // Even with one lane for files a turn is short, and the next one is another's.
+    // Even with one worker for files, batches alternate between repositories.
     world.declare("few", &world.serve("few", &few), "");
     let files = world
         .until_files("the few", |files| files.contains_key("few/few-1.0.0"))
@@ -192,7 +193,7 @@ async fn one_repository_does_not_keep_the_others_waiting() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_suspended_repository_imports_nothing_until_it_goes_on() {
+async fn a_suspended_repository_imports_nothing_until_it_is_resumed() {
     let world = World::new().await;
     let (held, other) = ([chart("held", "1.0.0")], [chart("other", "1.0.0")]);
     world.declare("held", &world.serve("held", &held), "");
@@ -210,7 +211,7 @@ async fn a_suspended_repository_imports_nothing_until_it_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_import_for_a_repository_that_is_deleted_ends() {
+async fn the_import_ends_when_the_repository_is_deleted() {
     let world = World::new().await;
     let many: Vec<Archive> = (0..200).map(|minor| chart("many", &format!("1.{minor}.0"))).collect();
     world.declare("many", &world.serve("many", &many), "");
@@ -223,7 +224,7 @@ async fn the_import_for_a_repository_that_is_deleted_ends() {
         (world.texts("SELECT chart_id FROM charts").await.is_empty()).then_some(())
     })
     .await;
-    // A turn that was under way ends within the time of another repository's import, and no other begins.
+    // A running batch ends while another repository is imported, and no new one starts.
     for round in ["first", "second"] {
         let few: Vec<Archive> = (0..20).map(|minor| chart("few", &format!("1.{minor}.0"))).collect();
         world.declare(round, &world.serve(round, &few), "");
@@ -250,7 +251,7 @@ async fn the_import_for_a_repository_that_is_deleted_ends() {
     assert!(world.files().await.keys().all(|id| !id.starts_with("many")));
 }
 
-/// The objects of a cluster show how far the import is.
+/// The status of an object shows the progress of the import.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_status_of_an_object_counts_the_files() {
     let world = crate::cluster::World::new().await;
@@ -271,7 +272,7 @@ async fn the_status_of_an_object_counts_the_files() {
     };
     eventually(SOON, "the good one to be counted", async || {
         let files = files().await;
-        // The other is named at once, and counts as failed once it has failed again.
+        // The other one is listed immediately, and counts as failed after its second failure.
         let counted = files["imported"] == 1 && files["total"] == 2 && files["failed"] == 0;
         if counted && files["problems"][0]["chart"] == "stable/bad-1.0.0" {
             Ok(())
@@ -280,7 +281,7 @@ async fn the_status_of_an_object_counts_the_files() {
         }
     })
     .await;
-    // Each request by hand is another try; the third that fails is one to be told of.
+    // Each requested sync retries it; the third failure is reported.
     for request in ["one", "two"] {
         let asked = world.server.seen("/stable/bad-1.0.0.tgz").len();
         world.resync("stable", request).await;
@@ -289,7 +290,7 @@ async fn the_status_of_an_object_counts_the_files() {
         })
         .await;
     }
-    let told = eventually(SOON, "the failure to be told", async || {
+    let reported = eventually(SOON, "the failure to be reported", async || {
         let files = files().await;
         if files["failed"] == 1 {
             Ok(files)
@@ -298,9 +299,9 @@ async fn the_status_of_an_object_counts_the_files() {
         }
     })
     .await;
-    assert_eq!(told["problems"][0]["chart"], "stable/bad-1.0.0");
+    assert_eq!(reported["problems"][0]["chart"], "stable/bad-1.0.0");
     assert!(
-        told["problems"][0]["reason"].as_str().unwrap().contains("404"),
-        "{told}"
+        reported["problems"][0]["reason"].as_str().unwrap().contains("404"),
+        "{reported}"
     );
 }

@@ -1,4 +1,4 @@
-//! `--keep-removed-versions`: what is installed of a version that its repository has dropped can still be managed.
+//! `--keep-removed-versions`: installed versions stay manageable after their repository removed them.
 
 use serde_json::{Value, json};
 use sqlx::PgPool;
@@ -10,7 +10,7 @@ use crate::support::portolan::command;
 use crate::support::postgres::{self, TestDatabase};
 use crate::support::world::succeeded;
 
-/// A repository that is synced by `portolan sync` into Postgres, where the reader's statements work as they are.
+/// A repository synced into Postgres by `portolan sync`, where the reader's statements work unchanged.
 struct Kept {
     world: World,
     database: TestDatabase,
@@ -48,7 +48,7 @@ impl Kept {
         succeeded(sync).await;
     }
 
-    /// As the reader finds what is installed: by name and both versions.
+    /// Finds an installed version by name and both versions, like the reader.
     async fn find_installed(&self, name: &str, version: &str) -> Option<Value> {
         sqlx::query_scalar(
             "SELECT info FROM charts WHERE (repo_namespace = $1 OR repo_namespace = $2) AND (info->>'name' = $3)
@@ -63,7 +63,7 @@ impl Kept {
         .unwrap()
     }
 
-    /// As it finds the README of what is installed.
+    /// Finds the README of an installed version, like the reader.
     async fn readme(&self, name: &str, version: &str) -> Option<String> {
         let info: Option<Value> =
             sqlx::query_scalar("SELECT info FROM files WHERE repo_namespace = $1 AND chart_files_id = $2")
@@ -89,7 +89,7 @@ impl Kept {
 const KEEP: &str = "--keep-removed-versions=1h";
 
 #[tokio::test]
-async fn an_installed_version_that_vanished_is_found_with_its_files_until_its_time_is_over() {
+async fn a_retained_version_is_found_with_its_files_until_it_expires() {
     let kept = Kept::new().await;
     let [newest, middle, oldest, other] = [("web", "3.0.0"), ("web", "2.0.0"), ("web", "1.0.0"), ("gone", "1.0.0")]
         .map(|(name, version)| chart(name, version));
@@ -97,20 +97,20 @@ async fn an_installed_version_that_vanished_is_found_with_its_files_until_its_ti
     kept.sync(&[KEEP]).await;
     kept.serve(&[&newest, &oldest]);
     kept.sync(&[KEEP]).await;
-    // In its place among the others, and a whole chart too.
+    // Sorted among the other versions, as a complete chart.
     assert_eq!(kept.versions("web").await, ["3.0.0", "2.0.0", "1.0.0"]);
     for (name, version) in [("web", "2.0.0"), ("gone", "1.0.0")] {
         assert!(kept.find_installed(name, version).await.is_some(), "{name}");
         assert_eq!(kept.readme(name, version).await, Some(readme(name, version)));
     }
-    // The index changes again; what is kept stays, and counts from when it left.
+    // The index changes again; the retention counts from the removal.
     let newer = chart("web", "4.0.0");
     kept.serve(&[&newer, &newest, &oldest]);
     kept.sync(&[KEEP]).await;
     assert_eq!(kept.versions("web").await, ["4.0.0", "3.0.0", "2.0.0", "1.0.0"]);
     assert_eq!(kept.readme("web", "2.0.0").await, Some(readme("web", "2.0.0")));
 
-    // Its time is over, and the index says that it is the same.
+    // The retention expires while the index is unchanged.
     let done = sqlx::query("UPDATE portolan_kept_versions SET expires = 1, missing_since = 0")
         .execute(&kept.pool)
         .await;
@@ -125,7 +125,7 @@ async fn an_installed_version_that_vanished_is_found_with_its_files_until_its_ti
 }
 
 #[tokio::test]
-async fn without_the_flag_what_vanished_is_gone_and_what_comes_back_is_the_indexs_own() {
+async fn without_the_flag_removed_versions_are_deleted() {
     let kept = Kept::new().await;
     let (newest, oldest) = (chart("web", "2.0.0"), chart("web", "1.0.0"));
     kept.serve(&[&newest, &oldest]);
@@ -147,7 +147,7 @@ async fn without_the_flag_what_vanished_is_gone_and_what_comes_back_is_the_index
 }
 
 #[tokio::test]
-async fn what_a_filter_takes_is_not_kept() {
+async fn filtered_charts_are_not_retained() {
     let kept = Kept::new().await;
     let (web, other) = (chart("web", "1.0.0"), chart("other", "1.0.0"));
     kept.serve(&[&web, &other]);
@@ -158,9 +158,9 @@ async fn what_a_filter_takes_is_not_kept() {
     assert_eq!(kept.readme("other", "1.0.0").await, None);
 }
 
-/// Files of a kept version that had not been imported yet can come still: the archive often outlives its entry.
+/// Missing files of a retained version can still be imported: archives often outlive their entries.
 #[tokio::test]
-async fn a_version_is_kept_whose_files_are_not_there_yet() {
+async fn a_version_is_retained_before_its_files_are_imported() {
     let kept = Kept::new().await;
     let (newest, oldest) = (chart("web", "2.0.0"), chart("web", "1.0.0"));
     kept.serve(&[&newest, &oldest]);

@@ -1,4 +1,4 @@
-//! How much memory an import takes, whatever there is to import at once.
+//! Memory of concurrent imports.
 
 use std::io::Cursor;
 
@@ -10,13 +10,13 @@ use crate::support::chart_server::Page;
 use crate::support::eventually::eventually;
 use crate::support::portolan::{Portolan, peak_memory};
 
-/// As many as have their files imported at the same time.
+/// Number of concurrent imports of files.
 const REPOSITORIES: usize = 4;
 
-/// Beside what is imported: the binary, its threads, its databases, sixteen downloads, and what the allocator does not give back.
+/// Other memory: the binary, its threads, the database, sixteen downloads, and freed memory that the allocator keeps.
 const REST_MIB: u64 = 128;
 
-/// An archive of which seven megabytes are kept.
+/// An archive with seven megabytes of stored files.
 fn large(name: &str) -> Archive {
     let text = "It is a long way to the harbour. ".repeat(110_000);
     Chart::new(name, "1.0.0")
@@ -25,7 +25,7 @@ fn large(name: &str) -> Archive {
         .pack()
 }
 
-/// Imports what is declared, until a statement counts `all`.
+/// Imports until a statement counts `all`.
 async fn imported(world: &World, flags: &[&str], all: usize, statement: &str) -> Portolan {
     let portolan = world.run(flags).await;
     let all = all.to_string();
@@ -38,8 +38,8 @@ async fn imported(world: &World, flags: &[&str], all: usize, statement: &str) ->
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_large_archives_at_once_take_no_more_memory_than_a_few() {
-    /// As many as are under way at once.
+async fn many_large_archives_need_no_more_memory_than_a_few() {
+    /// Number of concurrent archives.
     const EACH: usize = 4;
     let world = World::new().await;
     for repository in 0..REPOSITORIES {
@@ -55,8 +55,8 @@ async fn many_large_archives_at_once_take_no_more_memory_than_a_few() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_large_icons_at_once_take_no_more_memory_than_two() {
-    /// Unoptimized, one takes a second.
+async fn many_large_icons_need_no_more_memory_than_two() {
+    /// An unoptimized build needs one second for each.
     const EACH: usize = 4;
     let world = World::new().await;
     let pixels = RgbaImage::from_pixel(1024, 1024, image::Rgba([1, 2, 3, 255]));

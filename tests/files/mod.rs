@@ -1,4 +1,4 @@
-//! What the real binary imports beside charts: files of their archives, icons; and what it keeps of versions that went.
+//! The import of chart files and icons, and retained versions, with the real binary.
 
 mod changing;
 mod failing;
@@ -19,11 +19,10 @@ use crate::support::chart_server::{Page, Seen};
 use crate::support::eventually::eventually;
 use crate::support::world::{SOON, World};
 
-/// The flag that has files imported.
 const ALL: &str = "--chart-files=all";
 
 impl World {
-    /// Serves these archives and an index of them, each beside it, and gives the repository's URL.
+    /// Serves these archives and an index next to them, and returns the repository's URL.
     fn serve(&self, name: &str, archives: &[Archive]) -> String {
         let url = self.serve_index(name, archives);
         for archive in archives {
@@ -33,7 +32,7 @@ impl World {
         url
     }
 
-    /// Serves an index of these archives, and not the archives.
+    /// Serves an index of these archives, without the archives.
     fn serve_index(&self, name: &str, archives: &[Archive]) -> String {
         let entries = archives
             .iter()
@@ -47,12 +46,12 @@ impl World {
         self.server.url(&format!("/{name}"))
     }
 
-    /// The requests for an archive of a repository.
+    /// Requests for an archive of a repository.
     fn asked(&self, name: &str, archive: &Archive) -> Vec<Seen> {
         self.server.seen(&format!("/{name}/{}", archive.file_name()))
     }
 
-    /// Those for all of these, as their paths in the order in which they came in.
+    /// Paths of all requests for these archives, in order.
     fn asked_in_order(&self, name: &str, archives: &[Archive]) -> Vec<String> {
         let mut seen: Vec<Seen> = archives.iter().flat_map(|archive| self.asked(name, archive)).collect();
         seen.sort_by_key(|seen| seen.at);
@@ -61,19 +60,19 @@ impl World {
             .collect()
     }
 
-    /// All rows of files by their ids. Nothing where the tables are not there yet.
+    /// All file rows by ID; empty if the table does not exist.
     async fn files(&self) -> BTreeMap<String, Value> {
         by_id(&self.texts("SELECT info FROM files").await)
     }
 
-    /// The chart of a repository as it is stored.
+    /// The stored chart.
     async fn chart(&self, chart_id: &str) -> Option<Value> {
         let statement = format!("SELECT info FROM charts WHERE chart_id = '{chart_id}'");
         let rows = self.texts(&statement).await;
         rows.first().map(|info| serde_json::from_str(info).unwrap())
     }
 
-    /// Waits until the rows of files are as they should be, and gives them.
+    /// Waits until the file rows match, and returns them.
     async fn until_files(
         &self,
         what: &str,
@@ -104,7 +103,6 @@ fn text(value: &Value) -> String {
     value.as_str().expect("a text").to_owned()
 }
 
-/// The READMEs by the ids of the rows.
 fn readmes(files: &BTreeMap<String, Value>) -> BTreeMap<&str, &str> {
     files
         .iter()
@@ -112,7 +110,6 @@ fn readmes(files: &BTreeMap<String, Value>) -> BTreeMap<&str, &str> {
         .collect()
 }
 
-/// A chart whose README names it.
 fn chart(name: &str, version: &str) -> Archive {
     Chart::new(name, version)
         .file("README.md", readme(name, version))

@@ -1,5 +1,5 @@
-//! What the rows of an index have to be: Kubeapps' rules for entries and the documented differences, written as plainly as they
-//! read and with nothing of the product's own code. Limits and oddities that no real index has are tested elsewhere.
+//! A reference model of the rows of an index: Kubeapps' rules for entries and the documented differences, without
+//! product code. Limits are tested elsewhere.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ struct Index {
     entries: BTreeMap<String, Option<Vec<Option<Entry>>>>,
 }
 
-/// The reader of YAML gives scalars as they are written where a text is wanted, `1.10` too.
+/// The YAML reader returns scalars as written where text is expected, including `1.10`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Entry {
@@ -41,7 +41,7 @@ struct Maintainer {
     url: Option<String>,
 }
 
-/// The `info` of each chart by its `chart_id`; an error where the index can't be read.
+/// Chart rows by ID, or an error if the index is not valid.
 pub fn rows(index: &str, repository: &Value) -> Result<BTreeMap<String, Value>, serde_yaml::Error> {
     let index: Index = serde_yaml::from_str(index)?;
     let mut rows = BTreeMap::new();
@@ -57,7 +57,7 @@ pub fn rows(index: &str, repository: &Value) -> Result<BTreeMap<String, Value>, 
     Ok(rows)
 }
 
-/// Nothing of a chart without versions, and of one whose newest version is deprecated.
+/// Returns nothing for a chart without versions, or whose newest version is deprecated.
 fn chart(entries: &[Entry], repository: &Value) -> Option<Value> {
     let newest = entries.first().filter(|newest| newest.deprecated != Some(true))?;
     let name = text(&newest.name).replace('/', "%2F");
@@ -109,7 +109,7 @@ fn text(text: &Option<String>) -> &str {
     text.as_deref().unwrap_or_default()
 }
 
-/// As Go writes the time that it has read: no zeros at the end of a fraction, and no offset of nothing.
+/// Formats a time as Go does: without trailing zeros of the fraction, `Z` for UTC.
 fn created(text: &str) -> String {
     let split = text.find(['Z', '+']).or_else(|| text.rfind('-').filter(|at| *at > 18));
     let Some((time, offset)) = split.map(|at| text.split_at(at)) else {
@@ -127,7 +127,7 @@ fn created(text: &str) -> String {
     format!("{}{offset}", time.trim_end_matches('.'))
 }
 
-/// What is no version stands behind those that are, and equals as in the file.
+/// Invalid versions follow valid ones; equal ones keep their order.
 fn newest_first(a: &Entry, b: &Entry) -> Ordering {
     match (semver(text(&a.version)), semver(text(&b.version))) {
         (Some(a), Some(b)) => b.cmp(&a),
@@ -135,8 +135,8 @@ fn newest_first(a: &Entry, b: &Entry) -> Ordering {
     }
 }
 
-/// Semantic versioning 2.0.0, where a leading `v` and missing numbers are allowed; build metadata does not count. A version without
-/// a prerelease is above all that have one.
+/// Semantic versioning 2.0.0, also with a leading `v` and missing numbers. Build metadata is ignored; a release is
+/// newer than its prereleases.
 fn semver(text: &str) -> Option<([u64; 3], bool, Vec<Identifier>)> {
     let text = text.strip_prefix('v').unwrap_or(text);
     let text = text.split_once('+').map_or(text, |(version, _)| version);
@@ -152,7 +152,7 @@ fn semver(text: &str) -> Option<([u64; 3], bool, Vec<Identifier>)> {
     Some((numbers, is_release, identifiers.unwrap_or_else(|| Some(Vec::new()))?))
 }
 
-/// Numbers are below texts; of two lists that begin alike the longer one is above.
+/// Numbers sort before texts; the longer of two lists with the same start sorts last.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Identifier {
     Number(u64),

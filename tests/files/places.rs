@@ -9,7 +9,7 @@ use crate::support::tls::Authority;
 use crate::support::world::{manifest, succeeded};
 
 #[tokio::test]
-async fn an_archive_is_found_wherever_an_index_may_say_that_it_is() {
+async fn an_archive_is_found_at_every_kind_of_url() {
     let world = World::new().await;
     let elsewhere = ChartServer::start().await;
     let versions = [
@@ -63,7 +63,7 @@ async fn an_archive_is_found_wherever_an_index_may_say_that_it_is() {
 }
 
 #[tokio::test]
-async fn an_archive_may_be_served_packed_once_more() {
+async fn an_archive_may_be_served_with_content_encoding() {
     let world = World::new().await;
     let archive = chart("web", "1.0.0");
     let url = world.serve_index("stable", std::slice::from_ref(&archive));
@@ -77,7 +77,7 @@ async fn an_archive_may_be_served_packed_once_more() {
     );
 }
 
-/// As bitnami's index names them: a registry, which has its own ways.
+/// Bitnami's index refers to a registry.
 #[tokio::test]
 async fn an_index_may_name_archives_in_a_registry() {
     let world = World::new().await;
@@ -97,7 +97,7 @@ async fn an_index_may_name_archives_in_a_registry() {
         other.index_entry(&[&registry.oci_url("ports/pier:1.0.0")]),
         chart("absent", "1.0.0").index_entry(&[&registry.oci_url("ports/absent:1.0.0")]),
     ];
-    // An index may name the digest of the archive, or that of the manifest.
+    // An index may contain the digest of the archive, or of the manifest.
     entries[1]["digest"] = pushed.digest.into();
     entries[2]["digest"] = "ab".repeat(32).into();
     let url = world.serve_entries("stable", entries);
@@ -117,9 +117,9 @@ async fn an_index_may_name_archives_in_a_registry() {
     assert!(reasons[1].contains("not the one that the index names"), "{reasons:?}");
 }
 
-/// The charts of the others are there, so their files are wanted.
+/// The other charts are synced, so that their files are imported.
 #[tokio::test]
-async fn one_list_of_a_registry_that_always_fails_keeps_no_files_from_the_others() {
+async fn a_failing_tag_list_does_not_block_files_of_other_repositories() {
     let world = World::new().await;
     let archive = chart("harbour", "1.0.0");
     let config = json!({"name": "harbour", "version": "1.0.0", "apiVersion": "v2"}).to_string();
@@ -158,7 +158,7 @@ async fn one_list_of_a_registry_that_always_fails_keeps_no_files_from_the_others
 }
 
 #[tokio::test]
-async fn archives_beside_an_index_in_a_folder_are_read_and_nothing_outside_is() {
+async fn archives_next_to_a_file_index_are_read_but_none_outside() {
     let world = World::new().await;
     let names = ["beside", "below", "blank", "escaped", "outside", "linked", "allowed"];
     let archives = names.map(|name| chart(name, "1.0.0"));
@@ -210,9 +210,9 @@ async fn archives_beside_an_index_in_a_folder_are_read_and_nothing_outside_is() 
     }
 }
 
-/// A repository of the web can't have files of the machine read, nor have the credentials of one host sent to another.
+/// A repository must not read local files, nor send credentials to another host.
 #[tokio::test]
-async fn what_an_index_must_not_name_is_not_touched() {
+async fn local_files_and_foreign_hosts_get_no_access() {
     let world = World::new().await;
     let elsewhere = ChartServer::start().await;
     let archive = chart("away", "1.0.0");
@@ -262,7 +262,7 @@ async fn what_an_index_must_not_name_is_not_touched() {
             .all(|message| !message.contains("hush"))
     );
 
-    // Unless it is asked for.
+    // Unless that is enabled.
     world.execute("DELETE FROM files").await;
     sync(&["--pass-credentials"]).await;
     assert_eq!(

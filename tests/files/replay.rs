@@ -1,5 +1,5 @@
-//! Real indexes, one published version after the other, and what the catalogue is after each: compared row by row with what a
-//! plain model says. Long histories are sampled, which the output of the test says.
+//! Syncs published versions of real indexes one after the other, and compares all rows with a reference model. Long
+//! histories are sampled, which the output reports.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,11 +14,11 @@ use crate::support::chart_server::Page;
 use crate::support::portolan::{self, command};
 use crate::support::{corpus, index_generator, postgres};
 
-/// Of a history with more bytes than this only some steps are taken.
+/// Larger histories are sampled.
 const WHOLE_BELOW: usize = 8 << 20;
 const SAMPLED: usize = 4;
 
-/// The indexes of a folder in their order; sampled where they are many and large.
+/// The indexes of a directory in order, sampled if they are large.
 fn history(folder: &Path) -> Vec<String> {
     let Ok(listed) = fs::read_dir(folder) else {
         return Vec::new();
@@ -38,7 +38,7 @@ fn history(folder: &Path) -> Vec<String> {
     steps.into_iter().map(|step| all[step].clone()).collect()
 }
 
-/// Histories of our own making, where no real ones are there.
+/// Generated histories, if no real ones are available.
 fn generated() -> Vec<String> {
     vec![
         index_generator::generate(7, 12, 8),
@@ -48,7 +48,7 @@ fn generated() -> Vec<String> {
     ]
 }
 
-/// Serves one index after the other, syncs each, and compares.
+/// Serves and syncs one index after the other, and compares the rows.
 struct Replay {
     world: World,
     url: String,
@@ -89,7 +89,8 @@ impl Replay {
     }
 }
 
-/// A documented difference: a row is not written for its times alone, since some publishers give each version a new one each time.
+/// A documented difference: a row is not rewritten if only its times changed, since some publishers change them
+/// constantly.
 fn followed_by(before: &BTreeMap<String, Value>, after: BTreeMap<String, Value>) -> BTreeMap<String, Value> {
     let without_times = |info: &Value| {
         let mut info = info.clone();
@@ -108,7 +109,7 @@ fn followed_by(before: &BTreeMap<String, Value>, after: BTreeMap<String, Value>)
         .collect()
 }
 
-/// One by one: a difference between two whole catalogues can't be read.
+/// Compares one by one for readable output.
 #[track_caller]
 fn assert_same(stored: &BTreeMap<String, Value>, expected: &BTreeMap<String, Value>) {
     assert!(
@@ -177,7 +178,7 @@ async fn after_each_index_of_a_history_the_rows_are_those_of_the_model(
     }
 }
 
-/// In Postgres too; and there it can be seen that a row is not written that stays as it was.
+/// Postgres also shows that unchanged rows are not rewritten.
 #[rstest]
 #[tokio::test]
 async fn in_postgres_only_those_rows_are_written_that_differ(
@@ -208,9 +209,9 @@ async fn in_postgres_only_those_rows_are_written_that_differ(
     }
 }
 
-/// What is odd is read all the same; what can't be read changes nothing.
+/// Unusual indexes are read; invalid ones change nothing.
 #[tokio::test]
-async fn odd_indexes_are_read_as_the_model_reads_them_and_broken_ones_change_nothing() {
+async fn unusual_indexes_match_the_model_and_invalid_ones_change_nothing() {
     let Some(corpus) = corpus::corpus() else {
         println!("nothing to read: there are no odd indexes but the real ones");
         return;

@@ -1,15 +1,15 @@
-//! Repositories that are the same: one download serves all of a round, and nobody who would have asked in another way.
+//! Identical repositories share downloads; repositories with different settings do not.
 
 use super::*;
 use crate::support::portolan::Portolan;
 
 const MANY: usize = 8;
 
-/// A schedule that comes every second.
+/// Ticks every second.
 const EVERY_SECOND: &str = "  interval: \"* * * * * *\"\n";
 
 impl World {
-    /// The requests for the index of `web`, and the syncs that have ended, so far.
+    /// Number of index requests and finished syncs so far.
     async fn so_far(&self, portolan: &Portolan) -> (usize, f64) {
         let syncs = portolan
             .metrics()
@@ -21,7 +21,7 @@ impl World {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn repositories_that_are_the_same_are_fetched_once_a_round() {
+async fn identical_repositories_share_one_download_per_tick() {
     let world = World::new().await;
     let url = world.serve_web("web", &["1.0.0"]);
     for number in 0..MANY {
@@ -32,7 +32,7 @@ async fn repositories_that_are_the_same_are_fetched_once_a_round() {
         world.until_newest(&format!("same-{number}"), "1.0.0").await;
     }
     let (requests_before, syncs_before) = world.so_far(&portolan).await;
-    // What is new comes to all of them.
+    // All repositories get the new version.
     world.serve_web("web", &["1.1.0", "1.0.0"]);
     for number in 0..MANY {
         world.until_newest(&format!("same-{number}"), "1.1.0").await;
@@ -47,9 +47,9 @@ async fn repositories_that_are_the_same_are_fetched_once_a_round() {
         }
     })
     .await;
-    // A round that takes longer than its second may need a second request for who comes late.
+    // A sync that takes more than a second may need a second request for a late repository.
     assert!(requests as f64 <= syncs / 3.0, "{requests} requests for {syncs} syncs");
-    // What one makes of the bytes is told by the same digests as what another makes of them.
+    // All repositories compute the same chart digests.
     let keys = world
         .texts("SELECT DISTINCT digest_key FROM portolan_index_cache")
         .await;
@@ -57,7 +57,7 @@ async fn repositories_that_are_the_same_are_fetched_once_a_round() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_resync_by_hand_fetches_for_itself() {
+async fn a_requested_sync_does_not_use_a_cached_response() {
     let world = World::new().await;
     let url = world.serve_web("web", &["1.0.0"]);
     world.declare("first", &url, "");
@@ -72,13 +72,13 @@ async fn a_resync_by_hand_fetches_for_itself() {
     })
     .await;
     world.serve_web("web", &["1.1.0"]);
-    // The answer of a moment ago is older than the request.
+    // The cached response is older than the request.
     world.resync("second").await;
     world.until_newest("second", "1.1.0").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_serves_only_who_has_the_same_credentials() {
+async fn a_response_is_shared_only_with_the_same_credentials() {
     let world = World::new().await;
     let url = world.serve_web("web", &["1.0.0"]);
     world.server.demand_basic("captain", "secret");
@@ -96,7 +96,7 @@ async fn an_answer_serves_only_who_has_the_same_credentials() {
             .await;
         assert!(status.to_string().contains("Unauthorized"), "{status}");
     }
-    // It stays so while others get in, round after round.
+    // The same while other repositories are synced.
     let (_, before) = world.so_far(&portolan).await;
     eventually(SOON, "some rounds", async || {
         let (_, syncs) = world.so_far(&portolan).await;
@@ -111,8 +111,8 @@ async fn an_answer_serves_only_who_has_the_same_credentials() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn downloads_and_decoding_wait_for_nobody_who_writes_to_sqlite() {
-    /// As many as are synced at a time.
+async fn downloads_and_decoding_do_not_wait_for_sqlite_writers() {
+    /// Number of concurrent syncs.
     const WORKERS: usize = 4;
     let world = World::new().await;
     let _portolan = world.run(&[]).await;

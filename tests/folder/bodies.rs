@@ -1,4 +1,4 @@
-//! Bodies of an index that is followed: unchanged ones, broken ones, refused ones.
+//! Unchanged, broken and refused index bodies.
 
 use super::*;
 use crate::support::portolan::Portolan;
@@ -6,7 +6,7 @@ use crate::support::portolan::Portolan;
 const PATH: &str = "/web/index.yaml";
 
 impl World {
-    /// How many whole answers there were.
+    /// Number of complete responses.
     fn bodies(&self) -> usize {
         let seen = self.server.seen(PATH);
         seen.iter()
@@ -18,7 +18,7 @@ impl World {
         self.server.serve(PATH, page);
     }
 
-    /// Starts Portolan with a repository that it syncs every second.
+    /// Starts Portolan with a repository that is synced every second.
     async fn followed(&self) -> Portolan {
         self.publish(Page::new(web(&["1.0.0"])));
         self.declare("web", &self.server.url("/web"), "  interval: \"* * * * * *\"\n");
@@ -27,7 +27,7 @@ impl World {
         portolan
     }
 
-    /// Waits for so many more requests.
+    /// Waits for this many more requests.
     async fn until_asked(&self, times: usize) {
         let before = self.server.count(PATH);
         eventually(SOON, "requests", async || {
@@ -37,12 +37,12 @@ impl World {
     }
 }
 
-/// Versions of a chart, beside one that stays as it is.
+/// Versions of a chart, and an unchanged chart.
 fn web(versions: &[&str]) -> String {
     crate::cluster::index(&[("stays", &["1.0.0"]), ("web", versions)])
 }
 
-/// The same in JSON.
+/// The same as JSON.
 fn json(versions: &[&str]) -> String {
     let index: serde_json::Value = serde_yaml::from_str(&web(versions)).unwrap();
     index.to_string()
@@ -73,7 +73,7 @@ async fn the_same_bytes_without_validators_are_no_change() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_body_that_breaks_off_changes_nothing() {
+async fn a_truncated_body_changes_nothing() {
     let world = World::new().await;
     let portolan = world.followed().await;
     let next = web(&["1.1.0"]);
@@ -88,7 +88,7 @@ async fn a_body_that_breaks_off_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_page_in_place_of_an_index_is_downloaded_once() {
+async fn a_web_page_instead_of_an_index_is_downloaded_once() {
     let world = World::new().await;
     let _portolan = world.followed().await;
     for (number, bodies) in [(1, 2), (2, 3)] {
@@ -121,7 +121,7 @@ async fn a_changed_chart_with_the_name_of_an_unchanged_one_is_reported_as_a_dupl
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_index_that_has_shrunk_is_refused_and_not_downloaded_again() {
+async fn a_shrunken_index_is_refused_and_not_downloaded_again() {
     let world = World::new().await;
     let names: Vec<String> = (0..12).map(|number| format!("chart-{number}")).collect();
     let index = |count: usize| {

@@ -1,8 +1,8 @@
-//! Of a changed index only what has changed is looked at, and what it comes to is held against the whole on request.
+//! Incremental decoding of a changed index, and `--verify-delta`.
 
 use super::*;
 
-/// Versions of two charts.
+/// Index with versions of two charts.
 fn two(first: &[&str], second: &[&str]) -> String {
     crate::cluster::index(&[("web", first), ("worker", second)])
 }
@@ -13,7 +13,7 @@ impl World {
         self.server.url("/two")
     }
 
-    /// Somebody edits a row in place, and leaves no other trace.
+    /// Changes a row without any trace in other tables.
     async fn spoil(&self, chart: &str) {
         let spoil = format!(
             "UPDATE charts SET info = json_set(info, '$.description', 'spoiled') WHERE chart_id = 'two/{chart}' RETURNING chart_id"
@@ -36,7 +36,7 @@ impl World {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_chart_that_has_not_changed_is_not_looked_at_until_everything_is_compared() {
+async fn an_unchanged_chart_is_not_compared_until_a_complete_sync() {
     let world = World::new().await;
     let url = world.serve_two(&two(&["1.0.0"], &["1.0.0"]));
     world.declare("two", &url, "  interval: \"* * * * * *\"\n");
@@ -52,13 +52,13 @@ async fn a_chart_that_has_not_changed_is_not_looked_at_until_everything_is_compa
     })
     .await;
     assert_eq!(world.description("worker").await, "spoiled");
-    // A resync by hand compares all rows.
+    // A requested sync compares all rows.
     world.resync("two").await;
     world.until_described("worker", "A chart").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_changes_give_is_held_against_the_whole_on_request_and_the_whole_counts() {
+async fn verify_delta_compares_with_a_full_decode_and_uses_it() {
     let world = World::new().await;
     let url = world.serve_two(&two(&["1.0.0"], &["1.0.0"]));
     world.declare("two", &url, "  interval: \"* * * * * *\"\n");
@@ -71,14 +71,17 @@ async fn what_the_changes_give_is_held_against_the_whole_on_request_and_the_whol
     world.serve_two(&two(&["1.1.0", "1.0.0"], &["1.0.0"]));
     let portolan = world.run(&["--min-interval=1s", "--verify-delta"]).await;
     world.until_described("worker", "A chart").await;
-    portolan.line_with("two/worker is another chart", SOON).await;
-    let mismatches = portolan.metrics().await.sum("portolan_delta_mismatches_total", &[]);
+    portolan.line_with("chart two/worker differs", SOON).await;
+    let mismatches = portolan
+        .metrics()
+        .await
+        .sum("portolan_index_verification_failures_total", &[]);
     assert_eq!(mismatches, Some(1.0));
     portolan.forget_lines();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_filter_that_looks_at_times_is_asked_again_when_times_alone_have_changed() {
+async fn a_filter_on_times_is_evaluated_again_when_only_times_changed() {
     let world = World::new().await;
     let url = world.serve_two(&two(&["1.0.0"], &["1.0.0"]));
     let filter = "  interval: \"* * * * * *\"\n  filterRule:\n    jq: '.chartVersions[0].created < \"2026-06-01\"'\n";
@@ -95,56 +98,56 @@ async fn a_filter_that_looks_at_times_is_asked_again_when_times_alone_have_chang
     .await;
 }
 
-/// The same charts in a style that can't be cut.
-fn uncuttable(first: &[&str], second: &[&str]) -> String {
+/// The same charts in a layout that is not supported by incremental decoding.
+fn unsupported_layout(first: &[&str], second: &[&str]) -> String {
     two(first, second).replace("  worker:", "  # by hand\n  worker:")
 }
 
 impl World {
-    /// Waits until this is remembered.
-    async fn until_remembered(&self, wanted: &[&str]) {
-        eventually(SOON, "what is remembered", async || {
+    /// Waits until digests of these charts are stored.
+    async fn until_digests(&self, expected: &[&str]) {
+        eventually(SOON, "the stored digests", async || {
             let keys = self.texts("SELECT key FROM portolan_chart_digests ORDER BY key").await;
-            (keys == wanted).then_some(()).ok_or(format!("{keys:?}"))
+            (keys == expected).then_some(()).ok_or(format!("{keys:?}"))
         })
         .await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_index_that_can_not_be_cut_is_followed_all_the_same() {
+async fn an_index_with_an_unsupported_layout_is_synced() {
     let world = World::new().await;
-    let url = world.serve_two(&uncuttable(&["1.0.0"], &["1.0.0"]));
+    let url = world.serve_two(&unsupported_layout(&["1.0.0"], &["1.0.0"]));
     world.declare("two", &url, "  interval: \"* * * * * *\"\n");
     let _portolan = world.run(&["--min-interval=1s"]).await;
     for newest in ["1.0.0", "1.1.0", "1.2.0", "1.3.0"] {
-        world.serve_two(&uncuttable(&[newest], &["1.0.0"]));
+        world.serve_two(&unsupported_layout(&[newest], &["1.0.0"]));
         world.until_newest("two", newest).await;
     }
-    world.until_remembered(&[]).await;
+    world.until_digests(&[]).await;
     world.serve_two(&two(&["2.0.0"], &["1.0.0"]));
     world.until_newest("two", "2.0.0").await;
-    world.until_remembered(&["web", "worker"]).await;
-    world.serve_two(&uncuttable(&["2.1.0"], &["1.0.0"]));
+    world.until_digests(&["web", "worker"]).await;
+    world.serve_two(&unsupported_layout(&["2.1.0"], &["1.0.0"]));
     world.until_newest("two", "2.1.0").await;
-    world.until_remembered(&[]).await;
+    world.until_digests(&[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_row_of_an_index_that_can_not_be_cut_is_compared_at_each_change() {
+async fn all_rows_of_an_index_with_an_unsupported_layout_are_compared_at_each_change() {
     let world = World::new().await;
-    let url = world.serve_two(&uncuttable(&["1.0.0"], &["1.0.0"]));
+    let url = world.serve_two(&unsupported_layout(&["1.0.0"], &["1.0.0"]));
     world.declare("two", &url, "  interval: \"* * * * * *\"\n");
     let _portolan = world.run(&["--min-interval=1s", "--verify-delta=false"]).await;
     world.until_described("worker", "A chart").await;
     world.spoil("worker").await;
-    world.serve_two(&uncuttable(&["1.1.0", "1.0.0"], &["1.0.0"]));
+    world.serve_two(&unsupported_layout(&["1.1.0", "1.0.0"], &["1.0.0"]));
     world.until_newest("two", "1.1.0").await;
     world.until_described("worker", "A chart").await;
-    // One that leaves the index goes, and comes back.
+    // A chart that leaves the index is removed, and restored later.
     world.serve_two(&crate::cluster::index(&[("web", &["1.2.0"])]).replace("  web:", "  # by hand\n  web:"));
     world.until_newest("two", "1.2.0").await;
     assert_eq!(world.texts("SELECT chart_id FROM charts").await, ["two/web"]);
-    world.serve_two(&uncuttable(&["1.3.0"], &["1.0.0"]));
+    world.serve_two(&unsupported_layout(&["1.3.0"], &["1.0.0"]));
     world.until_described("worker", "A chart").await;
 }

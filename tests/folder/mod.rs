@@ -1,4 +1,4 @@
-//! Repositories declared in a folder of manifests, synced into SQLite by the real binary: no cluster anywhere.
+//! Repositories declared in a directory of manifests, synced into SQLite by the real binary, without a cluster.
 
 mod alike;
 mod bodies;
@@ -13,14 +13,14 @@ use crate::support::process::ScratchFolder;
 use crate::support::world::{SOON, World, manifest, succeeded};
 
 impl World {
-    /// Serves a repository with these versions of the chart `web`, and gives its URL.
+    /// Serves a repository with these versions of the chart `web`, and returns its URL.
     fn serve_web(&self, name: &str, versions: &[&str]) -> String {
         let index = crate::cluster::index(&[("web", versions)]);
         self.server.serve(&format!("/{name}/index.yaml"), Page::new(index));
         self.server.url(&format!("/{name}"))
     }
 
-    /// Waits until the newest version of the chart `web` of a repository is this one.
+    /// Waits until this is the newest version of the repository's chart `web`.
     async fn until_newest(&self, name: &str, version: &str) {
         eventually(SOON, &format!("version {version} of {name}/web"), async || {
             let output = portolan::run(self.command(&["show", &format!("{name}/web"), "-o", "json"])).await;
@@ -36,7 +36,7 @@ impl World {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_folder_is_followed_from_a_manifest_to_its_removal() {
+async fn a_directory_is_watched_from_a_manifest_to_its_removal() {
     let world = World::new().await;
     let (first, second) = (
         world.serve_web("first", &["1.0.0"]),
@@ -50,16 +50,16 @@ async fn a_folder_is_followed_from_a_manifest_to_its_removal() {
     world.write("deep/er/repositories.yaml", &both);
     let portolan = world.run(&["--min-interval=1s"]).await;
 
-    // Many documents a file; both are synced.
+    // Several documents per file are synced.
     world.until_newest("first", "1.0.0").await;
     world.until_newest("second", "1.0.0").await;
 
-    // A resync by hand.
+    // A requested sync.
     world.serve_web("first", &["1.1.0", "1.0.0"]);
     world.resync("first").await;
     world.until_newest("first", "1.1.0").await;
 
-    // A change of the spec, and an interval that fires.
+    // A changed spec, and an interval that fires.
     world.serve_web("second", &["1.2.0"]);
     let every_second = manifest("second", &second, "  interval: \"* * * * * *\"\n");
     world.write(
@@ -70,7 +70,7 @@ async fn a_folder_is_followed_from_a_manifest_to_its_removal() {
     world.serve_web("second", &["1.3.0"]);
     world.until_newest("second", "1.3.0").await;
 
-    // A file that is half written keeps the last good state, and says so.
+    // An incomplete file keeps the last valid state, and is reported.
     world.write(
         "deep/er/repositories.yaml",
         "apiVersion: kubeapps.com/v1alpha1\nkind: [AppRepo",
@@ -79,7 +79,7 @@ async fn a_folder_is_followed_from_a_manifest_to_its_removal() {
     world.serve_web("second", &["1.4.0"]);
     world.until_newest("second", "1.4.0").await;
 
-    // Bad index, repair.
+    // An invalid index, and its repair.
     world.server.break_path("/second/index.yaml", Fault::html());
     let broken = world
         .until_status("second", "the failure to show", |status| {
@@ -90,10 +90,10 @@ async fn a_folder_is_followed_from_a_manifest_to_its_removal() {
     world.until_newest("second", "1.4.0").await;
     world.server.repair("/second/index.yaml");
     world
-        .until_status("second", "it to recover", |status| status["ready"] == Value::Bool(true))
+        .until_status("second", "recovery", |status| status["ready"] == Value::Bool(true))
         .await;
 
-    // A document that is gone is a deletion.
+    // A removed document is a deletion.
     world.write("deep/er/repositories.yaml", &every_second);
     eventually(SOON, "the rows of the first to go", async || {
         world.status("first").await.is_none().then_some(())
@@ -124,7 +124,7 @@ async fn a_manifest_removed_while_portolan_was_down_is_cleaned_up_at_start() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn run_once_syncs_all_that_is_declared_and_tells_by_its_exit_code() {
+async fn run_once_syncs_everything_and_reports_by_exit_code() {
     let world = World::new().await;
     world.declare("good", &world.serve_web("good", &["1.0.0"]), "");
     world.once(&[]).await;

@@ -18,7 +18,7 @@ async fn a_large_registry_is_pulled_in_several_attempts_and_charts_are_removed_a
     let first = site.sync().await;
     assert!(matches!(first.outcome, SyncOutcome::Synced { is_complete: false, .. }));
     let state = &first.record.state;
-    assert_eq!((state.ready, &*state.reason), (None, "Pulling"));
+    assert_eq!((state.ready, &*state.reason), (None, "Progressing"));
     assert!(
         state.message.starts_with("500 of 701 versions are pulled"),
         "{}",
@@ -84,7 +84,7 @@ async fn a_slow_registry_is_pulled_in_attempts_of_the_fetch_timeout_without_dupl
     assert!(matches!(first.outcome, SyncOutcome::Synced { is_complete: false, .. }));
     assert_eq!(
         (first.record.state.ready, &*first.record.state.reason),
-        (None, "Pulling")
+        (None, "Progressing")
     );
     let count = site.version_count(0).await;
     assert!((8..TAGS).contains(&count), "{count}");

@@ -8,7 +8,7 @@ use portolan::api::NamespacedName;
 use portolan::catalog::{Catalog, ChartInfo, Database, Login, Settings as CatalogSettings};
 use portolan::controllers::apprepository::decision::Mode;
 use portolan::controllers::apprepository::metrics::Metrics;
-use portolan::controllers::apprepository::secrets::source::Keys;
+use portolan::controllers::apprepository::secrets::source::CredentialSource;
 use portolan::controllers::apprepository::spec::{Defaults, Kind, OneShot, RepositorySpec};
 use portolan::controllers::apprepository::sync::location::FileAccess;
 use portolan::controllers::apprepository::sync::request::{SyncOutcome, SyncRequest, SyncResult};
@@ -99,7 +99,7 @@ impl Site {
         let context = SyncContext {
             catalog,
             fetcher: fetcher(),
-            keys: Keys::Given(Default::default()),
+            credentials: CredentialSource::Static(Default::default()),
             fetch_limits: Limits::default(),
             decode_limits: DecodeLimits::default(),
             filter_limits: filter::Limits::default(),
@@ -171,12 +171,12 @@ impl Site {
     pub async fn attempt(&self, mode: Mode) -> SyncResult {
         let previous = self.syncer.record(&name()).await.unwrap();
         let request = SyncRequest {
-            declaration: self.declaration.clone(),
+            spec: self.declaration.clone(),
             expected_uid: previous.as_ref().map(|record| record.uid.clone()),
             previous,
             mode,
             started: Timestamp::now(),
-            wanted_since: Timestamp::now(),
+            fresh_since: Timestamp::now(),
         };
         self.syncer.sync(request, CancellationToken::new()).await.unwrap()
     }

@@ -99,7 +99,8 @@ async fn an_endless_index_is_aborted() {
             .await;
         // On a busy machine the timeout may come before the size limit.
         let text = message["message"].as_str().unwrap();
-        let is_limit = message["reason"] == "TooLarge" && text.contains("104857600") && text.contains("size is at least");
+        let is_limit =
+            message["reason"] == "TooLarge" && text.contains("104857600") && text.contains("size is at least");
         assert!(is_limit || message["reason"] == "Timeout", "{message}");
     }
     let drip = world.until_failed("drip", "Timeout").await;

@@ -1,6 +1,6 @@
-//! What to do for a repository now: a pure function of what is declared, what the database remembers, and the time.
+//! Decides what to do with a repository: a pure function of spec, database record and time.
 //!
-//! The status of the object is never asked: it only shows (and users may edit it).
+//! The status is never an input, since users may edit it.
 
 use std::time::Duration;
 
@@ -9,148 +9,136 @@ use jiff::{SignedDuration, Timestamp};
 use super::spec::RepositorySpec;
 use crate::catalog::{Handled, Record};
 
-/// Stands before the digest of a registry of which not all is pulled.
-const CUT_SHORT: &str = "cut-short:";
+/// Prefix of the digest of an OCI registry that is not pulled completely.
+const PARTIAL_PREFIX: &str = "cut-short:";
 
 /// The longest time to the next reconcile of a repository that is not suspended. Timers follow the monotonic clock, so this
 /// bounds the delay of a sync after a step of the wall clock. Each such reconcile reads the database once.
 const MAX_REQUEUE: Duration = Duration::from_hours(1);
 
-/// The trigger of a schedule polls its jobs twice a second. The timer comes after it, so that a tick causes one reconcile.
+/// The cron trigger polls twice a second. The timer fires after it, so that a tick causes one reconcile.
 const TRIGGER_LATENCY: Duration = Duration::from_secs(1);
 
-/// Whether what the server and the last sync say of "unchanged" is believed.
+/// The extent to which a sync trusts cached state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// A conditional request; what is known to be the same is neither parsed nor compared.
+    /// Sends conditional requests, and skips entries that are known to be unchanged.
     Conditional,
-    /// Everything is fetched and all rows are compared: the way to repair, and to apply what changed on our side.
+    /// Fetches everything and compares all rows. Used for repair and after changes on our side.
     Complete,
 }
 
-/// Whose the remembered rows are, by the UID that they were written for.
+/// Relation of the stored rows to the object, by UID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Identity {
-    /// Nothing is remembered.
     New,
-    /// They are this object's.
     Same,
-    /// They are of an object of the same name, URL and type: a restored backup, or a repository taken over. The rows stay;
-    /// what was remembered about the server does not.
+    /// The rows belong to an object of the same name, URL and type: a restored backup or a takeover. The rows stay,
+    /// validators do not.
     Restored,
-    /// They are of another repository that had this name: they have to go first.
-    Another,
+    /// The rows belong to another repository that had this name. They are removed first.
+    Replaced,
 }
 
-/// What to do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Syncs are held by the user.
     Suspended,
-    /// All is as it should be until the next tick.
-    Rest,
-    /// Bring the catalogue in step.
+    Wait,
     Sync(Mode),
 }
 
-/// Tells whose the rows are that `record` remembers.
 #[must_use]
-pub fn identity(declaration: &RepositorySpec, record: Option<&Record>) -> Identity {
+pub fn identity(spec: &RepositorySpec, record: Option<&Record>) -> Identity {
     match record {
         None => Identity::New,
-        Some(record) if record.uid == declaration.uid => Identity::Same,
-        Some(record) if record.url == declaration.url && record.kind == declaration.kind.as_str() => Identity::Restored,
-        Some(_) => Identity::Another,
+        Some(record) if record.uid == spec.uid => Identity::Same,
+        Some(record) if record.url == spec.url && record.kind == spec.kind.as_str() => Identity::Restored,
+        Some(_) => Identity::Replaced,
     }
 }
 
-/// Decides. `record` is what is remembered of this very object, so that of another identity is not handed in.
 #[must_use]
-pub fn decide(declaration: &RepositorySpec, record: Option<&Record>, now: Timestamp) -> Decision {
-    if declaration.suspended {
+pub fn decide(spec: &RepositorySpec, record: Option<&Record>, now: Timestamp) -> Decision {
+    if spec.suspended {
         return Decision::Suspended;
     }
     let Some(record) = record else {
         return Decision::Sync(Mode::Complete);
     };
-    if needs_comparison(declaration, record) {
+    if needs_complete_sync(spec, record) {
         return Decision::Sync(Mode::Complete);
     }
-    if is_due(declaration, record, now) || goes_on(record) {
+    if is_due(spec, record, now) || has_more(record) {
         Decision::Sync(Mode::Conditional)
     } else {
-        Decision::Rest
+        Decision::Wait
     }
 }
 
-/// Since when an answer of the server is new enough for an attempt that is decided `now`: a tick is met by what came after it, and a
-/// repository that is new by what came after it was `created`. Whatever else asks for a sync means what there is now.
+/// Returns the oldest acceptable fetch time. Responses fetched earlier are too stale for this sync. A scheduled sync
+/// accepts responses since its tick, a new repository those since it was `created`, any other sync only new ones.
 #[must_use]
-pub fn wanted_since(
-    declaration: &RepositorySpec,
+pub fn fresh_since(
+    spec: &RepositorySpec,
     record: Option<&Record>,
     created: Option<Timestamp>,
     mode: Mode,
     now: Timestamp,
 ) -> Timestamp {
     let since = match (mode, record) {
-        // One that has been asked for means now, however old the object is.
-        (_, None) if !is_requested(declaration, &Handled::default()) => created,
+        // A requested sync needs a new response, regardless of the age of the object.
+        (_, None) if !is_requested(spec, &Handled::default()) => created,
         (Mode::Conditional, Some(record)) if record.state.ready == Some(true) => {
             let last = record.last_attempt.filter(|last| *last <= now);
-            last.and_then(|last| declaration.cron.next_after(last))
+            last.and_then(|last| spec.cron.next_after(last))
         }
         _ => None,
     };
     since.map_or(now, |since| since.min(now))
 }
 
-/// Whether the rows, or the user, ask that everything is fetched and compared.
-fn needs_comparison(declaration: &RepositorySpec, record: &Record) -> bool {
-    let confirms_shrink = declaration.allow_shrink.is_some()
+fn needs_complete_sync(spec: &RepositorySpec, record: &Record) -> bool {
+    let confirms_shrink = spec.allow_shrink.is_some()
         && record
             .refused
             .as_ref()
-            .is_some_and(|refused| refused.confirm == declaration.allow_shrink);
-    if is_requested(declaration, &record.handled)
+            .is_some_and(|refused| refused.confirm == spec.allow_shrink);
+    if is_requested(spec, &record.handled)
         || confirms_shrink
-        || record.spec_hash.as_deref() != Some(declaration.spec_hash.as_str())
+        || record.spec_hash.as_deref() != Some(spec.spec_hash.as_str())
     {
         return true;
     }
     match &record.refused {
-        // The refusal stands as long as the index does, which the next tick finds out.
-        Some(refused) => refused.inputs != declaration.grounds(),
+        // The refusal holds for the same index; the next tick checks for a new one.
+        Some(refused) => refused.inputs != spec.refusal_key(),
         None => {
-            record.change_key != declaration.change_key.as_str()
-                || (record.last_success.is_some() && !are_as_left(record))
+            record.change_key != spec.change_key.as_str() || (record.last_success.is_some() && !is_unmodified(record))
         }
     }
 }
 
-/// What is remembered of the charts of a registry, by the digest of what they are made of, where some of its tags are left for the
-/// next sync: the digest of a whole one is never that.
+/// Marks the digest of a registry that is not pulled completely. It never equals the digest of a complete one.
 #[must_use]
-pub fn cut_short(digest: &str) -> String {
-    format!("{CUT_SHORT}{digest}")
+pub fn partial_digest(digest: &str) -> String {
+    format!("{PARTIAL_PREFIX}{digest}")
 }
 
-/// Whether the charts are those of a sync that has left some of a registry's tags for the next.
+/// Returns true if the last sync left tags of an OCI registry for the next one.
 #[must_use]
-pub fn is_cut_short(record: &Record) -> bool {
-    record.index_digest.starts_with(CUT_SHORT)
+pub fn is_partial(record: &Record) -> bool {
+    record.index_digest.starts_with(PARTIAL_PREFIX)
 }
 
-/// Whether what follows a sync can be done: all charts are there, or those of a registry that could be had so far.
+/// Returns true if charts are stored: all of them, or those of a partly pulled registry.
 #[must_use]
 pub fn has_charts(record: &Record) -> bool {
-    record.state.ready == Some(true) || is_cut_short(record)
+    record.state.ready == Some(true) || is_partial(record)
 }
 
-/// Whether the rows are as our last success has left them. They are not when another writer, a restore, or somebody who has
-/// dropped tables or deleted charts has been at them.
+/// Returns true if the rows are as our last sync left them: no other writer, restore or deletion changed them.
 #[must_use]
-pub fn are_as_left(record: &Record) -> bool {
+pub fn is_unmodified(record: &Record) -> bool {
     let left = record
         .last_sync
         .as_ref()
@@ -159,26 +147,25 @@ pub fn are_as_left(record: &Record) -> bool {
     record.trusted && left.is_none_or(|charts| record.charts >= charts)
 }
 
-/// Whether the catalogue has lost the charts that it had.
 #[must_use]
-pub fn is_lost(record: &Record) -> bool {
-    record.last_success.is_some() && record.charts == 0 && !are_as_left(record)
+pub fn has_lost_charts(record: &Record) -> bool {
+    record.last_success.is_some() && record.charts == 0 && !is_unmodified(record)
 }
 
-/// Whether a way to ask for a resync holds another value than the one handled last. A value that is taken away asks nothing.
+/// Returns true if the user requested a sync that is not handled yet. Removing a request is not a request.
 #[must_use]
-pub fn is_requested(declaration: &RepositorySpec, handled: &Handled) -> bool {
-    let requests = &declaration.requests;
+pub fn is_requested(spec: &RepositorySpec, handled: &Handled) -> bool {
+    let requests = &spec.requests;
     let differs = |asked: &Option<String>, handled: &Option<String>| asked.is_some() && asked != handled;
     handled.resync_requests.unwrap_or_default() != requests.resync_requests
         || differs(&requests.requested_at, &handled.requested_at)
         || differs(&requests.flux_requested_at, &handled.flux_requested_at)
 }
 
-/// What is remembered as handled once a sync for `declaration` has been tried.
+/// Returns the requests that count as handled after a sync for `spec`.
 #[must_use]
-pub fn handled(declaration: &RepositorySpec, before: &Handled) -> Handled {
-    let requests = &declaration.requests;
+pub fn handled(spec: &RepositorySpec, before: &Handled) -> Handled {
+    let requests = &spec.requests;
     let last = if requests.requested_at.is_some() && requests.requested_at != before.requested_at {
         requests.requested_at.clone()
     } else if requests.flux_requested_at.is_some() && requests.flux_requested_at != before.flux_requested_at {
@@ -194,31 +181,30 @@ pub fn handled(declaration: &RepositorySpec, before: &Handled) -> Handled {
     }
 }
 
-/// Whether the last sync has ended only because one takes no more. One that has failed waits.
-pub(super) fn goes_on(record: &Record) -> bool {
-    is_cut_short(record) && record.state.ready.is_none()
+/// Returns true if the last sync stopped only at its limit. A failed one waits for its backoff.
+pub(super) fn has_more(record: &Record) -> bool {
+    is_partial(record) && record.state.ready.is_none()
 }
 
-/// Returns the time from `now` to the first scheduled sync after `since`, the time of the last attempt or decision. At most
-/// an hour.
+/// Returns the time from `now` to the first scheduled sync after `since`, at most an hour.
 #[must_use]
-pub fn until_due(declaration: &RepositorySpec, since: Timestamp, now: Timestamp) -> Duration {
-    let Some(tick) = declaration.cron.next_after(since) else {
+pub fn until_due(spec: &RepositorySpec, since: Timestamp, now: Timestamp) -> Duration {
+    let Some(tick) = spec.cron.next_after(since) else {
         return MAX_REQUEUE;
     };
-    let delay = declaration.jitter() + TRIGGER_LATENCY;
+    let delay = spec.jitter() + TRIGGER_LATENCY;
     let wait = tick
         .duration_since(now)
         .saturating_add(SignedDuration::try_from(delay).unwrap_or_default());
     Duration::try_from(wait).unwrap_or_default().min(MAX_REQUEUE)
 }
 
-fn is_due(declaration: &RepositorySpec, record: &Record, now: Timestamp) -> bool {
+fn is_due(spec: &RepositorySpec, record: &Record, now: Timestamp) -> bool {
     let Some(last) = record.last_attempt else { return true };
-    // A failure that may pass by itself is tried again whenever the queue's back-off hands the key out.
+    // The backoff of the queue decides when a transient failure is retried.
     let retry = record.state.ready == Some(false) && !record.state.stalled;
     // A last attempt in the future means that the clock was set back.
-    retry || last > now || declaration.cron.next_after(last).is_some_and(|tick| tick <= now)
+    retry || last > now || spec.cron.next_after(last).is_some_and(|tick| tick <= now)
 }
 
 #[cfg(test)]
@@ -238,7 +224,7 @@ mod tests {
         serde_json::from_value(object).unwrap()
     }
 
-    fn declared(edit: impl FnOnce(&mut serde_json::Value)) -> RepositorySpec {
+    fn spec_with(edit: impl FnOnce(&mut serde_json::Value)) -> RepositorySpec {
         RepositorySpec::of(&object(edit), &Defaults::usual(), false)
     }
 
@@ -248,16 +234,16 @@ mod tests {
 
     const NOW: &str = "2026-01-01T10:05:00Z";
 
-    /// A record of `declaration` as it stands after a sync at 10:00:05.
-    fn synced(declaration: &RepositorySpec) -> Record {
+    /// Returns the record of `spec` after a sync at 10:00:05.
+    fn synced(spec: &RepositorySpec) -> Record {
         Record {
-            name: declaration.name.clone(),
-            uid: declaration.uid.clone(),
-            url: declaration.url.clone(),
+            name: spec.name.clone(),
+            uid: spec.uid.clone(),
+            url: spec.url.clone(),
             kind: "helm".to_owned(),
-            change_key: declaration.change_key.as_str().to_owned(),
-            spec_hash: Some(declaration.spec_hash.clone()),
-            handled: handled(declaration, &Handled::default()),
+            change_key: spec.change_key.as_str().to_owned(),
+            spec_hash: Some(spec.spec_hash.clone()),
+            handled: handled(spec, &Handled::default()),
             last_attempt: Some(at("2026-01-01T10:00:05Z")),
             last_success: Some(at("2026-01-01T10:00:06Z")),
             state: State {
@@ -270,35 +256,32 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_synced_is_synced_completely() {
-        let declaration = declared(|_| ());
-        assert_eq!(decide(&declaration, None, at(NOW)), Decision::Sync(Mode::Complete));
+    fn a_new_repository_gets_a_complete_sync() {
+        let spec = spec_with(|_| ());
+        assert_eq!(decide(&spec, None, at(NOW)), Decision::Sync(Mode::Complete));
     }
 
     #[test]
-    fn between_two_ticks_nothing_is_done() {
-        let declaration = declared(|_| ());
-        assert_eq!(
-            decide(&declaration, Some(&synced(&declaration)), at(NOW)),
-            Decision::Rest
-        );
+    fn nothing_is_due_between_two_ticks() {
+        let spec = spec_with(|_| ());
+        assert_eq!(decide(&spec, Some(&synced(&spec)), at(NOW)), Decision::Wait);
     }
 
     #[test]
-    fn at_a_tick_it_is_synced_however_many_were_missed() {
-        let declaration = declared(|_| ());
+    fn one_sync_follows_any_number_of_missed_ticks() {
+        let spec = spec_with(|_| ());
         for now in ["2026-01-01T10:10:00Z", "2026-03-01T00:00:00Z"] {
-            let decision = decide(&declaration, Some(&synced(&declaration)), at(now));
+            let decision = decide(&spec, Some(&synced(&spec)), at(now));
             assert_eq!(decision, Decision::Sync(Mode::Conditional), "{now}");
         }
     }
 
     #[test]
-    fn what_came_after_a_tick_meets_it_and_a_resync_by_hand_means_now() {
-        let declaration = declared(|_| ());
-        let record = synced(&declaration);
+    fn responses_since_the_tick_are_fresh_but_not_for_a_requested_sync() {
+        let spec = spec_with(|_| ());
+        let record = synced(&spec);
         let (created, now) = (Some(at("2026-01-01T09:00:00Z")), at("2026-01-01T10:10:30Z"));
-        let since = |record: Option<&Record>, mode| wanted_since(&declaration, record, created, mode, now);
+        let since = |record: Option<&Record>, mode| fresh_since(&spec, record, created, mode, now);
         assert_eq!(since(Some(&record), Mode::Conditional), at("2026-01-01T10:10:00Z"));
         assert_eq!(since(Some(&record), Mode::Complete), now);
         assert_eq!(since(None, Mode::Complete), created.unwrap());
@@ -307,29 +290,26 @@ mod tests {
                 ready: Some(false),
                 ..State::default()
             },
-            ..synced(&declaration)
+            ..synced(&spec)
         };
         assert_eq!(since(Some(&failed), Mode::Conditional), now);
-        let early = wanted_since(&declaration, Some(&record), created, Mode::Conditional, at(NOW));
+        let early = fresh_since(&spec, Some(&record), created, Mode::Conditional, at(NOW));
         assert_eq!(early, at(NOW));
     }
 
     #[test]
-    fn a_clock_that_was_set_back_does_not_stop_syncs() {
-        let declaration = declared(|_| ());
+    fn syncs_continue_after_the_clock_was_set_back() {
+        let spec = spec_with(|_| ());
         let record = Record {
             last_attempt: Some(at("2030-01-01T00:00:00Z")),
-            ..synced(&declaration)
+            ..synced(&spec)
         };
-        assert_eq!(
-            decide(&declaration, Some(&record), at(NOW)),
-            Decision::Sync(Mode::Conditional)
-        );
+        assert_eq!(decide(&spec, Some(&record), at(NOW)), Decision::Sync(Mode::Conditional));
     }
 
     #[test]
-    fn each_way_to_ask_for_a_resync_is_heard_once() {
-        let record = synced(&declared(|_| ()));
+    fn each_way_to_request_a_sync_is_handled_once() {
+        let record = synced(&spec_with(|_| ()));
         let ways: [fn(&mut serde_json::Value); 4] = [
             |object| object["spec"]["resyncRequests"] = 7.into(),
             |object| {
@@ -342,7 +322,7 @@ mod tests {
             |object| object["spec"]["description"] = "another".into(),
         ];
         for (number, way) in ways.into_iter().enumerate() {
-            let asked = declared(way);
+            let asked = spec_with(way);
             assert_eq!(
                 decide(&asked, Some(&record), at(NOW)),
                 Decision::Sync(Mode::Complete),
@@ -350,7 +330,7 @@ mod tests {
             );
             assert_eq!(
                 decide(&asked, Some(&synced(&asked)), at(NOW)),
-                Decision::Rest,
+                Decision::Wait,
                 "way {number}, handled"
             );
         }
@@ -358,94 +338,91 @@ mod tests {
 
     #[test]
     fn the_value_handled_last_is_the_one_that_changed() {
-        let first = declared(|object| {
+        let first = spec_with(|object| {
             object["metadata"]["annotations"] = serde_json::json!({ "apprepositories.kubeapps.com/requested-at": "a" });
         });
         let after_first = handled(&first, &Handled::default());
         assert_eq!(after_first.last.as_deref(), Some("a"));
-        let second = declared(|object| {
+        let second = spec_with(|object| {
             object["metadata"]["annotations"] = serde_json::json!({
                 "apprepositories.kubeapps.com/requested-at": "a", "reconcile.fluxcd.io/requestedAt": "b"
             });
         });
         assert_eq!(handled(&second, &after_first).last.as_deref(), Some("b"));
-        assert_eq!(handled(&declared(|_| ()), &after_first).last.as_deref(), Some("a"));
+        assert_eq!(handled(&spec_with(|_| ()), &after_first).last.as_deref(), Some("a"));
     }
 
     #[test]
-    fn a_changed_filter_or_source_is_applied_although_the_server_says_unchanged() {
+    fn a_changed_filter_or_source_causes_a_complete_sync() {
         let record = Record {
             change_key: "other".to_owned(),
-            ..synced(&declared(|_| ()))
+            ..synced(&spec_with(|_| ()))
         };
         assert_eq!(
-            decide(&declared(|_| ()), Some(&record), at(NOW)),
+            decide(&spec_with(|_| ()), Some(&record), at(NOW)),
             Decision::Sync(Mode::Complete)
         );
     }
 
     #[test]
-    fn rows_that_others_have_touched_are_compared() {
-        let declaration = declared(|_| ());
+    fn modified_rows_cause_a_complete_sync() {
+        let spec = spec_with(|_| ());
         let record = Record {
             trusted: false,
-            ..synced(&declaration)
+            ..synced(&spec)
         };
-        assert_eq!(
-            decide(&declaration, Some(&record), at(NOW)),
-            Decision::Sync(Mode::Complete)
-        );
+        assert_eq!(decide(&spec, Some(&record), at(NOW)), Decision::Sync(Mode::Complete));
     }
 
     #[test]
-    fn a_failure_that_may_pass_is_tried_again_and_one_that_stalls_waits_for_its_tick() {
-        let declaration = declared(|_| ());
+    fn a_transient_failure_is_retried_and_a_stalled_one_waits_for_its_tick() {
+        let spec = spec_with(|_| ());
         let failed = |stalled| Record {
             state: State {
                 ready: Some(false),
                 stalled,
                 ..State::default()
             },
-            ..synced(&declaration)
+            ..synced(&spec)
         };
         assert_eq!(
-            decide(&declaration, Some(&failed(false)), at(NOW)),
+            decide(&spec, Some(&failed(false)), at(NOW)),
             Decision::Sync(Mode::Conditional)
         );
-        assert_eq!(decide(&declaration, Some(&failed(true)), at(NOW)), Decision::Rest);
+        assert_eq!(decide(&spec, Some(&failed(true)), at(NOW)), Decision::Wait);
         assert_eq!(
-            decide(&declaration, Some(&failed(true)), at("2026-01-01T10:10:01Z")),
+            decide(&spec, Some(&failed(true)), at("2026-01-01T10:10:01Z")),
             Decision::Sync(Mode::Conditional)
         );
     }
 
     #[test]
-    fn what_is_left_of_a_registry_goes_on_at_once_unless_the_last_attempt_has_failed() {
-        let declaration = declared(|_| ());
+    fn a_partly_pulled_registry_continues_immediately_unless_it_failed() {
+        let spec = spec_with(|_| ());
         let part = |ready, stalled| Record {
-            index_digest: cut_short("feed"),
+            index_digest: partial_digest("feed"),
             state: State {
                 ready,
                 stalled,
                 ..State::default()
             },
-            ..synced(&declaration)
+            ..synced(&spec)
         };
-        let decision = |record: Record| decide(&declaration, Some(&record), at(NOW));
+        let decision = |record: Record| decide(&spec, Some(&record), at(NOW));
         assert_eq!(decision(part(None, false)), Decision::Sync(Mode::Conditional));
-        assert_eq!(decision(part(Some(false), true)), Decision::Rest);
+        assert_eq!(decision(part(Some(false), true)), Decision::Wait);
     }
 
     #[test]
-    fn a_confirmed_shrinking_is_taken_up_at_once_and_a_wrong_digest_is_not() {
-        let confirmed = declared(|object| {
+    fn a_confirmed_shrink_is_synced_immediately_unless_the_digest_is_wrong() {
+        let confirmed = spec_with(|object| {
             object["metadata"]["annotations"] =
                 serde_json::json!({ "apprepositories.kubeapps.com/allow-shrink": "feed" });
         });
         let refused = |digest: &str| Record {
             refused: Some(Refused {
                 confirm: Some(digest.to_owned()),
-                inputs: confirmed.grounds(),
+                inputs: confirmed.refusal_key(),
                 ..Refused::default()
             }),
             state: State {
@@ -459,45 +436,45 @@ mod tests {
             decide(&confirmed, Some(&refused("feed")), at(NOW)),
             Decision::Sync(Mode::Complete)
         );
-        assert_eq!(decide(&confirmed, Some(&refused("beef")), at(NOW)), Decision::Rest);
+        assert_eq!(decide(&confirmed, Some(&refused("beef")), at(NOW)), Decision::Wait);
     }
 
     #[test]
-    fn a_suspended_repository_keeps_its_requests_for_later() {
-        let suspended = declared(|object| {
+    fn a_suspended_repository_handles_requests_after_resuming() {
+        let suspended = spec_with(|object| {
             object["spec"]["suspend"] = true.into();
             object["spec"]["resyncRequests"] = 7.into();
         });
         assert_eq!(
-            decide(&suspended, Some(&synced(&declared(|_| ()))), at(NOW)),
+            decide(&suspended, Some(&synced(&spec_with(|_| ()))), at(NOW)),
             Decision::Suspended
         );
     }
 
     #[test]
     fn rows_belong_to_the_uid_they_were_written_for() {
-        let declaration = declared(|_| ());
-        let record = synced(&declaration);
-        assert_eq!(identity(&declaration, None), Identity::New);
-        assert_eq!(identity(&declaration, Some(&record)), Identity::Same);
+        let spec = spec_with(|_| ());
+        let record = synced(&spec);
+        assert_eq!(identity(&spec, None), Identity::New);
+        assert_eq!(identity(&spec, Some(&record)), Identity::Same);
         let older = Record {
             uid: "u0".to_owned(),
             ..record
         };
-        assert_eq!(identity(&declaration, Some(&older)), Identity::Restored);
+        assert_eq!(identity(&spec, Some(&older)), Identity::Restored);
         let other = Record {
             url: "https://example.com/other".to_owned(),
             ..older
         };
-        assert_eq!(identity(&declaration, Some(&other)), Identity::Another);
+        assert_eq!(identity(&spec, Some(&other)), Identity::Replaced);
     }
 
     #[test]
-    fn a_refusal_stands_until_its_tick_whatever_else_differs() {
-        let declaration = declared(|_| ());
+    fn a_refusal_holds_until_its_tick() {
+        let spec = spec_with(|_| ());
         let refused = Record {
             refused: Some(Refused {
-                inputs: declaration.grounds(),
+                inputs: spec.refusal_key(),
                 ..Refused::default()
             }),
             change_key: String::new(),
@@ -507,27 +484,27 @@ mod tests {
                 stalled: true,
                 ..State::default()
             },
-            ..synced(&declaration)
+            ..synced(&spec)
         };
-        assert_eq!(decide(&declaration, Some(&refused), at(NOW)), Decision::Rest);
-        let at_tick = decide(&declaration, Some(&refused), at("2026-01-01T10:10:01Z"));
+        assert_eq!(decide(&spec, Some(&refused), at(NOW)), Decision::Wait);
+        let at_tick = decide(&spec, Some(&refused), at("2026-01-01T10:10:01Z"));
         assert_eq!(at_tick, Decision::Sync(Mode::Conditional));
     }
 
     #[test]
-    fn another_limit_takes_a_refusal_up_again() {
+    fn a_changed_limit_retries_a_refused_index() {
         let limited = |bytes: &str| {
             let annotations = serde_json::json!({ "portolan.dev/index-max-bytes": bytes });
-            declared(|object| object["metadata"]["annotations"] = annotations)
+            spec_with(|object| object["metadata"]["annotations"] = annotations)
         };
         let refused = Record {
             refused: Some(Refused {
-                inputs: limited("10").grounds(),
+                inputs: limited("10").refusal_key(),
                 ..Refused::default()
             }),
             ..synced(&limited("10"))
         };
-        assert_eq!(decide(&limited("10"), Some(&refused), at(NOW)), Decision::Rest);
+        assert_eq!(decide(&limited("10"), Some(&refused), at(NOW)), Decision::Wait);
         assert_eq!(
             decide(&limited("20"), Some(&refused), at(NOW)),
             Decision::Sync(Mode::Complete)
@@ -535,23 +512,20 @@ mod tests {
     }
 
     #[test]
-    fn charts_that_are_fewer_than_were_left_are_compared() {
-        let declaration = declared(|_| ());
+    fn missing_charts_cause_a_complete_sync() {
+        let spec = spec_with(|_| ());
         let record = |charts| Record {
             last_sync: Some(serde_json::json!({ "charts": 2 })),
             charts,
-            ..synced(&declaration)
+            ..synced(&spec)
         };
-        assert_eq!(decide(&declaration, Some(&record(2)), at(NOW)), Decision::Rest);
-        assert_eq!(
-            decide(&declaration, Some(&record(1)), at(NOW)),
-            Decision::Sync(Mode::Complete)
-        );
-        assert!(is_lost(&record(0)) && !is_lost(&record(1)));
+        assert_eq!(decide(&spec, Some(&record(2)), at(NOW)), Decision::Wait);
+        assert_eq!(decide(&spec, Some(&record(1)), at(NOW)), Decision::Sync(Mode::Complete));
+        assert!(has_lost_charts(&record(0)) && !has_lost_charts(&record(1)));
     }
 
     #[test]
-    fn what_follows_a_sync_is_done_where_there_are_charts_although_some_of_a_registry_fails() {
+    fn a_partly_synced_registry_has_charts() {
         let record = |ready, index_digest: &str| Record {
             index_digest: index_digest.to_owned(),
             state: State {
@@ -561,7 +535,9 @@ mod tests {
             ..Record::default()
         };
         assert!(has_charts(&record(Some(true), "a")));
-        assert!(has_charts(&record(Some(false), &cut_short("a"))) && has_charts(&record(None, &cut_short("a"))));
+        assert!(
+            has_charts(&record(Some(false), &partial_digest("a"))) && has_charts(&record(None, &partial_digest("a")))
+        );
         assert!(!has_charts(&record(Some(false), "a")) && !has_charts(&record(None, "")));
     }
 }

@@ -1,4 +1,4 @@
-//! Which changes of declarations call for a reconcile, and what else has to know of them at once.
+//! Handles watch events of AppRepositories: enqueues keys and cancels syncs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,24 +16,17 @@ use crate::runtime::cron::CronTrigger;
 use crate::runtime::informer::{Change, Seen};
 use crate::runtime::workqueue::{Priority, Queue};
 
-/// Turns changes of declarations into keys in the queue.
 pub struct EventHandler {
-    /// Where keys go.
     pub queue: Queue<Key>,
-    /// The syncs under way.
-    pub activity: RunningSyncs,
-    /// Where removals are approved.
+    pub running_syncs: RunningSyncs,
     pub states: RepositoryStates,
-    /// Told when a complete list has been seen, so that the catalogue is compared with it.
+    /// Notified after each complete list, to compare the catalog with it.
     pub listed: Arc<Notify>,
-    /// Enqueues repositories at the ticks of their schedules.
     pub schedule: CronTrigger<NamespacedName>,
-    /// The schedule of repositories without an interval.
     pub defaults: Defaults,
 }
 
 impl EventHandler {
-    /// Takes note of a change. Never waits.
     pub fn on_change(&self, change: Change<AppRepository>) {
         match change {
             Change::Applied {
@@ -43,9 +36,9 @@ impl EventHandler {
                 initial,
             } => self.applied(&name, old.as_ref(), &new, initial),
             Change::Removed { name, vanished, .. } => {
-                self.activity.cancel(&name);
+                self.running_syncs.cancel(&name);
                 self.schedule.remove(&name);
-                // What a cut watch has missed is judged all together, once the list is complete.
+                // Objects missing from a relist are compared as a whole once the list is complete.
                 if !vanished {
                     self.states.update(&name, |state| state.removal_approved = true);
                     self.queue.add(key(&name), Priority::USER);
@@ -64,48 +57,46 @@ impl EventHandler {
     ) {
         self.states.update(name, |state| state.removal_approved = false);
         if let Some(old) = old {
-            if is_another(old.meta(), new.meta()) {
-                self.activity.cancel(name);
+            if is_sync_obsolete(old.meta(), new.meta()) {
+                self.running_syncs.cancel(name);
             }
-            if !calls_for_reconcile(old, new) {
+            if !needs_reconcile(old, new) {
                 return;
             }
         }
         self.schedule(name, new);
         let priority = if initial && old.is_none() {
-            at_start(new)
+            initial_priority(new)
         } else {
             Priority::USER
         };
         self.queue.add(key(name), priority);
     }
 
-    /// Sets the schedule of a repository that is synced by one.
     fn schedule(&self, name: &NamespacedName, new: &Seen<AppRepository>) {
-        let declaration = new
+        let spec = new
             .object()
             .map(|object| RepositorySpec::of(object, &self.defaults, false));
-        match declaration.filter(|declaration| !declaration.suspended && new.meta().deletion_timestamp.is_none()) {
-            Some(declaration) => self.schedule.set(name, &declaration.cron, declaration.jitter()),
+        match spec.filter(|spec| !spec.suspended && new.meta().deletion_timestamp.is_none()) {
+            Some(spec) => self.schedule.set(name, &spec.cron, spec.jitter()),
             None => self.schedule.remove(name),
         }
     }
 }
 
-/// The list at start is no user's event: it must not delay the one that a user has just changed. Of what is in it, that comes
-/// first which nobody has looked at since its last change.
-fn at_start(seen: &Seen<AppRepository>) -> Priority {
-    let looked_at = seen.object().map(|object| {
+/// Returns the priority of an object in the initial list. It must not delay a user's change. Objects that changed while
+/// Portolan was down come first.
+fn initial_priority(seen: &Seen<AppRepository>) -> Priority {
+    let is_observed = seen.object().map(|object| {
         let observed = object.status.as_ref().and_then(|status| status.observed_generation);
         observed == object.metadata.generation
     });
-    match looked_at {
+    match is_observed {
         Some(false) => Priority::MISSED,
         Some(true) | None => Priority::LOW,
     }
 }
 
-/// The key of a repository in the queue.
 #[must_use]
 pub fn key(name: &NamespacedName) -> Key {
     Key {
@@ -114,17 +105,15 @@ pub fn key(name: &NamespacedName) -> Key {
     }
 }
 
-/// Whether the sync of the old object has lost its meaning.
-fn is_another(old: &ObjectMeta, new: &ObjectMeta) -> bool {
+fn is_sync_obsolete(old: &ObjectMeta, new: &ObjectMeta) -> bool {
     old.uid != new.uid || (old.deletion_timestamp.is_none() && new.deletion_timestamp.is_some())
 }
 
-/// Whether anything has changed that a reconcile looks at. Our own writes (status, finalizer, bookkeeping of the server) are
-/// none of it, or each would call for the next.
-fn calls_for_reconcile(old: &Seen<AppRepository>, new: &Seen<AppRepository>) -> bool {
+/// Returns true if the change needs a reconcile. Our own status and metadata writes are ignored to avoid a hot loop.
+fn needs_reconcile(old: &Seen<AppRepository>, new: &Seen<AppRepository>) -> bool {
     match (old, new) {
         (Seen::Object(before), Seen::Object(after)) => {
-            before.spec != after.spec || facts(&before.metadata) != facts(&after.metadata)
+            before.spec != after.spec || reconcile_inputs(&before.metadata) != reconcile_inputs(&after.metadata)
         }
         (
             Seen::Undecodable {
@@ -132,16 +121,15 @@ fn calls_for_reconcile(old: &Seen<AppRepository>, new: &Seen<AppRepository>) -> 
                 error: was,
             },
             Seen::Undecodable { meta: after, error: is },
-        ) => was != is || facts(before) != facts(after),
+        ) => was != is || reconcile_inputs(before) != reconcile_inputs(after),
         _ => true,
     }
 }
 
-type Facts<'a> = (Option<&'a str>, Option<i64>, bool, Option<&'a BTreeMap<String, String>>);
+type ReconcileInputs<'a> = (Option<&'a str>, Option<i64>, bool, Option<&'a BTreeMap<String, String>>);
 
-fn facts(meta: &ObjectMeta) -> Facts<'_> {
-    // A generation may rise without a change that we see, and the status has to say that it was looked at. None of our own
-    // writes raises it.
+fn reconcile_inputs(meta: &ObjectMeta) -> ReconcileInputs<'_> {
+    // The status must observe each new generation. None of our own writes raises it.
     (
         meta.uid.as_deref(),
         meta.generation,
@@ -179,10 +167,10 @@ mod tests {
         }
     }
 
-    fn trigger() -> EventHandler {
+    fn handler() -> EventHandler {
         EventHandler {
             queue: Queue::new(Settings::new("test"), &Metrics::register(&mut Registry::default())),
-            activity: RunningSyncs::default(),
+            running_syncs: RunningSyncs::default(),
             states: RepositoryStates::default(),
             listed: Arc::default(),
             schedule: CronTrigger::default(),
@@ -192,30 +180,30 @@ mod tests {
 
     #[tokio::test]
     async fn a_deletion_approves_the_removal_of_charts_until_the_name_is_declared_again() {
-        let trigger = trigger();
+        let handler = handler();
         let name = NamespacedName {
             namespace: "team".to_owned(),
             name: "a".to_owned(),
         };
-        let is_approved = || trigger.states.read(&name, |state| state.removal_approved);
+        let is_approved = || handler.states.read(&name, |state| state.removal_approved);
         let removed = |vanished| match seen("a", Some(1), None) {
             Change::Applied { name, new: old, .. } => Change::Removed { name, old, vanished },
             change => change,
         };
-        trigger.on_change(removed(true));
+        handler.on_change(removed(true));
         assert!(!is_approved(), "missing from a list proves no deletion");
-        trigger.on_change(removed(false));
+        handler.on_change(removed(false));
         assert!(is_approved());
-        trigger.on_change(seen("a", Some(1), None));
+        handler.on_change(seen("a", Some(1), None));
         assert!(!is_approved());
     }
 
     #[tokio::test]
-    async fn only_repositories_that_are_synced_by_a_schedule_have_one() {
-        let trigger = trigger();
+    async fn only_active_repositories_have_a_schedule() {
+        let handler = handler();
         let scheduled = |change| {
-            trigger.on_change(change);
-            trigger.schedule.len()
+            handler.on_change(change);
+            handler.schedule.len()
         };
         assert_eq!(scheduled(seen("a", Some(1), None)), 1);
         assert_eq!(scheduled(seen("b", Some(1), None)), 2);
@@ -244,9 +232,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn at_a_start_what_was_changed_meanwhile_comes_before_what_only_has_its_turn() {
-        let trigger = trigger();
-        let queue = trigger.queue.clone();
+    async fn changed_objects_of_the_initial_list_come_first() {
+        let handler = handler();
+        let queue = handler.queue.clone();
         let list = [
             ("a", Some(1), Some(1)),
             ("changed", Some(2), Some(1)),
@@ -256,9 +244,9 @@ mod tests {
             ("made", Some(1), None),
         ];
         for (name, generation, observed) in list {
-            trigger.on_change(seen(name, generation, observed));
+            handler.on_change(seen(name, generation, observed));
         }
-        trigger.on_change(seen("just-made", Some(1), None));
+        handler.on_change(seen("just-made", Some(1), None));
         let mut order = Vec::new();
         while order.len() <= list.len() {
             order.push(queue.get().await.unwrap().key().name.name.clone());

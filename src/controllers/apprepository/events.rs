@@ -1,40 +1,44 @@
-//! What of an attempt is worth an event: what is new, or has recovered. A quiet pass is none.
+//! Chooses the Kubernetes events of a sync: changes, failures and recoveries. An unchanged repository gets none.
 
-use super::decision::is_cut_short;
-use super::origin::News;
+use super::decision::is_partial;
+use super::origin::RepositoryEvent;
 use super::spec::RepositorySpec;
 use super::sync::request::SyncOutcome;
-use super::sync_summary::account;
+use super::sync_summary::last_sync_of;
 use crate::catalog::Record;
 use crate::helm::index::Skipped;
 
-/// How many of the entries left out an event names.
 const NAMED: usize = 5;
 
-/// The news of an attempt. `before` is what was remembered when it began.
+/// Returns the events of a sync. `before` is the record from before the sync.
 #[must_use]
-pub fn of(declaration: &RepositorySpec, before: Option<&Record>, after: &Record, outcome: &SyncOutcome) -> Vec<News> {
-    let mut news = Vec::new();
-    let is_new_spec = before.and_then(|record| record.spec_hash.as_deref()) != Some(declaration.spec_hash.as_str());
-    if let Some(error) = declaration.interval_error.as_ref().filter(|_| is_new_spec) {
-        news.push(News {
+pub fn sync_events(
+    spec: &RepositorySpec,
+    before: Option<&Record>,
+    after: &Record,
+    outcome: &SyncOutcome,
+) -> Vec<RepositoryEvent> {
+    let mut events = Vec::new();
+    let is_new_spec = before.and_then(|record| record.spec_hash.as_deref()) != Some(spec.spec_hash.as_str());
+    if let Some(error) = spec.interval_error.as_ref().filter(|_| is_new_spec) {
+        events.push(RepositoryEvent {
             warning: true,
             reason: "InvalidInterval",
-            note: format!("{error}; the default is used"),
+            note: format!("{error}; using the default"),
         });
     }
     let recovered = before.is_some_and(|record| record.state.ready == Some(false));
     match outcome {
         SyncOutcome::NotModified => {
             if recovered {
-                news.push(succeeded(format!("Recovered: {}", after.state.message)));
+                events.push(succeeded(format!("recovered: {}", after.state.message)));
             }
         }
-        // What goes on at once is one sync: its end tells of all.
+        // A sync in several parts is reported once, at its end.
         SyncOutcome::Synced { is_complete: false, .. } => {}
         SyncOutcome::Synced { committed, skipped, .. } => {
-            let was_cut_short = before.is_some_and(is_cut_short);
-            let (added, changed, removed) = match account(after).filter(|_| was_cut_short) {
+            let was_cut_short = before.is_some_and(is_partial);
+            let (added, changed, removed) = match last_sync_of(after).filter(|_| was_cut_short) {
                 Some(all) => (all.added, all.changed, all.removed),
                 None => {
                     let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
@@ -48,14 +52,14 @@ pub fn of(declaration: &RepositorySpec, before: Option<&Record>, after: &Record,
             let is_change = added + changed + removed > 0;
             let is_first = before.is_none_or(|record| record.last_success.is_none());
             if is_change || recovered || is_first || was_cut_short {
-                news.push(succeeded(format!(
+                events.push(succeeded(format!(
                     "charts added: {added}, changed: {changed}, removed: {removed}; now {}",
                     after.state.message
                 )));
             }
             let skipped_before = before.filter(|_| !was_cut_short).and_then(skipped_of);
             if skipped.count > 0 && skipped_before != skipped_of(after) {
-                news.push(News {
+                events.push(RepositoryEvent {
                     warning: true,
                     reason: "ChartsSkipped",
                     note: skipped_note(skipped),
@@ -63,19 +67,19 @@ pub fn of(declaration: &RepositorySpec, before: Option<&Record>, after: &Record,
             }
         }
         SyncOutcome::Failed(failed) | SyncOutcome::Interrupted(failed) => {
-            let told = before.is_some_and(|record| {
+            let is_repeated = before.is_some_and(|record| {
                 record.state.ready == Some(false)
                     && record.state.reason == failed.reason
-                    // Another shrinking has another digest to confirm it by.
+                    // A new shrink has a new digest to confirm.
                     && (failed.reason != super::SHRINK_REFUSED || record.state.message == failed.message)
             });
-            if !told {
+            if !is_repeated {
                 let reason = match failed.reason.as_str() {
                     super::SHRINK_REFUSED => super::SHRINK_REFUSED,
                     _ if failed.transient => "SyncFailed",
                     _ => "SyncStalled",
                 };
-                news.push(News {
+                events.push(RepositoryEvent {
                     warning: true,
                     reason,
                     note: format!("{}: {}", failed.reason, failed.message),
@@ -83,20 +87,20 @@ pub fn of(declaration: &RepositorySpec, before: Option<&Record>, after: &Record,
             }
         }
     }
-    news
+    events
 }
 
-fn succeeded(note: String) -> News {
-    News {
+fn succeeded(note: String) -> RepositoryEvent {
+    RepositoryEvent {
         warning: false,
         reason: "SyncSucceeded",
         note,
     }
 }
 
-/// What was left out, as it is remembered: the same list twice is no news.
+/// Returns the skipped entries of the record; an unchanged list is not reported again.
 fn skipped_of(record: &Record) -> Option<&serde_json::Value> {
-    record.last_sync.as_ref().and_then(|account| account.get("skipped"))
+    record.last_sync.as_ref().and_then(|last_sync| last_sync.get("skipped"))
 }
 
 fn skipped_note(skipped: &Skipped) -> String {
@@ -113,7 +117,7 @@ fn skipped_note(skipped: &Skipped) -> String {
         String::new()
     };
     format!(
-        "{} entries of the index were left out: {}{tail}",
+        "skipped {} entries of the index: {}{tail}",
         skipped.count,
         named.join("; ")
     )
@@ -130,22 +134,22 @@ mod tests {
     use crate::controllers::apprepository::sync::request::SyncError;
     use crate::helm::index::Skip;
 
-    fn declaration() -> RepositorySpec {
+    fn spec() -> RepositorySpec {
         let defaults = Defaults::usual();
         let name = NamespacedName {
             namespace: "default".to_owned(),
             name: "stable".to_owned(),
         };
-        let given = OneShot {
+        let arguments = OneShot {
             url: "https://example.com".to_owned(),
             ..OneShot::default()
         };
-        RepositorySpec::one_shot(name, given, &defaults)
+        RepositorySpec::one_shot(name, arguments, &defaults)
     }
 
     fn record(ready: bool, reason: &str) -> Record {
         Record {
-            spec_hash: Some(declaration().spec_hash),
+            spec_hash: Some(spec().spec_hash),
             last_success: Some(jiff::Timestamp::UNIX_EPOCH),
             state: State {
                 ready: Some(ready),
@@ -177,21 +181,21 @@ mod tests {
     }
 
     fn reasons(before: Option<&Record>, after: &Record, outcome: &SyncOutcome) -> Vec<&'static str> {
-        of(&declaration(), before, after, outcome)
+        sync_events(&spec(), before, after, outcome)
             .into_iter()
-            .map(|news| news.reason)
+            .map(|event| event.reason)
             .collect()
     }
 
     #[test]
-    fn a_quiet_pass_is_no_news() {
+    fn an_unchanged_repository_is_not_reported() {
         let ready = record(true, "Synced");
         assert!(reasons(Some(&ready), &ready, &SyncOutcome::NotModified).is_empty());
         assert!(reasons(Some(&ready), &ready, &synced(0)).is_empty());
     }
 
     #[test]
-    fn the_first_sync_a_change_and_a_recovery_are_news() {
+    fn the_first_sync_a_change_and_a_recovery_are_reported() {
         let (ready, broken) = (record(true, "Synced"), record(false, "NotFound"));
         assert_eq!(reasons(None, &ready, &synced(0)), ["SyncSucceeded"]);
         assert_eq!(reasons(Some(&ready), &ready, &synced(1)), ["SyncSucceeded"]);
@@ -202,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sync_in_parts_is_told_once_with_all_that_it_did() {
+    fn a_sync_in_parts_is_reported_once_with_all_changes() {
         let synced_partly = SyncOutcome::Synced {
             committed: CommitSummary {
                 added: 2,
@@ -212,25 +216,25 @@ mod tests {
             is_complete: false,
         };
         let part = Record {
-            index_digest: crate::controllers::apprepository::decision::cut_short("feed"),
-            ..record(true, "Pulling")
+            index_digest: crate::controllers::apprepository::decision::partial_digest("feed"),
+            ..record(true, "Progressing")
         };
         assert!(reasons(None, &part, &synced_partly).is_empty());
-        let whole = Record {
+        let complete = Record {
             last_sync: Some(json!({ "added": 3, "removed": 1 })),
             ..record(true, "Synced")
         };
-        let news = of(&declaration(), Some(&part), &whole, &synced(1));
-        assert_eq!(news.len(), 1);
+        let events = sync_events(&spec(), Some(&part), &complete, &synced(1));
+        assert_eq!(events.len(), 1);
         assert!(
-            news[0].note.starts_with("charts added: 3, changed: 0, removed: 1;"),
+            events[0].note.starts_with("charts added: 3, changed: 0, removed: 1;"),
             "{}",
-            news[0].note
+            events[0].note
         );
     }
 
     #[test]
-    fn a_failure_is_told_once_for_each_cause() {
+    fn a_failure_is_reported_once_per_cause() {
         let (ready, broken) = (record(true, "Synced"), record(false, "NotFound"));
         assert_eq!(
             reasons(Some(&ready), &broken, &failed("NotFound", false)),
@@ -248,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_left_out_are_told_when_the_list_changes() {
+    fn skipped_entries_are_reported_when_the_list_changes() {
         let skip = Skip {
             chart: "bad".to_owned(),
             version: Some("1".to_owned()),
@@ -268,26 +272,26 @@ mod tests {
             last_sync: Some(json!({ "skipped": [{ "chart": "bad" }] })),
             ..before.clone()
         };
-        let news = of(&declaration(), Some(&before), &after, &outcome);
-        assert_eq!(news.len(), 1);
-        assert_eq!(news[0].reason, "ChartsSkipped");
+        let events = sync_events(&spec(), Some(&before), &after, &outcome);
+        assert_eq!(events.len(), 1);
+        assert_eq!(events[0].reason, "ChartsSkipped");
         assert!(
-            news[0].note.ends_with("bad 1: it is null; and 6 more"),
+            events[0].note.ends_with("bad 1: it is null; and 6 more"),
             "{}",
-            news[0].note
+            events[0].note
         );
         assert!(reasons(Some(&after), &after, &outcome).is_empty());
     }
 
     #[test]
-    fn an_interval_that_is_not_used_is_told_when_the_spec_changes() {
-        let declaration = RepositorySpec {
-            interval_error: Some("spec.interval can't be used".to_owned()),
-            ..declaration()
+    fn an_invalid_interval_is_reported_when_the_spec_changes() {
+        let spec = RepositorySpec {
+            interval_error: Some("invalid spec.interval".to_owned()),
+            ..spec()
         };
         let ready = record(true, "Synced");
-        let told = |before| of(&declaration, before, &ready, &SyncOutcome::NotModified);
-        assert_eq!(told(None)[0].reason, "InvalidInterval");
-        assert!(told(Some(&ready)).is_empty());
+        let reported = |before| sync_events(&spec, before, &ready, &SyncOutcome::NotModified);
+        assert_eq!(reported(None)[0].reason, "InvalidInterval");
+        assert!(reported(Some(&ready)).is_empty());
     }
 }

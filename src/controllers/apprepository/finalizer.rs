@@ -1,5 +1,4 @@
-//! Cleaning up after repositories that are gone, or are being deleted: the same work, reached from the finalizer, from a
-//! deletion event, and from the comparison of the catalogue with a complete list.
+//! Removes the charts of deleted repositories, after a deletion event, an orphan check, or for the finalizer.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
@@ -7,24 +6,23 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::api::ObjectMeta;
 
-use super::origin::News;
-use super::reconciler::{Reconciler, gone_is_done};
-use super::status::{self, Facts, Imported, Phase};
+use super::origin::RepositoryEvent;
+use super::reconciler::{Reconciler, ignore_not_found};
+use super::status::{self, Facts, ImportProgress, Phase};
 use crate::api;
 use crate::api::NamespacedName;
 use crate::catalog::{self, State};
 use crate::runtime::controller::{Action, ReconcileError};
 use crate::runtime::workqueue::Backoff;
 
-/// How soon, and how late, a removal that failed is tried again.
 const CLEANUP_BACKOFF: Backoff = Backoff {
     base: Duration::from_secs(1),
     cap: Duration::from_secs(5 * 60),
 };
 
 impl Reconciler {
-    /// The object is gone. Its charts go only where there is proof (see [`super::removals`]).
-    pub(super) async fn clean_up_gone(&self, name: &NamespacedName) -> Result<Action, ReconcileError> {
+    /// Handles a repository that is gone. Its charts are removed only if that was approved (see [`super::removals`]).
+    pub(super) async fn remove_orphan(&self, name: &NamespacedName) -> Result<Action, ReconcileError> {
         self.forget(name);
         if !self.states.read(name, |state| state.removal_approved) {
             return Ok(Action::Done);
@@ -34,8 +32,8 @@ impl Reconciler {
         Ok(Action::Done)
     }
 
-    /// The object is being deleted: first the rows go, then the finalizer, so that a process that dies between the two finds the
-    /// object again. Asks nothing of the spec, which may be invalid, or of suspension.
+    /// Handles a repository that is being deleted. Removes the rows before the finalizer, so that a restart finds the
+    /// object again. Ignores the spec, which may be invalid, and suspension.
     pub(super) async fn clean_up_deleted(
         &self,
         name: &NamespacedName,
@@ -49,18 +47,18 @@ impl Reconciler {
             .is_some_and(|value| value == "true");
         if skip {
             tracing::warn!(
-                "releasing the object before its charts are removed, as requested by annotation {}",
+                "skipping the removal of charts, as requested by annotation {}",
                 api::SKIP_CLEANUP
             );
         } else if let Err(error) = self.remove(name).await {
             let note = format!(
-                "the charts could not be removed, so the object waits: {error}. To let it go without, set the annotation {}: \"true\"",
+                "failed to remove the charts, deletion is blocked: {error}; to skip the cleanup, set the annotation {}: \"true\"",
                 api::SKIP_CLEANUP
             );
-            self.tell_once(
+            self.publish_once(
                 name,
                 meta,
-                News {
+                RepositoryEvent {
                     warning: true,
                     reason: "CleanupFailed",
                     note,
@@ -69,18 +67,18 @@ impl Reconciler {
             .await;
             return Err(transient(&error));
         }
-        self.origin.remove_finalizer(meta).await.or_else(gone_is_done)?;
+        self.origin.remove_finalizer(meta).await.or_else(ignore_not_found)?;
         Ok(Action::Done)
     }
 
-    /// An object that can't be read as an AppRepository: its charts stay, and it says itself, once, what is wrong.
-    pub(super) async fn report_undecodable(
+    /// Reports an object that can't be decoded. Its charts stay.
+    pub(super) async fn report_invalid_object(
         &self,
         name: &NamespacedName,
         meta: &ObjectMeta,
         error: &str,
     ) -> Result<Action, ReconcileError> {
-        let message = format!("the object can't be read as an AppRepository: {error}");
+        let message = format!("invalid AppRepository: {error}");
         let state = State {
             ready: Some(false),
             stalled: true,
@@ -88,33 +86,36 @@ impl Reconciler {
             message: message.clone(),
             failures: 1,
         };
-        // Without the record the status only says less.
+        // Without the record, the status has fewer details.
         let record = self.catalog.record(name).await.ok().flatten();
         let facts = Facts {
             generation: meta.generation,
             suspended: false,
             record: record.as_ref(),
             unrecorded: Some(&state),
-            phase: Phase::Settled,
-            files: Imported::None,
+            phase: Phase::Idle,
+            files: ImportProgress::Disabled,
             now: Timestamp::now(),
         };
         let status = status::build(&facts, None);
-        let news = News {
+        let event = RepositoryEvent {
             warning: true,
             reason: "InvalidObject",
             note: message.clone(),
         };
-        self.tell_once(name, meta, news).await;
+        self.publish_once(name, meta, event).await;
         let fingerprint = status::fingerprint(&status);
         if self.states.read(name, |state| state.last_status) != Some(fingerprint)
             && self
                 .origin
                 .has_status()
                 .await
-                .or_else(|error| gone_is_done(error).map(|()| false))?
+                .or_else(|error| ignore_not_found(error).map(|()| false))?
         {
-            self.origin.write_status(meta, &status).await.or_else(gone_is_done)?;
+            self.origin
+                .write_status(meta, &status)
+                .await
+                .or_else(ignore_not_found)?;
             self.states.update(name, |state| state.last_status = Some(fingerprint));
         }
         Err(ReconcileError::Terminal {
@@ -123,19 +124,19 @@ impl Reconciler {
         })
     }
 
-    /// Publishes an event unless the last one of this object had the same reason: what is only tried again is no news.
-    async fn tell_once(&self, name: &NamespacedName, meta: &ObjectMeta, news: News) {
+    /// Publishes an event unless the last one had the same reason and generation.
+    async fn publish_once(&self, name: &NamespacedName, meta: &ObjectMeta, event: RepositoryEvent) {
         let mut hasher = DefaultHasher::new();
-        (news.reason, meta.generation).hash(&mut hasher);
+        (event.reason, meta.generation).hash(&mut hasher);
         let fingerprint = hasher.finish();
         if self.states.read(name, |state| state.last_event) != Some(fingerprint) {
-            self.origin.publish(meta, news).await;
+            self.origin.publish(meta, event).await;
             self.states.update(name, |state| state.last_event = Some(fingerprint));
         }
     }
 
     async fn remove(&self, name: &NamespacedName) -> Result<(), catalog::Error> {
-        // Whoever wrote the rows last, the name was this object's.
+        // The name belonged to this object, regardless of the last writer of the rows.
         if self.catalog.remove(name, None).await? {
             tracing::info!("removed charts");
         }

@@ -1,4 +1,4 @@
-//! Taking over from Kubeapps' controller: the CronJobs that it has left, which go on running the old syncer.
+//! Removes the CronJobs of Kubeapps' controller, which would keep running the old syncer.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,46 +11,31 @@ use crate::api::NamespacedName;
 use crate::api::Partial;
 use crate::runtime::kube_client::{ApiError, call};
 
-/// Label of Kubeapps' CronJobs: the name of the AppRepository.
 const REPO_NAME: &str = "apprepositories.kubeapps.com/repo-name";
-/// Label of Kubeapps' CronJobs: the namespace of the AppRepository.
 const REPO_NAMESPACE: &str = "apprepositories.kubeapps.com/repo-namespace";
-/// The CronJobs that are asked for at a time.
 const PAGE: u32 = 500;
 
-/// The flag that has them removed.
 const FLAG: &str = "--adopt-kubeapps";
 
-/// All that is asked for of a CronJob.
 type Metadata = Partial<CronJob>;
 
-/// Why Kubeapps' CronJobs could not be seen or removed. It never fails a sync.
+/// Failure to list or delete Kubeapps' CronJobs. It never fails a sync.
 #[derive(Debug, thiserror::Error)]
-pub enum AdoptError {
-    /// The service account may not do it.
+pub enum CronJobError {
     #[error(
-        "Portolan may not {verb} the CronJobs in the namespace {namespace}: give its service account the verbs list and \
-         delete on cronjobs of batch there (in Portolan's chart: adoptKubeapps and kubeappsNamespace)"
+        "not allowed to {verb} CronJobs in namespace {namespace}: grant the service account the verbs list and delete on \
+         cronjobs.batch (chart values adoptKubeapps and kubeappsNamespace)"
     )]
-    Forbidden {
-        /// What was tried.
-        verb: &'static str,
-        /// Where.
-        namespace: String,
-    },
-    /// The API server did not answer, or refused: another try may succeed.
-    #[error("could not {verb} the CronJobs in the namespace {namespace}: {cause}")]
+    Forbidden { verb: &'static str, namespace: String },
+    #[error("failed to {verb} CronJobs in namespace {namespace}: {cause}")]
     Failed {
-        /// What was tried.
         verb: &'static str,
-        /// Where.
         namespace: String,
-        /// The error of the call.
         cause: ApiError,
     },
 }
 
-impl AdoptError {
+impl CronJobError {
     fn new(verb: &'static str, namespace: &str, cause: ApiError) -> Self {
         let namespace = namespace.to_owned();
         if cause.is_forbidden() {
@@ -61,21 +46,20 @@ impl AdoptError {
     }
 }
 
-/// The name that Kubeapps' controller gives the CronJob of a repository: no longer than the 52 characters that Kubernetes
-/// allows. Of a part over 19 characters the end is replaced by its checksum.
+/// Returns the name that Kubeapps' controller gives the CronJob of a repository: at most 52 characters, as Kubernetes
+/// requires. The end of a part over 19 characters is replaced by its checksum.
 #[must_use]
 pub fn cron_job_name(name: &NamespacedName) -> String {
     let (namespace, name) = (shortened(&name.namespace), shortened(&name.name));
     format!("apprepo-{namespace}-sync-{name}")
 }
 
-/// What is left of the 52 characters, divided among namespace and name.
+/// Maximum length of the namespace and the name within the 52 characters.
 const PART: usize = 19;
-/// The dash and the ten digits that a checksum may have.
 const CHECKSUM: usize = 11;
 
 fn shortened(part: &str) -> String {
-    // Names in Kubernetes are ASCII; another text, which no CronJob can have, is left as it is.
+    // Names in Kubernetes are ASCII; other text never matches a CronJob.
     if part.len() <= PART || !part.is_ascii() {
         return part.to_owned();
     }
@@ -83,7 +67,6 @@ fn shortened(part: &str) -> String {
     format!("{head}-{}", adler32(tail.as_bytes()))
 }
 
-/// The checksum Adler-32, as RFC 1950 defines it.
 fn adler32(bytes: &[u8]) -> u32 {
     const MODULUS: u32 = 65_521;
     let (low, high) = bytes.iter().fold((1, 0), |(low, high), byte| {
@@ -93,8 +76,8 @@ fn adler32(bytes: &[u8]) -> u32 {
     high << 16 | low
 }
 
-/// The AppRepository that a CronJob syncs, if Kubeapps' controller has made it: the labels name it, and the CronJob has the
-/// name that the controller makes of theirs. Labels alone may have been copied, and a name alone may be a coincidence.
+/// Returns the AppRepository of a CronJob that Kubeapps' controller created. Both labels and name must match: labels
+/// may have been copied, and a name may be a coincidence.
 fn repository_of(cron_job: &Metadata) -> Option<NamespacedName> {
     let labels = cron_job.labels();
     let name = NamespacedName {
@@ -104,14 +87,17 @@ fn repository_of(cron_job: &Metadata) -> Option<NamespacedName> {
     (cron_job.name_any() == cron_job_name(&name)).then_some(name)
 }
 
-/// The AppRepositories that Kubeapps' CronJobs in the namespace sync, each as often as there are CronJobs of it.
-async fn list(client: &Client, namespace: &str, selector: &str) -> Result<Vec<(NamespacedName, Metadata)>, AdoptError> {
+async fn list(
+    client: &Client,
+    namespace: &str,
+    selector: &str,
+) -> Result<Vec<(NamespacedName, Metadata)>, CronJobError> {
     let cron_jobs: Api<Metadata> = Api::namespaced(client.clone(), namespace);
     let mut parameters = ListParams::default().labels(selector).limit(PAGE);
     let mut found = Vec::new();
     loop {
         let page = call(cron_jobs.list(&parameters)).await;
-        let page = page.map_err(|error| AdoptError::new("list", namespace, error))?;
+        let page = page.map_err(|error| CronJobError::new("list", namespace, error))?;
         let named = page
             .items
             .into_iter()
@@ -124,16 +110,13 @@ async fn list(client: &Client, namespace: &str, selector: &str) -> Result<Vec<(N
     }
 }
 
-/// Removes the CronJobs that Kubeapps' controller has made for the repository, and with them their Jobs and pods. Gives how
-/// many there were; there are none the second time. As long as Kubeapps' controller runs, it makes them again.
-///
-/// # Errors
-/// The API server can't be asked, or does not let Portolan list or delete them.
+/// Removes the CronJobs that Kubeapps' controller created for the repository, with their Jobs and pods. Returns their
+/// number. A running Kubeapps controller recreates them.
 pub async fn remove_cron_jobs(
     client: &Client,
     kubeapps_namespace: &str,
     repository: &NamespacedName,
-) -> Result<usize, AdoptError> {
+) -> Result<usize, CronJobError> {
     if !(is_label_value(&repository.name) && is_label_value(&repository.namespace)) {
         return Ok(0);
     }
@@ -155,25 +138,23 @@ pub async fn remove_cron_jobs(
         };
         match call(cron_jobs.delete(&cron_job.name_any(), &parameters)).await {
             Ok(_) => removed += 1,
-            // Gone meanwhile, or another by now, which is for the next time.
+            // Deleted or replaced meanwhile; the next sync retries.
             Err(error) if error.is_not_found() || error.is_conflict() => {}
-            Err(error) => return Err(AdoptError::new("delete", kubeapps_namespace, error)),
+            Err(error) => return Err(CronJobError::new("delete", kubeapps_namespace, error)),
         }
     }
     Ok(removed)
 }
 
-/// Takes repositories over from Kubeapps: removes the CronJobs of each, once.
-pub struct Adoption {
+/// Removes the CronJobs of each repository once.
+pub struct CronJobRemover {
     client: Client,
     kubeapps_namespace: String,
     states: RepositoryStates,
-    /// Whether it was said that a right is missing.
     warned: AtomicBool,
 }
 
-impl Adoption {
-    /// Takes over from the Kubeapps in this namespace.
+impl CronJobRemover {
     #[must_use]
     pub fn new(client: Client, kubeapps_namespace: String, states: RepositoryStates) -> Self {
         Self {
@@ -184,10 +165,9 @@ impl Adoption {
         }
     }
 
-    /// To be called after each successful sync: removes the repository's CronJobs after the first, and gives how many there
-    /// were. What fails for a moment is done after the next sync; a right that is missing is said once, and not asked for
-    /// again.
-    pub async fn synced(&self, repository: &NamespacedName) -> usize {
+    /// Removes the CronJobs after the first successful sync, and returns their number. Transient errors are retried
+    /// after the next sync. A missing permission is logged once and not retried.
+    pub async fn after_sync(&self, repository: &NamespacedName) -> usize {
         if self.states.read(repository, |state| state.cron_jobs_removed) {
             return 0;
         }
@@ -196,10 +176,10 @@ impl Adoption {
                 self.states.update(repository, |state| state.cron_jobs_removed = true);
                 removed
             }
-            Err(error @ AdoptError::Forbidden { .. }) => {
+            Err(error @ CronJobError::Forbidden { .. }) => {
                 self.states.update(repository, |state| state.cron_jobs_removed = true);
                 if !self.warned.swap(true, Ordering::Relaxed) {
-                    tracing::warn!(%error, "leaving Kubeapps' CronJobs in place");
+                    tracing::warn!(%error, "keeping Kubeapps' CronJobs");
                 }
                 0
             }
@@ -211,21 +191,18 @@ impl Adoption {
     }
 }
 
-/// Whether a text can be the value of a label; a repository with a longer name never got a CronJob.
+/// Returns true for valid label values; a repository with a longer name never got a CronJob.
 fn is_label_value(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     (1..=63).contains(&text.len()) && text.bytes().all(inner)
 }
 
-/// The AppRepositories that are synced by a CronJob of Kubeapps as well as by Portolan, in order.
-///
-/// # Errors
-/// The API server can't be asked, or does not let Portolan list CronJobs.
-pub async fn synced_twice(
+/// Returns the sorted AppRepositories that both Portolan and a CronJob of Kubeapps sync.
+pub async fn doubly_synced(
     client: &Client,
     kubeapps_namespace: &str,
     is_managed: impl Fn(&NamespacedName) -> bool,
-) -> Result<Vec<NamespacedName>, AdoptError> {
+) -> Result<Vec<NamespacedName>, CronJobError> {
     let found = list(client, kubeapps_namespace, REPO_NAME).await?;
     let mut names: Vec<NamespacedName> = found
         .into_iter()
@@ -237,20 +214,20 @@ pub async fn synced_twice(
     Ok(names)
 }
 
-/// Says in the log, once for all, how many of the repositories that Portolan syncs are synced by Kubeapps' CronJobs too;
-/// nothing if there are none. To be called when the declarations are known. That they can't be listed is said and no more.
+/// Logs once how many repositories are also synced by Kubeapps' CronJobs. Call it after the initial list. Errors are
+/// only logged.
 pub async fn warn_of_cron_jobs(
     client: &Client,
     kubeapps_namespace: &str,
     is_managed: impl Fn(&NamespacedName) -> bool,
 ) {
-    match synced_twice(client, kubeapps_namespace, is_managed).await {
+    match doubly_synced(client, kubeapps_namespace, is_managed).await {
         Ok(names) => {
             if let Some(warning) = warning(&names, kubeapps_namespace) {
                 tracing::warn!("{warning}");
             }
         }
-        Err(error) => tracing::warn!(%error, "failed to look for Kubeapps' CronJobs"),
+        Err(error) => tracing::warn!(%error, "failed to list Kubeapps' CronJobs"),
     }
 }
 
@@ -259,9 +236,8 @@ fn warning(names: &[NamespacedName], kubeapps_namespace: &str) -> Option<String>
     let many = names.len();
     let repositories = if many == 1 { "repository" } else { "repositories" };
     Some(format!(
-        "{many} {repositories} (the first is {first}) are synced twice: by Portolan, and by the CronJobs of Kubeapps' \
-         controller in the namespace {kubeapps_namespace}; stop that controller, and run Portolan with {FLAG}, which \
-         removes the CronJobs"
+        "{many} {repositories} (first: {first}) are also synced by CronJobs of Kubeapps' controller in namespace \
+         {kubeapps_namespace}; stop that controller and run Portolan with {FLAG} to remove the CronJobs"
     ))
 }
 
@@ -295,7 +271,7 @@ mod tests {
         "apprepo-foofoofo-645137792-sync-barbarba-620299591"
     )]
     #[case("a", "barbarbarbarbarbarbar", "apprepo-a-sync-barbarba-620299591")]
-    fn the_name_of_a_cron_job_is_the_one_that_kubeapps_controller_makes(
+    fn the_name_of_a_cron_job_matches_kubeapps_controller(
         #[case] namespace: &str,
         #[case] repository: &str,
         #[case] expected: &str,
@@ -304,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_of_a_cron_job_is_longer_than_kubernetes_allows() {
+    fn names_of_cron_jobs_are_within_the_limit_of_kubernetes() {
         let long = "z".repeat(253);
         assert!(cron_job_name(&name(&long[..63], &long)).len() <= 52);
         assert_eq!(
@@ -341,18 +317,18 @@ mod tests {
     }
 
     #[test]
-    fn the_warning_says_how_many_and_what_to_do() {
+    fn the_warning_contains_the_number_and_the_next_step() {
         assert_eq!(warning(&[], "kubeapps"), None);
-        let said = warning(&[name("a", "b"), name("c", "d")], "kubeapps").unwrap();
+        let message = warning(&[name("a", "b"), name("c", "d")], "kubeapps").unwrap();
         for part in ["2 repositories", "a/b", "namespace kubeapps", "--adopt-kubeapps"] {
-            assert!(said.contains(part), "{said}");
+            assert!(message.contains(part), "{message}");
         }
     }
 
-    /// What it comes to when a repository was synced three times, and the API server answered so to each request.
+    /// Returns the removed CronJobs of three syncs, and the number of unused responses.
     async fn synced_three_times(answers: &[u16]) -> (Vec<usize>, usize) {
-        let left = Arc::new(Mutex::new(VecDeque::from(answers.to_vec())));
-        let answers = Arc::clone(&left);
+        let unused = Arc::new(Mutex::new(VecDeque::from(answers.to_vec())));
+        let answers = Arc::clone(&unused);
         let service = tower::service_fn(move |_: http::Request<Body>| {
             let code = answers.lock().pop_front().expect("no request more than answers");
             let body = match code {
@@ -360,7 +336,7 @@ mod tests {
                     "name": "apprepo-team-a-sync-charts", "uid": "u",
                     "labels": { REPO_NAME: "charts", REPO_NAMESPACE: "team-a" },
                 } }] }),
-                // Of a deletion.
+                // The response to a deletion.
                 202 => json!({ "kind": "Status", "apiVersion": "v1", "status": "Success", "code": 202 }),
                 code => json!({ "kind": "Status", "status": "Failure", "message": "no", "code": code }),
             };
@@ -369,17 +345,17 @@ mod tests {
                 .body(Body::from(body.to_string().into_bytes()));
             std::future::ready(Ok::<_, Infallible>(answer.unwrap()))
         });
-        let adoption = Adoption::new(
+        let remover = CronJobRemover::new(
             Client::new(service, "default"),
             "kubeapps".to_owned(),
             RepositoryStates::default(),
         );
         let mut removed = Vec::new();
         for _ in 0..3 {
-            removed.push(adoption.synced(&name("team-a", "charts")).await);
+            removed.push(remover.after_sync(&name("team-a", "charts")).await);
         }
-        let left = left.lock().len();
-        (removed, left)
+        let unused = unused.lock().len();
+        (removed, unused)
     }
 
     #[rstest]
@@ -390,7 +366,7 @@ mod tests {
     #[case::not_allowed_to_delete(&[200, 403], [0, 0, 0])]
     #[case::away_for_a_moment(&[500, 200, 503, 200, 202], [0, 0, 1])]
     #[tokio::test]
-    async fn a_repository_is_taken_over_once(#[case] answers: &[u16], #[case] removed: [usize; 3]) {
+    async fn cron_jobs_of_a_repository_are_removed_once(#[case] answers: &[u16], #[case] removed: [usize; 3]) {
         assert_eq!(synced_three_times(answers).await, (removed.to_vec(), 0));
     }
 }

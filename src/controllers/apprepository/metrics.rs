@@ -1,4 +1,4 @@
-//! The figures of the AppRepository controller.
+//! Metrics of the AppRepository controller.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,85 +28,86 @@ struct RepositoryLabels {
     name: String,
 }
 
-/// What is shown of one repository.
 #[derive(Clone, Copy, Debug)]
-struct Shown {
+struct Gauges {
     charts: i64,
     versions: i64,
     last_success: Option<Timestamp>,
 }
 
-/// The figures; a handle, cheap to clone.
+/// The metrics; a handle, cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     syncs: Family<ResultLabel, Counter>,
     seconds: Family<ResultLabel, Histogram, fn() -> Histogram>,
     index_bytes: Counter,
     not_modified: Counter,
-    delta_mismatches: Counter,
+    verification_failures: Counter,
     chart_files: Family<ResultLabel, Counter>,
     oci_pulls: Counter,
-    removals_held: Gauge<i64>,
-    repositories: Arc<Mutex<HashMap<NamespacedName, Shown>>>,
+    pending_removals: Gauge<i64>,
+    repositories: Arc<Mutex<HashMap<NamespacedName, Gauges>>>,
 }
 
 impl Metrics {
-    /// Makes the figures and has `registry` show them.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             syncs: Family::default(),
-            // 1 ms (an answer of 304 on a warm connection) to 260 s (past every deadline).
+            // 1 ms (a 304 response on a warm connection) to 260 s (beyond every deadline).
             seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 4.0, 10))),
             index_bytes: Counter::default(),
             not_modified: Counter::default(),
-            delta_mismatches: Counter::default(),
+            verification_failures: Counter::default(),
             chart_files: Family::default(),
             oci_pulls: Counter::default(),
-            removals_held: Gauge::default(),
+            pending_removals: Gauge::default(),
             repositories: Arc::default(),
         };
-        registry.register("portolan_syncs", "Syncs by result", metrics.syncs.clone());
+        registry.register(
+            "portolan_syncs",
+            "Total number of syncs, by result",
+            metrics.syncs.clone(),
+        );
         registry.register(
             "portolan_sync_seconds",
-            "Time that a sync took, by result",
+            "Duration of syncs in seconds, by result",
             metrics.seconds.clone(),
         );
         registry.register(
             "portolan_index_bytes",
-            "Bytes of chart indexes received",
+            "Total number of bytes of downloaded chart indexes",
             metrics.index_bytes.clone(),
         );
         registry.register(
             "portolan_not_modified",
-            "Requests that servers answered with 304 Not Modified",
+            "Total number of 304 Not Modified responses",
             metrics.not_modified.clone(),
         );
         registry.register(
-            "portolan_delta_mismatches",
-            "Indexes whose changes gave something else than the whole, which --verify-delta finds out",
-            metrics.delta_mismatches.clone(),
+            "portolan_index_verification_failures",
+            "Total number of incremental decodes that differed from a full decode",
+            metrics.verification_failures.clone(),
         );
         registry.register(
             "portolan_chart_files",
-            "Chart archives that were asked for, by result",
+            "Total number of chart archive imports, by result",
             metrics.chart_files.clone(),
         );
         registry.register(
             "portolan_oci_pulls",
-            "Manifests of charts that were pulled from registries",
+            "Total number of chart manifests pulled from OCI registries",
             metrics.oci_pulls.clone(),
         );
         registry.register(
-            "portolan_removals_held",
-            "Repositories missing from the list of declarations whose charts are kept until --confirm-removals",
-            metrics.removals_held.clone(),
+            "portolan_pending_removals",
+            "Current number of repositories whose removal awaits --confirm-removals",
+            metrics.pending_removals.clone(),
         );
         registry.register_collector(Box::new(Repositories(Arc::clone(&metrics.repositories))));
         metrics
     }
 
-    /// Starts the clock of a sync.
     #[must_use]
     pub fn start(&self) -> Timer {
         Timer {
@@ -115,37 +116,31 @@ impl Metrics {
         }
     }
 
-    /// Counts an answer of 304.
     pub fn not_modified(&self) {
         self.not_modified.inc();
     }
 
-    /// Counts an index whose changes gave something else than the whole.
-    pub fn delta_mismatch(&self) {
-        self.delta_mismatches.inc();
+    /// Counts an incremental decode that differs from the full decode.
+    pub fn verification_failure(&self) {
+        self.verification_failures.inc();
     }
 
-    /// Counts an archive that was asked for.
     pub fn chart_files(&self, result: &'static str) {
         self.chart_files.get_or_create(&ResultLabel { result }).inc();
     }
 
-    /// Counts a manifest that was pulled.
     pub fn oci_pull(&self) {
         self.oci_pulls.inc();
     }
 
-    /// Counts bytes of an index.
     pub fn index_bytes(&self, bytes: u64) {
         self.index_bytes.inc_by(bytes);
     }
 
-    /// Shows how many removals wait to be confirmed.
-    pub fn removals_held(&self, count: usize) {
-        self.removals_held.set(i64::try_from(count).unwrap_or(i64::MAX));
+    pub fn pending_removals(&self, count: usize) {
+        self.pending_removals.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// Shows what the catalogue holds of a repository.
     pub fn observe(&self, record: &Record) {
         let count = |field: &str| {
             record
@@ -154,29 +149,26 @@ impl Metrics {
                 .and_then(|account| account.get(field))
                 .and_then(serde_json::Value::as_i64)
         };
-        let shown = Shown {
+        let gauges = Gauges {
             charts: count("charts").unwrap_or_default(),
             versions: count("versions").unwrap_or_default(),
             last_success: record.last_success,
         };
-        self.repositories.lock().insert(record.name.clone(), shown);
+        self.repositories.lock().insert(record.name.clone(), gauges);
     }
 
-    /// Takes the series of a repository away.
     pub fn forget(&self, name: &NamespacedName) {
         self.repositories.lock().remove(name);
     }
 }
 
-/// The clock of one sync.
 pub struct Timer {
     metrics: Metrics,
     started: Instant,
 }
 
 impl Timer {
-    /// Counts the sync under `result`.
-    pub fn ended(self, result: &'static str) {
+    pub fn finish(self, result: &'static str) {
         let label = ResultLabel { result };
         self.metrics.syncs.get_or_create(&label).inc();
         self.metrics
@@ -186,45 +178,45 @@ impl Timer {
     }
 }
 
-/// The series of each repository, made when they are asked for: the age of a success has no moment at which it changes.
+/// Gauges of each repository, computed on each scrape because the age of the last success changes constantly.
 #[derive(Debug)]
-struct Repositories(Arc<Mutex<HashMap<NamespacedName, Shown>>>);
+struct Repositories(Arc<Mutex<HashMap<NamespacedName, Gauges>>>);
 
 impl Collector for Repositories {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let shown: Vec<(RepositoryLabels, Shown)> = {
+        let gauges: Vec<(RepositoryLabels, Gauges)> = {
             let all = self.0.lock();
             let labels = |name: &NamespacedName| RepositoryLabels {
                 namespace: name.namespace.clone(),
                 name: name.name.clone(),
             };
-            all.iter().map(|(name, shown)| (labels(name), *shown)).collect()
+            all.iter().map(|(name, gauges)| (labels(name), *gauges)).collect()
         };
         let now = Timestamp::now();
-        let age = |shown: &Shown| {
-            shown
+        let age = |gauges: &Gauges| {
+            gauges
                 .last_success
                 .map(|time| now.duration_since(time).as_secs_f64().max(0.0))
         };
         gauge(
             &mut encoder,
             "portolan_repository_charts",
-            "Charts in the catalogue",
-            &shown,
-            |shown| Some(shown.charts as f64),
+            "Current number of charts in the catalog",
+            &gauges,
+            |gauges| Some(gauges.charts as f64),
         )?;
         gauge(
             &mut encoder,
             "portolan_repository_versions",
-            "Chart versions in the catalogue",
-            &shown,
-            |shown| Some(shown.versions as f64),
+            "Current number of chart versions in the catalog",
+            &gauges,
+            |gauges| Some(gauges.versions as f64),
         )?;
         gauge(
             &mut encoder,
             "portolan_repository_last_success_age_seconds",
-            "Seconds since the last success",
-            &shown,
+            "Time since the last successful sync in seconds",
+            &gauges,
             age,
         )
     }
@@ -234,16 +226,16 @@ fn gauge(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
-    shown: &[(RepositoryLabels, Shown)],
-    value: impl Fn(&Shown) -> Option<f64>,
+    gauges: &[(RepositoryLabels, Gauges)],
+    value: impl Fn(&Gauges) -> Option<f64>,
 ) -> Result<(), std::fmt::Error> {
-    if shown.is_empty() {
+    if gauges.is_empty() {
         return Ok(());
     }
     let kind = ConstGauge::<f64>::new(0.0).metric_type();
     let mut family = encoder.encode_descriptor(name, help, None, kind)?;
-    for (labels, shown) in shown {
-        if let Some(value) = value(shown) {
+    for (labels, gauges) in gauges {
+        if let Some(value) = value(gauges) {
             ConstGauge::new(value).encode(family.encode_family(labels)?)?;
         }
     }
@@ -261,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn the_series_of_a_repository_go_with_it() {
+    fn the_series_of_a_removed_repository_disappear() {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
         let name = NamespacedName {
@@ -274,18 +266,18 @@ mod tests {
             last_success: Some(Timestamp::now()),
             ..Record::default()
         });
-        let shown = text(&registry);
+        let gauges = text(&registry);
         assert!(
-            shown.contains("portolan_repository_charts{namespace=\"default\",name=\"stable\"} 3"),
-            "{shown}"
+            gauges.contains("portolan_repository_charts{namespace=\"default\",name=\"stable\"} 3"),
+            "{gauges}"
         );
         assert!(
-            shown.contains("portolan_repository_versions{namespace=\"default\",name=\"stable\"} 7"),
-            "{shown}"
+            gauges.contains("portolan_repository_versions{namespace=\"default\",name=\"stable\"} 7"),
+            "{gauges}"
         );
         assert!(
-            shown.contains("portolan_repository_last_success_age_seconds{"),
-            "{shown}"
+            gauges.contains("portolan_repository_last_success_age_seconds{"),
+            "{gauges}"
         );
         metrics.forget(&name);
         assert!(!text(&registry).contains("stable"));
@@ -295,11 +287,14 @@ mod tests {
     fn syncs_are_counted_by_result() {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
-        metrics.start().ended("success");
-        metrics.start().ended("error");
-        metrics.start().ended("success");
-        let shown = text(&registry);
-        assert!(shown.contains("portolan_syncs_total{result=\"success\"} 2"), "{shown}");
-        assert!(shown.contains("portolan_syncs_total{result=\"error\"} 1"), "{shown}");
+        metrics.start().finish("success");
+        metrics.start().finish("error");
+        metrics.start().finish("success");
+        let gauges = text(&registry);
+        assert!(
+            gauges.contains("portolan_syncs_total{result=\"success\"} 2"),
+            "{gauges}"
+        );
+        assert!(gauges.contains("portolan_syncs_total{result=\"error\"} 1"), "{gauges}");
     }
 }

@@ -1,15 +1,6 @@
-//! The AppRepository controller: decide, sync, clean up, report.
+//! The AppRepository controller: syncs repositories into the catalog and reports their status.
 //!
-//! ```text
-//!  trigger: change ─► key          schedule: tick ─► key          collect: complete list ─► keys of what is gone
-//!                        └───────────────┬──────────────────────────────┘
-//!                                   reconciler
-//!               ┌───────────────┬────────┴────────┬─────────────────┐
-//!          declaration        decide           execute          status, news
-//!       what is declared   what to do now   fetch ► … ► commit   what users see
-//! ```
-//! The middle is pure ([`declaration`], [`decide`], [`guard`], [`rows`], [`status`], [`news`], [`removals`]); the rim
-//! ([`in_process`], [`origin`]) does what the middle decides.
+//! [`decision`], [`spec`], [`status`], [`events`] and [`removals`] are pure. [`sync`] and [`origin`] do the I/O.
 
 pub mod chart_files;
 pub mod decision;
@@ -43,5 +34,5 @@ pub const NAME: &str = "apprepository";
 /// The class of keys whose chart files it imports.
 pub const CHART_FILES: &str = "apprepository/chart-files";
 
-/// The reason of a repository whose index has shrunk so much that it is not believed.
+/// Condition and event reason of a sync that the shrink guard blocked.
 pub const SHRINK_REFUSED: &str = "ShrinkRefused";

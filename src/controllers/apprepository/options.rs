@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::running_syncs::RunningSyncs;
-use super::secrets::source::Keys;
+use super::secrets::source::CredentialSource;
 use super::spec::Defaults;
 use super::sync::SyncContext;
 use super::sync::location::FileAccess;
@@ -73,11 +73,17 @@ pub struct SyncOptions {
 impl SyncOptions {
     /// Returns the context of syncs that write to `catalog` for `origin`.
     #[must_use]
-    pub fn context(self, catalog: Catalog, keys: Keys, files: FileAccess, origin: String) -> SyncContext {
+    pub fn context(
+        self,
+        catalog: Catalog,
+        credentials: CredentialSource,
+        files: FileAccess,
+        origin: String,
+    ) -> SyncContext {
         SyncContext {
             catalog,
             fetcher: self.fetcher,
-            keys,
+            credentials,
             fetch_limits: self.fetch_limits,
             decode_limits: DecodeLimits::default(),
             filter_limits: jq::Limits::default(),

@@ -1,5 +1,4 @@
-//! Finding what nobody told us of: repositories that vanished while a watch was cut or while Portolan was down, and charts that
-//! vanished from the database.
+//! Finds repositories that were deleted while the watch was down, and charts that vanished from the database.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use tokio::sync::{Notify, watch};
 
 use super::event_handler::key;
 use super::metrics::Metrics;
-use super::removals::{Difference, difference};
+use super::removals::{Orphans, find_orphans};
 use super::state::RepositoryStates;
 use crate::api::AppRepository;
 use crate::catalog::{self, Catalog};
@@ -19,28 +18,21 @@ use crate::runtime::controller::Key;
 use crate::runtime::informer::Store;
 use crate::runtime::workqueue::{Priority, Queue};
 
-/// Compares the catalogue with the declarations.
 pub struct OrphanFinder {
-    /// The declarations.
     pub store: Store<AppRepository>,
-    /// The database.
     pub catalog: Catalog,
-    /// Where keys go.
     pub queue: Queue<Key>,
-    /// Where removals are approved.
     pub states: RepositoryStates,
-    /// The figures.
     pub metrics: Metrics,
-    /// The origin whose rows are looked at.
     pub origin: String,
-    /// The one namespace that is watched, or nothing for all.
+    /// The watched namespace; `None` for all.
     pub namespace: Option<String>,
-    /// Whether the removals that the first comparison finds go on however many they are.
+    /// Set by `--confirm-removals`: allows any number of removals in the first comparison.
     pub confirmed: AtomicBool,
 }
 
 impl OrphanFinder {
-    /// Compares whenever a complete list has been seen. Never ends by itself.
+    /// Compares after each complete list. Never returns.
     pub async fn run(self, listed: Arc<Notify>) {
         loop {
             listed.notified().await;
@@ -58,30 +50,27 @@ impl OrphanFinder {
         }
     }
 
-    /// Compares once: what is gone is approved for removal, and its keys are in the queue.
-    ///
-    /// # Errors
-    /// When the database fails.
+    /// Compares once: approves the removal of orphans and enqueues their keys.
     pub async fn compare(&self) -> Result<(), catalog::Error> {
         let records = self.catalog.records().await?;
         let declared: BTreeSet<_> = self.store.names().into_iter().collect();
         let is_watched = |namespace: &str| self.namespace.as_deref().is_none_or(|watched| watched == namespace);
-        // Used up by the first comparison, whatever it finds: weeks later nobody remembers having confirmed anything.
+        // The confirmation applies to the first comparison only, whatever it finds.
         let confirmed = self.confirmed.swap(false, Ordering::AcqRel);
-        let gone = match difference(&records, &declared, &self.origin, is_watched, confirmed) {
-            Difference::Remove(gone) => gone,
-            Difference::Held { missing, of } => {
-                self.metrics.removals_held(missing);
+        let gone = match find_orphans(&records, &declared, &self.origin, is_watched, confirmed) {
+            Orphans::Remove(gone) => gone,
+            Orphans::Pending { missing, total } => {
+                self.metrics.pending_removals(missing);
                 tracing::error!(
-                    "keeping the charts of {missing} of {of} repositories that are no longer declared, too many to remove \
-                     unconfirmed; to remove them, restart once with --confirm-removals"
+                    "{missing} of {total} repositories are no longer declared, keeping their charts; to remove them, restart once \
+                     with --confirm-removals"
                 );
                 return Ok(());
             }
         };
-        self.metrics.removals_held(0);
+        self.metrics.pending_removals(0);
         for name in gone {
-            // It may have been declared since the list was taken; the reconcile looks again.
+            // It may have been declared since the list was taken; the reconciler checks again.
             self.states.update(&name, |state| state.removal_approved = true);
             self.queue.add(key(&name), Priority::LOW);
         }
@@ -89,7 +78,7 @@ impl OrphanFinder {
     }
 }
 
-/// Has every repository looked at again whenever tables that had vanished were made anew. Ends with the catalogue.
+/// Enqueues all repositories whenever missing catalog tables were recreated. Ends with the catalog.
 pub async fn refill(mut rebuilt: watch::Receiver<u64>, store: Store<AppRepository>, queue: Queue<Key>) {
     while rebuilt.changed().await.is_ok() {
         tracing::warn!("catalog tables were recreated, syncing all repositories");

@@ -1,13 +1,7 @@
-//! The reconcile of an AppRepository: look, decide, attempt, report.
+//! Reconciles one AppRepository: cleanup if it is gone or being deleted, otherwise decide, sync, and update the status.
 //!
-//! ```text
-//!  not in the store ───────────► cleanup (if the removal is approved)
-//!  being deleted ──────────────► cleanup, then the finalizer is taken off
-//!  can't be decoded ───────────► reported
-//!  declared ─► finalizer ─► identity ─► decide ─► attempt ─► status, events ─► requeue at the next tick
-//! ```
-//! Each step may be the last before the process dies: the finalizer stands before the first row is written, rows and their
-//! bookkeeping are one transaction, and the status is derived from them anew by the next reconcile.
+//! Each step may be the last before the process dies. The finalizer is added before the first row is written. Rows and
+//! their record are committed together, and each reconcile derives the status from them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,15 +14,15 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::chart_files::ImportQueue;
-use super::decision::{Decision, Identity, Mode, decide, has_charts, identity, until_due, wanted_since};
-use super::events as news;
-use super::kubeapps_cronjobs::Adoption;
+use super::decision::{Decision, Identity, Mode, decide, fresh_since, has_charts, identity, until_due};
+use super::events;
+use super::kubeapps_cronjobs::CronJobRemover;
 use super::metrics::Metrics;
 use super::origin::Origin;
 use super::running_syncs::RunningSyncs;
 use super::spec::{Defaults, RepositorySpec};
 use super::state::RepositoryStates;
-use super::status::{self, Facts, Imported, Phase};
+use super::status::{self, Facts, ImportProgress, Phase};
 use super::sync::Syncer;
 use super::sync::request::{SyncAborted, SyncError, SyncOutcome, SyncRequest, SyncResult};
 use crate::api::AppRepository;
@@ -39,56 +33,45 @@ use crate::runtime::informer::{Seen, Store};
 use crate::runtime::kube_client::ApiError;
 use crate::runtime::workqueue::{Backoff, Priority};
 
-/// How soon, and how late, a sync that failed is tried again. The next tick may come sooner.
+/// Backoff of failed syncs. The next scheduled sync may come sooner.
 const SYNC_BACKOFF: Backoff = Backoff {
     base: Duration::from_secs(5),
     cap: Duration::from_secs(15 * 60),
 };
 
-/// What reconciles work with.
+/// Reconciles `AppRepository` objects.
 pub struct Reconciler {
-    /// The declarations.
     pub store: Store<AppRepository>,
-    /// Where they come from.
     pub origin: Arc<Origin>,
-    /// The database.
     pub catalog: Catalog,
-    /// Runs the syncs.
     pub syncer: Syncer,
-    /// What the declarations that say nothing get.
     pub defaults: Defaults,
-    /// The syncs under way.
-    pub activity: RunningSyncs,
-    /// What is kept in memory of each repository.
+    pub running_syncs: RunningSyncs,
     pub states: RepositoryStates,
-    /// Told when the catalogue is to be compared with the declarations.
+    /// Notified when the catalog must be compared with the declared repositories.
     pub listed: Arc<Notify>,
-    /// The figures.
     pub metrics: Metrics,
-    /// Imports chart files after a sync; `None` if they are not imported.
-    pub files: Option<ImportQueue>,
-    /// What takes the CronJobs away that Kubeapps has left; nothing, where they are to stay.
-    pub adoption: Option<Adoption>,
-    /// Cancelled when the process is to end: what is still queued is then left for the next start.
+    /// `None` if chart files are not imported.
+    pub imports: Option<ImportQueue>,
+    /// Removes Kubeapps' CronJobs; `None` if they stay.
+    pub cronjob_remover: Option<CronJobRemover>,
+    /// Canceled at shutdown; queued keys are left for the next start.
     pub stopping: CancellationToken,
 }
 
 impl Reconcile for Reconciler {
     fn reconcile<'a>(&'a self, key: &'a Key, _priority: Priority) -> BoxFuture<'a, Result<Action, ReconcileError>> {
-        async move { self.look_at(&key.name, false).await }.boxed()
+        async move { self.reconcile_repository(&key.name, false).await }.boxed()
     }
 }
 
 impl Reconciler {
-    /// Syncs what `name` declares although it may not be due, as `run --once` does.
-    ///
-    /// # Errors
-    /// The same as a reconcile's.
+    /// Syncs `name` even if it is not due, as `run --once` does.
     pub async fn sync_now(&self, name: &NamespacedName) -> Result<Action, ReconcileError> {
-        self.look_at(name, true).await
+        self.reconcile_repository(name, true).await
     }
 
-    async fn look_at(&self, name: &NamespacedName, forced: bool) -> Result<Action, ReconcileError> {
+    async fn reconcile_repository(&self, name: &NamespacedName, forced: bool) -> Result<Action, ReconcileError> {
         if self.stopping.is_cancelled() {
             return Ok(Action::Done);
         }
@@ -96,14 +79,14 @@ impl Reconciler {
         let uid = seen.as_ref().and_then(|seen| seen.meta().uid.clone());
         self.states.update(name, |state| state.reset_unless_same(uid));
         match seen {
-            None => self.clean_up_gone(name).await,
+            None => self.remove_orphan(name).await,
             Some(seen) if seen.meta().deletion_timestamp.is_some() => self.clean_up_deleted(name, seen.meta()).await,
-            Some(Seen::Undecodable { meta, error }) => self.report_undecodable(name, &meta, &error).await,
-            Some(Seen::Object(object)) => self.declared(name, &object, forced).await,
+            Some(Seen::Undecodable { meta, error }) => self.report_invalid_object(name, &meta, &error).await,
+            Some(Seen::Object(object)) => self.sync_if_due(name, &object, forced).await,
         }
     }
 
-    async fn declared(
+    async fn sync_if_due(
         &self,
         name: &NamespacedName,
         object: &AppRepository,
@@ -113,130 +96,124 @@ impl Reconciler {
             state.removal_approved = false;
             state.last_event = None;
         });
-        if !self.is_still(name, &object.metadata) {
-            // It has gone since it was looked up, and what was just taken back may be the approval to remove its charts.
+        if !self.is_current(name, &object.metadata) {
+            // The object is gone again, and the approval that was just revoked may have been for that deletion.
             self.listed.notify_one();
         }
-        let declaration = RepositorySpec::of(object, &self.defaults, self.origin.is_folder());
+        let spec = RepositorySpec::of(object, &self.defaults, self.origin.is_directory());
         match self.origin.add_finalizer(&object.metadata).await {
             Ok(()) => {}
-            // The event of its deletion is on its way.
+            // The deletion event is on its way.
             Err(error) if error.is_not_found() => return Ok(Action::Done),
-            Err(error) => gone_is_done(error)?,
+            Err(error) => ignore_not_found(error)?,
         }
-        let (record, expected_uid) = match self.remembered(&declaration).await {
-            Ok(remembered) => remembered,
-            Err(error) => return self.database_away(object, &declaration, None, &error).await,
+        let (record, expected_uid) = match self.load_record(&spec).await {
+            Ok(loaded) => loaded,
+            Err(error) => return self.report_database_error(object, &spec, None, &error).await,
         };
         let now = Timestamp::now();
         if let Some(record) = &record {
             self.metrics.observe(record);
         }
-        let decision = match decide(&declaration, record.as_ref(), now) {
-            Decision::Rest if forced || self.states.read(name, |state| state.force_sync) => {
+        let decision = match decide(&spec, record.as_ref(), now) {
+            Decision::Wait if forced || self.states.read(name, |state| state.force_sync) => {
                 Decision::Sync(Mode::Conditional)
             }
             decision => decision,
         };
         match decision {
-            Decision::Suspended | Decision::Rest => {
-                self.follow(name, record.as_ref()).await;
-                self.write_status(object, &declaration, record.as_ref(), None, Phase::Settled)
+            Decision::Suspended | Decision::Wait => {
+                self.after_sync(name, record.as_ref()).await;
+                self.write_status(object, &spec, record.as_ref(), None, Phase::Idle)
                     .await?;
-                Ok(if declaration.suspended {
+                Ok(if spec.suspended {
                     Action::Done
                 } else {
-                    scheduled(until_due(&declaration, now, Timestamp::now()))
+                    scheduled(until_due(&spec, now, Timestamp::now()))
                 })
             }
             Decision::Sync(mode) => {
                 let created = object.metadata.creation_timestamp.as_ref().map(|time| time.0);
-                let attempt = SyncRequest {
-                    wanted_since: wanted_since(&declaration, record.as_ref(), created, mode, now),
-                    declaration,
+                let request = SyncRequest {
+                    fresh_since: fresh_since(&spec, record.as_ref(), created, mode, now),
+                    spec,
                     previous: record,
                     expected_uid,
                     mode,
                     started: now,
                 };
-                self.attempt(name, object, attempt).await
+                self.sync(name, object, request).await
             }
         }
     }
 
-    /// Whether this very object is declared still.
-    fn is_still(&self, name: &NamespacedName, meta: &ObjectMeta) -> bool {
+    /// Returns true if the store still has this object, and it is not being deleted.
+    fn is_current(&self, name: &NamespacedName, meta: &ObjectMeta) -> bool {
         self.store.get(name).is_some_and(|seen| {
             let now = seen.meta();
             now.uid == meta.uid && now.deletion_timestamp.is_none()
         })
     }
 
-    /// What the database remembers of this very object, and the UID that it holds.
-    async fn remembered(
-        &self,
-        declaration: &RepositorySpec,
-    ) -> Result<(Option<Record>, Option<String>), catalog::Error> {
-        let Some(record) = self.catalog.record(&declaration.name).await? else {
+    /// Loads the record of this object, and the UID stored in the database.
+    async fn load_record(&self, spec: &RepositorySpec) -> Result<(Option<Record>, Option<String>), catalog::Error> {
+        let Some(record) = self.catalog.record(&spec.name).await? else {
             return Ok((None, None));
         };
         let expected_uid = Some(record.uid.clone());
-        match identity(declaration, Some(&record)) {
+        match identity(spec, Some(&record)) {
             Identity::New | Identity::Same => Ok((Some(record), expected_uid)),
-            Identity::Restored => Ok((Some(restored(record)), expected_uid)),
-            Identity::Another => {
+            Identity::Restored => Ok((Some(without_server_state(record)), expected_uid)),
+            Identity::Replaced => {
                 tracing::info!("removing charts of a previous repository with the same name");
-                self.catalog.remove(&declaration.name, expected_uid.as_deref()).await?;
+                self.catalog.remove(&spec.name, expected_uid.as_deref()).await?;
                 Ok((None, None))
             }
         }
     }
 
-    async fn attempt(
+    async fn sync(
         &self,
         name: &NamespacedName,
         object: &AppRepository,
-        attempt: SyncRequest,
+        request: SyncRequest,
     ) -> Result<Action, ReconcileError> {
-        let declaration = attempt.declaration.clone();
-        let (previous, started) = (attempt.previous.clone(), attempt.started);
-        if is_worth_announcing(object, &declaration, previous.is_some()) {
-            let told = self
-                .write_status(object, &declaration, previous.as_ref(), None, Phase::Syncing)
+        let spec = request.spec.clone();
+        let (previous, started) = (request.previous.clone(), request.started);
+        if has_to_show_syncing(object, &spec, previous.is_some()) {
+            let written = self
+                .write_status(object, &spec, previous.as_ref(), None, Phase::Syncing)
                 .await;
-            if let Err(failure) = told {
-                // That nobody can be told is no reason not to sync; what comes of it is told again.
+            if let Err(failure) = written {
+                // Status updates never block a sync; the update after the sync retries.
                 tracing::warn!(error = ?failure, "failed to set Reconciling condition");
             }
         }
-        let running = self.activity.begin(name);
-        // What has become of the object before this moment has given up nothing; its key is in the queue again.
-        if !self.is_still(name, &object.metadata) {
+        let running = self.running_syncs.begin(name);
+        // A change before `begin` canceled nothing, but it enqueued the key again.
+        if !self.is_current(name, &object.metadata) {
             return Ok(Action::Done);
         }
         let timer = self.metrics.start();
-        let finished = self.syncer.sync(attempt, running.token().clone()).await;
+        let result = self.syncer.sync(request, running.token().clone()).await;
         drop(running);
         if self.store.get(name).is_none() {
-            // It has gone meanwhile, and may have been looked for in the catalogue before its rows were there.
+            // The object was deleted during the sync. The orphan check may have run before the rows were committed.
             self.listed.notify_one();
         }
-        let SyncResult {
-            record,
-            outcome: verdict,
-        } = match finished {
-            Ok(finished) => finished,
-            // Whatever cancelled it has put the key back into the queue, or has the catalogue compared with a new list.
+        let SyncResult { record, outcome } = match result {
+            Ok(result) => result,
+            // The change that canceled the sync also enqueued the key or triggered an orphan check.
             Err(SyncAborted::Cancelled) => return Ok(Action::Done),
             Err(SyncAborted::Catalog(catalog::Error::Superseded { .. })) => return Ok(Action::Requeue),
             Err(SyncAborted::Catalog(error)) => {
-                timer.ended("database");
+                timer.finish("database");
                 return self
-                    .database_away(object, &declaration, previous.as_ref(), &error)
+                    .report_database_error(object, &spec, previous.as_ref(), &error)
                     .await;
             }
         };
-        timer.ended(match &verdict {
+        timer.finish(match &outcome {
             SyncOutcome::NotModified => "not_modified",
             SyncOutcome::Synced { .. } => "success",
             SyncOutcome::Interrupted(_) => "error",
@@ -244,54 +221,52 @@ impl Reconciler {
             SyncOutcome::Failed(_) => "stalled",
         });
         self.metrics.observe(&record);
-        if !matches!(&verdict, SyncOutcome::Failed(failed) if failed.transient) {
+        if !matches!(&outcome, SyncOutcome::Failed(failed) if failed.transient) {
             self.states.update(name, |state| state.force_sync = false);
         }
-        self.follow(name, Some(&record)).await;
-        for news in news::of(&declaration, previous.as_ref(), &record, &verdict) {
-            self.origin.publish(&object.metadata, news).await;
+        self.after_sync(name, Some(&record)).await;
+        for event in events::sync_events(&spec, previous.as_ref(), &record, &outcome) {
+            self.origin.publish(&object.metadata, event).await;
         }
-        let told = self
-            .write_status(object, &declaration, Some(&record), None, Phase::Settled)
-            .await;
-        let next = until_due(&declaration, started, Timestamp::now());
-        match verdict {
-            // The verdict's own back-off stands whatever came of telling: the next attempt tells again.
-            SyncOutcome::Interrupted(failed) => Err(retry(&declaration, failed, record.state.failures)),
-            SyncOutcome::Failed(failed) if failed.transient => Err(retry(&declaration, failed, record.state.failures)),
-            SyncOutcome::Failed(failed) => told.and(Err(ReconcileError::Terminal {
+        let written = self.write_status(object, &spec, Some(&record), None, Phase::Idle).await;
+        let next = until_due(&spec, started, Timestamp::now());
+        match outcome {
+            // The backoff of the sync applies even if the status update failed; the next sync retries it.
+            SyncOutcome::Interrupted(failed) => Err(retry(&spec, failed, record.state.failures)),
+            SyncOutcome::Failed(failed) if failed.transient => Err(retry(&spec, failed, record.state.failures)),
+            SyncOutcome::Failed(failed) => written.and(Err(ReconcileError::Terminal {
                 message: failed.message,
                 retry_after: Some(next),
             })),
-            SyncOutcome::Synced { is_complete: false, .. } => told.map(|()| Action::requeue_after(Duration::ZERO)),
-            SyncOutcome::NotModified | SyncOutcome::Synced { .. } => told.map(|()| scheduled(next)),
+            SyncOutcome::Synced { is_complete: false, .. } => written.map(|()| Action::requeue_after(Duration::ZERO)),
+            SyncOutcome::NotModified | SyncOutcome::Synced { .. } => written.map(|()| scheduled(next)),
         }
     }
 
-    /// Has done what follows a sync that has made charts, now or before the start: files are imported, and what Kubeapps has left
-    /// is taken away.
-    async fn follow(&self, name: &NamespacedName, record: Option<&Record>) {
+    async fn after_sync(&self, name: &NamespacedName, record: Option<&Record>) {
         let Some(record) = record.filter(|record| has_charts(record)) else {
             return;
         };
-        if let Some(files) = &self.files {
-            files.enqueue(record);
+        if let Some(imports) = &self.imports {
+            imports.enqueue(record);
         }
-        // Kubeapps' own syncs go only once all is there.
-        let adoption = self.adoption.as_ref().filter(|_| record.state.ready == Some(true));
-        if let Some(adoption) = adoption {
-            let removed = adoption.synced(name).await;
+        // Kubeapps' CronJobs stay until all charts are synced.
+        let cronjob_remover = self
+            .cronjob_remover
+            .as_ref()
+            .filter(|_| record.state.ready == Some(true));
+        if let Some(cronjob_remover) = cronjob_remover {
+            let removed = cronjob_remover.after_sync(name).await;
             if removed > 0 {
                 tracing::info!(removed, "removed Kubeapps' CronJobs of the repository");
             }
         }
     }
 
-    /// The database can't be read or written: the object says so, and everything is tried again.
-    async fn database_away(
+    async fn report_database_error(
         &self,
         object: &AppRepository,
-        declaration: &RepositorySpec,
+        spec: &RepositorySpec,
         record: Option<&Record>,
         error: &catalog::Error,
     ) -> Result<Action, ReconcileError> {
@@ -302,24 +277,22 @@ impl Reconciler {
             message: error.to_string(),
             failures: 1,
         };
-        let told = self
-            .write_status(object, declaration, record, Some(&state), Phase::Settled)
-            .await;
-        if let Err(failure) = told {
+        let written = self.write_status(object, spec, record, Some(&state), Phase::Idle).await;
+        if let Err(failure) = written {
             tracing::warn!(error = ?failure, "failed to update status after database error");
         }
         Err(ReconcileError::Transient {
             message: state.message,
             backoff: SYNC_BACKOFF,
             at_least: Duration::ZERO,
-            at_most: until_retry(declaration),
+            at_most: until_retry(spec),
         })
     }
 
     async fn write_status(
         &self,
         object: &AppRepository,
-        declaration: &RepositorySpec,
+        spec: &RepositorySpec,
         record: Option<&Record>,
         unrecorded: Option<&State>,
         phase: Phase,
@@ -328,41 +301,44 @@ impl Reconciler {
             .origin
             .has_status()
             .await
-            .or_else(|error| gone_is_done(error).map(|()| false))?
+            .or_else(|error| ignore_not_found(error).map(|()| false))?
         {
             return Ok(());
         }
-        let name = &declaration.name;
-        if !self.is_still(name, &object.metadata) {
-            // There is nobody to tell, or somebody else.
+        let name = &spec.name;
+        if !self.is_current(name, &object.metadata) {
+            // The object was deleted or recreated.
             return Ok(());
         }
         let facts = Facts {
-            generation: declaration.generation,
-            suspended: declaration.suspended,
+            generation: spec.generation,
+            suspended: spec.suspended,
             record,
             unrecorded,
             phase,
-            files: self.files.as_ref().map_or(Imported::None, |files| files.progress(name)),
+            files: self
+                .imports
+                .as_ref()
+                .map_or(ImportProgress::Disabled, |imports| imports.progress(name)),
             now: Timestamp::now(),
         };
         let before = object.status.as_ref();
         let status = status::build(&facts, before);
         let fingerprint = status::fingerprint(&status);
         let last = self.states.read(name, |state| state.last_status);
-        if status::is_news(before, &status) || last.is_some_and(|last| last != fingerprint) {
+        if status::needs_update(before, &status) || last.is_some_and(|last| last != fingerprint) {
             self.origin
                 .write_status(&object.metadata, &status)
                 .await
-                .or_else(gone_is_done)?;
+                .or_else(ignore_not_found)?;
             self.states.update(name, |state| state.last_status = Some(fingerprint));
         }
         Ok(())
     }
 }
 
-/// What may still be believed of a repository whose object was made anew: its rows, but nothing about the server.
-fn restored(record: Record) -> Record {
+/// Drops what the record says about the server, for an object that was recreated. The rows stay.
+fn without_server_state(record: Record) -> Record {
     Record {
         etag: None,
         last_modified: None,
@@ -376,22 +352,22 @@ fn restored(record: Record) -> Record {
     }
 }
 
-/// Nobody is left to tell, which is no reason to try again.
-pub(super) fn gone_is_done(error: ApiError) -> Result<(), ReconcileError> {
+/// Treats NotFound as success: the object was deleted.
+pub(super) fn ignore_not_found(error: ApiError) -> Result<(), ReconcileError> {
     if error.is_not_found() {
         return Ok(());
     }
     Err(ReconcileError::Transient {
-        message: format!("call to the API server failed: {error}"),
+        message: format!("request to the API server failed: {error}"),
         backoff: Backoff::CONFLICT,
         at_least: Duration::ZERO,
         at_most: Duration::MAX,
     })
 }
 
-/// Whether it is to be said that a sync begins: of a repository that was never synced, and of a spec that nothing was said of
-/// yet. Where nothing can be remembered because the database fails, each retry would be a first; it is said just once.
-fn is_worth_announcing(object: &AppRepository, declaration: &RepositorySpec, is_known: bool) -> bool {
+/// Returns true if the status has to show that a sync starts: the first sync, or a new generation. If the database
+/// fails, only the first attempt is shown, since no attempt can be recorded.
+fn has_to_show_syncing(object: &AppRepository, spec: &RepositorySpec, has_record: bool) -> bool {
     let Some(status) = &object.status else { return true };
     let has_failed = || {
         status
@@ -399,12 +375,12 @@ fn is_worth_announcing(object: &AppRepository, declaration: &RepositorySpec, is_
             .iter()
             .any(|c| c.type_ == status::READY && c.status == "False")
     };
-    status.observed_generation != declaration.generation || (!is_known && !has_failed())
+    status.observed_generation != spec.generation || (!has_record && !has_failed())
 }
 
-/// Has the attempt repeated after its `failures`, counted in the database: the queue's own count would mix in the conflicts with
-/// the API server, and knows nothing of the time before a restart.
-fn retry(declaration: &RepositorySpec, failed: SyncError, failures: u32) -> ReconcileError {
+/// Retries after `failures`, as counted in the database. The queue's count includes API conflicts and is lost on
+/// restart.
+fn retry(spec: &RepositorySpec, failed: SyncError, failures: u32) -> ReconcileError {
     let delay = SYNC_BACKOFF.delay(failures.saturating_sub(1));
     let at_least = failed.retry_after.unwrap_or_default();
     ReconcileError::Transient {
@@ -414,17 +390,17 @@ fn retry(declaration: &RepositorySpec, failed: SyncError, failures: u32) -> Reco
             cap: delay,
         },
         at_least,
-        at_most: until_retry(declaration).max(at_least),
+        at_most: until_retry(spec).max(at_least),
     }
 }
 
 /// Returns the longest backoff: a retry comes no later than the next scheduled sync.
-fn until_retry(declaration: &RepositorySpec) -> Duration {
+fn until_retry(spec: &RepositorySpec) -> Duration {
     let now = Timestamp::now();
-    until_due(declaration, now, now)
+    until_due(spec, now, now)
 }
 
-/// Requeues a repository for its schedule, whatever the priority of the event that caused this reconcile.
+/// Requeues for the schedule at low priority, even if a user's change caused this reconcile.
 fn scheduled(delay: Duration) -> Action {
     Action::RequeueAfter {
         delay,

@@ -1,54 +1,49 @@
-//! Which repositories may have their charts removed although no object asks for it any more.
+//! Limits the removal of repositories that are missing from a list.
 //!
-//! That a name is not in the store proves nothing by itself: a watch may have been cut, or a list may be wrong. So a removal
-//! needs a reason: the API server told of the deletion, or the difference of two complete lists was found small enough to be
-//! believed.
+//! A missing name proves nothing: the watch may have failed, or the list may be wrong. Charts are removed only after a
+//! deletion event, or if few repositories are missing from a complete list.
 
 use std::collections::BTreeSet;
 
 use crate::api::NamespacedName;
 use crate::catalog::Record;
 
-/// Fewer missing repositories than this many are always believed.
-const ALWAYS_BELIEVED: usize = 5;
+/// Up to this many missing repositories are always removed.
+const ALWAYS_REMOVED: usize = 5;
 
-/// What is to be done about the repositories that the catalogue has and a complete list of declarations has not.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Difference {
-    /// These are gone.
+pub enum Orphans {
     Remove(Vec<NamespacedName>),
-    /// Too many at once to be believed without a word of the user.
-    Held {
-        /// How many are missing.
+    /// Too many to remove without confirmation.
+    Pending {
         missing: usize,
-        /// Of how many.
-        of: usize,
+        total: usize,
     },
 }
 
-/// Compares the catalogue with a complete list of declarations. Only rows of the same `origin`, and of a namespace that is
-/// watched, can be missed: those of one-shot commands, of Kubeapps, or of other clusters are nobody's business here.
+/// Compares the catalog with a complete list. Only rows of this `origin` in watched namespaces can be orphans, not
+/// those of one-shot commands, Kubeapps or other clusters.
 #[must_use]
-pub fn difference(
+pub fn find_orphans(
     records: &[Record],
     declared: &BTreeSet<NamespacedName>,
     origin: &str,
     is_watched: impl Fn(&str) -> bool,
     confirmed: bool,
-) -> Difference {
+) -> Orphans {
     let ours: Vec<NamespacedName> = records
         .iter()
         .filter(|record| record.origin == origin && is_watched(&record.name.namespace))
         .map(|record| record.name.clone())
         .collect();
     let missing: Vec<NamespacedName> = ours.iter().filter(|name| !declared.contains(name)).cloned().collect();
-    if !confirmed && missing.len() > ALWAYS_BELIEVED && missing.len() * 2 > ours.len() {
-        return Difference::Held {
+    if !confirmed && missing.len() > ALWAYS_REMOVED && missing.len() * 2 > ours.len() {
+        return Orphans::Pending {
             missing: missing.len(),
-            of: ours.len(),
+            total: ours.len(),
         };
     }
-    Difference::Remove(missing)
+    Orphans::Remove(missing)
 }
 
 #[cfg(test)]
@@ -85,46 +80,46 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_declared_any_more_is_removed() {
-        let found = difference(&many(3), &declared(2), "here", |_| true, false);
-        assert_eq!(found, Difference::Remove(vec![name("default", "r2")]));
+    fn undeclared_repositories_are_removed() {
+        let found = find_orphans(&many(3), &declared(2), "here", |_| true, false);
+        assert_eq!(found, Orphans::Remove(vec![name("default", "r2")]));
     }
 
     #[test]
-    fn rows_of_other_origins_and_of_namespaces_not_watched_are_left_alone() {
+    fn rows_of_other_origins_and_unwatched_namespaces_are_ignored() {
         let records = [
             record("default", "one-shot", "one-shot"),
             record("default", "other-cluster", "there"),
             record("elsewhere", "not-watched", "here"),
         ];
-        let found = difference(
+        let found = find_orphans(
             &records,
             &BTreeSet::new(),
             "here",
             |namespace| namespace == "default",
             false,
         );
-        assert_eq!(found, Difference::Remove(Vec::new()));
+        assert_eq!(found, Orphans::Remove(Vec::new()));
     }
 
     #[test]
-    fn more_than_half_and_more_than_five_at_once_are_held() {
+    fn more_than_half_and_more_than_five_removals_are_pending() {
         assert_eq!(
-            difference(&many(11), &declared(5), "here", |_| true, false),
-            Difference::Held { missing: 6, of: 11 }
+            find_orphans(&many(11), &declared(5), "here", |_| true, false),
+            Orphans::Pending { missing: 6, total: 11 }
         );
         assert!(
-            matches!(difference(&many(12), &declared(6), "here", |_| true, false), Difference::Remove(gone) if gone.len() == 6)
+            matches!(find_orphans(&many(12), &declared(6), "here", |_| true, false), Orphans::Remove(gone) if gone.len() == 6)
         );
         assert!(
-            matches!(difference(&many(5), &declared(0), "here", |_| true, false), Difference::Remove(gone) if gone.len() == 5)
+            matches!(find_orphans(&many(5), &declared(0), "here", |_| true, false), Orphans::Remove(gone) if gone.len() == 5)
         );
     }
 
     #[test]
-    fn held_removals_go_on_once_they_are_confirmed() {
+    fn pending_removals_proceed_once_confirmed() {
         assert!(
-            matches!(difference(&many(20), &declared(0), "here", |_| true, true), Difference::Remove(gone) if gone.len() == 20)
+            matches!(find_orphans(&many(20), &declared(0), "here", |_| true, true), Orphans::Remove(gone) if gone.len() == 20)
         );
     }
 }

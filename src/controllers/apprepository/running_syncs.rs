@@ -1,4 +1,4 @@
-//! What is being synced right now: so that it can be shown, and given up when its declaration goes.
+//! Tracks the running syncs, to list and to cancel them.
 
 use crate::api::NamespacedName;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// The syncs under way; a handle, cheap to clone.
+/// The running syncs; a handle, cheap to clone.
 #[derive(Clone, Debug)]
 pub struct RunningSyncs {
     running: Arc<Mutex<BTreeMap<NamespacedName, CancellationToken>>>,
@@ -25,20 +25,18 @@ impl Default for RunningSyncs {
 }
 
 impl RunningSyncs {
-    /// The names of what is being synced, now and whenever that changes.
     #[must_use]
     pub fn names(&self) -> watch::Receiver<Vec<NamespacedName>> {
         self.names.subscribe()
     }
 
-    /// Gives up the sync of `name`, if there is one: its declaration has gone or is another's.
     pub fn cancel(&self, name: &NamespacedName) {
         if let Some(token) = self.running.lock().get(name) {
             token.cancel();
         }
     }
 
-    /// Notes that `name` is being synced until the guard is dropped.
+    /// Registers a sync of `name` until the guard is dropped.
     #[must_use]
     pub fn begin(&self, name: &NamespacedName) -> Running {
         let token = CancellationToken::new();
@@ -57,7 +55,7 @@ impl RunningSyncs {
     }
 }
 
-/// A sync under way.
+/// A running sync; dropping it ends the registration.
 pub struct Running {
     activity: RunningSyncs,
     name: NamespacedName,
@@ -65,7 +63,6 @@ pub struct Running {
 }
 
 impl Running {
-    /// Cancelled when the sync is to be given up.
     #[must_use]
     pub fn token(&self) -> &CancellationToken {
         &self.token
@@ -91,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_sync_of_that_name_is_given_up() {
+    fn only_the_sync_of_that_name_is_canceled() {
         let activity = RunningSyncs::default();
         let (a, b) = (activity.begin(&name("a")), activity.begin(&name("b")));
         activity.cancel(&name("a"));
@@ -100,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sync_is_shown_until_it_ends() {
+    fn a_running_sync_is_listed_until_it_ends() {
         let activity = RunningSyncs::default();
         let names = activity.names();
         let running = activity.begin(&name("a"));

@@ -1,11 +1,12 @@
-//! Schedules that only the work queue keeps: no cron trigger runs.
+//! Schedules kept by the work queue alone, without a cron trigger.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use tokio::time::{Instant, sleep};
 
@@ -18,10 +19,10 @@ use crate::runtime::workqueue::{self as queue, Priority, Queue, Settings};
 
 const START: &str = "2026-01-01T00:05:00Z";
 
-/// Reconciles one repository by a clock that starts at [`START`] and stops with tokio's.
+/// Reconciles one repository by a clock that starts at [`START`] and pauses with tokio's.
 struct Schedule {
-    declaration: RepositorySpec,
-    /// Each attempt fails so that only the schedule repeats it.
+    spec: RepositorySpec,
+    /// Lets each attempt fail, so that only the schedule repeats it.
     stalls: bool,
     start: Instant,
     record: Mutex<Option<Record>>,
@@ -37,7 +38,7 @@ impl Schedule {
             "spec": { "type": "helm", "url": "https://example.com", "interval": interval },
         });
         Arc::new(Self {
-            declaration: RepositorySpec::of(&serde_json::from_value(object).unwrap(), &Defaults::usual(), false),
+            spec: RepositorySpec::of(&serde_json::from_value(object).unwrap(), &Defaults::usual(), false),
             stalls,
             start: Instant::now(),
             record: Mutex::default(),
@@ -51,12 +52,12 @@ impl Schedule {
     }
 
     fn attempted(&self, now: Timestamp) -> Record {
-        let declaration = &self.declaration;
+        let spec = &self.spec;
         Record {
-            uid: declaration.uid.clone(),
-            change_key: declaration.change_key.as_str().to_owned(),
-            spec_hash: Some(declaration.spec_hash.clone()),
-            handled: handled(declaration, &Handled::default()),
+            uid: spec.uid.clone(),
+            change_key: spec.change_key.as_str().to_owned(),
+            spec_hash: Some(spec.spec_hash.clone()),
+            handled: handled(spec, &Handled::default()),
             last_attempt: Some(now),
             state: State {
                 ready: Some(!self.stalls),
@@ -68,7 +69,7 @@ impl Schedule {
         }
     }
 
-    /// Runs for a while after an event at [`START`]. Returns the time of each attempt after that, relative to its tick.
+    /// Runs after an event at [`START`]. Returns the time of each attempt after that, relative to its tick.
     async fn run(self: &Arc<Self>, time: Duration) -> Vec<Duration> {
         let mut registry = Registry::default();
         let queue = Queue::new(Settings::new("test"), &queue::Metrics::register(&mut registry));
@@ -86,9 +87,9 @@ impl Schedule {
         queue.add(key, Priority::USER);
         sleep(time).await;
         let start = START.parse::<Timestamp>().unwrap();
-        let attempts = self.attempts.lock().unwrap().clone();
+        let attempts = self.attempts.lock().clone();
         let ticks = attempts.windows(2).map(|pair| {
-            let tick = self.declaration.cron.next_after(start + pair[0]).unwrap();
+            let tick = self.spec.cron.next_after(start + pair[0]).unwrap();
             Duration::try_from((start + pair[1]).duration_since(tick)).unwrap()
         });
         ticks.collect()
@@ -99,13 +100,13 @@ impl Reconcile for Schedule {
     fn reconcile<'a>(&'a self, _key: &'a Key, priority: Priority) -> BoxFuture<'a, Result<Action, ReconcileError>> {
         async move {
             let now = self.now();
-            self.reconciles.lock().unwrap().push((self.start.elapsed(), priority));
-            let mut record = self.record.lock().unwrap();
-            if let Decision::Sync(_) = decide(&self.declaration, record.as_ref(), now) {
-                self.attempts.lock().unwrap().push(self.start.elapsed());
+            self.reconciles.lock().push((self.start.elapsed(), priority));
+            let mut record = self.record.lock();
+            if let Decision::Sync(_) = decide(&self.spec, record.as_ref(), now) {
+                self.attempts.lock().push(self.start.elapsed());
                 *record = Some(self.attempted(now));
             }
-            let delay = until_due(&self.declaration, now, self.now());
+            let delay = until_due(&self.spec, now, self.now());
             if self.stalls {
                 return Err(ReconcileError::Terminal {
                     message: String::new(),
@@ -128,23 +129,23 @@ async fn a_repository_is_synced_at_each_tick_though_the_trigger_never_fires() {
     let schedule = Schedule::new("*/10 * * * *", false);
     let late = schedule.run(DAY).await;
     assert_eq!(late.len(), 144);
-    let expected = schedule.declaration.jitter() + Duration::from_secs(1);
-    // Timers have a resolution of a millisecond.
+    let expected = schedule.spec.jitter() + Duration::from_secs(1);
+    // Timers have a resolution of one millisecond.
     assert!(
         late.iter()
             .all(|late| late.abs_diff(expected) <= Duration::from_millis(2)),
         "{late:?}"
     );
-    let reconciles = schedule.reconciles.lock().unwrap();
+    let reconciles = schedule.reconciles.lock();
     assert_eq!(reconciles.len(), 145, "one reconcile for each tick");
     assert!(reconciles[1..].iter().all(|(_, priority)| *priority == Priority::LOW));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stalled_repository_is_tried_again_at_each_tick_though_the_trigger_never_fires() {
+async fn a_stalled_repository_is_retried_at_each_tick_though_the_trigger_never_fires() {
     let schedule = Schedule::new("@hourly", true);
     assert_eq!(schedule.run(DAY).await.len(), 24);
-    let reconciles = schedule.reconciles.lock().unwrap();
+    let reconciles = schedule.reconciles.lock();
     assert!(reconciles[1..].iter().all(|(_, priority)| *priority == Priority::LOW));
 }
 
@@ -152,7 +153,7 @@ async fn a_stalled_repository_is_tried_again_at_each_tick_though_the_trigger_nev
 async fn a_repository_that_is_rarely_due_is_reconciled_once_an_hour() {
     let schedule = Schedule::new("0 12 * * *", false);
     assert_eq!(schedule.run(10 * DAY).await.len(), 10);
-    let reconciles = schedule.reconciles.lock().unwrap();
+    let reconciles = schedule.reconciles.lock();
     let longest = reconciles.windows(2).map(|pair| pair[1].0 - pair[0].0).max().unwrap();
     assert!(
         longest <= Duration::from_hours(1) + Duration::from_millis(2),
@@ -163,10 +164,10 @@ async fn a_repository_that_is_rarely_due_is_reconciled_once_an_hour() {
 #[test]
 fn a_sync_that_takes_longer_than_the_gap_is_followed_by_the_one_that_is_due() {
     let schedule = Schedule::new("* * * * *", false);
-    let declaration = &schedule.declaration;
+    let spec = &schedule.spec;
     let at = |time: &str| time.parse::<Timestamp>().unwrap();
     let (started, ended) = (at("2026-01-01T10:00:07Z"), at("2026-01-01T10:02:30Z"));
-    assert_eq!(until_due(declaration, started, ended), Duration::ZERO);
-    let wait = until_due(declaration, ended, ended);
-    assert_eq!(wait, Duration::from_secs(31) + declaration.jitter());
+    assert_eq!(until_due(spec, started, ended), Duration::ZERO);
+    let wait = until_due(spec, ended, ended);
+    assert_eq!(wait, Duration::from_secs(31) + spec.jitter());
 }

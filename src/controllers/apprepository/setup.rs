@@ -9,13 +9,13 @@ use tokio::sync::Notify;
 
 use super::chart_files::{FilesReconciler, ImportQueue, Importer};
 use super::event_handler::{EventHandler, key};
-use super::kubeapps_cronjobs::{self, Adoption};
+use super::kubeapps_cronjobs::{self, CronJobRemover};
 use super::metrics::Metrics;
 use super::options::Options;
 use super::origin::Origin;
 use super::orphans::{self, OrphanFinder};
 use super::reconciler::Reconciler;
-use super::secrets::source::Keys;
+use super::secrets::source::CredentialSource;
 use super::secrets::{SecretSettings, repositories_of};
 use super::state::RepositoryStates;
 use super::sync::Syncer;
@@ -67,23 +67,26 @@ pub fn setup(context: &SetupContext, options: &Options, catalog: &Catalog, origi
     };
     let event_handler = EventHandler {
         queue: context.queue.clone(),
-        activity: options.running.clone(),
+        running_syncs: options.running.clone(),
         states: Arc::clone(&states),
         listed: Arc::clone(&listed),
         schedule: schedule.clone(),
         defaults: options.defaults.clone(),
     };
     let origin = Arc::new(origin);
-    let keys = Keys::Named {
+    let credentials = CredentialSource::Secrets {
         origin: Arc::clone(&origin),
         settings: secret_settings(options),
     };
     let (id, file_access) = (origin.id().to_owned(), file_access(context, options));
-    let syncs = options.sync.clone().context(catalog.clone(), keys, file_access, id);
+    let syncs = options
+        .sync
+        .clone()
+        .context(catalog.clone(), credentials, file_access, id);
     let imports = ImportQueue::new(context.queue.clone(), Arc::clone(&states));
     let files = FilesReconciler {
         store: store.clone(),
-        folder_mode: origin.is_folder(),
+        directory_mode: origin.is_directory(),
         defaults: options.defaults.clone(),
         catalog: catalog.clone(),
         importer: Importer::new(syncs.clone(), options.chart_files, metrics.clone()),
@@ -96,11 +99,11 @@ pub fn setup(context: &SetupContext, options: &Options, catalog: &Catalog, origi
         catalog: catalog.clone(),
         syncer: Syncer::new(syncs, metrics.clone()),
         defaults: options.defaults.clone(),
-        activity: options.running.clone(),
+        running_syncs: options.running.clone(),
         listed: Arc::clone(&listed),
         metrics: metrics.clone(),
-        files: options.import_after_sync.then_some(imports),
-        adoption: adoption(context, options, &states),
+        imports: options.import_after_sync.then_some(imports),
+        cronjob_remover: cronjob_remover(context, options, &states),
         states: Arc::clone(&states),
         stopping: context.stopping.clone(),
     };
@@ -175,11 +178,11 @@ fn file_access(context: &SetupContext, options: &Options) -> FileAccess {
     }
 }
 
-fn adoption(context: &SetupContext, options: &Options, states: &RepositoryStates) -> Option<Adoption> {
+fn cronjob_remover(context: &SetupContext, options: &Options, states: &RepositoryStates) -> Option<CronJobRemover> {
     match &context.source {
         Source::Cluster(client) if options.adopt_kubeapps => {
             let namespace = options.kubeapps_namespace.clone();
-            Some(Adoption::new(client.clone(), namespace, Arc::clone(states)))
+            Some(CronJobRemover::new(client.clone(), namespace, Arc::clone(states)))
         }
         _ => None,
     }

@@ -1,4 +1,4 @@
-//! What an AppRepository declares, read once and judged once: the form that decisions and syncs work on.
+//! The validated form of an AppRepository, on which decisions and syncs work.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,34 +15,29 @@ use crate::runtime::cron::{self as schedule, Cron, IntervalError, Intervals};
 use crate::runtime::manifests::MANIFEST_ANNOTATION;
 use crate::text::hex;
 
-/// Counts up whenever what is made of an index changes, so that a newer Portolan rewrites the rows of an older one although
-/// the servers say 304.
+/// Must be raised whenever the decoder produces different rows, so that a new release rewrites them despite 304
+/// responses.
 const DECODER_VERSION: u32 = 1;
 
-/// The annotation that lowers, for one repository, the cap on its index, in bytes.
+/// Annotation that lowers the maximum size of the index, in bytes.
 pub const INDEX_MAX_BYTES: &str = "portolan.dev/index-max-bytes";
-/// The annotation that lowers, for one repository, the time that fetching its index may take, in seconds.
+/// Annotation that lowers the timeout for fetching the index, in seconds.
 pub const FETCH_TIMEOUT: &str = "portolan.dev/fetch-timeout-seconds";
 
-/// The annotation that lowers, for one repository, the cap on each chart archive, in bytes.
+/// Annotation that lowers the maximum size of each chart archive, in bytes.
 pub const ARCHIVE_MAX_BYTES: &str = "portolan.dev/archive-max-bytes";
 
-/// What the declarations that say nothing get.
 #[derive(Clone, Debug)]
 pub struct Defaults {
-    /// When to sync what declares no interval, or none that can be used.
     pub crontab: Arc<Cron>,
-    /// Reads those that are declared.
     pub intervals: Intervals,
-    /// The shortest gap between two ticks that an interval may ask for.
+    /// Minimum time between two ticks of an interval.
     pub min_interval: Duration,
-    /// The most bytes that an index may have.
     pub index_max_bytes: u64,
 }
 
 #[cfg(test)]
 impl Defaults {
-    /// What the command line gives.
     pub(super) fn usual() -> Self {
         let intervals = Intervals::default();
         Self {
@@ -54,18 +49,16 @@ impl Defaults {
     }
 }
 
-/// Which protocol the repository speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
-    /// A Helm repository with an `index.yaml`.
     #[default]
     Helm,
-    /// An OCI registry: whatever is not `helm`, as with Kubeapps.
+    /// Any type other than `helm`, as in Kubeapps.
     Oci,
 }
 
 impl Kind {
-    /// As it is written in `spec.type` and kept in the catalogue.
+    /// Returns the value of `spec.type`, which is also stored in the catalog.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -75,10 +68,10 @@ impl Kind {
     }
 }
 
-/// Decides whether rows written before are still what this declaration would give.
+/// Key of everything that determines the stored rows.
 ///
-/// Two parts are kept apart: a changed *source* also takes away what the shrink guard compares with, while a changed filter or
-/// decoder only means that everything is fetched and compared again.
+/// The key has two parts. A new *source* also resets the baseline of the shrink guard. A new filter or decoder only
+/// causes a complete sync.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangeKey(String);
 
@@ -91,89 +84,73 @@ impl ChangeKey {
         ))
     }
 
-    /// As it is kept in the catalogue.
+    /// Returns the form that is stored in the catalog.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The part that stands for URL, type and list of OCI repositories.
+    /// Returns the hash of URL, type and list of OCI repositories.
     #[must_use]
     pub fn source(&self) -> &str {
         self.0.split('.').next().unwrap_or_default()
     }
 
-    /// Whether `stored` was made from the same URL, type and list of OCI repositories.
+    /// Returns true if `stored` has the same URL, type and list of OCI repositories.
     #[must_use]
     pub fn has_source_of(&self, stored: &str) -> bool {
         Some(self.source()) == stored.split('.').next()
     }
 }
 
-/// The values by which users ask for a sync by hand; any other value than the one handled last is a request.
+/// Values by which users request a sync; a value that differs from the handled one is a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
-    /// `spec.resyncRequests`.
     pub resync_requests: i64,
-    /// The annotation `apprepositories.kubeapps.com/requested-at`.
     pub requested_at: Option<String>,
-    /// The annotation `reconcile.fluxcd.io/requestedAt`.
     pub flux_requested_at: Option<String>,
 }
 
-/// An AppRepository as declared.
+/// The spec of an AppRepository, parsed and with defaults applied.
 #[derive(Clone, Debug)]
 pub struct RepositorySpec {
-    /// Its namespace and name.
     pub name: NamespacedName,
-    /// The UID of the object; empty for a one-shot sync, which has none.
+    /// UID of the object; empty for a one-shot sync.
     pub uid: String,
-    /// The generation of the object that was read; none in folder mode.
+    /// Generation of the object; `None` for manifests.
     pub generation: Option<i64>,
-    /// Where the repository is, trimmed.
     pub url: String,
-    /// Which protocol it speaks.
     pub kind: Kind,
-    /// A digest of the whole spec: another one is a request for a sync.
+    /// Hash of the whole spec; a change requests a sync.
     pub spec_hash: String,
-    /// Decides whether the rows are still what this would give.
     pub change_key: ChangeKey,
-    /// Requests by hand.
     pub requests: Requests,
-    /// Whether syncs are held.
     pub suspended: bool,
-    /// Which charts are taken; all, without one.
+    /// Selects the charts to keep; `None` keeps all.
     pub filter: Option<Rule>,
-    /// The repositories to take from an OCI registry, below the path of the URL; without any, those that the registry lists.
+    /// Repositories of the OCI registry, below the path of the URL. If empty, the catalog of the registry is used.
     pub oci_repositories: Vec<String>,
-    /// How the server is reached.
-    pub reach: RepositoryAccess,
-    /// The digest of a shrunken index that the user has confirmed.
+    pub access: RepositoryAccess,
     pub allow_shrink: Option<String>,
-    /// When to sync.
     pub cron: Arc<Cron>,
-    /// The same to be shown; nothing for a one-shot sync, which nobody repeats.
+    /// Printable schedule; `None` for a one-shot sync.
     pub schedule: Option<String>,
-    /// Why the declared interval is not used.
     pub interval_error: Option<String>,
-    /// The manifest that declares it, in folder mode: `file:` URLs are relative to its folder.
     pub manifest: Option<PathBuf>,
-    /// The most bytes that the index may have: the flag's bound, or what is set below it for this repository.
+    /// Maximum size of the index: the flag's limit, lowered by the annotation.
     pub index_max_bytes: u64,
-    /// The total time for fetching, where one is set for this repository.
     pub fetch_timeout: Option<Duration>,
-    /// The most bytes that an archive may have, where that is set for this repository.
     pub archive_max_bytes: Option<u64>,
 }
 
 impl RepositorySpec {
-    /// Reads what `object` declares. `folder_mode` decides whether the annotation that names a manifest is believed: only the
-    /// informer of folders sets it, while in a cluster anybody can.
+    /// Parses `object`. Only `directory_mode` trusts the annotation with the manifest path; in a cluster, users could
+    /// set it.
     #[must_use]
-    pub fn of(object: &AppRepository, defaults: &Defaults, folder_mode: bool) -> Self {
+    pub fn of(object: &AppRepository, defaults: &Defaults, directory_mode: bool) -> Self {
         let spec = &object.spec;
         let annotations = object.annotations();
-        // The database can't hold NUL, so a value with one would never be found handled.
+        // The database can't store NUL, so a value with NUL would never count as handled.
         let annotation = |name: &str| annotations.get(name).map(|value| value.replace('\0', ""));
         let url = spec.url.trim().to_owned();
         let kind = if spec.type_ == Kind::Helm.as_str() {
@@ -203,13 +180,13 @@ impl RepositorySpec {
             suspended: object.is_suspended(),
             filter,
             oci_repositories: spec.oci_repositories.clone(),
-            reach: RepositoryAccess::of(object),
+            access: RepositoryAccess::of(object),
             allow_shrink: annotation(api::ALLOW_SHRINK),
             schedule: Some(cron.to_string()),
             cron,
             interval_error,
             manifest: annotation(MANIFEST_ANNOTATION)
-                .filter(|_| folder_mode)
+                .filter(|_| directory_mode)
                 .map(PathBuf::from),
             index_max_bytes: annotation(INDEX_MAX_BYTES)
                 .and_then(|text| text.parse().ok())
@@ -225,30 +202,28 @@ impl RepositorySpec {
         }
     }
 
-    /// Returns the delay of scheduled syncs after each tick.
     #[must_use]
     pub fn jitter(&self) -> Duration {
         schedule::jitter(&self.uid, self.cron.shortest_gap())
     }
 
-    /// What a refusal of an index rests on beside its bytes: with another declaration, or another limit, the same index may do.
+    /// Returns the key of a refusal besides the bytes of the index: another spec or limit may accept the same index.
     #[must_use]
-    pub fn grounds(&self) -> String {
+    pub fn refusal_key(&self) -> String {
         format!("{} within {}", self.change_key.as_str(), self.index_max_bytes)
     }
 
-    /// What a one-shot sync declares: no object stands behind it, nothing is scheduled, and it is always run.
     #[must_use]
-    pub fn one_shot(name: NamespacedName, given: OneShot, defaults: &Defaults) -> Self {
-        let url = given.url.trim().to_owned();
+    pub fn one_shot(name: NamespacedName, arguments: OneShot, defaults: &Defaults) -> Self {
+        let url = arguments.url.trim().to_owned();
         let OneShot {
             kind,
             oci_repositories,
             filter,
-            reach,
+            access,
             allow_shrink,
             ..
-        } = given;
+        } = arguments;
         Self {
             name,
             uid: String::new(),
@@ -259,7 +234,7 @@ impl RepositorySpec {
             suspended: false,
             filter,
             oci_repositories,
-            reach,
+            access,
             allow_shrink,
             cron: defaults.crontab.clone(),
             schedule: None,
@@ -274,35 +249,26 @@ impl RepositorySpec {
     }
 }
 
-/// What the arguments of a one-shot sync say.
 #[derive(Clone, Debug, Default)]
 pub struct OneShot {
-    /// Where the repository is.
     pub url: String,
-    /// Which protocol it speaks.
     pub kind: Kind,
-    /// See [`RepositorySpec::oci_repositories`].
     pub oci_repositories: Vec<String>,
-    /// See [`RepositorySpec::filter`].
     pub filter: Option<Rule>,
-    /// See [`RepositorySpec::reach`].
-    pub reach: RepositoryAccess,
-    /// See [`RepositorySpec::allow_shrink`].
+    pub access: RepositoryAccess,
     pub allow_shrink: Option<String>,
 }
 
-/// How a repository's server is reached, as far as it is declared: the Secrets that are named here are read by each sync.
+/// Connection settings of a repository. Each sync reads the referenced Secrets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RepositoryAccess {
-    /// Where the credentials are.
     pub auth_header: Option<SecretKeyRef>,
-    /// Where the certificates are of the authorities to trust beside the system's.
+    /// Certificates of authorities to trust in addition to the system's.
     pub custom_ca: Option<SecretKeyRef>,
-    /// Any certificate is trusted.
     pub insecure: bool,
-    /// The credentials go to other hosts too.
+    /// Sends the credentials to other hosts too.
     pub pass_credentials: bool,
-    /// The proxies of this repository; those of our own environment without them.
+    /// Proxies of this repository; without them, the environment of the process applies.
     pub proxies: Option<Proxies>,
 }
 
@@ -318,8 +284,8 @@ impl RepositoryAccess {
     }
 }
 
-/// The proxies that a pod template sets for the first container, in which Kubeapps ran the sync. Kubeapps' chart writes the
-/// variables in lower case and its dashboard in upper case; of a variable that stands there twice the last counts, as in a pod.
+/// Returns the proxies from the environment of the first container, which ran the sync in Kubeapps. Kubeapps' chart
+/// uses lower case, its dashboard upper case. The last of several variables wins, as in a pod.
 fn proxies(template: &serde_json::Value) -> Option<Proxies> {
     let environment = template.pointer("/spec/containers/0/env")?.as_array()?;
     let value = |name: &str| {
@@ -346,12 +312,10 @@ fn rule(declared: &api::FilterRule) -> Rule {
     }
 }
 
-/// A rule as far as it decides what is kept.
 fn parts(rule: &Rule) -> (&str, &std::collections::BTreeMap<String, String>) {
     (&rule.jq, &rule.variables)
 }
 
-/// The declared interval where it can be used, else the default and why.
 fn choose_interval(text: &str, defaults: &Defaults) -> (Arc<Cron>, Option<String>) {
     let text = text.trim();
     if text.is_empty() {
@@ -360,7 +324,7 @@ fn choose_interval(text: &str, defaults: &Defaults) -> (Arc<Cron>, Option<String
     let unusable = |error: &IntervalError| {
         (
             defaults.crontab.clone(),
-            Some(format!("spec.interval can't be used: {error}")),
+            Some(format!("invalid spec.interval: {error}")),
         )
     };
     match defaults.intervals.parse(text) {
@@ -372,9 +336,9 @@ fn choose_interval(text: &str, defaults: &Defaults) -> (Arc<Cron>, Option<String
     }
 }
 
-/// The first 64 bits, in hex, of the SHA-256 of a value's JSON: enough to tell an edit, which is all that it is for.
+/// Returns 64 bits of SHA-256 over the JSON of a value, in hex. It detects edits only.
 fn short_digest(value: &impl serde::Serialize) -> String {
-    // Specs hold string keys and finite numbers only, for which JSON can't fail; an empty text would only mean one more sync.
+    // Specs hold string keys and finite numbers only, so that JSON can't fail; an empty text would only cause a sync.
     let json = serde_json::to_vec(value).unwrap_or_default();
     hex(&Sha256::digest(json)[..8])
 }

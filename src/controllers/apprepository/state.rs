@@ -1,4 +1,4 @@
-//! State that is kept in memory for each AppRepository. A restart loses it: the database and the object decide what is due.
+//! In-memory state of each AppRepository. A restart loses it: the database and the object decide what is due.
 
 use std::sync::Arc;
 
@@ -6,32 +6,30 @@ use super::chart_files::ImportState;
 use crate::api::NamespacedName;
 use crate::sync_ext::ObjectStates;
 
-/// The states of all AppRepositories; a handle, cheap to clone.
+/// States of all AppRepositories; a handle, cheap to clone.
 pub type RepositoryStates = Arc<ObjectStates<NamespacedName, RepositoryState>>;
 
-/// The state of one AppRepository.
 #[derive(Debug, Default, PartialEq)]
 pub struct RepositoryState {
-    /// UID of the object that the state belongs to, once it was reconciled.
     uid: Option<String>,
-    /// Hash of the last status written; the cache may still show an older one.
+    /// Hash of the last status written per object; the cache may still be stale.
     pub last_status: Option<u64>,
-    /// Hash of the last event about an object that can't be reconciled, so that a retry does not repeat it.
+    /// Hash of the last event about an object that can't be reconciled, so that retries do not repeat it.
     pub last_event: Option<u64>,
-    /// Requests a sync regardless of the schedule, because a referenced Secret changed.
+    /// Requests a sync regardless of the schedule, e.g. after a referenced Secret changed.
     pub force_sync: bool,
     /// Allows the charts to be removed once the object is gone (see [`super::removals`]).
     pub removal_approved: bool,
-    /// No CronJob of Kubeapps is left to remove, or Portolan may not remove it.
+    /// All of Kubeapps' CronJobs are removed, or Portolan may not remove them.
     pub cron_jobs_removed: bool,
-    /// Import of chart files and icons.
     pub import: ImportState,
 }
 
 impl RepositoryState {
-    /// Resets the state if the object is gone (no UID) or was recreated. An approved removal stays: it belongs to the charts.
+    /// Resets the state if the object is gone (no UID) or was recreated. An approved removal stays: it belongs to the
+    /// charts.
     pub fn reset_unless_same(&mut self, uid: Option<String>) {
-        // Without a UID so far, the state was set for an object that is yet to be reconciled for the first time.
+        // Without a UID, the state was set before the first reconcile of the object.
         if uid.is_none() || (self.uid.is_some() && self.uid != uid) {
             *self = Self {
                 removal_approved: self.removal_approved,
@@ -70,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_an_approved_removal_is_left_of_an_object_that_is_gone() {
+    fn only_an_approved_removal_survives_the_object() {
         for uid in [None, Some("first")] {
             let mut state = used(uid, false);
             state.reset_unless_same(None);
@@ -86,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_object_keeps_its_state_and_so_does_one_not_reconciled_before() {
+    fn the_same_object_keeps_its_state_even_before_its_first_reconcile() {
         for uid in [None, Some("first")] {
             let mut state = used(uid, false);
             state.reset_unless_same(Some("first".to_owned()));

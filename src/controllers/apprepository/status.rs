@@ -1,5 +1,4 @@
-//! The status of an AppRepository in kstatus' sense: built as a whole from what is known, compared, and written only if it
-//! says something new.
+//! Builds the kstatus conditions and the status of an AppRepository.
 
 #[cfg(test)]
 mod tests;
@@ -9,63 +8,51 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use jiff::{Timestamp, Unit};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use super::decision::is_lost;
-use super::sync_summary::account;
+use super::decision::has_lost_charts;
+use super::sync_summary::last_sync_of;
 use crate::api::{AppRepositoryStatus, Files};
 use crate::catalog::{Record, State};
 
-/// Ready: the charts are in step with the repository.
+/// Condition type: the charts match the repository.
 pub const READY: &str = "Ready";
-/// Reconciling: work is under way, or will be tried again by itself. Present only when true.
+/// Condition type: work or a retry is in progress. Present only when true.
 pub const RECONCILING: &str = "Reconciling";
-/// Stalled: nothing will change by itself; the message says what to do. Present only when true.
+/// Condition type: needs a user's action, described in the message. Present only when true.
 pub const STALLED: &str = "Stalled";
 
-/// A status that differs by nothing but times is written again once it is this old.
+/// Maximum age of a status that differs only in its times.
 const REFRESH_SECONDS: i64 = 3600;
-/// The longest message of a condition that the API server lets in has 32,768 bytes; ours stay readable.
+/// Maximum message length. The API server accepts 32,768 bytes; ours stay readable.
 const MAX_MESSAGE: usize = 1024;
 
-/// What the reconciler knows of the repository at this moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// A sync is about to start.
     Syncing,
-    /// There is nothing more to do for now.
-    Settled,
+    Idle,
 }
 
-/// What a status is built from.
 pub struct Facts<'a> {
-    /// The generation that was read.
     pub generation: Option<i64>,
-    /// Whether syncs are held by the user.
     pub suspended: bool,
-    /// What the database remembers; nothing, where the repository was never synced or the database was lost.
+    /// `None` if the repository was never synced or the database was lost.
     pub record: Option<&'a Record>,
-    /// What was found just now, where it could not be recorded: the database is away.
+    /// State that could not be recorded because the database fails.
     pub unrecorded: Option<&'a State>,
-    /// What is happening.
     pub phase: Phase,
-    /// How far the import of files is.
-    pub files: Imported,
-    /// The time of a transition, if there is one.
+    pub files: ImportProgress,
     pub now: Timestamp,
 }
 
-/// How far the import of files is, as far as that is known.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum Imported {
-    /// None are imported.
+pub enum ImportProgress {
     #[default]
-    None,
-    /// Nobody has looked since the start.
-    Unseen,
-    /// As it was seen last.
-    Seen(Files),
+    Disabled,
+    /// Not counted since the start of the process.
+    Unknown,
+    Counted(Files),
 }
 
-/// Builds the status that `facts` call for; `before` gives the transition times that stay.
+/// Builds the status; unchanged conditions keep their transition time from `before`.
 #[must_use]
 pub fn build(facts: &Facts<'_>, before: Option<&AppRepositoryStatus>) -> AppRepositoryStatus {
     let state = facts
@@ -77,13 +64,15 @@ pub fn build(facts: &Facts<'_>, before: Option<&AppRepositoryStatus>) -> AppRepo
         before,
         list: Vec::new(),
     };
-    // Charts that were lost are not Ready, whatever was said of them before.
+    // Lost charts are not Ready, regardless of the last result.
     let lost = facts
         .record
-        .is_some_and(|record| record.state.ready != Some(false) && is_lost(record));
+        .is_some_and(|record| record.state.ready != Some(false) && has_lost_charts(record));
     match state {
-        Some(state) if !lost || facts.unrecorded.is_some() => known(&mut conditions, state, facts, before),
-        _ => unknown(&mut conditions, facts, before),
+        Some(state) if !lost || facts.unrecorded.is_some() => {
+            recorded_conditions(&mut conditions, state, facts, before)
+        }
+        _ => unrecorded_conditions(&mut conditions, facts, before),
     }
     let ready = conditions.list.first();
     let status = ready.map(|ready| match ready.status.as_str() {
@@ -96,7 +85,7 @@ pub fn build(facts: &Facts<'_>, before: Option<&AppRepositoryStatus>) -> AppRepo
         observed_generation: facts.generation,
         last_handled_reconcile_at: match facts.record {
             Some(record) => record.handled.last.clone(),
-            // What could not be read is not lost.
+            // A record that can't be read is not lost.
             None => before.and_then(|before| before.last_handled_reconcile_at.clone()),
         },
         last_sync_time: facts
@@ -107,21 +96,21 @@ pub fn build(facts: &Facts<'_>, before: Option<&AppRepositoryStatus>) -> AppRepo
             .or_else(|| before.and_then(|before| before.last_sync_time.clone())),
         suspended: facts.suspended.then_some(true),
         files: match &facts.files {
-            Imported::None => None,
-            Imported::Unseen => before.and_then(|before| before.files.clone()),
-            Imported::Seen(files) => Some(files.clone()),
+            ImportProgress::Disabled => None,
+            ImportProgress::Unknown => before.and_then(|before| before.files.clone()),
+            ImportProgress::Counted(files) => Some(files.clone()),
         },
         last_sync: match facts.record {
-            Some(record) => account(record),
+            Some(record) => last_sync_of(record),
             None => before.and_then(|before| before.last_sync.clone()),
         },
         conditions: conditions.list,
     }
 }
 
-/// Whether `new` says anything that `old` does not, times left out; or is only the later word of the two, and an hour later.
+/// Returns true if the status must be written: it differs in more than times, or is older than an hour.
 #[must_use]
-pub fn is_news(old: Option<&AppRepositoryStatus>, new: &AppRepositoryStatus) -> bool {
+pub fn needs_update(old: Option<&AppRepositoryStatus>, new: &AppRepositoryStatus) -> bool {
     let Some(old) = old else { return true };
     let age = match (&old.last_sync_time, &new.last_sync_time) {
         (Some(old), Some(new)) => new.0.as_second() - old.0.as_second(),
@@ -131,11 +120,11 @@ pub fn is_news(old: Option<&AppRepositoryStatus>, new: &AppRepositoryStatus) -> 
     age > REFRESH_SECONDS || without_times(old) != without_times(new)
 }
 
-/// A digest of what `status` says, times left out: to know what was written last although the store may not show it yet.
+/// Returns a hash of `status` without times, to detect the last write while the cache is stale.
 #[must_use]
 pub fn fingerprint(status: &AppRepositoryStatus) -> u64 {
     let mut hasher = DefaultHasher::new();
-    // Statuses hold string keys and finite numbers only, for which JSON can't fail.
+    // Statuses hold string keys and finite numbers only, so that JSON can't fail.
     serde_json::to_vec(&without_times(status))
         .unwrap_or_default()
         .hash(&mut hasher);
@@ -154,18 +143,22 @@ fn without_times(status: &AppRepositoryStatus) -> AppRepositoryStatus {
     status
 }
 
-/// The last attempt has left its verdict.
-fn known(conditions: &mut Conditions<'_>, state: &State, facts: &Facts<'_>, before: Option<&AppRepositoryStatus>) {
-    let working = facts.phase == Phase::Syncing;
+fn recorded_conditions(
+    conditions: &mut Conditions<'_>,
+    state: &State,
+    facts: &Facts<'_>,
+    before: Option<&AppRepositoryStatus>,
+) {
+    let is_syncing = facts.phase == Phase::Syncing;
     if state.ready == Some(true) {
         conditions.push(READY, "True", &state.reason, &state.message);
-        if working {
+        if is_syncing {
             conditions.push(RECONCILING, "True", "Syncing", "The repository is being synced.");
         }
         return;
     }
     if state.ready.is_none() {
-        // A registry is large, and what is there of it is shown already.
+        // A large registry already shows what is pulled so far.
         conditions.push(READY, "Unknown", &state.reason, &state.message);
         if !facts.suspended {
             conditions.push(RECONCILING, "True", &state.reason, &state.message);
@@ -173,7 +166,7 @@ fn known(conditions: &mut Conditions<'_>, state: &State, facts: &Facts<'_>, befo
         return;
     }
     let served = match facts.record {
-        Some(record) => record.last_success.filter(|_| !is_lost(record)),
+        Some(record) => record.last_success.filter(|_| !has_lost_charts(record)),
         None => before
             .and_then(|before| before.last_sync_time.as_ref())
             .map(|time| time.0),
@@ -181,7 +174,7 @@ fn known(conditions: &mut Conditions<'_>, state: &State, facts: &Facts<'_>, befo
     let message = match served {
         Some(time) => {
             format!(
-                "{} The charts of {} are still served.",
+                "{} Charts from the last sync at {} remain available.",
                 sentence(&state.message),
                 to_seconds(time)
             )
@@ -189,38 +182,31 @@ fn known(conditions: &mut Conditions<'_>, state: &State, facts: &Facts<'_>, befo
         None => sentence(&state.message),
     };
     conditions.push(READY, "False", &state.reason, &message);
-    if working {
+    if is_syncing {
         conditions.push(RECONCILING, "True", "Syncing", "The repository is being synced.");
     } else if state.stalled {
         conditions.push(STALLED, "True", &state.reason, &message);
     } else if !facts.suspended {
-        conditions.push(
-            RECONCILING,
-            "True",
-            "Retrying",
-            "It is tried again by itself, with growing pauses.",
-        );
+        conditions.push(RECONCILING, "True", "Retrying", "Retrying with exponential backoff.");
     }
 }
 
-/// Nothing is remembered: the repository is new, or the catalogue was lost.
-fn unknown(conditions: &mut Conditions<'_>, facts: &Facts<'_>, before: Option<&AppRepositoryStatus>) {
-    let was_synced = facts.record.is_some_and(is_lost) || before.is_some_and(|before| before.last_sync_time.is_some());
+/// Adds the conditions of a repository without a result: it is new, or the catalog was lost.
+fn unrecorded_conditions(conditions: &mut Conditions<'_>, facts: &Facts<'_>, before: Option<&AppRepositoryStatus>) {
+    let was_synced =
+        facts.record.is_some_and(has_lost_charts) || before.is_some_and(|before| before.last_sync_time.is_some());
     let (reason, message) = if was_synced && facts.suspended {
         (
-            "CatalogueRebuilding",
-            "The catalogue has lost the charts of this repository; they are fetched again once its syncs are resumed.",
+            "RebuildingCatalog",
+            "The charts were lost from the database. They are fetched again once the repository is resumed.",
         )
     } else if was_synced {
         (
-            "CatalogueRebuilding",
-            "The catalogue has lost the charts of this repository; they are being fetched again.",
+            "RebuildingCatalog",
+            "The charts were lost from the database and are being fetched again.",
         )
     } else if facts.suspended {
-        (
-            "Suspended",
-            "The repository was never synced, and its syncs are suspended.",
-        )
+        ("Suspended", "The repository is suspended and was never synced.")
     } else {
         ("Syncing", "The repository is being synced for the first time.")
     };
@@ -230,7 +216,7 @@ fn unknown(conditions: &mut Conditions<'_>, facts: &Facts<'_>, before: Option<&A
     }
 }
 
-/// `message` as a sentence: with a capital, unless it begins with a URL, a host or the like, and a full stop.
+/// Formats `message` as a sentence. The first letter stays if the text starts with a URL, host or similar.
 fn sentence(message: &str) -> String {
     let first_word = message.split_whitespace().next().unwrap_or_default();
     let is_word = first_word
@@ -241,12 +227,11 @@ fn sentence(message: &str) -> String {
         Some(first) if is_word => first.to_uppercase().to_string(),
         first => first.map(String::from).unwrap_or_default(),
     };
-    let rest = chars.as_str();
-    let stop = if rest.ends_with(['.', '!', '?']) { "" } else { "." };
-    format!("{first}{rest}{stop}")
+    let remaining = chars.as_str();
+    let stop = if remaining.ends_with(['.', '!', '?']) { "" } else { "." };
+    format!("{first}{remaining}{stop}")
 }
 
-/// Kubernetes' times have whole seconds.
 fn to_seconds(time: Timestamp) -> Timestamp {
     time.round(Unit::Second).unwrap_or(time)
 }

@@ -1,4 +1,4 @@
-//! The account of a sync that an object's status and the catalogue show.
+//! Summary of a sync, as shown in the status and stored in the catalog.
 
 use jiff::Timestamp;
 
@@ -7,23 +7,17 @@ use crate::catalog::{CommitSummary, Record};
 use crate::helm::index::Summary;
 use crate::text::{printable, truncate};
 
-/// How many of the entries left out are named.
 const NAMED: usize = 20;
-/// The longest text of one of them, in bytes.
 const MAX_TEXT: usize = 1024;
 
-/// What a sync has made of an index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Charts that it kept.
     pub charts: u64,
-    /// Versions of those.
     pub versions: u64,
-    /// Charts that the filter has left out.
     pub filtered: u64,
 }
 
-/// The account of a sync that has read an index and kept `counts` of it.
+/// Builds the summary of a sync that read an index and kept `counts` of it.
 #[must_use]
 pub fn last_sync(summary: &Summary, counts: &Counts, committed: &CommitSummary, started: Timestamp) -> LastSync {
     let entry = |chart: &str, version: Option<&str>, reason: &str| SkippedEntry {
@@ -44,7 +38,7 @@ pub fn last_sync(summary: &Summary, counts: &Counts, committed: &CommitSummary, 
     let rejected = committed.rejected.len() as u64;
     LastSync {
         result: "Synced".to_owned(),
-        // Of the entries, not of the body: `generated` moves that, and nobody wants to hear of it.
+        // Digest of the entries. The digest of the body changes with `generated`.
         digest: format!("sha256:{}", summary.digest),
         duration: format!(
             "{:.3}s",
@@ -64,17 +58,16 @@ pub fn last_sync(summary: &Summary, counts: &Counts, committed: &CommitSummary, 
     }
 }
 
-/// What the record remembers of the last sync. One written by another version that can't be read counts as none.
+/// Returns the summary of the last sync; `None` if another version wrote it in another format.
 #[must_use]
-pub fn account(record: &Record) -> Option<LastSync> {
+pub fn last_sync_of(record: &Record) -> Option<LastSync> {
     record
         .last_sync
         .as_ref()
         .and_then(|value| serde_json::from_value(value.clone()).ok())
 }
 
-/// `new`, or the account before where that says the same: of a sync that has changed nothing nobody has to hear, and the last one
-/// that did something is the one worth showing.
+/// Returns `before` if the new sync changed nothing, since the last sync with changes is the one worth showing.
 pub(super) fn unless_quiet(new: LastSync, before: Option<LastSync>) -> LastSync {
     let Some(before) = before else { return new };
     let as_if_quiet = LastSync {
@@ -87,11 +80,11 @@ pub(super) fn unless_quiet(new: LastSync, before: Option<LastSync>) -> LastSync 
     if as_if_quiet == new { before } else { new }
 }
 
-/// `new`, as the account of all of a sync of which `earlier` tells what was done before.
+/// Adds the counts of the earlier parts of a sync.
 pub(super) fn with_earlier(new: LastSync, earlier: &LastSync) -> LastSync {
     let added = new.added.saturating_add(earlier.added);
     LastSync {
-        // A chart that was added, or changed before, may have changed with each part: it counts once.
+        // A chart may be added or changed in several parts: it counts once.
         changed: new
             .changed
             .max(earlier.changed)
@@ -102,32 +95,32 @@ pub(super) fn with_earlier(new: LastSync, earlier: &LastSync) -> LastSync {
     }
 }
 
-/// What `Ready` says of a repository whose charts are in step.
+/// Returns the message of the `Ready` condition of a synced repository.
 #[must_use]
-pub fn ready_message(account: &LastSync) -> String {
+pub fn ready_message(last_sync: &LastSync) -> String {
     let mut message = format!(
         "{} in {}",
-        counted(account.versions, "version"),
-        counted(account.charts, "chart")
+        counted(last_sync.versions, "version"),
+        counted(last_sync.charts, "chart")
     );
     let mut left_out = Vec::new();
-    if account.deprecated > 0 {
+    if last_sync.deprecated > 0 {
         left_out.push(format!(
-            "{} because the newest version is deprecated",
-            counted(account.deprecated, "chart")
+            "{} whose newest version is deprecated",
+            counted(last_sync.deprecated, "chart")
         ));
     }
-    if account.filtered > 0 {
-        left_out.push(format!("{} by the filter", counted(account.filtered, "chart")));
+    if last_sync.filtered > 0 {
+        left_out.push(format!("{} by the filter", counted(last_sync.filtered, "chart")));
     }
-    if account.skipped_count > 0 {
+    if last_sync.skipped_count > 0 {
         left_out.push(format!(
-            "{} that can't be used",
-            counted(account.skipped_count, "entry")
+            "{} that are not valid",
+            counted(last_sync.skipped_count, "entry")
         ));
     }
     if !left_out.is_empty() {
-        message.push_str("; left out: ");
+        message.push_str("; skipped: ");
         message.push_str(&left_out.join(", "));
     }
     message.push('.');
@@ -172,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sync_that_changed_nothing_leaves_the_account_of_the_last_that_did() {
+    fn a_sync_without_changes_keeps_the_previous_summary() {
         let before = synced(2, "a");
         assert_eq!(unless_quiet(synced(0, "a"), Some(before.clone())), before);
         assert_eq!(unless_quiet(synced(0, "b"), Some(before.clone())).digest, "sha256:b");
@@ -194,14 +187,14 @@ mod tests {
             changed,
             ..LastSync::default()
         };
-        let counts = |account: LastSync| (account.added, account.changed, account.removed);
+        let counts = |last_sync: LastSync| (last_sync.added, last_sync.changed, last_sync.removed);
         assert_eq!(counts(with_earlier(part(7), &earlier)), (6, 2, 1));
         assert_eq!(counts(with_earlier(part(0), &earlier)), (6, 2, 1));
     }
 
     #[test]
-    fn what_was_left_out_is_said() {
-        let account = LastSync {
+    fn the_message_lists_skipped_charts() {
+        let last_sync = LastSync {
             charts: 1,
             versions: 2,
             deprecated: 1,
@@ -209,10 +202,10 @@ mod tests {
             skipped_count: 3,
             ..LastSync::default()
         };
-        let message = ready_message(&account);
+        let message = ready_message(&last_sync);
         assert_eq!(
             message,
-            "2 versions in 1 chart; left out: 1 chart because the newest version is deprecated, 2 charts by the filter, 3 entries that can't be used."
+            "2 versions in 1 chart; skipped: 1 chart whose newest version is deprecated, 2 charts by the filter, 3 entries that are not valid."
         );
     }
 }

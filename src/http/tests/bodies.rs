@@ -163,7 +163,7 @@ async fn a_body_without_content_length_is_rejected_at_the_limit() {
 async fn a_truncated_body_is_an_error(#[case] head: &str, #[case] sent: &[u8], #[case] seen: u64) {
     let server = Server::always(head, sent).await;
     let error = get(&server.url).await.unwrap_err();
-    assert_eq!((error.reason(), error.is_transient()), ("BodyCutShort", true));
+    assert_eq!((error.reason(), error.is_transient()), ("ConnectionInterrupted", true));
     assert!(
         matches!(error, FetchError::Interrupted { bytes, .. } if bytes <= seen),
         "{error}"

@@ -308,7 +308,7 @@ async fn secrets_are_not_printed() {
         .unwrap_err();
     assert_eq!(
         [by_proxy.reason(), unresolved.reason(), truncated.reason()],
-        ["ConnectFailed", "DNSFailure", "BodyCutShort"]
+        ["ConnectFailed", "DNSFailure", "ConnectionInterrupted"]
     );
     let shown = format!(
         "{access:?} {fetcher:?} {request:?} {by_proxy} {by_proxy:?} {unresolved} {unresolved:?} {truncated} {truncated:?}"

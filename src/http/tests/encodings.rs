@@ -49,7 +49,7 @@ async fn a_truncated_or_corrupt_gzip_stream_is_an_error() {
     for compressed_body in [complete[..complete.len() - 9].to_vec(), corrupt, b"hello".to_vec()] {
         let server = Server::start(move |_| response("200 OK", "Content-Encoding: gzip", &compressed_body)).await;
         let error = get(&server.url).await.unwrap_err();
-        assert_eq!(error.reason(), "BodyCutShort", "{error}");
+        assert_eq!(error.reason(), "ConnectionInterrupted", "{error}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Every way in which an index may not come, or may be none, side by side in one process.
+//! All ways in which an index may fail, side by side in one process.
 
 use futures::future::join_all;
 
@@ -8,12 +8,12 @@ use super::*;
 use crate::support::chart_server::ChartServer;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_bad_input_is_told_by_its_cause_and_leaves_the_charts_and_the_other_repositories_as_they_were() {
+async fn each_bad_input_is_reported_and_affects_no_charts_or_other_repositories() {
     let harbour = Harbour::new(&LIMITS).await;
     let (world, secure) = (&harbour.world, ChartServer::start_tls().await);
     let cases = cases(&world.server, &secure);
 
-    // All is well at first.
+    // All repositories are synced first.
     let names = || cases.iter().map(|case| case.name).chain(["bystander"]);
     join_all(names().map(async |name| world.declare(name, &world.serve(name, good_index())).await)).await;
     join_all(names().map(|name| world.until_ready(name))).await;
@@ -26,7 +26,7 @@ async fn each_bad_input_is_told_by_its_cause_and_leaves_the_charts_and_the_other
     harbour.resync("bystander", "now").await;
     join_all(cases.iter().map(|case| check_report(&harbour, case))).await;
 
-    // The others are served meanwhile.
+    // The healthy one is synced meanwhile.
     let object = harbour.resync_and_wait("bystander", "again").await;
     assert_eq!(condition(&object, "Ready"), Some(("True", "Synced")));
     assert_eq!(harbour.charts("bystander").await, ["web"]);
@@ -34,8 +34,8 @@ async fn each_bad_input_is_told_by_its_cause_and_leaves_the_charts_and_the_other
         assert_eq!(&harbour.rows(case.name).await, before, "{}", case.name);
     }
 
-    // What may pass passes by itself, the rest when somebody asks.
-    join_all(cases.iter().map(|case| mend(&harbour, case))).await;
+    // Transient failures recover automatically, the others after a request.
+    join_all(cases.iter().map(|case| repair(&harbour, case))).await;
     join_all(cases.iter().map(|case| world.until_ready(case.name))).await;
     for ((case, before), requests) in cases.iter().zip(&before).zip(requests) {
         assert_eq!(&harbour.rows(case.name).await, before, "{}", case.name);
@@ -57,7 +57,7 @@ async fn each_bad_input_is_told_by_its_cause_and_leaves_the_charts_and_the_other
     assert!(panics.is_empty(), "{panics:?}");
 }
 
-/// Breaks a repository; gives how often its index had been asked for by then.
+/// Breaks a repository; returns the number of index requests so far.
 async fn break_it(harbour: &Harbour, case: &Case) -> usize {
     let (server, path) = (&harbour.world.server, index_path(case.name));
     let requests = harbour.requests(case.name);
@@ -82,17 +82,17 @@ async fn check_report(harbour: &Harbour, case: &Case) {
         ..
     } = case;
     let object = harbour.world.until_ready_is(name, "False", reason).await;
-    let wanted = match then {
+    let expected = match then {
         Retried => (Some(("True", "Retrying")), None),
         Stalled => (None, Some(("True", *reason))),
     };
     assert_eq!(
         (condition(&object, "Reconciling"), condition(&object, "Stalled")),
-        wanted,
+        expected,
         "{name}"
     );
     let message = message(&object);
-    for text in [says, &["are still served"][..]].concat() {
+    for text in [says, &["remain available"][..]].concat() {
         assert!(message.contains(text), "{name} does not say {text:?}: {message}");
     }
     let event = match then {
@@ -104,7 +104,7 @@ async fn check_report(harbour: &Harbour, case: &Case) {
         .await;
 }
 
-async fn mend(harbour: &Harbour, case: &Case) {
+async fn repair(harbour: &Harbour, case: &Case) {
     let path = index_path(case.name);
     harbour.world.server.repair(&path);
     let url = harbour.world.serve(case.name, good_index());

@@ -1,28 +1,28 @@
-//! Indexes with entries that can't be used among good ones, and settings that can't.
+//! Indexes that contain invalid entries, and invalid settings.
 
 use super::*;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, ListParams};
 
-/// Harmless where names are parameters, the end of a catalogue where statements are made of them.
+/// An SQL injection unless names are bound parameters.
 const HOSTILE: &str = "x') OR true OR ('a";
 
 fn entry(name: &str, version: &str) -> String {
     json!({ "name": name, "version": version, "urls": ["a.tgz"] }).to_string()
 }
 
-/// An index in YAML's flow notation: keys and the list of versions below each.
+/// Builds an index in YAML flow notation from keys and lists of versions.
 fn index_of(charts: &[(&str, Vec<String>)]) -> String {
     let mut text = "apiVersion: v1\nentries:\n".to_owned();
     for (key, versions) in charts {
-        // With the question mark, as Go prints it: without, a key of YAML may have 1,024 characters.
+        // Explicit keys (`?`), as Go prints them: implicit ones are limited to 1,024 characters.
         text.push_str(&format!("  ? {}\n  : [{}]\n", json!(key), versions.join(", ")));
     }
     text
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bad_entries_are_skipped_and_named_and_the_rest_is_ready() {
+async fn invalid_entries_are_skipped_and_listed() {
     let harbour = Harbour::new(&[]).await;
     let world = &harbour.world;
     let long = "n".repeat(3_000);
@@ -63,7 +63,7 @@ async fn bad_entries_are_skipped_and_named_and_the_rest_is_ready() {
             .skipped
             .iter()
             .find(|skipped| key.starts_with(skipped.chart.trim_end_matches('…')));
-        // Of two charts with one name, the name is what tells which was left out.
+        // Of two charts with one name, the name identifies the skipped one.
         let named = named.or_else(|| {
             last_sync
                 .skipped
@@ -77,12 +77,9 @@ async fn bad_entries_are_skipped_and_named_and_the_rest_is_ready() {
         );
     }
     let note = world.event("mixed", "ChartsSkipped").await;
-    assert!(
-        note.starts_with("11 entries of the index were left out: nothing"),
-        "{note}"
-    );
+    assert!(note.starts_with("skipped 11 entries of the index: nothing"), "{note}");
 
-    // Put right, nothing is left out any more.
+    // Once repaired, nothing is skipped.
     world.serve("mixed", index_of(&[good]));
     let object = harbour.resync_and_wait("mixed", "now").await;
     assert_eq!(object.status.unwrap().last_sync.unwrap().skipped_count, 0);
@@ -118,8 +115,8 @@ async fn a_chart_named_like_an_sql_statement_comes_and_goes_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_interval_that_cannot_be_used_is_warned_of_and_the_default_is_used() {
-    // The default itself is not held to the minimum: it is the operator's.
+async fn an_invalid_interval_is_reported_and_the_default_is_used() {
+    // The minimum does not apply to the default, which the operator sets.
     let harbour = Harbour::new(&["--crontab=* * * * * *"]).await;
     let world = &harbour.world;
     for (name, interval) in [

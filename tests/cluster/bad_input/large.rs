@@ -1,4 +1,4 @@
-//! An index over the default cap, as it is.
+//! An index over the default size limit.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use crate::support::chart_server::Page;
 
 const MIB: usize = 1024 * 1024;
 
-/// The most memory that a process had so far, where the system tells.
+/// Peak memory of a process, if the system reports it.
 fn peak_memory_mib(pid: u32) -> Option<usize> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -19,7 +19,7 @@ fn peak_memory_mib(pid: u32) -> Option<usize> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_index_of_101_mib_is_refused_announced_or_not_and_does_not_fill_the_memory() {
+async fn an_index_of_101_mib_is_refused_with_or_without_content_length_in_little_memory() {
     let harbour = Harbour::new(&[]).await;
     let world = &harbour.world;
     let mut text = index(&[("web", &["2.0.0"])]);

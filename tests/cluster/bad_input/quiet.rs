@@ -1,9 +1,9 @@
-//! What has not changed costs one request, and nothing is written anywhere.
+//! An unchanged index costs one request and no writes.
 
 use super::*;
 use crate::support::chart_server::Page;
 
-/// An index whose publisher makes all times anew, as some do at every request.
+/// Changes all times of an index, as some publishers do for every request.
 fn restamped(second: usize) -> String {
     let stamp = format!("2026-03-01T12:00:{second:02}Z");
     let text = index(&[("web", &["1.1.0", "1.0.0"]), ("worker", &["0.1.0"])]);
@@ -70,7 +70,7 @@ async fn an_unchanged_index_of_a_server_without_validators_writes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn new_times_alone_are_no_change() {
+async fn changed_times_alone_are_not_a_change() {
     let harbour = Harbour::new(&["--min-interval=1s"]).await;
     let world = &harbour.world;
     let url = world.serve("restamped", restamped(0));

@@ -1,11 +1,11 @@
-//! Indexes that were refused: they are remembered, and let in once they change or are confirmed.
+//! Refused indexes are not downloaded again until they change or are confirmed.
 
 use super::*;
 use crate::support::chart_server::Page;
 
 const CONFLICT: &str = "<<<<<<< HEAD\nentries: {}\n=======\n";
 
-/// A repository that was synced well and then got a page that is refused.
+/// A repository that was synced, and then serves a refused page.
 async fn refused(harbour: &Harbour, name: &str, page: Page, reason: &str) -> AppRepository {
     let world = &harbour.world;
     let url = world.serve(name, index(&[("web", &["1.0.0"])]));
@@ -15,14 +15,14 @@ async fn refused(harbour: &Harbour, name: &str, page: Page, reason: &str) -> App
     world.until_ready_is(name, "False", reason).await
 }
 
-/// Serves a good index again and waits until it is in.
+/// Serves a valid index again and waits until it is synced.
 async fn until_accepted(harbour: &Harbour, name: &str) {
     harbour.world.serve(name, index(&[("web", &["2.0.0", "1.0.0"])]));
     harbour.world.until_ready(name).await;
     assert_eq!(harbour.rows(name).await[0].info["chartVersions"][0]["version"], "2.0.0");
 }
 
-/// Lets ticks pass and checks that they change nothing.
+/// Waits for some ticks and checks that nothing changes.
 async fn check_refusal_stays(harbour: &Harbour, object: &AppRepository, name: &str) {
     let (rows, events) = (harbour.rows(name).await, harbour.world.events(name).await);
     harbour.until_more_requests(name, 3).await;
@@ -36,7 +36,7 @@ async fn check_refusal_stays(harbour: &Harbour, object: &AppRepository, name: &s
     assert_eq!(harbour.world.events(name).await, events);
 }
 
-/// Checks that the last requests asked only for another body than the refused one, and got none.
+/// Checks that the last requests were conditional and got no body.
 fn check_not_downloaded(harbour: &Harbour, name: &str, etag: &str) {
     let requests = harbour.world.server.seen(&index_path(name));
     for request in &requests[requests.len() - 3..] {
@@ -56,7 +56,7 @@ async fn a_refused_index_is_not_downloaded_again_until_it_has_changed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_index_that_is_refused_from_the_first_or_at_a_new_url_is_not_downloaded_again_either() {
+async fn an_index_refused_initially_or_at_a_new_url_is_not_downloaded_again() {
     let harbour = Harbour::new(&["--min-interval=1s"]).await;
     let world = &harbour.world;
     let page = || Page::new(CONFLICT).etag("\"refused\"");
@@ -107,7 +107,7 @@ async fn the_index_of_before_is_accepted_again_after_another_was_refused() {
     assert_eq!(harbour.rows("wavering").await, rows);
 }
 
-/// The digest that a message gives to be pasted.
+/// The digest in a message.
 fn digest_in(message: &str) -> String {
     let (_, after) = message
         .split_once("apprepositories.kubeapps.com/allow-shrink: \"")
@@ -116,7 +116,7 @@ fn digest_in(message: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_index_that_has_shrunk_is_taken_over_only_with_the_digest_from_the_message() {
+async fn a_shrunken_index_is_accepted_only_with_the_digest_from_the_message() {
     let harbour = Harbour::new(&[]).await;
     let world = &harbour.world;
     let names: Vec<String> = (10..22).map(|number| format!("chart-{number}")).collect();
@@ -141,7 +141,7 @@ async fn an_index_that_has_shrunk_is_taken_over_only_with_the_digest_from_the_me
         let note = harbour.event_that_says(name, "ShrinkRefused", &[&digest]).await;
         assert!(note.contains("allow-shrink"), "{note}");
 
-        // A digest that is not this index' own, along with a request, so that it is known to have been looked at.
+        // A wrong digest together with a request, so that the test sees when it was handled.
         let allow = |digest: &str, token: &str| {
             json!({ "metadata": { "annotations": {
                 "apprepositories.kubeapps.com/allow-shrink": digest, REQUESTED_AT: token
@@ -152,7 +152,7 @@ async fn an_index_that_has_shrunk_is_taken_over_only_with_the_digest_from_the_me
         assert_eq!(condition(&object, "Ready"), Some(("False", "ShrinkRefused")));
         assert_eq!(harbour.rows(name).await, rows);
 
-        // Times alone do not make another index of it.
+        // Changed times alone do not make it another index.
         world.serve(name, restamped(&charts[..left]));
         world
             .edit(

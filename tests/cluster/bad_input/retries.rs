@@ -1,11 +1,11 @@
-//! When what has failed is tried again: by itself, when its host allows it, or when its declaration changes.
+//! Retries of failed syncs: automatic, after `Retry-After`, or after a spec change.
 
 use futures::future::join;
 
 use super::*;
 use crate::support::chart_server::{ChartServer, Fault, Page};
 
-/// A host that wants to be left alone: the repository `first` hears it, and `second` is not even tried.
+/// A host that sends `Retry-After` to `first`; `second` on the same host sends no request.
 async fn check_hold(harbour: &Harbour, host: &ChartServer, status: u16, reason: &str) {
     const HOLD: Duration = Duration::from_secs(9);
     let world = &harbour.world;
@@ -27,32 +27,32 @@ async fn check_hold(harbour: &Harbour, host: &ChartServer, status: u16, reason: 
     assert_eq!(condition(&object, "Reconciling"), Some(("True", "Retrying")));
     let refusal = message(&object);
     assert!(
-        refusal.contains("wants to be left alone") && refusal.contains("are still served"),
+        refusal.contains("wants to be left alone") && refusal.contains("remain available"),
         "{refusal}"
     );
     harbour
         .event_that_says(&second, "SyncFailed", &[reason, "wants to be left alone"])
         .await;
 
-    // Both recover by themselves, no earlier than they may.
+    // Both recover automatically, but not before the pause is over.
     world.until_ready(&first).await;
     world.until_ready(&second).await;
     assert_eq!((harbour.rows(&first).await, harbour.rows(&second).await), rows);
     let (first, second) = (host.seen(&index_path(&first)), host.seen(&index_path(&second)));
     assert_eq!((first.len(), second.len()), (3, 2));
-    let told = first[1].at;
+    let reported = first[1].at;
     assert_eq!(first[1].status.map(|status| status.as_u16()), Some(status));
     for request in [&first[2], &second[1]] {
         assert!(
-            request.at.duration_since(told) >= HOLD,
+            request.at.duration_since(reported) >= HOLD,
             "{:?}",
-            request.at.duration_since(told)
+            request.at.duration_since(reported)
         );
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_host_that_wants_to_be_left_alone_is_asked_by_no_repository_until_then() {
+async fn retry_after_pauses_all_repositories_of_a_host() {
     let harbour = Harbour::new(&[]).await;
     let (limited, overloaded) = (ChartServer::start().await, ChartServer::start().await);
     join(
@@ -85,7 +85,7 @@ async fn a_second_cause_gets_an_event_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_declaration_that_can_not_be_honoured_is_told_and_synced_at_once_when_it_is_taken_back() {
+async fn an_invalid_setting_is_reported_and_its_correction_is_synced_immediately() {
     let harbour = Harbour::new(&[]).await;
     let world = &harbour.world;
     let cases = [
@@ -125,7 +125,7 @@ async fn a_declaration_that_can_not_be_honoured_is_told_and_synced_at_once_when_
         assert_eq!(condition(&object, "Reconciling"), None);
         assert!(message(&object).contains(says), "{}", message(&object));
         harbour.event_that_says(name, "SyncStalled", &[reason, says]).await;
-        // The index is not asked for.
+        // The index is not requested.
         assert_eq!(
             (harbour.rows(name).await, harbour.requests(name)),
             (rows.clone(), requests),

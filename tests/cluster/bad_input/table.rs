@@ -1,4 +1,4 @@
-//! The ways in which an index may not come, or may be none, each with what is told of it.
+//! All ways in which an index may fail, with the expected messages.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -7,41 +7,37 @@ use super::super::index;
 use crate::support::chart_server::{ChartServer, Fault, Page};
 use crate::support::ports::free_port;
 
-/// Bytes that an index may have here.
+/// Size limit of an index in these tests.
 const CAP: usize = 64 * 1024;
 
-/// Short limits, so that running into them is quick. The pause between two pieces of a slow body stays well below the stall.
+/// Short limits keep the tests fast. A slow body pauses well below the stall timeout.
 pub const LIMITS: [&str; 3] = ["--index-max-bytes=64Ki", "--fetch-timeout=6s", "--stall-timeout=3s"];
 
-/// How a repository is broken.
+/// Ways to break a repository.
 pub enum How {
-    /// Its server does this.
     Fault(Fault),
-    /// Its index is this.
     Page(Page),
-    /// Its URL is this.
     Url(String),
 }
 
-/// What becomes of it by itself.
+/// Expected behavior after the failure.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Then {
-    /// It is tried again by itself.
+    /// Retried automatically.
     Retried,
-    /// It waits for a change, the schedule or a request.
+    /// Waits for a change, the schedule or a request.
     Stalled,
 }
 use Then::{Retried, Stalled};
 
-/// One way of being broken.
+/// One failure and its expected result.
 pub struct Case {
-    /// Of the repository.
     pub name: &'static str,
     pub how: How,
     pub then: Then,
-    /// Of the condition; the event's note has it too.
+    /// Reason of the condition, which the event's note contains too.
     pub reason: &'static str,
-    /// What the condition and the event say: the cause, and what to do.
+    /// Texts of the condition and the event: the cause and the next step.
     pub says: &'static [&'static str],
 }
 
@@ -76,12 +72,12 @@ fn url(name: &'static str, url: String, then: Then, reason: &'static str, says: 
     }
 }
 
-/// What the broken repositories had before, and have again later.
+/// Index of the repositories before the failure and after the repair.
 pub fn good_index() -> String {
     index(&[("web", &["1.1.0", "1.0.0"]), ("worker", &["0.1.0"])])
 }
 
-/// An index of about so many bytes.
+/// An index of about this size.
 fn index_of(bytes: usize) -> String {
     let mut text = good_index();
     while text.len() < bytes {
@@ -188,14 +184,14 @@ fn answers() -> Vec<Case> {
             "cut",
             Fault::CutAfter(40),
             Retried,
-            "BodyCutShort",
+            "ConnectionInterrupted",
             &["truncated or corrupt", "bytes: "],
         ),
         fault(
             "damaged",
             damaged_gzip(),
             Retried,
-            "BodyCutShort",
+            "ConnectionInterrupted",
             &["truncated or corrupt", "bytes: "],
         ),
         fault(
@@ -349,7 +345,6 @@ fn urls(plain: &ChartServer, secure: &ChartServer) -> Vec<Case> {
     ]
 }
 
-/// All of them; `plain` and `secure` are servers without and with TLS.
 pub fn cases(plain: &ChartServer, secure: &ChartServer) -> Vec<Case> {
     [answers(), bodies(), urls(plain, secure)]
         .into_iter()

@@ -1,4 +1,4 @@
-//! Registries that want credentials, and archives that stand in one: what is served of them, and who gets the credentials.
+//! Registries with credentials, and archives in registries: served charts, and recipients of the credentials.
 
 use std::collections::BTreeSet;
 
@@ -15,10 +15,10 @@ use crate::support::tls::Authority;
 use crate::support::token_server::{TokenServer, basic_authorization};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_registry_behind_a_password_is_served_with_the_files_of_its_charts() {
+async fn a_registry_with_a_password_is_synced_with_chart_files() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let port = Port::with_password().await;
-    // As its users fill it.
+    // In the form that users write.
     for version in ["1.0.0", "1.1.0+b.1"] {
         port.registry.helm_push(&chart("harbour", version), "ports").await;
     }
@@ -37,7 +37,7 @@ async fn a_registry_behind_a_password_is_served_with_the_files_of_its_charts() {
         (pier["ID"].as_str(), pier["name"].as_str()),
         (Some("port/deep%2Fpier"), Some("pier"))
     );
-    // The tag as it is, not as a version would be written.
+    // The tag itself, not its normalized version.
     assert_eq!(pier["chartVersions"][0]["version"], "v0.1.0");
     assert_eq!(
         pier["chartVersions"][0]["urls"],
@@ -46,7 +46,7 @@ async fn a_registry_behind_a_password_is_served_with_the_files_of_its_charts() {
     let harbour = &infos["port/harbour"];
     assert_eq!(harbour["repo"]["url"], port.url().as_str());
     let versions = harbour["chartVersions"].as_array().unwrap();
-    let told: Vec<(&Value, &Value, &Value)> = versions
+    let reported: Vec<(&Value, &Value, &Value)> = versions
         .iter()
         .map(|version| (&version["version"], &version["urls"], &version["created"]))
         .collect();
@@ -56,7 +56,7 @@ async fn a_registry_behind_a_password_is_served_with_the_files_of_its_charts() {
         json!([format!("oci://{host}/ports/harbour:1.0.0")]),
     );
     assert_eq!(
-        told,
+        reported,
         [(&json!("1.1.0+b.1"), &new, &zero), (&json!("1.0.0"), &old, &zero)]
     );
 
@@ -85,7 +85,7 @@ async fn a_registry_behind_a_password_is_served_with_the_files_of_its_charts() {
         assert_eq!(files[id], expected);
     }
 
-    // A wrong password is told of as such, and told to nobody.
+    // A wrong password is reported as such, and not leaked.
     let wrong = json!({ "authorizationHeader": "Basic bmF2aWdhdG9yOmNhbG0=", "ca.crt": port.authority.ca_pem });
     world.write_secret(&world.namespace, "login", wrong).await;
     world.resync("port", "one").await;
@@ -94,23 +94,23 @@ async fn a_registry_behind_a_password_is_served_with_the_files_of_its_charts() {
     let refused = format!("https://{host}/v2/ports/");
     assert!(message(&object).starts_with(&refused), "{}", message(&object));
     assert_eq!(postgres.rows.infos().await.unwrap(), infos);
-    // Also where it is the list of repositories that is not to be had.
+    // The same for the list of repositories.
     world.edit("port", json!({ "spec": { "ociRepositories": null } })).await;
     let object = world.until_ready_is("port", "False", "Unauthorized").await;
     assert!(message(&object).contains("credentials"), "{}", message(&object));
-    let told = format!(
+    let reported = format!(
         "{:?}{:?}{:?}",
         object.status,
         world.events("port").await,
         portolan.lines()
     );
     for secret in [PASSWORD, "bmF2aWdhdG9yOm"] {
-        assert!(!told.contains(secret), "{secret} is told: {told}");
+        assert!(!reported.contains(secret), "{secret} is leaked: {reported}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_registry_with_a_token_server_tells_by_itself_which_charts_it_has() {
+async fn the_charts_of_a_registry_with_a_token_server_are_discovered() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let authority = Authority::new();
     let tokens = TokenServer::start_tls(&authority).await;
@@ -124,7 +124,7 @@ async fn a_registry_with_a_token_server_tells_by_itself_which_charts_it_has() {
         .await;
     port.push("barred", &chart("barred", "1.0.0")).await;
     tokens.deny("ports/closed");
-    // Other registries say it in another way.
+    // Other registries respond differently.
     port.front.break_path("/v2/ports/barred/tags/list", Fault::status(403));
     let _portolan = world.portolan(postgres.url(), &[NEVER, "--chart-files=all"]).await;
     port.declare(&world, "port", &[]).await;
@@ -135,7 +135,7 @@ async fn a_registry_with_a_token_server_tells_by_itself_which_charts_it_has() {
         .await;
     world.until_files("port", 2).await;
 
-    // Those that give nothing are named, each with its reason.
+    // Repositories without charts are listed with the reason.
     let skipped = skipped(&object);
     let named: BTreeSet<(&str, Option<&str>)> = skipped
         .iter()
@@ -152,7 +152,7 @@ async fn a_registry_with_a_token_server_tells_by_itself_which_charts_it_has() {
             .any(|(_, _, reason)| reason.contains("a container image")),
         "{skipped:?}"
     );
-    // The password goes to the token server, and the registry sees tokens only.
+    // The password is sent to the token server, the registry gets only tokens.
     assert!(
         tokens
             .requests()
@@ -168,7 +168,7 @@ async fn a_registry_with_a_token_server_tells_by_itself_which_charts_it_has() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn archives_that_an_index_names_in_a_registry_are_pulled_there() {
+async fn archives_in_a_registry_are_pulled() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let authority = Authority::new();
     let server = ChartServer::start_tls_by(&authority).await;
@@ -199,7 +199,7 @@ async fn archives_that_an_index_names_in_a_registry_are_pulled_there() {
         (&json!("# harbour 1.0.0+b.1\n"), &json!(archive.sha256()))
     );
 
-    // What is not to be had is noted with its reason; until it comes, an empty row keeps the chart's page from failing.
+    // The failure is recorded; an empty row keeps the chart's page working until then.
     eventually(SOON, "the archive to be given up for now", async || {
         let failures = postgres
             .rows
@@ -215,7 +215,7 @@ async fn archives_that_an_index_names_in_a_registry_are_pulled_there() {
     let found = &postgres.rows.files().await["private/harbour-1.0.0+b.1"];
     assert_eq!((&found["Readme"], &found["Digest"]), (&json!(""), &json!("")));
     world.until_ready("private").await;
-    // The index' credentials are for its own host.
+    // The credentials are for the host of the index only.
     for registry in [&open.front, &private] {
         let seen = registry.all_seen();
         assert!(!seen.is_empty() && seen.iter().all(|request| request.authorization().is_none()));

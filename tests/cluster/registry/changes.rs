@@ -1,4 +1,4 @@
-//! What changes in a registry: when it is found, and what that costs.
+//! Changes in a registry: time until detection, and cost.
 
 use serde_json::json;
 
@@ -9,7 +9,7 @@ use crate::support::archives::Chart;
 use crate::support::eventually::eventually;
 use crate::support::portolan::Portolan;
 
-/// Waits until the repository was synced so many times more.
+/// Waits until the repository was synced this many more times.
 async fn until_synced(portolan: &Portolan, more: f64) -> f64 {
     let before = syncs(portolan).await;
     eventually(SOON, "more syncs", async || {
@@ -28,7 +28,7 @@ async fn syncs(portolan: &Portolan) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_change_costs_what_it_takes_and_no_change_one_request_for_each_chart() {
+async fn an_unchanged_registry_costs_one_request_per_chart() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let port = Port::with_password().await;
     for version in ["1.0.0", "1.1.0", "1.2.0"] {
@@ -42,7 +42,7 @@ async fn a_change_costs_what_it_takes_and_no_change_one_request_for_each_chart()
     world.until_ready("port").await;
     world.until_files("port", 4).await;
 
-    // A new tag: its manifest for the chart, and once more for its archive.
+    // A new tag: one manifest for the chart, and one for its archive.
     let before = port.requests();
     port.push("harbour", &chart("harbour", "1.3.0")).await;
     resynced(&world, "port", "one").await;
@@ -55,7 +55,7 @@ async fn a_change_costs_what_it_takes_and_no_change_one_request_for_each_chart()
     assert!(pulled.iter().all(|tag| tag == "1.3.0"), "{pulled:?}");
     assert_eq!(pulled.len(), 2, "{pulled:?}");
 
-    // A tag that is published again, with other content.
+    // A tag that is pushed again with other content.
     let again = Chart::new("harbour", "1.1.0").file("README.md", "# Again\n").pack();
     let digest = port.push("harbour", &again).await;
     let before = port.requests();
@@ -72,7 +72,7 @@ async fn a_change_costs_what_it_takes_and_no_change_one_request_for_each_chart()
     let pulled = port.pulled_since(before);
     assert!(pulled.iter().all(|tag| tag == "1.1.0"), "{pulled:?}");
 
-    // A tag that is gone goes, with its files.
+    // A deleted tag is removed with its files.
     port.registry.delete_tag("ports/harbour", "1.0.0").await;
     resynced(&world, "port", "three").await;
     postgres
@@ -81,7 +81,7 @@ async fn a_change_costs_what_it_takes_and_no_change_one_request_for_each_chart()
         .await;
     assert!(!postgres.rows.files().await.contains_key("port/harbour-1.0.0"));
 
-    // From here on nothing changes.
+    // From here on, nothing changes.
     world
         .edit("port", json!({ "spec": { "interval": "* * * * * *" } }))
         .await;
@@ -96,7 +96,7 @@ async fn a_change_costs_what_it_takes_and_no_change_one_request_for_each_chart()
     for chart in ["harbour", "pier"] {
         let path = format!("/v2/ports/{chart}/tags/list");
         let lists = paths.iter().filter(|seen| **seen == path).count() as f64;
-        // The first and the last of the syncs that were counted may have asked on the other side of the counting.
+        // The first and last sync may have sent their requests before or after the counting.
         assert!(
             (lists - ticks).abs() <= 1.0,
             "{lists} lists of {chart} in {ticks} syncs: {paths:?}"
@@ -112,7 +112,7 @@ async fn a_change_costs_what_it_takes_and_no_change_one_request_for_each_chart()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tag_that_is_published_again_is_found_in_time_though_nobody_asks() {
+async fn a_retagged_version_is_found_by_the_digest_check() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let port = Port::with_password().await;
     port.push("harbour", &chart("harbour", "1.0.0")).await;

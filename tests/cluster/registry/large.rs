@@ -1,4 +1,4 @@
-//! Registries of many tags.
+//! Registries with many tags.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use crate::support::eventually::eventually;
 use crate::support::registry::{Registry, Setup};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_first_sync_that_was_killed_goes_on_where_it_was() {
+async fn a_killed_first_sync_resumes() {
     const TAGS: usize = 300;
-    /// What is pulled before it is remembered, and what is under way beside it.
+    /// Pulls between two writes, and concurrent ones.
     const LOST: usize = 64 + 8;
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let port = Port::with_password().await;
@@ -58,10 +58,10 @@ async fn a_first_sync_that_was_killed_goes_on_where_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_registry_of_many_tags_is_had_in_several_goes_and_each_tag_is_pulled_once() {
+async fn a_large_registry_is_synced_in_parts_and_each_tag_is_pulled_once() {
     const TAGS: usize = 520;
     let (world, postgres) = (World::new().await, Postgres::new().await);
-    // Open to everybody, and without TLS.
+    // Open to everybody, without TLS.
     let registry = Registry::start(Setup::default().pages_of(100)).await;
     let front = ChartServer::before(registry.upstream()).await;
     let versions = (0..TAGS).map(|number| Chart::new("harbour", &format!("1.{number}.0")).pack());

@@ -1,4 +1,4 @@
-//! Repositories and tags that give nothing: they are named, and spoil nothing else.
+//! Invalid repositories and tags: they are listed, and do not affect others.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use crate::cluster::{World, condition, message};
 use crate::support::chart_server::Fault;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn names_are_taken_as_users_write_them_and_one_that_is_none_spoils_no_other() {
+async fn oci_repository_names_are_normalized_and_invalid_ones_affect_no_others() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let port = Port::with_password().await;
     for name in ["harbour", "pier"] {
@@ -27,7 +27,7 @@ async fn names_are_taken_as_users_write_them_and_one_that_is_none_spoils_no_othe
         "{skipped:?}"
     );
 
-    // A rule takes what is known already.
+    // A filter uses stored metadata.
     let before = port.requests();
     for (rule, kept) in [(".name == \"pier\"", &both[1..]), (".name | test(\".\")", &both[..])] {
         world
@@ -38,7 +38,7 @@ async fn names_are_taken_as_users_write_them_and_one_that_is_none_spoils_no_othe
     }
     assert_eq!(port.pulled_since(before), Vec::<String>::new());
 
-    // Where no name is one, that is what has to be put right.
+    // If all names are invalid, the spec has to be fixed.
     let none = json!({ "spec": { "ociRepositories": ["No Such"] } });
     world.edit("port", none).await;
     let object = world.until_ready_is("port", "False", "InvalidName").await;
@@ -47,7 +47,7 @@ async fn names_are_taken_as_users_write_them_and_one_that_is_none_spoils_no_othe
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_closed_later_is_named_and_its_charts_stay() {
+async fn a_repository_that_becomes_private_is_reported_and_keeps_its_charts() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let port = Port::with_password().await;
     for name in ["harbour", "pier"] {
@@ -74,7 +74,7 @@ async fn what_is_closed_later_is_named_and_its_charts_stay() {
     assert_eq!(condition(&object, "Ready"), Some(("True", "Synced")));
     let both = ["port/harbour 1.0.0", "port/pier 1.0.0"];
     assert_eq!(postgres.rows.charts().await.unwrap(), both);
-    // What is new in the other is not kept waiting.
+    // New tags of other repositories are not delayed.
     port.push("harbour", &chart("harbour", "1.1.0")).await;
     postgres
         .rows
@@ -89,7 +89,7 @@ async fn what_is_closed_later_is_named_and_its_charts_stay() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_no_chart_spoils_nothing_and_is_named() {
+async fn artifacts_that_are_not_charts_are_skipped_and_listed() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let port = Port::with_password().await;
     let pushed = port
@@ -130,11 +130,11 @@ async fn what_is_no_chart_spoils_nothing_and_is_named() {
         "{skipped:?}"
     );
 
-    // What is known to be no chart is not pulled at each sync.
+    // Tags known not to be charts are not pulled again.
     let before = port.requests();
     resynced(&world, "port", "one").await;
     assert_eq!(port.pulled_since(before), Vec::<String>::new());
-    // Once it is a chart it is served.
+    // Once it is a chart, it is served.
     port.push("sunk", &chart("sunk", "0.1.0")).await;
     port.push("harbour", &chart("harbour", "2.0.0")).await;
     resynced(&world, "port", "two").await;

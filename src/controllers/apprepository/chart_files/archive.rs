@@ -1,4 +1,4 @@
-//! One archive: fetched, compared with the index, read.
+//! Fetches, verifies and reads one chart archive.
 
 use std::io::Seek;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use parking_lot::Mutex;
 use url::Url;
 
 use super::budget::{Budget, Panicked, Reservation};
-use super::locate::{Place, place};
+use super::locate::{ArchiveLocation, locate_archive};
 use crate::catalog::{ChartFiles, FetchedFiles, MissingFiles};
 use crate::controllers::apprepository::spec::{Kind, RepositorySpec};
-use crate::controllers::apprepository::sync::location::locate_beside;
+use crate::controllers::apprepository::sync::location::locate_file;
 use crate::controllers::apprepository::sync::request::SyncError;
 use crate::controllers::apprepository::sync::{SyncContext, limits};
 use crate::helm::archive::{self, ArchiveError};
@@ -19,107 +19,107 @@ use crate::http::{self as fetch, Body, FetchError, Fetcher, Request, Response};
 use crate::oci::{self, ChartReference, OciError, Registry};
 use crate::text::truncate;
 
-/// The longest that is kept of why a version has no files, in bytes.
+/// Maximum length of a stored failure message, in bytes.
 const MESSAGE_BYTES: usize = 512;
-/// How long nothing is asked for when a temporary file can't be written or read.
-pub(super) const NO_ROOM: Duration = Duration::from_secs(60);
+/// Pause after a temporary file could not be written or read.
+pub(super) const DISK_FULL_PAUSE: Duration = Duration::from_secs(60);
 
-/// Why the files of a version could not be had.
 #[derive(Debug)]
-pub(super) enum Miss {
-    /// Nothing was asked for: the host wants to be left alone, or there is no room on our disk. The version is not to blame.
-    Held(Duration),
-    /// It was asked for and can't be had, for now or for good. The host may have said when to ask again.
-    Failed { message: String, again: Option<Duration> },
+pub(super) enum ImportError {
+    /// No request was made: the host asked for a pause, or the disk is full. The version is not at fault.
+    Deferred(Duration),
+    /// The request failed. The host may have set the time of the next one.
+    Failed {
+        message: String,
+        retry_after: Option<Duration>,
+    },
 }
 
-impl Miss {
+impl ImportError {
     pub(super) fn failed(message: impl std::fmt::Display) -> Self {
         Self::Failed {
             message: truncate(&message.to_string(), MESSAGE_BYTES),
-            again: None,
+            retry_after: None,
         }
     }
 }
 
-impl From<SyncError> for Miss {
+impl From<SyncError> for ImportError {
     fn from(failed: SyncError) -> Self {
         Self::failed(failed.message)
     }
 }
 
-impl From<FetchError> for Miss {
+impl From<FetchError> for ImportError {
     fn from(error: FetchError) -> Self {
         match &error {
-            FetchError::BackingOff { remaining, .. } => Self::Held(*remaining),
-            FetchError::Spool(_) => Self::Held(NO_ROOM),
+            FetchError::BackingOff { remaining, .. } => Self::Deferred(*remaining),
+            FetchError::Spool(_) => Self::Deferred(DISK_FULL_PAUSE),
             _ => Self::Failed {
                 message: truncate(&error.to_string(), MESSAGE_BYTES),
-                again: error.retry_after(),
+                retry_after: error.retry_after(),
             },
         }
     }
 }
 
-impl From<OciError> for Miss {
+impl From<OciError> for ImportError {
     fn from(error: OciError) -> Self {
         match error {
             OciError::Fetch(error) => error.into(),
             error => Self::Failed {
-                again: error.retry_after(),
+                retry_after: error.retry_after(),
                 message: truncate(&error.to_string(), MESSAGE_BYTES),
             },
         }
     }
 }
 
-impl From<ArchiveError> for Miss {
+impl From<ArchiveError> for ImportError {
     fn from(error: ArchiveError) -> Self {
         match error {
-            ArchiveError::Read(_) => Self::Held(NO_ROOM),
+            ArchiveError::Read(_) => Self::Deferred(DISK_FULL_PAUSE),
             error => Self::failed(error),
         }
     }
 }
 
-/// What archives are fetched with.
-pub(super) struct Archives<'a> {
-    tools: &'a SyncContext,
+pub(super) struct ArchiveFetcher<'a> {
+    context: &'a SyncContext,
     budget: &'a Budget,
     limits: archive::Limits,
-    declaration: &'a RepositorySpec,
-    /// The way to the repository's server, with its credentials.
+    spec: &'a RepositorySpec,
     session: &'a Fetcher,
     registries: Mutex<Vec<Arc<Registry>>>,
 }
 
-impl<'a> Archives<'a> {
+impl<'a> ArchiveFetcher<'a> {
     pub(super) fn new(
-        tools: &'a SyncContext,
+        context: &'a SyncContext,
         budget: &'a Budget,
         limits: archive::Limits,
-        declaration: &'a RepositorySpec,
+        spec: &'a RepositorySpec,
         session: &'a Fetcher,
     ) -> Self {
-        // The flags' bound, lowered by what the declaration asks for.
-        let packed_bytes = declaration
+        // The flag's limit, lowered by the annotation.
+        let packed_bytes = spec
             .archive_max_bytes
             .map_or(limits.packed_bytes, |bytes| bytes.min(limits.packed_bytes));
         Self {
-            tools,
+            context,
             budget,
             limits: archive::Limits { packed_bytes, ..limits },
-            declaration,
+            spec,
             session,
             registries: Mutex::default(),
         }
     }
 
-    /// Returns the files of one version, ready to be stored, and the memory that storing them takes.
-    pub(super) async fn files(&self, wanted: &MissingFiles) -> Result<(FetchedFiles, Reservation), Miss> {
-        let (body, manifest) = self.fetch(wanted).await?;
-        check(&wanted.digest, &body.sha256, manifest.as_deref())?;
-        let (limits, wanted, mut body) = (self.limits, wanted.clone(), body.into_reader());
+    /// Returns the files of one version, and the memory reserved for storing them.
+    pub(super) async fn files(&self, missing: &MissingFiles) -> Result<(FetchedFiles, Reservation), ImportError> {
+        let (body, manifest) = self.fetch(missing).await?;
+        check(&missing.digest, &body.sha256, manifest.as_deref())?;
+        let (limits, missing, mut body) = (self.limits, missing.clone(), body.into_reader());
         let reading = self.budget.run(limits.memory(), move || {
             body.rewind().map_err(ArchiveError::Read)?;
             let files = archive::read(&mut body, &limits)?;
@@ -129,31 +129,33 @@ impl<'a> Archives<'a> {
                 additional_values: files.additional_values,
                 schema: files.schema,
             };
-            FetchedFiles::new(wanted, &files).map_err(Miss::failed)
+            FetchedFiles::new(missing, &files).map_err(ImportError::failed)
         });
-        let (files, mut reservation) = reading.await.map_err(|Panicked| {
-            Miss::failed("reading the archive has failed because of a defect in Portolan; please report it")
-        })?;
+        let (files, mut reservation) = reading
+            .await
+            .map_err(|Panicked| ImportError::failed("archive decoder panicked; please report this bug"))?;
         let files = files?;
         reservation.shrink(files.memory());
         Ok((files, reservation))
     }
 
-    /// The archive; of one in a registry also the digest of its manifest.
-    async fn fetch(&self, wanted: &MissingFiles) -> Result<(Body, Option<String>), Miss> {
-        let Some(url) = wanted.urls.as_ref().and_then(|urls| urls.first()) else {
-            return Err(Miss::failed("the index names no archive for this version"));
+    /// Fetches the archive, with the manifest digest if it comes from an OCI registry.
+    async fn fetch(&self, missing: &MissingFiles) -> Result<(Body, Option<String>), ImportError> {
+        let Some(url) = missing.urls.as_ref().and_then(|urls| urls.first()) else {
+            return Err(ImportError::failed(
+                "the index contains no archive URL for this version",
+            ));
         };
-        match place(url, &self.declaration.url)? {
-            Place::Web(url) => Ok((self.download(url).await?, None)),
-            Place::Registry(reference) => self.pull(&reference, &wanted.version).await,
-            Place::Beside(path) => Ok((self.read(&path).await?, None)),
+        match locate_archive(url, &self.spec.url)? {
+            ArchiveLocation::Web(url) => Ok((self.download(url).await?, None)),
+            ArchiveLocation::Registry(reference) => self.pull(&reference, &missing.version).await,
+            ArchiveLocation::File(path) => Ok((self.read(&path).await?, None)),
         }
     }
 
-    async fn download(&self, url: Url) -> Result<Body, Miss> {
+    async fn download(&self, url: Url) -> Result<Body, ImportError> {
         let request = Request {
-            // The digest is over the bytes as they lie on the server.
+            // The digest covers the bytes as stored on the server.
             verbatim: true,
             ..Request::new(url)
         };
@@ -161,7 +163,7 @@ impl<'a> Archives<'a> {
         Ok(body)
     }
 
-    async fn pull(&self, reference: &str, version: &str) -> Result<(Body, Option<String>), Miss> {
+    async fn pull(&self, reference: &str, version: &str) -> Result<(Body, Option<String>), ImportError> {
         let reference = ChartReference::parse(reference, Some(version))?;
         let registry = self.registry(&reference)?;
         let manifest = (registry.manifest(&reference.repository, &reference.reference).await)?;
@@ -169,56 +171,54 @@ impl<'a> Archives<'a> {
         Ok((body, Some(manifest.digest)))
     }
 
-    /// The registry that a reference leads to: the declared one, where it is that, since a reference says nothing of plain HTTP.
-    /// One is used for all archives of a turn, since each has to be let in by a token.
-    fn registry(&self, reference: &ChartReference) -> Result<Arc<Registry>, Miss> {
+    /// Returns the registry of a reference. The declared registry is preferred, since only its URL tells whether to use
+    /// plain HTTP. All archives of a batch share it and its token.
+    fn registry(&self, reference: &ChartReference) -> Result<Arc<Registry>, ImportError> {
         let mut registries = self.registries.lock();
         if let Some(registry) = registries.iter().find(|registry| registry.contains(reference)) {
             return Ok(Arc::clone(registry));
         }
         let limits = oci::Limits {
-            fetch: limits(self.declaration, &self.tools.fetch_limits),
+            fetch: limits(self.spec, &self.context.fetch_limits),
             ..oci::Limits::default()
         };
         let at = |url: &Url| Registry::new(self.session.clone(), url, limits);
-        let declared = Url::parse(&self.declaration.url).ok().and_then(|url| at(&url).ok());
-        let registry =
-            match declared.filter(|registry| self.declaration.kind == Kind::Oci && registry.contains(reference)) {
-                Some(registry) => registry,
-                None => at(&reference.registry)?,
-            };
+        let declared = Url::parse(&self.spec.url).ok().and_then(|url| at(&url).ok());
+        let registry = match declared.filter(|registry| self.spec.kind == Kind::Oci && registry.contains(reference)) {
+            Some(registry) => registry,
+            None => at(&reference.registry)?,
+        };
         let registry = Arc::new(registry);
         registries.push(Arc::clone(&registry));
         Ok(registry)
     }
 
-    async fn read(&self, path: &str) -> Result<Body, Miss> {
-        let manifest = self.declaration.manifest.as_deref();
-        let path = locate_beside(&self.declaration.url, path, manifest, &self.tools.files)?;
-        let body = fetch::read_file(&path, self.tools.spool_dir.as_deref(), &self.bounds()).await;
+    async fn read(&self, path: &str) -> Result<Body, ImportError> {
+        let manifest = self.spec.manifest.as_deref();
+        let path = locate_file(&self.spec.url, path, manifest, &self.context.files)?;
+        let body = fetch::read_file(&path, self.context.spool_dir.as_deref(), &self.bounds()).await;
         Ok(body?)
     }
 
     fn bounds(&self) -> fetch::Limits {
         fetch::Limits {
             max_bytes: self.limits.packed_bytes,
-            ..limits(self.declaration, &self.tools.fetch_limits)
+            ..limits(self.spec, &self.context.fetch_limits)
         }
     }
 }
 
-/// Compares what came with what the index says of it. Of an archive in a registry an index may name the digest of the archive
-/// or of its manifest. What is no SHA-256 can't be compared.
-fn check(named: &str, archive: &str, manifest: Option<&str>) -> Result<(), Miss> {
+/// Compares the digest with the index. In an OCI registry, an index may contain the digest of the archive or of its
+/// manifest. Other digests than SHA-256 are not compared.
+fn check(named: &str, archive: &str, manifest: Option<&str>) -> Result<(), ImportError> {
     let hex = |text: &str| text.trim().trim_start_matches("sha256:").to_ascii_lowercase();
-    let wanted = hex(named);
-    let is_comparable = wanted.len() == 64 && wanted.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if !is_comparable || wanted == archive || manifest.is_some_and(|manifest| hex(manifest) == wanted) {
+    let missing = hex(named);
+    let is_comparable = missing.len() == 64 && missing.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if !is_comparable || missing == archive || manifest.is_some_and(|manifest| hex(manifest) == missing) {
         return Ok(());
     }
-    Err(Miss::failed(format!(
-        "the archive is not the one that the index names: its SHA-256 is {archive} and not {wanted}; its publisher has to \
-         put that right"
+    Err(ImportError::failed(format!(
+        "the SHA-256 of the archive is {archive}, but the index contains {missing}"
     )))
 }
 
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_archive_is_compared_with_the_digest_of_the_index() {
+    fn the_digest_of_an_archive_is_verified() {
         let (one, other) = ("ab".repeat(32), "cd".repeat(32));
         for same in [one.clone(), one.to_uppercase(), format!("sha256:{one}")] {
             assert!(check(&same, &one, None).is_ok());
@@ -235,7 +235,7 @@ mod tests {
         assert!(check("", &one, None).is_ok());
         assert!(check("md5:abc", &one, None).is_ok());
         assert!(check(&format!("sha256:{other}"), &one, Some(&format!("sha256:{other}"))).is_ok());
-        let Err(Miss::Failed { message, .. }) = check(&other, &one, None) else {
+        let Err(ImportError::Failed { message, .. }) = check(&other, &one, None) else {
             panic!("it was taken")
         };
         assert!(message.contains(&one) && message.contains(&other), "{message}");

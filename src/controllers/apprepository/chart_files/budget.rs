@@ -1,23 +1,23 @@
-//! The memory that imports share: one budget for the process, whatever the number of repositories and workers.
+//! Memory budget of all imports of the process.
 //!
-//! An import reserves its worst case before it reads an archive or decodes an icon, and returns what its result does not need.
-//! A reservation only shrinks, so no import that holds memory waits for more. Waiting imports are served in order.
+//! An import reserves its worst case before it reads an archive or decodes an icon, and returns what its result does
+//! not need. A reservation only shrinks, so no import that holds memory waits for more. Waiting imports are served in
+//! order.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The shared memory: the worst case of one archive (24.5 MiB, see
-/// [`archive::Limits::memory`](crate::helm::archive::Limits::memory)) besides results that wait for the database, or two icons
-/// (12 MiB each). An import that needs more than all of it runs alone.
+/// Total memory: the worst case of one archive (24.5 MiB, see
+/// [`archive::Limits::memory`](crate::helm::archive::Limits::memory)) and results waiting for the database, or two
+/// icons (12 MiB each). A larger import runs alone.
 ///
-/// Downloads are not counted. They keep at most 256 KiB each in memory, four for each worker, and wait for their hosts: an import
-/// that waits for a host must not keep memory from others.
+/// Downloads are not counted: they keep at most 256 KiB each in memory, and must not hold the budget while waiting for
+/// a host.
 const TOTAL: u64 = 32 * MIB;
 
 const MIB: u64 = 1024 * 1024;
 
-/// Bytes of one semaphore permit.
 const UNIT: u64 = 1024;
 
 /// Clones share one budget.
@@ -28,7 +28,6 @@ pub(super) struct Budget(Arc<Semaphore>);
 #[derive(Debug)]
 pub(super) struct Reservation(OwnedSemaphorePermit);
 
-/// The work panicked.
 #[derive(Debug)]
 pub(super) struct Panicked;
 
@@ -57,7 +56,6 @@ impl Budget {
 }
 
 impl Reservation {
-    /// Returns all but `bytes` to the budget.
     pub(super) fn shrink(&mut self, bytes: u64) {
         let units = usize::try_from(units(bytes)).unwrap_or(usize::MAX);
         drop(self.0.split(self.0.num_permits().saturating_sub(units)));
@@ -87,7 +85,7 @@ mod tests {
         budget.0.available_permits() as u64 * UNIT
     }
 
-    /// Runs work that needs so much, all at once. Returns the most that was in use at a time.
+    /// Runs work with these sizes concurrently. Returns the peak usage.
     async fn peak(budget: &Budget, needs: &[u64]) -> u64 {
         let (now, peak) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let works = needs.iter().map(|&needs| {
@@ -101,7 +99,7 @@ mod tests {
                 let ((), mut reservation) = work.await.unwrap();
                 now.fetch_sub(needs - needs / 2, Ordering::SeqCst);
                 reservation.shrink(needs / 2);
-                // As while it is written to the database.
+                // Simulates the database write.
                 tokio::task::yield_now().await;
                 now.fetch_sub(needs / 2, Ordering::SeqCst);
                 drop(reservation);
@@ -116,7 +114,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn imports_at_once_take_no_more_than_the_budget_and_all_are_served() {
+    async fn concurrent_imports_stay_within_the_budget_and_all_finish() {
         let budget = Budget::default();
         let largest = archive::Limits::default().memory();
         let needs: Vec<u64> = (0..100)
@@ -128,7 +126,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn an_import_that_needs_more_than_the_budget_runs_alone() {
+    async fn an_import_larger_than_the_budget_runs_alone() {
         let budget = Budget::default();
         let needs = [10 * TOTAL, 2 * MIB, 10 * TOTAL, 2 * MIB];
         assert!((10 * TOTAL..11 * TOTAL).contains(&peak(&budget, &needs).await));

@@ -1,66 +1,58 @@
-//! One icon: fetched, made a small PNG.
+//! Fetches one icon and converts it to a small PNG.
 
 use std::io::{Read, Seek};
 use std::time::Duration;
 
-use super::archive::{Miss, NO_ROOM};
+use super::archive::{DISK_FULL_PAUSE, ImportError};
 use super::budget::{Budget, Panicked};
 use super::icon_decoder::{self as icon, IconError, Limits};
 use crate::catalog::MissingIcon;
 use crate::http::{self as fetch, Fetcher, Request, Response};
 
-/// How long no SVG is asked for again: the same bytes are refused again.
+/// Pause before an SVG is fetched again; SVGs are not stored.
 const SVG_RETRY: Duration = Duration::from_hours(24);
 
-/// What icons are fetched with.
-pub(super) struct Icons<'a> {
-    /// The way to the repository's server, with its credentials.
+pub(super) struct IconFetcher<'a> {
     pub(super) session: &'a Fetcher,
     pub(super) budget: &'a Budget,
     pub(super) limits: Limits,
     pub(super) fetch_limits: fetch::Limits,
 }
 
-/// An icon where it waits until there is memory for it.
-struct Waiting<R> {
+struct FetchedIcon<R> {
     bytes: u64,
-    place: Place<R>,
+    source: IconSource<R>,
 }
 
-enum Place<R> {
-    /// A `data:` URL.
+enum IconSource<R> {
     Url(String),
-    Spool {
-        content_type: Option<String>,
-        reader: R,
-    },
+    Spool { content_type: Option<String>, reader: R },
 }
 
-impl Icons<'_> {
-    /// The icon as a PNG.
-    pub(super) async fn png(&self, wanted: &MissingIcon) -> Result<Vec<u8>, Miss> {
-        let (limits, mut waiting) = (self.limits, self.fetch(wanted).await?);
-        // The file, a copy of it in its decoder, and one as the text of a `data:` URL.
-        let memory = 3 * waiting.bytes + limits.memory();
+impl IconFetcher<'_> {
+    pub(super) async fn png(&self, missing: &MissingIcon) -> Result<Vec<u8>, ImportError> {
+        let (limits, mut fetched) = (self.limits, self.fetch(missing).await?);
+        // The file, a copy in the decoder, and the text of a `data:` URL.
+        let memory = 3 * fetched.bytes + limits.memory();
         let decoding = self.budget.run(memory, move || {
-            let (content_type, bytes) = waiting.read(&limits)?;
-            icon::png(&bytes, content_type.as_deref(), &limits).map_err(Miss::from)
+            let (content_type, bytes) = fetched.read(&limits)?;
+            icon::png(&bytes, content_type.as_deref(), &limits).map_err(ImportError::from)
         });
-        // Only a small PNG is left, which is not counted.
-        let (png, _) = decoding.await.map_err(|Panicked| {
-            Miss::failed("the icon can't be read because of a defect in Portolan; please report it")
-        })?;
+        // The small PNG is not counted.
+        let (png, _) = decoding
+            .await
+            .map_err(|Panicked| ImportError::failed("icon decoder panicked; please report this bug"))?;
         png
     }
 
-    async fn fetch(&self, wanted: &MissingIcon) -> Result<Waiting<impl Read + Seek + Send + use<>>, Miss> {
-        if wanted.url.starts_with("data:") {
-            return Ok(Waiting {
-                bytes: wanted.url.len() as u64,
-                place: Place::Url(wanted.url.clone()),
+    async fn fetch(&self, missing: &MissingIcon) -> Result<FetchedIcon<impl Read + Seek + Send + use<>>, ImportError> {
+        if missing.url.starts_with("data:") {
+            return Ok(FetchedIcon {
+                bytes: missing.url.len() as u64,
+                source: IconSource::Url(missing.url.clone()),
             });
         }
-        let url = url::Url::parse(&wanted.url).map_err(|_| Miss::failed("the icon's URL can't be read"))?;
+        let url = url::Url::parse(&missing.url).map_err(|_| ImportError::failed("the URL of the icon is not valid"))?;
         let bounds = fetch::Limits {
             max_bytes: self.limits.bytes as u64,
             ..self.fetch_limits
@@ -70,9 +62,9 @@ impl Icons<'_> {
             .get("content-type")
             .and_then(|value| value.to_str().ok())
             .map(str::to_owned);
-        Ok(Waiting {
+        Ok(FetchedIcon {
             bytes: body.bytes,
-            place: Place::Spool {
+            source: IconSource::Spool {
                 content_type,
                 reader: body.into_reader(),
             },
@@ -80,28 +72,27 @@ impl Icons<'_> {
     }
 }
 
-impl<R: Read + Seek> Waiting<R> {
-    /// The content type, where one is told, and the bytes.
-    fn read(&mut self, limits: &Limits) -> Result<(Option<String>, Vec<u8>), Miss> {
-        match &mut self.place {
-            Place::Url(url) => icon::data_url(url, limits.bytes).map_err(Miss::from),
-            Place::Spool { content_type, reader } => {
+impl<R: Read + Seek> FetchedIcon<R> {
+    fn read(&mut self, limits: &Limits) -> Result<(Option<String>, Vec<u8>), ImportError> {
+        match &mut self.source {
+            IconSource::Url(url) => icon::data_url(url, limits.bytes).map_err(ImportError::from),
+            IconSource::Spool { content_type, reader } => {
                 let mut bytes = Vec::with_capacity(usize::try_from(self.bytes).unwrap_or_default());
                 reader
                     .rewind()
                     .and_then(|()| reader.read_to_end(&mut bytes))
-                    .map_err(|_| Miss::Held(NO_ROOM))?;
+                    .map_err(|_| ImportError::Deferred(DISK_FULL_PAUSE))?;
                 Ok((content_type.clone(), bytes))
             }
         }
     }
 }
 
-impl From<IconError> for Miss {
+impl From<IconError> for ImportError {
     fn from(error: IconError) -> Self {
         Self::Failed {
             message: error.to_string(),
-            again: (error == IconError::Svg).then_some(SVG_RETRY),
+            retry_after: (error == IconError::Svg).then_some(SVG_RETRY),
         }
     }
 }
@@ -127,15 +118,15 @@ mod tests {
     }
 
     #[test]
-    fn an_icon_is_not_to_blame_for_our_own_temporary_file() {
-        let mut waiting = Waiting {
+    fn a_temporary_file_error_is_not_a_failure_of_the_icon() {
+        let mut fetched = FetchedIcon {
             bytes: 10,
-            place: Place::Spool {
+            source: IconSource::Spool {
                 content_type: None,
                 reader: Unreadable,
             },
         };
-        let read = waiting.read(&Limits::default());
-        assert!(matches!(read, Err(Miss::Held(time)) if time == NO_ROOM));
+        let read = fetched.read(&Limits::default());
+        assert!(matches!(read, Err(ImportError::Deferred(time)) if time == DISK_FULL_PAUSE));
     }
 }

@@ -1,28 +1,26 @@
-//! Where the archive of a chart version is.
+//! Resolves the URL of a chart archive.
 
 use url::Url;
 
 use crate::http::{FetchError, percent_decoded};
 
-/// Where an archive is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// Behind a URL.
+pub enum ArchiveLocation {
     Web(Url),
-    /// In an OCI registry: `oci://host/path/chart:tag`.
+    /// `oci://host/path/chart:tag`.
     Registry(String),
-    /// Beside an index that is a file; a path relative to the index's folder, without the escapes of a URL.
-    Beside(String),
+    /// Path relative to the directory of a `file:` index, percent-decoded.
+    File(String),
 }
 
-/// Finds the archive that an index names `text`, in the repository at `repository`.
+/// Resolves the archive URL `text` of an index, as Helm does.
 ///
-/// A relative URL counts from the repository's URL, whose query it keeps, since some servers take their token there, unless it
-/// leads to another server; one that begins with a slash counts from the server's root, as with Helm.
+/// A relative URL is resolved against the repository's URL and inherits its query, where some servers expect a token,
+/// unless it points to another server.
 ///
 /// # Errors
-/// It is no URL, or of a scheme that nothing can be fetched by.
-pub fn place(text: &str, repository: &str) -> Result<Place, FetchError> {
+/// The URL is not valid, or its scheme is not supported.
+pub fn locate_archive(text: &str, repository: &str) -> Result<ArchiveLocation, FetchError> {
     let invalid = |problem: &str| FetchError::InvalidUrl(format!("the URL of the archive {problem}"));
     let text = text.trim();
     if text.is_empty() {
@@ -32,30 +30,30 @@ pub fn place(text: &str, repository: &str) -> Result<Place, FetchError> {
         .get(..6)
         .is_some_and(|scheme| scheme.eq_ignore_ascii_case("oci://"))
     {
-        return Ok(Place::Registry(text.to_owned()));
+        return Ok(ArchiveLocation::Registry(text.to_owned()));
     }
     match Url::parse(text) {
-        Ok(url) if matches!(url.scheme(), "http" | "https") => Ok(Place::Web(url)),
-        Ok(_) => Err(invalid("is of a scheme that can't be fetched; http, https and oci can")),
+        Ok(url) if matches!(url.scheme(), "http" | "https") => Ok(ArchiveLocation::Web(url)),
+        Ok(_) => Err(invalid("has an unsupported scheme; use http, https or oci")),
         Err(url::ParseError::RelativeUrlWithoutBase) if repository.starts_with("file:") => {
-            let path = String::from_utf8(percent_decoded(text)).map_err(|_| invalid("is no UTF-8"))?;
-            Ok(Place::Beside(path))
+            let path = String::from_utf8(percent_decoded(text)).map_err(|_| invalid("is not valid UTF-8"))?;
+            Ok(ArchiveLocation::File(path))
         }
-        Err(url::ParseError::RelativeUrlWithoutBase) => beside(text, repository)
+        Err(url::ParseError::RelativeUrlWithoutBase) => resolve(text, repository)
             .ok_or_else(|| invalid("can't be resolved"))
-            .map(Place::Web),
-        Err(_) => Err(invalid("can't be read")),
+            .map(ArchiveLocation::Web),
+        Err(_) => Err(invalid("is not valid")),
     }
 }
 
-fn beside(text: &str, repository: &str) -> Option<Url> {
+fn resolve(text: &str, repository: &str) -> Option<Url> {
     let repository = Url::parse(repository).ok()?;
     let mut base = repository.clone();
     if !base.path().ends_with('/') {
         base.set_path(&format!("{}/", base.path()));
     }
     let mut url = base.join(text).ok()?;
-    // `//elsewhere/a.tgz` is relative too, and nobody elsewhere shall have the token.
+    // `//elsewhere/a.tgz` is relative too, and must not get the token.
     if url.query().is_none() && url.origin() == repository.origin() {
         url.set_query(repository.query());
     }
@@ -80,9 +78,12 @@ mod tests {
     )]
     #[case::a_blank("my chart-1.tgz", "https://charts.example/stable/my%20chart-1.tgz")]
     #[case::with_a_query("a-1.tgz?x=y", "https://charts.example/stable/a-1.tgz?x=y")]
-    fn an_archive_counts_from_its_repository(#[case] text: &str, #[case] url: &str) {
+    fn an_archive_url_is_resolved_against_the_repository(#[case] text: &str, #[case] url: &str) {
         for repository in ["https://charts.example/stable", "https://charts.example/stable/"] {
-            assert_eq!(place(text, repository).unwrap(), Place::Web(Url::parse(url).unwrap()));
+            assert_eq!(
+                locate_archive(text, repository).unwrap(),
+                ArchiveLocation::Web(Url::parse(url).unwrap())
+            );
         }
     }
 
@@ -90,13 +91,13 @@ mod tests {
     fn a_relative_archive_keeps_the_query_of_its_repository() {
         let url = Url::parse("https://charts.example/stable/a-1.tgz?token=x").unwrap();
         assert_eq!(
-            place("a-1.tgz", "https://charts.example/stable?token=x").unwrap(),
-            Place::Web(url)
+            locate_archive("a-1.tgz", "https://charts.example/stable?token=x").unwrap(),
+            ArchiveLocation::Web(url)
         );
     }
 
     #[rstest]
-    fn an_archive_elsewhere_gets_no_query_of_its_repository(
+    fn an_archive_on_another_host_does_not_inherit_the_query(
         #[values(
             "//elsewhere.example/a-1.tgz",
             "\\\\elsewhere.example\\a-1.tgz",
@@ -104,31 +105,31 @@ mod tests {
         )]
         text: &str,
     ) {
-        let Place::Web(url) = place(text, "https://charts.example/stable?token=x").unwrap() else {
+        let ArchiveLocation::Web(url) = locate_archive(text, "https://charts.example/stable?token=x").unwrap() else {
             panic!("{text}")
         };
         assert_eq!(url.query(), None, "{url}");
     }
 
     #[test]
-    fn an_archive_may_be_in_a_registry_or_beside_a_file() {
+    fn an_archive_may_be_in_a_registry_or_next_to_a_file() {
         let reference = "oci://registry.example/charts/a:1";
         assert_eq!(
-            place(reference, "https://charts.example").unwrap(),
-            Place::Registry(reference.to_owned())
+            locate_archive(reference, "https://charts.example").unwrap(),
+            ArchiveLocation::Registry(reference.to_owned())
         );
         assert_eq!(
-            place("charts/a-1.tgz", "file:./repo").unwrap(),
-            Place::Beside("charts/a-1.tgz".to_owned())
+            locate_archive("charts/a-1.tgz", "file:./repo").unwrap(),
+            ArchiveLocation::File("charts/a-1.tgz".to_owned())
         );
         assert_eq!(
-            place("my%20chart-1.0.0+b%2b.tgz", "file:./repo").unwrap(),
-            Place::Beside("my chart-1.0.0+b+.tgz".to_owned())
+            locate_archive("my%20chart-1.0.0+b%2b.tgz", "file:./repo").unwrap(),
+            ArchiveLocation::File("my chart-1.0.0+b+.tgz".to_owned())
         );
     }
 
     #[rstest]
-    fn what_can_not_be_fetched_is_refused(
+    fn unsupported_urls_are_refused(
         #[values(
             "",
             " ",
@@ -141,7 +142,7 @@ mod tests {
         text: &str,
     ) {
         for repository in ["https://charts.example", "file:./repo"] {
-            let error = place(text, repository).unwrap_err();
+            let error = locate_archive(text, repository).unwrap_err();
             assert!(!error.is_transient(), "{error}");
         }
     }

@@ -1,13 +1,7 @@
-//! The import of chart files (README, values, schema) and icons: low-priority work on the same queue, one key a repository.
+//! Imports chart files (README, values, schema) and icons, with one low-priority queue key per repository.
 //!
-//! ```text
-//!  sync has changed rows ─┐
-//!  start ─────────────────┼─► key ─► what is wanted? (charts minus files) ─► one turn: some archives, some seconds ─┐
-//!  a failed try is due ───┘             ▲                                                                          │
-//!                                       └───────────────────────── more is wanted: the key again ◄─────────────────┘
-//! ```
-//! What is wanted is derived from the catalogue, so a process that dies in between goes on where it was; each write checks that
-//! the version is still there, so nothing has to be cancelled when charts go.
+//! Missing files are derived from the catalog, so that an import resumes after a restart. Each write checks that the
+//! version still exists, so that removed charts need no cancellation.
 
 mod archive;
 mod budget;
@@ -20,35 +14,28 @@ mod reconciler;
 use std::mem;
 use std::time::Instant;
 
-pub use import::{Importer, Turn, Worklist};
+pub use import::{Batch, Importer, Worklist};
 pub use reconciler::FilesReconciler;
 
 use super::decision::has_charts;
-use super::event_handler as trigger;
+use super::event_handler;
 use super::state::RepositoryStates;
-use super::status::Imported;
+use super::status::ImportProgress;
 use crate::api::Files;
 use crate::api::NamespacedName;
 use crate::catalog::{FilesMode, Handled, Record};
-use crate::helm::archive as packed;
+use crate::helm::archive as helm_archive;
 use crate::runtime::controller::Key;
 use crate::runtime::workqueue::{Priority, Queue};
-use icon_decoder as picture;
 
-/// What is imported, and within which bounds.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// The files of which versions.
     pub mode: FilesMode,
-    /// Whether icons are.
     pub icons: bool,
-    /// The bounds of one archive.
-    pub archive: packed::Limits,
-    /// The bounds of one icon.
-    pub icon: picture::Limits,
+    pub archive: helm_archive::Limits,
+    pub icon: icon_decoder::Limits,
 }
 
-/// The key of a repository's files in the queue.
 #[must_use]
 pub fn key(name: &NamespacedName) -> Key {
     Key {
@@ -57,30 +44,27 @@ pub fn key(name: &NamespacedName) -> Key {
     }
 }
 
-/// The state of one repository's import.
 #[derive(Debug, Default, PartialEq)]
 pub struct ImportState {
-    /// Charts that the import was enqueued for.
-    enqueued: Option<Charts>,
-    /// Progress that the status shows; `None` until it was counted.
+    /// Sync that the import was enqueued for.
+    enqueued: Option<SyncId>,
+    /// Progress shown in the status; `None` until counted.
     progress: Option<Files>,
-    /// Work left by the turn before.
     worklist: Worklist,
-    /// Time of the last progress report of an import under way.
     reported: Option<Instant>,
 }
 
-/// What tells the charts of one sync from those of another, whoever made it.
+/// Identifies the result of a sync.
 #[derive(Debug, PartialEq, Eq)]
-struct Charts {
+struct SyncId {
     index_digest: String,
     change_key: String,
     last_sync: Option<serde_json::Value>,
-    /// Whoever asks for a resync by hand asks for the archives too that would not come, although no chart may change.
+    /// A requested sync also retries failed archives, even if no chart changed.
     handled: Handled,
 }
 
-impl Charts {
+impl SyncId {
     fn of(record: &Record) -> Self {
         Self {
             index_digest: record.index_digest.clone(),
@@ -99,50 +83,44 @@ pub struct ImportQueue {
 }
 
 impl ImportQueue {
-    /// Returns one that adds keys to `queue`.
     #[must_use]
     pub fn new(queue: Queue<Key>, states: RepositoryStates) -> Self {
         Self { queue, states }
     }
 
-    /// Enqueues the import of a repository that has charts, unless it was enqueued for the same charts since the start.
+    /// Enqueues the import, unless it was already enqueued for the same charts.
     pub fn enqueue(&self, record: &Record) {
-        let (name, charts) = (record.name.clone(), Charts::of(record));
+        let (name, charts) = (record.name.clone(), SyncId::of(record));
         if has_charts(record) && self.update(&name, |import| import.enqueued.replace(charts) != import.enqueued) {
             self.queue.add(key(&name), Priority::LOW);
         }
     }
 
-    /// Forgets that an import was enqueued: it could not be made, and the next sync enqueues it again.
-    fn abandon(&self, name: &NamespacedName) {
+    fn reset_enqueued(&self, name: &NamespacedName) {
         self.update(name, |import| import.enqueued = None);
     }
 
-    /// Takes the work left by the turn before, and the time of the last report.
     fn resume(&self, name: &NamespacedName) -> (Worklist, Option<Instant>) {
         self.update(name, |import| (mem::take(&mut import.worklist), import.reported.take()))
     }
 
-    /// Keeps the work left for the next turn.
     fn suspend(&self, name: &NamespacedName, worklist: Worklist, reported: Option<Instant>) {
         self.update(name, |import| (import.worklist, import.reported) = (worklist, reported));
     }
 
-    /// Returns the progress of the import.
     #[must_use]
-    pub fn progress(&self, name: &NamespacedName) -> Imported {
+    pub fn progress(&self, name: &NamespacedName) -> ImportProgress {
         let progress = self.states.read(name, |state| state.import.progress.clone());
-        progress.map_or(Imported::Unseen, Imported::Seen)
+        progress.map_or(ImportProgress::Unknown, ImportProgress::Counted)
     }
 
-    /// Stores the progress, and enqueues the repository if its status has to change.
+    /// Stores the progress, and enqueues the repository if its status changes.
     fn report(&self, name: &NamespacedName, files: Files) {
         if self.update(name, |import| import.progress.replace(files) != import.progress) {
-            self.queue.add(trigger::key(name), Priority::LOW);
+            self.queue.add(event_handler::key(name), Priority::LOW);
         }
     }
 
-    /// Forgets the import of a repository that is gone.
     fn forget(&self, name: &NamespacedName) {
         self.update(name, mem::take);
     }

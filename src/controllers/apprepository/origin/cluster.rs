@@ -1,4 +1,4 @@
-//! A cluster's API server as the origin of declarations.
+//! Reads and writes AppRepositories through the API server.
 
 use std::time::{Duration, Instant};
 
@@ -8,20 +8,18 @@ use kube::{Client, Resource, ResourceExt};
 use serde_json::json;
 use tokio::sync::Mutex;
 
-use super::{News, SecretReadError, secret};
+use super::{RepositoryEvent, SecretReadError, secret};
 use crate::api::NamespacedName;
 use crate::api::{AppRepository, AppRepositoryStatus, FINALIZER, Partial};
 use crate::runtime::events::{Event, EventPublisher};
 use crate::runtime::kube_client::{ApiError, call};
 use crate::runtime::manifests::SecretContent;
 
-/// The name under which the API server keeps what we own of an object, and under which our events appear.
+/// Field manager of server-side apply, and reporting controller of events.
 pub const FIELD_MANAGER: &str = crate::controllers::FIELD_MANAGER;
 
-/// How long a definition without a status subresource is believed to be still the installed one.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
+const RECHECK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// A cluster's API server.
 pub struct Cluster {
     client: Client,
     id: String,
@@ -29,7 +27,7 @@ pub struct Cluster {
     status_subresource: Mutex<StatusSubresource>,
 }
 
-/// What is known of the status subresource of the installed definition; Kubeapps' own has none.
+/// Cached check for the status subresource, which Kubeapps' CRD does not have.
 #[derive(Default)]
 struct StatusSubresource {
     known: Option<(bool, Instant)>,
@@ -37,20 +35,15 @@ struct StatusSubresource {
 }
 
 impl StatusSubresource {
-    /// Whether it is there, if that was found out lately enough: that it is there holds until a write fails, that it is not is
-    /// asked again, since the definition may be upgraded.
+    /// Returns the cached result. A missing subresource is checked again, since the CRD may be upgraded.
     fn fresh(&self) -> Option<bool> {
         let (found, when) = self.known?;
-        (found || when.elapsed() < LOOK_AGAIN).then_some(found)
+        (found || when.elapsed() < RECHECK_INTERVAL).then_some(found)
     }
 }
 
 impl Cluster {
-    /// Connects the cluster that `client` talks to. It is known by the UID of its namespace `kube-system`, which is made once
-    /// and never again.
-    ///
-    /// # Errors
-    /// The namespace can't be read.
+    /// Creates an origin whose ID is the UID of the namespace `kube-system`, which never changes.
     pub async fn new(client: Client) -> Result<Self, ApiError> {
         let namespaces: Api<Namespace> = Api::all(client.clone());
         let id = call(namespaces.get("kube-system")).await?.uid().unwrap_or_default();
@@ -80,9 +73,12 @@ impl Cluster {
             return Ok(found);
         }
         let version = AppRepository::api_version(&());
-        let wanted = format!("{}/status", AppRepository::plural(&()));
+        let subresource_name = format!("{}/status", AppRepository::plural(&()));
         let resources = call(self.client.list_api_group_resources(&version)).await?;
-        let found = resources.resources.iter().any(|resource| resource.name == wanted);
+        let found = resources
+            .resources
+            .iter()
+            .any(|resource| resource.name == subresource_name);
         if !found && !std::mem::replace(&mut subresource.warned, true) {
             tracing::warn!(
                 "the custom resource definition of AppRepository has no status subresource, reporting by events and metrics \
@@ -102,15 +98,15 @@ impl Cluster {
         let parameters = PatchParams::apply(FIELD_MANAGER).force();
         let name = meta.name.as_deref().unwrap_or_default();
         let patch = Patch::Apply(patch);
-        // Of the answer nothing is of interest; and an object that can't be decoded has to be told so too.
+        // Decodes metadata only, since objects that can't be decoded get a status too.
         match call(self.api(meta).patch_status(name, &parameters, &patch)).await {
-            // The API server passes over the UID in a patch of the status, so it may have gone to an object of the same name that was
-            // made meanwhile; whose own sync puts it right.
+            // The API server ignores the UID in a status patch, so that the patch may have changed a recreated object.
+            // The sync of that object overwrites it.
             Ok(written) if written.metadata.uid != meta.uid => Err(ApiError::not_found("the object was replaced")),
             Ok(_) => Ok(()),
             Err(error) => {
                 if error.is_not_found() {
-                    // The object is gone, or the definition was exchanged for one without a status: look again.
+                    // The object is gone, or the CRD was replaced by one without status: check again.
                     self.status_subresource.lock().await.known = None;
                 }
                 Err(error)
@@ -118,11 +114,11 @@ impl Cluster {
         }
     }
 
-    pub(super) async fn publish(&self, meta: &ObjectMeta, news: News) {
+    pub(super) async fn publish(&self, meta: &ObjectMeta, event: RepositoryEvent) {
         let event = Event {
-            is_warning: news.warning,
-            reason: news.reason.to_owned(),
-            note: news.note,
+            is_warning: event.warning,
+            reason: event.reason.to_owned(),
+            note: event.note,
         };
         self.events.publish::<AppRepository>(meta, "Sync", event).await;
     }
@@ -141,20 +137,18 @@ impl Cluster {
         if !finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
             return Ok(());
         }
-        let rest: Vec<&str> = finalizers
+        let remaining: Vec<&str> = finalizers
             .iter()
             .map(String::as_str)
             .filter(|&finalizer| finalizer != FINALIZER)
             .collect();
-        match self.patch_finalizers(meta, &rest).await {
-            // That it is gone is what was wanted.
+        match self.patch_finalizers(meta, &remaining).await {
             Err(error) if error.is_not_found() => Ok(()),
             other => other,
         }
     }
 
-    /// Writes the whole list, for lists of finalizers can't be merged; the resource version makes sure that nobody else has
-    /// changed it since it was read.
+    /// Replaces the whole list, since a merge patch can't merge lists. The resource version detects concurrent changes.
     async fn patch_finalizers(&self, meta: &ObjectMeta, finalizers: &[&str]) -> Result<(), ApiError> {
         let patch = json!({
             "metadata": { "resourceVersion": meta.resource_version, "uid": meta.uid, "finalizers": finalizers }

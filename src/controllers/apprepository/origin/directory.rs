@@ -1,25 +1,21 @@
-//! A folder of manifests as the origin of declarations.
+//! Reads AppRepositories from a directory of manifests.
 
 use std::path::{Path, PathBuf};
 
 use kube::api::ObjectMeta;
 
-use super::{News, SecretReadError};
+use super::{RepositoryEvent, SecretReadError};
 use crate::api::NamespacedName;
 use crate::runtime::manifests::{self, SecretContent, SecretFileError, directory_id};
 use crate::text::printable;
 
-/// A folder of manifests.
-pub struct Folder {
+pub struct Directory {
     id: String,
     path: PathBuf,
 }
 
-impl Folder {
-    /// The folder at `path`, known by its absolute path.
-    ///
-    /// # Errors
-    /// There is no such folder, or it can't be read.
+impl Directory {
+    /// Opens the directory, identified by its absolute path.
     pub fn new(path: &Path) -> std::io::Result<Self> {
         Ok(Self {
             id: directory_id(path)?,
@@ -42,16 +38,16 @@ impl Folder {
         }
     }
 
-    pub(super) fn publish(meta: &ObjectMeta, news: &News) {
+    pub(super) fn publish(meta: &ObjectMeta, event: &RepositoryEvent) {
         let (namespace, name) = (
             meta.namespace.as_deref().unwrap_or_default(),
             meta.name.as_deref().unwrap_or_default(),
         );
-        let note = printable(&news.note);
-        if news.warning {
-            tracing::warn!(namespace, name, reason = news.reason, "{note}");
+        let note = printable(&event.note);
+        if event.warning {
+            tracing::warn!(namespace, name, reason = event.reason, "{note}");
         } else {
-            tracing::info!(namespace, name, reason = news.reason, "{note}");
+            tracing::info!(namespace, name, reason = event.reason, "{note}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Reading a Secret from the API server: nothing of it is logged, and no more is decoded than is needed.
+//! Reads a Secret from the API server. Its content is never logged.
 
 use std::collections::BTreeMap;
 
@@ -13,21 +13,16 @@ use crate::api::NamespacedName;
 use crate::runtime::kube_client::call;
 use crate::runtime::manifests::SecretContent;
 
-/// Why a Secret can't be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecretReadError {
-    /// The API server does not let Portolan read it.
-    #[error("Portolan may not read it: give its service account the verb get on secrets")]
+    #[error("not allowed to read it: grant the service account the verb get on secrets")]
     Forbidden,
-    /// What is there is no proper Secret, and why.
     #[error("{0}")]
     Invalid(String),
-    /// It can't be read now, and what is in the way.
     #[error("{0}")]
     Unavailable(String),
 }
 
-/// What is decoded of a Secret. Without Debug, as all that holds its values.
 #[derive(Deserialize)]
 struct Wire {
     metadata: WireMetadata,
@@ -44,30 +39,27 @@ struct WireMetadata {
     resource_version: String,
 }
 
-/// The Secret of this name, which must be one that objects can have; nothing if there is none.
-///
-/// # Errors
-/// See [`SecretReadError`].
+/// Reads a Secret; `None` if it does not exist. The name must be a valid object name.
 pub async fn read(client: &Client, name: &NamespacedName) -> Result<Option<SecretContent>, SecretReadError> {
     let path = Secret::url_path(&(), Some(&name.namespace));
     let unavailable = |cause: String| SecretReadError::Unavailable(cause);
     let request = Request::new(path).get(&name.name, &GetParams::default());
     let request = request.map_err(|error| unavailable(error.to_string()))?;
-    // As text: the client logs the whole of an answer that it is to decode and can't.
+    // As text: the client would log the whole response if it could not decode it.
     let text = match call(client.request_text(request)).await {
         Ok(text) => text,
         Err(error) => {
             return match error.code {
                 Some(404) => Ok(None),
                 Some(403) => Err(SecretReadError::Forbidden),
-                Some(_) => Err(unavailable(format!("the API server refused it: {error}"))),
-                None => Err(unavailable(format!("the API server could not be asked: {error}"))),
+                Some(_) => Err(unavailable(format!("API server rejected the request: {error}"))),
+                None => Err(unavailable(format!("request to the API server failed: {error}"))),
             };
         }
     };
-    // What a decoder says may quote what it could not read.
+    // The decoder's message may quote the content.
     let wire: Wire = serde_json::from_str(&text)
-        .map_err(|_| unavailable("the API server answered with something else than a Secret".to_owned()))?;
+        .map_err(|_| unavailable("the response of the API server is not a Secret".to_owned()))?;
     let values = wire.data.unwrap_or_default().into_iter();
     Ok(Some(SecretContent {
         version: format!("{}.{}", wire.metadata.uid, wire.metadata.resource_version),
@@ -95,7 +87,7 @@ mod tests {
         }
     }
 
-    /// A client whose API server always answers this.
+    /// Returns a client whose API server always sends this response.
     fn answering(status: u16, body: &str) -> Client {
         let body = body.to_owned();
         let service = tower::service_fn(move |request: http::Request<Body>| {
@@ -135,10 +127,7 @@ mod tests {
     #[case(429, Some(true))]
     #[case(500, Some(true))]
     #[tokio::test]
-    async fn a_refusal_is_absence_a_missing_right_or_something_that_may_pass(
-        #[case] code: u16,
-        #[case] may_pass: Option<bool>,
-    ) {
+    async fn an_error_status_means_not_found_forbidden_or_transient(#[case] code: u16, #[case] may_pass: Option<bool>) {
         let read = read(&answering(code, &refusal(code)), &name()).await;
         match may_pass {
             None => assert!(matches!(read, Ok(None))),
@@ -150,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_never_answers_is_not_waited_for_for_ever() {
+    async fn a_request_without_response_times_out() {
         let never = tower::service_fn(|_: http::Request<Body>| {
             std::future::pending::<Result<http::Response<Body>, Infallible>>()
         });
@@ -180,7 +169,7 @@ mod tests {
     #[case(json!({ "metadata": {}, "data": "hush" }).to_string())]
     #[case("hush".to_owned())]
     #[tokio::test]
-    async fn an_answer_that_can_t_be_decoded_is_shown_nowhere(#[case] answer: String) {
+    async fn a_response_that_can_t_be_decoded_is_not_logged(#[case] answer: String) {
         let log = Log::default();
         let writer = log.clone();
         let subscriber = tracing_subscriber::fmt()

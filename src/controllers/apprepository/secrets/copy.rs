@@ -1,41 +1,33 @@
-//! Kubeapps' copies of Secrets: their names, and whose they can be.
+//! Names of Kubeapps' copies of Secrets.
 //!
-//! Kubeapps' API server copies the Secret of a repository into Kubeapps' namespace, since the pods of its syncs run there,
-//! and calls the copy `<namespace>-apprepo-<name>` by the repository. Two repositories may so have one name:
-//! `a` and `b-apprepo-c`, and `a-apprepo-b` and `c`. Whoever may name a repository could thereby reach the Secret of another
-//! namespace. So a copy counts only if its name can be read in one way, whatever namespaces and repositories there are:
+//! Kubeapps' API server copies the Secret of a repository into its own namespace, as `<namespace>-apprepo-<name>`. Two
+//! repositories may share such a name: `a` and `b-apprepo-c`, or `a-apprepo-b` and `c`. A user could thereby read the
+//! Secret of another namespace, so that a copy is used only if its name is unambiguous:
 //!
-//! - `-apprepo-` occurs in it once, overlapping ones counted: `a-apprepo-apprepo-b` is of `a` and `apprepo-b`, or of
-//!   `a-apprepo` and `b`;
-//! - it does not begin like the Secrets that belong to the repositories of Kubeapps' own namespace, `apprepo-<name>` and
-//!   `pullsecret-<name>`: in a namespace `apprepo-x`, a repository's copy would be another's `apprepo-x-apprepo-y`.
+//! - `-apprepo-` occurs once, including overlaps: `a-apprepo-apprepo-b` has two readings;
+//! - it does not start with `apprepo-` or `pullsecret-`, like Secrets of repositories in Kubeapps' own namespace.
 
 use crate::api::NamespacedName;
 use crate::runtime::manifests::is_object_name;
 
-/// Between namespace and name in a copy's name.
-const BETWEEN: &str = "-apprepo-";
-/// What the Secrets of repositories in Kubeapps' own namespace begin with.
-const OWN: [&str; 2] = ["apprepo-", "pullsecret-"];
+const SEPARATOR: &str = "-apprepo-";
+/// Prefixes of the Secrets of repositories in Kubeapps' own namespace.
+const RESERVED_PREFIXES: [&str; 2] = ["apprepo-", "pullsecret-"];
 
-/// Kubeapps' copy of a repository's Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Copy {
-    /// There can be none: the repository is in Kubeapps' namespace, or no Secret can have that name.
+pub enum KubeappsCopy {
+    /// No copy can exist: the repository is in Kubeapps' namespace, or the name is not valid.
     None,
-    /// It has this name, and no other repository's copy can have it.
     Named(NamespacedName),
-    /// What has this name may be another's.
     Ambiguous(NamespacedName),
 }
 
-/// Kubeapps' copy of the Secret of a repository.
 #[must_use]
-pub fn copy_of(repository: &NamespacedName, kubeapps_namespace: &str) -> Copy {
+pub fn copy_of(repository: &NamespacedName, kubeapps_namespace: &str) -> KubeappsCopy {
     let NamespacedName { namespace, name } = repository;
-    let copy = format!("{namespace}{BETWEEN}{name}");
+    let copy = format!("{namespace}{SEPARATOR}{name}");
     if namespace == kubeapps_namespace || !is_object_name(&copy) {
-        return Copy::None;
+        return KubeappsCopy::None;
     }
     let is_unambiguous = is_unambiguous(&copy);
     let copy = NamespacedName {
@@ -43,20 +35,20 @@ pub fn copy_of(repository: &NamespacedName, kubeapps_namespace: &str) -> Copy {
         name: copy,
     };
     if is_unambiguous {
-        Copy::Named(copy)
+        KubeappsCopy::Named(copy)
     } else {
-        Copy::Ambiguous(copy)
+        KubeappsCopy::Ambiguous(copy)
     }
 }
 
-/// Whether a copy's name tells whose it is.
+/// Returns true if only one repository can have this copy.
 fn is_unambiguous(copy: &str) -> bool {
-    // Not `matches`, which passes over those that overlap.
+    // Not `matches`, which skips overlapping occurrences.
     let between = copy
         .as_bytes()
-        .windows(BETWEEN.len())
-        .filter(|window| *window == BETWEEN.as_bytes());
-    between.count() == 1 && !OWN.iter().any(|own| copy.starts_with(own))
+        .windows(SEPARATOR.len())
+        .filter(|window| *window == SEPARATOR.as_bytes());
+    between.count() == 1 && !RESERVED_PREFIXES.iter().any(|prefix| copy.starts_with(prefix))
 }
 
 #[cfg(test)]
@@ -66,7 +58,7 @@ mod tests {
 
     use super::*;
 
-    fn copy(namespace: &str, name: &str) -> Copy {
+    fn copy(namespace: &str, name: &str) -> KubeappsCopy {
         copy_of(&NamespacedName::new(namespace, name), "kubeapps")
     }
 
@@ -83,10 +75,10 @@ mod tests {
     #[case("apprep", "apprepo")]
     #[case("a", "b-apprepo")]
     #[case("my-apprepos", "c")]
-    fn a_name_that_is_read_in_one_way_is_used(#[case] namespace: &str, #[case] name: &str) {
+    fn an_unambiguous_copy_name_is_used(#[case] namespace: &str, #[case] name: &str) {
         assert_eq!(
             copy(namespace, name),
-            Copy::Named(named(&format!("{namespace}-apprepo-{name}")))
+            KubeappsCopy::Named(named(&format!("{namespace}-apprepo-{name}")))
         );
     }
 
@@ -99,10 +91,10 @@ mod tests {
     #[case::a_secret_of_a_repository_of_kubeapps("apprepo-x", "y")]
     #[case::the_same_with_nothing_between("apprepo", "y")]
     #[case::a_pull_secret_of_a_repository_of_kubeapps("pullsecret-x", "y")]
-    fn a_name_that_may_be_another_s_is_not_used(#[case] namespace: &str, #[case] name: &str) {
+    fn an_ambiguous_copy_name_is_not_used(#[case] namespace: &str, #[case] name: &str) {
         assert_eq!(
             copy(namespace, name),
-            Copy::Ambiguous(named(&format!("{namespace}-apprepo-{name}")))
+            KubeappsCopy::Ambiguous(named(&format!("{namespace}-apprepo-{name}")))
         );
     }
 
@@ -110,29 +102,29 @@ mod tests {
     #[case::kubeapps_own_namespace("kubeapps", "charts")]
     #[case::a_path("..", "../secrets/x")]
     #[case::a_query("team-a", "x?y")]
-    fn where_there_can_be_no_copy_none_is_looked_for(#[case] namespace: &str, #[case] name: &str) {
-        assert_eq!(copy(namespace, name), Copy::None);
+    fn impossible_copies_are_not_read(#[case] namespace: &str, #[case] name: &str) {
+        assert_eq!(copy(namespace, name), KubeappsCopy::None);
     }
 
     #[test]
     fn a_name_too_long_for_a_secret_has_no_copy() {
-        assert_eq!(copy("team-a", &"n".repeat(250)), Copy::None);
+        assert_eq!(copy("team-a", &"n".repeat(250)), KubeappsCopy::None);
     }
 
     proptest! {
         #[test]
-        fn no_two_repositories_share_a_copy_that_is_used(
+        fn two_repositories_never_share_a_usable_copy(
             one in ("[ab]?(-?apprepo-?[ab]?){0,2}", "[ab]?(-?apprepo-?[ab]?){0,2}"),
             other in ("[ab]?(-?apprepo-?[ab]?){0,2}", "[ab]?(-?apprepo-?[ab]?){0,2}"),
         ) {
-            if one != other && let Copy::Named(used) = copy(&one.0, &one.1) {
-                prop_assert_ne!(copy(&other.0, &other.1), Copy::Named(used));
+            if one != other && let KubeappsCopy::Named(used) = copy(&one.0, &one.1) {
+                prop_assert_ne!(copy(&other.0, &other.1), KubeappsCopy::Named(used));
             }
         }
 
         #[test]
-        fn a_copy_that_is_used_splits_in_one_way_only(text in "[ab-]{0,3}(-?apprepo-?[ab]{0,2}-?){1,3}") {
-            let splits = (0..text.len()).filter(|at| text[*at..].starts_with(BETWEEN)).count();
+        fn a_usable_copy_name_is_unambiguous(text in "[ab-]{0,3}(-?apprepo-?[ab]{0,2}-?){1,3}") {
+            let splits = (0..text.len()).filter(|at| text[*at..].starts_with(SEPARATOR)).count();
             prop_assert!(!is_unambiguous(&text) || splits == 1);
         }
     }

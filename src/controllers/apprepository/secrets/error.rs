@@ -1,57 +1,40 @@
-//! Why what a repository's spec names can't be had from its Secret, in words that say what to do. Never with a value in them.
+//! Errors about the Secrets of a repository. They never contain a value.
 
 use std::fmt;
 
-use super::copy::Copy;
+use super::copy::KubeappsCopy;
 use crate::api::NamespacedName;
 
-/// The keys that are named at most where the wanted one is missing.
 const MAX_KEYS: usize = 10;
 
-/// Why what a repository's spec names can't be had.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SecretError {
-    /// There is no such Secret, nor a copy of Kubeapps' that can be used.
+    /// Neither the Secret nor a usable copy of Kubeapps exists.
     NotFound {
-        /// The Secret that the spec names.
         secret: NamespacedName,
-        /// Kubeapps' copy of it.
-        copy: Copy,
-        /// Whether it is not known if the copy is there, since Portolan may not read it.
+        copy: KubeappsCopy,
+        /// Portolan may not read the copy, so that its existence is unknown.
         copy_forbidden: bool,
     },
-    /// The Secret has not that key.
     KeyNotFound {
-        /// The Secret.
         secret: NamespacedName,
-        /// The key that the spec names.
         key: String,
-        /// Those that there are.
         keys: Vec<String>,
     },
-    /// What stands there can't be used.
     Invalid {
-        /// The Secret.
         secret: NamespacedName,
-        /// What is wrong, and what would be right.
         why: String,
     },
-    /// The API server does not let Portolan read the Secret.
     Forbidden {
-        /// The Secret.
         secret: NamespacedName,
     },
-    /// The Secret can't be read now; another try may succeed.
     Unavailable {
-        /// The Secret.
         secret: NamespacedName,
-        /// What is in the way.
         cause: String,
     },
 }
 
 impl SecretError {
-    /// The reason of the condition, in `CamelCase`.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
@@ -63,7 +46,6 @@ impl SecretError {
         }
     }
 
-    /// Whether another try may succeed although nobody does anything.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unavailable { .. })
@@ -80,21 +62,21 @@ impl fmt::Display for SecretError {
                 copy,
                 copy_forbidden,
             } => {
-                write!(f, "there is no Secret {secret}, which spec.auth names")?;
+                write!(f, "Secret {secret} referenced in spec.auth not found")?;
                 match copy {
-                    Copy::None => {}
-                    Copy::Named(copy) if *copy_forbidden => {
-                        write!(f, ", and Portolan may not look for Kubeapps' copy {copy}")?;
+                    KubeappsCopy::None => {}
+                    KubeappsCopy::Named(copy) if *copy_forbidden => {
+                        write!(f, ", and not allowed to read Kubeapps' copy {copy}")?;
                     }
-                    Copy::Named(copy) => write!(f, ", nor Kubeapps' copy {copy}")?,
-                    Copy::Ambiguous(copy) => {
-                        write!(f, ", and Kubeapps' copy {copy} may be another repository's by its name")?;
+                    KubeappsCopy::Named(copy) => write!(f, ", nor Kubeapps' copy {copy}")?,
+                    KubeappsCopy::Ambiguous(copy) => {
+                        write!(f, ", and Kubeapps' copy {copy} may belong to another repository")?;
                     }
                 }
-                write!(f, ": make it in the namespace {}", secret.namespace)
+                write!(f, "; create it in namespace {}", secret.namespace)
             }
             Self::KeyNotFound { secret, key, keys } => {
-                write!(f, "the Secret {secret} has no key `{key}`, which spec.auth names: ")?;
+                write!(f, "key `{key}` referenced in spec.auth not found in Secret {secret}: ")?;
                 if keys.is_empty() {
                     return f.write_str("it is empty");
                 }
@@ -105,14 +87,14 @@ impl fmt::Display for SecretError {
                     more => write!(f, " and {more} more"),
                 }
             }
-            Self::Invalid { secret, why } => write!(f, "the Secret {secret} can't be used: {why}"),
+            Self::Invalid { secret, why } => write!(f, "invalid Secret {secret}: {why}"),
             Self::Forbidden { secret } => write!(
                 f,
-                "Portolan may not read the Secret {secret}: give its service account the verb get on secrets in the \
-                 namespace {} (in Portolan's chart: rbac.secrets)",
+                "not allowed to read Secret {secret}: grant the service account the verb get on secrets in namespace {} \
+                 (chart value rbac.secrets)",
                 secret.namespace
             ),
-            Self::Unavailable { secret, cause } => write!(f, "the Secret {secret} can't be read now: {cause}"),
+            Self::Unavailable { secret, cause } => write!(f, "failed to read Secret {secret}: {cause}"),
         }
     }
 }

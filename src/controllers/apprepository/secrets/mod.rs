@@ -1,12 +1,7 @@
-//! The Secrets that repositories name: credentials, and certificates of authorities.
+//! Reads the Secrets that a repository references: credentials and CA certificates.
 //!
-//! ```text
-//!  spec.auth ─► the Secret in the repository's own namespace ─── absent ──► Kubeapps' copy of it, if its name tells whose it is
-//!                             └──────────────┬────────────────────────────────┘
-//!                                     the key's value ─► header or certificates
-//! ```
-//! They are read when they are needed and dropped with the sync. Read are Secrets of the repository's own namespace, and of
-//! Kubeapps' namespace the one that [`copy`] says; a name that is none is not asked for, since a path could be made of it.
+//! A Secret is read from the repository's own namespace, or else from Kubeapps' copy (see [`copy`]). Values are dropped
+//! after the sync. Invalid names are rejected, since the name becomes part of a path.
 
 pub mod copy;
 mod error;
@@ -26,31 +21,24 @@ use crate::http::secret::Secret;
 use crate::runtime::informer::{Seen, Store};
 use crate::runtime::manifests::{SecretContent, is_object_name};
 use crate::text::{printable, truncate};
-use copy::{Copy, copy_of};
+use copy::{KubeappsCopy, copy_of};
 
-/// The key whose value is a configuration of Docker, not a header: as with Kubeapps.
+/// Key of a Docker configuration, as in Kubeapps. Any other key holds a header.
 const DOCKER_CONFIG: &str = ".dockerconfigjson";
-/// What of a name that a user wrote is shown.
 const MAX_NAME: usize = 253;
 
-/// Where Secrets are looked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretSettings {
-    /// The namespace in which Kubeapps is, with its copies of Secrets.
     pub kubeapps_namespace: String,
 }
 
-/// What a repository's spec names.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Wanted<'a> {
-    /// The credentials.
+pub struct SecretRefs<'a> {
     pub header: Option<&'a SecretKeyRef>,
-    /// The certificates of authorities.
     pub ca: Option<&'a SecretKeyRef>,
 }
 
-impl<'a> Wanted<'a> {
-    /// What an object names.
+impl<'a> SecretRefs<'a> {
     #[must_use]
     pub fn of(object: &'a AppRepository) -> Self {
         Self {
@@ -64,26 +52,21 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// What was read, for one sync.
+/// Values of the Secrets, for one sync.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Credentials {
-    /// The value of the Authorization header.
     pub authorization: Option<Secret>,
-    /// Certificates of authorities to be trusted, in PEM form; at least one.
+    /// CA certificates in PEM form; at least one.
     pub ca: Option<Vec<u8>>,
-    /// The names and versions of the Secrets that were read: another text, and something may have changed. Empty if the
-    /// spec names none. It holds nothing of what is in them.
+    /// Names and versions of the Secrets, to detect changes; empty without references. It contains no values.
     pub versions: String,
 }
 
-/// Reads what a repository's spec names. Asks for nothing if it names nothing.
-///
-/// # Errors
-/// See [`SecretError`].
+/// Reads the referenced Secrets; makes no request without references.
 pub async fn credentials(
     origin: &Origin,
     name: &NamespacedName,
-    wanted: Wanted<'_>,
+    refs: SecretRefs<'_>,
     settings: &SecretSettings,
 ) -> Result<Credentials, SecretError> {
     let mut reader = Reader {
@@ -92,11 +75,11 @@ pub async fn credentials(
         settings,
         read: BTreeMap::new(),
     };
-    let authorization = match wanted.header {
+    let authorization = match refs.header {
         Some(reference) => Some(header(reference, &reader.value(reference).await?)?),
         None => None,
     };
-    let ca = match wanted.ca {
+    let ca = match refs.ca {
         Some(reference) => Some(certificates(reader.value(reference).await?)?),
         None => None,
     };
@@ -114,18 +97,16 @@ pub async fn credentials(
     })
 }
 
-/// A value, and the Secret that it is from.
 struct Value {
     secret: NamespacedName,
     bytes: Vec<u8>,
 }
 
-/// Reads the Secrets of one repository, each of them once.
+/// Reads the Secrets of one repository, each once.
 struct Reader<'a> {
     origin: &'a Origin,
     repository: &'a NamespacedName,
     settings: &'a SecretSettings,
-    /// What was looked for; nothing where it is absent.
     read: BTreeMap<NamespacedName, Option<SecretContent>>,
 }
 
@@ -144,42 +125,42 @@ impl Reader<'_> {
             }),
             None => Err(SecretError::KeyNotFound {
                 secret,
-                key: shown(&reference.key),
+                key: sanitized(&reference.key),
                 keys: data
                     .into_iter()
                     .flat_map(BTreeMap::keys)
-                    .map(|key| shown(key))
+                    .map(|key| sanitized(key))
                     .collect(),
             }),
         }
     }
 
-    /// Reads the Secret that is referred to, or else Kubeapps' copy of it; gives the name of the one that there is.
+    /// Returns the name of the Secret, or else of Kubeapps' copy.
     async fn find(&mut self, reference: &SecretKeyRef) -> Result<NamespacedName, SecretError> {
-        let own = NamespacedName {
+        let secret = NamespacedName {
             namespace: self.repository.namespace.clone(),
-            name: shown(&reference.name),
+            name: sanitized(&reference.name),
         };
         if !is_object_name(&reference.name) {
-            let why = "this is no name that a Secret can have; correct spec.auth".to_owned();
-            return Err(SecretError::Invalid { secret: own, why });
+            let why = "the name is not a valid Secret name; correct spec.auth".to_owned();
+            return Err(SecretError::Invalid { secret, why });
         }
-        if self.exists(&own).await? {
-            return Ok(own);
+        if self.exists(&secret).await? {
+            return Ok(secret);
         }
         let copy = copy_of(self.repository, &self.settings.kubeapps_namespace);
         let mut copy_forbidden = false;
-        if let Copy::Named(copy) = &copy {
+        if let KubeappsCopy::Named(copy) = &copy {
             match self.exists(copy).await {
                 Ok(true) => return Ok(copy.clone()),
                 Ok(false) => {}
-                // Most who may not read there have never had Kubeapps: what they miss is their own Secret.
+                // Without Kubeapps, most installations lack this permission: report the missing Secret instead.
                 Err(SecretError::Forbidden { .. }) => copy_forbidden = true,
                 Err(error) => return Err(error),
             }
         }
         Err(SecretError::NotFound {
-            secret: own,
+            secret,
             copy,
             copy_forbidden,
         })
@@ -211,29 +192,27 @@ fn header(reference: &SecretKeyRef, value: &Value) -> Result<Secret, SecretError
     };
     read.map_err(|error| SecretError::Invalid {
         secret: value.secret.clone(),
-        why: format!("its key `{}`: {error}", shown(&reference.key)),
+        why: format!("key `{}`: {error}", sanitized(&reference.key)),
     })
 }
 
-/// The certificates, which are looked at as far as this: whether there are any.
 fn certificates(value: Value) -> Result<Vec<u8>, SecretError> {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&value.bytes).collect();
     match certificates {
         Ok(certificates) if !certificates.is_empty() => Ok(value.bytes),
         _ => Err(SecretError::Invalid {
             secret: value.secret,
-            why: "what spec.auth.customCA names must be certificates in PEM form (-----BEGIN CERTIFICATE-----)"
-                .to_owned(),
+            why: "spec.auth.customCA must reference PEM certificates (-----BEGIN CERTIFICATE-----)".to_owned(),
         }),
     }
 }
 
-fn shown(text: &str) -> String {
+fn sanitized(text: &str) -> String {
     truncate(&printable(text), MAX_NAME)
 }
 
-/// The AppRepositories whose credentials or certificates may come from this Secret: those of its namespace that name it,
-/// and the one whose copy by Kubeapps it is.
+/// Returns the AppRepositories that may use this Secret: those of its namespace that reference it, and the one whose
+/// copy it is.
 #[must_use]
 pub fn repositories_of(
     secret: &NamespacedName,
@@ -241,12 +220,12 @@ pub fn repositories_of(
     settings: &SecretSettings,
 ) -> Vec<NamespacedName> {
     let uses = |name: &NamespacedName, object: &AppRepository| {
-        let wanted = Wanted::of(object);
+        let refs = SecretRefs::of(object);
         let own =
-            || name.namespace == secret.namespace && wanted.references().any(|reference| reference.name == secret.name);
+            || name.namespace == secret.namespace && refs.references().any(|reference| reference.name == secret.name);
         let copy = || match copy_of(name, &settings.kubeapps_namespace) {
-            Copy::Named(copy) => copy == *secret && wanted.references().next().is_some(),
-            Copy::None | Copy::Ambiguous(_) => false,
+            KubeappsCopy::Named(copy) => copy == *secret && refs.references().next().is_some(),
+            KubeappsCopy::None | KubeappsCopy::Ambiguous(_) => false,
         };
         own() || copy()
     };

@@ -1,65 +1,58 @@
-//! How the server of a repository is reached: what its object declares, with the values of the Secrets that it names. They are
-//! read for each sync and dropped with it.
+//! Builds the HTTP settings of a repository from its spec and Secrets.
 
 use std::sync::Arc;
 
 use url::Url;
 
-use super::{Credentials, SecretError, SecretSettings, Wanted};
+use super::{Credentials, SecretError, SecretRefs, SecretSettings};
 use crate::controllers::apprepository::origin::Origin;
 use crate::controllers::apprepository::secrets;
 use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::controllers::apprepository::sync::request::SyncError;
 use crate::http::Access;
 
-/// Where the values are that a declaration only names.
 #[derive(Clone)]
-pub enum Keys {
-    /// In Secrets, beside the declaration.
-    Named {
-        /// Where Secrets are read.
+pub enum CredentialSource {
+    Secrets {
         origin: Arc<Origin>,
-        /// Where else they may be.
         settings: SecretSettings,
     },
-    /// Given to a command, for the one repository that it is about.
-    Given(Credentials),
+    /// Credentials passed to a command for one repository.
+    Static(Credentials),
 }
 
-impl Keys {
-    /// What it takes to reach the server of the repository that `declaration` is about, and the names and versions of the Secrets
-    /// that were read for that.
-    ///
-    /// # Errors
-    /// A Secret is missing, can't be read, or holds what can't be used.
-    pub async fn access(&self, declaration: &RepositorySpec) -> Result<(Access, String), SyncError> {
-        let reach = &declaration.reach;
+impl CredentialSource {
+    /// Returns the HTTP settings for the repository's server, and the versions of the Secrets that were read.
+    pub async fn access(&self, spec: &RepositorySpec) -> Result<(Access, String), SyncError> {
+        let access = &spec.access;
         let Credentials {
             authorization,
             ca,
             versions,
         } = match self {
-            Self::Given(credentials) => credentials.clone(),
-            Self::Named { .. } if reach.auth_header.is_none() && reach.custom_ca.is_none() => Credentials::default(),
-            Self::Named { origin, settings } => {
-                let wanted = Wanted {
-                    header: reach.auth_header.as_ref(),
-                    ca: reach.custom_ca.as_ref(),
+            Self::Static(credentials) => credentials.clone(),
+            Self::Secrets { .. } if access.auth_header.is_none() && access.custom_ca.is_none() => {
+                Credentials::default()
+            }
+            Self::Secrets { origin, settings } => {
+                let refs = SecretRefs {
+                    header: access.auth_header.as_ref(),
+                    ca: access.custom_ca.as_ref(),
                 };
-                let credentials = secrets::credentials(origin, &declaration.name, wanted, settings).await?;
-                // Whoever has changed a Secret can see from when on it counts.
+                let credentials = secrets::credentials(origin, &spec.name, refs, settings).await?;
+                // Shows when a changed Secret is first used.
                 tracing::debug!(secrets = credentials.versions, "read Secrets");
                 credentials
             }
         };
         let access = Access {
             authorization,
-            // What is no URL is told of when it is about to be fetched.
-            scope: Url::parse(&declaration.url).ok(),
-            pass_credentials: reach.pass_credentials,
+            // An invalid URL is reported when it is fetched.
+            scope: Url::parse(&spec.url).ok(),
+            pass_credentials: access.pass_credentials,
             ca,
-            insecure: reach.insecure,
-            proxies: reach.proxies.clone(),
+            insecure: access.insecure,
+            proxies: access.proxies.clone(),
         };
         Ok((access, versions))
     }

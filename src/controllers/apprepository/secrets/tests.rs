@@ -7,9 +7,9 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::*;
-use crate::controllers::apprepository::origin::Folder;
+use crate::controllers::apprepository::origin::Directory;
 
-/// The beginning of any PEM file; nothing in it is looked at here but its form.
+/// The PEM framing; the certificate itself is not parsed.
 const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
 
 fn settings() -> SecretSettings {
@@ -33,7 +33,7 @@ fn object_name(text: &str) -> NamespacedName {
     }
 }
 
-/// A folder with Secrets, each `NAMESPACE/NAME` with its values.
+/// Creates a directory with Secrets, given as `NAMESPACE/NAME` and values.
 fn folder(secrets: &[(&str, serde_json::Value)]) -> (tempfile::TempDir, Origin) {
     let folder = tempfile::tempdir().unwrap();
     for (at, (name, values)) in secrets.iter().enumerate() {
@@ -44,11 +44,11 @@ fn folder(secrets: &[(&str, serde_json::Value)]) -> (tempfile::TempDir, Origin) 
         });
         fs::write(folder.path().join(format!("{at}.json")), secret.to_string()).unwrap();
     }
-    let origin = Origin::Folder(Folder::new(folder.path()).unwrap());
+    let origin = Origin::Directory(Directory::new(folder.path()).unwrap());
     (folder, origin)
 }
 
-/// What the repository gets, whose header is in the Secret and key named.
+/// Reads the credentials of a repository that references this Secret and key.
 async fn read(
     secrets: &[(&str, serde_json::Value)],
     repository: &str,
@@ -57,11 +57,11 @@ async fn read(
 ) -> Result<Credentials, SecretError> {
     let (_folder, origin) = folder(secrets);
     let header = reference(name, key);
-    let wanted = Wanted {
+    let refs = SecretRefs {
         header: Some(&header),
         ca: None,
     };
-    credentials(&origin, &object_name(repository), wanted, &settings()).await
+    credentials(&origin, &object_name(repository), refs, &settings()).await
 }
 
 fn authorization(read: Result<Credentials, SecretError>) -> Result<String, &'static str> {
@@ -72,14 +72,14 @@ fn authorization(read: Result<Credentials, SecretError>) -> Result<String, &'sta
 }
 
 #[tokio::test]
-async fn a_repository_that_names_nothing_reads_nothing() {
-    let origin = Origin::Folder(Folder::new(tempfile::tempdir().unwrap().path()).unwrap());
+async fn a_repository_without_references_reads_no_secrets() {
+    let origin = Origin::Directory(Directory::new(tempfile::tempdir().unwrap().path()).unwrap());
     let name = NamespacedName::new("team-a", "charts");
-    let none = credentials(&origin, &name, Wanted::default(), &settings()).await;
+    let none = credentials(&origin, &name, SecretRefs::default(), &settings()).await;
     assert_eq!(none, Ok(Credentials::default()), "although the folder is gone");
 }
 
-/// Who gets what, by the names alone. The Secrets are what a cluster with Kubeapps may hold.
+/// Secrets as in a cluster with Kubeapps, read by various repositories.
 #[rstest]
 // In one's own namespace.
 #[case("team-a/charts", "auth", "header", Ok("of team-a"))]
@@ -105,7 +105,7 @@ async fn a_repository_that_names_nothing_reads_nothing() {
 #[case("team-b/charts", "team-a-apprepo-private", "header", Err("SecretNotFound"))]
 #[case("team-b/private", "team-a-apprepo-private", "header", Err("SecretNotFound"))]
 #[tokio::test]
-async fn nobody_reaches_another_s_secret_by_choosing_names(
+async fn choosing_names_does_not_give_access_to_other_secrets(
     #[case] repository: &str,
     #[case] secret: &str,
     #[case] key: &str,
@@ -127,7 +127,7 @@ async fn nobody_reaches_another_s_secret_by_choosing_names(
 }
 
 #[tokio::test]
-async fn a_configuration_of_docker_is_read_by_its_key() {
+async fn a_docker_config_is_detected_by_its_key() {
     let config = r#"{"auths": {"registry.example.com": {"username": "captain", "password": "hush"}}}"#;
     let secrets = [("team-a/auth", json!({ ".dockerconfigjson": config, "header": config }))];
     let docker = authorization(read(&secrets, "team-a/charts", "auth", ".dockerconfigjson").await);
@@ -137,17 +137,17 @@ async fn a_configuration_of_docker_is_read_by_its_key() {
 }
 
 #[tokio::test]
-async fn credentials_and_authorities_may_come_from_one_secret_or_two() {
+async fn credentials_and_ca_may_come_from_one_secret_or_two() {
     for ca_from in ["auth", "authority"] {
         let values = json!({ "header": "Bearer hush", "ca.crt": CERTIFICATE });
         let (_folder, origin) = folder(&[("team-a/auth", values.clone()), ("team-a/authority", values)]);
         let (header, ca) = (reference("auth", "header"), reference(ca_from, "ca.crt"));
-        let wanted = Wanted {
+        let refs = SecretRefs {
             header: Some(&header),
             ca: Some(&ca),
         };
         let name = NamespacedName::new("team-a", "charts");
-        let read = credentials(&origin, &name, wanted, &settings()).await.unwrap();
+        let read = credentials(&origin, &name, refs, &settings()).await.unwrap();
         assert_eq!(read.authorization, Some(Secret::new("Bearer hush".to_owned())));
         assert_eq!(read.ca.as_deref(), Some(CERTIFICATE.as_bytes()));
         let versions = read
@@ -170,26 +170,26 @@ async fn credentials_and_authorities_may_come_from_one_secret_or_two() {
 #[case(json!({ "ca.crt": "-----BEGIN CERTIFICATE-----\nhush" }))]
 #[case(json!({ "ca.crt": "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n" }))]
 #[tokio::test]
-async fn authorities_without_a_certificate_are_refused(#[case] values: serde_json::Value) {
+async fn a_ca_without_certificates_is_refused(#[case] values: serde_json::Value) {
     let (_folder, origin) = folder(&[("team-a/auth", values)]);
     let ca = reference("auth", "ca.crt");
-    let wanted = Wanted {
+    let refs = SecretRefs {
         header: None,
         ca: Some(&ca),
     };
     let name = NamespacedName::new("team-a", "charts");
-    let error = credentials(&origin, &name, wanted, &settings()).await.unwrap_err();
+    let error = credentials(&origin, &name, refs, &settings()).await.unwrap_err();
     assert_eq!(error.reason(), "InvalidSecret");
     assert!(!error.is_transient() && !error.to_string().contains("hush"), "{error}");
 }
 
 #[tokio::test]
-async fn what_is_missing_is_named_and_no_value_is() {
+async fn errors_contain_names_but_no_values() {
     let secrets = [("team-a/auth", json!({ "one": "hush", "two\u{1b}": "hush" }))];
     for (secret, key, parts) in [
         ("other", "one", &["team-a/other", "kubeapps/team-a-apprepo-charts"][..]),
         ("auth", "three", &["team-a/auth", "`three`", "`one`"]),
-        ("Auth/../..", "one", &["Auth/../..", "no name"]),
+        ("Auth/../..", "one", &["Auth/../..", "not a valid"]),
     ] {
         let error = read(&secrets, "team-a/charts", secret, key).await.unwrap_err();
         let said = error.to_string();
@@ -199,22 +199,22 @@ async fn what_is_missing_is_named_and_no_value_is() {
     }
     let ambiguous = read(&secrets, "a/b-apprepo-c", "auth", "one").await.unwrap_err();
     assert!(
-        ambiguous.to_string().contains("may be another repository's"),
+        ambiguous.to_string().contains("may belong to another repository"),
         "{ambiguous}"
     );
 }
 
 #[tokio::test]
-async fn a_folder_that_can_t_be_read_may_be_read_later() {
+async fn an_unreadable_directory_is_a_transient_error() {
     let (folder, origin) = folder(&[]);
     drop(folder);
     let header = reference("auth", "header");
-    let wanted = Wanted {
+    let refs = SecretRefs {
         header: Some(&header),
         ca: None,
     };
     let name = NamespacedName::new("team-a", "charts");
-    let error = credentials(&origin, &name, wanted, &settings()).await.unwrap_err();
+    let error = credentials(&origin, &name, refs, &settings()).await.unwrap_err();
     assert!(error.is_transient() && error.reason() == "SecretUnavailable", "{error}");
 }
 
@@ -230,7 +230,7 @@ async fn store(objects: serde_json::Value) -> Store<AppRepository> {
 }
 
 #[tokio::test]
-async fn a_secret_leads_to_the_repositories_that_may_use_it() {
+async fn a_secret_maps_to_the_repositories_that_may_use_it() {
     let object = |name: &str, auth: serde_json::Value| {
         let name = object_name(name);
         json!({

@@ -34,13 +34,13 @@ fn facts(record: Option<&Record>) -> Facts<'_> {
         suspended: false,
         record,
         unrecorded: None,
-        phase: Phase::Settled,
-        files: Imported::None,
+        phase: Phase::Idle,
+        files: ImportProgress::Disabled,
         now: at("2026-01-01T11:00:00Z"),
     }
 }
 
-/// Type, status and reason of each condition.
+/// Returns type, status and reason of each condition.
 fn shape(status: &AppRepositoryStatus) -> Vec<(&str, &str, &str)> {
     status
         .conditions
@@ -76,22 +76,25 @@ fn synced_is_ready_and_nothing_else() {
 }
 
 #[test]
-fn what_is_pulled_in_parts_is_reconciling_until_all_is_there() {
+fn a_partly_pulled_registry_is_reconciling() {
     let record = record(State {
         ready: None,
         message: "500 of 800 versions are pulled".to_owned(),
-        ..state(true, false, "Pulling")
+        ..state(true, false, "Progressing")
     });
     let status = build(&facts(Some(&record)), None);
     assert_eq!(
         shape(&status),
-        [("Ready", "Unknown", "Pulling"), ("Reconciling", "True", "Pulling")]
+        [
+            ("Ready", "Unknown", "Progressing"),
+            ("Reconciling", "True", "Progressing")
+        ]
     );
     assert!(status.conditions.iter().all(|c| c.message.starts_with("500 of 800")));
 }
 
 #[test]
-fn a_failure_that_may_pass_is_reconciling_and_says_what_is_served() {
+fn a_transient_failure_is_reconciling_and_reports_the_available_charts() {
     let record = record(state(false, false, "ServerError"));
     let status = build(&facts(Some(&record)), None);
     assert_eq!(
@@ -101,13 +104,13 @@ fn a_failure_that_may_pass_is_reconciling_and_says_what_is_served() {
     let message = &status.conditions[0].message;
     assert_eq!(
         message,
-        "The server said 404. The charts of 2026-01-01T10:00:00Z are still served."
+        "The server said 404. Charts from the last sync at 2026-01-01T10:00:00Z remain available."
     );
     assert!(status.status.unwrap().starts_with("Failed: "));
 }
 
 #[test]
-fn a_failure_that_will_not_pass_is_stalled() {
+fn a_permanent_failure_is_stalled() {
     let record = record(state(false, true, "NotFound"));
     assert_eq!(
         shape(&build(&facts(Some(&record)), None)),
@@ -116,25 +119,25 @@ fn a_failure_that_will_not_pass_is_stalled() {
 }
 
 #[test]
-fn a_lost_catalogue_is_told_from_a_new_repository() {
+fn a_lost_catalog_is_distinguished_from_a_new_repository() {
     let before = AppRepositoryStatus {
         last_sync_time: Some(Time(at(NOON))),
         ..AppRepositoryStatus::default()
     };
     let status = build(&facts(None), Some(&before));
-    assert_eq!(status.conditions[0].reason, "CatalogueRebuilding");
+    assert_eq!(status.conditions[0].reason, "RebuildingCatalog");
     assert_eq!(status.last_sync_time, before.last_sync_time);
 }
 
 const NOON: &str = "2026-01-01T12:00:00Z";
 
 #[test]
-fn charts_that_were_lost_are_not_ready_and_not_served() {
+fn lost_charts_are_not_ready_and_not_available() {
     let mut lost = record(state(true, false, "Synced"));
     lost.trusted = false;
     assert_eq!(
         build(&facts(Some(&lost)), None).conditions[0].reason,
-        "CatalogueRebuilding"
+        "RebuildingCatalog"
     );
     lost.state = state(false, false, "ServerError");
     assert_eq!(
@@ -144,7 +147,7 @@ fn charts_that_were_lost_are_not_ready_and_not_served() {
 }
 
 #[test]
-fn what_can_not_be_read_is_kept_from_the_status_before() {
+fn unreadable_records_keep_the_previous_status() {
     let known = record(state(true, false, "Synced"));
     let before = build(&facts(Some(&known)), None);
     let away = state(false, false, "DatabaseUnreachable");
@@ -157,19 +160,19 @@ fn what_can_not_be_read_is_kept_from_the_status_before() {
     );
     assert_eq!(status.last_handled_reconcile_at.as_deref(), Some("now"));
     assert!(
-        status.conditions[0].message.contains("are still served"),
+        status.conditions[0].message.contains("remain available"),
         "{:?}",
         status.conditions[0]
     );
 }
 
 #[test]
-fn a_new_generation_being_synced_keeps_its_verdict_and_is_reconciling() {
+fn a_sync_of_a_new_generation_keeps_ready_and_is_reconciling() {
     let record = record(state(true, false, "Synced"));
     let status = build(
         &Facts {
             phase: Phase::Syncing,
-            files: Imported::None,
+            files: ImportProgress::Disabled,
             ..facts(Some(&record))
         },
         None,
@@ -181,7 +184,7 @@ fn a_new_generation_being_synced_keeps_its_verdict_and_is_reconciling() {
 }
 
 #[test]
-fn suspension_keeps_the_verdict_and_promises_nothing() {
+fn suspension_keeps_ready_and_removes_reconciling() {
     let failed = record(state(false, false, "ServerError"));
     let status = build(
         &Facts {
@@ -195,7 +198,7 @@ fn suspension_keeps_the_verdict_and_promises_nothing() {
 }
 
 #[test]
-fn a_condition_that_stays_keeps_its_transition_time() {
+fn an_unchanged_condition_keeps_its_transition_time() {
     let record = record(state(true, false, "Synced"));
     let first = build(&facts(Some(&record)), None);
     let second = build(
@@ -222,20 +225,20 @@ fn a_condition_that_stays_keeps_its_transition_time() {
 }
 
 #[test]
-fn a_later_time_alone_is_news_only_after_an_hour() {
+fn a_later_time_alone_is_written_only_after_an_hour() {
     let mut record = record(state(true, false, "Synced"));
     let old = build(&facts(Some(&record)), None);
     record.last_success = Some(at("2026-01-01T10:59:00Z"));
-    assert!(!is_news(Some(&old), &build(&facts(Some(&record)), Some(&old))));
+    assert!(!needs_update(Some(&old), &build(&facts(Some(&record)), Some(&old))));
     record.last_success = Some(at("2026-01-01T11:00:02Z"));
-    assert!(is_news(Some(&old), &build(&facts(Some(&record)), Some(&old))));
+    assert!(needs_update(Some(&old), &build(&facts(Some(&record)), Some(&old))));
     record.handled.last = Some("later".to_owned());
     record.last_success = Some(at("2026-01-01T10:00:01Z"));
-    assert!(is_news(Some(&old), &build(&facts(Some(&record)), Some(&old))));
+    assert!(needs_update(Some(&old), &build(&facts(Some(&record)), Some(&old))));
 }
 
 #[test]
-fn a_message_is_a_sentence_whose_names_are_as_they_were() {
+fn a_message_becomes_a_sentence_without_changing_names() {
     assert_eq!(sentence("the index is empty"), "The index is empty.");
     assert_eq!(sentence("Kubeapps' copy is gone!"), "Kubeapps' copy is gone!");
     for named in [
@@ -249,7 +252,7 @@ fn a_message_is_a_sentence_whose_names_are_as_they_were() {
 }
 
 #[test]
-fn a_long_message_is_cut() {
+fn a_long_message_is_truncated() {
     let mut record = record(state(false, true, "NotFound"));
     record.state.message = "x".repeat(40_000);
     assert!(build(&facts(Some(&record)), None).conditions[0].message.len() <= MAX_MESSAGE);

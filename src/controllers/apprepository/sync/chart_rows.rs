@@ -1,4 +1,4 @@
-//! Charts on their way to the catalogue: made into rows, filtered, kept once each, and spooled until they are written.
+//! Builds catalog rows from charts: filters, deduplicates and spools them.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -6,191 +6,179 @@ use std::path::PathBuf;
 
 use tokio_util::sync::CancellationToken;
 
-use super::index_cache::{self as memory, ChartOutcome};
-use super::rows::{self, Pushed, Spool};
+use super::index_cache::{self, ChartOutcome};
+use super::rows::{self, PushResult, Spool};
 use crate::catalog::{ChartDigest, ChartRow, Fingerprint, UnchangedChart};
 use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::helm::index::{CacheEntry, ChangeSink, Chart, ChartStats, Sink};
 use crate::jq::{Filter, FilterError};
 
-/// What becomes of the charts of a repository. It works on a thread of its own: filters take time, and stack.
-pub(super) struct Selection {
-    declaration: RepositorySpec,
+/// Builds the rows of one repository, on its own thread: filters need time and stack.
+pub(super) struct RowBuilder {
+    spec: RepositorySpec,
     cancel: CancellationToken,
     filter: Option<Filter>,
     spool_dir: Option<PathBuf>,
-    takes_fingerprints: bool,
-    /// Of the charts that are known, by their keys.
-    fates: HashMap<String, ChartOutcome>,
-    /// Of the chart that was taken last, until it is told what to remember of it.
+    with_fingerprints: bool,
+    /// Cached outcomes by chart key.
+    outcomes: HashMap<String, ChartOutcome>,
     last: ChartOutcome,
-    selected: Selected,
+    rows: BuiltRows,
 }
 
-/// The charts that were selected.
-pub(super) struct Selected {
-    /// Their rows.
+pub(super) struct BuiltRows {
     pub(super) spool: Spool,
-    /// Identifiers of the charts that the filter has left out.
     pub(super) filtered_out: HashSet<String>,
-    /// Names of charts whose identifier another one has taken.
-    pub(super) twins: Vec<String>,
-    /// Charts of the index that are as they were.
+    pub(super) duplicates: Vec<String>,
     pub(super) unchanged: Vec<UnchangedChart>,
-    /// What is to be remembered of all others.
-    pub(super) remembered: Vec<ChartDigest>,
-    /// Of the rows in the spool by their identifiers, where they are asked for.
+    pub(super) digests: Vec<ChartDigest>,
     pub(super) fingerprints: HashMap<String, Fingerprint>,
 }
 
-impl Selection {
+impl RowBuilder {
     pub(super) fn new(
-        declaration: RepositorySpec,
+        spec: RepositorySpec,
         filter: Option<Filter>,
         spool_dir: Option<PathBuf>,
         cancel: CancellationToken,
     ) -> Self {
-        let selected = Selected::new(&spool_dir);
+        let rows = BuiltRows::new(&spool_dir);
         Self {
-            declaration,
+            spec,
             cancel,
             filter,
             spool_dir,
-            takes_fingerprints: false,
-            fates: HashMap::new(),
+            with_fingerprints: false,
+            outcomes: HashMap::new(),
             last: ChartOutcome::default(),
-            selected,
+            rows,
         }
     }
 
-    /// What became of the charts that are known.
-    pub(super) fn with_fates(mut self, fates: HashMap<String, ChartOutcome>) -> Self {
-        self.fates = fates;
+    pub(super) fn with_outcomes(mut self, outcomes: HashMap<String, ChartOutcome>) -> Self {
+        self.outcomes = outcomes;
         self
     }
 
-    /// Takes the fingerprints of all rows too.
     pub(super) fn with_fingerprints(mut self) -> Self {
-        self.takes_fingerprints = true;
+        self.with_fingerprints = true;
         self
     }
 
-    /// Begins anew, and knows nothing of any chart.
-    pub(super) fn forget(&mut self) {
-        self.fates.clear();
+    /// Starts over without cached outcomes.
+    pub(super) fn reset(&mut self) {
+        self.outcomes.clear();
         self.filter = self.filter.as_ref().map(Filter::with_full_time_budget);
         self.last = ChartOutcome::default();
-        self.selected = Selected::new(&self.spool_dir);
+        self.rows = BuiltRows::new(&self.spool_dir);
     }
 
-    /// Takes a chart. `path` is where it is in an OCI registry, which names it there; an index names it by its name alone.
-    pub(super) fn take(&mut self, chart: Chart, path: Option<&str>) -> Result<(), SelectionError> {
+    /// Adds a chart. `path` is its path in an OCI registry, which replaces the name in the chart ID.
+    pub(super) fn take(&mut self, chart: Chart, path: Option<&str>) -> Result<(), RowError> {
         if self.cancel.is_cancelled() {
-            return Err(SelectionError::Cancelled);
+            return Err(RowError::Cancelled);
         }
-        let row = rows::row(&self.declaration, chart, path);
+        let row = rows::row(&self.spec, chart, path);
         let is_filtered = !is_kept(self.filter.as_ref(), &row)?;
         self.last = ChartOutcome {
             chart_id: Some(row.chart_id.clone()),
             is_filtered,
         };
         if is_filtered {
-            self.selected.filtered_out.insert(row.chart_id);
+            self.rows.filtered_out.insert(row.chart_id);
             return Ok(());
         }
-        match self.selected.spool.push(&row).map_err(SelectionError::Spool)? {
-            Pushed::Added if self.takes_fingerprints => {
+        match self.rows.spool.push(&row).map_err(RowError::Spool)? {
+            PushResult::Added if self.with_fingerprints => {
                 let fingerprint = row.info.fingerprint();
-                self.selected.fingerprints.insert(row.chart_id, fingerprint);
+                self.rows.fingerprints.insert(row.chart_id, fingerprint);
             }
-            Pushed::Added => {}
-            Pushed::Duplicate => self.selected.twins.push(row.info.name),
-            Pushed::DuplicateOfHeld => return Err(SelectionError::Twins),
+            PushResult::Added => {}
+            PushResult::Duplicate => self.rows.duplicates.push(row.info.name),
+            PushResult::DuplicateOfUnchanged => return Err(RowError::DuplicateId),
         }
         Ok(())
     }
 
-    pub(super) fn finish(mut self) -> Selected {
-        let spool = &self.selected.spool;
-        // Of two charts with one identifier one may be kept and one left out: it is there.
-        self.selected.filtered_out.retain(|chart_id| !spool.holds(chart_id));
-        self.selected
+    pub(super) fn finish(mut self) -> BuiltRows {
+        let spool = &self.rows.spool;
+        // Of two charts with one ID, one may be kept and one filtered: the ID is kept.
+        self.rows.filtered_out.retain(|chart_id| !spool.contains(chart_id));
+        self.rows
     }
 }
 
-impl Selected {
+impl BuiltRows {
     fn new(spool_dir: &Option<PathBuf>) -> Self {
         Self {
             spool: Spool::new(spool_dir.as_deref()),
             filtered_out: HashSet::new(),
-            twins: Vec::new(),
+            duplicates: Vec::new(),
             unchanged: Vec::new(),
-            remembered: Vec::new(),
+            digests: Vec::new(),
             fingerprints: HashMap::new(),
         }
     }
 }
 
-impl Sink for Selection {
-    type Error = SelectionError;
+impl Sink for RowBuilder {
+    type Error = RowError;
 
-    fn chart(&mut self, chart: Chart) -> Result<(), SelectionError> {
+    fn chart(&mut self, chart: Chart) -> Result<(), RowError> {
         self.take(chart, None)
     }
 
-    fn start_over(&mut self) -> Result<(), SelectionError> {
-        self.forget();
+    fn start_over(&mut self) -> Result<(), RowError> {
+        self.reset();
         Ok(())
     }
 }
 
-impl ChangeSink for Selection {
-    fn unchanged(&mut self, key: &str, account: &ChartStats) -> Result<(), SelectionError> {
+impl ChangeSink for RowBuilder {
+    fn unchanged(&mut self, key: &str, account: &ChartStats) -> Result<(), RowError> {
         if self.cancel.is_cancelled() {
-            return Err(SelectionError::Cancelled);
+            return Err(RowError::Cancelled);
         }
-        let ChartOutcome { chart_id, is_filtered } = self.fates.get(key).cloned().unwrap_or_default();
+        let ChartOutcome { chart_id, is_filtered } = self.outcomes.get(key).cloned().unwrap_or_default();
         let chart_id = match chart_id {
             Some(chart_id) if is_filtered => {
-                self.selected.filtered_out.insert(chart_id);
+                self.rows.filtered_out.insert(chart_id);
                 None
             }
-            Some(chart_id) => match self.selected.spool.hold(chart_id.clone(), account.versions) {
-                Pushed::Added => Some(chart_id),
-                Pushed::Duplicate | Pushed::DuplicateOfHeld => return Err(SelectionError::Twins),
+            Some(chart_id) => match self.rows.spool.push_unchanged(chart_id.clone(), account.versions) {
+                PushResult::Added => Some(chart_id),
+                PushResult::Duplicate | PushResult::DuplicateOfUnchanged => return Err(RowError::DuplicateId),
             },
             None => None,
         };
-        self.selected.unchanged.push(UnchangedChart {
+        self.rows.unchanged.push(UnchangedChart {
             key: key.to_owned(),
             chart_id,
         });
         Ok(())
     }
 
-    fn cache(&mut self, chart: CacheEntry) -> Result<(), SelectionError> {
-        let fate = std::mem::take(&mut self.last);
-        self.selected.remembered.push(memory::cut(chart, fate));
+    fn cache(&mut self, chart: CacheEntry) -> Result<(), RowError> {
+        let outcome = std::mem::take(&mut self.last);
+        self.rows.digests.push(index_cache::chart_digest(chart, outcome));
         Ok(())
     }
 }
 
-/// Whether the filter, if there is one, leaves the chart in.
-fn is_kept(filter: Option<&Filter>, row: &ChartRow) -> Result<bool, SelectionError> {
+fn is_kept(filter: Option<&Filter>, row: &ChartRow) -> Result<bool, RowError> {
     let Some(filter) = filter else { return Ok(true) };
-    // A row holds string keys and finite numbers only, for which JSON can't fail.
+    // A row holds string keys and finite numbers only, so that JSON can't fail.
     let input = serde_json::to_value(&row.info).unwrap_or_default();
-    filter.keeps(&input).map_err(SelectionError::Filter)
+    filter.keeps(&input).map_err(RowError::Filter)
 }
 
-/// Why a chart could not be kept for writing.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum SelectionError {
-    #[error("the sync was cancelled")]
+pub(super) enum RowError {
+    #[error("sync canceled")]
     Cancelled,
-    /// Which of two charts of one identifier counts is told by their order, so both have to be decoded.
-    #[error("a chart has the identifier of one that was not decoded")]
-    Twins,
+    /// The order of two charts with one ID decides, so that both must be decoded.
+    #[error("a chart has the same ID as a chart that was not decoded")]
+    DuplicateId,
     #[error("{0}")]
     Spool(io::Error),
     #[error(transparent)]

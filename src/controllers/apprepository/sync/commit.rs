@@ -1,4 +1,4 @@
-//! Recording what came of an attempt: the charts and all that is remembered beside them, in one transaction.
+//! Records the outcome of a sync: rows, record and history in one transaction.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -7,12 +7,12 @@ use jiff::Timestamp;
 
 use super::request::{SyncAborted, SyncError, SyncOutcome, SyncRequest, SyncResult};
 use super::shrink_guard as guard;
-use super::{Decoded, Rest, Run, Stays, spool_failed};
+use super::{Decoded, Remaining, Retain, Run, spool_error};
 use crate::api::LastSync;
 use crate::catalog::{CommitSummary, HistoryEntry, Record, Refused, Retention, State, SyncCommit};
-use crate::controllers::apprepository::decision::{Mode, cut_short, handled, is_cut_short};
+use crate::controllers::apprepository::decision::{Mode, handled, is_partial, partial_digest};
 use crate::controllers::apprepository::sync_summary::{
-    Counts, account, last_sync, ready_message, unless_quiet, with_earlier,
+    Counts, last_sync, last_sync_of, ready_message, unless_quiet, with_earlier,
 };
 use crate::helm::index::{self, Summary};
 use crate::http::Validators;
@@ -26,12 +26,12 @@ impl Run<'_> {
             record.last_modified = validators.last_modified;
         }
         record.refused = None;
-        record.credentials.clone_from(&self.credentials);
+        record.credentials.clone_from(&self.secret_versions);
         record.last_success = Some(Timestamp::now());
-        if let Some(account) = account(&record).filter(|account| account.kept > 0) {
-            self.drop_expired(&mut record, account).await?;
+        if let Some(last_sync) = last_sync_of(&record).filter(|last_sync| last_sync.kept > 0) {
+            self.drop_expired(&mut record, last_sync).await?;
         }
-        record.state = ready(account(&record).as_ref().map_or_else(String::new, ready_message));
+        record.state = ready_state(last_sync_of(&record).as_ref().map_or_else(String::new, ready_message));
         let history = recovered.then(|| self.history(&record, "Succeeded", &record.index_digest));
         self.catalog()
             .save(&record, self.request.expected_uid.as_deref(), history.as_ref())
@@ -42,14 +42,14 @@ impl Run<'_> {
         })
     }
 
-    /// Takes the versions off whose time is over, although nothing else has changed.
-    async fn drop_expired(&self, record: &mut Record, mut account: LastSync) -> Result<(), SyncAborted> {
+    /// Deletes retained versions whose retention has expired, although the index did not change.
+    async fn drop_expired(&self, record: &mut Record, mut last_sync: LastSync) -> Result<(), SyncAborted> {
         let uid = self.request.expected_uid.as_deref().unwrap_or_default();
         let dropped = self.catalog().drop_expired(&record.name, uid, Timestamp::now()).await?;
         if dropped > 0 {
-            account.kept = account.kept.saturating_sub_unsigned(dropped).max(0);
-            // An account holds string keys and finite numbers only, for which JSON can't fail.
-            record.last_sync = serde_json::to_value(account).ok();
+            last_sync.kept = last_sync.kept.saturating_sub_unsigned(dropped).max(0);
+            // A summary holds string keys and finite numbers only, so that JSON can't fail.
+            record.last_sync = serde_json::to_value(last_sync).ok();
         }
         Ok(())
     }
@@ -68,13 +68,13 @@ impl Run<'_> {
             failures: record.state.failures.saturating_add(1),
         };
         if refused.is_some() {
-            record.credentials.clone_from(&self.credentials);
+            record.credentials.clone_from(&self.secret_versions);
         }
         let before = record.clone();
         record.state = state;
         record.refused = refused;
         if self.request.mode == Mode::Complete {
-            // Everything was to be compared and was not: the next attempt must not take "unchanged" for an answer.
+            // The comparison is still due: the next sync must not trust "not modified".
             record.etag = None;
             record.last_modified = None;
             record.index_digest.clear();
@@ -103,27 +103,28 @@ impl Run<'_> {
             summary,
             sha256,
             validators,
-            rest,
-            stays,
+            remaining,
+            retain,
             gone,
-            cuts,
+            digests,
         } = decoded;
         let mut record = self.new_record();
         let before = record.clone();
         record.etag = validators.etag;
         record.last_modified = validators.last_modified;
-        record.index_digest = match &rest {
-            Some(_) => cut_short(&sha256),
+        record.index_digest = match &remaining {
+            Some(_) => partial_digest(&sha256),
             None => sha256.clone(),
         };
-        record.change_key = self.request.declaration.change_key.as_str().to_owned();
-        // What could not be listed is not counted, and is there all the same.
-        let known = (rest.as_ref().filter(|rest| rest.is_in_the_dark)).and_then(|_| self.baseline().copied());
-        record.baseline = Some(known.unwrap_or_else(|| guard::baseline(&summary)));
+        record.change_key = self.request.spec.change_key.as_str().to_owned();
+        // Repositories that could not be listed are not counted, but still exist.
+        let baseline =
+            (remaining.as_ref().filter(|remaining| remaining.listing_failed)).and_then(|_| self.baseline().copied());
+        record.baseline = Some(baseline.unwrap_or_else(|| guard::baseline(&summary)));
         record.refused = None;
-        record.credentials.clone_from(&self.credentials);
+        record.credentials.clone_from(&self.secret_versions);
         record.last_success = Some(Timestamp::now());
-        let conclusion = Conclusion {
+        let commit_result = CommitResult {
             before,
             counts: Counts {
                 charts: spool.charts(),
@@ -133,47 +134,47 @@ impl Run<'_> {
             started: self.request.started,
             history: self.history(
                 &record,
-                history_result(rest.as_ref().and_then(|rest| rest.failed.as_ref())),
+                history_result(remaining.as_ref().and_then(|remaining| remaining.error.as_ref())),
                 &sha256,
             ),
             summary,
-            rest,
+            remaining,
         };
         let rows = match spool.into_rows() {
             Ok(rows) => rows,
-            Err(error) => return self.save_failed(spool_failed(&error), None).await,
+            Err(error) => return self.save_failed(spool_error(&error), None).await,
         };
         let mut commit = SyncCommit::new(record.clone(), self.request.expected_uid.clone(), sha256)
             .complete_record_with({
-                let conclusion = conclusion.clone();
+                let commit_result = commit_result.clone();
                 move |committed, record| {
-                    conclusion.complete(committed, record);
-                    conclusion.history(committed, record)
+                    commit_result.complete(committed, record);
+                    commit_result.history(committed, record)
                 }
             });
-        commit.retention = self.keep(stays, filtered_out);
-        commit.digests = cuts;
+        commit.retention = self.retention(retain, filtered_out);
+        commit.digests = digests;
         commit.oci_removals = Some(gone).filter(|gone| !gone.is_empty());
         let committed = self.catalog().commit(commit, rows).await?;
         if self.request.mode == Mode::Complete {
-            // Whoever asks for everything asks for the archives too that would not come.
+            // A complete sync also retries failed archives.
             self.catalog().retry_failed(&record.name, &record.uid).await?;
         }
-        conclusion.complete(&committed, &mut record);
-        (record.trusted, record.charts) = (true, conclusion.counts.charts);
+        commit_result.complete(&committed, &mut record);
+        (record.trusted, record.charts) = (true, commit_result.counts.charts);
         Ok(SyncResult {
             record,
-            outcome: conclusion.outcome(committed),
+            outcome: commit_result.outcome(committed),
         })
     }
 
-    /// What stays that is not among the charts.
-    fn keep(&self, stays: Stays, filtered_out: HashSet<String>) -> Option<Retention> {
-        let (duration, held) = match stays {
-            Stays::All => (Some(Duration::MAX), HashMap::new()),
-            Stays::Held(held) => {
-                let holding = (!held.is_empty()).then_some(Duration::ZERO);
-                (self.syncer.context.keep_removed.or(holding), held)
+    /// Returns the rows to retain although they are not in the index.
+    fn retention(&self, retain: Retain, filtered_out: HashSet<String>) -> Option<Retention> {
+        let (duration, kept) = match retain {
+            Retain::All => (Some(Duration::MAX), HashMap::new()),
+            Retain::Charts(kept) => {
+                let retains_charts = (!kept.is_empty()).then_some(Duration::ZERO);
+                (self.syncer.context.keep_removed.or(retains_charts), kept)
             }
         };
         duration.map(|duration| Retention {
@@ -181,41 +182,40 @@ impl Run<'_> {
             duration,
             order: index::newest_first,
             filtered_out,
-            retained: held,
+            retained: kept,
         })
     }
 
-    /// What is remembered after this attempt whatever comes of it: who was tried, when, and what was asked for.
+    /// Returns the record of this sync as far as it is independent of the outcome.
     fn new_record(&self) -> Record {
         let SyncRequest {
-            declaration,
+            spec,
             previous,
             started,
             ..
         } = &self.request;
         let mut record = previous.clone().unwrap_or_else(|| Record {
-            name: declaration.name.clone(),
+            name: spec.name.clone(),
             ..Record::default()
         });
-        if record.spec_hash.as_deref() != Some(declaration.spec_hash.as_str()) {
-            record.spec_hash = Some(declaration.spec_hash.clone());
-            record.generation = declaration.generation.unwrap_or(record.generation + 1);
+        if record.spec_hash.as_deref() != Some(spec.spec_hash.as_str()) {
+            record.spec_hash = Some(spec.spec_hash.clone());
+            record.generation = spec.generation.unwrap_or(record.generation + 1);
         }
-        record.uid.clone_from(&declaration.uid);
+        record.uid.clone_from(&spec.uid);
         record.origin.clone_from(&self.syncer.context.origin);
-        record.url.clone_from(&declaration.url);
-        record.kind = declaration.kind.as_str().to_owned();
-        record.handled = handled(declaration, &record.handled);
-        record.schedule = declaration.schedule.clone().or(record.schedule);
+        record.url.clone_from(&spec.url);
+        record.kind = spec.kind.as_str().to_owned();
+        record.handled = handled(spec, &record.handled);
+        record.schedule = spec.schedule.clone().or(record.schedule);
         record.last_attempt = Some(*started);
         record
     }
 
-    /// A line of history about this attempt.
     fn history(&self, record: &Record, result: &str, digest: &str) -> HistoryEntry {
         HistoryEntry {
             started_at: self.request.started,
-            duration: since(self.request.started),
+            duration: elapsed_since(self.request.started),
             result: result.to_owned(),
             reason: record.state.reason.clone(),
             message: record.state.message.clone(),
@@ -225,8 +225,7 @@ impl Run<'_> {
     }
 }
 
-/// The state of a repository whose charts are in step.
-fn ready(message: String) -> State {
+fn ready_state(message: String) -> State {
     State {
         ready: Some(true),
         stalled: false,
@@ -236,53 +235,51 @@ fn ready(message: String) -> State {
     }
 }
 
-/// What a commit leaves behind beside the charts.
+/// Data for the record and history of a commit, completed inside the transaction.
 #[derive(Clone)]
-struct Conclusion {
-    /// The record as it was.
+struct CommitResult {
     before: Record,
     counts: Counts,
     summary: Summary,
     started: Timestamp,
-    /// A line of history without what only the commit tells.
     history: HistoryEntry,
-    rest: Option<Rest>,
+    remaining: Option<Remaining>,
 }
 
-impl Conclusion {
+impl CommitResult {
     fn complete(&self, committed: &CommitSummary, record: &mut Record) {
         let new = last_sync(&self.summary, &self.counts, committed, self.started);
-        let mut account = match account(&self.before) {
-            Some(earlier) if is_cut_short(&self.before) => with_earlier(new, &earlier),
+        let mut last_sync = match last_sync_of(&self.before) {
+            Some(earlier) if is_partial(&self.before) => with_earlier(new, &earlier),
             earlier => unless_quiet(new, earlier),
         };
-        record.state = match &self.rest {
-            Some(rest) => {
-                // They stay until it is known that they have left.
-                account.kept = 0;
-                unfinished(rest, self.before.state.failures)
+        record.state = match &self.remaining {
+            Some(remaining) => {
+                // Versions are retained while it is unknown whether they were removed.
+                last_sync.kept = 0;
+                partial_state(remaining, self.before.state.failures)
             }
-            None => ready(ready_message(&account)),
+            None => ready_state(ready_message(&last_sync)),
         };
-        // An account holds string keys and finite numbers only, for which JSON can't fail.
-        record.last_sync = serde_json::to_value(account).ok();
+        // A summary holds string keys and finite numbers only, so that JSON can't fail.
+        record.last_sync = serde_json::to_value(last_sync).ok();
     }
 
     fn history(self, committed: &CommitSummary, record: &Record) -> Option<HistoryEntry> {
-        let is_news = match &self.rest {
+        let is_recorded = match &self.remaining {
             None => self.before.state.ready != Some(true) || committed.is_change(),
-            // What goes on at once is one sync: its end tells of all.
-            Some(rest) => (rest.failed.as_ref()).is_some_and(|failed| is_new_failure(&self.before, failed)),
+            // A sync in several parts is reported once, at its end.
+            Some(remaining) => (remaining.error.as_ref()).is_some_and(|failed| is_new_failure(&self.before, failed)),
         };
-        let (added, changed, removed) = match account(record).filter(|_| is_cut_short(&self.before)) {
+        let (added, changed, removed) = match last_sync_of(record).filter(|_| is_partial(&self.before)) {
             Some(all) => {
                 let number = |count: i64| u64::try_from(count).unwrap_or_default();
                 (number(all.added), number(all.changed), number(all.removed))
             }
             None => (committed.added, committed.changed, committed.removed),
         };
-        is_news.then(|| HistoryEntry {
-            duration: since(self.started),
+        is_recorded.then(|| HistoryEntry {
+            duration: elapsed_since(self.started),
             skipped: self.summary.skipped.count + committed.rejected.len() as u64,
             reason: record.state.reason.clone(),
             message: record.state.message.clone(),
@@ -300,29 +297,27 @@ impl Conclusion {
         for (chart, reason) in &committed.rejected {
             skipped.add(chart, None, reason);
         }
-        match self.rest {
-            Some(Rest {
-                failed: Some(failed), ..
-            }) => SyncOutcome::Interrupted(failed),
-            rest => SyncOutcome::Synced {
+        match self.remaining {
+            Some(Remaining { error: Some(error), .. }) => SyncOutcome::Interrupted(error),
+            remaining => SyncOutcome::Synced {
                 committed,
                 skipped,
-                is_complete: rest.is_none(),
+                is_complete: remaining.is_none(),
             },
         }
     }
 }
 
-/// The state of a registry of which some is still to be pulled.
-fn unfinished(rest: &Rest, failures: u32) -> State {
-    match &rest.failed {
-        Some(failed) => State {
+/// Returns the state of a registry that is not pulled completely.
+fn partial_state(remaining: &Remaining, failures: u32) -> State {
+    match &remaining.error {
+        Some(error) => State {
             ready: Some(false),
             stalled: false,
-            reason: failed.reason.clone(),
-            message: failed.message.clone(),
-            // What comes on is tried again soon.
-            failures: if rest.has_come_on {
+            reason: error.reason.clone(),
+            message: error.message.clone(),
+            // A sync that made progress is retried soon.
+            failures: if remaining.made_progress {
                 1
             } else {
                 failures.saturating_add(1)
@@ -331,21 +326,20 @@ fn unfinished(rest: &Rest, failures: u32) -> State {
         None => State {
             ready: None,
             stalled: false,
-            reason: "Pulling".to_owned(),
-            message: if rest.pulled < rest.listed {
+            reason: "Progressing".to_owned(),
+            message: if remaining.pulled < remaining.listed {
                 format!(
-                    "{} of {} versions are pulled; the others follow, and what was there before stays until then.",
-                    rest.pulled, rest.listed
+                    "{} of {} versions are pulled. Previously synced charts are kept until the others follow.",
+                    remaining.pulled, remaining.listed
                 )
             } else {
-                "All versions are pulled; it goes on with looking which of them were published anew.".to_owned()
+                "All versions are pulled. Checking for retagged versions.".to_owned()
             },
             failures: 0,
         },
     }
 }
 
-/// What history calls it.
 fn history_result(failed: Option<&SyncError>) -> &'static str {
     match failed {
         None => "Succeeded",
@@ -354,11 +348,11 @@ fn history_result(failed: Option<&SyncError>) -> &'static str {
     }
 }
 
-/// A failure that repeats itself is one line of history, not one a try.
+/// Returns true unless the failure repeats the last one, which is recorded once.
 fn is_new_failure(before: &Record, failed: &SyncError) -> bool {
     before.state.ready != Some(false) || before.state.reason != failed.reason
 }
 
-fn since(started: Timestamp) -> Duration {
+fn elapsed_since(started: Timestamp) -> Duration {
     Duration::try_from(Timestamp::now().duration_since(started)).unwrap_or_default()
 }

@@ -1,72 +1,69 @@
-//! Repositories that are the same, in many namespaces: what one of them fetches serves all that want it in the same round.
+//! Deduplicates downloads of identical requests made by several AppRepositories.
 //!
 //! ```text
-//!  09:10:00  the tick of all of them      wanted since 09:10:00
-//!  09:10:02  team-a/bitnami ─► fetch ─► answer, begun 09:10:02 ─┬─► team-a
-//!  09:10:02  team-b/bitnami ─► joins ───────────────────────────┼─► team-b
-//!  09:10:41  team-c/bitnami ─► begun after 09:10:00, so it will do ─► team-c
-//!  09:10:50  team-d, resync by hand ─► wanted since now: fetches for itself
+//! 09:10:00  tick of the schedule            oldest acceptable response: 09:10:00
+//! 09:10:02  team-a/bitnami ─► fetch, started at 09:10:02 ─┬─► team-a
+//! 09:10:02  team-b/bitnami ─► joins the request ──────────┼─► team-b
+//! 09:10:41  team-c/bitnami ─► cached response is fresh ───┴─► team-c
+//! 09:10:50  team-d, requested sync ─► needs a newer response ─► fetch
 //! ```
-//! An answer was asked for after the time since when it is wanted: what has changed between that and the asker's own turn is seen in
-//! the next round, as if his turn had come earlier. It serves only who would have sent the very same request: the same URL,
-//! credentials, TLS settings, proxies and limits.
+//! A response serves only identical requests: same URL, credentials, TLS settings, proxies and limits.
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared, WeakShared};
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::api::NamespacedName;
 use crate::helm::index::SharedSplit;
 use crate::http::{FetchError, Fetched, Fetcher, Limits, Requester, Validators};
 
-/// How long an answer is held for others: repositories of one schedule come within a minute of each other.
-const HELD: Duration = Duration::from_secs(90);
-/// Bytes of all bodies that are held, in memory and in files. Others are fetched by each who wants them.
-const HELD_IN_MEMORY: u64 = 8 * 1024 * 1024;
-const HELD_IN_FILES: u64 = 512 * 1024 * 1024;
-/// Requests that are known. More would be other URLs each time; then those are forgotten that are of no use now.
-const KNOWN: usize = 20_000;
-/// Requests at a time for one URL, which differ by what each asker knows already.
-const AT_ONCE: usize = 4;
+/// TTL of a shared response. Must exceed the schedule jitter (1 min).
+const TTL: Duration = Duration::from_secs(90);
+/// Maximum size of all cached bodies. Other responses are fetched by each requester.
+const MAX_MEMORY: u64 = 8 * 1024 * 1024;
+const MAX_FILES: u64 = 512 * 1024 * 1024;
+/// Maximum number of request keys; unused ones are dropped beyond it.
+const MAX_KEYS: usize = 20_000;
+/// Concurrent requests for one key, which differ by their validators.
+const MAX_REQUESTS: usize = 4;
 
-/// The answers of this round. Clones are handles of one.
+/// Shared responses; a handle, cheap to clone.
 #[derive(Clone, Default)]
 pub(super) struct DownloadCache(Arc<Mutex<Inner>>);
 
 #[derive(Default)]
 struct Inner {
-    rounds: HashMap<Asked, Round>,
-    held: HeldBytes,
+    entries: HashMap<RequestKey, Entry>,
+    cached: CachedBytes,
 }
 
-/// Bytes of the bodies that are held.
 #[derive(Default)]
-struct HeldBytes {
+struct CachedBytes {
     in_memory: u64,
     in_files: u64,
 }
 
-impl HeldBytes {
-    /// Counts an answer, if there is room for it.
-    fn take(&mut self, result: &Result) -> bool {
+impl CachedBytes {
+    fn add(&mut self, result: &Result) -> bool {
         let (in_memory, in_files) = Self::of(result);
-        let has_room = self.in_memory + in_memory <= HELD_IN_MEMORY && self.in_files + in_files <= HELD_IN_FILES;
-        if has_room {
+        let fits = self.in_memory + in_memory <= MAX_MEMORY && self.in_files + in_files <= MAX_FILES;
+        if fits {
             self.in_memory += in_memory;
             self.in_files += in_files;
         }
-        has_room
+        fits
     }
 
-    fn give_back(&mut self, request: &UnderWay) {
-        if let Answered::Held(result) = &request.answer {
+    fn remove(&mut self, request: &SentRequest) {
+        if let ResponseState::Cached(result) = &request.state {
             let (in_memory, in_files) = Self::of(result);
             self.in_memory = self.in_memory.saturating_sub(in_memory);
             self.in_files = self.in_files.saturating_sub(in_files);
@@ -82,201 +79,200 @@ impl HeldBytes {
     }
 }
 
-/// What a request is known by.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Asked {
+struct RequestKey {
     url: String,
     by: Requester,
     limits: Limits,
 }
 
 #[derive(Default)]
-struct Round {
-    /// Two of those who have asked. For one alone nothing is held.
-    askers: HashSet<NamespacedName>,
-    requests: Vec<UnderWay>,
+struct Entry {
+    /// At most two of the requesters. Responses for a single requester are not cached.
+    requesters: HashSet<NamespacedName>,
+    requests: Vec<SentRequest>,
 }
 
-type Result = Arc<Shareable>;
+type Result = Arc<SharedResponse>;
 
-/// What came of a request, for all who share it.
-pub(super) struct Shareable {
+pub(super) struct SharedResponse {
     pub(super) fetched: std::result::Result<Fetched, FetchError>,
-    /// Of the body.
-    pub(super) cuts: SharedSplit,
+    pub(super) split: SharedSplit,
 }
 
 type Fetch = BoxFuture<'static, Result>;
 
-/// A request that was sent.
-struct UnderWay {
-    begun: Timestamp,
+struct SentRequest {
+    sent_at: Timestamp,
     validators: Option<Validators>,
-    answer: Answered,
+    state: ResponseState,
 }
 
-enum Answered {
-    /// Who waits for it drives it. With the last of them it ends.
-    NotYet(WeakShared<Fetch>),
-    Held(Result),
+enum ResponseState {
+    /// Driven by the requesters that wait for it; canceled with the last one.
+    InFlight(WeakShared<Fetch>),
+    Cached(Result),
 }
 
-/// A request to be made.
-pub(super) struct Wanted<'w> {
-    pub(super) asker: &'w NamespacedName,
+pub(super) struct DownloadRequest<'w> {
+    pub(super) requester: &'w NamespacedName,
     pub(super) session: &'w Fetcher,
     pub(super) url: &'w url::Url,
     pub(super) validators: Option<Validators>,
     pub(super) limits: Limits,
-    /// What the server said before is too old.
-    pub(super) since: Timestamp,
+    pub(super) fresh_since: Timestamp,
 }
 
-/// An answer, and whether it was fetched for this asker.
-pub(super) struct Answer {
+/// A response; `is_initiator` is true for the requester that sent the request.
+pub(super) struct Download {
     pub(super) result: Result,
-    pub(super) is_own: bool,
+    pub(super) is_initiator: bool,
 }
 
-/// Where an asker gets his answer from.
 enum Source {
-    Held(Result),
+    Cached(Result),
     Joined(Shared<Fetch>, Timestamp),
-    Own(Shared<Fetch>, Timestamp),
+    New(Shared<Fetch>, Timestamp),
 }
 
 impl DownloadCache {
-    /// Fetches, unless an answer is there or on its way that will do.
-    pub(super) async fn get(&self, mut wanted: Wanted<'_>) -> Answer {
-        let asked = Asked {
-            url: wanted.url.to_string(),
-            by: wanted.session.requester(),
-            limits: wanted.limits,
+    /// Fetches, or returns a fresh response of an identical request.
+    pub(super) async fn get(&self, mut request: DownloadRequest<'_>) -> Download {
+        let key = RequestKey {
+            url: request.url.to_string(),
+            by: request.session.requester(),
+            limits: request.limits,
         };
-        let answer = self.answer(&asked, &wanted).await;
+        let download = self.download(&key, &request).await;
         let is_out_of_time = matches!(
-            answer.result.fetched,
+            download.result.fetched,
             Err(FetchError::Timeout { .. } | FetchError::Stalled { .. })
         );
-        if answer.is_own || !is_out_of_time {
-            return answer;
+        if download.is_initiator || !is_out_of_time {
+            return download;
         }
-        // Its time was another's, of which little may have been left.
-        wanted.since = Timestamp::now();
-        self.answer(&asked, &wanted).await
+        // The time limit belonged to another requester, so that little time may have been left.
+        request.fresh_since = Timestamp::now();
+        self.download(&key, &request).await
     }
 
-    async fn answer(&self, asked: &Asked, wanted: &Wanted<'_>) -> Answer {
-        let (fetch, begun, is_own) = match self.source(asked, wanted) {
-            Source::Held(result) => return Answer { result, is_own: false },
-            Source::Own(fetch, begun) => (fetch, begun, true),
-            Source::Joined(fetch, begun) => (fetch, begun, false),
+    async fn download(&self, key: &RequestKey, request: &DownloadRequest<'_>) -> Download {
+        let (fetch, sent_at, is_initiator) = match self.source(key, request) {
+            Source::Cached(result) => {
+                return Download {
+                    result,
+                    is_initiator: false,
+                };
+            }
+            Source::New(fetch, sent_at) => (fetch, sent_at, true),
+            Source::Joined(fetch, sent_at) => (fetch, sent_at, false),
         };
         let result = fetch.await;
-        self.keep(asked, begun, &result);
-        Answer { result, is_own }
+        self.store(key, sent_at, &result);
+        Download { result, is_initiator }
     }
 
-    fn source(&self, asked: &Asked, wanted: &Wanted<'_>) -> Source {
+    fn source(&self, key: &RequestKey, request: &DownloadRequest<'_>) -> Source {
         let mut inner = self.lock();
-        let Inner { rounds, held } = &mut *inner;
-        if rounds.len() >= KNOWN {
-            rounds.retain(|_, round| !round.requests.is_empty());
+        let Inner { entries, cached } = &mut *inner;
+        if entries.len() >= MAX_KEYS {
+            entries.retain(|_, entry| !entry.requests.is_empty());
         }
-        let round = rounds.entry(asked.clone()).or_default();
-        if round.askers.len() < 2 {
-            round.askers.insert(wanted.asker.clone());
+        let entry = entries.entry(key.clone()).or_default();
+        if entry.requesters.len() < 2 {
+            entry.requesters.insert(request.requester.clone());
         }
-        round.requests.retain(UnderWay::is_alive);
-        if let Some(source) = round.requests.iter().rev().find_map(|request| request.serve(wanted)) {
+        entry.requests.retain(SentRequest::is_alive);
+        if let Some(source) = entry.requests.iter().rev().find_map(|sent| sent.response_for(request)) {
             return source;
         }
-        let (session, url) = (wanted.session.clone(), wanted.url.clone());
-        let (validators, limits) = (wanted.validators.clone(), wanted.limits);
+        let (session, url) = (request.session.clone(), request.url.clone());
+        let (validators, limits) = (request.validators.clone(), request.limits);
         let fetch = async move {
-            Arc::new(Shareable {
+            Arc::new(SharedResponse {
                 fetched: session.get(&url, validators.as_ref(), &limits).await,
-                cuts: SharedSplit::default(),
+                split: SharedSplit::default(),
             })
         };
         let fetch = fetch.boxed().shared();
-        let begun = Timestamp::now();
-        if round.requests.len() >= AT_ONCE {
-            // What is newer serves all that the oldest would.
-            held.give_back(&round.requests.remove(0));
+        let sent_at = Timestamp::now();
+        if entry.requests.len() >= MAX_REQUESTS {
+            // Newer responses serve every request that the oldest could.
+            cached.remove(&entry.requests.remove(0));
         }
         if let Some(weak) = fetch.downgrade() {
-            round.requests.push(UnderWay {
-                begun,
-                validators: wanted.validators.clone(),
-                answer: Answered::NotYet(weak),
+            entry.requests.push(SentRequest {
+                sent_at,
+                validators: request.validators.clone(),
+                state: ResponseState::InFlight(weak),
             });
         }
-        Source::Own(fetch, begun)
+        Source::New(fetch, sent_at)
     }
 
-    /// Holds an answer for a while, where others may come for it; who fails later tries for himself.
-    fn keep(&self, asked: &Asked, begun: Timestamp, result: &Result) {
+    /// Caches a response if several requesters use it. Errors are not cached.
+    fn store(&self, key: &RequestKey, sent_at: Timestamp, result: &Result) {
         if result.fetched.is_err() {
-            return self.drop_request(asked, begun);
+            return self.drop_request(key, sent_at);
         }
         let mut inner = self.lock();
-        let Inner { rounds, held } = &mut *inner;
-        let Some(round) = rounds.get_mut(asked) else { return };
-        let is_for_many = round.askers.len() > 1;
-        let Some(request) = round.requests.iter_mut().find(|request| request.begun == begun) else {
+        let Inner { entries, cached } = &mut *inner;
+        let Some(entry) = entries.get_mut(key) else { return };
+        let is_shared = entry.requesters.len() > 1;
+        let Some(request) = entry.requests.iter_mut().find(|request| request.sent_at == sent_at) else {
             return;
         };
-        // Else who waits for it has it, and it ends with them.
-        if matches!(request.answer, Answered::Held(_)) || !is_for_many || !held.take(result) {
+        // Otherwise, waiting requesters get the response, and it is dropped with them.
+        if matches!(request.state, ResponseState::Cached(_)) || !is_shared || !cached.add(result) {
             return;
         }
-        request.answer = Answered::Held(Arc::clone(result));
+        request.state = ResponseState::Cached(Arc::clone(result));
         drop(inner);
-        let (rounds, asked) = (self.clone(), asked.clone());
+        let (cache, key) = (self.clone(), key.clone());
         tokio::spawn(async move {
-            tokio::time::sleep(HELD).await;
-            rounds.drop_request(&asked, begun);
+            tokio::time::sleep(TTL).await;
+            cache.drop_request(&key, sent_at);
         });
     }
 
-    fn drop_request(&self, asked: &Asked, begun: Timestamp) {
+    fn drop_request(&self, key: &RequestKey, sent_at: Timestamp) {
         let mut inner = self.lock();
-        let Inner { rounds, held } = &mut *inner;
-        if let Some(round) = rounds.get_mut(asked)
-            && let Some(at) = round.requests.iter().position(|request| request.begun == begun)
+        let Inner { entries, cached } = &mut *inner;
+        if let Some(entry) = entries.get_mut(key)
+            && let Some(at) = entry.requests.iter().position(|request| request.sent_at == sent_at)
         {
-            held.give_back(&round.requests.remove(at));
+            cached.remove(&entry.requests.remove(at));
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
-impl UnderWay {
+impl SentRequest {
     fn is_alive(&self) -> bool {
-        match &self.answer {
-            Answered::Held(_) => true,
-            Answered::NotYet(fetch) => fetch.upgrade().is_some(),
+        match &self.state {
+            ResponseState::Cached(_) => true,
+            ResponseState::InFlight(fetch) => fetch.upgrade().is_some(),
         }
     }
 
-    /// A whole body serves all; that there is nothing new, only who knows the same. Before there is an answer it may be either.
-    fn serve(&self, wanted: &Wanted<'_>) -> Option<Source> {
-        if self.begun < wanted.since {
+    /// Returns the response if it is fresh enough. A 304 only serves requests with the same validators, and so does a
+    /// request in flight, which may end with one.
+    fn response_for(&self, request: &DownloadRequest<'_>) -> Option<Source> {
+        if self.sent_at < request.fresh_since {
             return None;
         }
-        match &self.answer {
-            Answered::Held(result) => {
-                let serves = matches!(result.fetched, Ok(Fetched::Body(_))) || self.validators == wanted.validators;
-                serves.then(|| Source::Held(Arc::clone(result)))
+        match &self.state {
+            ResponseState::Cached(result) => {
+                let is_usable = matches!(result.fetched, Ok(Fetched::Body(_))) || self.validators == request.validators;
+                is_usable.then(|| Source::Cached(Arc::clone(result)))
             }
-            Answered::NotYet(fetch) if self.validators == wanted.validators => {
-                fetch.upgrade().map(|fetch| Source::Joined(fetch, self.begun))
+            ResponseState::InFlight(fetch) if self.validators == request.validators => {
+                fetch.upgrade().map(|fetch| Source::Joined(fetch, self.sent_at))
             }
-            Answered::NotYet(_) => None,
+            ResponseState::InFlight(_) => None,
         }
     }
 }

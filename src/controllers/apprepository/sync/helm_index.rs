@@ -1,175 +1,171 @@
-//! Decoding an index, and judging whether it is believed.
+//! Decodes a Helm index and applies the shrink guard.
 
 use std::collections::HashMap;
 use std::io::{Read, Seek};
 
-use super::chart_rows::{Selected, Selection, SelectionError};
-use super::index_cache::Memory;
+use super::chart_rows::{BuiltRows, RowBuilder, RowError};
+use super::index_cache::IndexCache;
 use super::request::{SyncAborted, SyncError};
 use super::shrink_guard as guard;
-use super::verify::{Whole, whole};
-use super::{Decoded, Found, Run, Stays, spool_failed};
+use super::verify::{FullDecode, full_decode};
+use super::{Decoded, Prepared, Retain, Run, spool_error};
 use crate::catalog::{Baseline, DigestUpdate, OciRemovals, Refused};
 use crate::controllers::apprepository::SHRINK_REFUSED;
-use crate::controllers::apprepository::decision::is_lost;
+use crate::controllers::apprepository::decision::has_lost_charts;
 use crate::helm::index::{self, DecodeError, DecodeLimits, SharedSplit, Summary};
 use crate::http::{Body, Validators};
 use crate::jq::{self as filter, Filter, FilterError};
 
 impl Run<'_> {
-    /// Decodes what has changed in an index, and judges whether it is believed.
     pub(super) async fn decode(
         &self,
         body: Body,
-        cuts: &SharedSplit,
+        digests: &SharedSplit,
         filter: Option<Filter>,
-    ) -> Result<Found, SyncAborted> {
-        let memory = self.memory().await?;
+    ) -> Result<Prepared, SyncAborted> {
+        let cache = self.index_cache().await?;
         let (sha256, validators) = (body.sha256.clone(), body.validators.clone());
-        // What a defect makes of the parts of an index need not be what it makes of the whole.
-        let tries = if memory.is_some() {
-            vec![memory, None]
-        } else {
-            vec![None]
-        };
-        for memory in tries {
-            let decoded = self.decode_knowing(
-                memory,
+        // If the incremental decoder panics, the full decoder may still work.
+        let tries = if cache.is_some() { vec![cache, None] } else { vec![None] };
+        for cache in tries {
+            let decoded = self.decode_with_cache(
+                cache,
                 body.clone(),
-                cuts.clone(),
+                digests.clone(),
                 filter.as_ref().map(Filter::with_full_time_budget),
             );
-            if let Ok(found) = decoded.await? {
-                return Ok(found);
+            if let Ok(prepared) = decoded.await? {
+                return Ok(prepared);
             }
-            tracing::error!(repository = %self.request.declaration.name, sha256, "the decoder has panicked over an index");
+            tracing::error!(repository = %self.request.spec.name, sha256, "index decoder panicked");
         }
-        // The same bytes would do it again, so this is as good as a refusal by the rules.
-        let message = "the index can't be decoded because of a defect in Portolan; please report it, with the index";
-        let refused = self.refuse(validators, sha256, "DecoderFailed", message.to_owned());
-        Ok(Found::Refused(refused))
+        // The same bytes would panic again, so that the index is refused.
+        let message = "index decoder panicked; please report this bug with the index file";
+        let refused = self.refuse(validators, sha256, "InternalError", message.to_owned());
+        Ok(Prepared::Refused(refused))
     }
 
-    /// Decodes off the threads that serve everybody else: an index may take a second, and a filter longer.
-    async fn decode_knowing(
+    /// Decodes on a separate thread, since an index may take a second and a filter longer.
+    async fn decode_with_cache(
         &self,
-        memory: Option<Memory>,
+        cache: Option<IndexCache>,
         body: Body,
         shared: SharedSplit,
         filter: Option<Filter>,
-    ) -> Result<Result<Found, Panicked>, SyncAborted> {
+    ) -> Result<Result<Prepared, DecoderPanicked>, SyncAborted> {
         let (sha256, validators) = (body.sha256.clone(), body.validators.clone());
-        let selection = self.selection(filter.clone());
-        let verifying = self
+        let builder = self.builder(filter.clone());
+        let verification = self
             .syncer
             .context
             .verify_delta
-            .then(|| self.selection(filter.as_ref().map(Filter::with_full_time_budget)));
+            .then(|| self.builder(filter.as_ref().map(Filter::with_full_time_budget)));
         let limits = self.syncer.context.decode_limits;
-        let task = filter::on_large_stack(move || decode(body, &shared, &limits, memory, selection, verifying));
+        let task = filter::on_large_stack(move || decode(body, &shared, &limits, cache, builder, verification));
         let outcome = match task.await {
             Ok(outcome) => outcome,
-            Err(error) if error.is_transient() => return Ok(Ok(Found::Failed(no_thread(&error)))),
-            Err(_) => return Ok(Err(Panicked)),
+            Err(error) if error.is_transient() => return Ok(Ok(Prepared::Failed(resource_exhausted(&error)))),
+            Err(_) => return Ok(Err(DecoderPanicked)),
         };
-        let Outcome {
+        let DecodeOutcome {
             result,
-            mut selected,
-            memory,
+            mut rows,
+            cache,
         } = self.verified(outcome, &sha256).await?;
-        let cuts = memory.map(|memory| memory.to_be_stored(&mut selected));
-        self.found(result, selected, cuts, sha256, validators).map(Ok)
+        let digests = cache.map(|cache| cache.digest_update(&mut rows));
+        self.prepared(result, rows, digests, sha256, validators).map(Ok)
     }
 
-    /// What counts, where the whole was decoded too.
-    async fn verified(&self, outcome: (Outcome, Option<Whole>), sha256: &str) -> Result<Outcome, SyncAborted> {
-        let (outcome, whole) = outcome;
-        if let (Ok(summary), Some(whole)) = (&outcome.result, whole)
-            && let Some(difference) = self.difference(summary, &outcome.selected, &whole).await?
+    /// Returns the result of the full decode if it differs.
+    async fn verified(
+        &self,
+        outcome: (DecodeOutcome, Option<FullDecode>),
+        sha256: &str,
+    ) -> Result<DecodeOutcome, SyncAborted> {
+        let (outcome, full) = outcome;
+        if let (Ok(summary), Some(full)) = (&outcome.result, full)
+            && let Some(difference) = self.find_difference(summary, &outcome.rows, &full).await?
         {
             tracing::error!(
-                repository = %self.request.declaration.name, sha256, difference,
-                "the changes of the index are not what the whole gives; the whole counts. Please report this defect, with both indexes"
+                repository = %self.request.spec.name, sha256, difference,
+                "incremental decode differs from full decode, using full decode; please report this bug with both index files"
             );
-            self.syncer.metrics.delta_mismatch();
-            return Ok(Outcome {
-                result: whole.result,
-                selected: whole.selected,
-                memory: None,
+            self.syncer.metrics.verification_failure();
+            return Ok(DecodeOutcome {
+                result: full.result,
+                rows: full.rows,
+                cache: None,
             });
         }
         Ok(outcome)
     }
 
-    /// What it means that an index was decoded so.
-    fn found(
+    fn prepared(
         &self,
-        result: Result<Summary, DecodeError<SelectionError>>,
-        selected: Selected,
-        cuts: Option<DigestUpdate>,
+        result: Result<Summary, DecodeError<RowError>>,
+        rows: BuiltRows,
+        digests: Option<DigestUpdate>,
         sha256: String,
         validators: Validators,
-    ) -> Result<Found, SyncAborted> {
-        let Selected {
+    ) -> Result<Prepared, SyncAborted> {
+        let BuiltRows {
             spool,
             filtered_out,
-            twins,
+            duplicates,
             ..
-        } = selected;
+        } = rows;
         Ok(match result {
             Ok(mut summary) => {
-                for chart in twins {
+                for chart in duplicates {
                     summary
                         .skipped
                         .add(&chart, None, "another chart of the index has the same name");
                 }
-                self.judge(Decoded {
+                self.check_shrink(Decoded {
                     spool,
                     filtered_out,
                     summary,
                     sha256,
                     validators,
-                    rest: None,
-                    stays: Stays::Held(HashMap::new()),
+                    remaining: None,
+                    retain: Retain::Charts(HashMap::new()),
                     gone: OciRemovals::default(),
-                    cuts,
+                    digests,
                 })
             }
-            Err(DecodeError::Sink(error)) => return self.unselected(error, validators, sha256),
-            Err(DecodeError::Read(error)) => Found::Failed(spool_failed(&error)),
-            Err(error) => Found::Refused(self.refuse(validators, sha256, error.reason(), error.to_string())),
+            Err(DecodeError::Sink(error)) => return self.row_failed(error, validators, sha256),
+            Err(DecodeError::Read(error)) => Prepared::Failed(spool_error(&error)),
+            Err(error) => Prepared::Refused(self.refuse(validators, sha256, error.reason(), error.to_string())),
         })
     }
 
-    /// What takes the charts of this repository.
-    pub(super) fn selection(&self, filter: Option<Filter>) -> Selection {
-        Selection::new(
-            self.request.declaration.clone(),
+    pub(super) fn builder(&self, filter: Option<Filter>) -> RowBuilder {
+        RowBuilder::new(
+            self.request.spec.clone(),
             filter,
             self.syncer.context.spool_dir.clone(),
             self.cancel.clone(),
         )
     }
 
-    /// What it means that a chart could not be taken.
-    pub(super) fn unselected(
+    pub(super) fn row_failed(
         &self,
-        error: SelectionError,
+        error: RowError,
         validators: Validators,
         sha256: String,
-    ) -> Result<Found, SyncAborted> {
+    ) -> Result<Prepared, SyncAborted> {
         match error {
-            SelectionError::Cancelled => Err(SyncAborted::Cancelled),
-            // Where nothing is known, as in the second try, nothing is the twin of what is.
-            SelectionError::Twins => Ok(Found::Failed(SyncError {
+            RowError::Cancelled => Err(SyncAborted::Cancelled),
+            // Without cached charts there are no such duplicates.
+            RowError::DuplicateId => Ok(Prepared::Failed(SyncError {
                 reason: "DecodeInterrupted".to_owned(),
                 message: error.to_string(),
                 transient: true,
                 retry_after: None,
             })),
-            SelectionError::Spool(error) => Ok(Found::Failed(spool_failed(&error))),
-            // The same filter over the same charts fails again.
-            SelectionError::Filter(error) => Ok(Found::Refused(self.refuse(
+            RowError::Spool(error) => Ok(Prepared::Failed(spool_error(&error))),
+            // The same filter fails again on the same charts.
+            RowError::Filter(error) => Ok(Prepared::Refused(self.refuse(
                 validators,
                 sha256,
                 error.reason(),
@@ -178,16 +174,15 @@ impl Run<'_> {
         }
     }
 
-    /// The filter, compiled, where one is declared. It is compiled before anything is fetched: a rule that is wrong costs no
-    /// request.
-    pub(super) async fn filter(&self) -> Result<Option<Filter>, Found> {
-        let Some(rule) = self.request.declaration.filter.clone() else {
+    /// Compiles the filter before anything is fetched: an invalid one costs no request.
+    pub(super) async fn filter(&self) -> Result<Option<Filter>, Prepared> {
+        let Some(rule) = self.request.spec.filter.clone() else {
             return Ok(None);
         };
         let limits = self.syncer.context.filter_limits;
         let compiled = filter::on_large_stack(move || Filter::compile(&rule, limits)).await;
         let failed = |reason: &str, message: String| {
-            Found::Failed(SyncError {
+            Prepared::Failed(SyncError {
                 reason: reason.to_owned(),
                 message,
                 transient: false,
@@ -195,112 +190,106 @@ impl Run<'_> {
             })
         };
         match compiled {
-            Err(error) if error.is_transient() => Err(Found::Failed(no_thread(&error))),
+            Err(error) if error.is_transient() => Err(Prepared::Failed(resource_exhausted(&error))),
             Ok(Ok(filter)) => Ok(Some(filter)),
             Ok(Err(error)) => Err(failed(error.reason(), error.to_string())),
             Err(_) => Err(failed(
                 "InvalidFilter",
-                "the filter can't be compiled because of a defect in Portolan; please report it, with the filter"
-                    .to_owned(),
+                "filter compiler panicked; please report this bug with the filter".to_owned(),
             )),
         }
     }
 
-    /// Whether the index is believed.
-    pub(super) fn judge(&self, mut decoded: Decoded) -> Found {
-        let allowed = self.request.declaration.allow_shrink.as_deref();
+    pub(super) fn check_shrink(&self, mut decoded: Decoded) -> Prepared {
+        let allowed = self.request.spec.allow_shrink.as_deref();
         let Err(shrunk) = guard::check(self.baseline(), &decoded.summary, allowed) else {
-            return Found::Index(Box::new(decoded));
+            return Prepared::Index(Box::new(decoded));
         };
-        if decoded.rest.as_ref().is_some_and(|rest| rest.is_in_the_dark) {
-            // What could not be listed may be all that is missing. It is judged when it is there again, and until then all stays.
-            decoded.stays = Stays::All;
+        if decoded
+            .remaining
+            .as_ref()
+            .is_some_and(|remaining| remaining.listing_failed)
+        {
+            // The missing charts may be those that could not be listed: retain everything until they can.
+            decoded.retain = Retain::All;
             decoded.gone = OciRemovals::default();
-            return Found::Index(Box::new(decoded));
+            return Prepared::Index(Box::new(decoded));
         }
         let refused = self.refuse(decoded.validators, decoded.sha256, SHRINK_REFUSED, shrunk.to_string());
-        Found::Refused(Refused {
+        Prepared::Refused(Refused {
             confirm: Some(shrunk.digest().to_owned()),
             ..refused
         })
     }
 
-    /// What the guard compares with, if there is something.
+    /// Returns the counts of the last accepted index, if they are comparable.
     pub(super) fn baseline(&self) -> Option<&Baseline> {
-        // Another URL, type or list of OCI repositories has another size; and a catalogue that has lost its charts is filled
-        // again with whatever there is.
-        let key = &self.request.declaration.change_key;
+        // Another source has another size, and lost charts are restored from any index.
+        let key = &self.request.spec.change_key;
         (self.request.previous.as_ref())
-            .filter(|previous| key.has_source_of(&previous.change_key) && !is_lost(previous))
+            .filter(|previous| key.has_source_of(&previous.change_key) && !has_lost_charts(previous))
             .and_then(|previous| previous.baseline.as_ref())
     }
 }
 
-/// The decoder has panicked.
-struct Panicked;
+struct DecoderPanicked;
 
-/// What came of an index.
-struct Outcome {
-    result: Result<Summary, DecodeError<SelectionError>>,
-    selected: Selected,
-    /// What was known, under which the new is to be remembered.
-    memory: Option<Memory>,
+struct DecodeOutcome {
+    result: Result<Summary, DecodeError<RowError>>,
+    rows: BuiltRows,
+    cache: Option<IndexCache>,
 }
 
-/// Decodes what has changed, and beside that the whole where there is something to be `verified`.
+/// Decodes the changes, and the full index too if it is to be verified.
 fn decode(
     body: Body,
     shared: &SharedSplit,
     limits: &DecodeLimits,
-    mut memory: Option<Memory>,
-    mut selection: Selection,
-    verifying: Option<Selection>,
-) -> (Outcome, Option<Whole>) {
+    mut cache: Option<IndexCache>,
+    mut builder: RowBuilder,
+    verification: Option<RowBuilder>,
+) -> (DecodeOutcome, Option<FullDecode>) {
     let mut input = body.into_reader();
-    if verifying.is_some() {
-        selection = selection.with_fingerprints();
+    if verification.is_some() {
+        builder = builder.with_fingerprints();
     }
-    let result = match &mut memory {
-        Some(memory) => {
-            selection = selection.with_fates(std::mem::take(&mut memory.fates));
-            decode_changes(&mut input, shared, limits, memory, &mut selection)
+    let result = match &mut cache {
+        Some(cache) => {
+            builder = builder.with_outcomes(std::mem::take(&mut cache.outcomes));
+            decode_changes(&mut input, shared, limits, cache, &mut builder)
         }
-        None => index::decode(&mut input, limits, &mut selection),
+        None => index::decode(&mut input, limits, &mut builder),
     };
-    let selected = selection.finish();
-    let is_delta = result.is_ok() && !selected.unchanged.is_empty();
-    let whole = verifying
+    let rows = builder.finish();
+    let is_delta = result.is_ok() && !rows.unchanged.is_empty();
+    let full = verification
         .filter(|_| is_delta)
-        .map(|selection| whole(input, limits, selection.with_fingerprints()));
-    let outcome = Outcome {
-        result,
-        selected,
-        memory,
-    };
-    (outcome, whole)
+        .map(|builder| full_decode(input, limits, builder.with_fingerprints()));
+    let outcome = DecodeOutcome { result, rows, cache };
+    (outcome, full)
 }
 
-/// Decodes what has changed; and all of it where charts that are known have come to share an identifier with others.
+/// Decodes the changes, or everything if a cached chart shares its ID with another.
 fn decode_changes(
     mut input: impl Read + Seek,
     shared: &SharedSplit,
     limits: &DecodeLimits,
-    memory: &mut Memory,
-    selection: &mut Selection,
-) -> Result<Summary, DecodeError<SelectionError>> {
-    let result = index::decode_changes(&mut input, limits, &memory.known, shared, selection);
-    if !matches!(result, Err(DecodeError::Sink(SelectionError::Twins))) {
+    cache: &mut IndexCache,
+    builder: &mut RowBuilder,
+) -> Result<Summary, DecodeError<RowError>> {
+    let result = index::decode_changes(&mut input, limits, &cache.known, shared, builder);
+    if !matches!(result, Err(DecodeError::Sink(RowError::DuplicateId))) {
         return result;
     }
-    memory.forget();
-    selection.forget();
-    index::decode_changes(&mut input, limits, &memory.known, shared, selection)
+    cache.reset();
+    builder.reset();
+    index::decode_changes(&mut input, limits, &cache.known, shared, builder)
 }
 
-/// The machine is short of threads, which passes.
-pub(super) fn no_thread(error: &FilterError) -> SyncError {
+/// Reports a failure to start a thread, which is transient.
+pub(super) fn resource_exhausted(error: &FilterError) -> SyncError {
     SyncError {
-        reason: "NoThread".to_owned(),
+        reason: "ResourceExhausted".to_owned(),
         message: error.to_string(),
         transient: true,
         retry_after: None,

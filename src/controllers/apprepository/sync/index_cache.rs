@@ -1,104 +1,104 @@
-//! What an attempt knows of an index before it has read it: which texts of charts have been decoded before, and what came of them.
+//! Cached decode results of the previous index, keyed by chart digest.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::Run;
-use super::chart_rows::Selected;
+use super::chart_rows::BuiltRows;
 use super::request::SyncAborted;
 use crate::api::NamespacedName;
 use crate::catalog::{ChartDigest, ChartDigests, DigestUpdate};
 use crate::helm::index::{self, CacheEntry, CachedChart, CachedIndex, ChartStats, DecodeLimits, Digest};
 use crate::text::{from_hex, hex};
 
-/// Bytes of what is kept beside a digest. A chart of which more is to be told, since much of it is skipped, is decoded each time.
-const MEMO_BYTES: usize = 1024;
+/// Maximum size of a cached outcome. Charts with a larger one, due to many skipped versions, are decoded each time.
+const MAX_OUTCOME_BYTES: usize = 1024;
 
-/// What is known, and under what it is to be remembered.
-pub(super) struct Memory {
+pub(super) struct IndexCache {
     pub(super) known: CachedIndex,
-    /// What became of each known chart, by its key.
-    pub(super) fates: HashMap<String, ChartOutcome>,
+    /// Cached outcomes by chart key.
+    pub(super) outcomes: HashMap<String, ChartOutcome>,
     cache_key: String,
     secret: String,
 }
 
-/// What became of a chart.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ChartOutcome {
-    /// Its identifier. Nothing where there is no chart, or one that is deprecated.
+    /// `None` if there is no chart, or a deprecated one.
     pub(super) chart_id: Option<String>,
-    /// The filter has left it out.
     pub(super) is_filtered: bool,
 }
 
-/// What is kept in the catalogue beside the digest.
 #[derive(Serialize, Deserialize)]
-struct Memo {
+struct StoredOutcome {
     masked: bool,
     account: ChartStats,
-    fate: ChartOutcome,
+    outcome: ChartOutcome,
 }
 
-/// The key of the digests of repositories of which nothing is remembered yet: that of whoever was seen first, so that those which
-/// are the same come to the same digests and share them. A handle, cheap to clone.
+/// Digest key for repositories without a stored one: that of the first repository, so that identical repositories share
+/// digests. A handle, cheap to clone.
 #[derive(Clone, Default)]
 pub(super) struct DigestKey(Arc<Mutex<Option<[u8; index::DigestKey::BYTES]>>>);
 
 impl DigestKey {
-    /// The key of one that has the `stored` one, if it has.
     fn of(
         &self,
         stored: Option<[u8; index::DigestKey::BYTES]>,
     ) -> Result<[u8; index::DigestKey::BYTES], getrandom::Error> {
-        // The key is whole or not there, so a panic elsewhere leaves nothing to mend.
-        let mut common = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut common = self.0.lock();
         let key = match stored.or(*common) {
             Some(key) => key,
-            None => new_secret()?,
+            None => new_digest_key()?,
         };
         common.get_or_insert(key);
         Ok(key)
     }
 }
 
-impl Memory {
+impl IndexCache {
     fn new(
         cache_key: String,
         stored: Option<ChartDigests>,
-        is_believed: bool,
-        times_count: bool,
+        is_trusted: bool,
+        timestamps_matter: bool,
         key: &DigestKey,
     ) -> Result<Self, getrandom::Error> {
-        let (secret, cuts) = stored.map_or((String::new(), Vec::new()), |stored| (stored.digest_key, stored.charts));
-        // Where nothing is believed nothing is lost by another key, and those that are the same come to have one.
-        let stored = from_hex(&secret).filter(|_| is_believed);
-        let cuts = if stored.is_some() { cuts } else { Vec::new() };
+        let (secret, digests) = stored.map_or((String::new(), Vec::new()), |stored| (stored.digest_key, stored.charts));
+        // If the cache is not trusted, the common key loses nothing and lets repositories share digests.
+        let stored = from_hex(&secret).filter(|_| is_trusted);
+        let digests = if stored.is_some() { digests } else { Vec::new() };
         let bytes = key.of(stored)?;
         let known = CachedIndex {
             digest_key: index::DigestKey::from(bytes),
-            timestamps_matter: times_count,
+            timestamps_matter,
             charts: HashMap::new(),
         };
-        let mut memory = Self {
+        let mut cache = Self {
             known,
-            fates: HashMap::new(),
+            outcomes: HashMap::new(),
             cache_key,
             secret: hex(&bytes),
         };
-        for cut in cuts.into_iter().filter(|_| is_believed) {
-            memory.add(cut);
+        for digest in digests.into_iter().filter(|_| is_trusted) {
+            cache.add(digest);
         }
-        Ok(memory)
+        Ok(cache)
     }
 
-    /// One that can't be read, since somebody has edited it, is as good as none.
-    fn add(&mut self, cut: ChartDigest) {
-        let (Some(digest), Ok(Memo { masked, account, fate })) =
-            (from_hex(&cut.digest), serde_json::from_str(&cut.stats))
+    fn add(&mut self, stored: ChartDigest) {
+        let (
+            Some(digest),
+            Ok(StoredOutcome {
+                masked,
+                account,
+                outcome,
+            }),
+        ) = (from_hex(&stored.digest), serde_json::from_str(&stored.stats))
         else {
             return;
         };
@@ -107,81 +107,73 @@ impl Memory {
             timestamps_masked: masked,
             stats: account,
         };
-        self.fates.insert(cut.key.clone(), fate);
-        self.known.charts.insert(cut.key, chart);
+        self.outcomes.insert(stored.key.clone(), outcome);
+        self.known.charts.insert(stored.key, chart);
     }
 
-    /// Knows nothing any more, but how to remember.
-    pub(super) fn forget(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.known.charts.clear();
-        self.fates.clear();
+        self.outcomes.clear();
     }
 
-    /// What is to be remembered.
-    pub(super) fn to_be_stored(&self, selected: &mut Selected) -> DigestUpdate {
-        let mut new = std::mem::take(&mut selected.remembered);
-        new.retain(|cut| cut.stats.len() <= MEMO_BYTES);
+    pub(super) fn digest_update(&self, rows: &mut BuiltRows) -> DigestUpdate {
+        let mut new = std::mem::take(&mut rows.digests);
+        new.retain(|digest| digest.stats.len() <= MAX_OUTCOME_BYTES);
         DigestUpdate {
             cache_key: self.cache_key.clone(),
             digest_key: self.secret.clone(),
-            unchanged: std::mem::take(&mut selected.unchanged),
+            unchanged: std::mem::take(&mut rows.unchanged),
             new,
         }
     }
 }
 
-/// The chart as it is kept in the catalogue.
-pub(super) fn cut(CacheEntry { key, chart }: CacheEntry, fate: ChartOutcome) -> ChartDigest {
-    let chart_id = fate.chart_id.clone().filter(|_| !fate.is_filtered);
-    let memo = Memo {
+pub(super) fn chart_digest(CacheEntry { key, chart }: CacheEntry, outcome: ChartOutcome) -> ChartDigest {
+    let chart_id = outcome.chart_id.clone().filter(|_| !outcome.is_filtered);
+    let stored = StoredOutcome {
         masked: chart.timestamps_masked,
         account: chart.stats,
-        fate,
+        outcome,
     };
     ChartDigest {
         key,
         digest: hex(&chart.digest.0),
-        // A memo holds string keys and finite numbers only, for which JSON can't fail.
-        stats: serde_json::to_string(&memo).unwrap_or_default(),
+        // Holds string keys and finite numbers only, so that JSON can't fail.
+        stats: serde_json::to_string(&stored).unwrap_or_default(),
         chart_id,
     }
 }
 
-fn new_secret() -> Result<[u8; index::DigestKey::BYTES], getrandom::Error> {
+fn new_digest_key() -> Result<[u8; index::DigestKey::BYTES], getrandom::Error> {
     let mut secret = [0; index::DigestKey::BYTES];
     getrandom::fill(&mut secret)?;
     Ok(secret)
 }
 
 impl Run<'_> {
-    /// What is known of the index. Nothing, and nothing is to be remembered, where the system gives no random numbers.
-    pub(super) async fn memory(&self) -> Result<Option<Memory>, SyncAborted> {
-        let declaration = &self.request.declaration;
-        let cache_key = cache_key(
-            &declaration.name,
-            declaration.change_key.as_str(),
-            &self.syncer.context.decode_limits,
-        );
-        let stored = self.catalog().chart_digests(&declaration.name, &cache_key).await?;
-        let times_count = declaration.filter.is_some();
-        match Memory::new(
+    /// Loads the cache of the index. Returns `None` if the system has no random numbers.
+    pub(super) async fn index_cache(&self) -> Result<Option<IndexCache>, SyncAborted> {
+        let spec = &self.request.spec;
+        let cache_key = cache_key(&spec.name, spec.change_key.as_str(), &self.syncer.context.decode_limits);
+        let stored = self.catalog().chart_digests(&spec.name, &cache_key).await?;
+        let timestamps_matter = spec.filter.is_some();
+        match IndexCache::new(
             cache_key,
             stored,
             self.last_success().is_some(),
-            times_count,
+            timestamps_matter,
             &self.syncer.digest_key,
         ) {
-            Ok(memory) => Ok(Some(memory)),
+            Ok(cache) => Ok(Some(cache)),
             Err(error) => {
-                tracing::warn!(%error, "the system gives no random numbers, so whole indexes are decoded");
+                tracing::warn!(%error, "failed to get random numbers, decoding full indexes");
                 Ok(None)
             }
         }
     }
 }
 
-/// Stands for all that decides what comes of a chart's text: another release, other limits or another declaration may make something
-/// else of it.
+/// Returns the cache key: a hash of everything that affects the decode result of a chart.
 fn cache_key(name: &NamespacedName, change_key: &str, limits: &DecodeLimits) -> String {
     let mut hash = Sha256::new();
     for part in [

@@ -1,4 +1,4 @@
-//! Where the index of a declared URL is: on the web or, in folder mode only, in a file.
+//! Locates the index of a repository: a web URL or, for manifests only, a file.
 
 use std::path::{Path, PathBuf};
 
@@ -7,53 +7,52 @@ use url::Url;
 use super::request::SyncError;
 use crate::http as fetch;
 
-/// Which files `file:` URLs may name.
+/// Files that `file:` URLs may name.
 #[derive(Clone, Debug)]
 pub enum FileAccess {
-    /// None: whoever may declare a repository in a cluster must not read the files of this machine.
+    /// Users of a cluster must not read files of this machine.
     Never,
-    /// Those below one of these folders, after links were followed.
+    /// Files below these directories, with symbolic links resolved.
     Below(Vec<PathBuf>),
 }
 
-/// Where an index is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
-    /// The URL of the index itself.
     Web(Url),
-    /// The file of the index itself.
     File(PathBuf),
 }
 
-/// Finds the index of the repository at `url`. A path after `file:` is relative to the folder of `manifest`, as a user who
-/// writes `file:./charts` beside it expects; a URL parser would make it absolute.
+/// Locates the index of the repository at `url`. A path after `file:` is relative to the directory of `manifest`.
 ///
 /// # Errors
-/// The URL is none, or names a file that may not be read.
+/// The URL is not valid, or names a file that must not be read.
 pub fn locate(url: &str, manifest: Option<&Path>, files: &FileAccess) -> Result<Location, SyncError> {
     if !url.starts_with("file:") {
         return Ok(Location::Web(fetch::index_url(url)?));
     }
-    locate_beside(url, "index.yaml", manifest, files).map(Location::File)
+    locate_file(url, "index.yaml", manifest, files).map(Location::File)
 }
 
-/// Finds a file of the repository at the `file:` URL `url`, by its path below it.
+/// Returns the path of `file` in the repository at the `file:` URL `url`.
 ///
 /// # Errors
-/// The file is not there or may not be read.
-pub fn locate_beside(url: &str, file: &str, manifest: Option<&Path>, files: &FileAccess) -> Result<PathBuf, SyncError> {
+/// The file does not exist or must not be read.
+pub fn locate_file(url: &str, file: &str, manifest: Option<&Path>, files: &FileAccess) -> Result<PathBuf, SyncError> {
     let FileAccess::Below(roots) = files else {
-        return Err(stalled("FileNotAllowed", "file: URLs are read only from a folder of manifests (--manifests); serve the repository over http or https".to_owned()));
+        return Err(stalled(
+            "FileNotAllowed",
+            "file: URLs are only allowed with --manifests; serve the repository over http or https".to_owned(),
+        ));
     };
     let path = url.strip_prefix("file:").unwrap_or(url);
     // `file:///x` names the path `/x`; `file:x` and `file:./x` are relative.
     let path = Path::new(path.strip_prefix("//").unwrap_or(path));
     let base = manifest.and_then(Path::parent).unwrap_or(Path::new("."));
-    let wanted = base.join(path).join(file);
-    let found = wanted.canonicalize().map_err(|error| {
+    let path = base.join(path).join(file);
+    let found = path.canonicalize().map_err(|error| {
         stalled(
             "FileNotFound",
-            format!("the file {} can't be read: {error}", wanted.display()),
+            format!("failed to read file {}: {error}", path.display()),
         )
     })?;
     let allowed = roots
@@ -64,7 +63,7 @@ pub fn locate_beside(url: &str, file: &str, manifest: Option<&Path>, files: &Fil
         return Err(stalled(
             "FileNotAllowed",
             format!(
-                "the file {} is outside the folder of manifests; allow its folder with --allow-file-root",
+                "file {} is outside the manifest directory; allow its directory with --allow-file-root",
                 found.display()
             ),
         ));
@@ -96,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relative_file_is_looked_for_beside_its_manifest() {
+    fn a_relative_file_is_resolved_against_its_manifest() {
         let (folder, access) = folder();
         let manifest = folder.path().join("manifests/repos.yaml");
         for url in ["file:./charts", "file:charts", "file:charts/"] {
@@ -108,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_outside_the_folder_is_refused_even_through_a_link() {
+    fn a_file_outside_the_directory_is_refused_even_through_a_symlink() {
         let (folder, access) = folder();
         let manifest = folder.path().join("manifests/repos.yaml");
         std::os::unix::fs::symlink(folder.path().join("elsewhere"), folder.path().join("manifests/link")).unwrap();
@@ -123,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_allowed_besides_may_be_read() {
+    fn an_additional_allowed_directory_may_be_read() {
         let (folder, _) = folder();
         let access = FileAccess::Below(vec![folder.path().join("manifests"), folder.path().join("elsewhere")]);
         let url = format!("file://{}", folder.path().join("elsewhere").display());
@@ -139,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_is_refused_with_its_reason() {
+    fn an_invalid_url_is_refused_with_its_reason() {
         let failed = locate("not a url", None, &FileAccess::Never).unwrap_err();
         assert!(!failed.transient);
         assert_eq!(failed.reason, "InvalidURL");

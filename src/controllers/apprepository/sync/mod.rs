@@ -1,11 +1,11 @@
-//! Syncs one repository: fetch, decode, validate, commit in one transaction.
+//! Syncs one repository: fetch, decode, validate, commit.
 //!
 //! ```text
-//!  Secrets ─► filter ─┬─► index: locate ─► fetch ─► decode ─┬─► select, spool ─► guard ─► one transaction
-//!                     └─► registry: tags ─► pulls ─► charts ┘
-//!                          (304, the same bytes or the same tags: one row touched)
+//! Secrets ─► filter ─┬─► index: locate ─► fetch ─► decode ─┬─► filter, spool ─► shrink guard ─► one transaction
+//!                    └─► registry: tags ─► pulls ─► charts ┘
+//!                         (304, same bytes or same tags: one row touched)
 //! ```
-//! No transaction is open and no lock is held before the last step. A process that dies on the way has written nothing.
+//! No transaction or lock is held before the commit. A process that dies earlier has written nothing.
 
 mod chart_rows;
 mod commit;
@@ -27,75 +27,62 @@ use std::time::Duration;
 use futures::FutureExt;
 use tokio_util::sync::CancellationToken;
 
-use super::decision::{Mode, are_as_left};
+use super::decision::{Mode, is_unmodified};
 use super::metrics::Metrics;
-use super::secrets::source::Keys;
+use super::secrets::source::CredentialSource;
 use super::spec::{Kind, RepositorySpec};
 use crate::api::NamespacedName;
 use crate::catalog::{self, Catalog, DigestUpdate, OciRemovals, Record, Refused, RetainedPart};
 use crate::helm::index::{DecodeLimits, SharedSplit, Summary};
 use crate::http::{self as fetch, Body, FetchError, Fetched, Fetcher, Validators};
 use crate::jq::{self as filter, Filter};
-use download_cache::{Answer, DownloadCache, Wanted};
+use download_cache::{Download, DownloadCache, DownloadRequest};
 use index_cache::DigestKey;
 use location::{FileAccess, Location, locate};
 use request::{SyncAborted, SyncError, SyncRequest, SyncResult};
 use rows::Spool;
 
-/// Clients and settings that syncs use.
+/// Clients and settings of syncs.
 #[derive(Clone)]
 pub struct SyncContext {
-    /// The catalogue to write to.
     pub catalog: Catalog,
-    /// The way to the network.
     pub fetcher: Fetcher,
-    /// Where the values of Secrets are.
-    pub keys: Keys,
-    /// The bounds of one download.
+    pub credentials: CredentialSource,
     pub fetch_limits: fetch::Limits,
-    /// The bounds of one index.
     pub decode_limits: DecodeLimits,
-    /// The bounds of one filter.
     pub filter_limits: filter::Limits,
-    /// Whether what only the changes of an index give is held against what the whole gives.
+    /// Compares incremental decodes with full ones.
     pub verify_delta: bool,
-    /// How long after one look at the digests of all tags of an OCI repository the next is due: a tag that was published
-    /// anew with other content is not seen in the list of tags.
+    /// Interval between checks of all tag digests of an OCI repository. A retagged version does not change the list of
+    /// tags.
     pub check_digests: Duration,
-    /// How long versions are kept that have left the index; not at all, without it.
+    /// Retention of versions that left the index; `None` deletes them immediately.
     pub keep_removed: Option<Duration>,
-    /// Where rows wait that are too many for memory; the system's own place by default.
+    /// Directory of temporary files; `None` for the system's default.
     pub spool_dir: Option<PathBuf>,
-    /// Which files `file:` URLs may name.
     pub files: FileAccess,
-    /// What the rows are marked with as theirs: see [`super::origin::Origin::id`].
+    /// Marks the rows of this process; see [`super::origin::Origin::id`].
     pub origin: String,
 }
 
-/// Syncs repositories.
 pub struct Syncer {
     context: SyncContext,
     metrics: Metrics,
-    rounds: DownloadCache,
+    downloads: DownloadCache,
     digest_key: DigestKey,
 }
 
 impl Syncer {
-    /// Creates a syncer with this context.
     #[must_use]
     pub fn new(context: SyncContext, metrics: Metrics) -> Self {
         Self {
             context,
             metrics,
-            rounds: DownloadCache::default(),
+            downloads: DownloadCache::default(),
             digest_key: DigestKey::default(),
         }
     }
 
-    /// Returns the stored record of a repository.
-    ///
-    /// # Errors
-    /// The database fails.
     pub async fn record(&self, name: &NamespacedName) -> Result<Option<Record>, SyncAborted> {
         Ok(self.context.catalog.record(name).await?)
     }
@@ -105,81 +92,73 @@ impl Syncer {
     /// # Errors
     /// The sync was canceled, or the database fails.
     pub async fn sync(&self, request: SyncRequest, cancel: CancellationToken) -> Result<SyncResult, SyncAborted> {
-        let run = |request, knows_nothing| Run {
+        let run = |request, ignore_cache| Run {
             syncer: self,
             request,
             cancel: cancel.clone(),
-            credentials: String::new(),
-            knows_nothing,
+            secret_versions: String::new(),
+            ignore_cache,
         };
-        // Each on the heap: a sync is a large state, and polling it goes deep.
+        // Boxed, since a sync is a large future and polls deeply.
         match run(request.clone(), false).run().boxed().await {
-            // Another process has changed the charts meanwhile.
+            // Another process changed the charts during the sync.
             Err(SyncAborted::Catalog(catalog::Error::StaleDigests)) => run(request, true).run().boxed().await,
             done => done,
         }
     }
 }
 
-/// One sync under way.
 struct Run<'a> {
     syncer: &'a Syncer,
     request: SyncRequest,
     cancel: CancellationToken,
-    /// The names and versions of the Secrets that this sync has read.
-    credentials: String,
-    /// Ignores what the database remembers of the charts: they have turned out to be others.
-    knows_nothing: bool,
+    /// Versions of the Secrets that this sync read.
+    secret_versions: String,
+    /// Ignores stored digests, because the charts changed during the sync.
+    ignore_cache: bool,
 }
 
-/// What was found outside, before anything is written.
-enum Found {
-    Unchanged(Option<Validators>),
-    /// The body is refused, now or by an earlier sync.
+/// Result of fetching and decoding, before anything is written.
+enum Prepared {
+    UnchangedChart(Option<Validators>),
+    /// The body was refused, now or by an earlier sync.
     Refused(Refused),
     Failed(SyncError),
     Index(Box<Decoded>),
 }
 
-/// An index that may be written.
 struct Decoded {
     spool: Spool,
-    /// Identifiers of the charts that the filter has left out.
     filtered_out: HashSet<String>,
     summary: Summary,
     sha256: String,
     validators: Validators,
-    /// What is left for attempts to come.
-    rest: Option<Rest>,
-    /// What stays in the catalogue though it is not among the rows.
-    stays: Stays,
-    /// What a registry has no more.
+    /// Work left for later syncs of an OCI registry.
+    remaining: Option<Remaining>,
+    retain: Retain,
+    /// Tags and repositories that are no longer in the registry.
     gone: OciRemovals,
-    /// What is to be remembered of the charts of an index.
-    cuts: Option<DigestUpdate>,
+    /// Chart digests to store.
+    digests: Option<DigestUpdate>,
 }
 
-/// What one attempt has left of a registry.
+/// Work that one sync left in an OCI registry.
 #[derive(Clone)]
-struct Rest {
-    /// Versions that are there.
+struct Remaining {
     pulled: u64,
-    /// All versions.
     listed: u64,
-    /// Whether there are charts that could not be listed, so that nobody knows how many there are.
-    is_in_the_dark: bool,
-    /// Whether the attempt has pulled anything.
-    has_come_on: bool,
-    /// Why there are no more, where that is not because one attempt takes no more. It may pass by itself.
-    failed: Option<SyncError>,
+    /// Some repositories could not be listed, so that the counts are incomplete.
+    listing_failed: bool,
+    made_progress: bool,
+    /// Transient error that stopped the sync; `None` if it reached its limit.
+    error: Option<SyncError>,
 }
 
-/// What stays in the catalogue although it is not among the rows of a sync, beside what is kept for a while.
-enum Stays {
-    /// Everything: it can't be told what has left.
+/// Stored charts to retain although they are not in the index, besides `--keep-removed`.
+enum Retain {
+    /// Everything: it is unknown what was removed.
     All,
-    /// Of these charts, by their identifiers, what can't be told of.
-    Held(HashMap<String, RetainedPart>),
+    Charts(HashMap<String, RetainedPart>),
 }
 
 impl Run<'_> {
@@ -189,17 +168,17 @@ impl Run<'_> {
 
     async fn run(self) -> Result<SyncResult, SyncAborted> {
         let cancel = self.cancel.clone();
-        // What is dropped on the way has written nothing: a transaction under way is rolled back.
+        // A canceled sync writes nothing: its transaction is rolled back.
         cancel
-            .run_until_cancelled_owned(self.finish().boxed())
+            .run_until_cancelled_owned(self.prepare_and_commit().boxed())
             .await
             .unwrap_or(Err(SyncAborted::Cancelled))
     }
 
-    async fn finish(mut self) -> Result<SyncResult, SyncAborted> {
-        match self.look().boxed().await? {
-            Found::Unchanged(validators) => self.save_unchanged(validators).await,
-            Found::Refused(refused) => {
+    async fn prepare_and_commit(mut self) -> Result<SyncResult, SyncAborted> {
+        match self.prepare().boxed().await? {
+            Prepared::UnchangedChart(validators) => self.save_unchanged(validators).await,
+            Prepared::Refused(refused) => {
                 let failed = SyncError {
                     reason: refused.reason.clone(),
                     message: refused.message.clone(),
@@ -208,36 +187,35 @@ impl Run<'_> {
                 };
                 self.save_failed(failed, Some(refused)).await
             }
-            Found::Failed(failed) => {
+            Prepared::Failed(failed) => {
                 let refused = self.refused();
                 self.save_failed(failed, refused).await
             }
-            Found::Index(decoded) => self.commit(*decoded).boxed().await,
+            Prepared::Index(decoded) => self.commit(*decoded).boxed().await,
         }
     }
 
-    /// Everything that writes no chart.
-    async fn look(&mut self) -> Result<Found, SyncAborted> {
+    async fn prepare(&mut self) -> Result<Prepared, SyncAborted> {
         let filter = match self.filter().await {
             Ok(filter) => filter,
-            Err(found) => return Ok(found),
+            Err(prepared) => return Ok(prepared),
         };
         let session = match self.session().await {
             Ok(session) => session,
-            Err(failed) => return Ok(Found::Failed(failed)),
+            Err(failed) => return Ok(Prepared::Failed(failed)),
         };
-        match self.request.declaration.kind {
-            Kind::Helm => self.look_at_index(&session, filter).await,
-            Kind::Oci => self.look_at_registry(session, filter).await,
+        match self.request.spec.kind {
+            Kind::Helm => self.prepare_index(&session, filter).await,
+            Kind::Oci => self.prepare_registry(session, filter).await,
         }
     }
 
-    /// The way to this repository's server, with its credentials.
+    /// Returns a fetcher with the credentials of this repository.
     async fn session(&mut self) -> Result<Fetcher, SyncError> {
-        let (access, credentials) = self.syncer.context.keys.access(&self.request.declaration).await?;
-        self.credentials = credentials;
-        // What other credentials were shown is no measure of what these are.
-        if self.has_other_credentials()
+        let (access, secret_versions) = self.syncer.context.credentials.access(&self.request.spec).await?;
+        self.secret_versions = secret_versions;
+        // Validators of a response to other credentials do not apply.
+        if self.have_secrets_changed()
             && let Some(previous) = &mut self.request.previous
         {
             (previous.etag, previous.last_modified) = (None, None);
@@ -248,62 +226,62 @@ impl Run<'_> {
         Ok(self.syncer.context.fetcher.with(access)?)
     }
 
-    /// Whether the Secrets are others than those of the last success, or have changed since.
-    fn has_other_credentials(&self) -> bool {
+    /// Returns true if the Secrets changed since the last success.
+    fn have_secrets_changed(&self) -> bool {
         let previous = self.request.previous.as_ref();
-        previous.is_none_or(|previous| previous.credentials != self.credentials)
+        previous.is_none_or(|previous| previous.credentials != self.secret_versions)
     }
 
-    async fn look_at_index(&self, session: &Fetcher, filter: Option<Filter>) -> Result<Found, SyncAborted> {
+    async fn prepare_index(&self, session: &Fetcher, filter: Option<Filter>) -> Result<Prepared, SyncAborted> {
         match self.body(session).await {
-            Ok((body, cuts)) => self.decode(body, &cuts, filter).await,
-            Err(found) => Ok(found),
+            Ok((body, split)) => self.decode(body, &split, filter).await,
+            Err(prepared) => Ok(prepared),
         }
     }
 
-    /// A body that is another than the last, and what others make of it too. Otherwise what there is to say without decoding any.
-    async fn body(&self, session: &Fetcher) -> Result<(Body, SharedSplit), Found> {
+    /// Returns a body that has to be decoded, or else the result of the fetch.
+    async fn body(&self, session: &Fetcher) -> Result<(Body, SharedSplit), Prepared> {
         let refused = self.refused();
-        let (fetched, cuts, is_own) = self.fetch(session, refused.as_ref()).await?;
+        let (fetched, split, is_initiator) = self.fetch(session, refused.as_ref()).await?;
         let body = match (fetched, refused) {
             (Fetched::NotModified, refused) => {
-                if is_own {
+                if is_initiator {
                     self.syncer.metrics.not_modified();
                 }
-                return Err(refused.map_or(Found::Unchanged(None), Found::Refused));
+                return Err(refused.map_or(Prepared::UnchangedChart(None), Prepared::Refused));
             }
             (Fetched::Body(body), refused) => {
-                if is_own {
+                if is_initiator {
                     self.syncer.metrics.index_bytes(body.bytes);
                 }
                 if let Some(refused) = refused.filter(|refused| refused.digest == body.sha256) {
-                    return Err(Found::Refused(with_validators(refused, &body.validators)));
+                    return Err(Prepared::Refused(with_validators(refused, &body.validators)));
                 }
                 body
             }
         };
         if self.is_same_as_last(&body.sha256) {
-            return Err(Found::Unchanged(Some(body.validators)));
+            return Err(Prepared::UnchangedChart(Some(body.validators)));
         }
-        Ok((body, cuts))
+        Ok((body, split))
     }
 
-    /// What is remembered as refused, where that is believed: the same body would be refused again.
+    /// Returns the refusal of the last body, if it still applies.
     fn refused(&self) -> Option<Refused> {
         let refused = self.request.previous.as_ref()?.refused.as_ref()?;
-        let stands = self.request.mode == Mode::Conditional && refused.inputs == self.request.declaration.grounds();
-        stands.then(|| refused.clone())
+        let applies = self.request.mode == Mode::Conditional && refused.inputs == self.request.spec.refusal_key();
+        applies.then(|| refused.clone())
     }
 
-    /// Where the rows are as this declaration gives them, and as the last success has left them, the record that tells of it.
+    /// Returns the record of the last success, if the rows still match this spec.
     fn last_success(&self) -> Option<&Record> {
-        let key = self.request.declaration.change_key.as_str();
+        let key = self.request.spec.change_key.as_str();
         self.request.previous.as_ref().filter(|previous| {
             self.request.mode == Mode::Conditional
-                && !self.knows_nothing
+                && !self.ignore_cache
                 && previous.last_success.is_some()
                 && previous.change_key == key
-                && are_as_left(previous)
+                && is_unmodified(previous)
         })
     }
 
@@ -312,21 +290,20 @@ impl Run<'_> {
             .is_some_and(|previous| previous.index_digest == digest)
     }
 
-    /// What stands at the URL, what others that have got the same make of it too, and whether it was fetched for this attempt alone
-    /// or first.
-    async fn fetch(&self, session: &Fetcher, refused: Option<&Refused>) -> Result<(Fetched, SharedSplit, bool), Found> {
-        let declaration = &self.request.declaration;
-        let limits = limits(declaration, &self.syncer.context.fetch_limits);
-        let location = locate(
-            &declaration.url,
-            declaration.manifest.as_deref(),
-            &self.syncer.context.files,
-        );
-        match location.map_err(Found::Failed)? {
+    /// Fetches the index. The boolean is true if this sync sent the request.
+    async fn fetch(
+        &self,
+        session: &Fetcher,
+        refused: Option<&Refused>,
+    ) -> Result<(Fetched, SharedSplit, bool), Prepared> {
+        let spec = &self.request.spec;
+        let limits = limits(spec, &self.syncer.context.fetch_limits);
+        let location = locate(&spec.url, spec.manifest.as_deref(), &self.syncer.context.files);
+        match location.map_err(Prepared::Failed)? {
             Location::File(path) => {
                 match fetch::read_file(&path, self.syncer.context.spool_dir.as_deref(), &limits).await {
                     Ok(body) => Ok((Fetched::Body(body), SharedSplit::default(), true)),
-                    Err(error) => Err(self.not_fetched(&error)),
+                    Err(error) => Err(self.fetch_failed(&error)),
                 }
             }
             Location::Web(url) => {
@@ -335,8 +312,8 @@ impl Run<'_> {
                     (None, Some(last)) => Some((&last.etag, &last.last_modified)),
                     (None, None) => None,
                 };
-                let wanted = Wanted {
-                    asker: &declaration.name,
+                let request = DownloadRequest {
+                    requester: &spec.name,
                     session,
                     url: &url,
                     validators: validators.map(|(etag, last_modified)| Validators {
@@ -344,27 +321,27 @@ impl Run<'_> {
                         last_modified: last_modified.clone(),
                     }),
                     limits,
-                    since: self.request.wanted_since,
+                    fresh_since: self.request.fresh_since,
                 };
-                let Answer { result, is_own } = self.syncer.rounds.get(wanted).await;
+                let Download { result, is_initiator } = self.syncer.downloads.get(request).await;
                 match &result.fetched {
-                    Ok(fetched) => Ok((fetched.clone(), result.cuts.clone(), is_own)),
-                    Err(error) => Err(self.not_fetched(error)),
+                    Ok(fetched) => Ok((fetched.clone(), result.split.clone(), is_initiator)),
+                    Err(error) => Err(self.fetch_failed(error)),
                 }
             }
         }
     }
 
-    fn not_fetched(&self, error: &FetchError) -> Found {
+    fn fetch_failed(&self, error: &FetchError) -> Prepared {
         match error.validators().cloned() {
             Some(validators) => {
-                Found::Refused(self.refuse(validators, String::new(), error.reason(), error.to_string()))
+                Prepared::Refused(self.refuse(validators, String::new(), error.reason(), error.to_string()))
             }
-            None => Found::Failed(error.into()),
+            None => Prepared::Failed(error.into()),
         }
     }
 
-    /// A body that is refused, with what it takes to know it again.
+    /// Builds a refusal that is recognized by validators or digest.
     fn refuse(&self, validators: Validators, digest: String, reason: &str, message: String) -> Refused {
         Refused {
             etag: validators.etag,
@@ -373,16 +350,16 @@ impl Run<'_> {
             reason: reason.to_owned(),
             message,
             confirm: None,
-            inputs: self.request.declaration.grounds(),
+            inputs: self.request.spec.refusal_key(),
         }
     }
 }
 
-fn spool_failed(error: &io::Error) -> SyncError {
+fn spool_error(error: &io::Error) -> SyncError {
     SyncError {
         reason: "SpoolFailed".to_owned(),
         message: format!(
-            "what is to be written could not be kept in a temporary file, or not be read back ({error}); make room there, or name another folder with --spool-dir"
+            "failed to access temporary file: {error}; free disk space or choose another directory with --spool-dir"
         ),
         transient: true,
         retry_after: None,
@@ -397,11 +374,11 @@ fn with_validators(refused: Refused, validators: &Validators) -> Refused {
     }
 }
 
-/// The flags' bounds, lowered by what the declaration asks for.
-pub(crate) fn limits(declaration: &RepositorySpec, bounds: &fetch::Limits) -> fetch::Limits {
+/// Returns the flag's limits, lowered by the spec.
+pub(crate) fn limits(spec: &RepositorySpec, bounds: &fetch::Limits) -> fetch::Limits {
     fetch::Limits {
-        max_bytes: declaration.index_max_bytes,
-        total: declaration
+        max_bytes: spec.index_max_bytes,
+        total: spec
             .fetch_timeout
             .filter(|time| *time > Duration::ZERO)
             .map_or(bounds.total, |time| time.min(bounds.total)),

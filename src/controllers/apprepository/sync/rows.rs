@@ -1,4 +1,4 @@
-//! From a decoded chart to the row that Kubeapps' API server reads, and the spool that holds rows until they are written.
+//! Rows as Kubeapps' API server reads them, and the spool that holds them until the commit.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Seek, Write};
@@ -10,40 +10,38 @@ use crate::catalog::{ChartInfo, ChartRow, ChartVersion, Maintainer, RepoRef};
 use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::helm::index::Chart;
 
-/// Rows up to this many bytes of JSON wait in memory, more in an unlinked temporary file.
+/// Maximum size of rows in memory; larger spools use an unlinked temporary file.
 const IN_MEMORY: usize = 256 * 1024;
 
-/// The name of a chart as Kubeapps keeps it: escaped as a path segment and unescaped again, but for the slash. So
-/// `project/chart` becomes `project%2Fchart`, and the identifier of a chart has exactly one slash.
+/// Returns the chart name as Kubeapps stores it, with `/` escaped as `%2F`, so that a chart ID has exactly one slash.
 #[must_use]
 pub fn stored_name(name: &str) -> String {
-    // The round trip through escaping leaves every character as it was, except that a literal `%2F` can't be told from an
-    // escaped slash any more; that is how Kubeapps has it.
+    // Like Kubeapps: a literal `%2F` can't be distinguished from an escaped slash.
     name.replace('/', "%2F")
 }
 
-/// The identifier of a chart in the catalogue, by its name, or by its path in an OCI registry.
+/// Returns the chart ID for a chart name or a path in an OCI registry.
 #[must_use]
-pub fn chart_id(declaration: &RepositorySpec, name_or_path: &str) -> String {
-    format!("{}/{}", declaration.name.name, stored_name(name_or_path))
+pub fn chart_id(spec: &RepositorySpec, name_or_path: &str) -> String {
+    format!("{}/{}", spec.name.name, stored_name(name_or_path))
 }
 
-/// The row of `chart` in the catalogue. `path` is where it is in an OCI registry, below the path of the repository's URL: its
-/// identifier there, as Kubeapps has it, since two projects may each have a chart of one name.
+/// Builds the row of `chart`. In an OCI registry, `path` replaces the name in the ID, as in Kubeapps: two projects may
+/// have charts of the same name.
 #[must_use]
-pub fn row(declaration: &RepositorySpec, chart: Chart, path: Option<&str>) -> ChartRow {
+pub fn row(spec: &RepositorySpec, chart: Chart, path: Option<&str>) -> ChartRow {
     let name = stored_name(&chart.name);
-    let id = chart_id(declaration, path.unwrap_or(&chart.name));
+    let id = chart_id(spec, path.unwrap_or(&chart.name));
     ChartRow {
         chart_id: id.clone(),
         info: ChartInfo {
             id,
             name,
             repo: RepoRef {
-                namespace: declaration.name.namespace.clone(),
-                name: declaration.name.name.clone(),
-                url: declaration.url.clone(),
-                // Kubeapps never fills it for Helm repositories.
+                namespace: spec.name.namespace.clone(),
+                name: spec.name.name.clone(),
+                url: spec.url.clone(),
+                // Kubeapps never sets it for Helm repositories.
                 kind: String::new(),
             },
             description: chart.description,
@@ -79,30 +77,26 @@ pub fn row(declaration: &RepositorySpec, chart: Chart, path: Option<&str>) -> Ch
     }
 }
 
-/// Rows on their way to the catalogue: everything is fetched, decoded and judged before a transaction is opened, so they wait
-/// here, in memory while they are few and in an unlinked temporary file when they are many.
+/// Rows waiting for the commit, in memory or in an unlinked temporary file.
 pub struct Spool {
     file: SpooledTempFile,
-    /// The row that is being added.
     line: Vec<u8>,
-    seen: HashMap<String, Place>,
+    seen: HashMap<String, RowSource>,
     versions: u64,
 }
 
-/// Where a row is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    Here,
-    /// In the catalogue, as it is to be.
+enum RowSource {
+    Spooled,
     Stored,
 }
 
 impl Spool {
-    /// An empty spool; `folder` is where a temporary file would be, the system's own place by default.
+    /// Creates an empty spool; its temporary file is created in `directory`, or in the system's default.
     #[must_use]
-    pub fn new(folder: Option<&Path>) -> Self {
-        let file = match folder {
-            Some(folder) => tempfile::spooled_tempfile_in(IN_MEMORY, folder),
+    pub fn new(directory: Option<&Path>) -> Self {
+        let file = match directory {
+            Some(directory) => tempfile::spooled_tempfile_in(IN_MEMORY, directory),
             None => tempfile::spooled_tempfile(IN_MEMORY),
         };
         Self {
@@ -113,60 +107,50 @@ impl Spool {
         }
     }
 
-    /// Adds a row, unless one of the same identifier was added before: the first counts.
-    ///
-    /// # Errors
-    /// The temporary file can't be written.
-    pub fn push(&mut self, row: &ChartRow) -> io::Result<Pushed> {
+    /// Adds a row. The first of several rows with one ID wins.
+    pub fn push(&mut self, row: &ChartRow) -> io::Result<PushResult> {
         match self.seen.get(&row.chart_id) {
-            Some(Place::Here) => return Ok(Pushed::Duplicate),
-            Some(Place::Stored) => return Ok(Pushed::DuplicateOfHeld),
-            None => self.seen.insert(row.chart_id.clone(), Place::Here),
+            Some(RowSource::Spooled) => return Ok(PushResult::Duplicate),
+            Some(RowSource::Stored) => return Ok(PushResult::DuplicateOfUnchanged),
+            None => self.seen.insert(row.chart_id.clone(), RowSource::Spooled),
         };
         self.versions += row.info.chart_versions.len() as u64;
-        // Whole lines: a file of its own would be written to for each text of a row.
+        // Buffered, since serde would write each field separately.
         self.line.clear();
         serde_json::to_writer(&mut self.line, &row.info)?;
         self.line.push(b'\n');
         self.file.write_all(&self.line)?;
-        Ok(Pushed::Added)
+        Ok(PushResult::Added)
     }
 
-    /// Counts a row that is in the catalogue as it is to be, unless one of the same identifier was added before.
-    pub fn hold(&mut self, chart_id: String, versions: u64) -> Pushed {
+    pub fn push_unchanged(&mut self, chart_id: String, versions: u64) -> PushResult {
         match self.seen.get(&chart_id) {
-            Some(Place::Here) => Pushed::Duplicate,
-            Some(Place::Stored) => Pushed::DuplicateOfHeld,
+            Some(RowSource::Spooled) => PushResult::Duplicate,
+            Some(RowSource::Stored) => PushResult::DuplicateOfUnchanged,
             None => {
-                self.seen.insert(chart_id, Place::Stored);
+                self.seen.insert(chart_id, RowSource::Stored);
                 self.versions += versions;
-                Pushed::Added
+                PushResult::Added
             }
         }
     }
 
-    /// Whether a row of this identifier was added.
     #[must_use]
-    pub fn holds(&self, chart_id: &str) -> bool {
+    pub fn contains(&self, chart_id: &str) -> bool {
         self.seen.contains_key(chart_id)
     }
 
-    /// How many rows were added, those that are only counted included.
     #[must_use]
     pub fn charts(&self) -> u64 {
         self.seen.len() as u64
     }
 
-    /// How many versions they hold.
     #[must_use]
     pub fn versions(&self) -> u64 {
         self.versions
     }
 
-    /// The rows in the order in which they were added, without those that were only counted.
-    ///
-    /// # Errors
-    /// The temporary file can't be read.
+    /// Returns the rows in insertion order, without unchanged ones.
     pub fn into_rows(mut self) -> io::Result<impl Iterator<Item = io::Result<ChartRow>> + Send> {
         self.file.rewind()?;
         let lines = BufReader::with_capacity(64 * 1024, self.file).lines();
@@ -180,15 +164,12 @@ impl Spool {
     }
 }
 
-/// What became of a row that was pushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pushed {
-    /// It is new.
+pub enum PushResult {
     Added,
-    /// A row of the same identifier is there already.
     Duplicate,
-    /// A row of the same identifier is in the catalogue and counts as added.
-    DuplicateOfHeld,
+    /// An unchanged row in the catalog has the same ID.
+    DuplicateOfUnchanged,
 }
 
 #[cfg(test)]
@@ -215,11 +196,11 @@ mod tests {
     }
 
     #[test]
-    fn rows_come_out_as_they_went_in_and_the_first_of_two_counts() {
+    fn rows_are_returned_unchanged_and_the_first_of_two_wins() {
         let mut spool = Spool::new(None);
-        assert_eq!(spool.push(&spooled("r/a")).unwrap(), Pushed::Added);
-        assert_eq!(spool.push(&spooled("r/b\nwith a line")).unwrap(), Pushed::Added);
-        assert_eq!(spool.push(&spooled("r/a")).unwrap(), Pushed::Duplicate);
+        assert_eq!(spool.push(&spooled("r/a")).unwrap(), PushResult::Added);
+        assert_eq!(spool.push(&spooled("r/b\nwith a line")).unwrap(), PushResult::Added);
+        assert_eq!(spool.push(&spooled("r/a")).unwrap(), PushResult::Duplicate);
         assert_eq!(spool.charts(), 2);
         let rows: Vec<ChartRow> = spool.into_rows().unwrap().map(Result::unwrap).collect();
         assert_eq!(rows, [spooled("r/a"), spooled("r/b\nwith a line")]);
@@ -232,16 +213,16 @@ mod tests {
             namespace: "kubeapps".to_owned(),
             name: "bitnami".to_owned(),
         };
-        let given = OneShot {
+        let arguments = OneShot {
             url: " https://charts.bitnami.com/bitnami ".to_owned(),
             ..OneShot::default()
         };
-        let declaration = RepositorySpec::one_shot(name, given, &defaults);
+        let spec = RepositorySpec::one_shot(name, arguments, &defaults);
         let chart = Chart {
             name: "team/wordpress".to_owned(),
             ..Chart::default()
         };
-        let row = row(&declaration, chart, None);
+        let row = row(&spec, chart, None);
         assert_eq!(row.chart_id, "bitnami/team%2Fwordpress");
         let json = serde_json::to_value(&row.info).unwrap();
         assert_eq!(json["ID"], "bitnami/team%2Fwordpress");
@@ -252,7 +233,7 @@ mod tests {
                 "namespace": "kubeapps", "name": "bitnami", "url": "https://charts.bitnami.com/bitnami", "type": ""
             })
         );
-        // The reader groups by it and can't read a null.
+        // The reader groups by it and does not accept null.
         assert_eq!(json["category"], "");
         assert!(json["keywords"].is_null());
         assert_eq!(json["maintainers"], serde_json::json!([]));

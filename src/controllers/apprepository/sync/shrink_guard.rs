@@ -1,14 +1,11 @@
-//! The shrink guard: an index that is suddenly empty, or much smaller than the last, is not believed at once.
+//! Blocks a sync whose index is suddenly empty or less than half of its last size.
 
 use crate::catalog::Baseline;
 use crate::helm::index::Summary;
 
-/// From how many names on a fall below half counts.
 const MIN_NAMES: u64 = 10;
-/// From how many versions on a fall below half counts.
 const MIN_VERSIONS: u64 = 50;
 
-/// An index that was not believed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shrunk {
     was: Baseline,
@@ -17,7 +14,7 @@ pub struct Shrunk {
 }
 
 impl Shrunk {
-    /// The digest that confirms it.
+    /// Returns the digest that confirms the index.
     #[must_use]
     pub fn digest(&self) -> &str {
         &self.digest
@@ -28,8 +25,8 @@ impl std::fmt::Display for Shrunk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "the index has shrunk from {} charts with {} versions to {} charts with {} versions, so it was not taken over. If \
-             that is meant, confirm it with the annotation {}: \"{}\"",
+            "index shrank from {} charts with {} versions to {} charts with {} versions; refusing to remove charts. To \
+             accept, set annotation {}: \"{}\"",
             self.was.names,
             self.was.versions,
             self.now.names,
@@ -40,7 +37,7 @@ impl std::fmt::Display for Shrunk {
     }
 }
 
-/// What the guard compares the next index with, once this one is accepted: the counts before any filter.
+/// Returns the counts to compare the next index with, from before the filter.
 #[must_use]
 pub fn baseline(summary: &Summary) -> Baseline {
     Baseline {
@@ -49,11 +46,11 @@ pub fn baseline(summary: &Summary) -> Baseline {
     }
 }
 
-/// Accepts an index or refuses it, comparing the counts of names and of versions **before** any filter with those of the last
-/// accepted index. `allowed` is the digest that the user has confirmed.
+/// Compares the counts **before** the filter with those of the last accepted index. `allowed` is the digest that the
+/// user confirmed.
 ///
 /// # Errors
-/// The index has nothing left of what it had, or less than half of a baseline that is large enough to tell.
+/// The index is empty, or less than half of a sufficiently large baseline.
 pub fn check(was: Option<&Baseline>, summary: &Summary, allowed: Option<&str>) -> Result<(), Shrunk> {
     let Some(was) = was else { return Ok(()) };
     let now = baseline(summary);
@@ -95,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_that_is_suddenly_empty_is_refused_however_small_it_was() {
+    fn an_empty_index_is_refused_even_after_a_small_one() {
         assert!(check(Some(&counts(1, 1)), &index(0, 0), None).is_err());
         assert!(check(Some(&counts(1, 1)), &index(1, 0), None).is_err());
     }
@@ -115,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_baseline_too_small_to_tell_refuses_only_nothing_at_all() {
+    fn a_small_baseline_blocks_only_an_empty_index() {
         assert!(check(Some(&counts(9, 49)), &index(1, 1), None).is_ok());
     }
 

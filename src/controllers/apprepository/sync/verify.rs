@@ -1,68 +1,65 @@
-//! `--verify-delta`: the whole index is decoded too, and what only the changes gave is held against it.
+//! `--verify-delta`: compares an incremental decode with a full decode.
 
 use std::collections::HashMap;
 use std::io::{Read, Seek};
 
 use super::Run;
-use super::chart_rows::{Selected, Selection, SelectionError};
+use super::chart_rows::{BuiltRows, RowBuilder, RowError};
 use super::request::SyncAborted;
 use crate::catalog::Fingerprint;
 use crate::helm::index::{self, DecodeError, DecodeLimits, Summary};
 
-/// What came of the whole index.
-pub(super) struct Whole {
-    pub(super) result: Result<Summary, DecodeError<SelectionError>>,
-    pub(super) selected: Selected,
+pub(super) struct FullDecode {
+    pub(super) result: Result<Summary, DecodeError<RowError>>,
+    pub(super) rows: BuiltRows,
 }
 
-/// Decodes the whole for a comparison.
-pub(super) fn whole(input: impl Read + Seek, limits: &DecodeLimits, mut selection: Selection) -> Whole {
-    let result = index::decode(input, limits, &mut selection);
-    Whole {
+pub(super) fn full_decode(input: impl Read + Seek, limits: &DecodeLimits, mut builder: RowBuilder) -> FullDecode {
+    let result = index::decode(input, limits, &mut builder);
+    FullDecode {
         result,
-        selected: selection.finish(),
+        rows: builder.finish(),
     }
 }
 
 impl Run<'_> {
-    /// Says where what the changes gave is not what the whole gives; what is stored of charts that have not changed counts as given.
-    pub(super) async fn difference(
+    /// Returns the first difference. Stored rows stand for unchanged charts.
+    pub(super) async fn find_difference(
         &self,
         summary: &Summary,
-        selected: &Selected,
-        whole: &Whole,
+        rows: &BuiltRows,
+        full: &FullDecode,
     ) -> Result<Option<String>, SyncAborted> {
-        let expected = match &whole.result {
+        let expected = match &full.result {
             Ok(expected) => expected,
-            Err(error) => return Ok(Some(format!("the whole is refused: {error}"))),
+            Err(error) => return Ok(Some(format!("full decode failed: {error}"))),
         };
         if summary != expected {
-            return Ok(Some(format!("{summary:?} in place of {expected:?}")));
+            return Ok(Some(format!("summary is {summary:?}, expected {expected:?}")));
         }
-        if selected.filtered_out != whole.selected.filtered_out {
-            return Ok(Some("the filter has left out other charts".to_owned()));
+        if rows.filtered_out != full.rows.filtered_out {
+            return Ok(Some("filter removed different charts".to_owned()));
         }
-        let stored = self.catalog().fingerprints(&self.request.declaration.name).await?;
-        let unchanged = selected.unchanged.iter().filter_map(|chart| chart.chart_id.as_ref());
-        let mut given: HashMap<&str, Option<&Fingerprint>> = unchanged
+        let stored = self.catalog().fingerprints(&self.request.spec.name).await?;
+        let unchanged = rows.unchanged.iter().filter_map(|chart| chart.chart_id.as_ref());
+        let mut actual: HashMap<&str, Option<&Fingerprint>> = unchanged
             .map(|chart_id| (chart_id.as_str(), stored.get(chart_id)))
             .collect();
-        given.extend(
-            selected
-                .fingerprints
+        actual.extend(
+            rows.fingerprints
                 .iter()
-                .map(|(chart_id, is)| (chart_id.as_str(), Some(is))),
+                .map(|(chart_id, fingerprint)| (chart_id.as_str(), Some(fingerprint))),
         );
-        let expected: HashMap<&str, Option<&Fingerprint>> = (whole.selected.fingerprints.iter())
-            .map(|(chart_id, is)| (chart_id.as_str(), Some(is)))
+        let expected: HashMap<&str, Option<&Fingerprint>> = (full.rows.fingerprints.iter())
+            .map(|(chart_id, fingerprint)| (chart_id.as_str(), Some(fingerprint)))
             .collect();
-        if given == expected {
+        if actual == expected {
             return Ok(None);
         }
         let differing = expected
             .keys()
-            .chain(given.keys())
-            .find(|chart_id| expected.get(*chart_id) != given.get(*chart_id));
-        Ok(differing.map(|chart_id| format!("{chart_id} is another chart")))
+            .chain(actual.keys())
+            .find(|chart_id| expected.get(*chart_id) != actual.get(*chart_id));
+        Ok(differing.map(|chart_id| format!("chart {chart_id} differs")))
     }
 }

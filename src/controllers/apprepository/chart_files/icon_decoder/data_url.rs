@@ -5,24 +5,24 @@ use base64::Engine as _;
 use super::IconError;
 use crate::http::encoded::{BASE64, percent_decoded};
 
-/// The content type (none if it is left out) and the bytes of a `data:` URL, percent-encoded or base64.
+/// Decodes a `data:` URL into its content type, if present, and its bytes.
 ///
 /// # Errors
-/// [`IconError::InvalidDataUrl`], or [`IconError::TooLarge`] when it holds more than so many bytes.
+/// [`IconError::InvalidDataUrl`], or [`IconError::TooLarge`] for more than `max_bytes`.
 pub fn data_url(text: &str, max_bytes: usize) -> Result<(Option<String>, Vec<u8>), IconError> {
     let text = text.trim_ascii();
-    let rest = match text.split_at_checked("data:".len()) {
-        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("data:") => rest,
-        _ => return Err(IconError::InvalidDataUrl("it does not begin with data:")),
+    let remaining = match text.split_at_checked("data:".len()) {
+        Some((scheme, remaining)) if scheme.eq_ignore_ascii_case("data:") => remaining,
+        _ => return Err(IconError::InvalidDataUrl("does not start with data:")),
     };
-    let (kind, data) = rest
+    let (kind, data) = remaining
         .split_once(',')
-        .ok_or(IconError::InvalidDataUrl("it has no comma before its data"))?;
+        .ok_or(IconError::InvalidDataUrl("no comma before the data"))?;
     let (content_type, is_base64) = match kind.rsplit_once(';') {
         Some((content_type, last)) if last.trim_ascii().eq_ignore_ascii_case("base64") => (content_type, true),
         _ => (kind, false),
     };
-    // Each byte takes three characters at the most; this keeps the copies small.
+    // Each byte takes at most three characters; this bounds the copies.
     if data.len() / 3 > max_bytes {
         return Err(IconError::too_large("bytes", max_bytes as u64));
     }
@@ -31,7 +31,7 @@ pub fn data_url(text: &str, max_bytes: usize) -> Result<(Option<String>, Vec<u8>
         bytes.retain(|byte| !byte.is_ascii_whitespace());
         bytes = BASE64
             .decode(bytes)
-            .map_err(|_| IconError::InvalidDataUrl("its data is no base64"))?;
+            .map_err(|_| IconError::InvalidDataUrl("data is not valid base64"))?;
     }
     if bytes.len() > max_bytes {
         return Err(IconError::too_large("bytes", max_bytes as u64));
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_holds_is_bounded() {
+    fn the_content_is_limited() {
         assert!(data_url("data:,1234", 4).is_ok());
         for url in [
             "data:,12345",
@@ -88,7 +88,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_is_too_odd(text in "(data:)?.{0,10}(;base64)?,?.{0,40}") {
+        fn any_text_is_handled(text in "(data:)?.{0,10}(;base64)?,?.{0,40}") {
             let _ = data_url(&text, 20);
         }
 

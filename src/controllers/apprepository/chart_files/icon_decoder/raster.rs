@@ -1,4 +1,4 @@
-//! Pictures made of pixels.
+//! Decodes and scales raster images.
 
 use std::io::Cursor;
 
@@ -8,22 +8,20 @@ use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, RgbaImage};
 
 use super::{IconError, Limits, SIDE};
 
-/// Pixels on one side: what scaling takes in memory follows the longer one.
+/// Maximum width and height; the memory for scaling depends on the longer side.
 const SIDE_LIMIT: u32 = 16_384;
 
-/// The format that the first bytes tell, if it is one that is read.
 pub(super) fn format(bytes: &[u8]) -> Option<ImageFormat> {
     image::guess_format(bytes).ok().filter(ImageFormat::reading_enabled)
 }
 
-/// Decodes an image, the first frame of an animation, and returns it as a PNG that fits [`SIDE`].
+/// Decodes an image, or the first frame of an animation, and encodes it as a PNG that fits [`SIDE`].
 pub(super) fn png(bytes: &[u8], format: ImageFormat, limits: &Limits) -> Result<Vec<u8>, IconError> {
     let decoder = open(bytes, format, limits)?;
-    let picture = DynamicImage::from_decoder(decoder).map_err(|error| failed(error, limits))?;
-    encode(&fit(picture.into_rgba8()))
+    let image_data = DynamicImage::from_decoder(decoder).map_err(|error| failed(error, limits))?;
+    encode(&fit(image_data.into_rgba8()))
 }
 
-/// Returns a decoder that has read the header, once the image is known to be within the limits.
 fn open<'b>(bytes: &'b [u8], format: ImageFormat, limits: &Limits) -> Result<impl ImageDecoder + 'b, IconError> {
     let mut bounds = image::Limits::default();
     bounds.max_image_width = Some(SIDE_LIMIT);
@@ -51,44 +49,44 @@ fn failed(error: ImageError, limits: &Limits) -> IconError {
 }
 
 /// Scales down to [`SIDE`], never up.
-fn fit(mut picture: RgbaImage) -> RgbaImage {
-    let (width, height) = picture.dimensions();
+fn fit(mut image_data: RgbaImage) -> RgbaImage {
+    let (width, height) = image_data.dimensions();
     let longest = width.max(height);
     if longest <= SIDE {
-        return picture;
+        return image_data;
     }
     let scaled = |side: u32| {
         let (side, longest) = (u64::from(side), u64::from(longest));
         let rounded = (side * u64::from(SIDE) + longest / 2) / longest;
         u32::try_from(rounded).unwrap_or(SIDE).clamp(1, SIDE)
     };
-    // What is transparent has a colour too, which must not bleed into what is not.
-    change_colours(&mut picture, multiplied);
-    let mut picture = imageops::resize(&picture, scaled(width), scaled(height), FilterType::Lanczos3);
-    change_colours(&mut picture, divided);
-    picture
+    // Premultiplies alpha, so that transparent pixels do not bleed their color.
+    map_colors(&mut image_data, multiplied);
+    let mut image_data = imageops::resize(&image_data, scaled(width), scaled(height), FilterType::Lanczos3);
+    map_colors(&mut image_data, divided);
+    image_data
 }
 
-fn change_colours(picture: &mut RgbaImage, change: fn(u8, u8) -> u8) {
-    for pixel in picture.pixels_mut() {
+fn map_colors(image_data: &mut RgbaImage, change: fn(u8, u8) -> u8) {
+    for pixel in image_data.pixels_mut() {
         let [red, green, blue, alpha] = pixel.0;
         pixel.0 = [change(red, alpha), change(green, alpha), change(blue, alpha), alpha];
     }
 }
 
-fn multiplied(colour: u8, alpha: u8) -> u8 {
-    let product = (u16::from(colour) * u16::from(alpha) + 127) / 255;
+fn multiplied(color: u8, alpha: u8) -> u8 {
+    let product = (u16::from(color) * u16::from(alpha) + 127) / 255;
     u8::try_from(product).unwrap_or(u8::MAX)
 }
 
-fn divided(colour: u8, alpha: u8) -> u8 {
-    let quotient = (u16::from(colour) * 255 + u16::from(alpha) / 2).checked_div(u16::from(alpha));
+fn divided(color: u8, alpha: u8) -> u8 {
+    let quotient = (u16::from(color) * 255 + u16::from(alpha) / 2).checked_div(u16::from(alpha));
     u8::try_from(quotient.unwrap_or_default()).unwrap_or(u8::MAX)
 }
 
-fn encode(picture: &RgbaImage) -> Result<Vec<u8>, IconError> {
+fn encode(image_data: &RgbaImage) -> Result<Vec<u8>, IconError> {
     let mut bytes = Vec::new();
-    picture
+    image_data
         .write_to(&mut Cursor::new(&mut bytes), ImageFormat::Png)
         .map_err(|error| IconError::damaged(&error.to_string()))?;
     Ok(bytes)

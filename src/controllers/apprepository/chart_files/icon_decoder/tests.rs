@@ -1,4 +1,4 @@
-//! Tests of icons as a whole; what concerns one file stands in that file.
+//! Tests of the whole conversion.
 
 use std::io::Cursor;
 
@@ -16,16 +16,16 @@ fn icon(bytes: &[u8]) -> Result<RgbaImage, IconError> {
         .into_rgba8())
 }
 
-fn picture(width: u32, height: u32, format: ImageFormat) -> Vec<u8> {
-    let picture = RgbaImage::from_fn(width, height, |x, y| {
+fn image_data(width: u32, height: u32, format: ImageFormat) -> Vec<u8> {
+    let image_data = RgbaImage::from_fn(width, height, |x, y| {
         Rgba([(x * 7) as u8, (y * 5) as u8, (x ^ y) as u8, 255])
     });
-    let picture = match format {
-        ImageFormat::Jpeg => DynamicImage::from(DynamicImage::from(picture).into_rgb8()),
-        _ => picture.into(),
+    let image_data = match format {
+        ImageFormat::Jpeg => DynamicImage::from(DynamicImage::from(image_data).into_rgb8()),
+        _ => image_data.into(),
     };
     let mut bytes = Vec::new();
-    picture.write_to(&mut Cursor::new(&mut bytes), format).unwrap();
+    image_data.write_to(&mut Cursor::new(&mut bytes), format).unwrap();
     bytes
 }
 
@@ -44,15 +44,15 @@ fn each_format_is_fitted_in(
     )]
     format: ImageFormat,
 ) {
-    // A wrong content type is no hindrance: what the bytes say is beyond doubt.
-    let large = picture(400, 200, format);
+    // The format is detected from the bytes, whatever the content type says.
+    let large = image_data(400, 200, format);
     for content_type in [None, Some("image/svg+xml"), Some("text/html")] {
         let png = png(&large, content_type, &Limits::default()).unwrap();
         assert_eq!(image::guess_format(&png).unwrap(), ImageFormat::Png);
         let fitted = image::load_from_memory(&png).unwrap();
         assert_eq!((fitted.width(), fitted.height()), (160, 80));
     }
-    assert_eq!(icon(&picture(32, 40, format)).unwrap().dimensions(), (32, 40));
+    assert_eq!(icon(&image_data(32, 40, format)).unwrap().dimensions(), (32, 40));
 }
 
 #[rstest]
@@ -62,14 +62,16 @@ fn each_format_is_fitted_in(
 #[case((160, 160), (160, 160))]
 fn proportions_are_kept(#[case] from: (u32, u32), #[case] to: (u32, u32)) {
     assert_eq!(
-        icon(&picture(from.0, from.1, ImageFormat::Png)).unwrap().dimensions(),
+        icon(&image_data(from.0, from.1, ImageFormat::Png))
+            .unwrap()
+            .dimensions(),
         to
     );
 }
 
 #[test]
-fn a_picture_that_is_small_enough_keeps_its_pixels() {
-    let bytes = picture(50, 60, ImageFormat::Png);
+fn a_small_image_keeps_its_pixels() {
+    let bytes = image_data(50, 60, ImageFormat::Png);
     assert_eq!(
         icon(&bytes).unwrap(),
         image::load_from_memory(&bytes).unwrap().into_rgba8()
@@ -77,7 +79,7 @@ fn a_picture_that_is_small_enough_keeps_its_pixels() {
 }
 
 #[test]
-fn the_colour_of_what_is_transparent_does_not_show() {
+fn transparent_pixels_do_not_bleed_their_color() {
     let half = RgbaImage::from_fn(640, 640, |x, _| if x < 320 { RED } else { NOTHING });
     let mut bytes = Vec::new();
     half.write_to(&mut Cursor::new(&mut bytes), ImageFormat::Png).unwrap();
@@ -87,9 +89,9 @@ fn the_colour_of_what_is_transparent_does_not_show() {
 }
 
 #[test]
-fn a_picture_is_refused_by_what_it_announces() {
-    // A PNG of 4 GB that has no content.
-    let mut bytes = picture(1, 1, ImageFormat::Png);
+fn an_image_is_refused_by_its_header() {
+    // A PNG header that claims 4 GB.
+    let mut bytes = image_data(1, 1, ImageFormat::Png);
     bytes[16..24].copy_from_slice(&[0, 0, 0x78, 0, 0, 0, 0x78, 0]);
     let crc = crc(&bytes[12..29]);
     bytes[29..33].copy_from_slice(&crc.to_be_bytes());
@@ -106,7 +108,7 @@ fn a_picture_is_refused_by_what_it_announces() {
         ImageFormat::Bmp,
         ImageFormat::WebP,
     ] {
-        let result = png(&picture(11, 10, format), None, &limits);
+        let result = png(&image_data(11, 10, format), None, &limits);
         assert_eq!(result, Err(IconError::too_large("pixels", 100)), "{format:?}");
     }
     let limits = Limits {
@@ -114,12 +116,12 @@ fn a_picture_is_refused_by_what_it_announces() {
         ..Limits::default()
     };
     assert_eq!(
-        png(&picture(9, 9, ImageFormat::Png), None, &limits),
+        png(&image_data(9, 9, ImageFormat::Png), None, &limits),
         Err(IconError::too_large("bytes", 50))
     );
 }
 
-/// The sum that PNG puts behind each of its chunks.
+/// Computes the checksum of a PNG chunk.
 fn crc(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, |sum, byte| {
         (0..8).fold(sum ^ u32::from(*byte), |sum, _| (sum >> 1) ^ ((sum & 1) * 0xedb8_8320))
@@ -132,7 +134,7 @@ fn crc(bytes: &[u8]) -> u32 {
 #[case(b"<?xml version='1.0'?><rss/>", "the answer is an HTML or XML page")]
 #[case(b"Not found", "the answer is in no format that is known")]
 #[case(b"\x00\x00\x01\x00\x01\x00", "the answer is in no format that is known")]
-fn what_is_no_icon_is_said_to_be_none(#[case] bytes: &[u8], #[case] what: &'static str) {
+fn other_content_is_reported_as_not_an_icon(#[case] bytes: &[u8], #[case] what: &'static str) {
     assert_eq!(icon(bytes), Err(IconError::NotAnIcon(what)));
 }
 
@@ -150,25 +152,25 @@ fn an_svg_is_not_stored(#[case] bytes: &[u8], #[case] content_type: Option<&str>
 
 #[test]
 fn the_largest_image_is_stored_and_one_more_row_is_not() {
-    assert!(icon(&picture(1024, 1024, ImageFormat::Jpeg)).is_ok());
+    assert!(icon(&image_data(1024, 1024, ImageFormat::Jpeg)).is_ok());
     assert_eq!(
-        icon(&picture(1024, 1025, ImageFormat::Jpeg)),
+        icon(&image_data(1024, 1025, ImageFormat::Jpeg)),
         Err(IconError::too_large("pixels", 1024 * 1024))
     );
     assert_eq!(Limits::default().memory(), 12 << 20);
 }
 
 #[test]
-fn a_picture_of_16_bits_takes_no_more_memory_than_another() {
+fn an_image_with_16_bits_per_channel_needs_no_more_memory() {
     let limits = Limits {
         pixels: 400,
         ..Limits::default()
     };
     let deep = image::DynamicImage::ImageRgba16(image::ImageBuffer::new(20, 20));
     let flat = image::DynamicImage::ImageRgba8(image::ImageBuffer::new(20, 20));
-    let written = |picture: &image::DynamicImage| {
+    let written = |image_data: &image::DynamicImage| {
         let mut bytes = Vec::new();
-        picture
+        image_data
             .write_to(&mut std::io::Cursor::new(&mut bytes), image::ImageFormat::Png)
             .unwrap();
         png(&bytes, None, &limits)
@@ -181,12 +183,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn changed_pictures_do_no_harm(
+    fn corrupted_images_cause_no_panic(
         format in proptest::sample::select(&[ImageFormat::Png, ImageFormat::Jpeg, ImageFormat::Gif, ImageFormat::Tiff, ImageFormat::Bmp, ImageFormat::WebP][..]),
         changes in proptest::collection::vec((any::<Index>(), any::<u8>()), 1..8),
         cut in proptest::option::of(any::<Index>()),
     ) {
-        let mut bytes = picture(20, 10, format);
+        let mut bytes = image_data(20, 10, format);
         for (place, byte) in changes {
             let place = place.index(bytes.len());
             bytes[place] = byte;

@@ -10,12 +10,12 @@ use crate::http::{Access, Settings};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// A server that counts requests, and answers each as soon as it may.
+/// A server that counts requests, and responds when the test allows it.
 struct Server {
     url: url::Url,
-    asked: Arc<AtomicUsize>,
-    has_been_asked: Arc<Notify>,
-    may_answer: Arc<tokio::sync::Semaphore>,
+    requests: Arc<AtomicUsize>,
+    request_arrived: Arc<Notify>,
+    permits: Arc<tokio::sync::Semaphore>,
 }
 
 impl Server {
@@ -25,28 +25,28 @@ impl Server {
             url: format!("http://{}/index.yaml", listener.local_addr().unwrap())
                 .parse()
                 .unwrap(),
-            asked: Arc::default(),
-            has_been_asked: Arc::default(),
-            may_answer: Arc::new(tokio::sync::Semaphore::new(0)),
+            requests: Arc::default(),
+            request_arrived: Arc::default(),
+            permits: Arc::new(tokio::sync::Semaphore::new(0)),
         };
-        let (asked, told, may) = (
-            Arc::clone(&server.asked),
-            Arc::clone(&server.has_been_asked),
-            Arc::clone(&server.may_answer),
+        let (requests, arrived, permits) = (
+            Arc::clone(&server.requests),
+            Arc::clone(&server.request_arrived),
+            Arc::clone(&server.permits),
         );
         tokio::spawn(async move {
             loop {
                 let (mut connection, _) = listener.accept().await.unwrap();
-                let (asked, told, may) = (Arc::clone(&asked), Arc::clone(&told), Arc::clone(&may));
+                let (requests, arrived, permits) = (Arc::clone(&requests), Arc::clone(&arrived), Arc::clone(&permits));
                 tokio::spawn(async move {
                     let mut request = [0; 4096];
-                    // What comes of a connection that the client gives up is nobody's business.
+                    // Ignores connections that the client closed.
                     if connection.read(&mut request).await.unwrap_or(0) == 0 {
                         return;
                     }
-                    let number = asked.fetch_add(1, Ordering::SeqCst) + 1;
-                    told.notify_one();
-                    may.acquire().await.unwrap().forget();
+                    let number = requests.fetch_add(1, Ordering::SeqCst) + 1;
+                    arrived.notify_one();
+                    permits.acquire().await.unwrap().forget();
                     let body = format!("answer {number}");
                     let head = format!(
                         "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
@@ -59,44 +59,44 @@ impl Server {
         server
     }
 
-    fn asked(&self) -> usize {
-        self.asked.load(Ordering::SeqCst)
+    fn requests(&self) -> usize {
+        self.requests.load(Ordering::SeqCst)
     }
 
-    async fn until_asked(&self) {
-        tokio::time::timeout(DEADLINE, self.has_been_asked.notified())
+    async fn until_requested(&self) {
+        tokio::time::timeout(DEADLINE, self.request_arrived.notified())
             .await
             .unwrap();
     }
 
     fn answer(&self, times: usize) {
-        self.may_answer.add_permits(times);
+        self.permits.add_permits(times);
     }
 }
 
-/// Asks on a task of its own. Gives the digest of the body, and whether it was fetched for this asker.
-fn ask(
-    rounds: &DownloadCache,
+/// Requests on a new task. Returns the digest of the body, and whether this requester sent the request.
+fn get(
+    downloads: &DownloadCache,
     session: &Fetcher,
     server: &Server,
-    asker: &str,
-    since: Timestamp,
+    requester: &str,
+    fresh_since: Timestamp,
 ) -> tokio::task::JoinHandle<(Option<String>, bool)> {
-    let (rounds, session, url) = (rounds.clone(), session.clone(), server.url.clone());
-    let asker = NamespacedName::new(asker, "same");
+    let (downloads, session, url) = (downloads.clone(), session.clone(), server.url.clone());
+    let requester = NamespacedName::new(requester, "same");
     tokio::spawn(async move {
-        let wanted = Wanted {
-            asker: &asker,
+        let request = DownloadRequest {
+            requester: &requester,
             session: &session,
             url: &url,
             validators: None,
             limits: Limits::default(),
-            since,
+            fresh_since,
         };
-        let Answer { result, is_own } = rounds.get(wanted).await;
+        let Download { result, is_initiator } = downloads.get(request).await;
         match &result.fetched {
-            Ok(Fetched::Body(body)) => (Some(body.sha256.clone()), is_own),
-            _ => (None, is_own),
+            Ok(Fetched::Body(body)) => (Some(body.sha256.clone()), is_initiator),
+            _ => (None, is_initiator),
         }
     })
 }
@@ -110,111 +110,119 @@ fn session(access: Access) -> Fetcher {
 }
 
 #[tokio::test]
-async fn who_comes_for_the_same_joins_and_who_comes_later_is_served_from_what_is_held() {
-    let (server, rounds, session) = (
+async fn identical_requests_join_and_later_ones_use_the_cache() {
+    let (server, downloads, session) = (
         Server::start().await,
         DownloadCache::default(),
         session(Access::default()),
     );
     let tick = Timestamp::now();
-    let first = ask(&rounds, &session, &server, "a", tick);
-    server.until_asked().await;
-    let second = ask(&rounds, &session, &server, "b", tick);
-    while rounds.lock().rounds.values().all(|round| round.askers.len() < 2) {
+    let first = get(&downloads, &session, &server, "a", tick);
+    server.until_requested().await;
+    let second = get(&downloads, &session, &server, "b", tick);
+    while downloads
+        .lock()
+        .entries
+        .values()
+        .all(|entry| entry.requesters.len() < 2)
+    {
         tokio::task::yield_now().await;
     }
     server.answer(1);
-    let ((first, is_own), (second, joined)) = (end(first).await, end(second).await);
-    assert!(first.is_some() && is_own && !joined);
+    let ((first, is_initiator), (second, joined)) = (end(first).await, end(second).await);
+    assert!(first.is_some() && is_initiator && !joined);
     assert_eq!(second, first);
-    let (third, is_own) = end(ask(&rounds, &session, &server, "c", tick)).await;
-    assert_eq!((third, is_own), (first, false));
-    assert_eq!(server.asked(), 1);
-    // What was said before he asked is not what he means.
+    let (third, is_initiator) = end(get(&downloads, &session, &server, "c", tick)).await;
+    assert_eq!((third, is_initiator), (first, false));
+    assert_eq!(server.requests(), 1);
+    // A response from before the request is too stale.
     server.answer(1);
-    let (fourth, is_own) = end(ask(&rounds, &session, &server, "d", Timestamp::now())).await;
-    assert!(fourth.is_some() && is_own);
-    assert_eq!(server.asked(), 2);
+    let (fourth, is_initiator) = end(get(&downloads, &session, &server, "d", Timestamp::now())).await;
+    assert!(fourth.is_some() && is_initiator);
+    assert_eq!(server.requests(), 2);
 }
 
 #[tokio::test]
-async fn for_one_alone_nothing_is_held() {
-    let (server, rounds, session) = (
+async fn responses_for_a_single_requester_are_not_cached() {
+    let (server, downloads, session) = (
         Server::start().await,
         DownloadCache::default(),
         session(Access::default()),
     );
     let tick = Timestamp::now();
     server.answer(2);
-    for asked in [1, 2] {
-        let (answer, is_own) = end(ask(&rounds, &session, &server, "a", tick)).await;
-        assert!(answer.is_some() && is_own);
-        assert_eq!(server.asked(), asked);
+    for requests in [1, 2] {
+        let (answer, is_initiator) = end(get(&downloads, &session, &server, "a", tick)).await;
+        assert!(answer.is_some() && is_initiator);
+        assert_eq!(server.requests(), requests);
     }
-    assert_eq!(rounds.lock().held.in_memory, 0);
+    assert_eq!(downloads.lock().cached.in_memory, 0);
 }
 
 #[tokio::test]
-async fn round_after_round_is_shared_and_what_is_held_does_not_grow() {
-    let (server, rounds, session) = (
+async fn responses_of_each_tick_are_shared_and_the_cache_does_not_grow() {
+    let (server, downloads, session) = (
         Server::start().await,
         DownloadCache::default(),
         session(Access::default()),
     );
     server.answer(20);
-    for asker in ["a", "b"] {
-        end(ask(&rounds, &session, &server, asker, Timestamp::now())).await;
+    for requester in ["a", "b"] {
+        end(get(&downloads, &session, &server, requester, Timestamp::now())).await;
     }
-    for round in 0..10 {
+    for tick_number in 0..10 {
         let tick = Timestamp::now();
-        for asker in ["a", "b", "c"] {
-            let (answer, is_own) = end(ask(&rounds, &session, &server, asker, tick)).await;
-            assert!(answer.is_some() && is_own == (asker == "a"), "{round} {asker}");
+        for requester in ["a", "b", "c"] {
+            let (answer, is_initiator) = end(get(&downloads, &session, &server, requester, tick)).await;
+            assert!(
+                answer.is_some() && is_initiator == (requester == "a"),
+                "{tick_number} {requester}"
+            );
         }
     }
-    assert_eq!(server.asked(), 12);
-    assert!(rounds.lock().held.in_memory <= 4 * "answer 10".len() as u64);
+    assert_eq!(server.requests(), 12);
+    assert!(downloads.lock().cached.in_memory <= 4 * "answer 10".len() as u64);
 }
 
 #[tokio::test]
-async fn a_request_ends_with_the_last_who_waits_for_it_and_goes_on_with_any_other() {
-    let (server, rounds, session) = (
+async fn a_request_is_canceled_with_its_last_requester() {
+    let (server, downloads, session) = (
         Server::start().await,
         DownloadCache::default(),
         session(Access::default()),
     );
     let tick = Timestamp::now();
-    let first = ask(&rounds, &session, &server, "a", tick);
-    server.until_asked().await;
+    let first = get(&downloads, &session, &server, "a", tick);
+    server.until_requested().await;
     first.abort();
     assert!(first.await.unwrap_err().is_cancelled());
-    // Nothing is left of it to be joined.
-    let second = ask(&rounds, &session, &server, "b", tick);
-    server.until_asked().await;
-    assert_eq!(server.asked(), 2);
-    let third = ask(&rounds, &session, &server, "c", tick);
-    while rounds
+    // A canceled request can't be joined.
+    let second = get(&downloads, &session, &server, "b", tick);
+    server.until_requested().await;
+    assert_eq!(server.requests(), 2);
+    let third = get(&downloads, &session, &server, "c", tick);
+    while downloads
         .lock()
-        .rounds
+        .entries
         .values()
-        .flat_map(|round| &round.requests)
-        .all(|request| match &request.answer {
-            Answered::NotYet(fetch) => fetch.upgrade().is_none_or(|fetch| fetch.strong_count() != Some(3)),
-            Answered::Held(_) => false,
+        .flat_map(|entry| &entry.requests)
+        .all(|request| match &request.state {
+            ResponseState::InFlight(fetch) => fetch.upgrade().is_none_or(|fetch| fetch.strong_count() != Some(3)),
+            ResponseState::Cached(_) => false,
         })
     {
         tokio::task::yield_now().await;
     }
     second.abort();
     server.answer(2);
-    let (answer, is_own) = end(third).await;
-    assert!(answer.is_some() && !is_own);
-    assert_eq!(server.asked(), 2);
+    let (answer, is_initiator) = end(third).await;
+    assert!(answer.is_some() && !is_initiator);
+    assert_eq!(server.requests(), 2);
 }
 
 #[tokio::test]
-async fn who_would_have_asked_in_another_way_asks_for_himself() {
-    let (server, rounds) = (Server::start().await, DownloadCache::default());
+async fn requests_with_different_settings_are_not_shared() {
+    let (server, downloads) = (Server::start().await, DownloadCache::default());
     let tick = Timestamp::now();
     let with = |header: &str| Access {
         authorization: Some(Secret::new(header.to_owned())),
@@ -237,13 +245,13 @@ async fn who_would_have_asked_in_another_way_asks_for_himself() {
     server.answer(2 * ways.len());
     for (number, access) in ways.into_iter().enumerate() {
         let session = session(access);
-        for asker in ["a", "b"] {
-            // The answer of the first is not held, since he was alone; that of the second is.
-            let (answer, is_own) = end(ask(&rounds, &session, &server, asker, tick)).await;
-            assert!(answer.is_some() && is_own, "{number} {asker}");
+        for requester in ["a", "b"] {
+            // The first response is not cached, since there is one requester; the second is.
+            let (answer, is_initiator) = end(get(&downloads, &session, &server, requester, tick)).await;
+            assert!(answer.is_some() && is_initiator, "{number} {requester}");
         }
-        let (_, is_own) = end(ask(&rounds, &session, &server, "c", tick)).await;
-        assert!(!is_own);
-        assert_eq!(server.asked(), 2 * (number + 1));
+        let (_, is_initiator) = end(get(&downloads, &session, &server, "c", tick)).await;
+        assert!(!is_initiator);
+        assert_eq!(server.requests(), 2 * (number + 1));
     }
 }

@@ -1,4 +1,4 @@
-//! How long a registry is asked in one attempt, and when it is given up before.
+//! Limits the time and the failures of one sync of an OCI registry.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -8,19 +8,17 @@ use tokio::time::Instant;
 
 use crate::oci::OciError;
 
-/// Failures one after the other, with no success in between, that are taken for the registry's and not for those of what was asked
-/// for: two for each request that is under way at once.
-const IN_A_ROW: usize = 2 * super::AT_ONCE;
+/// Consecutive failures that count as a failure of the registry: two for each concurrent request.
+const MAX_FAILURES: usize = 2 * super::CONCURRENCY;
 
-/// What is left of the time and the patience for one kind of question. It is shared by the requests that are under way.
-pub(super) struct Patience {
+/// Time and failure budget of one kind of request, shared by concurrent requests.
+pub(super) struct RegistryBudget {
     until: Instant,
     failures: AtomicUsize,
-    /// Why nothing more is asked.
     end: OnceLock<Arc<OciError>>,
 }
 
-impl Patience {
+impl RegistryBudget {
     pub(super) fn new(time: Duration) -> Self {
         let now = Instant::now();
         Self {
@@ -30,8 +28,8 @@ impl Patience {
         }
     }
 
-    /// As much time as is left, and all of the patience.
-    pub(super) fn again(&self) -> Self {
+    /// Returns a budget with the remaining time and no failures.
+    pub(super) fn retry(&self) -> Self {
         Self {
             until: self.until,
             failures: AtomicUsize::new(0),
@@ -39,7 +37,6 @@ impl Patience {
         }
     }
 
-    /// Whether no more is to be asked.
     pub(super) fn is_over(&self) -> bool {
         self.end.get().is_some() || self.is_out_of_time()
     }
@@ -48,28 +45,26 @@ impl Patience {
         Instant::now() >= self.until
     }
 
-    /// Why the registry was given up, if it was: it asks to be left alone, or does nothing but fail.
+    /// Returns the error that exhausted the budget: the registry asked for a pause or keeps failing.
     pub(super) fn end(&self) -> Option<&Arc<OciError>> {
         self.end.get()
     }
 
-    /// An answer came that is no sign of a registry in distress.
     pub(super) fn answered(&self) {
         self.failures.store(0, Ordering::Relaxed);
     }
 
-    /// A failure came that may pass by itself.
     pub(super) fn failed(&self, error: &Arc<OciError>) {
         let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
-        if failures >= IN_A_ROW || wants_to_be_left_alone(error) {
-            // The first that has said so tells why.
+        if failures >= MAX_FAILURES || is_pause_requested(error) {
+            // The first such error is reported.
             let _ = self.end.set(error.clone());
         }
     }
 }
 
-/// Whether it is the host that has spoken, not only of what was asked for: whoever asks it now is not even sent there.
-pub(super) const fn wants_to_be_left_alone(error: &OciError) -> bool {
+/// Returns true if the host asked for a pause, during which the fetcher sends no requests.
+pub(super) const fn is_pause_requested(error: &OciError) -> bool {
     error.retry_after().is_some()
 }
 
@@ -90,27 +85,27 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn failures_end_it_only_in_a_row_or_where_the_host_asks_to_be_left_alone() {
-        let patience = Patience::new(Duration::from_secs(60));
+    async fn consecutive_failures_or_a_requested_pause_exhaust_the_budget() {
+        let budget = RegistryBudget::new(Duration::from_secs(60));
         for _ in 0..3 {
-            (1..IN_A_ROW).for_each(|_| patience.failed(&error(None)));
-            assert!(!patience.is_over());
-            patience.answered();
+            (1..MAX_FAILURES).for_each(|_| budget.failed(&error(None)));
+            assert!(!budget.is_over());
+            budget.answered();
         }
-        (0..IN_A_ROW).for_each(|_| patience.failed(&error(None)));
-        assert!(patience.is_over() && patience.end().is_some());
+        (0..MAX_FAILURES).for_each(|_| budget.failed(&error(None)));
+        assert!(budget.is_over() && budget.end().is_some());
 
-        let patience = Patience::new(Duration::from_secs(60));
-        patience.failed(&error(Some(Duration::from_secs(5))));
-        assert!(patience.is_over());
+        let budget = RegistryBudget::new(Duration::from_secs(60));
+        budget.failed(&error(Some(Duration::from_secs(5))));
+        assert!(budget.is_over());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn its_time_is_bounded() {
-        let patience = Patience::new(Duration::from_secs(60));
+    async fn the_budget_is_limited_in_time() {
+        let budget = RegistryBudget::new(Duration::from_secs(60));
         tokio::time::advance(Duration::from_secs(59)).await;
-        assert!(!patience.is_over());
+        assert!(!budget.is_over());
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert!(patience.is_over() && patience.end().is_none());
+        assert!(budget.is_over() && budget.end().is_none());
     }
 }

@@ -1,111 +1,109 @@
-//! Making charts of what is remembered of a registry, one repository after the other: their metadata is never in memory together.
+//! Builds charts from the stored metadata of an OCI registry, one repository at a time to bound memory.
 
 use tokio::sync::mpsc;
 
 use super::Repository;
 use super::listing::Listing;
 use crate::catalog::{self, OciMetadata, OciRemovals};
-use crate::controllers::apprepository::sync::chart_rows::{Selected, Selection, SelectionError};
-use crate::controllers::apprepository::sync::helm_index::no_thread;
+use crate::controllers::apprepository::sync::chart_rows::{BuiltRows, RowBuilder, RowError};
+use crate::controllers::apprepository::sync::helm_index::resource_exhausted;
 use crate::controllers::apprepository::sync::request::SyncAborted;
-use crate::controllers::apprepository::sync::{Decoded, Found, Run, Stays};
+use crate::controllers::apprepository::sync::{Decoded, Prepared, Retain, Run};
 use crate::helm::index::{self, DecodeLimits, Summary, Versions};
 use crate::http::Validators;
 use crate::jq::{self as filter, Filter};
 use crate::oci;
 
-/// Versions whose metadata is read at once.
-const AT_ONCE: u32 = 100;
+const CONCURRENCY: u32 = 100;
 
-/// What is told of a tag that could not be pulled by earlier attempts and is not due yet.
-const NOT_YET: &str = "it could not be pulled so far, and is tried again";
+/// Problem of a tag that was never pulled and is not due yet.
+const NOT_YET: &str = "not pulled yet, retrying";
 
-/// The same of a tag that is a chart all the same.
-const OUTDATED: &str = "what it stands for now could not be pulled so far, and is tried again; it stays what it was";
+/// Problem of a retagged version that could not be pulled again.
+const OUTDATED: &str = "retagged version not pulled yet, retrying; keeping the previous one";
 
-/// What the thread is given that makes the charts.
-enum Part {
-    /// Of the repository that ends next, with the URL of its charts.
+enum BuilderInput {
+    /// Versions of the repository that ends next, and the URL of its charts.
     Versions(String, Vec<OciMetadata>),
     End(Box<Repository>),
 }
 
 impl Run<'_> {
-    /// Makes charts of what is remembered.
+    /// Builds the charts of the registry.
     pub(super) async fn charts(
         &self,
         listing: Listing,
         digest: String,
         filter: Option<Filter>,
-    ) -> Result<Found, SyncAborted> {
+    ) -> Result<Prepared, SyncAborted> {
         let (parts, given) = mpsc::channel(1);
-        let making = Making {
-            selection: self.selection(filter),
+        let chart_builder = ChartBuilder {
+            builder: self.builder(filter),
             limits: self.syncer.context.decode_limits,
             summary: Summary::default(),
             versions: Versions::default(),
             unusable: Vec::new(),
         };
-        let task = filter::on_large_stack(move || making.charts(given));
-        let (rest, stays) = (listing.rest(), listing.stays(&self.request.declaration));
-        let gone = match stays {
-            Stays::All => OciRemovals::default(),
-            Stays::Held(_) => listing.gone(self.request.declaration.change_key.source()),
+        let task = filter::on_large_stack(move || chart_builder.charts(given));
+        let (remaining, retain) = (listing.remaining(), listing.retain(&self.request.spec));
+        let gone = match retain {
+            Retain::All => OciRemovals::default(),
+            Retain::Charts(_) => listing.gone(self.request.spec.change_key.source()),
         };
-        let offer = listing.offer();
+        let tags_digest = listing.tags_digest();
         let (read, made) = tokio::join!(self.read(listing, parts), task);
         if let Err(error) = &made
             && error.is_transient()
         {
-            return Ok(Found::Failed(no_thread(error)));
+            return Ok(Prepared::Failed(resource_exhausted(error)));
         }
         read?;
-        let Ok(selected) = made else {
-            tracing::error!(repository = %self.request.declaration.name, "making charts of a registry has panicked");
-            let message = "the charts of the registry can't be read because of a defect in Portolan; please report it";
-            let refused = self.refuse(Validators::default(), digest, "DecoderFailed", message.to_owned());
-            return Ok(Found::Refused(refused));
+        let Ok(rows) = made else {
+            tracing::error!(repository = %self.request.spec.name, "chart builder panicked");
+            let message = "chart builder panicked; please report this bug";
+            let refused = self.refuse(Validators::default(), digest, "InternalError", message.to_owned());
+            return Ok(Prepared::Refused(refused));
         };
-        match selected {
-            Ok((selected, summary)) => Ok(self.judge(Decoded {
-                spool: selected.spool,
-                filtered_out: selected.filtered_out,
+        match rows {
+            Ok((rows, summary)) => Ok(self.check_shrink(Decoded {
+                spool: rows.spool,
+                filtered_out: rows.filtered_out,
                 summary: Summary {
-                    digest: offer,
+                    digest: tags_digest,
                     ..summary
                 },
                 sha256: digest,
                 validators: Validators::default(),
-                rest,
-                stays,
+                remaining,
+                retain,
                 gone,
-                cuts: None,
+                digests: None,
             })),
-            Err(error) => self.unselected(error, Validators::default(), digest),
+            Err(error) => self.row_failed(error, Validators::default(), digest),
         }
     }
 
-    /// Hands everything to the thread that makes the charts, until it wants no more.
-    async fn read(&self, listing: Listing, parts: mpsc::Sender<Part>) -> Result<(), catalog::Error> {
-        let (catalog, name) = (self.catalog(), &self.request.declaration.name);
+    /// Sends the stored metadata to the builder thread until it stops.
+    async fn read(&self, listing: Listing, parts: mpsc::Sender<BuilderInput>) -> Result<(), catalog::Error> {
+        let (catalog, name) = (self.catalog(), &self.request.spec.name);
         for repository in listing.repositories {
             let mut after = String::new();
             loop {
-                let path = &repository.memory.repository;
-                let mut versions = catalog.oci_metadata(name, path, &after, AT_ONCE).await?;
+                let path = &repository.stored.repository;
+                let mut versions = catalog.oci_metadata(name, path, &after, CONCURRENCY).await?;
                 let Some(last) = versions.last() else { break };
                 after.clone_from(&last.tag);
-                // What is gone is remembered until its charts go.
-                versions.retain(|version| repository.memory.tags.contains_key(&version.tag));
+                // Removed tags stay stored until their charts are removed.
+                versions.retain(|version| repository.stored.tags.contains_key(&version.tag));
                 if parts
-                    .send(Part::Versions(repository.url.clone(), versions))
+                    .send(BuilderInput::Versions(repository.url.clone(), versions))
                     .await
                     .is_err()
                 {
                     return Ok(());
                 }
             }
-            if parts.send(Part::End(Box::new(repository))).await.is_err() {
+            if parts.send(BuilderInput::End(Box::new(repository))).await.is_err() {
                 return Ok(());
             }
         }
@@ -113,34 +111,32 @@ impl Run<'_> {
     }
 }
 
-/// Makes one chart of each repository, from the metadata of its versions.
-struct Making {
-    selection: Selection,
+/// Builds one chart per repository from the metadata of its versions.
+struct ChartBuilder {
+    builder: RowBuilder,
     limits: DecodeLimits,
     summary: Summary,
-    /// Of the repository that is under way.
     versions: Versions,
-    /// Tags of it that can't be used, and why.
     unusable: Vec<(String, String)>,
 }
 
-impl Making {
-    fn charts(mut self, mut parts: mpsc::Receiver<Part>) -> Result<(Selected, Summary), SelectionError> {
+impl ChartBuilder {
+    fn charts(mut self, mut parts: mpsc::Receiver<BuilderInput>) -> Result<(BuiltRows, Summary), RowError> {
         while let Some(part) = parts.blocking_recv() {
             match part {
-                Part::Versions(url, versions) => {
+                BuilderInput::Versions(url, versions) => {
                     for version in versions {
                         self.version(&url, version);
                     }
                 }
-                Part::End(repository) => self.chart(*repository)?,
+                BuilderInput::End(repository) => self.chart(*repository)?,
             }
         }
-        Ok((self.selection.finish(), self.summary))
+        Ok((self.builder.finish(), self.summary))
     }
 
     fn version(&mut self, url: &str, OciMetadata { tag, digest, metadata }: OciMetadata) {
-        // Its versions are not kept beyond that, so there is no chart of them.
+        // Versions over the limit are dropped, and so is the chart.
         if self.is_too_large() {
             return;
         }
@@ -159,14 +155,14 @@ impl Making {
         self.versions.bytes() > self.limits.chart_bytes
     }
 
-    /// Makes the chart of the versions that were given.
-    fn chart(&mut self, repository: Repository) -> Result<(), SelectionError> {
-        let path = repository.memory.repository.clone();
+    /// Builds the chart of the collected versions.
+    fn chart(&mut self, repository: Repository) -> Result<(), RowError> {
+        let path = repository.stored.repository.clone();
         let is_too_large = self.is_too_large();
         let versions = std::mem::take(&mut self.versions);
         self.account(repository);
         if is_too_large {
-            let problem = format!("its versions have more than {} bytes", self.limits.chart_bytes);
+            let problem = format!("versions exceed {} bytes", self.limits.chart_bytes);
             self.summary.skipped.add(&path, None, &problem);
             return Ok(());
         }
@@ -174,29 +170,29 @@ impl Making {
             return Ok(());
         }
         match versions.chart() {
-            Ok(Some(chart)) => self.selection.take(chart, Some(&path))?,
+            Ok(Some(chart)) => self.builder.take(chart, Some(&path))?,
             Ok(None) => self.summary.deprecated += 1,
             Err(problem) => self.summary.skipped.add(&path, None, &problem),
         }
         Ok(())
     }
 
-    /// Counts what a repository has, and what of it is of no use.
+    /// Counts the versions and problems of a repository.
     fn account(&mut self, repository: Repository) {
         let Repository {
-            memory,
+            stored,
             versions,
             failed,
             delayed,
             ..
         } = repository;
-        let (summary, path) = (&mut self.summary, &memory.repository);
+        let (summary, path) = (&mut self.summary, &stored.repository);
         if let Some(error) = failed {
             summary.skipped.add(path, None, &error.to_string());
         }
         summary.names += u64::from(!versions.is_empty());
         summary.versions += versions.len() as u64;
-        for (tag, known) in &memory.tags {
+        for (tag, known) in &stored.tags {
             let earlier = match known {
                 known if known.is_pending() => Some(NOT_YET),
                 known if known.is_outdated() => Some(OUTDATED),

@@ -1,40 +1,40 @@
-//! When a repository of a registry is taken for refused as a whole, and when only a tag of it.
+//! Detects when the registry denies access to a whole repository, not only to single tags.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::Repository;
 use crate::oci::OciError;
 
-/// Refusals, with nothing had in between, that stand for those of all other tags of a repository. One tag may be refused by itself:
-/// registries hold back what is quarantined, or found to be vulnerable.
-const ENOUGH: usize = 3;
+/// Consecutive denials that count for all tags. A single tag may be denied: registries block quarantined or vulnerable
+/// images.
+const MAX_DENIALS: usize = 3;
 
-/// What was refused of one repository in one attempt. It is shared by the requests that are under way.
-pub(super) struct Refusals {
-    enough: usize,
+/// Denied requests of one repository in one sync, shared by concurrent requests.
+pub(super) struct DenialTracker {
+    limit: usize,
     refused: AtomicUsize,
     has_answered: AtomicBool,
-    /// The first refusal.
     why: Mutex<Option<Arc<OciError>>>,
 }
 
-impl Refusals {
+impl DenialTracker {
     pub(super) fn of(repository: &Repository) -> Self {
-        Self::out_of(repository.versions.len())
+        Self::for_tags(repository.versions.len())
     }
 
-    /// Of a repository with so many tags. Where all are refused, it is.
-    fn out_of(tags: usize) -> Self {
+    /// Creates a tracker for this many tags. If all are denied, the repository is.
+    fn for_tags(tags: usize) -> Self {
         Self {
-            enough: tags.clamp(1, ENOUGH),
+            limit: tags.clamp(1, MAX_DENIALS),
             refused: AtomicUsize::new(0),
             has_answered: AtomicBool::new(false),
             why: Mutex::new(None),
         }
     }
 
-    /// Something was had of it, or is not there.
     pub(super) fn answered(&self) {
         self.has_answered.store(true, Ordering::Relaxed);
     }
@@ -43,24 +43,18 @@ impl Refusals {
         self.has_answered.load(Ordering::Relaxed)
     }
 
-    pub(super) fn refused(&self, error: &Arc<OciError>) {
-        self.why().get_or_insert_with(|| error.clone());
+    pub(super) fn denied(&self, error: &Arc<OciError>) {
+        self.why.lock().get_or_insert_with(|| error.clone());
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether no more is to be asked for.
-    pub(super) fn is_all(&self) -> bool {
-        !self.has_answered() && self.refused.load(Ordering::Relaxed) >= self.enough
+    pub(super) fn is_denied(&self) -> bool {
+        !self.has_answered() && self.refused.load(Ordering::Relaxed) >= self.limit
     }
 
-    /// Why the repository is refused, if it is.
+    /// Returns the first denial, if the repository is denied.
     pub(super) fn end(&self) -> Option<Arc<OciError>> {
-        self.is_all().then(|| self.why().clone()).flatten()
-    }
-
-    fn why(&self) -> std::sync::MutexGuard<'_, Option<Arc<OciError>>> {
-        // It is whole between any two statements, so a panic elsewhere leaves nothing to mend.
-        self.why.lock().unwrap_or_else(PoisonError::into_inner)
+        self.is_denied().then(|| self.why.lock().clone()).flatten()
     }
 }
 
@@ -76,8 +70,8 @@ mod tests {
     }
 
     #[test]
-    fn some_refusals_stand_for_all_unless_something_is_had() {
-        for (tags, answers, refusals, is_all) in [
+    fn enough_denials_count_for_the_whole_repository_unless_a_request_succeeds() {
+        for (tags, answers, denials, is_denied) in [
             (1, 0, 1, true),
             (2, 0, 1, false),
             (2, 0, 2, true),
@@ -86,12 +80,12 @@ mod tests {
             (100, 1, 3, false),
             (100, 1, 99, false),
         ] {
-            let sums = Refusals::out_of(tags);
+            let sums = DenialTracker::for_tags(tags);
             (0..answers).for_each(|_| sums.answered());
-            (0..refusals).for_each(|number| sums.refused(&refusal(number)));
-            assert_eq!(sums.is_all(), is_all, "{answers} and {refusals} of {tags}");
+            (0..denials).for_each(|number| sums.denied(&refusal(number)));
+            assert_eq!(sums.is_denied(), is_denied, "{answers} and {denials} of {tags}");
             let end = sums.end().map(|error| error.to_string());
-            assert_eq!(end.is_some_and(|end| end.contains("/0 ")), is_all);
+            assert_eq!(end.is_some_and(|end| end.contains("/0 ")), is_denied);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A registry as it is remembered once everything new has been pulled, and what that means for its charts.
+//! State of an OCI registry after listing and pulling.
 
 use std::sync::Arc;
 
@@ -9,64 +9,61 @@ use crate::catalog::{OciChange, OciRemovals, OciRepository, OciTag};
 use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::controllers::apprepository::sync::request::SyncError;
 use crate::controllers::apprepository::sync::rows;
-use crate::controllers::apprepository::sync::{Rest, Stays};
+use crate::controllers::apprepository::sync::{Remaining, Retain};
 use crate::oci::OciError;
 use crate::text::hex;
 
-/// The registry as it is remembered once everything new has been pulled.
+/// Repositories and tags of an OCI registry, as stored and as listed.
 #[derive(Default)]
 pub(super) struct Listing {
-    /// In the order of their names.
     pub(super) repositories: Vec<Repository>,
-    /// Repositories that are remembered and are no more.
-    pub(super) forgotten: Vec<String>,
-    /// Tags that are to be pulled yet.
+    /// Stored repositories that are no longer in the registry.
+    pub(super) removed: Vec<String>,
     pub(super) left: usize,
-    /// Tags that were pulled.
     pub(super) pulled: usize,
-    /// Whether anything was learnt of tags: pulled, noted or looked at. It is not asked for again at once.
-    pub(super) has_moved: bool,
-    /// Whether the time was over before all digests were looked at that were to be.
+    /// A tag was pulled, noted or checked by this sync.
+    pub(super) made_progress: bool,
+    /// The time was over before all due digests were checked.
     pub(super) is_unfinished: bool,
-    /// Why the registry is asked no more for now, although that may pass by itself.
+    /// Transient error that stopped the requests.
     pub(super) interrupted: Option<Arc<OciError>>,
 }
 
 impl Listing {
-    /// What is left of it, if there is anything.
-    pub(super) fn rest(&self) -> Option<Rest> {
-        let dark = || {
+    /// Returns the work left for later syncs, if any.
+    pub(super) fn remaining(&self) -> Option<Remaining> {
+        let unlisted = || {
             self.repositories
                 .iter()
-                .filter(|repository| repository.is_in_the_dark())
+                .filter(|repository| repository.listing_failed())
         };
-        let first = || dark().find_map(|repository| repository.failed.as_ref());
-        // What can be had is had at once, and what fails beside it waits for that.
+        let first = || unlisted().find_map(|repository| repository.failed.as_ref());
+        // Errors are reported only when no other work is left.
         let failed = match &self.interrupted {
-            None if self.goes_on() => None,
+            None if self.has_more() => None,
             interrupted => interrupted.as_ref().or_else(first),
         };
-        if !self.goes_on() && failed.is_none() {
+        if !self.has_more() && failed.is_none() {
             return None;
         }
-        let well = (self.repositories.iter()).filter(|repository| repository.failed.is_none());
+        let usable = (self.repositories.iter()).filter(|repository| repository.failed.is_none());
         let (mut listed, mut known) = (0, 0);
-        for repository in well {
-            let tag = |tag: &String| repository.memory.tags.get(tag);
+        for repository in usable {
+            let tag = |tag: &String| repository.stored.tags.get(tag);
             listed += repository.versions.len() as u64;
-            // Those that could not be pulled and wait for their time are not pulled either.
+            // Tags waiting for a retry are not pulled either.
             known += (repository.versions.iter())
                 .filter(|name| tag(name).is_some_and(|tag| !tag.is_pending()))
                 .count() as u64;
         }
         let left = self.left as u64;
-        let (pulled, dark) = (known.min(listed.saturating_sub(left)), dark().count());
-        let failed = failed.map(|error| {
+        let (pulled, unlisted) = (known.min(listed.saturating_sub(left)), unlisted().count());
+        let error = failed.map(|error| {
             let mut failed = SyncError::from(&**error);
-            if dark > 0 {
+            if unlisted > 0 {
                 let all = self.repositories.len();
                 failed.message.push_str(&format!(
-                    "; {dark} of {all} repositories could not be listed, and their charts stay as they are"
+                    "; {unlisted} of {all} repositories could not be listed, keeping their charts"
                 ));
             }
             if left > 0 {
@@ -76,45 +73,43 @@ impl Listing {
             }
             failed
         });
-        Some(Rest {
+        Some(Remaining {
             pulled,
             listed,
-            is_in_the_dark: dark > 0,
-            has_come_on: self.pulled > 0,
-            failed,
+            listing_failed: unlisted > 0,
+            made_progress: self.pulled > 0,
+            error,
         })
     }
 
-    /// Remembers what was found of a tag of the repository at this place.
     pub(super) fn remember(&mut self, at: usize, change: OciChange) {
         self.repositories[at].remember(change);
-        self.has_moved = true;
+        self.made_progress = true;
     }
 
-    /// Whether there is more to do, although this attempt has done nothing of it: the next would do no more.
+    /// Returns true if work is left and this sync made no progress: the next one would not either.
     pub(super) const fn is_stuck(&self) -> bool {
-        self.goes_on() && !self.has_moved && self.interrupted.is_none()
+        self.has_more() && !self.made_progress && self.interrupted.is_none()
     }
 
-    /// Whether there is more to do than one attempt does.
-    const fn goes_on(&self) -> bool {
+    /// Returns true if work is left that exceeds the limits of one sync.
+    const fn has_more(&self) -> bool {
         self.left > 0 || self.is_unfinished
     }
 
-    /// What stays in the catalogue. While some of the registry is still to be looked at nothing goes that was there: it is most likely
-    /// among that.
-    pub(super) fn stays(&self, declaration: &RepositorySpec) -> Stays {
-        if self.goes_on() || self.interrupted.is_some() {
-            return Stays::All;
+    /// Returns the charts to retain: all of them until everything is listed, since missing ones may follow.
+    pub(super) fn retain(&self, spec: &RepositorySpec) -> Retain {
+        if self.has_more() || self.interrupted.is_some() {
+            return Retain::All;
         }
         let held = self.repositories.iter().filter_map(|repository| {
-            let id = rows::chart_id(declaration, &repository.memory.repository);
+            let id = rows::chart_id(spec, &repository.stored.repository);
             Some((id, repository.held()?))
         });
-        Stays::Held(held.collect())
+        Retain::Charts(held.collect())
     }
 
-    /// What is remembered and is no more.
+    /// Returns stored repositories and tags that the registry no longer has.
     pub(super) fn gone(&self, source: &str) -> OciRemovals {
         let shorter = self
             .repositories
@@ -123,17 +118,17 @@ impl Listing {
         let tags = shorter.map(|repository| {
             let known = repository.known();
             let head = OciRepository {
-                repository: repository.memory.repository.clone(),
+                repository: repository.stored.repository.clone(),
                 etag: known.etag,
                 last_modified: known.last_modified,
-                digests_checked: repository.memory.digests_checked,
+                digests_checked: repository.stored.digests_checked,
                 ..OciRepository::default()
             };
             (head, repository.gone.clone())
         });
         OciRemovals {
             source: source.to_owned(),
-            repositories: self.forgotten.clone(),
+            repositories: self.removed.clone(),
             tags: tags.collect(),
         }
     }
@@ -142,20 +137,18 @@ impl Listing {
         let mut tags = self
             .repositories
             .iter()
-            .flat_map(|repository| repository.memory.tags.values());
+            .flat_map(|repository| repository.stored.tags.values());
         tags.any(OciTag::is_chart)
     }
 
-    /// A digest of all that the charts are made of, whatever the order in which it came.
     pub(super) fn digest(&self) -> String {
-        let mut digest = Parts::default();
+        let mut digest = PartsDigest::default();
         for repository in &self.repositories {
-            // That one can't be had any more is told of, although its charts are what they were. What may pass is told of as the
-            // failure of the attempt.
-            let failed = repository.failed.as_ref().filter(|_| !repository.is_in_the_dark());
-            digest.add(&repository.memory.repository);
+            // Permanent errors change the skipped entries. Transient errors are reported as the sync's failure.
+            let failed = repository.failed.as_ref().filter(|_| !repository.listing_failed());
+            digest.add(&repository.stored.repository);
             digest.add(failed.map_or("", |error| error.reason()));
-            for (name, tag) in &repository.memory.tags {
+            for (name, tag) in &repository.stored.tags {
                 let kind = match tag {
                     tag if tag.is_outdated() => "outdated",
                     tag if tag.is_chart() => "chart",
@@ -171,15 +164,15 @@ impl Listing {
         digest.finish()
     }
 
-    /// A digest of what the registry offers by its lists of tags. It stays the same while that is pulled, so that a user can confirm it.
-    pub(super) fn offer(&self) -> String {
-        let mut digest = Parts::default();
+    /// Returns a digest of the listed tags. It does not change while they are pulled, so that users can confirm it.
+    pub(super) fn tags_digest(&self) -> String {
+        let mut digest = PartsDigest::default();
         for repository in self
             .repositories
             .iter()
             .filter(|repository| !repository.versions.is_empty())
         {
-            digest.add(&repository.memory.repository);
+            digest.add(&repository.stored.repository);
             repository.versions.iter().for_each(|tag| digest.add(tag));
             digest.add("");
         }
@@ -187,11 +180,11 @@ impl Listing {
     }
 }
 
-/// A digest of texts, each ended by a byte that is in none of them.
+/// Digest of NUL-terminated texts.
 #[derive(Default)]
-struct Parts(Sha256);
+struct PartsDigest(Sha256);
 
-impl Parts {
+impl PartsDigest {
     fn add(&mut self, part: &str) {
         self.0.update(part);
         self.0.update([0]);
@@ -202,8 +195,8 @@ impl Parts {
     }
 }
 
-/// One of many may be gone, or be another's. If there is nothing but that, it is the declaration that is wrong, or the registry that
-/// is away.
+/// Returns an error if all repositories failed: the spec is wrong, or the registry is down. A single failure may be a
+/// deleted or private repository.
 pub(super) fn all_failed(repositories: &[Repository]) -> Result<(), Arc<OciError>> {
     if repositories.iter().any(|repository| repository.failed.is_none()) {
         return Ok(());
@@ -221,11 +214,11 @@ mod tests {
     use crate::http::Validators;
 
     #[test]
-    fn what_has_more_to_do_and_did_nothing_is_stuck() {
-        let listing = |left, is_unfinished, has_moved| Listing {
+    fn a_listing_with_work_but_without_progress_is_stuck() {
+        let listing = |left, is_unfinished, made_progress| Listing {
             left,
             is_unfinished,
-            has_moved,
+            made_progress,
             ..Listing::default()
         };
         assert!(listing(1, false, false).is_stuck());
@@ -240,23 +233,23 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_pulled_is_not_counted_as_pulled() {
+    fn failed_tags_are_not_counted_as_pulled() {
         let tags = ["1.0.0", "1.1.0", "1.2.0"].map(str::to_owned);
-        let mut repository = Repository::remembered(String::new(), OciRepository::default());
+        let mut repository = Repository::from_stored(String::new(), OciRepository::default());
         repository.take(tags.to_vec(), Validators::default());
         let digest = "sha256:00".to_owned();
         let chart = OciTag {
             digest,
             ..OciTag::default()
         };
-        repository.memory.tags = [("1.0.0".to_owned(), chart), ("1.1.0".to_owned(), OciTag::default())].into();
+        repository.stored.tags = [("1.0.0".to_owned(), chart), ("1.1.0".to_owned(), OciTag::default())].into();
         let listing = Listing {
             repositories: vec![repository],
             left: 1,
-            has_moved: true,
+            made_progress: true,
             ..Listing::default()
         };
-        let rest = listing.rest().unwrap();
-        assert_eq!((rest.pulled, rest.listed), (1, 3));
+        let remaining = listing.remaining().unwrap();
+        assert_eq!((remaining.pulled, remaining.listed), (1, 3));
     }
 }

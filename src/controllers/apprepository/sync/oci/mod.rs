@@ -1,17 +1,11 @@
-//! Bringing what is remembered of an OCI registry in step with it, and making charts of that.
+//! Syncs an OCI registry: lists tags, pulls new manifests, and builds charts from stored metadata.
 //!
-//! ```text
-//!  names ─► tags of each (one conditional request where nothing is new)
-//!             └─► pulls: manifest and Chart.yaml of what is new, newest first ─► remembered as they come
-//!                    └─► charts ─► the same way as those of an index
-//! ```
-//! A manifest is pulled once and remembered in the catalogue, so that an unchanged repository costs the lists of its tags, and
-//! a process that dies on the way goes on where it was. What is no more is forgotten in the transaction that takes its charts
-//! away. A tag that was published anew shows only in its manifest's digest: those are all asked for when everything is compared,
-//! and else once in a while.
+//! Each manifest is pulled once and stored, so that an unchanged repository costs one tag list, and a restart resumes.
+//! Removed tags are deleted in the transaction that deletes their charts. Retagged versions are found by checking all
+//! digests, in complete syncs and at intervals.
 //!
-//! Whatever fails for a while stays as it is remembered and is tried again, and the rest goes on; lists, digests and pulls each
-//! have as much time in one attempt as the fetch of an index.
+//! Stored data stays after transient errors, which are retried while other work continues. Tag lists, digests and pulls
+//! each have the time limit of an index download.
 
 mod budget;
 mod charts;
@@ -31,119 +25,116 @@ use jiff::Timestamp;
 use url::Url;
 
 use super::request::{SyncAborted, SyncError};
-use super::{Found, Run, limits};
+use super::{Prepared, Run, limits};
 use crate::catalog::{self, OciRepository};
-use crate::controllers::apprepository::decision::{self as decide, Mode};
+use crate::controllers::apprepository::decision::{self, Mode};
 use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::http::Fetcher;
 use crate::jq::Filter;
 use crate::oci::{self, OciError, Registry};
-use budget::Patience;
+use budget::RegistryBudget;
 use listing::{Listing, all_failed};
-use repository::{Repository, TAGS};
+use repository::{MAX_TAGS, Repository};
 
-/// Requests that one attempt has under way at once, within the limits of the host.
-const AT_ONCE: usize = 8;
+const CONCURRENCY: usize = 8;
 
-/// Why the registry could not be looked at.
-enum Broken {
+enum ListingError {
     Registry(Arc<OciError>),
     Catalog(catalog::Error),
 }
 
-impl From<OciError> for Broken {
+impl From<OciError> for ListingError {
     fn from(error: OciError) -> Self {
         Self::Registry(Arc::new(error))
     }
 }
 
-impl From<Arc<OciError>> for Broken {
+impl From<Arc<OciError>> for ListingError {
     fn from(error: Arc<OciError>) -> Self {
         Self::Registry(error)
     }
 }
 
-impl From<catalog::Error> for Broken {
+impl From<catalog::Error> for ListingError {
     fn from(error: catalog::Error) -> Self {
         Self::Catalog(error)
     }
 }
 
 impl Run<'_> {
-    pub(super) async fn look_at_registry(
+    pub(super) async fn prepare_registry(
         &self,
         session: Fetcher,
         filter: Option<Filter>,
-    ) -> Result<Found, SyncAborted> {
+    ) -> Result<Prepared, SyncAborted> {
         let listing = match self.listing(session).await {
             Ok(listing) => listing,
-            Err(Broken::Registry(error)) => return Ok(Found::Failed((&*error).into())),
-            Err(Broken::Catalog(error)) => return Err(error.into()),
+            Err(ListingError::Registry(error)) => return Ok(Prepared::Failed((&*error).into())),
+            Err(ListingError::Catalog(error)) => return Err(error.into()),
         };
         let digest = listing.digest();
         if let Some(refused) = self.refused().filter(|refused| refused.digest == digest) {
-            return Ok(Found::Refused(refused));
+            return Ok(Prepared::Refused(refused));
         }
-        let rest = listing.rest();
-        if rest.is_none() && self.is_same_as_last(&digest) {
-            // Of what is gone there is no chart.
-            let gone = listing.gone(self.request.declaration.change_key.source());
+        let remaining = listing.remaining();
+        if remaining.is_none() && self.is_same_as_last(&digest) {
+            // Removed tags have no charts.
+            let gone = listing.gone(self.request.spec.change_key.source());
             if !gone.is_empty() {
-                let name = &self.request.declaration.name;
+                let name = &self.request.spec.name;
                 self.catalog().delete_oci(name, &gone).await?;
             }
-            return Ok(Found::Unchanged(None));
+            return Ok(Prepared::UnchangedChart(None));
         }
-        // Charts are made of what there is, unless they were or there is nothing.
-        let is_made = || self.is_same_as_last(&digest) || self.is_same_as_last(&decide::cut_short(&digest));
-        if let Some(failed) = rest.and_then(|rest| rest.failed)
+        // Skips building charts that are already built, or if there are none.
+        let is_made = || self.is_same_as_last(&digest) || self.is_same_as_last(&decision::partial_digest(&digest));
+        if let Some(failed) = remaining.and_then(|remaining| remaining.error)
             && (is_made() || !listing.has_charts())
         {
-            return Ok(Found::Failed(failed));
+            return Ok(Prepared::Failed(failed));
         }
         self.charts(listing, digest, filter).await
     }
 
-    /// Brings what is remembered of the registry in step with it.
-    async fn listing(&self, session: Fetcher) -> Result<Listing, Broken> {
-        let declaration = &self.request.declaration;
-        let url = Url::parse(&declaration.url).map_err(|error| OciError::InvalidUrl(error.to_string()))?;
+    async fn listing(&self, session: Fetcher) -> Result<Listing, ListingError> {
+        let spec = &self.request.spec;
+        let url = Url::parse(&spec.url).map_err(|error| OciError::InvalidUrl(error.to_string()))?;
         let bounds = oci::Limits {
-            fetch: limits(declaration, &self.syncer.context.fetch_limits),
+            fetch: limits(spec, &self.syncer.context.fetch_limits),
             ..oci::Limits::default()
         };
         let registry = Registry::new(session, &url, bounds)?;
         if self.request.mode == Mode::Complete {
-            // Written down first: an attempt that ends before its time is not followed by another of its kind.
+            // Stored first, so that an interrupted complete sync is not repeated.
             let (catalog, started) = (self.catalog(), self.request.started);
-            catalog.recheck_oci(&declaration.name, started).await?;
+            catalog.recheck_oci(&spec.name, started).await?;
         }
         let names = self.names(&registry).await?;
         let mut listing = self.repositories(&registry, names).await?;
         all_failed(&listing.repositories)?;
-        self.published_anew(&registry, &mut listing).await;
+        self.recheck_digests(&registry, &mut listing).await;
         self.remember(&mut listing).await?;
         self.pull_new(&registry, &mut listing).await?;
         if listing.interrupted.is_none() {
             all_failed(&listing.repositories)?;
         }
         if listing.is_stuck() {
-            listing.interrupted = Some(Arc::new(self.out_of_time(&declaration.url)));
+            listing.interrupted = Some(Arc::new(self.out_of_time(&spec.url)));
         }
         Ok(listing)
     }
 
-    /// How long this attempt may ask for one kind of thing: as long as for an index.
+    /// Returns the time limit for each kind of request: that of an index download.
     fn time(&self) -> Duration {
-        limits(&self.request.declaration, &self.syncer.context.fetch_limits).total
+        limits(&self.request.spec, &self.syncer.context.fetch_limits).total
     }
 
-    /// The repositories that are declared, or all that the registry has.
+    /// Returns the declared repositories, or all of the registry.
     async fn names(&self, registry: &Registry) -> Result<BTreeSet<String>, OciError> {
-        let declared = self.request.declaration.oci_repositories.iter();
+        let declared = self.request.spec.oci_repositories.iter();
         let declared: BTreeSet<String> = declared
             .map(|name| name.trim().trim_matches('/').to_owned())
-            // As it is left by a comma at the end of what a user typed into Kubeapps' dashboard.
+            // A trailing comma in Kubeapps' dashboard leaves an empty name.
             .filter(|name| !name.is_empty())
             .collect();
         if declared.is_empty() {
@@ -152,68 +143,65 @@ impl Run<'_> {
         Ok(declared)
     }
 
-    /// These repositories with the lists of their tags.
-    async fn repositories(&self, registry: &Registry, names: BTreeSet<String>) -> Result<Listing, Broken> {
-        let (catalog, declaration) = (self.catalog(), &self.request.declaration);
-        let remembered = catalog
-            .oci_repositories(&declaration.name, declaration.change_key.source())
-            .await?;
-        let mut remembered: HashMap<String, OciRepository> = remembered
+    async fn repositories(&self, registry: &Registry, names: BTreeSet<String>) -> Result<Listing, ListingError> {
+        let (catalog, spec) = (self.catalog(), &self.request.spec);
+        let from_stored = catalog.oci_repositories(&spec.name, spec.change_key.source()).await?;
+        let mut from_stored: HashMap<String, OciRepository> = from_stored
             .into_iter()
-            .map(|memory| (memory.repository.clone(), memory))
+            .map(|stored| (stored.repository.clone(), stored))
             .collect();
-        let looked_at: Vec<OciRepository> = (names.into_iter())
+        let repositories: Vec<OciRepository> = (names.into_iter())
             .map(|name| {
-                remembered.remove(&name).unwrap_or_else(|| OciRepository {
+                from_stored.remove(&name).unwrap_or_else(|| OciRepository {
                     repository: name,
-                    // What is pulled now is as it is now.
+                    // Tags pulled now have current digests.
                     digests_checked: Some(self.request.started),
                     ..OciRepository::default()
                 })
             })
             .collect();
-        let patience = Patience::new(self.time());
-        let mut repositories: Vec<Repository> = stream::iter(in_turn(looked_at, turn(self.request.started)))
-            .map(|memory| self.tags(registry, &patience, memory))
-            .buffered(AT_ONCE)
+        let budget = RegistryBudget::new(self.time());
+        let mut repositories: Vec<Repository> = stream::iter(interleave(repositories, rotation(self.request.started)))
+            .map(|stored| self.tags(registry, &budget, stored))
+            .buffered(CONCURRENCY)
             .collect()
             .await;
-        repositories.sort_unstable_by(|a, b| a.memory.repository.cmp(&b.memory.repository));
-        let mut room = TAGS;
+        repositories.sort_unstable_by(|a, b| a.stored.repository.cmp(&b.stored.repository));
+        let mut capacity = MAX_TAGS;
         for repository in &mut repositories {
-            repository.fit(&mut room);
+            repository.limit_tags(&mut capacity);
         }
         Ok(Listing {
             repositories,
-            forgotten: remembered.into_keys().collect(),
-            interrupted: patience.end().cloned(),
+            removed: from_stored.into_keys().collect(),
+            interrupted: budget.end().cloned(),
             ..Listing::default()
         })
     }
 
-    /// Writes down what has been learnt. What is no more stays in the memory for now.
+    /// Stores the changes. Removed tags stay for now.
     async fn remember(&self, listing: &mut Listing) -> Result<(), catalog::Error> {
-        let RepositorySpec { name, change_key, .. } = &self.request.declaration;
+        let RepositorySpec { name, change_key, .. } = &self.request.spec;
         for repository in &mut listing.repositories {
-            repository.settle();
+            repository.update_validators();
             let changed = std::mem::take(&mut repository.changed);
             if std::mem::take(&mut repository.is_changed) || !changed.is_empty() {
-                let (catalog, memory) = (self.catalog(), &repository.memory);
-                catalog.save_oci(name, change_key.source(), memory, &changed).await?;
+                let (catalog, stored) = (self.catalog(), &repository.stored);
+                catalog.save_oci(name, change_key.source(), stored, &changed).await?;
             }
         }
         Ok(())
     }
 }
 
-/// One of which nothing is known is followed by one that is known, each kind from another place on with each turn: where the time
-/// does not suffice for all lists, all are listed at some time.
-fn in_turn(repositories: Vec<OciRepository>, turn: usize) -> Vec<OciRepository> {
+/// Alternates new and known repositories, and rotates both, so that each is listed at some time even if the time limit
+/// is short.
+fn interleave(repositories: Vec<OciRepository>, rotation: usize) -> Vec<OciRepository> {
     let (mut unknown, mut known): (Vec<_>, Vec<_>) =
-        (repositories.into_iter()).partition(|memory| memory.tags.is_empty());
+        (repositories.into_iter()).partition(|stored| stored.tags.is_empty());
     let mut ordered = Vec::with_capacity(unknown.len() + known.len());
     for kind in [&mut unknown, &mut known] {
-        if let Some(first) = turn.checked_rem(kind.len()) {
+        if let Some(first) = rotation.checked_rem(kind.len()) {
             kind.rotate_left(first);
         }
     }
@@ -225,8 +213,8 @@ fn in_turn(repositories: Vec<OciRepository>, turn: usize) -> Vec<OciRepository> 
     ordered
 }
 
-/// A number for each time, which has no rhythm: those of a schedule may share a factor with the number of repositories.
-fn turn(now: Timestamp) -> usize {
+/// Returns a pseudo-random number for `now`: scheduled times may share a factor with the number of repositories.
+fn rotation(now: Timestamp) -> usize {
     let mut hasher = DefaultHasher::new();
     now.as_nanosecond().hash(&mut hasher);
     usize::try_from(hasher.finish() >> 33).unwrap_or_default()
@@ -248,7 +236,7 @@ mod tests {
     use super::*;
     use crate::catalog::OciTag;
 
-    fn order(known: &str, unknown: &str, turn: usize) -> String {
+    fn order(known: &str, unknown: &str, rotation: usize) -> String {
         let repository = |name: &str, tags: &[&str]| OciRepository {
             repository: name.to_owned(),
             tags: tags.iter().map(|tag| ((*tag).to_owned(), OciTag::default())).collect(),
@@ -256,24 +244,24 @@ mod tests {
         };
         let known = known.split_whitespace().map(|name| repository(name, &["1.0.0"]));
         let unknown = unknown.split_whitespace().map(|name| repository(name, &[]));
-        let ordered = in_turn(known.chain(unknown).collect(), turn);
-        let names: Vec<String> = ordered.into_iter().map(|memory| memory.repository).collect();
+        let ordered = interleave(known.chain(unknown).collect(), rotation);
+        let names: Vec<String> = ordered.into_iter().map(|stored| stored.repository).collect();
         names.join(" ")
     }
 
     #[test]
     fn each_repository_is_among_the_first_to_be_listed_at_some_time() {
-        let orders = [0, 1, 2].map(|turn| order("a b c", "new", turn));
+        let orders = [0, 1, 2].map(|rotation| order("a b c", "new", rotation));
         assert_eq!(orders, ["new a b c", "new b c a", "new c a b"]);
-        // Those that have no tags are no reason to leave the others waiting.
+        // Repositories without tags do not delay the others.
         assert_eq!(order("a b", "w x y z", 1), "x b y a z w");
         assert_eq!(order("", "", 7), "");
     }
 
     #[test]
-    fn the_turn_is_another_at_each_tick_of_a_schedule() {
+    fn the_rotation_differs_at_each_tick() {
         let ticks = (0..200).map(|tick| Timestamp::from_second(1_750_000_200 + tick * 600).unwrap());
-        let first: BTreeSet<usize> = ticks.map(|now| turn(now) % 10).collect();
+        let first: BTreeSet<usize> = ticks.map(|now| rotation(now) % 10).collect();
         assert_eq!(first.len(), 10);
     }
 }

@@ -1,4 +1,4 @@
-//! Pulling what is new: of each version the manifest, and the Chart.yaml that it names.
+//! Pulls the manifest and Chart.yaml of new versions.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use futures::{StreamExt, stream};
 
-use super::AT_ONCE;
-use super::budget::{Patience, wants_to_be_left_alone};
-use super::forbidden::Refusals;
+use super::CONCURRENCY;
+use super::budget::{RegistryBudget, is_pause_requested};
+use super::forbidden::DenialTracker;
 use super::listing::Listing;
 use crate::catalog::{self, OciChange, OciTag};
 use crate::controllers::apprepository::sync::Run;
@@ -17,209 +17,196 @@ use crate::helm::index::{self, DecodeLimits};
 use crate::oci::{OciError, Registry};
 use crate::runtime::workqueue::Backoff;
 
-/// Manifests that one attempt pulls. What is left is for the next, which follows at once, so that a large registry shows the
-/// newest versions of its charts early.
-const PULLS: usize = 500;
+/// Maximum number of manifests per sync. The next sync follows immediately, so that the newest versions of a large
+/// registry appear early.
+const MAX_PULLS: usize = 500;
 
-/// Pulls after which what came of them is remembered.
-const REMEMBERED_AFTER: usize = 64;
+const STORE_INTERVAL: usize = 64;
 
-/// Bytes of what is remembered of a chart's metadata, which are those of a catalogue: descriptions have some hundred.
 const METADATA_BYTES: usize = 64 * 1024;
 
-/// A tag that is to be pulled.
-struct Wanted {
-    /// How many versions of its chart are newer.
+struct PendingTag {
+    /// Number of newer versions of the chart.
     rank: usize,
-    /// Place of its repository in the listing.
     at: usize,
     tag: String,
-    /// What is known of it.
     known: Option<OciTag>,
-    /// Why it could not be pulled in this attempt, although that may pass.
     failed: Option<Arc<OciError>>,
 }
 
-impl Wanted {
-    /// How often it has failed in earlier attempts.
+impl PendingTag {
     fn tries(&self) -> u32 {
         self.known.as_ref().map_or(0, |known| known.tries)
     }
 }
 
-/// What the pulls of one attempt share.
 struct Puller<'a> {
     registry: &'a Registry,
-    patience: Patience,
-    /// The paths of the listing's repositories.
+    budget: RegistryBudget,
     paths: Vec<String>,
-    /// What was refused of each.
-    refusals: Vec<Refusals>,
-    /// Pulls that may be made yet. Those of a repository that gives nothing do not count: they would keep the others waiting.
-    places: AtomicUsize,
+    denials: Vec<DenialTracker>,
+    /// Pulls left. Denied repositories do not count, since they would delay others.
+    permits: AtomicUsize,
 }
 
 impl<'a> Puller<'a> {
-    fn new(registry: &'a Registry, listing: &Listing, patience: Patience) -> Self {
-        let paths = (listing.repositories.iter()).map(|repository| registry.repository(&repository.memory.repository));
+    fn new(registry: &'a Registry, listing: &Listing, budget: RegistryBudget) -> Self {
+        let paths = (listing.repositories.iter()).map(|repository| registry.repository(&repository.stored.repository));
         Self {
             registry,
-            patience,
+            budget,
             paths: paths.collect(),
-            refusals: listing.repositories.iter().map(Refusals::of).collect(),
-            places: AtomicUsize::new(PULLS),
+            denials: listing.repositories.iter().map(DenialTracker::of).collect(),
+            permits: AtomicUsize::new(MAX_PULLS),
         }
     }
 
-    /// Whether one more is pulled of a repository, which then has a place.
-    fn takes(&self, at: usize) -> bool {
-        let next = |places: usize| places.checked_sub(1);
-        !self.patience.is_over()
-            && !self.refusals[at].is_all()
-            && (self.places.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)).is_ok()
+    /// Reserves a pull of this repository.
+    fn reserve(&self, at: usize) -> bool {
+        let next = |permits: usize| permits.checked_sub(1);
+        !self.budget.is_over()
+            && !self.denials[at].is_denied()
+            && (self.permits.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)).is_ok()
     }
 
     fn answered(&self, at: usize) {
-        self.patience.answered();
-        self.refusals[at].answered();
+        self.budget.answered();
+        self.denials[at].answered();
     }
 
-    fn refused(&self, at: usize, error: &Arc<OciError>) {
-        self.patience.answered();
-        self.refusals[at].refused(error);
-        if !self.refusals[at].has_answered() {
-            self.places.fetch_add(1, Ordering::Relaxed);
+    fn denied(&self, at: usize, error: &Arc<OciError>) {
+        self.budget.answered();
+        self.denials[at].denied(error);
+        if !self.denials[at].has_answered() {
+            self.permits.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
-/// How long a tag that could not be pulled is left alone, at first and at most.
-const TRIED_AGAIN: Backoff = Backoff {
+const PERMANENT_BACKOFF: Backoff = Backoff {
     base: Duration::from_mins(10),
     cap: Duration::from_hours(24),
 };
 
-/// The same where it may have passed by then: at first it is tried at each sync.
-const TRIED_SOON: Backoff = Backoff {
+const TRANSIENT_BACKOFF: Backoff = Backoff {
     base: Duration::from_mins(1),
     cap: Duration::from_hours(1),
 };
 
-/// What came of a pull that was answered.
 enum Pulled {
-    CachedIndex(OciChange),
-    /// A chart that can't be had any more, by what the answer says. A registry that has lost what it lists looks like that, so it
-    /// stays what it was.
+    Recorded(OciChange),
+    /// A stored chart whose manifest is missing. A registry that lost data looks the same, so that the chart stays.
     Lost(OciError),
 }
 
 impl Run<'_> {
-    /// Pulls what is new, the newest version of each chart first, and remembers it as it comes.
+    /// Pulls new tags, newest versions first, and stores them.
     pub(super) async fn pull_new(&self, registry: &Registry, listing: &mut Listing) -> Result<(), catalog::Error> {
-        let wanted = self.wanted(listing);
-        listing.left = wanted.len();
+        let pending = self.pending_tags(listing);
+        listing.left = pending.len();
         if listing.interrupted.is_some() {
             return Ok(());
         }
-        let puller = Puller::new(registry, listing, Patience::new(self.time()));
-        let failed = self.pull_all(&puller, listing, wanted).await?;
-        listing.interrupted = puller.patience.end().cloned();
-        // What failed in passing is there by now, most likely, unless it has failed in earlier attempts too.
-        let is_asked_again = |wanted: &Wanted| wanted.tries() == 0 && listing.repositories[wanted.at].failed.is_none();
-        let (again, mut failed): (Vec<_>, Vec<_>) = failed.into_iter().partition(is_asked_again);
-        if puller.patience.is_over() {
-            failed.extend(again);
+        let puller = Puller::new(registry, listing, RegistryBudget::new(self.time()));
+        let failed = self.pull_all(&puller, listing, pending).await?;
+        listing.interrupted = puller.budget.end().cloned();
+        // Most transient failures succeed on a second try, unless earlier syncs failed too.
+        let is_retried =
+            |pending: &PendingTag| pending.tries() == 0 && listing.repositories[pending.at].failed.is_none();
+        let (retry, mut failed): (Vec<_>, Vec<_>) = failed.into_iter().partition(is_retried);
+        if puller.budget.is_over() {
+            failed.extend(retry);
         } else {
-            // That all of these fail says nothing of the registry.
-            let puller = Puller::new(registry, listing, puller.patience.again());
-            failed.extend(self.pull_all(&puller, listing, again).await?);
-            let end = puller.patience.end().filter(|error| wants_to_be_left_alone(error));
+            // Failures of the second try say nothing about the registry.
+            let puller = Puller::new(registry, listing, puller.budget.retry());
+            failed.extend(self.pull_all(&puller, listing, retry).await?);
+            let end = puller.budget.end().filter(|error| is_pause_requested(error));
             listing.interrupted = end.cloned();
         }
-        for wanted in failed {
-            if let Some(error) = wanted.failed.clone() {
-                self.note(listing, wanted, TRIED_SOON, &error);
+        for pending in failed {
+            if let Some(error) = pending.failed.clone() {
+                self.note(listing, pending, TRANSIENT_BACKOFF, &error);
             }
         }
-        listing.left = self.wanted(listing).len();
+        listing.left = self.pending_tags(listing).len();
         self.remember(listing).await
     }
 
-    /// Pulls these, as far as it comes. Gives back those that have failed in a way that may pass, now or before.
+    /// Pulls tags until the budget is exhausted. Returns those with transient failures.
     async fn pull_all(
         &self,
         puller: &Puller<'_>,
         listing: &mut Listing,
-        wanted: Vec<Wanted>,
-    ) -> Result<Vec<Wanted>, catalog::Error> {
-        let mut pulls = stream::iter(wanted)
-            .map(|wanted| async move {
-                let pulled = match puller.takes(wanted.at) {
-                    true => Some(self.pull(puller, &wanted).await),
+        pending: Vec<PendingTag>,
+    ) -> Result<Vec<PendingTag>, catalog::Error> {
+        let mut pulls = stream::iter(pending)
+            .map(|pending| async move {
+                let pulled = match puller.reserve(pending.at) {
+                    true => Some(self.pull(puller, &pending).await),
                     false => None,
                 };
-                (wanted, pulled)
+                (pending, pulled)
             })
-            .buffer_unordered(AT_ONCE);
+            .buffer_unordered(CONCURRENCY);
         let (mut pulled, mut failed, mut refused) = (0, Vec::new(), Vec::new());
-        while let Some((mut wanted, result)) = pulls.next().await {
-            let at = wanted.at;
+        while let Some((mut pending, result)) = pulls.next().await {
+            let at = pending.at;
             match result {
-                None => failed.extend(wanted.failed.is_some().then_some(wanted)),
+                None => failed.extend(pending.failed.is_some().then_some(pending)),
                 Some(Ok(Pulled::Lost(error))) => {
                     puller.answered(at);
-                    self.note(listing, wanted, TRIED_AGAIN, &error);
+                    self.note(listing, pending, PERMANENT_BACKOFF, &error);
                 }
-                Some(Ok(Pulled::CachedIndex(change))) => {
+                Some(Ok(Pulled::Recorded(change))) => {
                     puller.answered(at);
                     listing.pulled += 1;
                     listing.remember(at, change);
                     pulled += 1;
-                    if pulled % REMEMBERED_AFTER == 0 {
+                    if pulled % STORE_INTERVAL == 0 {
                         self.remember(listing).await?;
                     }
                 }
                 Some(Err(error)) if error.is_credential_error() => {
                     let error = Arc::new(error);
-                    puller.refused(at, &error);
-                    refused.push((wanted, error));
+                    puller.denied(at, &error);
+                    refused.push((pending, error));
                 }
                 Some(Err(error)) => {
                     let error = Arc::new(error);
-                    // What has failed before says nothing of the registry.
-                    let leave_alone = wants_to_be_left_alone(&error);
-                    if wanted.tries() == 0 || leave_alone {
-                        puller.patience.failed(&error);
+                    // A repeated failure says nothing about the registry.
+                    let leave_alone = is_pause_requested(&error);
+                    if pending.tries() == 0 || leave_alone {
+                        puller.budget.failed(&error);
                     }
                     if !leave_alone {
-                        wanted.failed = Some(error);
-                        failed.push(wanted);
+                        pending.failed = Some(error);
+                        failed.push(pending);
                     }
                 }
             }
         }
         drop(pulls);
-        for (wanted, error) in refused {
-            match puller.refusals[wanted.at].end() {
-                Some(end) => listing.repositories[wanted.at].failed = Some(end),
-                None => self.note(listing, wanted, TRIED_SOON, &error),
+        for (pending, error) in refused {
+            match puller.denials[pending.at].end() {
+                Some(end) => listing.repositories[pending.at].failed = Some(end),
+                None => self.note(listing, pending, TRANSIENT_BACKOFF, &error),
             }
         }
         Ok(failed)
     }
 
-    /// What there is to pull, the newest version of each chart first.
-    fn wanted(&self, listing: &Listing) -> Vec<Wanted> {
-        let mut wanted = Vec::new();
+    /// Returns the tags to pull, the newest version of each chart first.
+    fn pending_tags(&self, listing: &Listing) -> Vec<PendingTag> {
+        let mut pending = Vec::new();
         let repositories = listing.repositories.iter().enumerate();
         for (at, repository) in repositories.filter(|(_, repository)| repository.failed.is_none()) {
             for (rank, tag) in repository.versions.iter().enumerate() {
-                let before = repository.memory.tags.get(tag);
+                let before = repository.stored.tags.get(tag);
                 // A time beyond the longest pause means that the clock was set back.
-                let (now, longest) = (self.request.started, self.request.started + 2 * TRIED_AGAIN.cap);
+                let (now, longest) = (self.request.started, self.request.started + 2 * PERMANENT_BACKOFF.cap);
                 let due = |before: &OciTag| before.next_try.is_some_and(|time| time <= now || time > longest);
                 if before.is_none_or(due) {
-                    wanted.push(Wanted {
+                    pending.push(PendingTag {
                         rank,
                         at,
                         tag: tag.clone(),
@@ -229,15 +216,15 @@ impl Run<'_> {
                 }
             }
         }
-        wanted.sort_unstable_by(|a, b| (a.rank, a.at, &a.tag).cmp(&(b.rank, b.at, &b.tag)));
-        wanted
+        pending.sort_unstable_by(|a, b| (a.rank, a.at, &a.tag).cmp(&(b.rank, b.at, &b.tag)));
+        pending
     }
 
-    /// Pulls one tag. What is wrong with it alone is remembered, and is no failure of the others.
-    async fn pull(&self, puller: &Puller<'_>, wanted: &Wanted) -> Result<Pulled, OciError> {
+    /// Pulls one tag. Permanent errors are stored and do not fail the sync.
+    async fn pull(&self, puller: &Puller<'_>, pending: &PendingTag) -> Result<Pulled, OciError> {
         self.syncer.metrics.oci_pull();
-        let (registry, path) = (puller.registry, puller.paths[wanted.at].as_str());
-        let (name, known) = (wanted.tag.clone(), wanted.known.as_ref());
+        let (registry, path) = (puller.registry, puller.paths[pending.at].as_str());
+        let (name, known) = (pending.tag.clone(), pending.known.as_ref());
         let pulled = async {
             let manifest = registry.manifest(path, &name).await?;
             let is_known = known.is_some_and(|known| known.is_chart() && known.digest == manifest.digest);
@@ -253,26 +240,26 @@ impl Run<'_> {
             Err(error) => {
                 let problem = error.to_string();
                 return Ok(match error {
-                    // It becomes no chart by waiting: only another digest calls for another look.
-                    OciError::NotAChart { digest, .. } => Pulled::CachedIndex(useless(name, digest, problem)),
+                    // Only a new digest can make it a chart.
+                    OciError::NotAChart { digest, .. } => Pulled::Recorded(unusable_tag(name, digest, problem)),
                     error if known.is_some_and(OciTag::is_chart) => Pulled::Lost(error),
-                    _ => Pulled::CachedIndex(self.failed(name, known.map_or(0, |known| known.tries), problem)),
+                    _ => Pulled::Recorded(self.failed(name, known.map_or(0, |known| known.tries), problem)),
                 });
             }
         };
         let usable = config.map(|config| usable(&config, &self.syncer.context.decode_limits));
-        Ok(Pulled::CachedIndex(match usable.transpose() {
+        Ok(Pulled::Recorded(match usable.transpose() {
             Ok(metadata) => chart(name, digest, metadata),
-            Err(problem) => useless(name, digest, problem),
+            Err(problem) => unusable_tag(name, digest, problem),
         }))
     }
 
-    /// A tag that is of no use, which may be put right by somebody. It has failed so many times before.
+    /// Stores a permanent error, with `tries` earlier failures.
     fn failed(&self, name: String, tries: u32, problem: String) -> OciChange {
         let tag = OciTag {
             problem: Some(problem),
             tries: tries.saturating_add(1),
-            next_try: Some(self.request.started + spread(TRIED_AGAIN.delay(tries), &name)),
+            next_try: Some(self.request.started + jittered(PERMANENT_BACKOFF.delay(tries), &name)),
             ..OciTag::default()
         };
         OciChange {
@@ -282,15 +269,15 @@ impl Run<'_> {
         }
     }
 
-    /// Has a tag stay what it was for now, and tried again later.
-    fn note(&self, listing: &mut Listing, wanted: Wanted, again: Backoff, error: &OciError) {
-        let Wanted {
+    /// Keeps the stored state of a tag, and retries it later.
+    fn note(&self, listing: &mut Listing, pending: PendingTag, retry: Backoff, error: &OciError) {
+        let PendingTag {
             at, tag: name, known, ..
-        } = wanted;
+        } = pending;
         let known = known.unwrap_or_default();
         let tag = OciTag {
             tries: known.tries.saturating_add(1),
-            next_try: Some(self.request.started + spread(again.delay(known.tries), &name)),
+            next_try: Some(self.request.started + jittered(retry.delay(known.tries), &name)),
             ..known
         };
         (listing.repositories[at].delayed).insert(name.clone(), error.to_string());
@@ -303,8 +290,8 @@ impl Run<'_> {
     }
 }
 
-/// A pause of this length for one tag, up to a quarter longer: tags that have failed together are not all tried at the same time.
-fn spread(pause: Duration, tag: &str) -> Duration {
+/// Adds up to a quarter to a pause, so that tags that failed together are retried at different times.
+fn jittered(pause: Duration, tag: &str) -> Duration {
     let mut hasher = DefaultHasher::new();
     tag.hash(&mut hasher);
     // In thousandths.
@@ -312,7 +299,7 @@ fn spread(pause: Duration, tag: &str) -> Duration {
     pause.saturating_add(pause / 1000 * share)
 }
 
-/// A tag that is a chart; with the metadata that is stored already, if none is given.
+/// Returns a change to a chart; `None` keeps the stored metadata.
 fn chart(name: String, digest: String, metadata: Option<String>) -> OciChange {
     let tag = OciTag {
         digest,
@@ -321,8 +308,8 @@ fn chart(name: String, digest: String, metadata: Option<String>) -> OciChange {
     OciChange { name, tag, metadata }
 }
 
-/// A tag that stays of no use for as long as it stands for the same.
-fn useless(name: String, digest: String, problem: String) -> OciChange {
+/// Returns a change to an unusable tag, until its digest changes.
+fn unusable_tag(name: String, digest: String, problem: String) -> OciChange {
     let tag = OciTag {
         digest,
         problem: Some(problem),
@@ -335,12 +322,11 @@ fn useless(name: String, digest: String, problem: String) -> OciChange {
     }
 }
 
-/// The metadata of a chart as it is remembered, if it is of use.
 fn usable(config: &[u8], limits: &DecodeLimits) -> Result<String, String> {
     let metadata = index::metadata(config, limits)?.to_json();
     if metadata.len() > METADATA_BYTES {
         let bytes = metadata.len();
-        return Err(format!("its metadata has {bytes} bytes, more than {METADATA_BYTES}"));
+        return Err(format!("metadata has {bytes} bytes, limit is {METADATA_BYTES}"));
     }
     Ok(metadata)
 }
@@ -350,9 +336,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_are_a_quarter_longer_at_most_and_not_the_same_for_all() {
+    fn jitter_adds_at_most_a_quarter() {
         let hour = Duration::from_hours(1);
-        let pauses = (0..100).map(|number| spread(hour, &format!("1.{number}.0")));
+        let pauses = (0..100).map(|number| jittered(hour, &format!("1.{number}.0")));
         let pauses: std::collections::BTreeSet<Duration> = pauses.collect();
         assert!(pauses.len() > 50);
         assert!(pauses.iter().all(|pause| (hour..hour + hour / 4).contains(pause)));

@@ -1,4 +1,4 @@
-//! One repository of a registry: what is remembered of it, and what becomes of that.
+//! One repository of an OCI registry.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -10,43 +10,37 @@ use crate::helm::index;
 use crate::http::Validators;
 use crate::oci::{self, OciError};
 
-/// Tags that are remembered of one registry: some hundred bytes each, all in memory while it is synced.
-pub(super) const TAGS: usize = 200_000;
+/// Maximum number of tags of a registry; each takes a few hundred bytes of memory.
+pub(super) const MAX_TAGS: usize = 200_000;
 
-/// One repository of the registry: what is remembered of it, and what its list of tags says.
+/// Stored state and tag list of one repository.
 pub(super) struct Repository {
-    pub(super) memory: OciRepository,
-    /// The URL of its charts, but for the tag.
+    pub(super) stored: OciRepository,
     pub(super) url: String,
-    /// Its tags that are versions, newest first.
+    /// Tags that are versions, newest first.
     pub(super) versions: Vec<String>,
-    /// What the registry said of the list of its tags.
     pub(super) validators: Validators,
-    /// Whether it is known which tags it has: by a list, or because it is no more.
+    /// The tags are known: the list succeeded, or the repository does not exist.
     pub(super) is_listed: bool,
-    /// Why its tags can't be had.
     pub(super) failed: Option<Arc<OciError>>,
-    /// What is to be written of it: more than its tags.
     pub(super) is_changed: bool,
-    /// Its tags that are to be written.
     pub(super) changed: Vec<OciChange>,
-    /// Its tags that are no more. They are remembered until their charts go.
+    /// Removed tags, stored until their charts are removed.
     pub(super) gone: Vec<String>,
-    /// Its tags that could not be pulled for now, and why.
+    /// Tags whose retry is due later, with the problem.
     pub(super) delayed: BTreeMap<String, String>,
 }
 
 impl Repository {
-    /// As it is remembered, until its tags are listed.
-    pub(super) fn remembered(url: String, memory: OciRepository) -> Self {
+    pub(super) fn from_stored(url: String, stored: OciRepository) -> Self {
         Self {
             url,
-            versions: newest_first(memory.tags.keys().cloned()),
+            versions: newest_first(stored.tags.keys().cloned()),
             validators: Validators {
-                etag: memory.etag.clone(),
-                last_modified: memory.last_modified.clone(),
+                etag: stored.etag.clone(),
+                last_modified: stored.last_modified.clone(),
             },
-            memory,
+            stored,
             is_listed: false,
             failed: None,
             is_changed: false,
@@ -56,74 +50,73 @@ impl Repository {
         }
     }
 
-    /// Whether nobody knows for now which tags it has, which may pass by itself.
-    pub(super) fn is_in_the_dark(&self) -> bool {
+    /// Returns true if the tags are unknown due to a transient error.
+    pub(super) fn listing_failed(&self) -> bool {
         self.failed.as_ref().is_some_and(|error| error.is_transient())
     }
 
-    /// Takes the list of its tags. What is not in it is gone.
+    /// Applies the tag list; other stored tags are removed.
     pub(super) fn take(&mut self, tags: Vec<String>, validators: Validators) {
         self.is_listed = true;
         self.versions = newest_first(tags.into_iter().filter(|tag| oci::is_version(tag)));
         self.validators = validators;
         let listed: HashSet<&str> = self.versions.iter().map(String::as_str).collect();
-        let gone = self.memory.tags.extract_if(.., |tag, _| !listed.contains(tag.as_str()));
+        let gone = self.stored.tags.extract_if(.., |tag, _| !listed.contains(tag.as_str()));
         self.gone.extend(gone.map(|(tag, _)| tag));
     }
 
-    /// That the list is the one which is remembered.
     pub(super) const fn take_unchanged(&mut self) {
         self.is_listed = true;
     }
 
-    /// What stays of its chart in the catalogue although it can't be made anew: nothing is known of it, and it may be there.
+    /// Returns what to retain of the stored chart, because its metadata is missing.
     pub(super) fn held(&self) -> Option<RetainedPart> {
         if !self.is_listed {
             return Some(RetainedPart::Chart);
         }
-        let is_unknown = |tag: &&String| self.memory.tags.get(*tag).is_none_or(|known| known.digest.is_empty());
+        let is_unknown = |tag: &&String| self.stored.tags.get(*tag).is_none_or(|known| known.digest.is_empty());
         let unknown = self.versions.iter().filter(is_unknown);
         let unknown: HashSet<String> = unknown.map(|tag| oci::version_of(tag)).collect();
         (!unknown.is_empty()).then_some(RetainedPart::Versions(unknown))
     }
 
-    /// Takes its part of the tags that there is room for in all. Where that is too little, only what is remembered is looked at; where
-    /// there is too little even for that, nothing is, and its chart stays in the catalogue.
-    pub(super) fn fit(&mut self, room: &mut usize) {
-        if self.versions.len() > *room {
+    /// Takes tags from the shared capacity. If the list does not fit, the stored tags are used. If those do not fit,
+    /// none are, and the stored chart stays.
+    pub(super) fn limit_tags(&mut self, capacity: &mut usize) {
+        if self.versions.len() > *capacity {
             self.failed = Some(Arc::new(OciError::TooMany {
                 url: self.shown().to_owned(),
-                limit: TAGS as u64,
-                what: "tags, with those of the repositories before it",
+                limit: MAX_TAGS as u64,
+                what: "tags in total",
             }));
             self.is_listed = false;
-            self.versions = newest_first(self.memory.tags.keys().cloned());
+            self.versions = newest_first(self.stored.tags.keys().cloned());
         }
-        if self.memory.tags.len() > *room {
-            // It stays in the database.
-            self.memory.tags.clear();
+        if self.stored.tags.len() > *capacity {
+            // The tags stay in the database.
+            self.stored.tags.clear();
             self.versions.clear();
         }
-        *room -= self.versions.len().max(self.memory.tags.len());
+        *capacity -= self.versions.len().max(self.stored.tags.len());
     }
 
-    /// That the list of tags is the same means that there is nothing to do only where all of them are remembered.
-    pub(super) fn settle(&mut self) {
-        // Nor must it bring back what is gone and still remembered.
+    /// Stores validators only if all listed tags are stored: then an unchanged list means no work.
+    pub(super) fn update_validators(&mut self) {
+        // Removed tags that are still stored must not reappear.
         let known = if self.gone.is_empty() {
             self.known()
         } else {
             Validators::default()
         };
-        if self.memory.etag != known.etag || self.memory.last_modified != known.last_modified {
-            (self.memory.etag, self.memory.last_modified) = (known.etag, known.last_modified);
+        if self.stored.etag != known.etag || self.stored.last_modified != known.last_modified {
+            (self.stored.etag, self.stored.last_modified) = (known.etag, known.last_modified);
             self.is_changed = true;
         }
     }
 
-    /// What to send with the next question for its tags, where these ones are all that is remembered.
+    /// Returns the validators for the next tag list, if all listed tags are stored.
     pub(super) fn known(&self) -> Validators {
-        let is_whole = self.failed.is_none() && self.versions.len() == self.memory.tags.len();
+        let is_whole = self.failed.is_none() && self.versions.len() == self.stored.tags.len();
         if is_whole {
             self.validators.clone()
         } else {
@@ -131,14 +124,13 @@ impl Repository {
         }
     }
 
-    /// Its URL, as it is shown.
     pub(super) fn shown(&self) -> &str {
         self.url.trim_end_matches(':')
     }
 
-    /// Has a tag pulled again. What is stored of it stays until then.
+    /// Schedules a tag to be pulled again. Its stored state stays until then.
     pub(super) fn pull_again(&mut self, tag: String, now: Timestamp) {
-        let Some(known) = self.memory.tags.get(&tag).cloned() else {
+        let Some(known) = self.stored.tags.get(&tag).cloned() else {
             return;
         };
         self.remember(OciChange {
@@ -152,17 +144,16 @@ impl Repository {
     }
 
     pub(super) fn set_digests_checked(&mut self, time: Option<Timestamp>) {
-        self.is_changed |= self.memory.digests_checked != time;
-        self.memory.digests_checked = time;
+        self.is_changed |= self.stored.digests_checked != time;
+        self.stored.digests_checked = time;
     }
 
     pub(super) fn remember(&mut self, change: OciChange) {
-        self.memory.tags.insert(change.name.clone(), change.tag.clone());
+        self.stored.tags.insert(change.name.clone(), change.tag.clone());
         self.changed.push(change);
     }
 }
 
-/// Tags in the order of the versions that they stand for.
 fn newest_first(tags: impl Iterator<Item = String>) -> Vec<String> {
     let mut tags: Vec<String> = tags.collect();
     tags.sort_by(|a, b| index::newest_first(&oci::version_of(a), &oci::version_of(b)).then_with(|| a.cmp(b)));
@@ -173,48 +164,48 @@ fn newest_first(tags: impl Iterator<Item = String>) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn repository(listed: usize, remembered: usize) -> Repository {
+    fn repository(listed: usize, from_stored: usize) -> Repository {
         let tags = |count: usize| (0..count).map(|number| format!("1.{number}.0"));
         let chart = OciTag {
             digest: "sha256:00".to_owned(),
             ..OciTag::default()
         };
-        let memory = OciRepository {
-            tags: tags(remembered).map(|tag| (tag, chart.clone())).collect(),
+        let stored = OciRepository {
+            tags: tags(from_stored).map(|tag| (tag, chart.clone())).collect(),
             ..OciRepository::default()
         };
-        let mut repository = Repository::remembered("oci://example.com/harbour:".to_owned(), memory);
+        let mut repository = Repository::from_stored("oci://example.com/harbour:".to_owned(), stored);
         repository.take(tags(listed).collect(), Validators::default());
         repository
     }
 
     #[test]
-    fn tags_that_there_is_no_room_for_are_told_of_and_what_is_remembered_stays_if_it_can() {
-        for (listed, remembered, room, kept, left) in [
+    fn tags_over_the_limit_are_reported_and_stored_ones_stay_if_they_fit() {
+        for (listed, from_stored, capacity, kept, left) in [
             (3, 0, 3, Some(3), 0),
             (3, 3, 5, Some(3), 2),
             (4, 2, 3, None, 1),
             (4, 4, 3, None, 3),
         ] {
-            let (mut repository, mut room) = (repository(listed, remembered), room);
-            repository.fit(&mut room);
-            assert_eq!(room, left, "{listed} {remembered}");
-            assert_eq!(repository.failed.is_none(), kept.is_some(), "{listed} {remembered}");
+            let (mut repository, mut capacity) = (repository(listed, from_stored), capacity);
+            repository.limit_tags(&mut capacity);
+            assert_eq!(capacity, left, "{listed} {from_stored}");
+            assert_eq!(repository.failed.is_none(), kept.is_some(), "{listed} {from_stored}");
             assert!(kept.is_none_or(|kept| repository.versions.len() == kept));
-            assert!(repository.memory.tags.len() <= repository.versions.len());
-            // What the registry still has is not gone.
-            assert!(repository.gone.is_empty(), "{listed} {remembered}");
-            let unknown = kept.filter(|kept| *kept > remembered).is_some();
+            assert!(repository.stored.tags.len() <= repository.versions.len());
+            // The registry still has these tags.
+            assert!(repository.gone.is_empty(), "{listed} {from_stored}");
+            let unknown = kept.filter(|kept| *kept > from_stored).is_some();
             let held = match kept {
                 None => matches!(repository.held(), Some(RetainedPart::Chart)),
                 Some(_) => matches!(repository.held(), Some(RetainedPart::Versions(_))) == unknown,
             };
-            assert!(held, "{listed} {remembered} {:?}", repository.held());
+            assert!(held, "{listed} {from_stored} {:?}", repository.held());
         }
     }
 
     #[test]
-    fn of_a_repository_that_is_no_more_nothing_is_held() {
+    fn nothing_of_a_removed_repository_is_retained() {
         let mut repository = repository(0, 2);
         assert_eq!((repository.held(), repository.gone.len()), (None, 2));
         repository.is_listed = false;
@@ -222,12 +213,12 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_not_known_again_by_what_is_gone() {
+    fn validators_are_not_stored_while_removed_tags_are() {
         let mut repository = repository(2, 3);
         repository.validators.etag = Some("new".to_owned());
-        repository.memory.etag = Some("old".to_owned());
-        repository.settle();
-        assert_eq!((repository.gone.len(), repository.memory.etag.as_deref()), (1, None));
+        repository.stored.etag = Some("old".to_owned());
+        repository.update_validators();
+        assert_eq!((repository.gone.len(), repository.stored.etag.as_deref()), (1, None));
         assert_eq!(repository.known().etag.as_deref(), Some("new"));
     }
 }

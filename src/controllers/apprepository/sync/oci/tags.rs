@@ -1,48 +1,48 @@
-//! Which tags there are, and which of them stand for something else than before.
+//! Lists tags and finds retagged versions.
 
 use std::sync::Arc;
 
 use futures::{StreamExt, stream};
 use jiff::SignedDuration;
 
-use super::budget::{self as patience, Patience};
-use super::forbidden::Refusals;
+use super::budget::{RegistryBudget, is_pause_requested};
+use super::forbidden::DenialTracker;
 use super::listing::Listing;
-use super::{AT_ONCE, Repository};
+use super::{CONCURRENCY, Repository};
 use crate::catalog::OciRepository;
-use crate::controllers::apprepository::decision as decide;
+use crate::controllers::apprepository::decision;
 use crate::controllers::apprepository::sync::Run;
 use crate::http::{FetchError, Validators};
 use crate::oci::{OciError, Registry, Tags};
 
 impl Run<'_> {
-    /// Lists the tags of one repository. Where that fails its charts stay as they are remembered, but where it is no more.
-    pub(super) async fn tags(&self, registry: &Registry, patience: &Patience, memory: OciRepository) -> Repository {
-        let path = registry.repository(&memory.repository);
-        let mut repository = Repository::remembered(registry.chart_url(&path, ""), memory);
-        // What other credentials were shown is no measure of what these are.
-        let known = (!self.has_other_credentials()).then_some(&repository.validators);
-        if patience.is_over() {
-            let given_up = patience.end().cloned();
+    /// Lists the tags of one repository. On errors, the stored charts stay, unless the repository does not exist.
+    pub(super) async fn tags(&self, registry: &Registry, budget: &RegistryBudget, stored: OciRepository) -> Repository {
+        let path = registry.repository(&stored.repository);
+        let mut repository = Repository::from_stored(registry.chart_url(&path, ""), stored);
+        // Validators of a response to other credentials do not apply.
+        let known = (!self.have_secrets_changed()).then_some(&repository.validators);
+        if budget.is_over() {
+            let given_up = budget.end().cloned();
             repository.failed = Some(given_up.unwrap_or_else(|| Arc::new(self.out_of_time(repository.shown()))));
             return repository;
         }
         match registry.tags(&path, known).await {
             Ok(Tags::NotModified) => {
-                patience.answered();
+                budget.answered();
                 repository.take_unchanged();
                 self.syncer.metrics.not_modified();
             }
             Ok(Tags::Listed { tags, validators }) => {
-                patience.answered();
+                budget.answered();
                 repository.take(tags, validators);
             }
             Err(error) => {
                 let error = Arc::new(error);
                 if error.is_transient() {
-                    patience.failed(&error);
+                    budget.failed(&error);
                 } else {
-                    patience.answered();
+                    budget.answered();
                 }
                 if error.is_not_found() || matches!(*error, OciError::InvalidName(_)) {
                     repository.take(Vec::new(), Validators::default());
@@ -53,7 +53,6 @@ impl Run<'_> {
         repository
     }
 
-    /// Others have taken all the time.
     pub(super) fn out_of_time(&self, url: &str) -> OciError {
         OciError::Fetch(FetchError::Timeout {
             url: url.to_owned(),
@@ -61,33 +60,32 @@ impl Run<'_> {
         })
     }
 
-    /// Looks at the digests of the tags that are known, in those repositories where it is time to. What stands for something else
-    /// than before is to be pulled again; until then it stays as it is.
-    pub(super) async fn published_anew(&self, registry: &Registry, listing: &mut Listing) {
+    /// Checks the digests of stored tags where due. Retagged versions are pulled again; until then, their charts stay.
+    pub(super) async fn recheck_digests(&self, registry: &Registry, listing: &mut Listing) {
         if listing.interrupted.is_some() {
             return;
         }
         let due = self.due(listing);
-        let patience = Patience::new(self.time());
-        let looked = self
-            .look_at_digests(registry, &patience, &listing.repositories, &due)
+        let budget = RegistryBudget::new(self.time());
+        let check = self
+            .check_digests_of(registry, &budget, &listing.repositories, &due)
             .await;
-        listing.interrupted = patience.end().cloned();
-        for (at, error) in looked.refused {
+        listing.interrupted = budget.end().cloned();
+        for (at, error) in check.refused {
             listing.repositories[at].failed = Some(error);
         }
-        for (at, tag) in looked.changed {
+        for (at, tag) in check.changed {
             let repository = &mut listing.repositories[at];
             if repository.failed.is_none() {
                 repository.pull_again(tag, self.request.started);
             }
         }
-        // How many are looked at, and of how many it is the end.
-        let first = looked.left.first().map(|(at, _)| *at);
+        // Repositories before the first unchecked tag are done.
+        let first = check.left.first().map(|(at, _)| *at);
         let mut done = first.map_or(due.len(), |first| due.iter().take_while(|at| **at != first).count());
         if let Some(first) = first.filter(|_| listing.interrupted.is_none()) {
-            // One may be too large for the time of any attempt: what is left of it is pulled, which goes on where it was.
-            for (_, tag) in looked.left.into_iter().filter(|(at, _)| *at == first) {
+            // A repository may exceed the time of every sync: pull its remaining tags, which can be resumed.
+            for (_, tag) in check.left.into_iter().filter(|(at, _)| *at == first) {
                 listing.repositories[first].pull_again(tag, self.request.started);
             }
             done += 1;
@@ -97,24 +95,24 @@ impl Run<'_> {
             let repository = &mut listing.repositories[*at];
             if repository.failed.is_none() {
                 repository.set_digests_checked(Some(self.request.started));
-                listing.has_moved = true;
+                listing.made_progress = true;
             }
         }
         if listing.interrupted.is_none() {
-            // The next attempt goes on with these and no others.
+            // Only these are due for the next sync.
             left.iter()
                 .for_each(|at| listing.repositories[*at].set_digests_checked(None));
             listing.is_unfinished = !left.is_empty();
         }
     }
 
-    /// The repositories whose digests it is time to look at, by their places, those first that have waited longest. While a sync goes on
-    /// in parts none are added to those that are left: the first would be due again before the last has had its turn.
+    /// Returns the indexes of repositories whose digests are due, oldest check first. While a sync continues in parts,
+    /// only unchecked ones are due: otherwise the first would be due again before the last was checked.
     fn due(&self, listing: &Listing) -> Vec<usize> {
-        let goes_on = self.request.previous.as_ref().is_some_and(decide::goes_on);
-        let is_due = |repository: &Repository| match repository.memory.digests_checked {
+        let has_more = self.request.previous.as_ref().is_some_and(decision::has_more);
+        let is_due = |repository: &Repository| match repository.stored.digests_checked {
             None => true,
-            Some(_) if goes_on => false,
+            Some(_) if has_more => false,
             Some(then) => {
                 let age = self.request.started.duration_since(then);
                 // A time in the future means that the clock was set back.
@@ -126,84 +124,83 @@ impl Run<'_> {
             .filter(|(_, repository)| repository.failed.is_none() && is_due(repository))
             .map(|(at, _)| at)
             .collect();
-        due.sort_by_key(|at| listing.repositories[*at].memory.digests_checked);
+        due.sort_by_key(|at| listing.repositories[*at].stored.digests_checked);
         due
     }
 
-    /// Asks for the digests of one repository after the other, as far as it comes.
-    async fn look_at_digests(
+    /// Requests the digests of one repository after the other, until the budget is exhausted.
+    async fn check_digests_of(
         &self,
         registry: &Registry,
-        patience: &Patience,
+        budget: &RegistryBudget,
         repositories: &[Repository],
         due: &[usize],
-    ) -> Looked {
+    ) -> DigestCheck {
         let mut tags = Vec::new();
         for at in due {
-            let memory = &repositories[*at].memory;
-            let path: Arc<str> = registry.repository(&memory.repository).into();
-            // Without a digest it could not be pulled, and is tried again in its time.
-            let known = memory.tags.iter().filter(|(_, known)| !known.digest.is_empty());
+            let stored = &repositories[*at].stored;
+            let path: Arc<str> = registry.repository(&stored.repository).into();
+            // Tags without a digest were never pulled, and have their own retry.
+            let known = stored.tags.iter().filter(|(_, known)| !known.digest.is_empty());
             tags.extend(known.map(|(tag, known)| (*at, path.clone(), tag.clone(), known.digest.clone())));
         }
-        let refusals: Vec<Refusals> = repositories.iter().map(Refusals::of).collect();
-        let refusals = &refusals;
-        let looks = stream::iter(tags).map(|(at, path, tag, digest)| async move {
-            let found = match refusals[at].is_all() || patience.is_over() {
+        let denials: Vec<DenialTracker> = repositories.iter().map(DenialTracker::of).collect();
+        let denials = &denials;
+        let checks = stream::iter(tags).map(|(at, path, tag, digest)| async move {
+            let found = match denials[at].is_denied() || budget.is_over() {
                 true => None,
                 false => Some(registry.digest(&path, &tag).await.map(|found| found != digest)),
             };
             (at, tag, found)
         });
-        let mut looks = looks.buffered(AT_ONCE);
-        let mut looked = Looked::default();
-        while let Some((at, tag, result)) = looks.next().await {
-            let refusals = &refusals[at];
+        let mut checks = checks.buffered(CONCURRENCY);
+        let mut check = DigestCheck::default();
+        while let Some((at, tag, result)) = checks.next().await {
+            let denials = &denials[at];
             match result {
-                None if refusals.is_all() => {}
-                None => looked.left.push((at, tag)),
-                Some(Ok(is_other)) => {
-                    patience.answered();
-                    refusals.answered();
-                    if is_other {
-                        looked.changed.push((at, tag));
+                None if denials.is_denied() => {}
+                None => check.left.push((at, tag)),
+                Some(Ok(is_retagged)) => {
+                    budget.answered();
+                    denials.answered();
+                    if is_retagged {
+                        check.changed.push((at, tag));
                     }
                 }
                 Some(Err(error)) if error.is_transient() => {
                     let error = Arc::new(error);
-                    patience.failed(&error);
-                    looked.failed(at, tag, &error);
+                    budget.failed(&error);
+                    check.failed(at, tag, &error);
                 }
                 Some(Err(error)) => {
-                    patience.answered();
+                    budget.answered();
                     match error.is_credential_error() {
-                        true => refusals.refused(&Arc::new(error)),
-                        false => refusals.answered(),
+                        true => denials.denied(&Arc::new(error)),
+                        false => denials.answered(),
                     }
-                    looked.changed.push((at, tag));
+                    check.changed.push((at, tag));
                 }
             }
         }
-        let ends = due.iter().filter_map(|at| Some((*at, refusals[*at].end()?)));
-        looked.refused = ends.collect();
-        looked
+        let ends = due.iter().filter_map(|at| Some((*at, denials[*at].end()?)));
+        check.refused = ends.collect();
+        check
     }
 }
 
-/// What came of a look at digests. Repositories are given by their place in the listing.
+/// Result of a digest check, with indexes of repositories in the listing.
 #[derive(Default)]
-struct Looked {
-    /// Those that stand for something else, and those of which pulling has to tell what is the matter.
+struct DigestCheck {
+    /// Retagged versions, and those whose check failed: pulling them reports the error.
     changed: Vec<(usize, String)>,
     refused: Vec<(usize, Arc<OciError>)>,
-    /// What it did not come to, in order.
     left: Vec<(usize, String)>,
 }
 
-impl Looked {
-    /// It was listed a moment ago: pulling it tells what is the matter, unless it is the registry that wants to be left alone.
+impl DigestCheck {
+    /// The tag was just listed: pulling it reports the error, unless the host asked for a pause.
     fn failed(&mut self, at: usize, tag: String, error: &OciError) {
-        if patience::wants_to_be_left_alone(error) {
+        if is_pause_requested(error) {
             self.left.push((at, tag));
         } else {
             self.changed.push((at, tag));
