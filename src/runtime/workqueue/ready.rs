@@ -13,9 +13,7 @@ use super::{Item, Priority};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Added {
     New,
-    Raised {
-        from: Priority,
-    },
+    Raised { from: Priority },
     Unchanged,
 }
 
