@@ -13,7 +13,7 @@ async fn kinds_are_discovered_when_defined_and_dropped_when_deleted() {
     site.config_map("web", &json!({ "app": "shop" })).await;
     site.declare("shop", shop(&[("", "ConfigMap"), (&group, "Widget")], false))
         .await;
-    let unknown = format!("the cluster has no kind Widget.{group}");
+    let unknown = format!("kind Widget.{group} not found");
     let application = site.until_error("shop", &unknown).await;
     assert_eq!(components(&application), ["ConfigMap/web Ready"]);
     assert_ready(&application, ("True", "ComponentsReady", "all components ready"));

@@ -86,7 +86,7 @@ async fn apps_shows_what_is_ready_and_what_is_not() {
             "Deployment/web"
         ]
     );
-    let error = format!("{}/shop: the cluster has no kind Barge.example.com", site.namespace);
+    let error = format!("{}/shop: kind Barge.example.com not found", site.namespace);
     assert!(table.lines().nth(4).unwrap().starts_with(&error), "{table}");
 
     let detailed = apps(&site, &["shop"]).await.ok();
