@@ -21,7 +21,7 @@ fn stopped(jq: &str, limits: Limits) -> String {
             let start = "spec.filterRule was stopped at chart loki: ";
             text.strip_prefix(start)
                 .unwrap()
-                .strip_suffix("; make the rule simpler")
+                .strip_suffix("; simplify the rule")
                 .unwrap()
                 .to_owned()
         }

@@ -419,7 +419,7 @@ fn an_index_may_be_empty(#[case] index: &str) {
 fn other_documents_are_not_an_index(#[case] index: &str) {
     let error = decode_text(index).unwrap_err();
     assert_eq!(error.reason(), "NotAnIndex", "{error}");
-    assert!(error.to_string().contains("check that the repository's URL"), "{error}");
+    assert!(error.to_string().contains("check that the repository URL"), "{error}");
 }
 
 #[rstest]
