@@ -36,7 +36,7 @@ fn summary(status: &ApplicationStatus, type_: &str) -> String {
     )
 }
 
-const NO_ERROR: &str = "False NoError: No error listed";
+const NO_ERROR: &str = "False NoError: No error seen";
 const UNKNOWN: &str = "Unknown ComponentsReadyUnknown: failed to aggregate all components' statuses, check the Error condition for details";
 
 #[test]

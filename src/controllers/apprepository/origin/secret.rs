@@ -145,7 +145,7 @@ mod tests {
         });
         let error = read(&Client::new(never, "default"), &name()).await.err().unwrap();
         assert!(
-            matches!(&error, SecretReadError::Unavailable(cause) if cause.contains("30 s")),
+            matches!(&error, SecretReadError::Unavailable(cause) if cause.contains("30s")),
             "{error:?}"
         );
     }

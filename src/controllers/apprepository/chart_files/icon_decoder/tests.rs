@@ -129,11 +129,11 @@ fn crc(bytes: &[u8]) -> u32 {
 }
 
 #[rstest]
-#[case(b"", "the answer is empty")]
-#[case(b"<!DOCTYPE html><html><svg/></html>", "the answer is an HTML or XML page")]
-#[case(b"<?xml version='1.0'?><rss/>", "the answer is an HTML or XML page")]
-#[case(b"Not found", "the answer is in no format that is known")]
-#[case(b"\x00\x00\x01\x00\x01\x00", "the answer is in no format that is known")]
+#[case(b"", "the response is empty")]
+#[case(b"<!DOCTYPE html><html><svg/></html>", "the response is an HTML or XML page")]
+#[case(b"<?xml version='1.0'?><rss/>", "the response is an HTML or XML page")]
+#[case(b"Not found", "unknown image format")]
+#[case(b"\x00\x00\x01\x00\x01\x00", "unknown image format")]
 fn other_content_is_reported_as_not_an_icon(#[case] bytes: &[u8], #[case] what: &'static str) {
     assert_eq!(icon(bytes), Err(IconError::NotAnIcon(what)));
 }
