@@ -94,7 +94,7 @@ async fn cluster_scoped_objects_are_counted_and_never_owned() {
     assert_error(
         &application,
         ("True", "ErrorSeen"),
-        &format!("1 of Ship.{group} are not adopted"),
+        &format!("1 Ship.{group} objects not adopted"),
     );
     site.until_owned("v1 ConfigMap", "web", &["adopts"]).await;
     let ships = kube::Api::<kube::api::DynamicObject>::all_with(site.client.clone(), &super::resource(&kind));

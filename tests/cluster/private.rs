@@ -132,7 +132,7 @@ async fn a_repository_with_a_password_and_a_private_ca_is_synced_with_files() {
     let object = until_stalled(&world, "private", "Unauthorized").await;
     let said = message(&object);
     assert!(
-        said.contains("401") && said.contains("give the repository the right ones"),
+        said.contains("401") && said.contains("set valid credentials in spec.auth"),
         "{said}"
     );
     assert!(said.contains("remain available"), "{said}");
@@ -170,13 +170,10 @@ async fn a_missing_secret_is_reported_and_its_creation_is_detected() {
     let object = until_stalled(&world, "private", "SecretNotFound").await;
     let said = message(&object);
     assert!(
-        said.contains(&format!("There is no Secret {namespace}/login")),
+        said.contains(&format!("Secret {namespace}/login referenced in spec.auth not found")),
         "{said}"
     );
-    assert!(
-        said.contains(&format!("make it in the namespace {namespace}")),
-        "{said}"
-    );
+    assert!(said.contains(&format!("create it in namespace {namespace}")), "{said}");
 
     // No sync is requested from here on.
     world
@@ -251,7 +248,7 @@ async fn an_untrusted_certificate_is_accepted_only_if_verification_is_disabled()
     world.declare("odd", &url).await;
     let object = until_stalled(&world, "odd", "CertificateNotTrusted").await;
     assert!(
-        message(&object).contains("add its certificate authority"),
+        message(&object).contains("set customCA for a private certificate authority"),
         "{}",
         message(&object)
     );

@@ -128,11 +128,8 @@ async fn without_the_flag_cron_jobs_stay_and_are_logged_once() {
     }
     let namespace = format!("--namespace={kubeapps}");
     let portolan = world.portolan(postgres.url(), &["--crontab=@yearly", &namespace]).await;
-    let warning = portolan.line_with("synced twice", SOON).await;
-    assert!(
-        warning.contains(&format!("2 repositories (the first is {one})")),
-        "{warning}"
-    );
+    let warning = portolan.line_with("are also synced by CronJobs", SOON).await;
+    assert!(warning.contains(&format!("2 repositories (first: {one})")), "{warning}");
     assert!(
         warning.contains("WARN") && warning.contains("--adopt-kubeapps"),
         "{warning}"

@@ -114,7 +114,7 @@ async fn an_index_may_name_archives_in_a_registry() {
         .texts("SELECT message FROM portolan_files ORDER BY chart_files_id")
         .await;
     assert!(reasons[0].contains("404") || reasons[0].contains("not"), "{reasons:?}");
-    assert!(reasons[1].contains("not the one that the index names"), "{reasons:?}");
+    assert!(reasons[1].contains("but the index contains"), "{reasons:?}");
 }
 
 /// The other charts are synced, so that their files are imported.

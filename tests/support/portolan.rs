@@ -170,7 +170,9 @@ impl Drop for Portolan {
             return;
         }
         let lines = self.lines();
-        let difference = lines.iter().find(|line| line.contains("are not what the whole gives"));
+        let difference = lines
+            .iter()
+            .find(|line| line.contains("incremental decode differs from full decode"));
         assert!(difference.is_none(), "{difference:?}");
     }
 }

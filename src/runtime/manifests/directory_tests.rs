@@ -302,7 +302,7 @@ fn an_object_with_an_invalid_name_or_version_is_a_problem() {
     assert_eq!(fixture.events(), ["init", "done"]);
     assert_eq!(
         fixture.problems(),
-        ["a.yaml: the apiVersion of AppRepository must be `kubeapps.com/v1alpha1`"]
+        ["a.yaml: apiVersion of AppRepository must be `kubeapps.com/v1alpha1`"]
     );
 }
 

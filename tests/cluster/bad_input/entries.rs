@@ -134,7 +134,7 @@ async fn an_invalid_interval_is_reported_and_the_default_is_used() {
             "{name}"
         );
         let note = harbour
-            .event_that_says(name, "InvalidInterval", &["spec.interval", "the default is used"])
+            .event_that_says(name, "InvalidInterval", &["spec.interval", "using the default"])
             .await;
         assert!(
             type_of_event(world, name, "InvalidInterval").await == "Warning",

@@ -27,11 +27,11 @@ async fn check_hold(harbour: &Harbour, host: &ChartServer, status: u16, reason: 
     assert_eq!(condition(&object, "Reconciling"), Some(("True", "Retrying")));
     let refusal = message(&object);
     assert!(
-        refusal.contains("wants to be left alone") && refusal.contains("remain available"),
+        refusal.contains("with Retry-After") && refusal.contains("remain available"),
         "{refusal}"
     );
     harbour
-        .event_that_says(&second, "SyncFailed", &[reason, "wants to be left alone"])
+        .event_that_says(&second, "SyncFailed", &[reason, "with Retry-After"])
         .await;
 
     // Both recover automatically, but not before the pause is over.

@@ -326,14 +326,14 @@ fn urls(plain: &ChartServer, secure: &ChartServer) -> Vec<Case> {
             text("where the charts are"),
             Stalled,
             "InvalidURL",
-            &["can't be used", "correct it"],
+            &["invalid URL", "fix it in the repository"],
         ),
         url(
             "ftp",
             text("ftp://127.0.0.1/charts"),
             Stalled,
             "InvalidURL",
-            &["its scheme is ftp", "correct it"],
+            &["unsupported scheme ftp", "fix it in the repository"],
         ),
         url(
             "file",
