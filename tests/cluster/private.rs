@@ -183,7 +183,7 @@ async fn a_missing_secret_is_reported_and_its_creation_is_detected() {
     let said = message(&object);
     assert!(
         said.contains(&format!(
-            "key `authorizationHeader` referenced in spec.auth not found in Secret {namespace}/login"
+            "Key `authorizationHeader` referenced in spec.auth not found in Secret {namespace}/login"
         )) && said.contains("`token`"),
         "{said}"
     );

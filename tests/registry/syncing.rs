@@ -23,10 +23,7 @@ async fn cached_metadata_has_only_catalog_fields_and_at_most_64_kib() {
     let finished = site.sync().await;
     let problems = skipped(&finished);
     assert_eq!(problems.len(), 1);
-    assert!(
-        problems[0].starts_with("long 1.0.0: its metadata has 70"),
-        "{problems:?}"
-    );
+    assert!(problems[0].starts_with("long 1.0.0: metadata has 70"), "{problems:?}");
     let infos = site.infos().await;
     assert_eq!(infos.len(), 1);
     assert_eq!(

@@ -65,8 +65,8 @@ pub struct Cron {
 /// Parses an interval: a cron expression or a duration in any form that Kubeapps accepts.
 ///
 /// - Cron expressions as in gronx, Kubeapps' parser: five fields; six with leading seconds or a trailing four-digit
-/// year; seven with both; names of months and weekdays, `?`, `L`, `15W`, `5L`, `5#2`, weekday 7, and nicknames
-/// (`@hourly`, `@5minutes`…).
+///   year; seven with both; names of months and weekdays, `?`, `L`, `15W`, `5L`, `5#2`, weekday 7, and nicknames
+///   (`@hourly`, `@5minutes`…).
 /// - Go durations, rounded up to whole minutes, hours, days or months like Kubeapps does (`90m` is every second hour).
 ///
 /// If both day fields are restricted, either is enough, as in cron and Kubernetes.

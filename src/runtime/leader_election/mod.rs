@@ -1,10 +1,10 @@
 //! Leader election with a Lease, compatible with client-go's `tools/leaderelection`:
 //!
 //! - The leader renews the Lease every [`Timing::retry_period`] and stops leading if it fails for
-//! [`Timing::renew_deadline`].
+//!   [`Timing::renew_deadline`].
 //! - Other processes check the Lease equally often. They take it if it has no holder, or if it was unchanged for its
-//! own duration. The duration is measured from the first observation of *this* process; timestamps in a Lease come
-//! from another clock and are never compared.
+//!   own duration. The duration is measured from the first observation of *this* process; timestamps in a Lease come
+//!   from another clock and are never compared.
 //! - Every write has a resource version, so concurrent writes fail.
 //! - A leader that shuts down clears the holder.
 //!

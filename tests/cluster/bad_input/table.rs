@@ -129,7 +129,7 @@ fn answers() -> Vec<Case> {
             Fault::status(403),
             Stalled,
             "Forbidden",
-            &["403", "credentials", "check them"],
+            &["403", "check the credentials and the URL"],
         ),
         fault(
             "teapot",

@@ -91,7 +91,7 @@ async fn a_registry_with_a_password_is_synced_with_chart_files() {
     world.resync("port", "one").await;
     let object = world.until_ready_is("port", "False", "Unauthorized").await;
     assert_eq!(condition(&object, "Stalled"), Some(("True", "Unauthorized")));
-    let refused = format!("https://{host}/v2/ports/");
+    let refused = format!("Access to https://{host}/v2/ports/");
     assert!(message(&object).starts_with(&refused), "{}", message(&object));
     assert_eq!(postgres.rows.infos().await.unwrap(), infos);
     // The same for the list of repositories.
