@@ -312,7 +312,7 @@ fn urls(plain: &ChartServer, secure: &ChartServer) -> Vec<Case> {
             closed,
             Retried,
             "ConnectFailed",
-            &["failed to connect to", "check that it is up"],
+            &["connect to 127.0.0.1", "check that it is up"],
         ),
         url(
             "unknown",
@@ -326,7 +326,7 @@ fn urls(plain: &ChartServer, secure: &ChartServer) -> Vec<Case> {
             text("where the charts are"),
             Stalled,
             "InvalidURL",
-            &["invalid URL", "fix it in the repository"],
+            &["URL: relative URL without a base", "fix it in the repository"],
         ),
         url(
             "ftp",
