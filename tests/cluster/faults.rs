@@ -35,11 +35,15 @@ struct Through {
 
 impl Through {
     async fn new() -> Self {
+        Self::with(&[]).await
+    }
+
+    async fn with(arguments: &[&str]) -> Self {
         let (world, postgres) = (World::new().await, Postgres::new().await);
         let control_plane = control_plane().await;
         let proxy = FaultProxy::before(control_plane).await;
         let kubeconfig = control_plane.kubeconfig_for(&proxy.url(), ADMIN_TOKEN);
-        let portolan = world.portolan_with(&kubeconfig, postgres.url(), &[]).await;
+        let portolan = world.portolan_with(&kubeconfig, postgres.url(), arguments).await;
         Self {
             world,
             postgres,
@@ -395,4 +399,28 @@ async fn an_object_replaced_during_its_first_status_update_is_not_synced() {
     world.delete("stable").await;
     world.gone("stable").await;
     rows.assert_empty().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_status_is_written_once_even_if_the_watch_is_late() {
+    let through = Through::with(&["--min-interval=1s"]).await;
+    let url = through.world.serve("stable", index(&[("web", &["1.0.0"])]));
+    let spec = json!({ "type": "helm", "url": url, "interval": "* * * * * *" });
+    through.world.declare_with("stable", json!({ "spec": spec })).await;
+    through.until_ready("stable").await;
+    let requests = || through.world.server.seen("/stable/index.yaml").len();
+    eventually(SOON, "the second sync", async || (requests() > 1).then_some(())).await;
+    let is_watch = |request: &ApiRequest| request.is_watch() && request.is_of("apprepositories");
+    through.proxy.spoil(usize::MAX, ApiFault::Stalled, is_watch);
+    through.proxy.gate.cut();
+    let before = through.count(is_status_patch);
+    through.world.serve("stable", index(&[("web", &["2.0.0", "1.0.0"])]));
+    let rows = &through.postgres.rows;
+    rows.until_charts(&["stable/web 2.0.0 1.0.0"]).await;
+    let synced = requests();
+    eventually(SOON, "three more syncs", async || {
+        (requests() > synced + 3).then_some(())
+    })
+    .await;
+    assert_eq!(through.count(is_status_patch) - before, 1);
 }

@@ -115,6 +115,7 @@ impl Reconciler {
             self.origin
                 .write_status(meta, &status)
                 .await
+                .map(drop)
                 .or_else(ignore_not_found)?;
             self.states.update(name, |state| state.last_status = Some(fingerprint));
         }

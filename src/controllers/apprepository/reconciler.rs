@@ -25,8 +25,7 @@ use super::state::RepositoryStates;
 use super::status::{self, Facts, ImportProgress, Phase};
 use super::sync::Syncer;
 use super::sync::request::{SyncAborted, SyncError, SyncOutcome, SyncRequest, SyncResult};
-use crate::api::AppRepository;
-use crate::api::NamespacedName;
+use crate::api::{AppRepository, AppRepositoryStatus, NamespacedName};
 use crate::catalog::{self, Catalog, Handled, Record, State};
 use crate::runtime::controller::{Action, Key, Reconcile, ReconcileError};
 use crate::runtime::informer::{Seen, Store};
@@ -95,6 +94,7 @@ impl Reconciler {
         self.states.update(name, |state| {
             state.removal_approved = false;
             state.last_event = None;
+            state.last_status = None;
         });
         if !self.is_current(name, &object.metadata) {
             // The object is gone again, and the approval that was just revoked may have been for that deletion.
@@ -149,10 +149,7 @@ impl Reconciler {
 
     /// Returns true if the store still has this object, and it is not being deleted.
     fn is_current(&self, name: &NamespacedName, meta: &ObjectMeta) -> bool {
-        self.store.get(name).is_some_and(|seen| {
-            let now = seen.meta();
-            now.uid == meta.uid && now.deletion_timestamp.is_none()
-        })
+        self.store.get(name).is_some_and(|seen| is_same(seen.meta(), meta))
     }
 
     /// Loads the record of this object, and the UID stored in the database.
@@ -306,10 +303,14 @@ impl Reconciler {
             return Ok(());
         }
         let name = &spec.name;
-        if !self.is_current(name, &object.metadata) {
-            // The object was deleted or recreated.
+        let Some(Seen::Object(current)) = self
+            .store
+            .get(name)
+            .filter(|seen| is_same(seen.meta(), &object.metadata))
+        else {
+            // The object was deleted, recreated, or made invalid.
             return Ok(());
-        }
+        };
         let facts = Facts {
             generation: spec.generation,
             suspended: spec.suspended,
@@ -322,19 +323,40 @@ impl Reconciler {
                 .map_or(ImportProgress::Disabled, |imports| imports.progress(name)),
             now: Timestamp::now(),
         };
-        let before = object.status.as_ref();
+        let before = current.status.as_ref();
         let status = status::build(&facts, before);
-        let fingerprint = status::fingerprint(&status);
-        let last = self.states.read(name, |state| state.last_status);
-        if status::needs_update(before, &status) || last.is_some_and(|last| last != fingerprint) {
-            self.origin
-                .write_status(&object.metadata, &status)
-                .await
-                .or_else(ignore_not_found)?;
-            self.states.update(name, |state| state.last_status = Some(fingerprint));
+        if !status::needs_update(before, &status) {
+            return Ok(());
         }
-        Ok(())
+        match self.origin.write_status(&current.metadata, &status).await {
+            Ok(resource_version) => {
+                self.assume_status(name, &current, status, resource_version);
+                Ok(())
+            }
+            Err(error) => ignore_not_found(error),
+        }
     }
+
+    /// Stores the written status until the watch delivers it. The rest of the object stays: a concurrent change of it must
+    /// still be noticed.
+    fn assume_status(
+        &self,
+        name: &NamespacedName,
+        object: &AppRepository,
+        status: AppRepositoryStatus,
+        resource_version: Option<String>,
+    ) {
+        let mut assumed = AppRepository {
+            status: Some(status),
+            ..object.clone()
+        };
+        assumed.metadata.resource_version = resource_version;
+        self.store.assume(name, assumed);
+    }
+}
+
+fn is_same(current: &ObjectMeta, meta: &ObjectMeta) -> bool {
+    current.uid == meta.uid && current.deletion_timestamp.is_none()
 }
 
 /// Drops what the record says about the server, for an object that was recreated. The rows stay.

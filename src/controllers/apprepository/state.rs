@@ -12,7 +12,7 @@ pub type RepositoryStates = Arc<ObjectStates<NamespacedName, RepositoryState>>;
 #[derive(Debug, Default, PartialEq)]
 pub struct RepositoryState {
     uid: Option<String>,
-    /// Hash of the last status written per object; the cache may still be stale.
+    /// Hash of the last status of an invalid object, which the cache does not hold.
     pub last_status: Option<u64>,
     /// Hash of the last event about an object that can't be reconciled, so that retries do not repeat it.
     pub last_event: Option<u64>,

@@ -120,7 +120,7 @@ pub fn needs_update(old: Option<&AppRepositoryStatus>, new: &AppRepositoryStatus
     age > REFRESH_SECONDS || without_times(old) != without_times(new)
 }
 
-/// Returns a hash of `status` without times, to detect the last write while the cache is stale.
+/// Returns a hash of `status` without times.
 #[must_use]
 pub fn fingerprint(status: &AppRepositoryStatus) -> u64 {
     let mut hasher = DefaultHasher::new();

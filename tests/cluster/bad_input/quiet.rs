@@ -43,8 +43,8 @@ async fn an_unchanged_index_costs_one_conditional_request_a_tick_and_nothing_is_
     let now = world.until_ready("quiet").await;
     assert_eq!(
         now.metadata.resource_version, object.metadata.resource_version,
-        "{:?}",
-        now.status
+        "{:?} after {:?}",
+        now.status, object.status
     );
     assert_eq!(harbour.rows("quiet").await, rows);
     assert_eq!(world.events("quiet").await, events);
@@ -63,8 +63,8 @@ async fn an_unchanged_index_of_a_server_without_validators_writes_nothing() {
     let now = world.until_ready("plain").await;
     assert_eq!(
         now.metadata.resource_version, object.metadata.resource_version,
-        "{:?}",
-        now.status
+        "{:?} after {:?}",
+        now.status, object.status
     );
     assert_eq!(harbour.rows("plain").await, rows);
 }
@@ -84,8 +84,8 @@ async fn changed_times_alone_are_not_a_change() {
         let now = world.until_ready("restamped").await;
         assert_eq!(
             now.metadata.resource_version, object.metadata.resource_version,
-            "{:?}",
-            now.status
+            "{:?} after {:?}",
+            now.status, object.status
         );
     }
     assert_eq!(world.events("restamped").await, events);

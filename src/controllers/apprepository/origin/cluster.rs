@@ -89,7 +89,11 @@ impl Cluster {
         Ok(found)
     }
 
-    pub(super) async fn write_status(&self, meta: &ObjectMeta, status: &AppRepositoryStatus) -> Result<(), ApiError> {
+    pub(super) async fn write_status(
+        &self,
+        meta: &ObjectMeta,
+        status: &AppRepositoryStatus,
+    ) -> Result<Option<String>, ApiError> {
         let patch = json!({
             "apiVersion": AppRepository::api_version(&()),
             "kind": AppRepository::kind(&()),
@@ -103,7 +107,7 @@ impl Cluster {
             // The API server ignores the UID in a status patch, so that the patch may have changed a recreated object.
             // The sync of that object overwrites it.
             Ok(written) if written.metadata.uid != meta.uid => Err(ApiError::not_found("the object was replaced")),
-            Ok(_) => Ok(()),
+            Ok(written) => Ok(written.metadata.resource_version),
             Err(error) => {
                 if error.is_not_found() {
                     // The object is gone, or the CRD was replaced by one without status: check again.

@@ -63,11 +63,15 @@ impl Origin {
         }
     }
 
-    /// Writes the status.
-    pub async fn write_status(&self, meta: &ObjectMeta, status: &AppRepositoryStatus) -> Result<(), ApiError> {
+    /// Writes the status; returns the resource version of the result.
+    pub async fn write_status(
+        &self,
+        meta: &ObjectMeta,
+        status: &AppRepositoryStatus,
+    ) -> Result<Option<String>, ApiError> {
         match self {
             Self::Cluster(cluster) => cluster.write_status(meta, status).await,
-            Self::Directory(_) => Ok(()),
+            Self::Directory(_) => Ok(None),
         }
     }
 
