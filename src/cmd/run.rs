@@ -314,10 +314,10 @@ impl Run {
         let password = database::password_of_environment();
         let needs_password = password.is_none() && self.manifests.is_none();
         let mut options = database::options(&self.database, password);
-        let settings = options
+        options
             .settings(None)
             .map_err(|error| Failure::usage(error.to_string()))?;
-        if needs_password && settings.database.sqlite_path().is_none() {
+        if needs_password && !options.is_sqlite() {
             options.password_secret = self.password_secret();
         }
         Ok(options)

@@ -54,7 +54,7 @@ pub(super) struct Health(Arc<State>);
 struct State {
     caches: OnceLock<Vec<HasSynced>>,
     catalog: OnceLock<Catalog>,
-    /// Another replica leads. A standby is ready, or a rollout would wait for it forever.
+    /// Another replica leads. A standby is ready without the database, or a rollout would wait for it forever.
     stands_by: AtomicBool,
 }
 

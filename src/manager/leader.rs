@@ -26,24 +26,25 @@ impl Leadership {
         Ok(Self::Candidate(Box::new(lease)))
     }
 
-    /// Waits until this process leads; returns at once if leader election is disabled.
-    pub(super) async fn acquire(self) -> Self {
-        match self {
+    pub(super) fn is_candidate(&self) -> bool {
+        matches!(self, Self::Candidate(_))
+    }
+
+    /// Waits until this replica leads; returns immediately if it does, or if leader election is disabled.
+    pub(super) async fn acquire(&mut self) {
+        *self = match std::mem::replace(self, Self::Disabled) {
             Self::Candidate(lease) => {
                 tracing::info!(lease = NAME, "waiting for the leader lease");
                 Self::Leader(lease.acquire().await)
             }
             other => other,
-        }
+        };
     }
 
     /// Waits until the Lease is lost; forever if leader election is disabled.
     pub(super) async fn lost(&mut self) -> Error {
         match self {
-            Self::Leader(guard) => Error(format!(
-                "{}; the process ends, so that it can start anew",
-                guard.lost().await
-            )),
+            Self::Leader(guard) => Error(format!("{}, exiting to start again as a standby", guard.lost().await)),
             _ => std::future::pending().await,
         }
     }

@@ -1,4 +1,4 @@
-//! Runs the controllers in one process: build, elect, run, drain.
+//! Runs the controllers in one process: build, fill caches, elect, work, drain.
 //!
 //! The listener for health and metrics starts first and ends last, so that probes see the process wait for a database, and see it
 //! drain.
@@ -29,6 +29,7 @@ use crate::server::{ListenAddress, ProcessMetrics};
 use health::Health;
 use leader::Leadership;
 use setup::{Metrics, Setup};
+use startup::OpenCatalog;
 pub use startup::{DatabaseOptions, PasswordSecret, Patience, lock};
 
 /// The timeout for closing connections to the database.
@@ -55,6 +56,12 @@ pub struct Options {
     pub drain_timeout: Duration,
     /// The namespace of the Lease; no leader election if `None`.
     pub lease_namespace: Option<String>,
+}
+
+impl Options {
+    fn uses_sqlite(&self) -> bool {
+        self.apprepository.is_some() && self.database.is_sqlite()
+    }
 }
 
 /// The source of objects.
@@ -92,33 +99,36 @@ pub async fn run(options: &Options, shutdown: CancellationToken) -> Result<(), E
     result
 }
 
-/// Waits for the Lease and runs the controllers as long as this process holds it.
+/// Runs the controllers, and releases the Lease last: no work of this process is in progress when another takes over.
 async fn lead(
     options: &Options,
     metrics: &Metrics,
     health: &Health,
     shutdown: &CancellationToken,
 ) -> Result<(), Error> {
-    health.stand_by(options.lease_namespace.is_some());
-    let leadership = Leadership::new(options, &metrics.requests).await?;
-    let Some(mut leadership) = shutdown.run_until_cancelled(leadership.acquire()).await else {
-        return Ok(());
-    };
-    health.stand_by(false);
-    let result = work(options, metrics, health, shutdown, &mut leadership).await;
-    // Released last: no work of this process is in progress when another takes over.
+    let mut leadership = Leadership::new(options, &metrics.requests).await?;
+    let result = set_up_and_run(options, metrics, health, shutdown, &mut leadership).await;
     leadership.release().await;
     result
 }
 
-async fn work(
+/// A standby fills its caches before it leads. With SQLite it waits first: the leader holds the lock of the database.
+async fn set_up_and_run(
     options: &Options,
     metrics: &Metrics,
     health: &Health,
     shutdown: &CancellationToken,
     leadership: &mut Leadership,
 ) -> Result<(), Error> {
-    let setup = Setup::new(options, metrics, Patience::Wait, shutdown.clone());
+    if options.uses_sqlite() {
+        health.stand_by(leadership.is_candidate());
+        if shutdown.run_until_cancelled(leadership.acquire()).await.is_none() {
+            return Ok(());
+        }
+        health.stand_by(false);
+    }
+    let is_standby = leadership.is_candidate();
+    let setup = Setup::new(options, metrics, Patience::Wait, is_standby, shutdown.clone());
     let setup = tokio::select! {
         setup = shutdown.run_until_cancelled(setup) => match setup {
             Some(setup) => setup?,
@@ -134,18 +144,17 @@ async fn work(
         .application
         .into_iter()
         .for_each(|controller| manager.add(controller));
-    let Some(database) = setup.catalog else {
-        return manager.run(metrics, health, shutdown, leadership).await;
-    };
-    health.watch_catalog(database.catalog.clone());
-    if !database.is_ready {
-        manager
-            .leader_tasks
-            .push(Box::pin(startup::ensure_tables(database.catalog.clone())));
+    let mut database = setup.catalog;
+    if let Some(database) = &database {
+        health.watch_catalog(database.catalog.clone());
     }
-    let result = manager.run(metrics, health, shutdown, leadership).await;
-    close(&database.catalog).await;
-    drop(database.lock);
+    let result = manager
+        .run(metrics, health, shutdown, leadership, database.as_mut())
+        .await;
+    if let Some(database) = database {
+        close(&database.catalog).await;
+        drop(database.lock);
+    }
     result
 }
 
@@ -184,28 +193,59 @@ impl Manager {
         self.has_synced.push(controller.has_synced);
     }
 
+    /// Runs the watches at once, and everything that writes as soon as this replica leads.
     async fn run(
-        self,
+        mut self,
         metrics: &Metrics,
         health: &Health,
         shutdown: &CancellationToken,
         leadership: &mut Leadership,
+        database: Option<&mut OpenCatalog>,
     ) -> Result<(), Error> {
-        health.watch_caches(self.has_synced);
-        let mut tasks: JoinSet<()> = self.sources.into_iter().chain(self.leader_tasks).collect();
+        health.watch_caches(std::mem::take(&mut self.has_synced));
+        health.stand_by(leadership.is_candidate());
+        let mut tasks: JoinSet<()> = std::mem::take(&mut self.sources).into_iter().collect();
+        let prepared = tokio::select! {
+            () = shutdown.cancelled() => None,
+            error = task_ended(&mut tasks) => Some(Err(error)),
+            prepared = prepare_to_lead(leadership, database) => Some(prepared),
+        };
+        let result = match prepared {
+            None => Ok(()),
+            Some(Err(error)) => Err(error),
+            Some(Ok(task)) => {
+                health.stand_by(false);
+                self.leader_tasks.extend(task);
+                self.work(metrics, shutdown, leadership, &mut tasks).await
+            }
+        };
+        shutdown.cancel();
+        tasks.shutdown().await;
+        result
+    }
+
+    async fn work(
+        self,
+        metrics: &Metrics,
+        shutdown: &CancellationToken,
+        leadership: &mut Leadership,
+        tasks: &mut JoinSet<()>,
+    ) -> Result<(), Error> {
+        for task in self.leader_tasks {
+            tasks.spawn(task);
+        }
         let pool = WorkerPool::new(self.queue.clone(), self.classes, metrics.workers.clone());
         let mut workers = tokio::spawn(pool.run());
         let mut drain_timeout = self.drain_timeout;
         let result = tokio::select! {
             () = shutdown.cancelled() => Ok(()),
-            // No task ends by itself. Without one of them the process would look healthy and do nothing.
-            _ = tasks.join_next() => Err(Error("a part of the process has ended unexpectedly; the log tells which".to_owned())),
+            error = task_ended(tasks) => Err(error),
             error = leadership.lost() => {
                 // Another process may lead already, so reconciles in progress are canceled.
                 drain_timeout = Duration::ZERO;
                 Err(error)
             }
-            _ = &mut workers => Err(Error("the workers have ended unexpectedly; the log tells why".to_owned())),
+            _ = &mut workers => Err(Error("workers exited unexpectedly, see log".to_owned())),
         };
         // In each case: no new work starts, and readiness fails.
         shutdown.cancel();
@@ -213,6 +253,27 @@ impl Manager {
         self.queue.shut_down();
         result.and(drain(workers, drain_timeout).await)
     }
+}
+
+/// Waits until this replica leads, then creates or migrates the tables. Returns a task that does it later if the database is
+/// not reachable.
+async fn prepare_to_lead(
+    leadership: &mut Leadership,
+    database: Option<&mut OpenCatalog>,
+) -> Result<Option<Task>, Error> {
+    leadership.acquire().await;
+    let Some(database) = database else { return Ok(None) };
+    tokio::select! {
+        ensured = database.ensure_tables() => ensured?,
+        error = leadership.lost() => return Err(error),
+    }
+    Ok(database.retry_task())
+}
+
+/// Waits for the first task that ends. None does so regularly: without it, the process would look healthy and do nothing.
+async fn task_ended(tasks: &mut JoinSet<()>) -> Error {
+    tasks.join_next().await;
+    Error("background task exited unexpectedly, see log".to_owned())
 }
 
 /// Waits for reconciles in progress. Canceled ones have written nothing: their transactions are rolled back.

@@ -31,7 +31,7 @@ const TRIES: usize = 3;
 pub async fn run(options: &Options, shutdown: CancellationToken) -> Result<(), Error> {
     let sync = async {
         let metrics = Metrics::register(&mut Registry::default());
-        let setup = Setup::new(options, &metrics, Patience::Fail, CancellationToken::new()).await?;
+        let setup = Setup::new(options, &metrics, Patience::Fail, false, CancellationToken::new()).await?;
         match (setup.apprepository, setup.catalog, &options.apprepository) {
             (Some(parts), Some(database), Some(options)) => {
                 sync_all(parts, &setup.context, database, options, metrics).await

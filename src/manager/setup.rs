@@ -52,7 +52,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Builds the controllers. `stopping` is canceled at shutdown.
+    /// Builds the controllers. A standby does not connect to the database. `stopping` is canceled at shutdown.
     ///
     /// # Errors
     /// The API server, the directory of manifests or the database cannot be used.
@@ -60,6 +60,7 @@ impl Setup {
         options: &Options,
         metrics: &Metrics,
         patience: Patience,
+        is_standby: bool,
         stopping: CancellationToken,
     ) -> Result<Self, Error> {
         let source = connect_source(&options.source, &metrics.requests).await?;
@@ -70,7 +71,7 @@ impl Setup {
         };
         let (mut apprepository, mut catalog) = (None, None);
         if let Some(options_of) = &options.apprepository {
-            let opened = startup::open(&options.database, &context.source, patience).await?;
+            let opened = startup::open(&options.database, &context.source, patience, is_standby).await?;
             let origin = origin(&context.source, patience).await?;
             let metrics = &metrics.apprepository;
             apprepository = Some(apprepository::setup(

@@ -4,13 +4,14 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use backon::{ExponentialBuilder, Retryable};
+use futures::FutureExt;
 
 use super::Error;
 use crate::api::NamespacedName;
 use crate::catalog::lock::{LockError, SqliteLock};
 use crate::catalog::{self, Catalog, Database, Login, Password, Settings, SettingsError};
-use crate::controllers::Source;
 use crate::controllers::apprepository::origin::{SecretReadError, read_secret};
+use crate::controllers::{Source, Task};
 
 /// The handling of transient errors at startup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +70,13 @@ pub struct PasswordSecret {
 }
 
 impl DatabaseOptions {
+    /// Returns true if the database is a SQLite file, which one process may open for writing.
+    #[must_use]
+    pub fn is_sqlite(&self) -> bool {
+        let settings = self.settings(None);
+        settings.is_ok_and(|settings| settings.database.sqlite_path().is_some())
+    }
+
     /// Returns the settings of the database, with `password` if `login` has none.
     ///
     /// # Errors
@@ -97,37 +105,85 @@ pub struct OpenCatalog {
     pub catalog: Catalog,
     /// Held as long as anything may be written.
     pub lock: Option<SqliteLock>,
-    /// Whether the tables were created or migrated.
-    pub is_ready: bool,
+    tables: Tables,
 }
 
-/// Opens the catalog and takes its lock. A service continues without its database, so that objects that are being deleted can
-/// report the reason for the delay.
-pub(super) async fn open(options: &DatabaseOptions, source: &Source, patience: Patience) -> Result<OpenCatalog, Error> {
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tables {
+    Ready,
+    /// Created or migrated once the database is reachable.
+    Unreachable,
+    /// Created or migrated once this replica leads.
+    Deferred,
+}
+
+/// Opens the catalog and takes its lock. A standby only prepares connections to Postgres.
+pub(super) async fn open(
+    options: &DatabaseOptions,
+    source: &Source,
+    patience: Patience,
+    is_standby: bool,
+) -> Result<OpenCatalog, Error> {
     let password = match (&options.password_secret, source) {
         (Some(secret), Source::Cluster(client)) => Some(read_password(secret, client, patience).await?),
         _ => None,
     };
     let settings = options.settings(password).map_err(Error::from_display)?;
-    let lock = lock(&settings).map_err(Error::from_display)?;
-    tracing::info!(database = %settings.database, "opening catalog");
-    let (catalog, is_ready) = match (Catalog::open(&settings).await, patience, Catalog::open_lazy(&settings)) {
-        (Ok(catalog), _, _) => (catalog, true),
-        (Err(error), Patience::Wait, Some(catalog)) if error.is_transient() => {
-            tracing::warn!(%error, "failed to reach the database, syncs wait for it");
-            (catalog, false)
+    let lazy = Catalog::open_lazy(&settings);
+    let mut opened = match lazy {
+        Some(catalog) if is_standby || patience == Patience::Wait => OpenCatalog {
+            catalog,
+            lock: None,
+            tables: Tables::Deferred,
+        },
+        _ => {
+            let lock = lock(&settings).map_err(Error::from_display)?;
+            tracing::info!(database = %settings.database, "opening catalog");
+            OpenCatalog {
+                catalog: Catalog::open(&settings).await.map_err(|error| failed_to_open(&error))?,
+                lock,
+                tables: Tables::Ready,
+            }
         }
-        (Err(error), _, _) => return Err(Error(format!("can't open the catalogue: {error}"))),
     };
-    Ok(OpenCatalog {
-        catalog,
-        lock,
-        is_ready,
-    })
+    if !is_standby {
+        opened.ensure_tables().await?;
+    }
+    Ok(opened)
 }
 
-/// Creates or migrates the tables as soon as the database is reachable. Returns only on a permanent error.
-pub(super) async fn ensure_tables(catalog: Catalog) {
+impl OpenCatalog {
+    /// Creates or migrates the tables if that was deferred. A database that is not reachable is not an error: without it,
+    /// objects that are being deleted can still report the reason for the delay.
+    pub(super) async fn ensure_tables(&mut self) -> Result<(), Error> {
+        if self.tables != Tables::Deferred {
+            return Ok(());
+        }
+        tracing::info!("opening catalog");
+        self.tables = match self.catalog.ensure_tables().await {
+            Ok(_) => Tables::Ready,
+            Err(error) if error.is_transient() => {
+                tracing::warn!(%error, "failed to reach the database, syncs wait for it");
+                Tables::Unreachable
+            }
+            Err(error) => return Err(failed_to_open(&error)),
+        };
+        Ok(())
+    }
+
+    /// Returns a task that creates or migrates the tables as soon as the database is reachable, if it was not.
+    pub(super) fn retry_task(&self) -> Option<Task> {
+        let catalog = self.catalog.clone();
+        (self.tables == Tables::Unreachable).then(|| retry_tables(catalog).boxed())
+    }
+}
+
+fn failed_to_open(error: &catalog::Error) -> Error {
+    Error(format!("failed to open the catalog: {error}"))
+}
+
+/// Returns only on a permanent error.
+async fn retry_tables(catalog: Catalog) {
     let ensured = Patience::Wait
         .get("the database", catalog::Error::is_transient, || catalog.ensure_tables())
         .await;

@@ -53,7 +53,7 @@ fn healthy_and_stalled_repositories_are_synced_at_their_ticks_though_the_trigger
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
         let options = run.options()?;
-        let setup = Setup::new(&options, &metrics, Patience::Wait, CancellationToken::new())
+        let setup = Setup::new(&options, &metrics, Patience::Wait, false, CancellationToken::new())
             .await
             .unwrap();
         let catalog = setup.catalog.unwrap().catalog;
