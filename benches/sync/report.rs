@@ -15,7 +15,7 @@ const END: &str = "<!-- end of figures -->";
 const MEBIBYTE: f64 = 1_048_576.0;
 pub const PLOT: &str = "performance.svg";
 
-/// What a case must not exceed. Times are in seconds.
+/// Limits of a case. Times are in seconds.
 pub enum Limit {
     Cpu(f64),
     PostgresCpu(f64),

@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 const POLL: Duration = Duration::from_millis(20);
 /// Enough for the last sync to finish after its request.
 const SETTLE: Duration = Duration::from_millis(300);
-/// How long an idle process is measured.
+/// Duration of the measurement of an idle process.
 const REST: Duration = Duration::from_secs(4);
 const EVERY_SECOND: &str = "  interval: \"* * * * * *\"\n";
 /// Settings of every process: the work is measured, not the limits of a host.

@@ -26,9 +26,8 @@ pub enum Source {
 
 /// The parts that all controllers share.
 pub struct SetupContext {
-    /// Where objects are watched.
     pub source: Source,
-    /// The work queue of all controllers.
+    /// Shared by all controllers.
     pub queue: Queue<Key>,
     /// Canceled at shutdown; keys that are still in the queue are then skipped.
     pub stopping: CancellationToken,

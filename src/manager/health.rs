@@ -35,7 +35,7 @@ pub(super) async fn listen(
         .await
         .map_err(|error| {
             Error(format!(
-                "can't listen on {address}: {error}; choose another address with --listen"
+                "failed to listen on {address}: {error}; choose another address with --listen"
             ))
         })?;
     if let Ok(address) = server.local_addr() {
@@ -90,7 +90,7 @@ impl Health {
                     if has_synced {
                         Ok(())
                     } else {
-                        Err("the declarations have not been listed yet".to_owned())
+                        Err("the first list is not complete".to_owned())
                     }
                 }
             }),
@@ -101,7 +101,7 @@ impl Health {
                         _ if health.stands_by() => Ok(()),
                         Some(catalog) => catalog.ping().await.map_err(|error| error.to_string()),
                         None if health.0.caches.get().is_some() => Ok(()),
-                        None => Err("it is not open yet".to_owned()),
+                        None => Err("the database is not open".to_owned()),
                     }
                 }
             }),
@@ -109,7 +109,7 @@ impl Health {
                 let requested = shutdown.is_cancelled();
                 async move {
                     if requested {
-                        Err("the process is ending".to_owned())
+                        Err("the process is shutting down".to_owned())
                     } else {
                         Ok(())
                     }

@@ -285,6 +285,6 @@ async fn drain(mut workers: JoinHandle<()>, drain_timeout: Duration) -> Result<(
     workers.abort();
     let _ = workers.await;
     Err(Error(format!(
-        "syncs were still under way {drain_timeout:?} after the signal, and were given up; --drain-timeout gives them longer"
+        "reconciles in progress were canceled {drain_timeout:?} after the signal; --drain-timeout sets the limit"
     )))
 }

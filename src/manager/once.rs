@@ -40,10 +40,11 @@ pub async fn run(options: &Options, shutdown: CancellationToken) -> Result<(), E
         }
     };
     // A canceled sync has written nothing: its transaction is rolled back.
-    shutdown
-        .run_until_cancelled(sync)
-        .await
-        .unwrap_or_else(|| Err(Error("ended by a signal before all was synced".to_owned())))
+    shutdown.run_until_cancelled(sync).await.unwrap_or_else(|| {
+        Err(Error(
+            "interrupted by a signal before all repositories were synced".to_owned(),
+        ))
+    })
 }
 
 async fn sync_all(
@@ -56,7 +57,7 @@ async fn sync_all(
     let informer = tokio::spawn(parts.informer);
     if timeout(LIST_TIMEOUT, parts.store.wait_until_synced()).await.is_err() {
         return Err(Error(format!(
-            "the declarations could not be listed within {} s; the log tells why",
+            "failed to list the repositories within {} s, see log",
             LIST_TIMEOUT.as_secs()
         )));
     }
@@ -110,19 +111,19 @@ fn summary(names: &[NamespacedName], results: &BTreeMap<NamespacedName, bool>, p
         .count();
     let mut parts = Vec::new();
     if failed > 0 {
-        parts.push(format!("{failed} of {} repositories could not be synced", names.len()));
+        parts.push(format!("{failed} of {} repositories failed to sync", names.len()));
     }
     if problems > 0 {
-        parts.push(format!("{problems} things are wrong with the manifests"));
+        parts.push(format!("{problems} errors in the manifests"));
     }
     if parts.is_empty() {
         tracing::info!("synced {} repositories", names.len());
         return Ok(());
     }
-    Err(Error(format!("{}; the log tells why", parts.join(", and "))))
+    Err(Error(format!("{}; see log", parts.join(", "))))
 }
 
-/// Syncs each repository whether it is due or not, and remembers how it went.
+/// Syncs each repository regardless of its schedule, and records the result.
 struct Once {
     reconciler: Arc<Reconciler>,
     results: Mutex<BTreeMap<NamespacedName, bool>>,
@@ -145,7 +146,7 @@ impl Once {
                 }
             }
         }
-        Err("it was changed again and again while it was synced".to_owned())
+        Err("the repository kept changing during the sync".to_owned())
     }
 }
 
@@ -158,7 +159,7 @@ impl Reconcile for Once {
                 tracing::error!(error = message, "sync failed");
             }
             self.results.lock().insert(name.clone(), result.is_ok());
-            // There is no second try, so the pool needs to know nothing.
+            // No retry: the error is in `results`.
             Ok(Action::Done)
         }
         .boxed()
@@ -170,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_is_well_only_if_each_repository_has_been_synced_and_each_manifest_read() {
+    fn it_succeeds_only_if_each_repository_was_synced_and_each_manifest_read() {
         let name = |name: &str| NamespacedName {
             namespace: "default".to_owned(),
             name: name.to_owned(),
@@ -183,7 +184,7 @@ mod tests {
         let panicked = BTreeMap::from([(name("a"), true)]);
         let failure = summary(&names, &panicked, 2).unwrap_err().to_string();
         assert!(
-            failure.starts_with("1 of 2 repositories could not be synced, and 2 things are wrong"),
+            failure.starts_with("1 of 2 repositories failed to sync, 2 errors in the manifests"),
             "{failure}"
         );
     }

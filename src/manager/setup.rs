@@ -113,7 +113,7 @@ async fn origin(source: &Source, patience: Patience) -> Result<Origin, Error> {
         }
         Source::Directory(manifests) => Directory::new(manifests).map(Origin::Directory).map_err(|error| {
             Error(format!(
-                "can't read the folder --manifests {}: {error}",
+                "failed to read the directory --manifests {}: {error}",
                 manifests.display()
             ))
         }),

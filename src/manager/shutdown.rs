@@ -14,7 +14,7 @@ pub fn on_signal() -> io::Result<CancellationToken> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let token = CancellationToken::new();
-    let asked = token.clone();
+    let requested = token.clone();
     tokio::spawn(async move {
         let mut again = false;
         loop {
@@ -28,7 +28,7 @@ pub fn on_signal() -> io::Result<CancellationToken> {
             }
             again = true;
             tracing::info!(signal = name, "shutting down; a second signal exits immediately");
-            asked.cancel();
+            requested.cancel();
         }
     });
     Ok(token)

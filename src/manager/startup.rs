@@ -43,7 +43,7 @@ impl Patience {
             .when(|error| self == Self::Wait && is_transient(error))
             .notify(|error, delay| tracing::warn!(%error, retry_in = ?delay, "failed to reach {what}, retrying"))
             .await
-            .map_err(|error| Error(format!("can't reach {what}: {error}")))
+            .map_err(|error| Error(format!("failed to reach {what}: {error}")))
     }
 }
 
@@ -195,11 +195,11 @@ async fn retry_tables(catalog: Catalog) {
 
 async fn read_password(secret: &PasswordSecret, client: &kube::Client, patience: Patience) -> Result<Password, Error> {
     let PasswordSecret { name, key } = secret;
-    let what = format!("the Secret {name} with the password of the database (or set DB_PASSWORD)");
+    let what = format!("the Secret {name} with the database password (or set DB_PASSWORD)");
     let read = || async {
         match read_secret(client, name).await {
             Ok(Some(content)) => Ok(content),
-            Ok(None) => Err(SecretReadError::Invalid("there is none".to_owned())),
+            Ok(None) => Err(SecretReadError::Invalid("it does not exist".to_owned())),
             Err(error) => Err(error),
         }
     };
@@ -207,10 +207,8 @@ async fn read_password(secret: &PasswordSecret, client: &kube::Client, patience:
     let mut content = patience.get(&what, is_transient, read).await?;
     match content.data.remove(key).map(String::from_utf8) {
         Some(Ok(password)) => Ok(Password::new(password.trim_end_matches('\n'))),
-        Some(Err(_)) => Err(Error(format!("the key {key} of {what} is no text"))),
-        None => Err(Error(format!(
-            "{what} has no key {key}: name another with --database-secret-key"
-        ))),
+        Some(Err(_)) => Err(Error(format!("the key {key} of {what} is not UTF-8 text"))),
+        None => Err(Error(format!("{what} has no key {key}; set --database-secret-key"))),
     }
 }
 
@@ -232,21 +230,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_service_waits_for_what_may_come() {
+    async fn a_service_retries_transient_errors() {
         assert_eq!(tries(Patience::Wait, true).await, (Ok(7), 5));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_never_passes_by_itself_is_not_waited_for() {
+    async fn permanent_errors_are_not_retried() {
         let (result, tries) = tries(Patience::Wait, false).await;
         assert_eq!(
             (result.unwrap_err().to_string().as_str(), tries),
-            ("can't reach the database: away", 1)
+            ("failed to reach the database: away", 1)
         );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_command_does_not_wait() {
+    async fn a_command_does_not_retry() {
         assert_eq!(tries(Patience::Fail, true).await.1, 1);
     }
 }

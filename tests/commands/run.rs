@@ -99,7 +99,7 @@ async fn all_that_a_cluster_declares_is_synced_once() {
     let output = once().await;
     assert_code(&output, 1);
     assert!(
-        text(&output).contains("1 of 2 repositories could not be synced"),
+        text(&output).contains("1 of 2 repositories failed to sync"),
         "{}",
         text(&output)
     );

@@ -62,7 +62,7 @@ async fn container(namespace: &str, database_url: &str) -> Command {
     command
 }
 
-/// What users do with a repository, from its declaration to its end.
+/// The life of a repository, from declaration to deletion.
 async fn story(world: &World, portolan: &Portolan) {
     let url = world.serve("harbour", index(&[("beacon", &["1.0.0"])]));
     world.declare("harbour", &url).await;
@@ -218,7 +218,7 @@ async fn a_release_that_looks_at_applications_can_do_all_that_they_need_and_lead
     assert!(!may("delete", "leases.coordination.k8s.io", &namespace).await);
 }
 
-/// What a review of access asks about `RESOURCE.GROUP` or `RESOURCE.GROUP/SUBRESOURCE`.
+/// Attributes of an access review for `RESOURCE.GROUP` or `RESOURCE.GROUP/SUBRESOURCE`.
 fn attributes(verb: &str, resource: &str, namespace: &str) -> serde_json::Value {
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
     let (resource, group) = resource.split_once('.').unwrap();

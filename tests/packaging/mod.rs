@@ -12,7 +12,7 @@ use crate::support::control_plane::control_plane;
 use crate::support::process::ScratchFolder;
 use crate::support::{helm, project, target_folder};
 
-/// What `helm template` takes the cluster for: without it, a helm that was built from its module assumes a very old one.
+/// Kubernetes version for `helm template`; a helm built from its module assumes a very old one.
 const KUBE_VERSION: &str = "--kube-version=1.35.4";
 
 /// Settings that each take another way through the templates.

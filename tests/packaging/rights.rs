@@ -70,7 +70,7 @@ fn expected_in_all(roles: &[(&str, &[&str])]) -> BTreeMap<String, Vec<String>> {
     roles.collect()
 }
 
-/// What is done to repositories, and the Secrets that they name.
+/// Verbs on repositories, and on the Secrets they reference.
 fn with(secrets: &str) -> Vec<&str> {
     REPOSITORIES.into_iter().chain([secrets]).collect()
 }

@@ -132,8 +132,7 @@ impl Entry {
         self
     }
 
-    /// What stands before an entry whose path is too long for its header, as Go's tar and with it helm writes it
-    /// (a PAX header of POSIX.1-2001).
+    /// The PAX header (POSIX.1-2001) that Go's tar, and so helm, writes before an entry with a long path.
     pub fn long_path(path: &str) -> Self {
         // A record begins with its own length, which counts its own digits.
         let rest = format!(" path={path}\n");

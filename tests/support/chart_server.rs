@@ -37,12 +37,12 @@ pub struct Seen {
     pub headers: HeaderMap,
     /// The status that was answered; `None` if the connection was closed instead.
     pub status: Option<StatusCode>,
-    /// When it came in.
+    /// Time of arrival.
     pub at: Instant,
 }
 
 impl Seen {
-    /// Whether it asked for the page only if that has changed.
+    /// Returns true for a conditional request.
     pub fn is_conditional(&self) -> bool {
         self.headers.contains_key(header::IF_NONE_MATCH) || self.headers.contains_key(header::IF_MODIFIED_SINCE)
     }
@@ -63,7 +63,7 @@ impl Seen {
     }
 }
 
-/// What every request must show.
+/// Requirements for each request.
 #[derive(Clone)]
 struct Demand {
     authorization: String,
@@ -203,7 +203,7 @@ impl ChartServer {
         self.shared.seen.lock().expect("no panic while it is held").clone()
     }
 
-    /// How often a path was asked for.
+    /// Number of requests for a path.
     pub fn count(&self, path: &str) -> usize {
         self.seen(path).len()
     }

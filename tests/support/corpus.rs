@@ -1,4 +1,4 @@
-//! Where tests find real indexes, which are no part of the project.
+//! Finds real indexes, which are not part of the project.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::{env, fs};
 
 /// The folder of unpacked real indexes, one folder a repository: those of `PORTOLAN_CORPUS`, or of `../shared/corpus`
 /// beside the project. None where neither is there, or the variable is empty; tests then use indexes that they generate.
-/// What a test ran on is said in its output.
+/// Tests print which indexes they used.
 pub fn corpus() -> Option<&'static Path> {
     static UNPACKED: OnceLock<Option<PathBuf>> = OnceLock::new();
     UNPACKED

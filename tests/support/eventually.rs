@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 /// The answer of one look: there, or not yet with what was seen instead.
 pub trait Look {
-    /// What is waited for.
+    /// The awaited value.
     type Found;
     /// The found thing, or the reason to look again.
     fn into_result(self) -> Result<Self::Found, String>;

@@ -30,25 +30,25 @@ pub struct ApiRequest {
 }
 
 impl ApiRequest {
-    /// Whether it opens a watch.
+    /// Returns true if it opens a watch.
     pub fn is_watch(&self) -> bool {
         self.query
             .get("watch")
             .is_some_and(|value| matches!(value.as_str(), "1" | "true"))
     }
 
-    /// Whether it lists objects, or watches them, of this plural: the last part of the path.
+    /// Returns true if it lists or watches the resource `plural`.
     pub fn is_of(&self, plural: &str) -> bool {
         self.method == Method::GET && self.path.rsplit('/').next() == Some(plural)
     }
 
-    /// Whether it asks for the objects' metadata alone.
+    /// Returns true if it requests metadata only.
     pub fn is_partial(&self) -> bool {
         self.accept.contains("PartialObjectMetadata")
     }
 }
 
-/// What a chosen request gets.
+/// A fault injected into a request.
 #[derive(Clone, Debug)]
 pub enum ApiFault {
     /// An error of this code, as the API server writes it, and the request is not passed on.

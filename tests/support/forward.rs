@@ -27,7 +27,7 @@ impl Upstream {
         }
     }
 
-    /// What it answers; `None` if it does not.
+    /// Returns the response; `None` if there is none.
     pub async fn answer(&self, request: Request) -> Option<Response<Body>> {
         let (mut parts, body) = request.into_parts();
         // These belong to one connection, not to the request.

@@ -35,7 +35,7 @@ fn index(seed: u64, charts: impl Iterator<Item = (usize, usize)>) -> String {
     text
 }
 
-/// What all versions of a chart have in common.
+/// The fields that all versions of a chart share.
 struct Chart {
     name: String,
     keywords: usize,

@@ -1,4 +1,4 @@
-//! What the tests run against: a control plane, Postgres, chart repositories, and the `portolan` binary itself.
+//! Test environment: a control plane, Postgres, chart repositories, and the `portolan` binary.
 //!
 //! One control plane and one Postgres server serve the whole test process; each test takes its own namespace, database
 //! and ports, so tests run side by side. Whatever is started here ends with the test process, however that ends.

@@ -14,10 +14,10 @@ use super::eventually::eventually;
 use super::ports::free_port;
 use super::process::Process;
 
-/// Where the binary is.
+/// Path of the binary.
 pub const BINARY: &str = env!("CARGO_BIN_EXE_portolan");
 
-/// Where it is told how the binary is run.
+/// The Dockerfile, whose ENV lines apply to the tests too.
 const IMAGE: &str = include_str!("../../Dockerfile");
 
 /// A `portolan` command in the environment of the container image, with none of the settings of whoever runs the tests.

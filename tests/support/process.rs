@@ -91,7 +91,7 @@ impl Process {
         self.child.id()
     }
 
-    /// How it ended, if it has.
+    /// The exit status, if the process has ended.
     pub fn exit_status(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("a child can be asked for its state")
     }
@@ -139,7 +139,6 @@ impl ScratchFolder {
         Self(folder)
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         self.0.path()
     }

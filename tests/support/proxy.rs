@@ -14,7 +14,7 @@ use url::Url;
 /// Far more than the head of any request of these tests.
 const MAX_HEAD: usize = 64 << 10;
 
-/// What a proxy was asked for.
+/// A request to the proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
     /// `CONNECT` for a tunnel (https), `GET` and others for a request that the proxy makes itself (http).
@@ -86,7 +86,7 @@ impl Proxy {
         *self.shared.login.lock().expect("no panic while it is held") = Some(header);
     }
 
-    /// What it was asked for so far, oldest first.
+    /// All requests so far, oldest first.
     pub fn asked(&self) -> Vec<Asked> {
         self.shared.asked.lock().expect("no panic while it is held").clone()
     }

@@ -21,7 +21,7 @@ use super::target_folder;
 use super::tls::Authority;
 use super::token_server::{ISSUER, SERVICE, Signer, TokenServer, basic_authorization};
 
-/// Who may do everything where a registry or a token server asks for a name.
+/// The user with all permissions.
 pub const USER: &str = "navigator";
 /// Their password.
 pub const PASSWORD: &str = "fair-winds";
@@ -30,7 +30,7 @@ const HTPASSWD: &str = "navigator:$2a$04$vT/FXfZi7pzp1ISuR/aBXO6skG5vWFXVwv249H/
 
 const START_DEADLINE: Duration = Duration::from_secs(30);
 
-/// How a registry is started: by itself open to everybody, and without TLS.
+/// Settings of a registry; the default is public and without TLS.
 #[derive(Default)]
 pub struct Setup {
     tls: Option<(String, String, String)>,

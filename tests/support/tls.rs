@@ -50,7 +50,7 @@ impl Authority {
         }
     }
 
-    /// What a TLS server on loopback needs.
+    /// Configuration of a TLS server on loopback.
     pub fn server_config(&self) -> Arc<ServerConfig> {
         portolan::http::install_crypto_provider();
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.clone()));

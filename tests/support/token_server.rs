@@ -19,9 +19,9 @@ use tokio::net::TcpListener;
 use super::registry::{PASSWORD, USER};
 use super::tls::{Authority, TlsListener};
 
-/// What registries of this server call themselves.
+/// The service name of registries that use this server.
 pub const SERVICE: &str = "portolan-test-registry";
-/// Who signs the tokens.
+/// The issuer of tokens.
 pub const ISSUER: &str = "portolan-test-tokens";
 
 const KEY_ID: &str = "portolan-test-key";
@@ -37,7 +37,7 @@ pub struct TokenRequest {
     pub scopes: Vec<String>,
     /// The `Authorization` header.
     pub authorization: Option<String>,
-    /// What was answered.
+    /// The response status.
     pub status: StatusCode,
 }
 
@@ -51,7 +51,7 @@ struct Orders {
     made: u64,
 }
 
-/// Who signs tokens: the server, and the harness itself when it fills a registry.
+/// Signs tokens for the server, and for the harness when it pushes charts.
 pub struct Signer(KeyPair);
 
 impl Signer {
@@ -273,7 +273,7 @@ impl Orders {
         )
     }
 
-    /// What is granted of a scope `repository:harbour/charts:pull,push`.
+    /// Returns the granted part of a scope such as `repository:harbour/charts:pull,push`.
     fn granted(&self, scope: &str, known: bool) -> Option<Value> {
         let (kind, rest) = scope.split_once(':')?;
         let (name, actions) = rest.rsplit_once(':')?;

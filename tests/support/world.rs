@@ -123,7 +123,7 @@ impl World {
         texts.await.unwrap()
     }
 
-    /// What `portolan status -o json` says of a repository.
+    /// The entry of a repository in `portolan status -o json`.
     pub async fn status(&self, name: &str) -> Option<Value> {
         let output = succeeded(self.command(&["status", "-o", "json"])).await;
         let all: Vec<Value> = serde_json::from_str(&output).unwrap();

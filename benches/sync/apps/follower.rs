@@ -1,4 +1,4 @@
-//! When the statuses of Applications change, as a watch shows it.
+//! Times of status changes of Applications, taken from a watch.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

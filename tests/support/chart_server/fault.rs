@@ -1,4 +1,4 @@
-//! What a path does instead of serving well.
+//! Faults of the chart server.
 
 use std::io::Write;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use futures::{Stream, StreamExt, stream};
 
 use super::respond;
 
-/// What a path does instead of serving its page well.
+/// A fault in place of the regular response.
 #[derive(Clone, Debug)]
 pub enum Fault {
     /// Answers with this status, these headers and this body.

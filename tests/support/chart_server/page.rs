@@ -1,4 +1,4 @@
-//! What a path serves.
+//! The response of a path.
 
 use std::io::Write;
 
@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use super::respond;
 use crate::support::archives::Archive;
 
-/// What is served at a path.
+/// A page with its validators.
 #[derive(Clone, Debug)]
 pub struct Page {
     body: Bytes,

@@ -1,4 +1,4 @@
-//! What tests put into a registry by themselves: faster than helm, and what helm would not push.
+//! Pushes charts without helm: faster, and including charts that helm rejects.
 
 use futures::{StreamExt, stream};
 use reqwest::{Method, RequestBuilder, Response, StatusCode, header};
@@ -15,7 +15,7 @@ const CHART_LAYER: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
 const IMAGE_CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const IMAGE_LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 
-/// How many requests are under way at once when many tags are pushed.
+/// Maximum number of concurrent requests when many tags are pushed.
 const AT_ONCE: usize = 16;
 
 /// A manifest that was pushed.
