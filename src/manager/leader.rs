@@ -3,7 +3,7 @@
 use super::{Error, Options, SourceOptions};
 use crate::runtime::kube_client::connect;
 use crate::runtime::kube_client::metrics::RequestMetrics;
-use crate::runtime::leader_election::{LeaderGuard, Lease, Timing, identity};
+use crate::runtime::leader_election::{Election, LeaderGuard, Timing, identity};
 
 /// The name of the Lease.
 const NAME: &str = "portolan";
@@ -11,7 +11,7 @@ const NAME: &str = "portolan";
 /// The Lease, if leader election is enabled.
 pub(super) enum Leadership {
     Disabled,
-    Candidate(Box<Lease>),
+    Candidate(Box<Election>),
     Leader(LeaderGuard),
 }
 
@@ -22,7 +22,7 @@ impl Leadership {
         };
         let client = connect(cluster, requests).await.map_err(Error::from_display)?;
         let pod = std::env::var("POD_NAME").unwrap_or_else(|_| NAME.to_owned());
-        let lease = Lease::new(client, namespace, NAME, &identity(&pod), Timing::default());
+        let lease = Election::new(client, namespace, NAME, &identity(&pod), Timing::default());
         Ok(Self::Candidate(Box::new(lease)))
     }
 

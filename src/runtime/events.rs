@@ -16,6 +16,25 @@ pub struct Event {
     pub note: String,
 }
 
+impl Event {
+    #[must_use]
+    pub fn normal(reason: &str, note: impl Into<String>) -> Self {
+        Self {
+            is_warning: false,
+            reason: reason.to_owned(),
+            note: note.into(),
+        }
+    }
+
+    #[must_use]
+    pub fn warning(reason: &str, note: impl Into<String>) -> Self {
+        Self {
+            is_warning: true,
+            ..Self::normal(reason, note)
+        }
+    }
+}
+
 #[derive(Clone)]
 pub struct EventPublisher {
     client: Client,

@@ -97,18 +97,12 @@ impl Project for MetadataOnly {
 
 /// Changes the owner references of an object. A stale object is read first, so that concurrent changes are not lost.
 /// Objects that are gone, recreated or unchanged are not written.
-///
-/// # Errors
-/// See [`ChangeError`].
 pub async fn change(client: &Client, manager: &str, target: &Target, change: &Change) -> Result<Changed, ChangeError> {
     let api: Api<Decoded<MetadataOnly>> = match &target.namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &target.resource.api),
         None => Api::all_with(client.clone(), &target.resource.api),
     };
-    let parameters = PatchParams {
-        field_manager: Some(manager.to_owned()),
-        ..PatchParams::default()
-    };
+    let parameters = PatchParams::apply(manager);
     // Usually the last seen version is current, and no read is needed.
     if let Some(owners) = changed(&target.owners, change) {
         let patch = patch(Some(&target.version), &owners)?;

@@ -10,7 +10,7 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use portolan::runtime::leader_election::{LeaderGuard, Lease, Lost, Timing};
+use portolan::runtime::leader_election::{Election, LeaderGuard, Lost, Timing};
 use serde_json::json;
 use tokio::time::{Instant, timeout};
 
@@ -47,8 +47,8 @@ impl World {
         }
     }
 
-    fn contender(&self, client: &Client, identity: &str) -> Lease {
-        Lease::new(client.clone(), &self.namespace, NAME, identity, TIMING)
+    fn contender(&self, client: &Client, identity: &str) -> Election {
+        Election::new(client.clone(), &self.namespace, NAME, identity, TIMING)
     }
 
     /// Acquires the Lease with direct access.

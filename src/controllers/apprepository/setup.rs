@@ -243,7 +243,7 @@ fn informer(
             (informer::run(events, store, on_change).boxed(), Problems::default())
         }
         Source::Directory(manifests) => {
-            let (events, problems) = manifests::events(manifests.clone(), &manifests::Settings::default());
+            let (events, problems) = manifests::events(manifests.clone(), manifests::RESCAN_INTERVAL);
             let errors = problems.clone();
             let on_change = move |change| on_manifest_change(&event_handler, &errors, change);
             (informer::run(events, store, on_change).boxed(), problems)

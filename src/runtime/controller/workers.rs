@@ -1,5 +1,3 @@
-//! The workers.
-
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
@@ -12,52 +10,50 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::Instrument;
 
-use super::metrics::{ControllerMetrics, Ended};
-use super::{Action, Class, Key, Metrics, ObjectKey, Reconcile, ReconcileError};
-use crate::runtime::workqueue::{Backoff, Claim, Item, Priority, Queue};
+use super::metrics::ControllerMetrics;
+use super::{Action, Class, Key, Metrics, Reconcile, ReconcileError};
+use crate::runtime::workqueue::{Backoff, Claim, Priority, Queue};
 use crate::text::{printable, truncate};
 
-/// After a panic: the same input is likely to panic again, so there is no hurry, but the world may have changed.
-const AFTER_PANIC: Backoff = Backoff {
+/// Retries after a panic, in case that the input has changed.
+const PANIC_BACKOFF: Backoff = Backoff {
     base: Duration::from_secs(5),
     cap: Duration::from_secs(15 * 60),
 };
 
-/// Bytes of an error in a log line. It may hold what a server sent.
-const LONGEST_MESSAGE: usize = 1024;
+/// Maximum length of a logged error, in bytes.
+const MAX_MESSAGE: usize = 1024;
 
-/// A pool of workers over a queue.
-pub struct WorkerPool<K: Item = Key> {
-    pool: Arc<Pool<K>>,
+pub struct WorkerPool {
+    pool: Arc<Pool>,
     workers: usize,
 }
 
-struct Pool<K: Item> {
-    queue: Queue<K>,
-    classes: HashMap<&'static str, Workers<K>>,
+struct Pool {
+    queue: Queue<Key>,
+    classes: HashMap<&'static str, ClassState>,
     metrics: Metrics,
 }
 
-/// The workers of one class.
-struct Workers<K> {
-    reconciler: Arc<dyn Reconcile<K>>,
+struct ClassState {
+    reconciler: Arc<dyn Reconcile>,
     metrics: ControllerMetrics,
 }
 
 type Panic = Box<dyn Any + Send>;
 
-impl<K: ObjectKey> WorkerPool<K> {
+impl WorkerPool {
     /// Creates a pool with the workers of all classes, at least one. The lanes of the queue (see
     /// [`crate::runtime::workqueue::Settings`]) keep one class from taking the workers of another.
     #[must_use]
-    pub fn new(queue: Queue<K>, classes: Vec<Class<K>>, metrics: Metrics) -> Self {
+    pub fn new(queue: Queue<Key>, classes: Vec<Class>, metrics: Metrics) -> Self {
         let workers = classes.iter().map(|class| class.workers).sum::<usize>().max(1);
         let classes = classes.into_iter().map(|class| {
             let metrics = metrics.of_controller(class.name);
             let max = i64::try_from(class.workers).unwrap_or(i64::MAX);
             metrics.max_concurrent.set(max);
             let reconciler = class.reconciler;
-            (class.name, Workers { reconciler, metrics })
+            (class.name, ClassState { reconciler, metrics })
         });
         let classes = classes.collect();
         Self {
@@ -70,8 +66,7 @@ impl<K: ObjectKey> WorkerPool<K> {
         }
     }
 
-    /// Works until the queue is shut down and empty and every reconcile has come to its end. Dropping the future ends the
-    /// workers where they stand.
+    /// Runs the workers until the queue is shut down and drained. Dropping the future cancels reconciles in progress.
     pub async fn run(self) {
         let Self { pool, workers } = self;
         let mut tasks = JoinSet::new();
@@ -79,7 +74,7 @@ impl<K: ObjectKey> WorkerPool<K> {
             tasks.spawn(Arc::clone(&pool).work());
         }
         while let Some(ended) = tasks.join_next().await {
-            // Panics of reconcilers don't come here; but whatever does must not leave the pool a worker short.
+            // Panics of reconcilers are caught earlier.
             if let Some(panic) = ended.err().and_then(|error| error.try_into_panic().ok()) {
                 let error = panic_message(&*panic);
                 tracing::error!(error, "worker panicked, starting another");
@@ -89,29 +84,29 @@ impl<K: ObjectKey> WorkerPool<K> {
     }
 }
 
-impl<K: Item> fmt::Debug for WorkerPool<K> {
+impl fmt::Debug for WorkerPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WorkerPool").finish_non_exhaustive()
     }
 }
 
-impl<K: ObjectKey> Pool<K> {
+impl Pool {
     async fn work(self: Arc<Self>) {
         while let Some(claim) = self.queue.get().await {
-            // Of the highest level, so that no filter takes the key off an error.
+            // At the highest level, so that no log filter removes the key from an error.
             let span = tracing::error_span!(
                 "reconcile",
-                controller = %claim.key().lane(),
-                namespace = %claim.key().namespace(),
-                name = %claim.key().name(),
+                controller = %claim.key().class,
+                namespace = %claim.key().name.namespace,
+                name = %claim.key().name.name,
                 priority = claim.priority().0
             );
             self.handle(claim).instrument(span).await;
         }
     }
 
-    async fn handle(&self, claim: Claim<K>) {
-        let Some(class) = self.classes.get(claim.key().lane()) else {
+    async fn handle(&self, claim: Claim<Key>) {
+        let Some(class) = self.classes.get(claim.key().class) else {
             return self.unhandled(&claim);
         };
         let metrics = &class.metrics;
@@ -121,7 +116,7 @@ impl<K: ObjectKey> Pool<K> {
         let result = AssertUnwindSafe(reconcile).catch_unwind().await;
         let duration = start.elapsed();
         metrics.time.observe(duration.as_secs_f64());
-        // The panic is dropped after the key has been seen to: it may panic once more.
+        // Dropped only after the key is requeued, since dropping a panic may panic again.
         match &result {
             Ok(Ok(outcome)) => self.succeeded(metrics, &claim, *outcome, duration),
             Ok(Err(failure)) => self.failed(metrics, &claim, failure, duration),
@@ -129,39 +124,39 @@ impl<K: ObjectKey> Pool<K> {
         }
     }
 
-    fn unhandled(&self, claim: &Claim<K>) {
-        let metrics = self.metrics.of_controller(claim.key().lane());
-        metrics.ended(Ended::Error);
+    fn unhandled(&self, claim: &Claim<Key>) {
+        let metrics = self.metrics.of_controller(claim.key().class);
+        metrics.count("error");
         metrics.terminal_errors.inc();
         self.queue.forget(claim.key());
         tracing::error!("no reconciler for this class of keys; please report this bug");
     }
 
-    fn succeeded(&self, metrics: &ControllerMetrics, claim: &Claim<K>, outcome: Action, duration: Duration) {
+    fn succeeded(&self, metrics: &ControllerMetrics, claim: &Claim<Key>, outcome: Action, duration: Duration) {
         tracing::debug!(?outcome, ?duration, "reconciled");
         let key = claim.key();
-        let ended = match outcome {
+        let result = match outcome {
             Action::Done => {
                 self.queue.forget(key);
-                Ended::Success
+                "success"
             }
             Action::Requeue => {
                 self.queue
                     .add_rate_limited(key.clone(), Backoff::CONFLICT, claim.priority());
-                Ended::Requeue
+                "requeue"
             }
             Action::RequeueAfter { delay, priority } => {
                 self.queue.forget(key);
                 self.queue
                     .add_after(key.clone(), delay, priority.unwrap_or(claim.priority()));
-                Ended::RequeueAfter
+                "requeue_after"
             }
         };
-        metrics.ended(ended);
+        metrics.count(result);
     }
 
-    fn failed(&self, metrics: &ControllerMetrics, claim: &Claim<K>, failure: &ReconcileError, duration: Duration) {
-        metrics.ended(Ended::Error);
+    fn failed(&self, metrics: &ControllerMetrics, claim: &Claim<Key>, failure: &ReconcileError, duration: Duration) {
+        metrics.count("error");
         let key = claim.key();
         match failure {
             ReconcileError::Transient {
@@ -187,7 +182,6 @@ impl<K: ObjectKey> Pool<K> {
                 if let Some(delay) = retry_after {
                     self.queue.add_after(key.clone(), *delay, Priority::LOW);
                 }
-                // The reconciler has told the user in its report.
                 tracing::debug!(
                     error = shown(message),
                     ?retry_after,
@@ -198,12 +192,12 @@ impl<K: ObjectKey> Pool<K> {
         }
     }
 
-    fn panicked(&self, metrics: &ControllerMetrics, claim: &Claim<K>, panic: &Panic) {
+    fn panicked(&self, metrics: &ControllerMetrics, claim: &Claim<Key>, panic: &Panic) {
         metrics.panics.inc();
-        metrics.ended(Ended::Error);
+        metrics.count("error");
         let retry_in = self
             .queue
-            .add_rate_limited(claim.key().clone(), AFTER_PANIC, claim.priority());
+            .add_rate_limited(claim.key().clone(), PANIC_BACKOFF, claim.priority());
         tracing::error!(
             error = panic_message(&**panic),
             ?retry_in,
@@ -217,9 +211,9 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
         .downcast_ref::<&str>()
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    shown(message.unwrap_or("a panic without a message"))
+    shown(message.unwrap_or("panic without a message"))
 }
 
 fn shown(message: &str) -> String {
-    truncate(&printable(message), LONGEST_MESSAGE)
+    truncate(&printable(message), MAX_MESSAGE)
 }

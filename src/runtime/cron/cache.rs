@@ -14,12 +14,11 @@ pub struct Intervals(Arc<Mutex<HashMap<String, Arc<Cron>>>>);
 
 impl Intervals {
     pub fn parse(&self, text: &str) -> Result<Arc<Cron>, IntervalError> {
-        let lock = || self.0.lock();
-        if let Some(cron) = lock().get(text) {
+        if let Some(cron) = self.0.lock().get(text) {
             return Ok(Arc::clone(cron));
         }
         let cron = Arc::new(parse(text)?);
-        let mut entries = lock();
+        let mut entries = self.0.lock();
         if entries.len() >= MAX_ENTRIES {
             entries.clear();
         }

@@ -1,19 +1,14 @@
 //! Cron expressions: parsing, translation for the scheduler, and computation of ticks.
 
-use std::{
-    fmt::{self, Display},
-    str::FromStr,
-    time::Duration,
-};
+use std::fmt::{self, Display};
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use croner::parser::{CronParser, Seconds};
 use jiff::Timestamp;
 
-use super::{
-    field::{Field, Unit},
-    go_duration,
-};
+use super::field::{Field, Unit};
+use super::go_duration;
 use crate::text;
 
 const MAX_LENGTH: usize = 256;
@@ -100,15 +95,7 @@ fn looks_like_a_duration(text: &str) -> bool {
     !text.contains(char::is_whitespace) && text.starts_with(|c: char| c.is_ascii_digit() || ".+-".contains(c))
 }
 
-impl FromStr for Cron {
-    type Err = IntervalError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        parse(text)
-    }
-}
-
-struct Fields {
+struct CronFields {
     second: Field,
     minute: Field,
     hour: Field,
@@ -118,7 +105,7 @@ struct Fields {
     year: Field,
 }
 
-impl Fields {
+impl CronFields {
     fn parse(text: &str) -> Result<Self, String> {
         if text.starts_with('@') {
             let nickname = NICKNAMES.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
@@ -127,10 +114,8 @@ impl Fields {
         }
         let mut fields: Vec<&str> = text.split_whitespace().collect();
         let has_year = |field: &str| {
-            field
-                .as_bytes()
-                .windows(4)
-                .any(|run| run.iter().all(u8::is_ascii_digit))
+            let mut runs = field.as_bytes().windows(4);
+            runs.any(|run| run.iter().all(u8::is_ascii_digit))
         };
         match fields.as_slice() {
             [_, _, _, _, _] => fields.insert(0, "0"),
@@ -163,28 +148,26 @@ impl Fields {
             minute,
             hour,
             month,
+            year,
             ..
         } = self;
-        format!("{second} {minute} {hour} {day} {month} {weekday}{}", self.year_suffix())
-    }
-
-    fn year_suffix(&self) -> String {
-        if self.year.is_open() {
-            String::new()
+        let expression = format!("{second} {minute} {hour} {day} {month} {weekday}");
+        if year.is_open() {
+            expression
         } else {
-            format!(" {}", self.year)
+            format!("{expression} {year}")
         }
     }
 
     fn display(&self) -> String {
         let expression = self.expression(&self.day, &self.weekday);
-        expression.strip_prefix("0 ").map(str::to_owned).unwrap_or(expression)
+        expression.strip_prefix("0 ").unwrap_or(&expression).to_owned()
     }
 
     /// Returns true if one of the months has the day; the scheduler's parser would search until the year 5000.
     fn can_match(&self, day: &Field, weekday: &Field) -> bool {
         let longest = |month: u16| match month {
-            2 if self.years().any(is_leap) => 29,
+            2 if self.year.values().into_iter().any(is_leap) => 29,
             2 => 28,
             4 | 6 | 9 | 11 => 30,
             _ => 31,
@@ -194,10 +177,6 @@ impl Fields {
             .values()
             .into_iter()
             .any(|month| least.is_none_or(|day| day <= longest(month)))
-    }
-
-    fn years(&self) -> impl Iterator<Item = u16> {
-        self.year.values().into_iter()
     }
 
     fn shortest_gap(&self) -> Duration {
@@ -225,7 +204,7 @@ fn is_leap(year: u16) -> bool {
 
 impl Cron {
     fn from_expression(text: &str) -> Result<Self, String> {
-        let fields = Fields::parse(text)?;
+        let fields = CronFields::parse(text)?;
         // The scheduler requires both day fields to match. Two expressions give the semantics of cron, where one
         // suffices.
         let days = if fields.day.is_open() || fields.weekday.is_open() {

@@ -62,10 +62,8 @@ impl Unit {
 }
 
 fn number(text: &str) -> Option<u16> {
-    text.bytes()
-        .all(|b| b.is_ascii_digit())
-        .then(|| text.parse().ok())
-        .flatten()
+    let is_number = text.bytes().all(|b| b.is_ascii_digit());
+    text.parse().ok().filter(|_| is_number)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,10 +138,8 @@ impl Item {
         }
         let (range, step) = match text.split_once('/') {
             Some((range, step)) => {
-                let step = step
-                    .parse::<u64>()
-                    .ok()
-                    .filter(|_| step.bytes().all(|b| b.is_ascii_digit()));
+                let is_number = step.bytes().all(|b| b.is_ascii_digit());
+                let step = step.parse::<u64>().ok().filter(|_| is_number);
                 let step = step.ok_or("has no number after `/`")?;
                 (range, Some(u16::try_from(step).unwrap_or(MAX_STEP).min(MAX_STEP)))
             }
@@ -183,12 +179,9 @@ impl Item {
 
     fn range(unit: Unit, first: &str, last: &str, step: Option<u16>) -> Result<Self, &'static str> {
         const INVALID_RANGE: &str = "is not a valid range";
-        let (min, max) = unit.bounds();
-        let (from, mut to) = (
-            unit.value(first).ok_or(INVALID_RANGE)?,
-            unit.value(last).ok_or(INVALID_RANGE)?,
-        );
-        let (mut from, mut max) = (from, max);
+        let (min, mut max) = unit.bounds();
+        let mut from = unit.value(first).ok_or(INVALID_RANGE)?;
+        let mut to = unit.value(last).ok_or(INVALID_RANGE)?;
         if unit == Unit::DayOfWeek {
             // Sunday starts a range as 0 and ends it as 7, so that 7-2 and fri-sun are valid ranges.
             max = 7;
@@ -219,10 +212,8 @@ impl Item {
             Unit::DayOfMonth if text == "L" => Some(Ok(Self::LastDay)),
             Unit::DayOfMonth => {
                 let day = number(text.strip_suffix('W')?).filter(|day| (1..=31).contains(day));
-                Some(
-                    day.map(Self::NearestWorkday)
-                        .ok_or("is not a day of the month with `W`"),
-                )
+                let item = day.map(Self::NearestWorkday);
+                Some(item.ok_or("is not a day of the month with `W`"))
             }
             Unit::DayOfWeek => {
                 let weekday = |text: &str| unit.value(text).filter(|day| *day <= 7).map(|day| day % 7);

@@ -1,7 +1,7 @@
 //! Enqueues keys at the ticks of their cron expressions, by the wall clock.
 //!
-//! The work queue has a timer for each key as well (see `apprepository::decide::until_due`), but on the monotonic
-//! clock: after a step of the wall clock it fires late. The trigger keeps schedules punctual.
+//! Reconcilers also requeue each key until its next tick, but timers of the work queue follow the monotonic clock: after
+//! a step of the wall clock they fire late. The trigger keeps schedules punctual.
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use tokio_cron_scheduler::{Job, JobScheduler, JobSchedulerError};
@@ -51,21 +51,21 @@ impl<K: Clone + Eq + Hash + Send + 'static> CronTrigger<K> {
             // The scheduler removes jobs without a next tick immediately, and may crash when there are many.
             return self.remove(key);
         }
-        let previous = self.schedules().insert(key.clone(), (Arc::clone(cron), jitter));
+        let previous = self.schedules.lock().insert(key.clone(), (Arc::clone(cron), jitter));
         if previous.is_none_or(|(previous, _)| previous != *cron) {
             self.changed.notify_one();
         }
     }
 
     pub fn remove(&self, key: &K) {
-        if self.schedules().remove(key).is_some() {
+        if self.schedules.lock().remove(key).is_some() {
             self.changed.notify_one();
         }
     }
 
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.schedules().len()
+        self.schedules.lock().len()
     }
 
     /// Calls `enqueue` with a key and its jitter at each tick. Never returns.
@@ -108,7 +108,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> CronTrigger<K> {
     }
 
     fn expressions(&self, jobs: &HashMap<String, Job>) -> HashSet<String> {
-        let schedules = self.schedules();
+        let schedules = self.schedules.lock();
         let all: HashSet<_> = schedules.values().flat_map(|(cron, _)| cron.expressions()).collect();
         let (with_job, without): (Vec<_>, Vec<_>) = all.into_iter().partition(|&text| jobs.contains_key(text));
         let first = with_job.into_iter().chain(without).take(MAX_JOBS);
@@ -119,14 +119,10 @@ impl<K: Clone + Eq + Hash + Send + 'static> CronTrigger<K> {
         let trigger = self.clone();
         Job::new(expression.clone(), move |_, _| {
             let is_due = |cron: &Cron| cron.expressions().contains(&expression);
-            for (key, (_, jitter)) in trigger.schedules().iter().filter(|(_, (cron, _))| is_due(cron)) {
+            for (key, (_, jitter)) in trigger.schedules.lock().iter().filter(|(_, (cron, _))| is_due(cron)) {
                 enqueue(key.clone(), *jitter);
             }
         })
-    }
-
-    fn schedules(&self) -> MutexGuard<'_, Schedules<K>> {
-        self.schedules.lock()
     }
 }
 

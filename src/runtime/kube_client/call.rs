@@ -85,9 +85,6 @@ fn chain(error: &kube::Error) -> String {
 }
 
 /// Awaits a request for at most [`DEADLINE`]: a half-open connection would block its worker forever.
-///
-/// # Errors
-/// The request fails or times out.
 pub async fn call<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, ApiError> {
     match tokio::time::timeout(DEADLINE, request).await {
         Ok(result) => result.map_err(ApiError::from),

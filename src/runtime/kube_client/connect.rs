@@ -1,11 +1,11 @@
-//! Building a client from a kubeconfig, the pod's service account or an address.
+//! Builds a client from a kubeconfig, the pod's service account or an address.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use axum::http::{HeaderValue, Uri, header::USER_AGENT};
 use kube::client::ClientBuilder;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 
 use super::metrics::RequestMetrics;
@@ -15,36 +15,30 @@ use super::response_timeout::ResponseTimeout;
 /// The maximum time between two reads of a response. The API server ends watches after 290 s.
 const READ_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The API server to connect to.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectOptions {
-    /// The kubeconfig file; the default locations or the service account of the pod if `None`.
+    /// If `None`, the default locations or the service account of the pod apply.
     pub kubeconfig: Option<PathBuf>,
-    /// The context of the kubeconfig; its current one if `None`.
     pub context: Option<String>,
-    /// The address, instead of that of the kubeconfig.
+    /// Overrides the address in the kubeconfig.
     pub apiserver: Option<Uri>,
 }
 
-/// No client can be built.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{0}")]
 pub struct ConnectError(String);
 
-/// Builds a client whose requests are counted. Sends no request.
-///
-/// # Errors
-/// No API server is configured, or its configuration is invalid.
+/// Builds a client without sending a request.
 pub async fn connect(options: &ConnectOptions, requests: &RequestMetrics) -> Result<Client, ConnectError> {
     let mut config = config(options).await?;
     // The work queue retries and logs; a client that retries silently only holds a worker.
     config.default_retry = false;
-    // Without it, a list that is never answered would stop the watch.
+    // Otherwise, a list without a response would stop the watch.
     config.read_timeout = Some(READ_TIMEOUT);
     let user_agent = concat!("portolan/", env!("CARGO_PKG_VERSION"));
     config.headers.push((USER_AGENT, HeaderValue::from_static(user_agent)));
     let builder = ClientBuilder::try_from(config)
-        .map_err(|error| ConnectError(format!("can't make a client for the API server: {error}")))?;
+        .map_err(|error| ConnectError(format!("failed to create a client for the API server: {error}")))?;
     let builder = builder.with_layer(&ResponseTimeout::default()).with_layer(requests);
     Ok(limit_response_size(builder.build()))
 }
@@ -55,26 +49,21 @@ async fn config(options: &ConnectOptions) -> Result<Config, ConnectError> {
         ..KubeConfigOptions::default()
     };
     let file = options.kubeconfig.as_deref();
-    let unusable = |error: &dyn std::fmt::Display| {
-        let what = file.map_or_else(
-            || "kubeconfig".to_owned(),
-            |file| format!("kubeconfig {}", file.display()),
-        );
-        ConnectError(format!("can't use the {what}: {error}"))
+    let invalid = |error: KubeconfigError| {
+        let file = file.map_or_else(String::new, |file| format!(" {}", file.display()));
+        ConnectError(format!("cannot use kubeconfig{file}: {error}"))
     };
     let config = if let Some(file) = file {
-        let kubeconfig = Kubeconfig::read_from(file).map_err(|error| unusable(&error))?;
+        let kubeconfig = Kubeconfig::read_from(file).map_err(invalid)?;
         Config::from_custom_kubeconfig(kubeconfig, &kube_options)
             .await
-            .map_err(|error| unusable(&error))
+            .map_err(invalid)
     } else if options.context.is_some() {
-        Config::from_kubeconfig(&kube_options)
-            .await
-            .map_err(|error| unusable(&error))
+        Config::from_kubeconfig(&kube_options).await.map_err(invalid)
     } else {
         Config::infer().await.map_err(|error| {
             ConnectError(format!(
-                "no API server is known ({error}): name one with --kubeconfig, run in a pod, or watch a folder with --manifests DIR"
+                "no API server configured: {error}; set --kubeconfig, run in a pod, or use --manifests DIR"
             ))
         })
     };
@@ -142,7 +131,7 @@ contexts:
     }
 
     #[tokio::test]
-    async fn a_kubeconfig_that_is_not_there_is_named() {
+    async fn an_error_names_the_missing_kubeconfig() {
         let options = ConnectOptions {
             kubeconfig: Some("/nowhere/config".into()),
             ..ConnectOptions::default()

@@ -4,7 +4,6 @@
 //! 200 objects may have 300 MiB. A response larger than [`MAX_RESPONSE`] is requested again with half the page size,
 //! down to one object. At most [`PERMITS`] responses above [`SMALL`] are read concurrently.
 
-use std::fmt;
 use std::sync::Arc;
 
 use axum::http::{HeaderMap, Method, Request, Response, Uri, Version};
@@ -52,17 +51,10 @@ struct Page {
     limit: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("response is larger than {limit} bytes")]
 struct TooLarge {
     limit: usize,
-}
-
-impl std::error::Error for TooLarge {}
-
-impl fmt::Display for TooLarge {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "response is larger than {} bytes", self.limit)
-    }
 }
 
 impl ResponseSizeLimit {
@@ -117,11 +109,8 @@ fn into_error(error: axum::Error) -> Error {
 
 impl Page {
     fn of<B>(request: &Request<B>) -> Option<Self> {
-        let limit = query(request.uri())
-            .find(|(name, _)| *name == "limit")?
-            .1
-            .parse()
-            .ok()?;
+        let (_, limit) = query(request.uri()).find(|(name, _)| *name == "limit")?;
+        let limit = limit.parse().ok()?;
         (request.method() == Method::GET).then(|| Self {
             uri: request.uri().clone(),
             headers: request.headers().clone(),
@@ -139,16 +128,13 @@ impl Page {
         let query: Vec<_> = query
             .map(|pair| if pair.starts_with("limit=") { &*limit } else { pair })
             .collect();
-        let request = Request::get(format!("{}?{}", self.uri.path(), query.join("&"))).version(self.version);
-        Some(
+        let request = Request::get(format!("{}?{}", self.uri.path(), query.join("&")))
+            .version(self.version)
+            .body(Body::empty());
+        Some(request.map_err(Error::HttpError).map(|mut request| {
+            *request.headers_mut() = self.headers.clone();
             request
-                .body(Body::empty())
-                .map_err(Error::HttpError)
-                .map(|mut request| {
-                    *request.headers_mut() = self.headers.clone();
-                    request
-                }),
-        )
+        }))
     }
 }
 

@@ -5,7 +5,6 @@
 //! Watches are affected most, since all of them reconnect together. The caller limits the time for the rest of the
 //! response.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
@@ -48,18 +47,9 @@ pub struct TimeoutService<S> {
     timeout: ResponseTimeout,
 }
 
-#[derive(Debug)]
-struct ResponseTimedOut {
-    limit: Duration,
-}
-
-impl std::error::Error for ResponseTimedOut {}
-
-impl fmt::Display for ResponseTimedOut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no response within {}s", self.limit.as_secs())
-    }
-}
+#[derive(Debug, thiserror::Error)]
+#[error("no response within {}s", .0.as_secs())]
+struct ResponseTimedOut(Duration);
 
 impl<S, A> Service<Request<A>> for TimeoutService<S>
 where
@@ -90,7 +80,7 @@ where
             }
             match response {
                 Ok(response) => response.map_err(Into::into),
-                Err(_) => Err(ResponseTimedOut { limit }.into()),
+                Err(_) => Err(ResponseTimedOut(limit).into()),
             }
         }
         .boxed()

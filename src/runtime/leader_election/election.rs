@@ -2,19 +2,15 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use kube::{
-    Api,
-    api::{ObjectMeta, PostParams},
-};
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{
-    Timing, random,
-    record::{self, Observed, holder},
-};
+use super::record::{self, Observed, holder};
+use super::{LeaderGuard, Timing, random};
 
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub(super) enum LeaseError {
     #[error(transparent)]
     Api(#[from] kube::Error),
     #[error("no response from the API server within {0:?}")]
@@ -23,6 +19,7 @@ pub enum Failure {
     Taken(String),
 }
 
+/// A contender for a Lease.
 #[derive(Debug)]
 pub struct Election {
     api: Api<Lease>,
@@ -34,39 +31,40 @@ pub struct Election {
 }
 
 impl Election {
-    pub fn new(api: Api<Lease>, name: &str, identity: &str, timing: Timing) -> Self {
-        let (name, identity) = (name.to_owned(), identity.to_owned());
+    /// `identity` must be unique among all processes, even across restarts (see [`super::identity`]).
+    #[must_use]
+    pub fn new(client: Client, namespace: &str, name: &str, identity: &str, timing: Timing) -> Self {
         Self {
-            api,
-            name,
-            identity,
+            api: Api::namespaced(client, namespace),
+            name: name.to_owned(),
+            identity: identity.to_owned(),
             timing,
             written: None,
         }
     }
 
-    pub fn timing(&self) -> Timing {
+    pub(super) fn timing(&self) -> Timing {
         self.timing
     }
 
-    pub fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Waits until this process holds the Lease; returns the time at which the successful request was sent.
-    pub async fn win(mut self) -> (Self, Instant) {
+    /// Waits until this process holds the Lease. Errors are logged and retried. Dropping the future withdraws the
+    /// contender.
+    pub async fn acquire(mut self) -> LeaderGuard {
         let mut observed = Observed::default();
         let mut logged_holder = None;
         loop {
             let started = Instant::now();
-            let attempt = timeout(self.attempt_timeout(), self.take(&mut observed)).await;
-            match attempt.unwrap_or_else(|_| Err(Failure::Timeout(self.attempt_timeout()))) {
+            match attempt(self.timing, self.take(&mut observed)).await {
                 Ok(()) => {
                     tracing::info!(lease = self.name, identity = self.identity, "started leading");
-                    return (self, started);
+                    return LeaderGuard::start(self, started);
                 }
-                Err(Failure::Taken(holder)) if logged_holder.as_ref() == Some(&holder) => {}
-                Err(Failure::Taken(holder)) => {
+                Err(LeaseError::Taken(holder)) if logged_holder.as_ref() == Some(&holder) => {}
+                Err(LeaseError::Taken(holder)) => {
                     tracing::info!(lease = self.name, holder, "lease held by another replica, waiting");
                     logged_holder = Some(holder);
                 }
@@ -76,7 +74,7 @@ impl Election {
         }
     }
 
-    async fn take(&mut self, observed: &mut Observed) -> Result<(), Failure> {
+    async fn take(&mut self, observed: &mut Observed) -> Result<(), LeaseError> {
         let Some(found) = self.api.get_opt(&self.name).await? else {
             return self.create().await;
         };
@@ -89,37 +87,34 @@ impl Election {
         } else if observed.may_take(&spec, duration, Instant::now()) {
             record::taken(&spec, &self.identity, duration, now)
         } else {
-            return Err(Failure::Taken(holder(&spec).unwrap_or_default().to_owned()));
+            return Err(LeaseError::Taken(holder(&spec).unwrap_or_default().to_owned()));
         };
         self.replace(found, next).await
     }
 
-    pub async fn renew(&mut self) -> Result<(), Failure> {
-        let (identity, duration) = (self.identity.clone(), self.timing.lease_duration);
-        let attempt_timeout = self.attempt_timeout();
-        let attempt = timeout(attempt_timeout, async {
-            let renewed = |spec: &LeaseSpec| record::renewed(spec, &identity, duration, Timestamp::now());
+    pub(super) async fn renew(&mut self) -> Result<(), LeaseError> {
+        let (identity, timing) = (self.identity.clone(), self.timing);
+        let renewal = async {
+            let renewed = |spec: &LeaseSpec| record::renewed(spec, &identity, timing.lease_duration, Timestamp::now());
             if !self.rewrite(renewed).await? {
                 // A deleted Lease has no new holder.
                 self.create().await?;
             }
             Ok(())
-        });
-        attempt.await.unwrap_or(Err(Failure::Timeout(attempt_timeout)))
+        };
+        attempt(timing, renewal).await
     }
 
-    pub async fn release(&mut self) -> Result<(), Failure> {
-        let attempt_timeout = self.attempt_timeout();
+    pub(super) async fn release(&mut self) -> Result<(), LeaseError> {
         let released = |spec: &LeaseSpec| record::released(spec, Timestamp::now());
-        match timeout(attempt_timeout, self.rewrite(released)).await {
-            Ok(Ok(_) | Err(Failure::Taken(_))) => Ok(()),
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err(Failure::Timeout(attempt_timeout)),
+        match attempt(self.timing, self.rewrite(released)).await {
+            Ok(_) | Err(LeaseError::Taken(_)) => Ok(()),
+            Err(error) => Err(error),
         }
     }
 
     /// Updates the Lease; returns false if it does not exist. Fails if another process holds it.
-    async fn rewrite(&mut self, next: impl Fn(&LeaseSpec) -> LeaseSpec) -> Result<bool, Failure> {
+    async fn rewrite(&mut self, next: impl Fn(&LeaseSpec) -> LeaseSpec) -> Result<bool, LeaseError> {
         // Usually there was no other write, and one request is enough.
         if let Some(written) = self.written.take() {
             let spec = self.own_spec(&written)?;
@@ -138,15 +133,15 @@ impl Election {
         Ok(true)
     }
 
-    fn own_spec(&self, found: &Lease) -> Result<LeaseSpec, Failure> {
+    fn own_spec(&self, found: &Lease) -> Result<LeaseSpec, LeaseError> {
         let spec = found.spec.clone().unwrap_or_default();
         match holder(&spec) {
             Some(holder) if holder == self.identity => Ok(spec),
-            other => Err(Failure::Taken(other.unwrap_or_default().to_owned())),
+            other => Err(LeaseError::Taken(other.unwrap_or_default().to_owned())),
         }
     }
 
-    async fn create(&mut self) -> Result<(), Failure> {
+    async fn create(&mut self) -> Result<(), LeaseError> {
         let lease = Lease {
             metadata: ObjectMeta {
                 name: Some(self.name.clone()),
@@ -163,7 +158,7 @@ impl Election {
     }
 
     /// Replaces the Lease; the resource version makes concurrent writes fail.
-    async fn replace(&mut self, found: Lease, next: LeaseSpec) -> Result<(), Failure> {
+    async fn replace(&mut self, found: Lease, next: LeaseSpec) -> Result<(), LeaseError> {
         let lease = Lease {
             spec: Some(next),
             ..found
@@ -171,11 +166,12 @@ impl Election {
         self.written = Some(self.api.replace(&self.name, &PostParams::default(), &lease).await?);
         Ok(())
     }
+}
 
-    /// Time limit of an attempt; leaves time for a second one before the deadline.
-    fn attempt_timeout(&self) -> Duration {
-        self.timing.renew_deadline / 2
-    }
+/// Limits the time of an attempt, so that a second one fits before the deadline.
+async fn attempt<T>(timing: Timing, work: impl Future<Output = Result<T, LeaseError>>) -> Result<T, LeaseError> {
+    let limit = timing.renew_deadline / 2;
+    timeout(limit, work).await.unwrap_or(Err(LeaseError::Timeout(limit)))
 }
 
 /// Shortens a period by up to a fifth, so that contenders do not send requests together.

@@ -1,13 +1,11 @@
 use std::time::Duration;
 
-use tokio::{
-    sync::watch,
-    task::JoinHandle,
-    time::{Instant, sleep_until},
-};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::election::{Election, Failure};
+use super::election::{Election, LeaseError};
 
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Lost {
@@ -108,7 +106,7 @@ async fn renew_until_lost(mut election: Election, since: Instant, stop: &Cancell
                 last_error = None;
                 continue;
             }
-            Ok(Err(Failure::Taken(holder))) => {
+            Ok(Err(LeaseError::Taken(holder))) => {
                 let lease = election.name().to_owned();
                 return Some(Lost::Taken { lease, holder });
             }

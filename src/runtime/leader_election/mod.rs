@@ -17,15 +17,10 @@ mod election;
 mod guard;
 mod record;
 
-use std::{
-    hash::{BuildHasher, Hasher, RandomState},
-    time::Duration,
-};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::time::Duration;
 
-use kube::{Api, Client};
-
-use election::Election;
-
+pub use election::Election;
 pub use guard::{LeaderGuard, Lost};
 
 /// Each must be longer than the next.
@@ -46,28 +41,6 @@ impl Default for Timing {
             renew_deadline: Duration::from_secs(10),
             retry_period: Duration::from_secs(2),
         }
-    }
-}
-
-#[derive(Debug)]
-pub struct Lease {
-    election: Election,
-}
-
-impl Lease {
-    /// Creates a contender. `identity` must be unique among all processes, even across restarts (see [`identity`]).
-    #[must_use]
-    pub fn new(client: Client, namespace: &str, name: &str, identity: &str, timing: Timing) -> Self {
-        Self {
-            election: Election::new(Api::namespaced(client, namespace), name, identity, timing),
-        }
-    }
-
-    /// Waits until this process holds the Lease. Errors are logged and retried. Dropping the future withdraws the
-    /// contender.
-    pub async fn acquire(self) -> LeaderGuard {
-        let (election, since) = self.election.win().await;
-        LeaderGuard::start(election, since)
     }
 }
 

@@ -17,8 +17,7 @@ use sha2::{Digest, Sha256};
 
 use super::reader::Snapshot;
 use super::{MANIFEST_ANNOTATION, Problem, document, is_object_name, secrets};
-use crate::api::NamespacedName;
-use crate::api::REQUESTED_AT;
+use crate::api::{NamespacedName, REQUESTED_AT};
 use crate::text;
 
 /// Namespace of objects without one, as in `kubectl`.
@@ -32,7 +31,7 @@ type Hash = [u8; 32];
 type Objects<K> = BTreeMap<NamespacedName, (Hash, DeserializeGuard<K>)>;
 
 #[derive(Debug)]
-pub struct Step<K> {
+pub struct SnapshotChanges<K> {
     pub events: Vec<Event<DeserializeGuard<K>>>,
     /// Set if a change must be confirmed by a second snapshot.
     pub needs_confirmation: bool,
@@ -98,7 +97,7 @@ where
     ///
     /// The first snapshot gives a complete list. So does the first one in which every file was readable: a file that
     /// was never readable may declare anything, so until then no object counts as missing.
-    pub fn advance(&mut self, snapshot: Snapshot) -> Step<K> {
+    pub fn advance(&mut self, snapshot: Snapshot) -> SnapshotChanges<K> {
         let needs_confirmation = self.take(&snapshot);
         self.unread = snapshot.unread;
         let (objects, problems) = self.declared(&snapshot.requests);
@@ -111,7 +110,7 @@ where
             difference(&self.objects, &objects)
         };
         (self.objects, self.complete, self.started) = (objects, complete, true);
-        Step {
+        SnapshotChanges {
             events,
             needs_confirmation,
         }
@@ -151,9 +150,7 @@ where
         let mut objects = BTreeMap::new();
         let mut from: BTreeMap<NamespacedName, &Path> = BTreeMap::new();
         let mut problems = BTreeSet::new();
-        for (path, message) in &self.unread {
-            problems.insert(Problem::new(path, message));
-        }
+        problems.extend(self.unread.iter().map(|(path, message)| Problem::new(path, message)));
         for (path, file) in &self.files {
             problems.extend(file.problem.as_ref().map(|message| Problem::new(path, message)));
             for object in file.last_valid.iter().flatten() {
@@ -208,10 +205,7 @@ where
                 text::truncate(&text::printable(name), 64),
             ));
         }
-        Ok(Some(NamespacedName {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        }))
+        Ok(Some(NamespacedName::new(namespace, name)))
     }
 
     /// Builds the object as a cluster would return it. Only labels and annotations are taken from its metadata; other

@@ -37,7 +37,7 @@ pub fn parse(path: &Path, content: &[u8]) -> Result<Vec<Value>, String> {
 }
 
 /// Returns the objects of a document; a list, as in `kubectl get -o yaml`, has many.
-pub fn objects(document: Value) -> Vec<Value> {
+pub fn objects(mut document: Value) -> Vec<Value> {
     let is_list = document["kind"].as_str().is_some_and(|kind| kind.ends_with("List")) && document["items"].is_array();
     if !is_list {
         return vec![document];
@@ -48,11 +48,9 @@ pub fn objects(document: Value) -> Vec<Value> {
         .and_then(|kind| kind.strip_suffix("List"))
         .filter(|kind| !kind.is_empty());
     let default = kind.map(|kind| (document["apiVersion"].clone(), Value::from(kind)));
-    let items = document
-        .get("items")
-        .and_then(Value::as_array)
-        .cloned()
-        .unwrap_or_default();
+    let Value::Array(items) = document["items"].take() else {
+        return Vec::new();
+    };
     let complete = |mut item: Value| {
         if let (Some((version, kind)), Some(fields)) = (&default, item.as_object_mut()) {
             fields.entry("apiVersion").or_insert_with(|| version.clone());

@@ -28,17 +28,14 @@ use std::{
     time::Duration,
 };
 
-use futures::{Stream, stream};
+use futures::{FutureExt, Stream, stream};
 use kube::{Resource, core::DeserializeGuard, runtime::watcher::Event};
 use parking_lot::RwLock;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
-use tokio::{
-    sync::mpsc,
-    time::{sleep, timeout},
-};
+use tokio::time::{sleep, timeout};
 
-use directory::{ManifestDirectory, Step};
+use directory::{ManifestDirectory, SnapshotChanges};
 use notifier::Notifier;
 pub use secrets::{SecretContent, SecretFileError, secret};
 
@@ -53,25 +50,14 @@ const DEBOUNCE: Duration = Duration::from_millis(200);
 /// Maximum rescan interval without notifications.
 const MAX_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Interval at which file metadata is compared: network file systems and links to other directories send no
-    /// notifications.
-    pub rescan: Duration,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            rescan: Duration::from_secs(30),
-        }
-    }
-}
+/// Interval at which file metadata is compared: network file systems and links to other directories send no
+/// notifications.
+pub const RESCAN_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The directory cannot be read. Its previous objects are kept, and it is retried.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to read directory {}: {source}; keeping previous objects", directory.display())]
-pub struct Error {
+pub struct DirectoryError {
     directory: PathBuf,
     source: io::Error,
 }
@@ -131,9 +117,6 @@ impl Problems {
 }
 
 /// Returns an ID of the directory, independent of the path used. Identifies the source of its objects.
-///
-/// # Errors
-/// The directory does not exist.
 pub fn directory_id(directory: &Path) -> io::Result<String> {
     Ok(directory::uuid(
         &Sha256::digest(directory.canonicalize()?.as_os_str().as_encoded_bytes()).into(),
@@ -142,9 +125,6 @@ pub fn directory_id(directory: &Path) -> io::Result<String> {
 
 /// Requests a resync of a declared object by storing a token, which replaces an earlier one. Each new token is a new
 /// request.
-///
-/// # Errors
-/// The name is invalid or the file cannot be written.
 pub fn request_resync(directory: &Path, name: &NamespacedName, token: &str) -> io::Result<()> {
     if !is_object_name(&name.namespace) || !is_object_name(&name.name) {
         return Err(io::Error::new(
@@ -172,13 +152,13 @@ fn request_file() -> tempfile::Builder<'static, 'static> {
 /// Returns true if the text is a valid Kubernetes object name, and therefore not a path.
 #[must_use]
 pub fn is_object_name(text: &str) -> bool {
-    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
-    let outer = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let is_outer = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let is_inner = |byte: &u8| is_outer(byte) || matches!(byte, b'-' | b'.');
     let bytes = text.as_bytes();
     bytes.len() <= 253
-        && bytes.iter().copied().all(inner)
-        && bytes.first().is_some_and(outer)
-        && bytes.last().is_some_and(outer)
+        && bytes.iter().all(is_inner)
+        && bytes.first().is_some_and(is_outer)
+        && bytes.last().is_some_and(is_outer)
 }
 
 /// Returns the events of all objects of a kind, and the problems of the directory. The events never end.
@@ -186,26 +166,24 @@ pub fn is_object_name(text: &str) -> bool {
 /// Starts with a complete list as soon as the directory is readable; until then, errors are returned.
 pub fn events<K>(
     directory: PathBuf,
-    settings: &Settings,
+    rescan: Duration,
 ) -> (
-    impl Stream<Item = Result<Event<DeserializeGuard<K>>, Error>> + Send + use<K>,
+    impl Stream<Item = Result<Event<DeserializeGuard<K>>, DirectoryError>> + Send + use<K>,
     Problems,
 )
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Send + 'static,
 {
     let problems = Problems::default();
-    let (notifier, wakeups) = Notifier::new();
-    let watch = Watch {
+    let watch = DirectoryWatch {
         directory,
         state: None,
         queue: VecDeque::new(),
         problems: problems.clone(),
         pause: Duration::ZERO,
         fingerprint: None,
-        notifier,
-        wakeups,
-        rescan: settings.rescan,
+        notifier: Notifier::default(),
+        rescan,
     };
     let events = stream::unfold(watch, |mut watch| async move {
         let event = watch.next().await;
@@ -214,7 +192,7 @@ where
     (events, problems)
 }
 
-struct Watch<K> {
+struct DirectoryWatch<K> {
     directory: PathBuf,
     state: Option<ManifestDirectory<K>>,
     queue: VecDeque<Event<DeserializeGuard<K>>>,
@@ -223,35 +201,32 @@ struct Watch<K> {
     /// Hash of the file metadata, if all files were read and no change needs confirmation.
     fingerprint: Option<u64>,
     notifier: Notifier,
-    wakeups: mpsc::Receiver<()>,
     rescan: Duration,
 }
 
-impl<K> Watch<K>
+impl<K> DirectoryWatch<K>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Send + 'static,
 {
-    async fn next(&mut self) -> Result<Event<DeserializeGuard<K>>, Error> {
+    async fn next(&mut self) -> Result<Event<DeserializeGuard<K>>, DirectoryError> {
         loop {
             if let Some(event) = self.queue.pop_front() {
                 return Ok(event);
             }
-            if timeout(self.pause, self.wakeups.recv()).await.is_ok() {
+            if timeout(self.pause, self.notifier.changed.notified()).await.is_ok() {
                 sleep(DEBOUNCE).await;
-                let _ = self.wakeups.try_recv();
+                let _ = self.notifier.changed.notified().now_or_never();
                 self.fingerprint = None;
             }
             if let Err(source) = self.refresh().await {
                 self.fingerprint = None;
-                let error = Error {
+                let error = DirectoryError {
                     directory: self.directory.clone(),
                     source,
                 };
-                let complete = self.problems.is_complete();
-                self.problems.set(
-                    BTreeSet::from([Problem::new(Path::new(""), &error.to_string())]),
-                    complete,
-                );
+                let problem = Problem::new(Path::new(""), &error.to_string());
+                self.problems
+                    .set(BTreeSet::from([problem]), self.problems.is_complete());
                 return Err(error);
             }
         }
@@ -271,22 +246,22 @@ where
         self.pause = self.interval();
         let (path, last) = (self.directory.clone(), self.fingerprint);
         let mut state = self.state.take();
-        let (state, step) = tokio::task::spawn_blocking(move || {
-            let step = step(&mut state, &path, last);
-            (state, step)
+        let (state, changes) = tokio::task::spawn_blocking(move || {
+            let changes = scan(&mut state, &path, last);
+            (state, changes)
         })
         .await
         .map_err(io::Error::other)?;
         self.state = state;
-        let Some((fingerprint, step)) = step? else {
+        let Some((fingerprint, changes)) = changes? else {
             return Ok(());
         };
         if let Some(state) = &self.state {
             self.problems.set(state.problems().clone(), state.is_complete());
         }
-        self.queue.extend(step.events);
-        self.fingerprint = fingerprint.filter(|_| !step.needs_confirmation);
-        if step.needs_confirmation {
+        self.queue.extend(changes.events);
+        self.fingerprint = fingerprint.filter(|_| !changes.needs_confirmation);
+        if changes.needs_confirmation {
             self.pause = DEBOUNCE;
         }
         Ok(())
@@ -294,11 +269,11 @@ where
 }
 
 /// Applies a snapshot unless the fingerprint is unchanged. Returns the fingerprint if all files could be read.
-fn step<K>(
+fn scan<K>(
     state: &mut Option<ManifestDirectory<K>>,
     path: &Path,
     last: Option<u64>,
-) -> io::Result<Option<(Option<u64>, Step<K>)>>
+) -> io::Result<Option<(Option<u64>, SnapshotChanges<K>)>>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone,
 {
@@ -317,9 +292,9 @@ where
             &path.canonicalize()?,
         )),
     };
-    let mut step = state.advance(snapshot);
-    step.needs_confirmation |= is_first;
-    Ok(Some((is_complete.then_some(fingerprint), step)))
+    let mut changes = state.advance(snapshot);
+    changes.needs_confirmation |= is_first;
+    Ok(Some((is_complete.then_some(fingerprint), changes)))
 }
 
 #[cfg(test)]

@@ -1,28 +1,16 @@
-use std::{fs, os::unix::fs::MetadataExt, path::Path};
+use std::{fs, os::unix::fs::MetadataExt, path::Path, sync::Arc};
 
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
-use tokio::sync::mpsc;
+use tokio::sync::Notify;
 
+#[derive(Default)]
 pub struct Notifier {
-    wake: mpsc::Sender<()>,
+    pub changed: Arc<Notify>,
     watcher: Option<RecommendedWatcher>,
     watched: Option<FileId>,
 }
 
 impl Notifier {
-    /// Creates an idle notifier. The receiver has a message if anything has changed since the last one.
-    pub fn new() -> (Self, mpsc::Receiver<()>) {
-        let (wake, wakeups) = mpsc::channel(1);
-        (
-            Self {
-                wake,
-                watcher: None,
-                watched: None,
-            },
-            wakeups,
-        )
-    }
-
     pub fn is_watching(&self) -> bool {
         self.watcher.is_some()
     }
@@ -38,12 +26,11 @@ impl Notifier {
         if id.is_none() {
             return;
         }
-        let wake = self.wake.clone();
+        let changed = Arc::clone(&self.changed);
         let on_event = move |event: notify::Result<notify::Event>| {
             // Our own reads cause access events.
             if !event.is_ok_and(|event| matches!(event.kind, EventKind::Access(_))) {
-                // A full channel already has a message.
-                let _ = wake.try_send(());
+                changed.notify_one();
             }
         };
         let watcher = notify::recommended_watcher(on_event).and_then(|mut watcher| {

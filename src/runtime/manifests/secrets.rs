@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::directory::namespace_of;
 use super::document;
-use super::reader::{self as read, MAX_FILE, read_capped};
+use super::reader::{self, MAX_FILE, read_capped};
 use crate::api::NamespacedName;
 
 pub(super) const KIND: &str = "Secret";
@@ -34,10 +34,7 @@ pub enum SecretFileError {
 }
 
 /// Returns the Secret of this name; none if no manifest contains it. The first one by path counts, and the default
-/// namespace is `default`.
-///
-/// # Errors
-/// The Secret cannot be read. Messages never contain values.
+/// namespace is `default`. Error messages never contain values.
 pub fn secret(directory: &Path, name: &NamespacedName) -> Result<Option<SecretContent>, SecretFileError> {
     let Some(path) = find(directory, name)? else {
         return Ok(None);
@@ -57,7 +54,7 @@ pub fn secret(directory: &Path, name: &NamespacedName) -> Result<Option<SecretCo
 }
 
 fn find(directory: &Path, name: &NamespacedName) -> Result<Option<PathBuf>, SecretFileError> {
-    let snapshot = read::read(directory).map_err(|error| unreadable(directory, &error))?;
+    let snapshot = reader::read(directory).map_err(|error| unreadable(directory, &error))?;
     let mut first_error = snapshot.unread.into_iter().next();
     for (path, content) in snapshot.files {
         let found =

@@ -9,7 +9,7 @@ use crate::api::{AppRepository, REQUESTED_AT};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
-type Events = Pin<Box<dyn Stream<Item = Result<Event<DeserializeGuard<AppRepository>>, Error>> + Send>>;
+type Events = Pin<Box<dyn Stream<Item = Result<Event<DeserializeGuard<AppRepository>>, DirectoryError>> + Send>>;
 
 /// Without rescans, so that only notifications can make a test pass.
 fn watch(directory: &Path) -> (Events, Problems) {
@@ -17,7 +17,7 @@ fn watch(directory: &Path) -> (Events, Problems) {
 }
 
 fn watch_with(directory: &Path, rescan: Duration) -> (Events, Problems) {
-    let (events, problems) = events(directory.to_owned(), &Settings { rescan });
+    let (events, problems) = events(directory.to_owned(), rescan);
     (Box::pin(events), problems)
 }
 
@@ -167,7 +167,7 @@ fn an_unchanged_directory_is_not_read_again() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), "a.yaml", "a", "u1");
     let mut state: Option<ManifestDirectory<AppRepository>> = None;
-    let mut next_step = |last: Option<u64>| step(&mut state, directory.path(), last).unwrap();
+    let mut next_step = |last: Option<u64>| scan(&mut state, directory.path(), last).unwrap();
     let (fingerprint, first) = next_step(None).unwrap();
     assert!(first.needs_confirmation && fingerprint.is_some());
     assert!(next_step(fingerprint).is_none());

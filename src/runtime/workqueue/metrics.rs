@@ -8,11 +8,11 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::metrics::{MetricType, family::MetricConstructor};
 use prometheus_client::registry::Registry;
 
 use super::ready::InProgress;
@@ -43,22 +43,15 @@ struct DepthLabels {
     priority: i32,
 }
 
-#[derive(Clone)]
-struct Seconds;
-
-impl MetricConstructor<Histogram> for Seconds {
-    fn new_metric(&self) -> Histogram {
-        Histogram::new(BUCKETS)
-    }
-}
+type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
 
 #[derive(Clone)]
 pub struct Metrics {
     depth: Family<DepthLabels, Gauge>,
     adds: Family<Labels, Counter>,
     retries: Family<Labels, Counter>,
-    queue_duration: Family<Labels, Histogram, Seconds>,
-    work_duration: Family<Labels, Histogram, Seconds>,
+    queue_duration: Histograms,
+    work_duration: Histograms,
     in_progress: Arc<InProgressCollector>,
 }
 
@@ -66,45 +59,31 @@ impl Metrics {
     /// Must be called once per registry.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
+        let histograms = || Histograms::new_with_constructor(|| Histogram::new(BUCKETS));
         let metrics = Self {
             depth: Family::default(),
             adds: Family::default(),
             retries: Family::default(),
-            queue_duration: Family::new_with_constructor(Seconds),
-            work_duration: Family::new_with_constructor(Seconds),
+            queue_duration: histograms(),
+            work_duration: histograms(),
             in_progress: Arc::default(),
         };
-        registry.register(
-            "workqueue_depth",
-            "Current depth of workqueue by workqueue and priority",
-            metrics.depth.clone(),
-        );
-        registry.register(
-            "workqueue_adds",
-            "Total number of adds handled by workqueue",
-            metrics.adds.clone(),
-        );
-        registry.register(
-            "workqueue_retries",
-            "Total number of delayed adds handled by workqueue",
-            metrics.retries.clone(),
-        );
-        registry.register(
-            "workqueue_queue_duration_seconds",
-            "Time that items stay in workqueue before being requested, in seconds",
-            metrics.queue_duration.clone(),
-        );
-        registry.register(
-            "workqueue_work_duration_seconds",
-            "Duration of processing an item from workqueue in seconds",
-            metrics.work_duration.clone(),
-        );
+        let help = "Current depth of workqueue by workqueue and priority";
+        registry.register("workqueue_depth", help, metrics.depth.clone());
+        let help = "Total number of adds handled by workqueue";
+        registry.register("workqueue_adds", help, metrics.adds.clone());
+        let help = "Total number of delayed adds handled by workqueue";
+        registry.register("workqueue_retries", help, metrics.retries.clone());
+        let help = "Time that items stay in workqueue before being requested, in seconds";
+        registry.register("workqueue_queue_duration_seconds", help, metrics.queue_duration.clone());
+        let help = "Duration of processing an item from workqueue in seconds";
+        registry.register("workqueue_work_duration_seconds", help, metrics.work_duration.clone());
         registry.register_collector(Box::new(Arc::clone(&metrics.in_progress)));
         metrics
     }
 
-    /// Returns the metrics of one queue. The series of `labels`, or else of the queue, start at zero, so that rates see the first
-    /// event.
+    /// Returns the metrics of one queue. The series of `labels`, or else of the queue, start at zero, so that rates see
+    /// the first event.
     pub(super) fn of_queue(&self, name: &str, labels: impl Iterator<Item = Label>) -> QueueMetrics {
         let mut metrics = QueueMetrics {
             name: name.to_owned(),

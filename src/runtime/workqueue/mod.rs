@@ -1,11 +1,11 @@
 //! A rate-limited work queue with the semantics of client-go and the priorities of controller-runtime.
 //!
 //! ```text
-//!                                      ┌───── lanes, priorities ─────┐
-//!  add ──────────────────────────────► │ ready: one line per lane                 │ ──get──► Claim (processing)
-//!  add_after ────────► timer ────────► │ highest priority first, then first in;    │             │
-//!  add_rate_limited ─► timer ► bucket ►│ every tenth turn to a lower priority      │ ◄───────────┤ added meanwhile
-//!                                      └───────────────────────────────────────────┘             ▼ dropped: done
+//!                                      ┌────────────────────────────────────────┐
+//!  add ──────────────────────────────► │ ready: one line per lane               │ ──get──► Claim (processing)
+//!  add_after ────────► timer ────────► │ highest priority first, then first in; │             │
+//!  add_rate_limited ─► timer ► bucket ►│ every tenth turn to a lower priority   │ ◄───────────┤ added meanwhile
+//!                                      └────────────────────────────────────────┘             ▼ dropped: done
 //! ```
 //!
 //! A key is queued once however often it is added, and is never processed by two workers. A key added while it is

@@ -1,4 +1,4 @@
-//! What a scrape sees.
+//! Names, labels and types of a scrape.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! The pool at work, with time paused and reconcilers that do as they are told.
+//! Tests of the pool with paused time and scripted reconcilers.
 
 mod metrics;
 mod outcomes;
@@ -27,32 +27,8 @@ const BACKOFF: Backoff = Backoff {
 const REPOSITORY: &str = "repository";
 const APPLICATION: &str = "application";
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct TestKey(&'static str, usize);
-
-impl Item for TestKey {
-    type Lane = &'static str;
-    fn lane(&self) -> &'static str {
-        self.0
-    }
-}
-
-impl ObjectKey for TestKey {
-    fn namespace(&self) -> impl Display {
-        "test"
-    }
-
-    fn name(&self) -> impl Display {
-        self.1
-    }
-}
-
-/// Two classes with the same reconciler; the first has `workers` of its own if there are no lanes.
-fn classes(
-    workers: usize,
-    lanes: &[(&'static str, usize)],
-    reconciler: &Arc<dyn Reconcile<TestKey>>,
-) -> Vec<Class<TestKey>> {
+/// Returns two classes with the same reconciler. Without lanes, all workers belong to the first.
+fn classes(workers: usize, lanes: &[(&'static str, usize)], reconciler: &Arc<dyn Reconcile>) -> Vec<Class> {
     let unlimited = [(REPOSITORY, workers), (APPLICATION, 0)];
     let lanes = if lanes.is_empty() { &unlimited } else { lanes };
     let class = |&(name, workers): &(&'static str, usize)| Class {
@@ -63,28 +39,37 @@ fn classes(
     lanes.iter().map(class).collect()
 }
 
-fn repository(number: usize) -> TestKey {
-    TestKey(REPOSITORY, number)
+fn key(class: &'static str, number: usize) -> Key {
+    let name = NamespacedName::new("test", number.to_string());
+    Key { class, name }
 }
 
-fn application(number: usize) -> TestKey {
-    TestKey(APPLICATION, number)
+fn number(key: &Key) -> usize {
+    key.name.name.parse().unwrap()
 }
 
-/// One reconcile as it was seen: when, after the start, and at which priority.
-type Turn = (TestKey, Duration, Priority);
+fn repository(number: usize) -> Key {
+    key(REPOSITORY, number)
+}
+
+fn application(number: usize) -> Key {
+    key(APPLICATION, number)
+}
+
+/// One reconcile: key, time since the start, and priority.
+type Turn = (Key, Duration, Priority);
 
 type Play = dyn Fn(usize) -> BoxFuture<'static, Result<Action, ReconcileError>> + Send + Sync;
 
-/// Does what `play` says for the turn of this number, counted over all keys.
+/// Calls `play` with the number of the reconcile, counted over all keys.
 struct Puppet {
     start: Instant,
     turns: Arc<Mutex<Vec<Turn>>>,
     play: Box<Play>,
 }
 
-impl Reconcile<TestKey> for Puppet {
-    fn reconcile<'a>(&'a self, key: &'a TestKey, priority: Priority) -> BoxFuture<'a, Result<Action, ReconcileError>> {
+impl Reconcile for Puppet {
+    fn reconcile<'a>(&'a self, key: &'a Key, priority: Priority) -> BoxFuture<'a, Result<Action, ReconcileError>> {
         let number = {
             let mut turns = self.turns.lock();
             turns.push((key.clone(), self.start.elapsed(), priority));
@@ -95,7 +80,7 @@ impl Reconcile<TestKey> for Puppet {
 }
 
 struct Bench {
-    queue: Queue<TestKey>,
+    queue: Queue<Key>,
     turns: Arc<Mutex<Vec<Turn>>>,
     registry: Registry,
     pool: JoinHandle<()>,
@@ -118,7 +103,7 @@ impl Bench {
         };
         let queue = Queue::new(settings, &queue::Metrics::register(&mut registry));
         let turns = Arc::<Mutex<Vec<Turn>>>::default();
-        let puppet: Arc<dyn Reconcile<TestKey>> = Arc::new(Puppet {
+        let puppet: Arc<dyn Reconcile> = Arc::new(Puppet {
             start: Instant::now(),
             turns: Arc::clone(&turns),
             play: Box::new(move |number| Box::pin(play(number))),
@@ -137,14 +122,14 @@ impl Bench {
         self.turns.lock().clone()
     }
 
-    /// When each turn was, in whole seconds.
+    /// Returns the times of all reconciles, in whole seconds.
     fn seconds(&self) -> Vec<u64> {
         self.turns().iter().map(|(_, at, _)| at.as_secs()).collect()
     }
 
     /// Returns true if the key has no failures: its next retry would wait for the base of its backoff. The queue must be shut
     /// down, or the retry would take place.
-    fn has_no_failures(&self, key: TestKey) -> bool {
+    fn has_no_failures(&self, key: Key) -> bool {
         self.queue.add_rate_limited(key, BACKOFF, Priority::LOW) == BACKOFF.base
     }
 
@@ -153,7 +138,7 @@ impl Bench {
         (&mut self.pool).await.unwrap();
     }
 
-    /// The samples of a scrape whose value is not zero, without their controller and summed over controllers.
+    /// Returns the samples that are not zero, summed over controllers.
     fn counted(&self) -> BTreeMap<String, f64> {
         let mut text = String::new();
         encode(&mut text, &self.registry).unwrap();
@@ -178,10 +163,5 @@ fn counts<const N: usize>(counts: [(&str, f64); N]) -> BTreeMap<String, f64> {
 }
 
 fn transient() -> ReconcileError {
-    ReconcileError::Transient {
-        message: "the server is away".to_owned(),
-        backoff: BACKOFF,
-        at_least: Duration::ZERO,
-        at_most: Duration::MAX,
-    }
+    ReconcileError::transient("the server is away", BACKOFF)
 }

@@ -1,9 +1,9 @@
-//! What becomes of a key after each way a reconcile may end.
+//! The next step of a key after each result of a reconcile.
 
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_reconcile_is_tried_again_ever_later_at_its_own_priority_and_forgotten_when_it_succeeds() {
+async fn a_failed_reconcile_is_retried_with_backoff_at_its_priority_until_it_succeeds() {
     let mut bench = Bench::start(2, &[], |turn| async move {
         if turn < 3 { Err(transient()) } else { Ok(Action::Done) }
     });
@@ -75,7 +75,7 @@ async fn a_retry_keeps_within_the_bounds_of_its_failure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_terminal_failure_is_counted_and_not_tried_again_until_somebody_asks() {
+async fn a_terminal_failure_is_counted_and_not_retried_before_the_next_event() {
     let mut bench = Bench::start(1, &[], |turn| async move {
         if turn == 0 {
             Err(transient())
@@ -103,7 +103,7 @@ async fn a_terminal_failure_is_counted_and_not_tried_again_until_somebody_asks()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_requeue_is_a_retry_without_an_error_and_a_requeue_after_comes_at_its_time() {
+async fn a_requeue_backs_off_without_an_error_and_a_requeue_after_is_punctual() {
     let mut bench = Bench::start(1, &[], |turn| async move {
         Ok(match turn {
             0..=9 => Action::Requeue,
@@ -137,7 +137,7 @@ async fn a_requeue_is_a_retry_without_an_error_and_a_requeue_after_comes_at_its_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reconcile_says_at_which_priority_it_comes_back() {
+async fn a_reconcile_chooses_the_priority_of_the_next_one() {
     let bench = Bench::start(1, &[], |turn| async move {
         match turn {
             0 => Ok(Action::RequeueAfter {

@@ -5,7 +5,7 @@ use std::io;
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_does_not_take_a_worker_away_and_is_retried_like_an_error() {
+async fn a_panic_ends_no_worker_and_is_retried_like_an_error() {
     let mut bench = Bench::start(1, &[], |turn| {
         // The first panics before there is a future, the second in it.
         assert!(turn != 0, "no future");
@@ -21,7 +21,7 @@ async fn a_panic_does_not_take_a_worker_away_and_is_retried_like_an_error() {
     let turns: Vec<_> = bench
         .turns()
         .into_iter()
-        .map(|(key, at, priority)| (key.1, at.as_secs(), priority))
+        .map(|(key, at, priority)| (number(&key), at.as_secs(), priority))
         .collect();
     let low = Priority::LOW;
     assert_eq!(turns, [(1, 0, low), (2, 0, low), (3, 0, low), (1, 5, low), (2, 5, low)]);
@@ -55,14 +55,14 @@ async fn a_panic_whose_payload_panics_too_is_survived() {
     bench.queue.add(repository(2), Priority::USER);
     sleep(60 * SECOND).await;
     assert_eq!(
-        bench.turns().iter().map(|(key, ..)| key.1).collect::<Vec<_>>(),
+        bench.turns().iter().map(|(key, ..)| number(key)).collect::<Vec<_>>(),
         [1, 2, 1]
     );
     bench.end().await;
     assert!(!bench.counted().contains_key("active_workers{}"));
 }
 
-/// Collects what is logged on this thread while its guard lives.
+/// Collects the log of this thread.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -77,7 +77,7 @@ impl io::Write for Log {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_is_logged_with_its_key_and_message_even_where_only_errors_are() {
+async fn a_panic_is_logged_with_its_key_and_message_at_level_error() {
     let log = Log::default();
     let writer = log.clone();
     let subscriber = || {
@@ -87,8 +87,8 @@ async fn a_panic_is_logged_with_its_key_and_message_even_where_only_errors_are()
             .with_max_level(tracing::Level::ERROR);
         tracing::Dispatch::new(builder.with_writer(move || writer.clone()).finish())
     };
-    // With but one subscriber alive, tracing asks the thread that first meets a log line whether anybody wants it, and believes
-    // its answer on all threads; here that may be a thread of another test, which has none. With two it asks both.
+    // With a single subscriber, tracing caches the interest of the first thread that logs, which may belong to another test
+    // without a subscriber. With two, it asks both.
     let _second = subscriber();
     let _guard = tracing::dispatcher::set_default(&subscriber());
     let mut bench = Bench::start(1, &[], |turn| async move {

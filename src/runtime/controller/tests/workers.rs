@@ -1,4 +1,4 @@
-//! Who works on what, and when they stop.
+//! Distribution of keys among workers, and shutdown.
 
 use super::*;
 
@@ -8,15 +8,14 @@ fn a_key_names_its_class_and_its_object() {
         class: "apprepository",
         name: NamespacedName::new("kubeapps", "bitnami"),
     };
-    let named = format!("{} {}/{}", key.lane(), key.namespace(), key.name());
-    assert_eq!(named, "apprepository kubeapps/bitnami");
+    assert_eq!(format!("{} {}", key.lane(), key.name), "apprepository kubeapps/bitnami");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_reconciler_of_its_class_is_given_the_key_and_counts_it() {
-    struct Named(&'static str, Arc<Mutex<Vec<(&'static str, TestKey)>>>);
-    impl Reconcile<TestKey> for Named {
-        fn reconcile<'a>(&'a self, key: &'a TestKey, _: Priority) -> BoxFuture<'a, Result<Action, ReconcileError>> {
+async fn a_key_goes_to_the_reconciler_of_its_class_and_counts_there() {
+    struct Named(&'static str, Arc<Mutex<Vec<(&'static str, Key)>>>);
+    impl Reconcile for Named {
+        fn reconcile<'a>(&'a self, key: &'a Key, _: Priority) -> BoxFuture<'a, Result<Action, ReconcileError>> {
             self.1.lock().push((self.0, key.clone()));
             Box::pin(async { Ok(Action::Done) })
         }
@@ -25,7 +24,7 @@ async fn the_reconciler_of_its_class_is_given_the_key_and_counts_it() {
     let class = |name, workers, reconciler| Class {
         name,
         workers,
-        reconciler: Arc::new(Named(reconciler, Arc::clone(&seen))) as Arc<dyn Reconcile<TestKey>>,
+        reconciler: Arc::new(Named(reconciler, Arc::clone(&seen))) as Arc<dyn Reconcile>,
     };
     let classes = vec![
         class(REPOSITORY, 1, "repositories"),
@@ -88,7 +87,7 @@ async fn one_class_does_not_starve_the_other() {
         bench
             .turns()
             .iter()
-            .filter(|(key, ..)| key.0 == kind)
+            .filter(|(key, ..)| key.class == kind)
             .map(|turn| turn.1.as_secs())
             .collect()
     };
@@ -99,7 +98,7 @@ async fn one_class_does_not_starve_the_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn as_many_reconciles_run_at_once_as_there_are_workers_and_never_two_of_one_key() {
+async fn each_worker_runs_one_reconcile_and_never_two_run_for_one_key() {
     let bench = Bench::start(3, &[], |_| async {
         sleep(10 * SECOND).await;
         Ok(Action::Done)
@@ -114,13 +113,13 @@ async fn as_many_reconciles_run_at_once_as_there_are_workers_and_never_two_of_on
     let turns: Vec<_> = bench
         .turns()
         .into_iter()
-        .map(|(key, at, _)| (key.1, at.as_secs()))
+        .map(|(key, at, _)| (number(&key), at.as_secs()))
         .collect();
     assert_eq!(turns, [(0, 0), (1, 0), (2, 0), (3, 10), (4, 10), (0, 10)]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_shut_down_what_is_in_progress_and_what_is_ready_comes_to_its_end() {
+async fn a_shutdown_drains_the_queue_and_drops_retries() {
     let finished = Arc::new(Mutex::new(0));
     let mut bench = Bench::start(2, &[], {
         let finished = Arc::clone(&finished);
@@ -141,6 +140,6 @@ async fn at_shut_down_what_is_in_progress_and_what_is_ready_comes_to_its_end() {
     bench.queue.shut_down();
     bench.queue.add(repository(9), Priority::USER);
     bench.end().await;
-    assert_eq!(*finished.lock(), 3, "and no retry of them");
+    assert_eq!(*finished.lock(), 3, "each once, without retries");
     assert_eq!(start.elapsed(), 19 * SECOND);
 }
