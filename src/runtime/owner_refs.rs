@@ -16,7 +16,7 @@ use super::watch::{FieldSet, Project, Resource};
 const MAX_ATTEMPTS: usize = 5;
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Change {
+pub enum OwnerChange {
     /// Adds a reference, replacing one with the same name, kind and version.
     Set(OwnerReference),
     Remove(String),
@@ -61,9 +61,9 @@ pub struct Target {
 
 /// Returns the owner references after the change; none if nothing changes.
 #[must_use]
-pub fn changed(owners: &[OwnerReference], change: &Change) -> Option<Vec<OwnerReference>> {
+pub fn changed(owners: &[OwnerReference], change: &OwnerChange) -> Option<Vec<OwnerReference>> {
     match change {
-        Change::Set(desired) => {
+        OwnerChange::Set(desired) => {
             let has_same_name = |owner: &OwnerReference| {
                 owner.api_version == desired.api_version && owner.kind == desired.kind && owner.name == desired.name
             };
@@ -77,7 +77,7 @@ pub fn changed(owners: &[OwnerReference], change: &Change) -> Option<Vec<OwnerRe
             }
             Some(others().chain([desired]).cloned().collect())
         }
-        Change::Remove(uid) => {
+        OwnerChange::Remove(uid) => {
             let remaining: Vec<_> = owners.iter().filter(|owner| owner.uid != *uid).cloned().collect();
             (remaining.len() < owners.len()).then_some(remaining)
         }
@@ -97,7 +97,12 @@ impl Project for MetadataOnly {
 
 /// Changes the owner references of an object. A stale object is read first, so that concurrent changes are not lost.
 /// Objects that are gone, recreated or unchanged are not written.
-pub async fn change(client: &Client, manager: &str, target: &Target, change: &Change) -> Result<Changed, ChangeError> {
+pub async fn change(
+    client: &Client,
+    manager: &str,
+    target: &Target,
+    change: &OwnerChange,
+) -> Result<Changed, ChangeError> {
     let api: Api<Decoded<MetadataOnly>> = match &target.namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &target.resource.api),
         None => Api::all_with(client.clone(), &target.resource.api),
@@ -126,7 +131,7 @@ pub async fn change(client: &Client, manager: &str, target: &Target, change: &Ch
             return Ok(Changed::Gone);
         }
         // An object being deleted needs no owners.
-        if matches!(change, Change::Set(_)) && meta.deletion_timestamp.is_some() {
+        if matches!(change, OwnerChange::Set(_)) && meta.deletion_timestamp.is_some() {
             return Ok(Changed::Unchanged(object.meta));
         }
         let Some(owners) = changed(object.owner_references(), change) else {
@@ -182,7 +187,7 @@ mod tests {
 
     #[test]
     fn an_owner_is_added_once() {
-        let set = Change::Set(owner("a", "1"));
+        let set = OwnerChange::Set(owner("a", "1"));
         assert_eq!(uids(changed(&[], &set)).unwrap(), ["1"]);
         assert_eq!(uids(changed(&[owner("b", "2")], &set)).unwrap(), ["2", "1"]);
         assert_eq!(changed(&[owner("b", "2"), owner("a", "1")], &set), None);
@@ -194,7 +199,7 @@ mod tests {
             controller: Some(true),
             ..owner("a", "old")
         };
-        let set = Change::Set(owner("a", "1"));
+        let set = OwnerChange::Set(owner("a", "1"));
         assert_eq!(changed(std::slice::from_ref(&stale), &set), Some(vec![owner("a", "1")]));
         assert_eq!(changed(&[stale, owner("a", "1")], &set), Some(vec![owner("a", "1")]));
     }
@@ -203,9 +208,9 @@ mod tests {
     fn an_owner_is_removed_by_its_uid_only() {
         let owners = [owner("a", "1"), owner("a", "2"), owner("b", "3")];
         assert_eq!(
-            uids(changed(&owners, &Change::Remove("1".to_owned()))).unwrap(),
+            uids(changed(&owners, &OwnerChange::Remove("1".to_owned()))).unwrap(),
             ["2", "3"]
         );
-        assert_eq!(changed(&owners, &Change::Remove("4".to_owned())), None);
+        assert_eq!(changed(&owners, &OwnerChange::Remove("4".to_owned())), None);
     }
 }

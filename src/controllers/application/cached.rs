@@ -1,19 +1,17 @@
 //! The part of an Application that the controller keeps in memory.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
+use kube::{Resource, ResourceExt};
 use sha2::{Digest, Sha256};
 
 use super::spec::AppSpec;
-use crate::api::NamespacedName;
-use crate::api::{Application, ApplicationCondition, ApplicationStatus};
+use crate::api::{Application, ApplicationCondition, ApplicationStatus, NamespacedName};
 
 /// An Application without descriptions, annotations and the components in its status, which may be most of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Resource)]
+#[resource(inherit = Application)]
 pub struct CachedApplication {
     pub metadata: ObjectMeta,
     pub spec: Arc<AppSpec>,
@@ -22,10 +20,7 @@ pub struct CachedApplication {
 
 impl From<Application> for CachedApplication {
     fn from(application: Application) -> Self {
-        let name = NamespacedName {
-            namespace: application.metadata.namespace.clone().unwrap_or_default(),
-            name: application.metadata.name.clone().unwrap_or_default(),
-        };
+        let name = NamespacedName::new(application.namespace().unwrap_or_default(), application.name_any());
         let spec = Arc::new(AppSpec::of(&name, &application));
         let status = application.status.as_ref().map(StatusSnapshot::of);
         let meta = application.metadata;
@@ -68,35 +63,6 @@ impl StatusSnapshot {
 impl PartialEq for StatusSnapshot {
     fn eq(&self, other: &Self) -> bool {
         self.digest == other.digest
-    }
-}
-
-impl Resource for CachedApplication {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        Application::kind(&())
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        Application::group(&())
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        Application::version(&())
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        Application::plural(&())
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
     }
 }
 

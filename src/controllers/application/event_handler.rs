@@ -83,12 +83,10 @@ impl EventHandler {
 
     /// Cycle detection depends on the specs of other Applications, which component watches do not report.
     fn enqueue_other_adopters(&self, name: &NamespacedName) {
-        let users = self.index.users(&application_kind());
-        for other in users
-            .iter()
-            .filter(|other| other.namespace == name.namespace && *other != name)
-        {
-            self.queue.add_after(key(other), DEBOUNCE, Priority::USER);
+        for other in self.index.users(&application_kind()) {
+            if other.namespace == name.namespace && other != *name {
+                self.queue.add_after(key(&other), DEBOUNCE, Priority::USER);
+            }
         }
     }
 

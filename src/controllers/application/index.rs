@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use parking_lot::{RwLock, RwLockReadGuard};
+use parking_lot::RwLock;
 
 use super::spec::AppSpec;
 use crate::api::NamespacedName;
@@ -41,16 +41,16 @@ impl Index {
 
     #[must_use]
     pub fn get(&self, name: &NamespacedName) -> Option<Arc<AppSpec>> {
-        self.read().by_name.get(name).cloned()
+        self.0.read().by_name.get(name).cloned()
     }
 
     /// Returns the Applications that watch a kind.
     #[must_use]
     pub fn users(&self, kind: &GroupKind) -> Vec<NamespacedName> {
-        let tables = self.read();
+        let tables = self.0.read();
         let namespaces = tables.by_kind.get(kind).into_iter().flatten();
         namespaces
-            .flat_map(|(namespace, names)| names.iter().map(|name| named(namespace, name)))
+            .flat_map(|(namespace, names)| names.iter().map(move |name| NamespacedName::new(namespace, name)))
             .collect()
     }
 
@@ -62,7 +62,7 @@ impl Index {
         old: Option<&Object<K>>,
         new: Option<&Object<K>>,
     ) -> Vec<NamespacedName> {
-        let tables = self.read();
+        let tables = self.0.read();
         let Some(namespaces) = tables.by_kind.get(kind) else {
             return Vec::new();
         };
@@ -77,13 +77,9 @@ impl Index {
             .iter()
             // A cluster-scoped object may affect Applications of any namespace.
             .filter(|(own, _)| namespace.is_none_or(|namespace| namespace == own.as_str()))
-            .flat_map(|(namespace, names)| names.iter().map(|name| named(namespace, name)))
+            .flat_map(|(namespace, names)| names.iter().map(move |name| NamespacedName::new(namespace, name)))
             .filter(is_affected)
             .collect()
-    }
-
-    fn read(&self) -> RwLockReadGuard<'_, Tables> {
-        self.0.read()
     }
 }
 
@@ -121,13 +117,6 @@ impl Tables {
     }
 }
 
-fn named(namespace: &str, name: &str) -> NamespacedName {
-    NamespacedName {
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -140,7 +129,7 @@ mod tests {
             "metadata": { "name": name, "namespace": namespace, "uid": format!("uid-{namespace}-{name}") },
             "spec": { "componentKinds": [{ "group": "", "kind": kind }], "selector": { "matchLabels": { "app": app } } }
         }));
-        AppSpec::of(&named(namespace, name), &application.unwrap())
+        AppSpec::of(&NamespacedName::new(namespace, name), &application.unwrap())
     }
 
     fn object(namespace: Option<&str>, app: &str, owner: Option<&str>) -> Object<()> {
@@ -208,12 +197,12 @@ mod tests {
     #[test]
     fn removed_and_updated_applications_are_not_affected() {
         let index = index();
-        index.remove(&named("shop", "web"));
+        index.remove(&NamespacedName::new("shop", "web"));
         index.insert(app_spec("bank", "web", "Service", "web"));
         assert!(affected(&index, None, Some(&object(None, "web", None))).is_empty());
         let users = index.users(&GroupKind::new("", "Service"));
         assert_eq!(users.len(), 2, "{users:?}");
-        index.remove(&named("bank", "web"));
+        index.remove(&NamespacedName::new("bank", "web"));
         assert_eq!(index.users(&GroupKind::new("", "Service")).len(), 1);
     }
 }

@@ -1,11 +1,10 @@
-//! Metrics of the Application controller.
-
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -18,15 +17,6 @@ use crate::runtime::watch::WatchManager;
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct ResultLabel {
     result: &'static str,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Outcome {
-    /// A kind was not listed yet, or the write was throttled.
-    Waiting,
-    Unchanged,
-    Written,
-    Error,
 }
 
 #[derive(Clone, Default)]
@@ -47,16 +37,10 @@ impl Metrics {
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
-        registry.register(
-            "portolan_application_reconciles",
-            "Total number of Application reconciliations by result",
-            metrics.reconciles.clone(),
-        );
-        registry.register(
-            "portolan_application_owner_changes",
-            "Total number of components whose owner references were written",
-            metrics.owners.clone(),
-        );
+        let help = "Total number of Application reconciliations by result";
+        registry.register("portolan_application_reconciles", help, metrics.reconciles.clone());
+        let help = "Total number of components whose owner references were written";
+        registry.register("portolan_application_owner_changes", help, metrics.owners.clone());
         registry.register_collector(Box::new(GaugeCollector(metrics.clone())));
         metrics
     }
@@ -66,13 +50,8 @@ impl Metrics {
         let _ = self.watches.set(watches.clone());
     }
 
-    pub(super) fn observe_reconcile(&self, outcome: Outcome) {
-        let result = match outcome {
-            Outcome::Waiting => "waiting",
-            Outcome::Unchanged => "unchanged",
-            Outcome::Written => "written",
-            Outcome::Error => "error",
-        };
+    /// Counts a reconcile by its result: `written`, `unchanged`, `error`, or `waiting` for a kind or for the throttle.
+    pub(super) fn observe_reconcile(&self, result: &'static str) {
         self.reconciles.get_or_create(&ResultLabel { result }).inc();
     }
 
@@ -81,8 +60,7 @@ impl Metrics {
     }
 
     pub(super) fn observe_readiness(&self, name: &NamespacedName, ready: &str) {
-        let mut applications = self.ready.lock();
-        applications.insert(name.clone(), ready.to_owned());
+        self.ready.lock().insert(name.clone(), ready.to_owned());
     }
 
     pub(super) fn forget(&self, name: &NamespacedName) {
@@ -90,13 +68,8 @@ impl Metrics {
     }
 }
 
+#[derive(Debug)]
 struct GaugeCollector(Metrics);
-
-impl std::fmt::Debug for GaugeCollector {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("GaugeCollector").finish_non_exhaustive()
-    }
-}
 
 impl Collector for GaugeCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
@@ -106,28 +79,19 @@ impl Collector for GaugeCollector {
                 *count += 1;
             }
         }
-        let mut family = encoder.encode_descriptor(
-            "portolan_applications",
-            "Current number of Applications by status of condition Ready",
-            None,
-            prometheus_client::metrics::MetricType::Gauge,
-        )?;
+        let help = "Current number of Applications by status of condition Ready";
+        let mut family = encoder.encode_descriptor("portolan_applications", help, None, MetricType::Gauge)?;
         for (state, count) in counts {
             let label = [("ready", state)];
             ConstGauge::<i64>::new(count).encode(family.encode_family(&label)?)?;
         }
         let (watches, objects) = self.0.watches.get().map_or((0, 0), WatchManager::size);
-        for (name, help, count) in [
-            (
-                "portolan_component_watches",
-                "Current number of component watches",
-                watches,
-            ),
-            ("portolan_components", "Current number of watched components", objects),
-        ] {
-            let encoder = encoder.encode_descriptor(name, help, None, prometheus_client::metrics::MetricType::Gauge)?;
-            ConstGauge::<i64>::new(i64::try_from(count).unwrap_or(i64::MAX)).encode(encoder)?;
-        }
-        Ok(())
+        let mut gauge = |name: &str, help: &str, count: usize| {
+            let encoder = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            ConstGauge::<i64>::new(i64::try_from(count).unwrap_or(i64::MAX)).encode(encoder)
+        };
+        let help = "Current number of component watches";
+        gauge("portolan_component_watches", help, watches)?;
+        gauge("portolan_components", "Current number of watched components", objects)
     }
 }

@@ -21,7 +21,6 @@ pub mod status;
 
 pub use setup::{Options, setup};
 
-/// The name of the controller, and of its class of keys.
 pub const NAME: &str = "application";
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use super::report;
 use super::spec::AppSpec;
 use super::status::Problem;
 use crate::api::NamespacedName;
+use crate::controllers::FIELD_MANAGER;
 use crate::runtime::owner_refs::{self as owners, ChangeError, Changed};
 use crate::runtime::watch::WatchManager;
 
@@ -31,7 +32,6 @@ const MAX_FAILURES: usize = 8;
 
 pub struct Ownership {
     pub client: Client,
-    pub manager: &'static str,
     pub index: Index,
     pub metrics: Metrics,
     /// Updated with our own writes before their events arrive.
@@ -43,7 +43,6 @@ pub struct ApplyResult {
     /// Set only after progress, so that the next reconcile may follow immediately.
     pub has_more: bool,
     pub refused: Vec<Problem>,
-    /// A failure that may be temporary.
     pub failed: Option<String>,
     /// The Application has changed since it was planned; its event will follow.
     pub is_outdated: bool,
@@ -56,7 +55,7 @@ impl Ownership {
         let mut result = ApplyResult::default();
         let record = plan.record(spec);
         if !record.iter().eq(&spec.recorded_kinds) {
-            match report::write_record(&self.client, self.manager, spec, &record).await {
+            match report::write_record(&self.client, spec, &record).await {
                 Ok(version) => result.version = version,
                 Err(error) if error.is_not_found() || error.is_conflict() => {
                     result.is_outdated = true;
@@ -74,12 +73,12 @@ impl Ownership {
 
     /// Writes in batches. A failing object does not block the others unless many fail.
     async fn change(&self, spec: &Arc<AppSpec>, changes: &[PlannedChange], result: &mut ApplyResult) {
-        let mut tally = Tally::default();
+        let mut counts = WriteCounts::default();
         let mut changes = changes.iter();
-        while tally.writes < MAX_WRITES && tally.failures < MAX_FAILURES {
+        while counts.writes < MAX_WRITES && counts.failures < MAX_FAILURES {
             let batch: Vec<_> = changes
                 .by_ref()
-                .filter(|planned| tally.should_try(planned))
+                .filter(|planned| counts.should_try(planned))
                 .take(CONCURRENCY)
                 .collect();
             if batch.is_empty() {
@@ -88,34 +87,28 @@ impl Ownership {
             if batch.iter().any(|planned| planned.is_set()) {
                 match self.is_unchanged(spec).await {
                     Ok(true) => {}
-                    Ok(false) => {
-                        result.is_outdated = true;
-                        return;
-                    }
-                    Err(message) => {
-                        result.failed = Some(message);
-                        return;
-                    }
+                    Ok(false) => return result.is_outdated = true,
+                    Err(message) => return result.failed = Some(message),
                 }
             }
             let work = batch.into_iter().map(|planned| async move {
-                let outcome = owners::change(&self.client, self.manager, &planned.target, &planned.change).await;
+                let outcome = owners::change(&self.client, FIELD_MANAGER, &planned.target, &planned.change).await;
                 (planned, outcome)
             });
             let outcomes = join_all(work).await;
             for (planned, outcome) in outcomes {
-                self.count(planned, outcome, &mut tally, result);
+                self.count(planned, outcome, &mut counts, result);
             }
         }
-        let is_incomplete = changes.any(|planned| tally.should_try(planned));
-        result.has_more = is_incomplete && tally.writes > 0;
+        let is_incomplete = changes.any(|planned| counts.should_try(planned));
+        result.has_more = is_incomplete && counts.writes > 0;
     }
 
     fn count(
         &self,
         planned: &PlannedChange,
         outcome: Result<Changed, ChangeError>,
-        tally: &mut Tally,
+        counts: &mut WriteCounts,
         result: &mut ApplyResult,
     ) {
         let kind = planned.target.resource.name();
@@ -127,13 +120,13 @@ impl Ownership {
         match outcome {
             Ok(Changed::Written(meta)) => {
                 self.metrics.owner_changed();
-                tally.writes += 1;
+                counts.writes += 1;
                 self.watches.assume(&planned.kind, meta);
             }
             Ok(Changed::Unchanged(meta)) => self.watches.assume(&planned.kind, meta),
             Ok(Changed::Gone) => {}
             Err(ChangeError::Refused(message)) => {
-                let refusals = tally.refusals.entry(kind).or_default();
+                let refusals = counts.refusals.entry(kind).or_default();
                 *refusals += 1;
                 if *refusals == 1 {
                     let text = format!(
@@ -144,7 +137,7 @@ impl Ownership {
                 }
             }
             Err(ChangeError::Transient(message)) => {
-                tally.failures += 1;
+                counts.failures += 1;
                 result.failed = Some(format!("failed to {action} {kind} {}: {message}", planned.target.name));
             }
         }
@@ -172,16 +165,15 @@ impl Ownership {
 }
 
 #[derive(Default)]
-struct Tally {
+struct WriteCounts {
     writes: usize,
     failures: usize,
     refusals: HashMap<String, usize>,
 }
 
-impl Tally {
+impl WriteCounts {
     fn should_try(&self, planned: &PlannedChange) -> bool {
-        self.refusals
-            .get(&planned.target.resource.name())
-            .is_none_or(|count| *count < MAX_REFUSALS)
+        let refusals = self.refusals.get(&planned.target.resource.name());
+        refusals.is_none_or(|count| *count < MAX_REFUSALS)
     }
 }

@@ -13,7 +13,7 @@ use super::index::{Index, is_component, is_owned};
 use super::spec::AppSpec;
 use super::status::Problem;
 use crate::api::NamespacedName;
-use crate::runtime::owner_refs::{self as owners, Change, Target};
+use crate::runtime::owner_refs::{self as owners, OwnerChange, Target};
 use crate::runtime::watch::{GroupKind, KindState, Object, Resource, View};
 
 const API_VERSION: &str = "app.k8s.io/v1beta1";
@@ -31,13 +31,13 @@ pub struct Plan {
 pub struct PlannedChange {
     pub kind: GroupKind,
     pub target: Target,
-    pub change: Change,
+    pub change: OwnerChange,
 }
 
 impl PlannedChange {
     #[must_use]
     pub fn is_set(&self) -> bool {
-        matches!(self.change, Change::Set(_))
+        matches!(self.change, OwnerChange::Set(_))
     }
 }
 
@@ -47,12 +47,10 @@ impl Plan {
     #[must_use]
     pub fn record(&self, spec: &AppSpec) -> BTreeSet<GroupKind> {
         let adopted = self.changes.iter().filter(|planned| planned.is_set());
-        let adopted = adopted.map(|planned| &planned.kind);
-        let not_clean = spec
-            .recorded_kinds
-            .iter()
-            .filter(|kind| !self.clean_kinds.contains(kind));
-        let kinds = self.owned_kinds.iter().chain(adopted).chain(not_clean);
+        let not_clean = (spec.recorded_kinds.iter()).filter(|kind| !self.clean_kinds.contains(kind));
+        let kinds = (self.owned_kinds.iter())
+            .chain(adopted.map(|planned| &planned.kind))
+            .chain(not_clean);
         kinds.cloned().collect()
     }
 }
@@ -106,13 +104,13 @@ impl Plan {
                 is_desired = false;
             }
             let change = if is_desired {
-                Some(Change::Set(owner(spec)))
+                Some(OwnerChange::Set(owner(spec)))
             } else {
-                is_owned.then(|| Change::Remove(spec.uid.clone()))
+                is_owned.then(|| OwnerChange::Remove(spec.uid.clone()))
             };
-            if let Some(change) =
-                change.filter(|change| owners::changed(&object.owner_references.to_vec(), change).is_some())
-            {
+            let has_effect =
+                |change: &OwnerChange| owners::changed(&object.owner_references.to_vec(), change).is_some();
+            if let Some(change) = change.filter(has_effect) {
                 self.changes.push(PlannedChange {
                     kind: kind.clone(),
                     target: target(&view.resource, object),
@@ -161,13 +159,8 @@ fn target<K>(resource: &Resource, object: &Object<K>) -> Target {
 
 /// Returns the Applications of the namespace that already lead back to this one by adoption.
 fn cycle<K>(spec: &AppSpec, view: &View<K>, index: &Index) -> BTreeSet<String> {
-    let name_of = |object: &Object<K>| NamespacedName {
-        namespace: spec.name.namespace.clone(),
-        name: object.name.to_string(),
-    };
-    let mut adopters: Vec<_> = view
-        .objects
-        .iter()
+    let name_of = |object: &Object<K>| NamespacedName::new(&spec.name.namespace, &*object.name);
+    let mut adopters: Vec<_> = (view.objects.iter())
         .filter_map(|object| index.get(&name_of(object)))
         .filter(|other| other.add_owner_ref && other.name != spec.name)
         .collect();

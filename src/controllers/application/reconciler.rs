@@ -14,18 +14,17 @@ use tokio_util::sync::CancellationToken;
 
 use super::cached::{CachedApplication, StatusSnapshot};
 use super::index::Index;
-use super::metrics::{Metrics, Outcome};
+use super::metrics::Metrics;
 use super::owner_apply::Ownership;
 use super::owner_plan;
 use super::readiness::Readiness;
 use super::report;
 use super::spec::AppSpec;
 use super::status::{Assessment, READY, assess};
-use crate::api::NamespacedName;
-use crate::api::{Application, ApplicationCondition};
+use crate::api::{Application, ApplicationCondition, NamespacedName};
 use crate::runtime::controller::{Action, Key, Reconcile, ReconcileError};
 use crate::runtime::events::EventPublisher;
-use crate::runtime::informer::Store;
+use crate::runtime::informer::{Seen, Store};
 use crate::runtime::watch::{GroupKind, KindState, WatchManager};
 use crate::runtime::workqueue::{Backoff, Priority};
 
@@ -90,18 +89,16 @@ impl Reconciler {
         }
         // Deleted, being deleted, or undecodable: all are left unchanged.
         let Some(spec) = self.index.get(name) else {
-            self.forget(name);
+            self.metrics.forget(name);
             return Ok(Action::Done);
         };
-        let Some(cached) = self.store.get(name) else {
-            return Ok(Action::Done);
-        };
-        let Some(application) = cached.object() else {
+        let cached = self.store.get(name);
+        let Some(application) = cached.as_ref().and_then(Seen::object) else {
             return Ok(Action::Done);
         };
         let components = self.kind_states(&spec, spec.component_kinds().iter());
         if components.iter().any(|(_, state)| matches!(state, KindState::Pending)) {
-            self.metrics.observe_reconcile(Outcome::Waiting);
+            self.metrics.observe_reconcile("waiting");
             return Ok(Action::Done);
         }
         self.apply(name, application, &spec, components).await
@@ -115,10 +112,7 @@ impl Reconciler {
         components: Vec<(GroupKind, KindState<Readiness>)>,
     ) -> Result<Action, ReconcileError> {
         let mut assessment = assess(spec, &components);
-        let others = spec
-            .recorded_kinds
-            .iter()
-            .filter(|kind| !spec.component_kinds().contains(kind));
+        let others = (spec.recorded_kinds.iter()).filter(|kind| !spec.component_kinds().contains(kind));
         let kinds: Vec<_> = components.into_iter().chain(self.kind_states(spec, others)).collect();
         let plan = owner_plan::plan(spec, &kinds, &self.index);
         let applied = self.ownership.apply(spec, &plan).await;
@@ -138,13 +132,12 @@ impl Reconciler {
         };
         let again = [wait, has_refusals.then_some(self.sync_period)];
         match applied.failed {
-            Some(message) => Err(transient(message)),
+            Some(message) => Err(ReconcileError::transient(message, BACKOFF)),
             None if applied.has_more => Ok(Action::requeue_after(Duration::ZERO)),
-            None => Ok(again
-                .into_iter()
-                .flatten()
-                .min()
-                .map_or(Action::Done, Action::requeue_after)),
+            None => {
+                let again = again.into_iter().flatten().min();
+                Ok(again.map_or(Action::Done, Action::requeue_after))
+            }
         }
     }
 
@@ -155,11 +148,6 @@ impl Reconciler {
     ) -> Vec<(GroupKind, KindState<Readiness>)> {
         let state = |kind: &GroupKind| (kind.clone(), self.watches.state(kind, &spec.name.namespace));
         kinds.map(state).collect()
-    }
-
-    /// Drops the state of a deleted Application, after the reconcile that may have been in progress.
-    fn forget(&self, name: &NamespacedName) {
-        self.metrics.forget(name);
     }
 
     /// Writes the status if it has changed, and an event if the readiness has.
@@ -180,45 +168,44 @@ impl Reconciler {
         let ready = readiness(&snapshot.conditions).unwrap_or_default().to_owned();
         self.metrics.observe_readiness(name, &ready);
         if before == Some(&snapshot) {
-            self.metrics.observe_reconcile(Outcome::Unchanged);
+            self.metrics.observe_reconcile("unchanged");
             return Ok(StatusUpdate::Done);
         }
         if let Some(wait) = self.throttle.wait(name) {
-            self.metrics.observe_reconcile(Outcome::Waiting);
+            self.metrics.observe_reconcile("waiting");
             return Ok(StatusUpdate::Throttled(wait));
         }
-        let (client, manager) = (&self.ownership.client, self.ownership.manager);
-        let version = version.or_else(|| application.metadata.resource_version.clone());
-        let written = report::write_status(client, manager, &application.metadata, version.as_deref(), &status).await;
+        let (client, meta) = (&self.ownership.client, &application.metadata);
+        let version = version.or_else(|| meta.resource_version.clone());
+        let written = report::write_status(client, meta, version.as_deref(), &status).await;
         let version = match written {
             Ok(version) => version,
             // Its deletion event will follow.
             Err(error) if error.is_not_found() => return Ok(StatusUpdate::Done),
             Err(error) => {
-                self.metrics.observe_reconcile(Outcome::Error);
+                self.metrics.observe_reconcile("error");
                 if error.is_conflict() {
-                    tracing::debug!(controller = "application", namespace = name.namespace, name = name.name, %error, "status update conflicted, retrying");
+                    tracing::debug!(%error, "status update conflicted, retrying");
                     return Ok(StatusUpdate::Conflict);
                 }
-                return Err(transient(format!("failed to update status: {error}")));
+                let message = format!("failed to update status: {error}");
+                return Err(ReconcileError::transient(message, BACKOFF));
             }
         };
-        self.metrics.observe_reconcile(Outcome::Written);
+        self.metrics.observe_reconcile("written");
         let event = report::readiness_event(readiness(conditions), &snapshot.conditions);
         self.throttle.record(name);
         let written = CachedApplication {
             metadata: ObjectMeta {
                 resource_version: version,
-                ..application.metadata.clone()
+                ..meta.clone()
             },
             spec: Arc::clone(&application.spec),
             status: Some(snapshot),
         };
         self.store.assume(name, written);
         if let Some(event) = event {
-            self.events
-                .publish::<Application>(&application.metadata, "Aggregate", event)
-                .await;
+            self.events.publish::<Application>(meta, "Aggregate", event).await;
         }
         Ok(StatusUpdate::Done)
     }
@@ -227,13 +214,4 @@ impl Reconciler {
 fn readiness(conditions: &[ApplicationCondition]) -> Option<&str> {
     let ready = conditions.iter().find(|condition| condition.type_ == READY)?;
     Some(&ready.status)
-}
-
-fn transient(message: String) -> ReconcileError {
-    ReconcileError::Transient {
-        message,
-        backoff: BACKOFF,
-        at_least: Duration::ZERO,
-        at_most: Duration::MAX,
-    }
 }

@@ -9,8 +9,8 @@ use serde_json::json;
 
 use super::spec::{AppSpec, OWNED_KINDS};
 use super::status::READY;
-use crate::api::NamespacedName;
-use crate::api::{Application, ApplicationCondition, ApplicationStatus, Partial};
+use crate::api::{Application, ApplicationCondition, ApplicationStatus, NamespacedName, Partial};
+use crate::controllers::FIELD_MANAGER;
 use crate::runtime::events::Event;
 use crate::runtime::kube_client::{ApiError, call};
 use crate::runtime::watch::GroupKind;
@@ -23,7 +23,6 @@ pub(super) async fn read(client: &Client, name: &NamespacedName) -> Result<Optio
 /// Records the kinds of owned objects. Returns the new resource version.
 pub(super) async fn write_record(
     client: &Client,
-    manager: &str,
     spec: &AppSpec,
     kinds: &BTreeSet<GroupKind>,
 ) -> Result<Option<String>, ApiError> {
@@ -31,8 +30,8 @@ pub(super) async fn write_record(
     let record = (!record.is_empty()).then(|| record.join(","));
     let patch = Patch::Merge(json!({ "metadata": { "uid": spec.uid, "annotations": { OWNED_KINDS: record } } }));
     let api = api(client, &spec.name.namespace);
-    let (name, parameters) = (&spec.name.name, parameters(manager));
-    let written = call(api.patch(name, &parameters, &patch)).await?;
+    let parameters = PatchParams::apply(FIELD_MANAGER);
+    let written = call(api.patch(&spec.name.name, &parameters, &patch)).await?;
     Ok(written.metadata.resource_version)
 }
 
@@ -40,7 +39,6 @@ pub(super) async fn write_record(
 /// writers. Returns the new resource version.
 pub(super) async fn write_status(
     client: &Client,
-    manager: &str,
     meta: &ObjectMeta,
     version: Option<&str>,
     status: &ApplicationStatus,
@@ -56,22 +54,15 @@ pub(super) async fn write_status(
     let patch = json!({ "metadata": { "uid": meta.uid, "resourceVersion": version }, "status": status });
     let patch = Patch::Merge(patch);
     let namespace = meta.namespace.as_deref().unwrap_or_default();
-    // Only the metadata of the response is used.
     let api = api(client, namespace);
-    let (name, parameters) = (meta.name.as_deref().unwrap_or_default(), parameters(manager));
+    let name = meta.name.as_deref().unwrap_or_default();
+    let parameters = PatchParams::apply(FIELD_MANAGER);
     let written = call(api.patch_status(name, &parameters, &patch)).await?;
     Ok(written.metadata.resource_version)
 }
 
 fn api(client: &Client, namespace: &str) -> Api<Partial<Application>> {
     Api::namespaced(client.clone(), namespace)
-}
-
-fn parameters(manager: &str) -> PatchParams {
-    PatchParams {
-        field_manager: Some(manager.to_owned()),
-        ..PatchParams::default()
-    }
 }
 
 pub(super) fn readiness_event(was_ready: Option<&str>, conditions: &[ApplicationCondition]) -> Option<Event> {

@@ -29,11 +29,8 @@ enum Test {
 }
 
 impl Selection {
-    /// Compiles a selector.
-    ///
-    /// # Errors
-    /// An unknown operator, or values that the operator does not allow. A selector is never applied in part: the
-    /// missing part could be the one that keeps it from selecting everything.
+    /// Compiles a selector. It is never applied in part: the missing part could be the one that keeps it from selecting
+    /// everything.
     pub fn of(selector: Option<&LabelSelector>) -> Result<Self, String> {
         let Some(selector) = selector else {
             return Ok(Self::Nothing);
@@ -74,23 +71,20 @@ fn requirement(expression: &LabelSelectorRequirement) -> Result<Requirement, Str
     let LabelSelectorRequirement { key, operator, values } = expression;
     let values = values.clone().unwrap_or_default();
     let quoted = |text: &str| truncate(&printable(text), MAX_QUOTED);
+    let label = quoted(key);
     let test = match (operator.as_str(), values.is_empty()) {
         ("In", false) => Test::In(values),
         ("NotIn", false) => Test::NotIn(values),
         ("Exists", true) => Test::Exists,
         ("DoesNotExist", true) => Test::DoesNotExist,
-        ("In" | "NotIn", true) => return Err(format!("operator {operator} of label {} requires values", quoted(key))),
+        ("In" | "NotIn", true) => return Err(format!("operator {operator} of label {label} requires values")),
         ("Exists" | "DoesNotExist", false) => {
-            return Err(format!(
-                "operator {operator} of label {} does not allow values",
-                quoted(key)
-            ));
+            return Err(format!("operator {operator} of label {label} does not allow values"));
         }
         _ => {
             return Err(format!(
-                "operator {} of label {} is not one of In, NotIn, Exists and DoesNotExist",
-                quoted(operator),
-                quoted(key)
+                "operator {} of label {label} is not one of In, NotIn, Exists and DoesNotExist",
+                quoted(operator)
             ));
         }
     };

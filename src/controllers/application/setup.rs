@@ -1,5 +1,3 @@
-//! Builds the controller from its settings.
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,10 +18,8 @@ use crate::runtime::informer::cluster::{Definition, Scope};
 use crate::runtime::informer::{self, Store};
 use crate::runtime::watch::{Settings, WatchManager};
 
-/// The settings of the controller.
 #[derive(Clone)]
 pub struct Options {
-    /// The maximum number of concurrent reconciles.
     pub workers: usize,
     /// The polling interval for component kinds that cannot be watched.
     pub sync_period: Duration,
@@ -32,7 +28,6 @@ pub struct Options {
 }
 
 impl Options {
-    /// Returns each class of keys and its number of workers.
     #[must_use]
     pub fn classes(&self) -> [(&'static str, usize); 1] {
         [(NAME, self.workers)]
@@ -71,7 +66,6 @@ pub fn setup(context: &SetupContext, options: &Options, metrics: &Metrics) -> Op
         events: EventPublisher::new(client.clone(), FIELD_MANAGER),
         ownership: Ownership {
             client: client.clone(),
-            manager: FIELD_MANAGER,
             index: index.clone(),
             metrics: metrics.clone(),
             watches: watches.clone(),

@@ -1,10 +1,9 @@
 use std::collections::BTreeSet;
 
-use kube::Resource;
+use kube::ResourceExt;
 
 use super::selector::Selection;
-use crate::api::Application;
-use crate::api::NamespacedName;
+use crate::api::{Application, NamespacedName};
 use crate::runtime::watch::GroupKind;
 
 /// Maximum number of kinds per Application; each may need a watch.
@@ -44,7 +43,7 @@ impl AppSpec {
         kinds.truncate(MAX_KINDS);
         Self {
             name: name.clone(),
-            uid: application.meta().uid.clone().unwrap_or_default(),
+            uid: application.uid().unwrap_or_default(),
             kinds,
             omitted_kinds,
             selection: Selection::of(application.spec.selector.as_ref()),
@@ -74,32 +73,24 @@ impl AppSpec {
 
     pub fn watched_kinds(&self) -> impl Iterator<Item = &GroupKind> {
         let components = self.component_kinds();
-        let others = self
-            .recorded_kinds
-            .iter()
-            .filter(move |kind| !components.contains(kind));
+        let others = (self.recorded_kinds.iter()).filter(move |kind| !components.contains(kind));
         components.iter().chain(others)
     }
 
     #[must_use]
     pub fn component_kinds(&self) -> &[GroupKind] {
-        if self.selects_anything() { &self.kinds } else { &[] }
-    }
-
-    #[must_use]
-    pub fn selects_anything(&self) -> bool {
-        !matches!(self.selection, Ok(Selection::Nothing))
+        match self.selection {
+            Ok(Selection::Nothing) => &[],
+            _ => &self.kinds,
+        }
     }
 }
 
 fn recorded_kinds(application: &Application) -> Box<[GroupKind]> {
-    let annotations = application.metadata.annotations.as_ref();
-    let record = annotations.and_then(|annotations| annotations.get(OWNED_KINDS));
-    let kinds = record
-        .into_iter()
-        .flat_map(|record| record.split(','))
-        .filter(|kind| !kind.is_empty());
+    let record = application.annotations().get(OWNED_KINDS);
+    let kinds = record.into_iter().flat_map(|record| record.split(','));
     let kinds: BTreeSet<_> = kinds
+        .filter(|kind| !kind.is_empty())
         .take(MAX_KINDS)
         .map(|kind| {
             let (kind, group) = kind.split_once('.').unwrap_or((kind, ""));
@@ -170,7 +161,7 @@ mod tests {
             [GroupKind::new("", "Service"), GroupKind::new("apps", "Deployment")]
         );
         assert_eq!(spec.omitted_kinds, 0);
-        assert!(!spec.selects_anything());
+        assert!(spec.component_kinds().is_empty());
     }
 
     #[test]

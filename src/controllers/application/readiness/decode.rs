@@ -34,9 +34,9 @@ where
 
 /// Returns the error text without line and column, which refer to a text that users never see.
 pub(super) fn without_position(error: &serde_json::Error) -> String {
-    let said = error.to_string();
+    let text = error.to_string();
     let position = format!(" at line {} column {}", error.line(), error.column());
-    said.strip_suffix(&position).map(str::to_owned).unwrap_or(said)
+    text.strip_suffix(&position).unwrap_or(&text).to_owned()
 }
 
 /// An object, or null for an empty one. Plain serde would also accept a list of the fields.
@@ -91,10 +91,8 @@ impl Conditions {
 
     /// Returns all conditions of a type; the API does not enforce that there is only one.
     pub(super) fn of_type<'a>(&'a self, type_: &'a str) -> impl Iterator<Item = &'a Condition> {
-        self.0
-            .iter()
-            .map(|Record(condition)| condition)
-            .filter(move |condition| condition.type_ == type_)
+        let conditions = self.0.iter().map(|Record(condition)| condition);
+        conditions.filter(move |condition| condition.type_ == type_)
     }
 
     pub(super) fn holding<'a>(&'a self, type_: &'a str) -> Option<&'a Condition> {
@@ -102,17 +100,20 @@ impl Conditions {
     }
 }
 
-/// Formats "condition Ready is False: ContainersNotReady".
+/// Requires that the controller of the object has observed its current generation.
+pub(super) fn expect_generation(observed: i64, generation: i64) -> Result<(), NotReady> {
+    if observed == generation {
+        return Ok(());
+    }
+    Err(NotReady::missing(format!("generation {generation} not observed yet")))
+}
+
 pub(super) fn describe(type_: &str, status: &str, reason: &str) -> String {
     let status = if status.is_empty() { "without a status" } else { status };
     joined(&[&format!("condition {type_} is {status}"), reason])
 }
 
 pub(super) fn joined(texts: &[&str]) -> String {
-    let said: Vec<_> = texts
-        .iter()
-        .map(|text| text.trim())
-        .filter(|text| !text.is_empty())
-        .collect();
-    said.join(": ")
+    let texts = texts.iter().map(|text| text.trim());
+    texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join(": ")
 }

@@ -1,7 +1,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::decode::decode;
+use super::decode::{decode, expect_generation};
 use super::{FieldSet, NotReady, Rule};
 use crate::api::lenient::integer;
 
@@ -24,9 +24,7 @@ impl Rule for PodDisruptionBudget {
 
     fn check(generation: i64, _: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
         let status: Status = decode("status", status)?;
-        if status.observed_generation != generation {
-            return Err(NotReady::missing(format!("generation {generation} not observed yet")));
-        }
+        expect_generation(status.observed_generation, generation)?;
         if status.current_healthy < status.desired_healthy {
             return Err(NotReady::missing(format!(
                 "{} of {} pods healthy",

@@ -53,7 +53,7 @@ impl Rule for Generic {
     const FIELDS: FieldSet = FieldSet::Status;
 
     fn check(_: i64, _: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
-        let Some(status) = status.filter(|status| !is_null(status)) else {
+        let Some(status) = status.filter(|status| status.get() != "null") else {
             return Ok(());
         };
         if !status.get().starts_with('{') {
@@ -68,14 +68,10 @@ impl Rule for Generic {
         let DecisiveConditions { ready, in_progress } =
             serde_json::from_str(conditions.get()).map_err(|error| decode_error("status.conditions", &error))?;
         if let Some(ready) = ready.filter(|ready| ready.status == "False") {
-            return Err(NotReady::missing(describe("Ready", &ready.status, &ready.reason)));
+            return Err(NotReady::missing(describe("Ready", "False", &ready.reason)));
         }
         if let Some(in_progress) = in_progress.filter(|in_progress| in_progress.status == "True") {
-            return Err(NotReady::missing(describe(
-                "InProgress",
-                &in_progress.status,
-                &in_progress.reason,
-            )));
+            return Err(NotReady::missing(describe("InProgress", "True", &in_progress.reason)));
         }
         Ok(())
     }
@@ -125,10 +121,6 @@ impl<'a> DecisiveConditions<'a> {
             reason: element.reason.and_then(text).unwrap_or_default(),
         });
     }
-}
-
-fn is_null(value: &RawValue) -> bool {
-    value.get() == "null"
 }
 
 fn text(value: &RawValue) -> Option<Cow<'_, str>> {

@@ -81,7 +81,9 @@ impl Readiness {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotReady {
+    /// In progress; the text names what is missing.
     Missing(String),
+    /// A field has the wrong type.
     Unreadable(String),
 }
 
@@ -105,12 +107,9 @@ pub trait Rule: Send + Sync + 'static {
     /// The fields that [`Rule::check`] reads; others may be absent.
     const FIELDS: FieldSet;
 
-    /// Checks the object; returns the first reason for it not being ready.
+    /// Returns the first reason for which the object is not ready.
     ///
     /// `generation` is `metadata.generation`, 0 if absent. Never panics, whatever `spec` and `status` contain.
-    ///
-    /// # Errors
-    /// [`NotReady::Missing`] if the object is in progress, [`NotReady::Unreadable`] if a field has the wrong type.
     fn check(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady>;
 
     #[must_use]

@@ -1,7 +1,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::decode::{Conditions, decode, describe};
+use super::decode::{Conditions, decode, describe, expect_generation};
 use super::{FieldSet, NotReady, Rule};
 use crate::api::lenient::integer;
 
@@ -64,13 +64,6 @@ struct Status {
 }
 
 impl Status {
-    fn observes(&self, generation: i64) -> Result<(), NotReady> {
-        if self.observed_generation == generation {
-            return Ok(());
-        }
-        Err(NotReady::missing(format!("generation {generation} not observed yet")))
-    }
-
     fn has_no_failure(&self) -> Result<(), NotReady> {
         match self.conditions.holding("ReplicaFailure") {
             Some(failure) => Err(NotReady::missing(describe("ReplicaFailure", "True", &failure.reason))),
@@ -83,6 +76,18 @@ impl Status {
         replicas(self.available_replicas, desired, "available")?;
         replicas(self.replicas, desired, "present")
     }
+}
+
+/// Decodes the desired number of replicas, and the status if it is up to date.
+fn decode_replicas(
+    generation: i64,
+    spec: Option<&RawValue>,
+    status: Option<&RawValue>,
+) -> Result<(i64, Status), NotReady> {
+    let desired = decode::<Spec>("spec", spec)?.replicas();
+    let status: Status = decode("status", status)?;
+    expect_generation(status.observed_generation, generation)?;
+    Ok((desired, status))
 }
 
 fn replicas(found: i64, desired: i64, state: &str) -> Result<(), NotReady> {
@@ -104,9 +109,7 @@ impl Rule for Deployment {
     const FIELDS: FieldSet = FieldSet::SpecAndStatus;
 
     fn check(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
-        let desired = decode::<Spec>("spec", spec)?.replicas();
-        let status: Status = decode("status", status)?;
-        status.observes(generation)?;
+        let (desired, status) = decode_replicas(generation, spec, status)?;
         status.has_no_failure()?;
         // The kubernetes-sigs controller ignores this and counts pods of the old template too.
         replicas(status.updated_replicas, desired, "updated")?;
@@ -129,9 +132,7 @@ impl Rule for StatefulSet {
     const FIELDS: FieldSet = FieldSet::SpecAndStatus;
 
     fn check(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
-        let desired = decode::<Spec>("spec", spec)?.replicas();
-        let status: Status = decode("status", status)?;
-        status.observes(generation)?;
+        let (desired, status) = decode_replicas(generation, spec, status)?;
         replicas(status.ready_replicas, desired, "ready")?;
         replicas(status.current_replicas, desired, "at the current revision")?;
         replicas(status.replicas, desired, "present")
@@ -142,9 +143,7 @@ impl Rule for ReplicaSet {
     const FIELDS: FieldSet = FieldSet::SpecAndStatus;
 
     fn check(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
-        let desired = decode::<Spec>("spec", spec)?.replicas();
-        let status: Status = decode("status", status)?;
-        status.observes(generation)?;
+        let (desired, status) = decode_replicas(generation, spec, status)?;
         status.has_no_failure()?;
         status.has_available(desired)
     }
@@ -154,9 +153,7 @@ impl Rule for ReplicationController {
     const FIELDS: FieldSet = FieldSet::SpecAndStatus;
 
     fn check(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
-        let desired = decode::<Spec>("spec", spec)?.replicas();
-        let status: Status = decode("status", status)?;
-        status.observes(generation)?;
+        let (desired, status) = decode_replicas(generation, spec, status)?;
         status.has_available(desired)
     }
 }
@@ -166,7 +163,7 @@ impl Rule for DaemonSet {
 
     fn check(generation: i64, _: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
         let status: Status = decode("status", status)?;
-        status.observes(generation)?;
+        expect_generation(status.observed_generation, generation)?;
         let desired = status.desired_number_scheduled;
         expect_count(status.number_ready, desired, "pods", "ready")?;
         expect_count(status.number_available, desired, "pods", "available")

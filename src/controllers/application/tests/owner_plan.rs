@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use super::*;
 use crate::controllers::application::index::Index;
 use crate::controllers::application::owner_plan::{Plan, PlannedChange, plan};
-use crate::runtime::owner_refs::Change;
+use crate::runtime::owner_refs::OwnerChange;
 
 fn owner(name: &str) -> OwnerReference {
     OwnerReference {
@@ -27,8 +27,8 @@ fn owned(mut object: Object<Readiness>, owners: &[&str]) -> Object<Readiness> {
 
 fn changes(plan: &Plan) -> Vec<String> {
     let change = |planned: &PlannedChange| match &planned.change {
-        Change::Set(owner) => format!("{} +{}", planned.target.name, owner.uid),
-        Change::Remove(uid) => format!("{} -{uid}", planned.target.name),
+        OwnerChange::Set(owner) => format!("{} +{}", planned.target.name, owner.uid),
+        OwnerChange::Remove(uid) => format!("{} -{uid}", planned.target.name),
     };
     plan.changes.iter().map(change).collect()
 }
@@ -51,7 +51,7 @@ fn components_are_adopted_once() {
     )];
     let plan = plan(&adopting(), &kinds, &Index::default());
     assert_eq!(changes(&plan), ["a +uid-shop", "d +uid-shop"]);
-    assert_eq!(plan.changes[0].change, Change::Set(owner("shop")));
+    assert_eq!(plan.changes[0].change, OwnerChange::Set(owner("shop")));
     assert!(plan.problems.is_empty());
 }
 
