@@ -16,7 +16,7 @@ use super::{
     output,
 };
 use crate::api;
-use crate::controllers::apprepository::origin::FIELD_MANAGER;
+use crate::controllers::FIELD_MANAGER;
 use crate::runtime::kube_client::call;
 
 /// How long an API server may take to serve a new definition; it takes a second or two.

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::api::NamespacedName;
 use crate::api::{AppRepository, Partial, REQUESTED_AT};
-use crate::controllers::apprepository::origin::FIELD_MANAGER;
+use crate::controllers::FIELD_MANAGER;
 use crate::runtime::kube_client::call;
 use crate::runtime::manifests;
 

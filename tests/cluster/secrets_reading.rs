@@ -7,9 +7,7 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use portolan::api::NamespacedName;
 use portolan::api::SecretKeyRef;
 use portolan::controllers::apprepository::origin::{Cluster, Origin};
-use portolan::controllers::apprepository::secrets::{
-    Credentials, SecretError, SecretRefs, SecretSettings, credentials,
-};
+use portolan::controllers::apprepository::secrets::{Credentials, SecretError, SecretRefs, credentials};
 use portolan::runtime::informer::cluster::Scope;
 use portolan::runtime::informer::{self};
 use serde_json::{Value, json};
@@ -100,10 +98,7 @@ impl Namespaces {
             header: Some(&header),
             ca: None,
         };
-        let settings = SecretSettings {
-            kubeapps_namespace: self.kubeapps.clone(),
-        };
-        credentials(&origin, repository, refs, &settings).await
+        credentials(&origin, repository, refs, &self.kubeapps).await
     }
 
     async fn read(&self, name: &str, secret: &str) -> Result<Credentials, SecretError> {

@@ -9,7 +9,6 @@ use jiff::{SignedDuration, Timestamp};
 use super::spec::RepositorySpec;
 use crate::catalog::{Handled, Record};
 
-/// Prefix of the digest of an OCI registry that is not pulled completely.
 const PARTIAL_PREFIX: &str = "cut-short:";
 
 /// The longest time to the next reconcile of a repository that is not suspended. Timers follow the monotonic clock, so this
@@ -19,7 +18,6 @@ const MAX_REQUEUE: Duration = Duration::from_hours(1);
 /// The cron trigger polls twice a second. The timer fires after it, so that a tick causes one reconcile.
 const TRIGGER_LATENCY: Duration = Duration::from_secs(1);
 
-/// The extent to which a sync trusts cached state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Sends conditional requests, and skips entries that are known to be unchanged.

@@ -1,69 +1,56 @@
 //! Chooses the Kubernetes events of a sync: changes, failures and recoveries. An unchanged repository gets none.
 
 use super::decision::is_partial;
-use super::origin::RepositoryEvent;
 use super::spec::RepositorySpec;
 use super::sync::request::SyncOutcome;
-use super::sync_summary::last_sync_of;
+use super::sync_summary::changes;
 use crate::catalog::Record;
 use crate::helm::index::Skipped;
+use crate::runtime::events::Event;
 
-const NAMED: usize = 5;
+const MAX_NAMED: usize = 5;
 
-/// Returns the events of a sync. `before` is the record from before the sync.
 #[must_use]
 pub fn sync_events(
     spec: &RepositorySpec,
     before: Option<&Record>,
     after: &Record,
     outcome: &SyncOutcome,
-) -> Vec<RepositoryEvent> {
+) -> Vec<Event> {
     let mut events = Vec::new();
     let is_new_spec = before.and_then(|record| record.spec_hash.as_deref()) != Some(spec.spec_hash.as_str());
     if let Some(error) = spec.interval_error.as_ref().filter(|_| is_new_spec) {
-        events.push(RepositoryEvent {
-            warning: true,
-            reason: "InvalidInterval",
-            note: format!("{error}; using the default"),
-        });
+        events.push(Event::warning("InvalidInterval", format!("{error}; using the default")));
     }
     let recovered = before.is_some_and(|record| record.state.ready == Some(false));
     match outcome {
         SyncOutcome::NotModified => {
             if recovered {
-                events.push(succeeded(format!("recovered: {}", after.state.message)));
+                events.push(Event::normal(
+                    "SyncSucceeded",
+                    format!("recovered: {}", after.state.message),
+                ));
             }
         }
         // A sync in several parts is reported once, at its end.
         SyncOutcome::Synced { is_complete: false, .. } => {}
         SyncOutcome::Synced { committed, skipped, .. } => {
-            let was_cut_short = before.is_some_and(is_partial);
-            let (added, changed, removed) = match last_sync_of(after).filter(|_| was_cut_short) {
-                Some(all) => (all.added, all.changed, all.removed),
-                None => {
-                    let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-                    (
-                        number(committed.added),
-                        number(committed.changed),
-                        number(committed.removed),
-                    )
-                }
-            };
+            let was_partial = before.is_some_and(is_partial);
+            let [added, changed, removed] = changes(before, after, committed);
             let is_change = added + changed + removed > 0;
             let is_first = before.is_none_or(|record| record.last_success.is_none());
-            if is_change || recovered || is_first || was_cut_short {
-                events.push(succeeded(format!(
-                    "charts added: {added}, changed: {changed}, removed: {removed}; now {}",
-                    after.state.message
-                )));
+            if is_change || recovered || is_first || was_partial {
+                events.push(Event::normal(
+                    "SyncSucceeded",
+                    format!(
+                        "charts added: {added}, changed: {changed}, removed: {removed}; now {}",
+                        after.state.message
+                    ),
+                ));
             }
-            let skipped_before = before.filter(|_| !was_cut_short).and_then(skipped_of);
+            let skipped_before = before.filter(|_| !was_partial).and_then(skipped_of);
             if skipped.count > 0 && skipped_before != skipped_of(after) {
-                events.push(RepositoryEvent {
-                    warning: true,
-                    reason: "ChartsSkipped",
-                    note: skipped_note(skipped),
-                });
+                events.push(Event::warning("ChartsSkipped", skipped_note(skipped)));
             }
         }
         SyncOutcome::Failed(failed) | SyncOutcome::Interrupted(failed) => {
@@ -79,23 +66,11 @@ pub fn sync_events(
                     _ if failed.transient => "SyncFailed",
                     _ => "SyncStalled",
                 };
-                events.push(RepositoryEvent {
-                    warning: true,
-                    reason,
-                    note: format!("{}: {}", failed.reason, failed.message),
-                });
+                events.push(Event::warning(reason, format!("{}: {}", failed.reason, failed.message)));
             }
         }
     }
     events
-}
-
-fn succeeded(note: String) -> RepositoryEvent {
-    RepositoryEvent {
-        warning: false,
-        reason: "SyncSucceeded",
-        note,
-    }
 }
 
 /// Returns the skipped entries of the record; an unchanged list is not reported again.
@@ -104,23 +79,16 @@ fn skipped_of(record: &Record) -> Option<&serde_json::Value> {
 }
 
 fn skipped_note(skipped: &Skipped) -> String {
-    let named: Vec<String> = (skipped.first.iter().take(NAMED))
-        .map(|skip| match &skip.version {
-            Some(version) => format!("{} {version}: {}", skip.chart, skip.reason),
-            None => format!("{}: {}", skip.chart, skip.reason),
-        })
-        .collect();
+    let named = skipped.first.iter().take(MAX_NAMED).map(|skip| match &skip.version {
+        Some(version) => format!("{} {version}: {}", skip.chart, skip.reason),
+        None => format!("{}: {}", skip.chart, skip.reason),
+    });
+    let mut named: Vec<String> = named.collect();
     let more = skipped.count.saturating_sub(named.len() as u64);
-    let tail = if more > 0 {
-        format!("; and {more} more")
-    } else {
-        String::new()
-    };
-    format!(
-        "skipped {} entries of the index: {}{tail}",
-        skipped.count,
-        named.join("; ")
-    )
+    if more > 0 {
+        named.push(format!("and {more} more"));
+    }
+    format!("skipped {} entries of the index: {}", skipped.count, named.join("; "))
 }
 
 #[cfg(test)]
@@ -180,7 +148,7 @@ mod tests {
         }
     }
 
-    fn reasons(before: Option<&Record>, after: &Record, outcome: &SyncOutcome) -> Vec<&'static str> {
+    fn reasons(before: Option<&Record>, after: &Record, outcome: &SyncOutcome) -> Vec<String> {
         sync_events(&spec(), before, after, outcome)
             .into_iter()
             .map(|event| event.reason)

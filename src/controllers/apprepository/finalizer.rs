@@ -6,13 +6,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::api::ObjectMeta;
 
-use super::origin::RepositoryEvent;
 use super::reconciler::{Reconciler, ignore_not_found};
 use super::status::{self, Facts, ImportProgress, Phase};
-use crate::api;
-use crate::api::NamespacedName;
+use crate::api::{NamespacedName, SKIP_CLEANUP};
 use crate::catalog::{self, State};
 use crate::runtime::controller::{Action, ReconcileError};
+use crate::runtime::events::Event;
 use crate::runtime::workqueue::Backoff;
 
 const CLEANUP_BACKOFF: Backoff = Backoff {
@@ -23,7 +22,7 @@ const CLEANUP_BACKOFF: Backoff = Backoff {
 impl Reconciler {
     /// Handles a repository that is gone. Its charts are removed only if that was approved (see [`super::removals`]).
     pub(super) async fn remove_orphan(&self, name: &NamespacedName) -> Result<Action, ReconcileError> {
-        self.forget(name);
+        self.metrics.forget(name);
         if !self.states.read(name, |state| state.removal_approved) {
             return Ok(Action::Done);
         }
@@ -39,32 +38,16 @@ impl Reconciler {
         name: &NamespacedName,
         meta: &ObjectMeta,
     ) -> Result<Action, ReconcileError> {
-        self.forget(name);
-        let skip = meta
-            .annotations
-            .as_ref()
-            .and_then(|all| all.get(api::SKIP_CLEANUP))
-            .is_some_and(|value| value == "true");
-        if skip {
-            tracing::warn!(
-                "skipping the removal of charts, as requested by annotation {}",
-                api::SKIP_CLEANUP
-            );
+        self.metrics.forget(name);
+        let skip = meta.annotations.as_ref().and_then(|all| all.get(SKIP_CLEANUP));
+        if skip.is_some_and(|value| value == "true") {
+            tracing::warn!("skipping the removal of charts, as requested by annotation {SKIP_CLEANUP}");
         } else if let Err(error) = self.remove(name).await {
             let note = format!(
-                "failed to remove the charts, deletion is blocked: {error}; to skip the cleanup, set the annotation {}: \"true\"",
-                api::SKIP_CLEANUP
+                "failed to remove the charts, deletion is blocked: {error}; to skip the cleanup, set the annotation {SKIP_CLEANUP}: \"true\""
             );
-            self.publish_once(
-                name,
-                meta,
-                RepositoryEvent {
-                    warning: true,
-                    reason: "CleanupFailed",
-                    note,
-                },
-            )
-            .await;
+            self.publish_once(name, meta, Event::warning("CleanupFailed", note))
+                .await;
             return Err(transient(&error));
         }
         self.origin.remove_finalizer(meta).await.or_else(ignore_not_found)?;
@@ -98,12 +81,8 @@ impl Reconciler {
             now: Timestamp::now(),
         };
         let status = status::build(&facts, None);
-        let event = RepositoryEvent {
-            warning: true,
-            reason: "InvalidObject",
-            note: message.clone(),
-        };
-        self.publish_once(name, meta, event).await;
+        self.publish_once(name, meta, Event::warning("InvalidObject", &message))
+            .await;
         let fingerprint = status::fingerprint(&status);
         if self.states.read(name, |state| state.last_status) != Some(fingerprint)
             && self
@@ -126,9 +105,9 @@ impl Reconciler {
     }
 
     /// Publishes an event unless the last one had the same reason and generation.
-    async fn publish_once(&self, name: &NamespacedName, meta: &ObjectMeta, event: RepositoryEvent) {
+    async fn publish_once(&self, name: &NamespacedName, meta: &ObjectMeta, event: Event) {
         let mut hasher = DefaultHasher::new();
-        (event.reason, meta.generation).hash(&mut hasher);
+        (&event.reason, meta.generation).hash(&mut hasher);
         let fingerprint = hasher.finish();
         if self.states.read(name, |state| state.last_event) != Some(fingerprint) {
             self.origin.publish(meta, event).await;
@@ -143,17 +122,8 @@ impl Reconciler {
         }
         Ok(())
     }
-
-    fn forget(&self, name: &NamespacedName) {
-        self.metrics.forget(name);
-    }
 }
 
 fn transient(error: &catalog::Error) -> ReconcileError {
-    ReconcileError::Transient {
-        message: error.to_string(),
-        backoff: CLEANUP_BACKOFF,
-        at_least: Duration::ZERO,
-        at_most: Duration::MAX,
-    }
+    ReconcileError::transient(error.to_string(), CLEANUP_BACKOFF)
 }

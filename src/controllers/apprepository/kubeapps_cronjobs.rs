@@ -1,5 +1,6 @@
 //! Removes the CronJobs of Kubeapps' controller, which would keep running the old syncer.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use k8s_openapi::api::batch::v1::CronJob;
@@ -7,15 +8,12 @@ use kube::api::{Api, DeleteParams, ListParams, Preconditions, PropagationPolicy}
 use kube::{Client, ResourceExt};
 
 use super::state::RepositoryStates;
-use crate::api::NamespacedName;
-use crate::api::Partial;
+use crate::api::{NamespacedName, Partial};
 use crate::runtime::kube_client::{ApiError, call};
 
 const REPO_NAME: &str = "apprepositories.kubeapps.com/repo-name";
 const REPO_NAMESPACE: &str = "apprepositories.kubeapps.com/repo-namespace";
 const PAGE: u32 = 500;
-
-const FLAG: &str = "--adopt-kubeapps";
 
 type Metadata = Partial<CronJob>;
 
@@ -80,10 +78,7 @@ fn adler32(bytes: &[u8]) -> u32 {
 /// may have been copied, and a name may be a coincidence.
 fn repository_of(cron_job: &Metadata) -> Option<NamespacedName> {
     let labels = cron_job.labels();
-    let name = NamespacedName {
-        namespace: labels.get(REPO_NAMESPACE)?.clone(),
-        name: labels.get(REPO_NAME)?.clone(),
-    };
+    let name = NamespacedName::new(labels.get(REPO_NAMESPACE)?, labels.get(REPO_NAME)?);
     (cron_job.name_any() == cron_job_name(&name)).then_some(name)
 }
 
@@ -98,11 +93,8 @@ async fn list(
     loop {
         let page = call(cron_jobs.list(&parameters)).await;
         let page = page.map_err(|error| CronJobError::new("list", namespace, error))?;
-        let named = page
-            .items
-            .into_iter()
-            .filter_map(|job| Some((repository_of(&job)?, job)));
-        found.extend(named);
+        let items = page.items.into_iter();
+        found.extend(items.filter_map(|job| Some((repository_of(&job)?, job))));
         match page.metadata.continue_ {
             Some(token) if !token.is_empty() => parameters = parameters.continue_token(&token),
             _ => return Ok(found),
@@ -204,14 +196,12 @@ pub async fn doubly_synced(
     is_managed: impl Fn(&NamespacedName) -> bool,
 ) -> Result<Vec<NamespacedName>, CronJobError> {
     let found = list(client, kubeapps_namespace, REPO_NAME).await?;
-    let mut names: Vec<NamespacedName> = found
+    let names: BTreeSet<_> = found
         .into_iter()
         .map(|(name, _)| name)
         .filter(|name| is_managed(name))
         .collect();
-    names.sort();
-    names.dedup();
-    Ok(names)
+    Ok(names.into_iter().collect())
 }
 
 /// Logs once how many repositories are also synced by Kubeapps' CronJobs. Call it after the initial list. Errors are
@@ -237,7 +227,7 @@ fn warning(names: &[NamespacedName], kubeapps_namespace: &str) -> Option<String>
     let repositories = if many == 1 { "repository" } else { "repositories" };
     Some(format!(
         "{many} {repositories} (first: {first}) are also synced by CronJobs of Kubeapps' controller in namespace \
-         {kubeapps_namespace}; stop that controller and run Portolan with {FLAG} to remove the CronJobs"
+         {kubeapps_namespace}; stop that controller and run Portolan with --adopt-kubeapps to remove the CronJobs"
     ))
 }
 

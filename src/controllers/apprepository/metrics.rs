@@ -1,5 +1,3 @@
-//! Metrics of the AppRepository controller.
-
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,6 +6,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
@@ -22,12 +21,6 @@ struct ResultLabel {
     result: &'static str,
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct RepositoryLabels {
-    namespace: String,
-    name: String,
-}
-
 #[derive(Clone, Copy, Debug)]
 struct Gauges {
     charts: i64,
@@ -35,7 +28,6 @@ struct Gauges {
     last_success: Option<Timestamp>,
 }
 
-/// The metrics; a handle, cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     syncs: Family<ResultLabel, Counter>,
@@ -64,53 +56,30 @@ impl Metrics {
             pending_removals: Gauge::default(),
             repositories: Arc::default(),
         };
-        registry.register(
-            "portolan_syncs",
-            "Total number of syncs, by result",
-            metrics.syncs.clone(),
-        );
-        registry.register(
-            "portolan_sync_seconds",
-            "Duration of syncs in seconds, by result",
-            metrics.seconds.clone(),
-        );
-        registry.register(
-            "portolan_index_bytes",
-            "Total number of bytes of downloaded chart indexes",
-            metrics.index_bytes.clone(),
-        );
-        registry.register(
-            "portolan_not_modified",
-            "Total number of 304 Not Modified responses",
-            metrics.not_modified.clone(),
-        );
-        registry.register(
-            "portolan_index_verification_failures",
-            "Total number of incremental decodes that differed from a full decode",
-            metrics.verification_failures.clone(),
-        );
-        registry.register(
-            "portolan_chart_files",
-            "Total number of chart archive imports, by result",
-            metrics.chart_files.clone(),
-        );
-        registry.register(
-            "portolan_oci_pulls",
-            "Total number of chart manifests pulled from OCI registries",
-            metrics.oci_pulls.clone(),
-        );
-        registry.register(
-            "portolan_pending_removals",
-            "Current number of repositories whose removal awaits --confirm-removals",
-            metrics.pending_removals.clone(),
-        );
+        let help = "Total number of syncs, by result";
+        registry.register("portolan_syncs", help, metrics.syncs.clone());
+        let help = "Duration of syncs in seconds, by result";
+        registry.register("portolan_sync_seconds", help, metrics.seconds.clone());
+        let help = "Total number of bytes of downloaded chart indexes";
+        registry.register("portolan_index_bytes", help, metrics.index_bytes.clone());
+        let help = "Total number of 304 Not Modified responses";
+        registry.register("portolan_not_modified", help, metrics.not_modified.clone());
+        let name = "portolan_index_verification_failures";
+        let help = "Total number of incremental decodes that differed from a full decode";
+        registry.register(name, help, metrics.verification_failures.clone());
+        let help = "Total number of chart archive imports, by result";
+        registry.register("portolan_chart_files", help, metrics.chart_files.clone());
+        let help = "Total number of chart manifests pulled from OCI registries";
+        registry.register("portolan_oci_pulls", help, metrics.oci_pulls.clone());
+        let help = "Current number of repositories whose removal awaits --confirm-removals";
+        registry.register("portolan_pending_removals", help, metrics.pending_removals.clone());
         registry.register_collector(Box::new(Repositories(Arc::clone(&metrics.repositories))));
         metrics
     }
 
     #[must_use]
-    pub fn start(&self) -> Timer {
-        Timer {
+    pub fn start(&self) -> SyncTimer {
+        SyncTimer {
             metrics: self.clone(),
             started: Instant::now(),
         }
@@ -120,7 +89,6 @@ impl Metrics {
         self.not_modified.inc();
     }
 
-    /// Counts an incremental decode that differs from the full decode.
     pub fn verification_failure(&self) {
         self.verification_failures.inc();
     }
@@ -142,13 +110,8 @@ impl Metrics {
     }
 
     pub fn observe(&self, record: &Record) {
-        let count = |field: &str| {
-            record
-                .last_sync
-                .as_ref()
-                .and_then(|account| account.get(field))
-                .and_then(serde_json::Value::as_i64)
-        };
+        let last_sync = record.last_sync.as_ref();
+        let count = |field: &str| last_sync.and_then(|last_sync| last_sync.get(field)?.as_i64());
         let gauges = Gauges {
             charts: count("charts").unwrap_or_default(),
             versions: count("versions").unwrap_or_default(),
@@ -162,19 +125,17 @@ impl Metrics {
     }
 }
 
-pub struct Timer {
+pub struct SyncTimer {
     metrics: Metrics,
     started: Instant,
 }
 
-impl Timer {
+impl SyncTimer {
     pub fn finish(self, result: &'static str) {
         let label = ResultLabel { result };
         self.metrics.syncs.get_or_create(&label).inc();
-        self.metrics
-            .seconds
-            .get_or_create(&label)
-            .observe(self.started.elapsed().as_secs_f64());
+        let seconds = self.started.elapsed().as_secs_f64();
+        self.metrics.seconds.get_or_create(&label).observe(seconds);
     }
 }
 
@@ -184,62 +145,36 @@ struct Repositories(Arc<Mutex<HashMap<NamespacedName, Gauges>>>);
 
 impl Collector for Repositories {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let gauges: Vec<(RepositoryLabels, Gauges)> = {
-            let all = self.0.lock();
-            let labels = |name: &NamespacedName| RepositoryLabels {
-                namespace: name.namespace.clone(),
-                name: name.name.clone(),
-            };
-            all.iter().map(|(name, gauges)| (labels(name), *gauges)).collect()
-        };
-        let now = Timestamp::now();
-        let age = |gauges: &Gauges| {
-            gauges
-                .last_success
-                .map(|time| now.duration_since(time).as_secs_f64().max(0.0))
-        };
-        gauge(
-            &mut encoder,
-            "portolan_repository_charts",
-            "Current number of charts in the catalog",
-            &gauges,
-            |gauges| Some(gauges.charts as f64),
-        )?;
-        gauge(
-            &mut encoder,
-            "portolan_repository_versions",
-            "Current number of chart versions in the catalog",
-            &gauges,
-            |gauges| Some(gauges.versions as f64),
-        )?;
-        gauge(
-            &mut encoder,
-            "portolan_repository_last_success_age_seconds",
-            "Time since the last successful sync in seconds",
-            &gauges,
-            age,
-        )
-    }
-}
-
-fn gauge(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    gauges: &[(RepositoryLabels, Gauges)],
-    value: impl Fn(&Gauges) -> Option<f64>,
-) -> Result<(), std::fmt::Error> {
-    if gauges.is_empty() {
-        return Ok(());
-    }
-    let kind = ConstGauge::<f64>::new(0.0).metric_type();
-    let mut family = encoder.encode_descriptor(name, help, None, kind)?;
-    for (labels, gauges) in gauges {
-        if let Some(value) = value(gauges) {
-            ConstGauge::new(value).encode(family.encode_family(labels)?)?;
+        let repositories = self.0.lock().clone();
+        if repositories.is_empty() {
+            return Ok(());
         }
+        let mut gauge = |name: &str, help: &str, value: &dyn Fn(&Gauges) -> Option<f64>| {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (repository, gauges) in &repositories {
+                if let Some(value) = value(gauges) {
+                    let labels = [
+                        ("namespace", repository.namespace.as_str()),
+                        ("name", repository.name.as_str()),
+                    ];
+                    ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
+                }
+            }
+            Ok(())
+        };
+        let charts = |gauges: &Gauges| Some(gauges.charts as f64);
+        let help = "Current number of charts in the catalog";
+        gauge("portolan_repository_charts", help, &charts)?;
+        let versions = |gauges: &Gauges| Some(gauges.versions as f64);
+        let help = "Current number of chart versions in the catalog";
+        gauge("portolan_repository_versions", help, &versions)?;
+        let now = Timestamp::now();
+        let age = |time| now.duration_since(time).as_secs_f64().max(0.0);
+        let help = "Time since the last successful sync in seconds";
+        gauge("portolan_repository_last_success_age_seconds", help, &|gauges| {
+            gauges.last_success.map(age)
+        })
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -256,10 +191,7 @@ mod tests {
     fn the_series_of_a_removed_repository_disappear() {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
-        let name = NamespacedName {
-            namespace: "default".to_owned(),
-            name: "stable".to_owned(),
-        };
+        let name = NamespacedName::new("default", "stable");
         metrics.observe(&Record {
             name: name.clone(),
             last_sync: Some(serde_json::json!({ "charts": 3, "versions": 7 })),

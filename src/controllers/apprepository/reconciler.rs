@@ -248,12 +248,12 @@ impl Reconciler {
             imports.enqueue(record);
         }
         // Kubeapps' CronJobs stay until all charts are synced.
-        let cronjob_remover = self
+        if let Some(remover) = self
             .cronjob_remover
             .as_ref()
-            .filter(|_| record.state.ready == Some(true));
-        if let Some(cronjob_remover) = cronjob_remover {
-            let removed = cronjob_remover.after_sync(name).await;
+            .filter(|_| record.state.ready == Some(true))
+        {
+            let removed = remover.after_sync(name).await;
             if removed > 0 {
                 tracing::info!(removed, "removed Kubeapps' CronJobs of the repository");
             }
@@ -379,12 +379,8 @@ pub(super) fn ignore_not_found(error: ApiError) -> Result<(), ReconcileError> {
     if error.is_not_found() {
         return Ok(());
     }
-    Err(ReconcileError::Transient {
-        message: format!("request to the API server failed: {error}"),
-        backoff: Backoff::CONFLICT,
-        at_least: Duration::ZERO,
-        at_most: Duration::MAX,
-    })
+    let message = format!("request to the API server failed: {error}");
+    Err(ReconcileError::transient(message, Backoff::CONFLICT))
 }
 
 /// Returns true if the status has to show that a sync starts: the first sync, or a new generation. If the database
@@ -392,10 +388,8 @@ pub(super) fn ignore_not_found(error: ApiError) -> Result<(), ReconcileError> {
 fn has_to_show_syncing(object: &AppRepository, spec: &RepositorySpec, has_record: bool) -> bool {
     let Some(status) = &object.status else { return true };
     let has_failed = || {
-        status
-            .conditions
-            .iter()
-            .any(|c| c.type_ == status::READY && c.status == "False")
+        let mut conditions = status.conditions.iter();
+        conditions.any(|condition| condition.type_ == status::READY && condition.status == "False")
     };
     status.observed_generation != spec.generation || (!has_record && !has_failed())
 }

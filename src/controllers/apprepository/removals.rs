@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 use crate::api::NamespacedName;
 use crate::catalog::Record;
 
-/// Up to this many missing repositories are always removed.
 const ALWAYS_REMOVED: usize = 5;
 
 #[derive(Debug, PartialEq, Eq)]

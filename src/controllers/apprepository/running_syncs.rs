@@ -1,12 +1,13 @@
 //! Tracks the running syncs, to list and to cancel them.
 
-use crate::api::NamespacedName;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+
+use crate::api::NamespacedName;
 
 /// The running syncs; a handle, cheap to clone.
 #[derive(Clone, Debug)]
@@ -38,41 +39,41 @@ impl RunningSyncs {
 
     /// Registers a sync of `name` until the guard is dropped.
     #[must_use]
-    pub fn begin(&self, name: &NamespacedName) -> Running {
+    pub fn begin(&self, name: &NamespacedName) -> RunningSync {
         let token = CancellationToken::new();
         self.running.lock().insert(name.clone(), token.clone());
-        self.tell();
-        Running {
-            activity: self.clone(),
+        self.publish_names();
+        RunningSync {
+            syncs: self.clone(),
             name: name.clone(),
             token,
         }
     }
 
-    fn tell(&self) {
+    fn publish_names(&self) {
         let names = self.running.lock().keys().cloned().collect();
         self.names.send_replace(names);
     }
 }
 
 /// A running sync; dropping it ends the registration.
-pub struct Running {
-    activity: RunningSyncs,
+pub struct RunningSync {
+    syncs: RunningSyncs,
     name: NamespacedName,
     token: CancellationToken,
 }
 
-impl Running {
+impl RunningSync {
     #[must_use]
     pub fn token(&self) -> &CancellationToken {
         &self.token
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningSync {
     fn drop(&mut self) {
-        self.activity.running.lock().remove(&self.name);
-        self.activity.tell();
+        self.syncs.running.lock().remove(&self.name);
+        self.syncs.publish_names();
     }
 }
 
@@ -89,21 +90,21 @@ mod tests {
 
     #[test]
     fn only_the_sync_of_that_name_is_canceled() {
-        let activity = RunningSyncs::default();
-        let (a, b) = (activity.begin(&name("a")), activity.begin(&name("b")));
-        activity.cancel(&name("a"));
+        let syncs = RunningSyncs::default();
+        let (a, b) = (syncs.begin(&name("a")), syncs.begin(&name("b")));
+        syncs.cancel(&name("a"));
         assert!(a.token().is_cancelled());
         assert!(!b.token().is_cancelled());
     }
 
     #[test]
     fn a_running_sync_is_listed_until_it_ends() {
-        let activity = RunningSyncs::default();
-        let names = activity.names();
-        let running = activity.begin(&name("a"));
+        let syncs = RunningSyncs::default();
+        let names = syncs.names();
+        let running = syncs.begin(&name("a"));
         assert_eq!(*names.borrow(), [name("a")]);
         drop(running);
         assert!(names.borrow().is_empty());
-        activity.cancel(&name("a"));
+        syncs.cancel(&name("a"));
     }
 }

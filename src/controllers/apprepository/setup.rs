@@ -1,5 +1,3 @@
-//! Builds the controller from its settings.
-
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -15,8 +13,8 @@ use super::options::Options;
 use super::origin::Origin;
 use super::orphans::{self, OrphanFinder};
 use super::reconciler::Reconciler;
+use super::secrets::repositories_of;
 use super::secrets::source::CredentialSource;
-use super::secrets::{SecretSettings, repositories_of};
 use super::state::RepositoryStates;
 use super::sync::Syncer;
 use super::sync::location::FileAccess;
@@ -33,24 +31,18 @@ use crate::runtime::workqueue::{Priority, Queue};
 
 /// The parts of the controller. `portolan run --once` uses them one by one.
 pub struct Parts {
-    /// The cache of declared repositories.
     pub store: Store<AppRepository>,
-    /// Syncs repositories.
     pub reconciler: Arc<Reconciler>,
-    /// Imports chart files.
     pub files: Arc<FilesReconciler>,
-    /// Finds repositories in the catalog that are no longer declared.
     pub orphans: OrphanFinder,
-    /// Follows the declarations.
     pub informer: Task,
-    /// The errors of a directory of manifests; none with a cluster.
+    /// Errors of a directory of manifests; none with a cluster.
     pub problems: Problems,
     listed: Arc<Notify>,
     schedule: CronTrigger<NamespacedName>,
     states: RepositoryStates,
 }
 
-/// Builds the parts over a catalog for the declarations of `origin`.
 #[must_use]
 pub fn setup(context: &SetupContext, options: &Options, catalog: &Catalog, origin: Origin, metrics: &Metrics) -> Parts {
     let (store, listed, schedule) = (Store::default(), Arc::<Notify>::default(), CronTrigger::default());
@@ -76,13 +68,11 @@ pub fn setup(context: &SetupContext, options: &Options, catalog: &Catalog, origi
     let origin = Arc::new(origin);
     let credentials = CredentialSource::Secrets {
         origin: Arc::clone(&origin),
-        settings: secret_settings(options),
+        kubeapps_namespace: options.kubeapps_namespace.clone(),
     };
     let (id, file_access) = (origin.id().to_owned(), file_access(context, options));
-    let syncs = options
-        .sync
-        .clone()
-        .context(catalog.clone(), credentials, file_access, id);
+    let sync_options = options.sync.clone();
+    let syncs = sync_options.context(catalog.clone(), credentials, file_access, id);
     let imports = ImportQueue::new(context.queue.clone(), Arc::clone(&states));
     let files = FilesReconciler {
         store: store.clone(),
@@ -122,7 +112,6 @@ pub fn setup(context: &SetupContext, options: &Options, catalog: &Catalog, origi
 }
 
 impl Parts {
-    /// Returns the controller that runs these parts.
     #[must_use]
     pub fn into_controller(self, context: &SetupContext, options: &Options) -> Controller {
         let mut sources = vec![self.informer];
@@ -162,12 +151,6 @@ impl Parts {
     }
 }
 
-fn secret_settings(options: &Options) -> SecretSettings {
-    SecretSettings {
-        kubeapps_namespace: options.kubeapps_namespace.clone(),
-    }
-}
-
 fn file_access(context: &SetupContext, options: &Options) -> FileAccess {
     match &context.source {
         Source::Cluster(_) => FileAccess::Never,
@@ -201,11 +184,10 @@ fn watch_secrets(
     queue: &Queue<Key>,
 ) -> Task {
     let changes = informer::secrets::changes(client, &scope(options), &options.kubeapps_namespace);
-    let settings = secret_settings(options);
-    let (store, queue) = (store.clone(), queue.clone());
+    let (store, queue, kubeapps_namespace) = (store.clone(), queue.clone(), options.kubeapps_namespace.clone());
     changes
         .for_each(move |secret| {
-            for name in repositories_of(&secret, &store, &settings) {
+            for name in repositories_of(&secret, &store, &kubeapps_namespace) {
                 states.update(&name, |state| state.force_sync = true);
                 queue.add(key(&name), Priority::USER);
             }
@@ -234,11 +216,9 @@ fn informer(
 ) -> (Task, Problems) {
     match source {
         Source::Cluster(client) => {
-            let events = informer::cluster::events::<AppRepository, AppRepository>(
-                client.clone(),
-                &scope(options),
-                Definition::Required,
-            );
+            let (client, scope) = (client.clone(), scope(options));
+            let events =
+                informer::cluster::events::<AppRepository, AppRepository>(client, &scope, Definition::Required);
             let on_change = move |change| event_handler.on_change(change);
             (informer::run(events, store, on_change).boxed(), Problems::default())
         }
@@ -251,9 +231,9 @@ fn informer(
     }
 }
 
-/// Handles removed manifests together, like objects that vanished while a watch was disconnected: a volume that is not mounted
-/// removes all of them at once. A file that can't be read may declare any repository, so the list is complete only without
-/// errors.
+/// Handles removed manifests together, like objects that vanished while a watch was disconnected: a volume that is not
+/// mounted removes all of them at once. An unreadable file may declare any repository, so the list is complete only
+/// without errors.
 fn on_manifest_change(event_handler: &EventHandler, problems: &Problems, change: Change<AppRepository>) {
     let is_list = matches!(change, Change::Listed | Change::Removed { .. });
     match change {

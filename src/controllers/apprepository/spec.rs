@@ -7,11 +7,10 @@ use std::time::Duration;
 use kube::ResourceExt;
 use sha2::{Digest, Sha256};
 
-use crate::api::NamespacedName;
-use crate::api::{self, AppRepository, SecretKeyRef};
+use crate::api::{self, AppRepository, NamespacedName, SecretKeyRef};
 use crate::http::Proxies;
 use crate::jq::Rule;
-use crate::runtime::cron::{self as schedule, Cron, IntervalError, Intervals};
+use crate::runtime::cron::{self, Cron, Intervals};
 use crate::runtime::manifests::MANIFEST_ANNOTATION;
 use crate::text::hex;
 
@@ -77,14 +76,10 @@ pub struct ChangeKey(String);
 
 impl ChangeKey {
     fn new(source: &impl serde::Serialize, filter: &impl serde::Serialize) -> Self {
-        Self(format!(
-            "{}.{}.{DECODER_VERSION}",
-            short_digest(source),
-            short_digest(filter)
-        ))
+        let (source, filter) = (short_digest(source), short_digest(filter));
+        Self(format!("{source}.{filter}.{DECODER_VERSION}"))
     }
 
-    /// Returns the form that is stored in the catalog.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -152,6 +147,8 @@ impl RepositorySpec {
         let annotations = object.annotations();
         // The database can't store NUL, so a value with NUL would never count as handled.
         let annotation = |name: &str| annotations.get(name).map(|value| value.replace('\0', ""));
+        let number = |name: &str| annotation(name).and_then(|text| text.parse::<u64>().ok());
+        let max_bytes = defaults.index_max_bytes;
         let url = spec.url.trim().to_owned();
         let kind = if spec.type_ == Kind::Helm.as_str() {
             Kind::Helm
@@ -161,10 +158,7 @@ impl RepositorySpec {
         let (cron, interval_error) = choose_interval(&spec.interval, defaults);
         let filter = object.filter().map(rule);
         Self {
-            name: NamespacedName {
-                namespace: object.namespace().unwrap_or_default(),
-                name: object.name_any(),
-            },
+            name: NamespacedName::new(object.namespace().unwrap_or_default(), object.name_any()),
             uid: object.uid().unwrap_or_default(),
             generation: object.metadata.generation,
             spec_hash: short_digest(spec),
@@ -188,15 +182,9 @@ impl RepositorySpec {
             manifest: annotation(MANIFEST_ANNOTATION)
                 .filter(|_| directory_mode)
                 .map(PathBuf::from),
-            index_max_bytes: annotation(INDEX_MAX_BYTES)
-                .and_then(|text| text.parse().ok())
-                .map_or(defaults.index_max_bytes, |bytes: u64| {
-                    bytes.min(defaults.index_max_bytes)
-                }),
-            fetch_timeout: annotation(FETCH_TIMEOUT)
-                .and_then(|text| text.parse().ok())
-                .map(Duration::from_secs),
-            archive_max_bytes: annotation(ARCHIVE_MAX_BYTES).and_then(|text| text.parse().ok()),
+            index_max_bytes: number(INDEX_MAX_BYTES).map_or(max_bytes, |bytes| bytes.min(max_bytes)),
+            fetch_timeout: number(FETCH_TIMEOUT).map(Duration::from_secs),
+            archive_max_bytes: number(ARCHIVE_MAX_BYTES),
             url,
             kind,
         }
@@ -204,7 +192,7 @@ impl RepositorySpec {
 
     #[must_use]
     pub fn jitter(&self) -> Duration {
-        schedule::jitter(&self.uid, self.cron.shortest_gap())
+        cron::jitter(&self.uid, self.cron.shortest_gap())
     }
 
     /// Returns the key of a refusal besides the bytes of the index: another spec or limit may accept the same index.
@@ -290,11 +278,10 @@ fn proxies(template: &serde_json::Value) -> Option<Proxies> {
     let environment = template.pointer("/spec/containers/0/env")?.as_array()?;
     let value = |name: &str| {
         let is_named = |variable: &&serde_json::Value| {
-            (variable.get("name").and_then(serde_json::Value::as_str))
-                .is_some_and(|other| other.eq_ignore_ascii_case(name))
+            let other = variable["name"].as_str();
+            other.is_some_and(|other| other.eq_ignore_ascii_case(name))
         };
-        let variable = environment.iter().rfind(is_named)?;
-        let value = variable.get("value")?.as_str()?.trim();
+        let value = environment.iter().rfind(is_named)?["value"].as_str()?.trim();
         (!value.is_empty()).then(|| value.to_owned())
     };
     let proxies = Proxies {
@@ -321,18 +308,17 @@ fn choose_interval(text: &str, defaults: &Defaults) -> (Arc<Cron>, Option<String
     if text.is_empty() {
         return (defaults.crontab.clone(), None);
     }
-    let unusable = |error: &IntervalError| {
-        (
+    let parsed = defaults.intervals.parse(text);
+    let checked = parsed.and_then(|cron| match cron.below_minimum(defaults.min_interval) {
+        None => Ok(cron),
+        Some(error) => Err(error),
+    });
+    match checked {
+        Ok(cron) => (cron, None),
+        Err(error) => (
             defaults.crontab.clone(),
             Some(format!("invalid spec.interval: {error}")),
-        )
-    };
-    match defaults.intervals.parse(text) {
-        Ok(cron) => match cron.below_minimum(defaults.min_interval) {
-            None => (cron, None),
-            Some(error) => unusable(&error),
-        },
-        Err(error) => unusable(&error),
+        ),
     }
 }
 

@@ -59,20 +59,17 @@ pub fn build(facts: &Facts<'_>, before: Option<&AppRepositoryStatus>) -> AppRepo
         .unrecorded
         .or(facts.record.map(|record| &record.state))
         .filter(|state| state.ready.is_some() || !state.reason.is_empty());
-    let mut conditions = Conditions {
+    let mut conditions = ConditionList {
         facts,
         before,
         list: Vec::new(),
     };
     // Lost charts are not Ready, regardless of the last result.
-    let lost = facts
-        .record
-        .is_some_and(|record| record.state.ready != Some(false) && has_lost_charts(record));
+    let record = facts.record.filter(|record| record.state.ready != Some(false));
+    let lost = record.is_some_and(has_lost_charts);
     match state {
-        Some(state) if !lost || facts.unrecorded.is_some() => {
-            recorded_conditions(&mut conditions, state, facts, before)
-        }
-        _ => unrecorded_conditions(&mut conditions, facts, before),
+        Some(state) if !lost || facts.unrecorded.is_some() => conditions.add_recorded(state),
+        _ => conditions.add_unrecorded(),
     }
     let ready = conditions.list.first();
     let status = ready.map(|ready| match ready.status.as_str() {
@@ -143,79 +140,6 @@ fn without_times(status: &AppRepositoryStatus) -> AppRepositoryStatus {
     status
 }
 
-fn recorded_conditions(
-    conditions: &mut Conditions<'_>,
-    state: &State,
-    facts: &Facts<'_>,
-    before: Option<&AppRepositoryStatus>,
-) {
-    let is_syncing = facts.phase == Phase::Syncing;
-    if state.ready == Some(true) {
-        conditions.push(READY, "True", &state.reason, &state.message);
-        if is_syncing {
-            conditions.push(RECONCILING, "True", "Syncing", "The repository is being synced.");
-        }
-        return;
-    }
-    if state.ready.is_none() {
-        // A large registry already shows what is pulled so far.
-        conditions.push(READY, "Unknown", &state.reason, &state.message);
-        if !facts.suspended {
-            conditions.push(RECONCILING, "True", &state.reason, &state.message);
-        }
-        return;
-    }
-    let served = match facts.record {
-        Some(record) => record.last_success.filter(|_| !has_lost_charts(record)),
-        None => before
-            .and_then(|before| before.last_sync_time.as_ref())
-            .map(|time| time.0),
-    };
-    let message = match served {
-        Some(time) => {
-            format!(
-                "{} Charts from the last sync at {} remain available.",
-                sentence(&state.message),
-                to_seconds(time)
-            )
-        }
-        None => sentence(&state.message),
-    };
-    conditions.push(READY, "False", &state.reason, &message);
-    if is_syncing {
-        conditions.push(RECONCILING, "True", "Syncing", "The repository is being synced.");
-    } else if state.stalled {
-        conditions.push(STALLED, "True", &state.reason, &message);
-    } else if !facts.suspended {
-        conditions.push(RECONCILING, "True", "Retrying", "Retrying with exponential backoff.");
-    }
-}
-
-/// Adds the conditions of a repository without a result: it is new, or the catalog was lost.
-fn unrecorded_conditions(conditions: &mut Conditions<'_>, facts: &Facts<'_>, before: Option<&AppRepositoryStatus>) {
-    let was_synced =
-        facts.record.is_some_and(has_lost_charts) || before.is_some_and(|before| before.last_sync_time.is_some());
-    let (reason, message) = if was_synced && facts.suspended {
-        (
-            "RebuildingCatalog",
-            "The charts were lost from the database. They are fetched again once the repository is resumed.",
-        )
-    } else if was_synced {
-        (
-            "RebuildingCatalog",
-            "The charts were lost from the database and are being fetched again.",
-        )
-    } else if facts.suspended {
-        ("Suspended", "The repository is suspended and was never synced.")
-    } else {
-        ("Syncing", "The repository is being synced for the first time.")
-    };
-    conditions.push(READY, "Unknown", reason, message);
-    if !facts.suspended {
-        conditions.push(RECONCILING, "True", reason, message);
-    }
-}
-
 /// Formats `message` as a sentence. The first letter stays if the text starts with a URL, host or similar.
 fn sentence(message: &str) -> String {
     let first_word = message.split_whitespace().next().unwrap_or_default();
@@ -236,30 +160,91 @@ fn to_seconds(time: Timestamp) -> Timestamp {
     time.round(Unit::Second).unwrap_or(time)
 }
 
-struct Conditions<'a> {
+struct ConditionList<'a> {
     facts: &'a Facts<'a>,
     before: Option<&'a AppRepositoryStatus>,
     list: Vec<Condition>,
 }
 
-impl Conditions<'_> {
+impl ConditionList<'_> {
+    fn add_recorded(&mut self, state: &State) {
+        let (facts, before) = (self.facts, self.before);
+        let is_syncing = facts.phase == Phase::Syncing;
+        if state.ready == Some(true) {
+            self.push(READY, "True", &state.reason, &state.message);
+            if is_syncing {
+                self.push(RECONCILING, "True", "Syncing", "The repository is being synced.");
+            }
+            return;
+        }
+        if state.ready.is_none() {
+            // A large registry already shows what is pulled so far.
+            self.push(READY, "Unknown", &state.reason, &state.message);
+            if !facts.suspended {
+                self.push(RECONCILING, "True", &state.reason, &state.message);
+            }
+            return;
+        }
+        let served = match facts.record {
+            Some(record) => record.last_success.filter(|_| !has_lost_charts(record)),
+            None => before.and_then(|before| Some(before.last_sync_time.as_ref()?.0)),
+        };
+        let mut message = sentence(&state.message);
+        if let Some(time) = served {
+            message.push_str(&format!(
+                " Charts from the last sync at {} remain available.",
+                to_seconds(time)
+            ));
+        }
+        self.push(READY, "False", &state.reason, &message);
+        if is_syncing {
+            self.push(RECONCILING, "True", "Syncing", "The repository is being synced.");
+        } else if state.stalled {
+            self.push(STALLED, "True", &state.reason, &message);
+        } else if !facts.suspended {
+            self.push(RECONCILING, "True", "Retrying", "Retrying with exponential backoff.");
+        }
+    }
+
+    /// Adds the conditions of a repository without a result: it is new, or the catalog was lost.
+    fn add_unrecorded(&mut self) {
+        let (facts, before) = (self.facts, self.before);
+        let was_synced =
+            facts.record.is_some_and(has_lost_charts) || before.is_some_and(|before| before.last_sync_time.is_some());
+        let (reason, message) = if was_synced && facts.suspended {
+            (
+                "RebuildingCatalog",
+                "The charts were lost from the database. They are fetched again once the repository is resumed.",
+            )
+        } else if was_synced {
+            (
+                "RebuildingCatalog",
+                "The charts were lost from the database and are being fetched again.",
+            )
+        } else if facts.suspended {
+            ("Suspended", "The repository is suspended and was never synced.")
+        } else {
+            ("Syncing", "The repository is being synced for the first time.")
+        };
+        self.push(READY, "Unknown", reason, message);
+        if !facts.suspended {
+            self.push(RECONCILING, "True", reason, message);
+        }
+    }
+
     fn push(&mut self, type_: &str, status: &str, reason: &str, message: &str) {
-        let same = self.before.and_then(|before| {
-            before
-                .conditions
-                .iter()
-                .find(|c| c.type_ == type_ && c.status == status)
-        });
+        let mut before = self.before.iter().flat_map(|before| &before.conditions);
+        let same = before.find(|condition| condition.type_ == type_ && condition.status == status);
         self.list.push(Condition {
             type_: type_.to_owned(),
             status: status.to_owned(),
             reason: reason.to_owned(),
             message: crate::text::truncate(message, MAX_MESSAGE),
             observed_generation: self.facts.generation,
-            last_transition_time: same.map_or_else(
-                || Time(to_seconds(self.facts.now)),
-                |condition| condition.last_transition_time.clone(),
-            ),
+            last_transition_time: match same {
+                Some(condition) => condition.last_transition_time.clone(),
+                None => Time(to_seconds(self.facts.now)),
+            },
         });
     }
 }

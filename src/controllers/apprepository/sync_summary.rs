@@ -1,13 +1,15 @@
 //! Summary of a sync, as shown in the status and stored in the catalog.
 
 use jiff::Timestamp;
+use serde::Deserialize;
 
+use super::decision::is_partial;
 use crate::api::{LastSync, SkippedEntry};
 use crate::catalog::{CommitSummary, Record};
 use crate::helm::index::Summary;
 use crate::text::{printable, truncate};
 
-const NAMED: usize = 20;
+const MAX_NAMED: usize = 20;
 const MAX_TEXT: usize = 1024;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,7 +19,6 @@ pub struct Counts {
     pub filtered: u64,
 }
 
-/// Builds the summary of a sync that read an index and kept `counts` of it.
 #[must_use]
 pub fn last_sync(summary: &Summary, counts: &Counts, committed: &CommitSummary, started: Timestamp) -> LastSync {
     let entry = |chart: &str, version: Option<&str>, reason: &str| SkippedEntry {
@@ -25,16 +26,13 @@ pub fn last_sync(summary: &Summary, counts: &Counts, committed: &CommitSummary, 
         version: version.map(shown),
         reason: shown(reason),
     };
-    let skipped = (summary.skipped.first.iter())
-        .map(|skip| entry(&skip.chart, skip.version.as_deref(), &skip.reason))
-        .chain(
-            committed
-                .rejected
-                .iter()
-                .map(|(chart, reason)| entry(chart, None, reason)),
-        )
-        .take(NAMED)
-        .collect();
+    let skipped = summary.skipped.first.iter();
+    let skipped = skipped.map(|skip| entry(&skip.chart, skip.version.as_deref(), &skip.reason));
+    let rejected = committed
+        .rejected
+        .iter()
+        .map(|(chart, reason)| entry(chart, None, reason));
+    let skipped = skipped.chain(rejected).take(MAX_NAMED).collect();
     let rejected = committed.rejected.len() as u64;
     LastSync {
         result: "Synced".to_owned(),
@@ -61,10 +59,15 @@ pub fn last_sync(summary: &Summary, counts: &Counts, committed: &CommitSummary, 
 /// Returns the summary of the last sync; `None` if another version wrote it in another format.
 #[must_use]
 pub fn last_sync_of(record: &Record) -> Option<LastSync> {
-    record
-        .last_sync
-        .as_ref()
-        .and_then(|value| serde_json::from_value(value.clone()).ok())
+    LastSync::deserialize(record.last_sync.as_ref()?).ok()
+}
+
+/// Returns the numbers of added, changed and removed charts: of the whole sync if it had several parts.
+pub(super) fn changes(before: Option<&Record>, after: &Record, committed: &CommitSummary) -> [i64; 3] {
+    match last_sync_of(after).filter(|_| before.is_some_and(is_partial)) {
+        Some(all) => [all.added, all.changed, all.removed],
+        None => [committed.added, committed.changed, committed.removed].map(number),
+    }
 }
 
 /// Returns `before` if the new sync changed nothing, since the last sync with changes is the one worth showing.
@@ -85,17 +88,13 @@ pub(super) fn with_earlier(new: LastSync, earlier: &LastSync) -> LastSync {
     let added = new.added.saturating_add(earlier.added);
     LastSync {
         // A chart may be added or changed in several parts: it counts once.
-        changed: new
-            .changed
-            .max(earlier.changed)
-            .min(new.charts.saturating_sub(added).max(0)),
+        changed: (new.changed.max(earlier.changed)).min(new.charts.saturating_sub(added).max(0)),
         removed: new.removed.saturating_add(earlier.removed),
         added,
         ..new
     }
 }
 
-/// Returns the message of the `Ready` condition of a synced repository.
 #[must_use]
 pub fn ready_message(last_sync: &LastSync) -> String {
     let mut message = format!(
@@ -103,35 +102,28 @@ pub fn ready_message(last_sync: &LastSync) -> String {
         counted(last_sync.versions, "version"),
         counted(last_sync.charts, "chart")
     );
-    let mut left_out = Vec::new();
-    if last_sync.deprecated > 0 {
-        left_out.push(format!(
-            "{} whose newest version is deprecated",
-            counted(last_sync.deprecated, "chart")
-        ));
-    }
-    if last_sync.filtered > 0 {
-        left_out.push(format!("{} by the filter", counted(last_sync.filtered, "chart")));
-    }
-    if last_sync.skipped_count > 0 {
-        left_out.push(format!(
-            "{} that are not valid",
-            counted(last_sync.skipped_count, "entry")
-        ));
-    }
-    if !left_out.is_empty() {
+    let skipped = [
+        (last_sync.deprecated, "chart", "whose newest version is deprecated"),
+        (last_sync.filtered, "chart", "by the filter"),
+        (last_sync.skipped_count, "entry", "that are not valid"),
+    ];
+    let skipped = skipped.iter().filter(|(count, ..)| *count > 0);
+    let skipped: Vec<String> = skipped
+        .map(|(count, noun, why)| format!("{} {why}", counted(*count, noun)))
+        .collect();
+    if !skipped.is_empty() {
         message.push_str("; skipped: ");
-        message.push_str(&left_out.join(", "));
+        message.push_str(&skipped.join(", "));
     }
     message.push('.');
     message
 }
 
-fn counted(count: i64, what: &str) -> String {
-    match (count, what) {
-        (1, _) => format!("1 {what}"),
+fn counted(count: i64, noun: &str) -> String {
+    match (count, noun) {
+        (1, _) => format!("1 {noun}"),
         (_, "entry") => format!("{count} entries"),
-        _ => format!("{count} {what}s"),
+        _ => format!("{count} {noun}s"),
     }
 }
 

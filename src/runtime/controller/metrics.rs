@@ -29,7 +29,6 @@ struct ResultLabels {
     result: &'static str,
 }
 
-/// The metrics of all controllers of the process.
 #[derive(Clone)]
 pub struct Metrics {
     total: Family<ResultLabels, Counter>,
@@ -104,7 +103,6 @@ impl fmt::Debug for Metrics {
     }
 }
 
-/// The metrics of one controller.
 pub(super) struct ControllerMetrics {
     total: [(&'static str, Counter); 4],
     errors: Counter,

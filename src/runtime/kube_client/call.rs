@@ -7,7 +7,6 @@ use crate::text::{printable, truncate};
 
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Maximum length of an error message, in bytes.
 const MAX_MESSAGE: usize = 512;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

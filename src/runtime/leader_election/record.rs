@@ -35,10 +35,10 @@ pub fn renewed(found: &LeaseSpec, identity: &str, duration: Duration, now: Times
     }
 }
 
-/// Returns a released Lease. One second is the minimum that the API server accepts.
 pub fn released(found: &LeaseSpec, now: Timestamp) -> LeaseSpec {
     LeaseSpec {
         holder_identity: Some(String::new()),
+        // The minimum that the API server accepts.
         lease_duration_seconds: Some(1),
         acquire_time: Some(MicroTime(now)),
         renew_time: Some(MicroTime(now)),

@@ -133,7 +133,6 @@ impl fmt::Debug for Metrics {
 /// The label of a lane; `None` for that of the queue.
 pub(super) type Label = Option<&'static str>;
 
-/// The metrics of one queue, by label.
 pub(super) struct QueueMetrics {
     name: String,
     metrics: Metrics,
@@ -162,7 +161,6 @@ impl QueueMetrics {
     }
 }
 
-/// The metrics with one label.
 pub(super) struct LabelMetrics {
     name: String,
     depth: Family<DepthLabels, Gauge>,

@@ -19,9 +19,7 @@ use crate::http::{self as fetch, Body, FetchError, Fetcher, Request, Response};
 use crate::oci::{self, ChartReference, OciError, Registry};
 use crate::text::truncate;
 
-/// Maximum length of a stored failure message, in bytes.
 const MESSAGE_BYTES: usize = 512;
-/// Pause after a temporary file could not be written or read.
 pub(super) const DISK_FULL_PAUSE: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]

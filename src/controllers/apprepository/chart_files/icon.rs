@@ -1,13 +1,13 @@
 //! Fetches one icon and converts it to a small PNG.
 
-use std::io::{Read, Seek};
+use std::io::Read;
 use std::time::Duration;
 
 use super::archive::{DISK_FULL_PAUSE, ImportError};
 use super::budget::{Budget, Panicked};
 use super::icon_decoder::{self as icon, IconError, Limits};
 use crate::catalog::MissingIcon;
-use crate::http::{self as fetch, Fetcher, Request, Response};
+use crate::http::{self as fetch, Body, Fetcher, Request, Response};
 
 /// Pause before an SVG is fetched again; SVGs are not stored.
 const SVG_RETRY: Duration = Duration::from_hours(24);
@@ -19,21 +19,16 @@ pub(super) struct IconFetcher<'a> {
     pub(super) fetch_limits: fetch::Limits,
 }
 
-struct FetchedIcon<R> {
-    bytes: u64,
-    source: IconSource<R>,
-}
-
-enum IconSource<R> {
-    Url(String),
-    Spool { content_type: Option<String>, reader: R },
+enum FetchedIcon {
+    DataUrl(String),
+    Body { content_type: Option<String>, body: Body },
 }
 
 impl IconFetcher<'_> {
     pub(super) async fn png(&self, missing: &MissingIcon) -> Result<Vec<u8>, ImportError> {
-        let (limits, mut fetched) = (self.limits, self.fetch(missing).await?);
+        let (limits, fetched) = (self.limits, self.fetch(missing).await?);
         // The file, a copy in the decoder, and the text of a `data:` URL.
-        let memory = 3 * fetched.bytes + limits.memory();
+        let memory = 3 * fetched.bytes() + limits.memory();
         let decoding = self.budget.run(memory, move || {
             let (content_type, bytes) = fetched.read(&limits)?;
             icon::png(&bytes, content_type.as_deref(), &limits).map_err(ImportError::from)
@@ -45,12 +40,9 @@ impl IconFetcher<'_> {
         png
     }
 
-    async fn fetch(&self, missing: &MissingIcon) -> Result<FetchedIcon<impl Read + Seek + Send + use<>>, ImportError> {
+    async fn fetch(&self, missing: &MissingIcon) -> Result<FetchedIcon, ImportError> {
         if missing.url.starts_with("data:") {
-            return Ok(FetchedIcon {
-                bytes: missing.url.len() as u64,
-                source: IconSource::Url(missing.url.clone()),
-            });
+            return Ok(FetchedIcon::DataUrl(missing.url.clone()));
         }
         let url = url::Url::parse(&missing.url).map_err(|_| ImportError::failed("the URL of the icon is not valid"))?;
         let bounds = fetch::Limits {
@@ -58,34 +50,35 @@ impl IconFetcher<'_> {
             ..self.fetch_limits
         };
         let Response { headers, body, .. } = self.session.send(&Request::new(url), &bounds).await?;
-        let content_type = headers
-            .get("content-type")
-            .and_then(|value| value.to_str().ok())
-            .map(str::to_owned);
-        Ok(FetchedIcon {
-            bytes: body.bytes,
-            source: IconSource::Spool {
-                content_type,
-                reader: body.into_reader(),
-            },
+        let content_type = headers.get("content-type").and_then(|value| value.to_str().ok());
+        Ok(FetchedIcon::Body {
+            content_type: content_type.map(str::to_owned),
+            body,
         })
     }
 }
 
-impl<R: Read + Seek> FetchedIcon<R> {
-    fn read(&mut self, limits: &Limits) -> Result<(Option<String>, Vec<u8>), ImportError> {
-        match &mut self.source {
-            IconSource::Url(url) => icon::data_url(url, limits.bytes).map_err(ImportError::from),
-            IconSource::Spool { content_type, reader } => {
-                let mut bytes = Vec::with_capacity(usize::try_from(self.bytes).unwrap_or_default());
-                reader
-                    .rewind()
-                    .and_then(|()| reader.read_to_end(&mut bytes))
-                    .map_err(|_| ImportError::Deferred(DISK_FULL_PAUSE))?;
-                Ok((content_type.clone(), bytes))
-            }
+impl FetchedIcon {
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::DataUrl(url) => url.len() as u64,
+            Self::Body { body, .. } => body.bytes,
         }
     }
+
+    fn read(self, limits: &Limits) -> Result<(Option<String>, Vec<u8>), ImportError> {
+        match self {
+            Self::DataUrl(url) => Ok(icon::data_url(&url, limits.bytes)?),
+            Self::Body { content_type, body } => Ok((content_type, read_all(body.bytes, body.into_reader())?)),
+        }
+    }
+}
+
+fn read_all(capacity: u64, mut reader: impl Read) -> Result<Vec<u8>, ImportError> {
+    let mut bytes = Vec::with_capacity(usize::try_from(capacity).unwrap_or_default());
+    let read = reader.read_to_end(&mut bytes);
+    read.map_err(|_| ImportError::Deferred(DISK_FULL_PAUSE))?;
+    Ok(bytes)
 }
 
 impl From<IconError> for ImportError {
@@ -111,22 +104,9 @@ mod tests {
         }
     }
 
-    impl Seek for Unreadable {
-        fn seek(&mut self, _: io::SeekFrom) -> io::Result<u64> {
-            Ok(0)
-        }
-    }
-
     #[test]
     fn a_temporary_file_error_is_not_a_failure_of_the_icon() {
-        let mut fetched = FetchedIcon {
-            bytes: 10,
-            source: IconSource::Spool {
-                content_type: None,
-                reader: Unreadable,
-            },
-        };
-        let read = fetched.read(&Limits::default());
+        let read = read_all(10, Unreadable);
         assert!(matches!(read, Err(ImportError::Deferred(time)) if time == DISK_FULL_PAUSE));
     }
 }

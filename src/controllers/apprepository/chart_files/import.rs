@@ -72,7 +72,6 @@ impl Importer {
         }
     }
 
-    /// Imports one batch, for rows that belong to the object `uid`.
     pub async fn import_batch(
         &self,
         spec: &RepositorySpec,
@@ -89,22 +88,14 @@ impl Importer {
             worklist.is_prepared = false;
             return Ok(Batch::Done(next_try));
         }
-        let session = match self.session(spec).await {
-            Ok(session) => session,
-            // The next sync reports the error.
-            Err(_) => return Ok(Batch::Done(Some(Timestamp::now() + SECRET_ERROR_PAUSE))),
+        let Ok(session) = self.session(spec).await else {
+            return Ok(Batch::Done(Some(Timestamp::now() + SECRET_ERROR_PAUSE)));
         };
-        let deferred = self.import_files(spec, uid, &session, worklist).await?;
-        if let Some(deferred) = deferred {
-            return Ok(Batch::Deferred(deferred));
+        let mut deferred = self.import_files(spec, uid, &session, worklist).await?;
+        if deferred.is_none() && worklist.files.is_empty() {
+            deferred = self.import_icons(spec, uid, &session, worklist).await?;
         }
-        if worklist.files.is_empty() {
-            let deferred = self.import_icons(spec, uid, &session, worklist).await?;
-            if let Some(deferred) = deferred {
-                return Ok(Batch::Deferred(deferred));
-            }
-        }
-        Ok(Batch::More)
+        Ok(deferred.map_or(Batch::More, Batch::Deferred))
     }
 
     /// Returns the progress of the import; `None` if files are not imported.
@@ -115,19 +106,17 @@ impl Importer {
         let catalog = &self.context.catalog;
         let progress = catalog.files_progress(&spec.name, self.settings.mode).await?;
         let problems = catalog.files_problems(&spec.name, MAX_PROBLEMS).await?;
+        let problems = problems.into_iter().map(|(file, reason)| SkippedEntry {
+            chart: printable(&file),
+            version: None,
+            reason: printable(&reason),
+        });
         let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         Ok(Some(Files {
             imported: number(progress.imported),
             total: number(progress.total),
             failed: number(progress.failed),
-            problems: problems
-                .into_iter()
-                .map(|(file, reason)| SkippedEntry {
-                    chart: printable(&file),
-                    version: None,
-                    reason: printable(&reason),
-                })
-                .collect(),
+            problems: problems.collect(),
         }))
     }
 
@@ -139,9 +128,8 @@ impl Importer {
         let (catalog, name, now) = (&self.context.catalog, &spec.name, Timestamp::now());
         let mut next_try = None;
         if worklist.files.is_empty() {
-            let missing = catalog
-                .missing_files(name, self.settings.mode, now, LOOKUP_LIMIT)
-                .await?;
+            let mode = self.settings.mode;
+            let missing = catalog.missing_files(name, mode, now, LOOKUP_LIMIT).await?;
             next_try = missing.next_try;
             worklist.files = missing.files.into();
         }
@@ -185,9 +173,8 @@ impl Importer {
                     tracing::debug!(chart = %printable(&missing.chart_id), version = %printable(&missing.version),
                         error = %printable(&message), "failed to import chart files");
                     let next_try = next_try(missing.tries, retry_after);
-                    catalog
-                        .record_files_failure(name, uid, &missing, &message, next_try)
-                        .await?
+                    let saved = catalog.record_files_failure(name, uid, &missing, &message, next_try);
+                    saved.await?
                 }
             };
             Ok(None)

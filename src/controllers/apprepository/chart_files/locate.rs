@@ -1,5 +1,3 @@
-//! Resolves the URL of a chart archive.
-
 use url::Url;
 
 use crate::http::{FetchError, percent_decoded};
@@ -17,19 +15,14 @@ pub enum ArchiveLocation {
 ///
 /// A relative URL is resolved against the repository's URL and inherits its query, where some servers expect a token,
 /// unless it points to another server.
-///
-/// # Errors
-/// The URL is not valid, or its scheme is not supported.
 pub fn locate_archive(text: &str, repository: &str) -> Result<ArchiveLocation, FetchError> {
     let invalid = |problem: &str| FetchError::InvalidUrl(format!("the URL of the archive {problem}"));
     let text = text.trim();
     if text.is_empty() {
         return Err(invalid("is empty"));
     }
-    if text
-        .get(..6)
-        .is_some_and(|scheme| scheme.eq_ignore_ascii_case("oci://"))
-    {
+    let scheme = text.get(..6);
+    if scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case("oci://")) {
         return Ok(ArchiveLocation::Registry(text.to_owned()));
     }
     match Url::parse(text) {

@@ -54,7 +54,6 @@ pub struct ImportState {
     reported: Option<Instant>,
 }
 
-/// Identifies the result of a sync.
 #[derive(Debug, PartialEq, Eq)]
 struct SyncId {
     index_digest: String,

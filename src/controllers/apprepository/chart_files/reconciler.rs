@@ -10,8 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::ImportQueue;
 use super::import::{Batch, Importer, Worklist};
-use crate::api::AppRepository;
-use crate::api::NamespacedName;
+use crate::api::{AppRepository, NamespacedName};
 use crate::catalog::{self, Catalog};
 use crate::controllers::apprepository::decision::has_charts;
 use crate::controllers::apprepository::spec::{Defaults, RepositorySpec};
@@ -32,7 +31,7 @@ pub struct FilesReconciler {
     pub catalog: Catalog,
     pub importer: Importer,
     pub imports: ImportQueue,
-    /// Canceled at shutdown; a running batch has nothing to lose.
+    /// Canceled at shutdown; ends a running batch too.
     pub stopping: CancellationToken,
 }
 
@@ -59,14 +58,7 @@ impl FilesReconciler {
                 self.imports.reset_enqueued(name);
                 return Ok(Action::Done);
             }
-            Err(error) => {
-                return Err(ReconcileError::Transient {
-                    message: error.to_string(),
-                    backoff: BACKOFF,
-                    at_least: Duration::ZERO,
-                    at_most: Duration::MAX,
-                });
-            }
+            Err(error) => return Err(ReconcileError::transient(error.to_string(), BACKOFF)),
         };
         let has_more = batch == Batch::More;
         if !has_more || reported.is_none_or(|reported| reported.elapsed() >= REPORT_INTERVAL) {

@@ -8,15 +8,12 @@ use kube::{Client, Resource, ResourceExt};
 use serde_json::json;
 use tokio::sync::Mutex;
 
-use super::{RepositoryEvent, SecretReadError, secret};
-use crate::api::NamespacedName;
-use crate::api::{AppRepository, AppRepositoryStatus, FINALIZER, Partial};
+use super::{SecretReadError, secret};
+use crate::api::{AppRepository, AppRepositoryStatus, FINALIZER, NamespacedName, Partial};
+use crate::controllers::FIELD_MANAGER;
 use crate::runtime::events::{Event, EventPublisher};
 use crate::runtime::kube_client::{ApiError, call};
 use crate::runtime::manifests::SecretContent;
-
-/// Field manager of server-side apply, and reporting controller of events.
-pub const FIELD_MANAGER: &str = crate::controllers::FIELD_MANAGER;
 
 const RECHECK_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -75,10 +72,7 @@ impl Cluster {
         let version = AppRepository::api_version(&());
         let subresource_name = format!("{}/status", AppRepository::plural(&()));
         let resources = call(self.client.list_api_group_resources(&version)).await?;
-        let found = resources
-            .resources
-            .iter()
-            .any(|resource| resource.name == subresource_name);
+        let found = (resources.resources.iter()).any(|resource| resource.name == subresource_name);
         if !found && !std::mem::replace(&mut subresource.warned, true) {
             tracing::warn!(
                 "the custom resource definition of AppRepository has no status subresource, reporting by events and metrics \
@@ -118,35 +112,24 @@ impl Cluster {
         }
     }
 
-    pub(super) async fn publish(&self, meta: &ObjectMeta, event: RepositoryEvent) {
-        let event = Event {
-            is_warning: event.warning,
-            reason: event.reason.to_owned(),
-            note: event.note,
-        };
+    pub(super) async fn publish(&self, meta: &ObjectMeta, event: Event) {
         self.events.publish::<AppRepository>(meta, "Sync", event).await;
     }
 
     pub(super) async fn add_finalizer(&self, meta: &ObjectMeta) -> Result<(), ApiError> {
-        let finalizers = meta.finalizers.as_deref().unwrap_or_default();
-        if finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
+        if has_finalizer(meta) {
             return Ok(());
         }
-        let all: Vec<&str> = finalizers.iter().map(String::as_str).chain([FINALIZER]).collect();
+        let all: Vec<&str> = other_finalizers(meta).chain([FINALIZER]).collect();
         self.patch_finalizers(meta, &all).await
     }
 
     pub(super) async fn remove_finalizer(&self, meta: &ObjectMeta) -> Result<(), ApiError> {
-        let finalizers = meta.finalizers.as_deref().unwrap_or_default();
-        if !finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
+        if !has_finalizer(meta) {
             return Ok(());
         }
-        let remaining: Vec<&str> = finalizers
-            .iter()
-            .map(String::as_str)
-            .filter(|&finalizer| finalizer != FINALIZER)
-            .collect();
-        match self.patch_finalizers(meta, &remaining).await {
+        let others: Vec<&str> = other_finalizers(meta).collect();
+        match self.patch_finalizers(meta, &others).await {
             Err(error) if error.is_not_found() => Ok(()),
             other => other,
         }
@@ -157,13 +140,18 @@ impl Cluster {
         let patch = json!({
             "metadata": { "resourceVersion": meta.resource_version, "uid": meta.uid, "finalizers": finalizers }
         });
-        let parameters = PatchParams {
-            field_manager: Some(FIELD_MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
         let name = meta.name.as_deref().unwrap_or_default();
-        let patch = Patch::Merge(patch);
-        call(self.api(meta).patch(name, &parameters, &patch)).await?;
+        let parameters = PatchParams::apply(FIELD_MANAGER);
+        call(self.api(meta).patch(name, &parameters, &Patch::Merge(patch))).await?;
         Ok(())
     }
+}
+
+fn has_finalizer(meta: &ObjectMeta) -> bool {
+    meta.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER)
+}
+
+fn other_finalizers(meta: &ObjectMeta) -> impl Iterator<Item = &str> {
+    let finalizers = meta.finalizers.iter().flatten().map(String::as_str);
+    finalizers.filter(|&finalizer| finalizer != FINALIZER)
 }

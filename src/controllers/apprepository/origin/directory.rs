@@ -1,11 +1,10 @@
-//! Reads AppRepositories from a directory of manifests.
-
 use std::path::{Path, PathBuf};
 
 use kube::api::ObjectMeta;
 
-use super::{RepositoryEvent, SecretReadError};
+use super::SecretReadError;
 use crate::api::NamespacedName;
+use crate::runtime::events::Event;
 use crate::runtime::manifests::{self, SecretContent, SecretFileError, directory_id};
 use crate::text::printable;
 
@@ -15,7 +14,6 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Opens the directory, identified by its absolute path.
     pub fn new(path: &Path) -> std::io::Result<Self> {
         Ok(Self {
             id: directory_id(path)?,
@@ -38,13 +36,10 @@ impl Directory {
         }
     }
 
-    pub(super) fn publish(meta: &ObjectMeta, event: &RepositoryEvent) {
-        let (namespace, name) = (
-            meta.namespace.as_deref().unwrap_or_default(),
-            meta.name.as_deref().unwrap_or_default(),
-        );
+    pub(super) fn publish(meta: &ObjectMeta, event: &Event) {
+        let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
         let note = printable(&event.note);
-        if event.warning {
+        if event.is_warning {
             tracing::warn!(namespace, name, reason = event.reason, "{note}");
         } else {
             tracing::info!(namespace, name, reason = event.reason, "{note}");

@@ -4,14 +4,14 @@ mod cluster;
 mod directory;
 mod secret;
 
-pub use cluster::{Cluster, FIELD_MANAGER};
+pub use cluster::Cluster;
 pub use directory::Directory;
 pub use secret::{SecretReadError, read as read_secret};
 
 use kube::api::ObjectMeta;
 
-use crate::api::AppRepositoryStatus;
-use crate::api::NamespacedName;
+use crate::api::{AppRepositoryStatus, NamespacedName};
+use crate::runtime::events::Event;
 use crate::runtime::kube_client::ApiError;
 use crate::runtime::manifests::SecretContent;
 
@@ -24,20 +24,13 @@ pub enum Origin {
     Directory(Directory),
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RepositoryEvent {
-    pub warning: bool,
-    pub reason: &'static str,
-    pub note: String,
-}
-
 impl Origin {
     /// Returns the ID that marks rows of this origin in a shared database.
     #[must_use]
     pub fn id(&self) -> &str {
         match self {
             Self::Cluster(cluster) => cluster.id(),
-            Self::Directory(folder) => folder.id(),
+            Self::Directory(directory) => directory.id(),
         }
     }
 
@@ -51,7 +44,7 @@ impl Origin {
     pub async fn secret(&self, name: &NamespacedName) -> Result<Option<SecretContent>, SecretReadError> {
         match self {
             Self::Cluster(cluster) => cluster.secret(name).await,
-            Self::Directory(folder) => folder.secret(name).await,
+            Self::Directory(directory) => directory.secret(name).await,
         }
     }
 
@@ -76,7 +69,7 @@ impl Origin {
     }
 
     /// Publishes an event. Failures are only logged.
-    pub async fn publish(&self, meta: &ObjectMeta, event: RepositoryEvent) {
+    pub async fn publish(&self, meta: &ObjectMeta, event: Event) {
         match self {
             Self::Cluster(cluster) => cluster.publish(meta, event).await,
             Self::Directory(_) => Directory::publish(meta, &event),
@@ -91,7 +84,6 @@ impl Origin {
         }
     }
 
-    /// Removes the finalizer, if present.
     pub async fn remove_finalizer(&self, meta: &ObjectMeta) -> Result<(), ApiError> {
         match self {
             Self::Cluster(cluster) => cluster.remove_finalizer(meta).await,

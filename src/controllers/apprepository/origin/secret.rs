@@ -24,7 +24,7 @@ pub enum SecretReadError {
 }
 
 #[derive(Deserialize)]
-struct Wire {
+struct WireSecret {
     metadata: WireMetadata,
     #[serde(default)]
     data: Option<BTreeMap<String, ByteString>>,
@@ -42,27 +42,27 @@ struct WireMetadata {
 /// Reads a Secret; `None` if it does not exist. The name must be a valid object name.
 pub async fn read(client: &Client, name: &NamespacedName) -> Result<Option<SecretContent>, SecretReadError> {
     let path = Secret::url_path(&(), Some(&name.namespace));
-    let unavailable = |cause: String| SecretReadError::Unavailable(cause);
     let request = Request::new(path).get(&name.name, &GetParams::default());
-    let request = request.map_err(|error| unavailable(error.to_string()))?;
+    let request = request.map_err(|error| SecretReadError::Unavailable(error.to_string()))?;
     // As text: the client would log the whole response if it could not decode it.
     let text = match call(client.request_text(request)).await {
         Ok(text) => text,
         Err(error) => {
-            return match error.code {
-                Some(404) => Ok(None),
-                Some(403) => Err(SecretReadError::Forbidden),
-                Some(_) => Err(unavailable(format!("API server rejected the request: {error}"))),
-                None => Err(unavailable(format!("request to the API server failed: {error}"))),
+            let problem = match error.code {
+                Some(404) => return Ok(None),
+                Some(403) => return Err(SecretReadError::Forbidden),
+                Some(_) => "API server rejected the request",
+                None => "request to the API server failed",
             };
+            return Err(SecretReadError::Unavailable(format!("{problem}: {error}")));
         }
     };
     // The decoder's message may quote the content.
-    let wire: Wire = serde_json::from_str(&text)
-        .map_err(|_| unavailable("the response of the API server is not a Secret".to_owned()))?;
-    let values = wire.data.unwrap_or_default().into_iter();
+    let secret: WireSecret = serde_json::from_str(&text)
+        .map_err(|_| SecretReadError::Unavailable("the response of the API server is not a Secret".to_owned()))?;
+    let values = secret.data.unwrap_or_default().into_iter();
     Ok(Some(SecretContent {
-        version: format!("{}.{}", wire.metadata.uid, wire.metadata.resource_version),
+        version: format!("{}.{}", secret.metadata.uid, secret.metadata.resource_version),
         data: values.map(|(key, ByteString(value))| (key, value)).collect(),
     }))
 }

@@ -11,7 +11,6 @@ use crate::api::NamespacedName;
 use crate::runtime::manifests::is_object_name;
 
 const SEPARATOR: &str = "-apprepo-";
-/// Prefixes of the Secrets of repositories in Kubeapps' own namespace.
 const RESERVED_PREFIXES: [&str; 2] = ["apprepo-", "pullsecret-"];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,10 +29,7 @@ pub fn copy_of(repository: &NamespacedName, kubeapps_namespace: &str) -> Kubeapp
         return KubeappsCopy::None;
     }
     let is_unambiguous = is_unambiguous(&copy);
-    let copy = NamespacedName {
-        namespace: kubeapps_namespace.to_owned(),
-        name: copy,
-    };
+    let copy = NamespacedName::new(kubeapps_namespace, copy);
     if is_unambiguous {
         KubeappsCopy::Named(copy)
     } else {
@@ -41,7 +37,6 @@ pub fn copy_of(repository: &NamespacedName, kubeapps_namespace: &str) -> Kubeapp
     }
 }
 
-/// Returns true if only one repository can have this copy.
 fn is_unambiguous(copy: &str) -> bool {
     // Not `matches`, which skips overlapping occurrences.
     let between = copy

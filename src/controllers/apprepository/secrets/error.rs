@@ -9,7 +9,6 @@ const MAX_KEYS: usize = 10;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SecretError {
-    /// Neither the Secret nor a usable copy of Kubeapps exists.
     NotFound {
         secret: NamespacedName,
         copy: KubeappsCopy,

@@ -14,8 +14,7 @@ use rustls::pki_types::{CertificateDer, pem::PemObject};
 pub use error::SecretError;
 
 use super::origin::{Origin, SecretReadError};
-use crate::api::NamespacedName;
-use crate::api::{AppRepository, SecretKeyRef};
+use crate::api::{AppRepository, NamespacedName, SecretKeyRef};
 use crate::http::credentials;
 use crate::http::secret::Secret;
 use crate::runtime::informer::{Seen, Store};
@@ -26,11 +25,6 @@ use copy::{KubeappsCopy, copy_of};
 /// Key of a Docker configuration, as in Kubeapps. Any other key holds a header.
 const DOCKER_CONFIG: &str = ".dockerconfigjson";
 const MAX_NAME: usize = 253;
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SecretSettings {
-    pub kubeapps_namespace: String,
-}
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SecretRefs<'a> {
@@ -52,7 +46,6 @@ impl<'a> SecretRefs<'a> {
     }
 }
 
-/// Values of the Secrets, for one sync.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Credentials {
     pub authorization: Option<Secret>,
@@ -67,12 +60,12 @@ pub async fn credentials(
     origin: &Origin,
     name: &NamespacedName,
     refs: SecretRefs<'_>,
-    settings: &SecretSettings,
+    kubeapps_namespace: &str,
 ) -> Result<Credentials, SecretError> {
-    let mut reader = Reader {
+    let mut reader = SecretReader {
         origin,
         repository: name,
-        settings,
+        kubeapps_namespace,
         read: BTreeMap::new(),
     };
     let authorization = match refs.header {
@@ -83,13 +76,9 @@ pub async fn credentials(
         Some(reference) => Some(certificates(reader.value(reference).await?)?),
         None => None,
     };
-    let read = reader
-        .read
-        .iter()
-        .filter_map(|(name, content)| Some((name, content.as_ref()?)));
-    let versions: Vec<String> = read
-        .map(|(name, content)| format!("{name}@{}", content.version))
-        .collect();
+    let read = reader.read.iter();
+    let versions = read.filter_map(|(name, content)| Some(format!("{name}@{}", content.as_ref()?.version)));
+    let versions: Vec<String> = versions.collect();
     Ok(Credentials {
         authorization,
         ca,
@@ -103,44 +92,37 @@ struct Value {
 }
 
 /// Reads the Secrets of one repository, each once.
-struct Reader<'a> {
+struct SecretReader<'a> {
     origin: &'a Origin,
     repository: &'a NamespacedName,
-    settings: &'a SecretSettings,
+    kubeapps_namespace: &'a str,
     read: BTreeMap<NamespacedName, Option<SecretContent>>,
 }
 
-impl Reader<'_> {
+impl SecretReader<'_> {
     async fn value(&mut self, reference: &SecretKeyRef) -> Result<Value, SecretError> {
         let secret = self.find(reference).await?;
-        let data = self
-            .read
-            .get(&secret)
-            .and_then(Option::as_ref)
-            .map(|content| &content.data);
+        let content = self.read.get(&secret).and_then(Option::as_ref);
+        let data = content.map(|content| &content.data);
         match data.and_then(|data| data.get(&reference.key)) {
             Some(value) => Ok(Value {
                 secret,
                 bytes: value.clone(),
             }),
-            None => Err(SecretError::KeyNotFound {
-                secret,
-                key: sanitized(&reference.key),
-                keys: data
-                    .into_iter()
-                    .flat_map(BTreeMap::keys)
-                    .map(|key| sanitized(key))
-                    .collect(),
-            }),
+            None => {
+                let keys = data.into_iter().flat_map(BTreeMap::keys);
+                Err(SecretError::KeyNotFound {
+                    secret,
+                    key: sanitized(&reference.key),
+                    keys: keys.map(|key| sanitized(key)).collect(),
+                })
+            }
         }
     }
 
     /// Returns the name of the Secret, or else of Kubeapps' copy.
     async fn find(&mut self, reference: &SecretKeyRef) -> Result<NamespacedName, SecretError> {
-        let secret = NamespacedName {
-            namespace: self.repository.namespace.clone(),
-            name: sanitized(&reference.name),
-        };
+        let secret = NamespacedName::new(&self.repository.namespace, sanitized(&reference.name));
         if !is_object_name(&reference.name) {
             let why = "the name is not a valid Secret name; correct spec.auth".to_owned();
             return Err(SecretError::Invalid { secret, why });
@@ -148,7 +130,7 @@ impl Reader<'_> {
         if self.exists(&secret).await? {
             return Ok(secret);
         }
-        let copy = copy_of(self.repository, &self.settings.kubeapps_namespace);
+        let copy = copy_of(self.repository, self.kubeapps_namespace);
         let mut copy_forbidden = false;
         if let KubeappsCopy::Named(copy) = &copy {
             match self.exists(copy).await {
@@ -217,17 +199,17 @@ fn sanitized(text: &str) -> String {
 pub fn repositories_of(
     secret: &NamespacedName,
     store: &Store<AppRepository>,
-    settings: &SecretSettings,
+    kubeapps_namespace: &str,
 ) -> Vec<NamespacedName> {
     let uses = |name: &NamespacedName, object: &AppRepository| {
         let refs = SecretRefs::of(object);
-        let own =
+        let is_referenced =
             || name.namespace == secret.namespace && refs.references().any(|reference| reference.name == secret.name);
-        let copy = || match copy_of(name, &settings.kubeapps_namespace) {
+        let is_copy = || match copy_of(name, kubeapps_namespace) {
             KubeappsCopy::Named(copy) => copy == *secret && refs.references().next().is_some(),
             KubeappsCopy::None | KubeappsCopy::Ambiguous(_) => false,
         };
-        own() || copy()
+        is_referenced() || is_copy()
     };
     let mut names = store.names();
     names.retain(|name| matches!(store.get(name), Some(Seen::Object(object)) if uses(name, &object)));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use url::Url;
 
-use super::{Credentials, SecretError, SecretRefs, SecretSettings};
+use super::{Credentials, SecretError, SecretRefs};
 use crate::controllers::apprepository::origin::Origin;
 use crate::controllers::apprepository::secrets;
 use crate::controllers::apprepository::spec::RepositorySpec;
@@ -15,14 +15,13 @@ use crate::http::Access;
 pub enum CredentialSource {
     Secrets {
         origin: Arc<Origin>,
-        settings: SecretSettings,
+        kubeapps_namespace: String,
     },
     /// Credentials passed to a command for one repository.
     Static(Credentials),
 }
 
 impl CredentialSource {
-    /// Returns the HTTP settings for the repository's server, and the versions of the Secrets that were read.
     pub async fn access(&self, spec: &RepositorySpec) -> Result<(Access, String), SyncError> {
         let access = &spec.access;
         let Credentials {
@@ -34,12 +33,15 @@ impl CredentialSource {
             Self::Secrets { .. } if access.auth_header.is_none() && access.custom_ca.is_none() => {
                 Credentials::default()
             }
-            Self::Secrets { origin, settings } => {
+            Self::Secrets {
+                origin,
+                kubeapps_namespace,
+            } => {
                 let refs = SecretRefs {
                     header: access.auth_header.as_ref(),
                     ca: access.custom_ca.as_ref(),
                 };
-                let credentials = secrets::credentials(origin, &spec.name, refs, settings).await?;
+                let credentials = secrets::credentials(origin, &spec.name, refs, kubeapps_namespace).await?;
                 // Shows when a changed Secret is first used.
                 tracing::debug!(secrets = credentials.versions, "read Secrets");
                 credentials
@@ -61,10 +63,8 @@ impl CredentialSource {
 impl From<SecretError> for SyncError {
     fn from(error: SecretError) -> Self {
         Self {
-            reason: error.reason().to_owned(),
-            message: error.to_string(),
             transient: error.is_transient(),
-            retry_after: None,
+            ..Self::stalled(error.reason(), error.to_string())
         }
     }
 }

@@ -12,11 +12,7 @@ use crate::controllers::apprepository::origin::Directory;
 /// The PEM framing; the certificate itself is not parsed.
 const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
 
-fn settings() -> SecretSettings {
-    SecretSettings {
-        kubeapps_namespace: "kubeapps".to_owned(),
-    }
-}
+const KUBEAPPS: &str = "kubeapps";
 
 fn reference(name: &str, key: &str) -> SecretKeyRef {
     SecretKeyRef {
@@ -27,10 +23,7 @@ fn reference(name: &str, key: &str) -> SecretKeyRef {
 
 fn object_name(text: &str) -> NamespacedName {
     let (namespace, name) = text.split_once('/').unwrap();
-    NamespacedName {
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-    }
+    NamespacedName::new(namespace, name)
 }
 
 /// Creates a directory with Secrets, given as `NAMESPACE/NAME` and values.
@@ -61,7 +54,7 @@ async fn read(
         header: Some(&header),
         ca: None,
     };
-    credentials(&origin, &object_name(repository), refs, &settings()).await
+    credentials(&origin, &object_name(repository), refs, KUBEAPPS).await
 }
 
 fn authorization(read: Result<Credentials, SecretError>) -> Result<String, &'static str> {
@@ -75,7 +68,7 @@ fn authorization(read: Result<Credentials, SecretError>) -> Result<String, &'sta
 async fn a_repository_without_references_reads_no_secrets() {
     let origin = Origin::Directory(Directory::new(tempfile::tempdir().unwrap().path()).unwrap());
     let name = NamespacedName::new("team-a", "charts");
-    let none = credentials(&origin, &name, SecretRefs::default(), &settings()).await;
+    let none = credentials(&origin, &name, SecretRefs::default(), KUBEAPPS).await;
     assert_eq!(none, Ok(Credentials::default()), "although the folder is gone");
 }
 
@@ -147,7 +140,7 @@ async fn credentials_and_ca_may_come_from_one_secret_or_two() {
             ca: Some(&ca),
         };
         let name = NamespacedName::new("team-a", "charts");
-        let read = credentials(&origin, &name, refs, &settings()).await.unwrap();
+        let read = credentials(&origin, &name, refs, KUBEAPPS).await.unwrap();
         assert_eq!(read.authorization, Some(Secret::new("Bearer hush".to_owned())));
         assert_eq!(read.ca.as_deref(), Some(CERTIFICATE.as_bytes()));
         let versions = read
@@ -178,7 +171,7 @@ async fn a_ca_without_certificates_is_refused(#[case] values: serde_json::Value)
         ca: Some(&ca),
     };
     let name = NamespacedName::new("team-a", "charts");
-    let error = credentials(&origin, &name, refs, &settings()).await.unwrap_err();
+    let error = credentials(&origin, &name, refs, KUBEAPPS).await.unwrap_err();
     assert_eq!(error.reason(), "InvalidSecret");
     assert!(!error.is_transient() && !error.to_string().contains("hush"), "{error}");
 }
@@ -214,7 +207,7 @@ async fn an_unreadable_directory_is_a_transient_error() {
         ca: None,
     };
     let name = NamespacedName::new("team-a", "charts");
-    let error = credentials(&origin, &name, refs, &settings()).await.unwrap_err();
+    let error = credentials(&origin, &name, refs, KUBEAPPS).await.unwrap_err();
     assert!(error.is_transient() && error.reason() == "SecretUnavailable", "{error}");
 }
 
@@ -262,7 +255,7 @@ async fn a_secret_maps_to_the_repositories_that_may_use_it() {
         ("kubeapps/kubeapps-apprepo-charts", &[]),
         ("other/team-a-apprepo-other", &[]),
     ] {
-        let found = repositories_of(&object_name(secret), &store, &settings());
+        let found = repositories_of(&object_name(secret), &store, KUBEAPPS);
         assert_eq!(
             found.iter().map(ToString::to_string).collect::<Vec<_>>(),
             expected,

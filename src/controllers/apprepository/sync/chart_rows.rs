@@ -135,7 +135,7 @@ impl Sink for RowBuilder {
 }
 
 impl ChangeSink for RowBuilder {
-    fn unchanged(&mut self, key: &str, account: &ChartStats) -> Result<(), RowError> {
+    fn unchanged(&mut self, key: &str, stats: &ChartStats) -> Result<(), RowError> {
         if self.cancel.is_cancelled() {
             return Err(RowError::Cancelled);
         }
@@ -145,7 +145,7 @@ impl ChangeSink for RowBuilder {
                 self.rows.filtered_out.insert(chart_id);
                 None
             }
-            Some(chart_id) => match self.rows.spool.push_unchanged(chart_id.clone(), account.versions) {
+            Some(chart_id) => match self.rows.spool.push_unchanged(chart_id.clone(), stats.versions) {
                 PushResult::Added => Some(chart_id),
                 PushResult::Duplicate | PushResult::DuplicateOfUnchanged => return Err(RowError::DuplicateId),
             },

@@ -12,7 +12,7 @@ use crate::api::LastSync;
 use crate::catalog::{CommitSummary, HistoryEntry, Record, Refused, Retention, State, SyncCommit};
 use crate::controllers::apprepository::decision::{Mode, handled, is_partial, partial_digest};
 use crate::controllers::apprepository::sync_summary::{
-    Counts, last_sync, last_sync_of, ready_message, unless_quiet, with_earlier,
+    Counts, changes, last_sync, last_sync_of, ready_message, unless_quiet, with_earlier,
 };
 use crate::helm::index::{self, Summary};
 use crate::http::Validators;
@@ -60,7 +60,8 @@ impl Run<'_> {
         refused: Option<Refused>,
     ) -> Result<SyncResult, SyncAborted> {
         let mut record = self.new_record();
-        let state = State {
+        let is_new = is_new_failure(&record, &failed);
+        record.state = State {
             ready: Some(false),
             stalled: !failed.transient,
             reason: failed.reason.clone(),
@@ -70,8 +71,6 @@ impl Run<'_> {
         if refused.is_some() {
             record.credentials.clone_from(&self.secret_versions);
         }
-        let before = record.clone();
-        record.state = state;
         record.refused = refused;
         if self.request.mode == Mode::Complete {
             // The comparison is still due: the next sync must not trust "not modified".
@@ -79,14 +78,8 @@ impl Run<'_> {
             record.last_modified = None;
             record.index_digest.clear();
         }
-        let is_new = is_new_failure(&before, &failed);
-        let result = history_result(Some(&failed));
-        let digest = record
-            .refused
-            .as_ref()
-            .map(|refused| refused.digest.clone())
-            .unwrap_or_default();
-        let history = is_new.then(|| self.history(&record, result, &digest));
+        let digest = record.refused.as_ref().map_or("", |refused| &refused.digest);
+        let history = is_new.then(|| self.history(&record, history_result(Some(&failed)), digest));
         self.catalog()
             .save(&record, self.request.expected_uid.as_deref(), history.as_ref())
             .await?;
@@ -118,12 +111,14 @@ impl Run<'_> {
         };
         record.change_key = self.request.spec.change_key.as_str().to_owned();
         // Repositories that could not be listed are not counted, but still exist.
-        let baseline =
-            (remaining.as_ref().filter(|remaining| remaining.listing_failed)).and_then(|_| self.baseline().copied());
-        record.baseline = Some(baseline.unwrap_or_else(|| guard::baseline(&summary)));
+        let baseline = self
+            .baseline()
+            .filter(|_| remaining.as_ref().is_some_and(|remaining| remaining.listing_failed));
+        record.baseline = Some(baseline.copied().unwrap_or_else(|| guard::baseline(&summary)));
         record.refused = None;
         record.credentials.clone_from(&self.secret_versions);
         record.last_success = Some(Timestamp::now());
+        let error = remaining.as_ref().and_then(|remaining| remaining.error.as_ref());
         let commit_result = CommitResult {
             before,
             counts: Counts {
@@ -132,11 +127,7 @@ impl Run<'_> {
                 filtered: filtered_out.len() as u64,
             },
             started: self.request.started,
-            history: self.history(
-                &record,
-                history_result(remaining.as_ref().and_then(|remaining| remaining.error.as_ref())),
-                &sha256,
-            ),
+            history: self.history(&record, history_result(error), &sha256),
             summary,
             remaining,
         };
@@ -271,13 +262,8 @@ impl CommitResult {
             // A sync in several parts is reported once, at its end.
             Some(remaining) => (remaining.error.as_ref()).is_some_and(|failed| is_new_failure(&self.before, failed)),
         };
-        let (added, changed, removed) = match last_sync_of(record).filter(|_| is_partial(&self.before)) {
-            Some(all) => {
-                let number = |count: i64| u64::try_from(count).unwrap_or_default();
-                (number(all.added), number(all.changed), number(all.removed))
-            }
-            None => (committed.added, committed.changed, committed.removed),
-        };
+        let changes = changes(Some(&self.before), record, committed);
+        let [added, changed, removed] = changes.map(|count| u64::try_from(count).unwrap_or_default());
         is_recorded.then(|| HistoryEntry {
             duration: elapsed_since(self.started),
             skipped: self.summary.skipped.count + committed.rejected.len() as u64,
@@ -308,7 +294,6 @@ impl CommitResult {
     }
 }
 
-/// Returns the state of a registry that is not pulled completely.
 fn partial_state(remaining: &Remaining, failures: u32) -> State {
     match &remaining.error {
         Some(error) => State {

@@ -19,7 +19,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared, WeakShared};
 use jiff::Timestamp;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::api::NamespacedName;
 use crate::helm::index::SharedSplit;
@@ -52,7 +52,7 @@ struct CachedBytes {
 }
 
 impl CachedBytes {
-    fn add(&mut self, result: &Result) -> bool {
+    fn add(&mut self, result: &ResponseRef) -> bool {
         let (in_memory, in_files) = Self::of(result);
         let fits = self.in_memory + in_memory <= MAX_MEMORY && self.in_files + in_files <= MAX_FILES;
         if fits {
@@ -70,7 +70,7 @@ impl CachedBytes {
         }
     }
 
-    fn of(result: &Result) -> (u64, u64) {
+    fn of(result: &ResponseRef) -> (u64, u64) {
         match &result.fetched {
             Ok(Fetched::Body(body)) if body.is_in_memory() => (body.bytes, 0),
             Ok(Fetched::Body(body)) => (0, body.bytes),
@@ -93,14 +93,14 @@ struct Entry {
     requests: Vec<SentRequest>,
 }
 
-type Result = Arc<SharedResponse>;
+type ResponseRef = Arc<SharedResponse>;
 
 pub(super) struct SharedResponse {
-    pub(super) fetched: std::result::Result<Fetched, FetchError>,
+    pub(super) fetched: Result<Fetched, FetchError>,
     pub(super) split: SharedSplit,
 }
 
-type Fetch = BoxFuture<'static, Result>;
+type Fetch = BoxFuture<'static, ResponseRef>;
 
 struct SentRequest {
     sent_at: Timestamp,
@@ -111,13 +111,13 @@ struct SentRequest {
 enum ResponseState {
     /// Driven by the requesters that wait for it; canceled with the last one.
     InFlight(WeakShared<Fetch>),
-    Cached(Result),
+    Cached(ResponseRef),
 }
 
-pub(super) struct DownloadRequest<'w> {
-    pub(super) requester: &'w NamespacedName,
-    pub(super) session: &'w Fetcher,
-    pub(super) url: &'w url::Url,
+pub(super) struct DownloadRequest<'a> {
+    pub(super) requester: &'a NamespacedName,
+    pub(super) session: &'a Fetcher,
+    pub(super) url: &'a url::Url,
     pub(super) validators: Option<Validators>,
     pub(super) limits: Limits,
     pub(super) fresh_since: Timestamp,
@@ -125,12 +125,12 @@ pub(super) struct DownloadRequest<'w> {
 
 /// A response; `is_initiator` is true for the requester that sent the request.
 pub(super) struct Download {
-    pub(super) result: Result,
+    pub(super) result: ResponseRef,
     pub(super) is_initiator: bool,
 }
 
 enum Source {
-    Cached(Result),
+    Cached(ResponseRef),
     Joined(Shared<Fetch>, Timestamp),
     New(Shared<Fetch>, Timestamp),
 }
@@ -159,10 +159,8 @@ impl DownloadCache {
     async fn download(&self, key: &RequestKey, request: &DownloadRequest<'_>) -> Download {
         let (fetch, sent_at, is_initiator) = match self.source(key, request) {
             Source::Cached(result) => {
-                return Download {
-                    result,
-                    is_initiator: false,
-                };
+                let is_initiator = false;
+                return Download { result, is_initiator };
             }
             Source::New(fetch, sent_at) => (fetch, sent_at, true),
             Source::Joined(fetch, sent_at) => (fetch, sent_at, false),
@@ -173,7 +171,7 @@ impl DownloadCache {
     }
 
     fn source(&self, key: &RequestKey, request: &DownloadRequest<'_>) -> Source {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         let Inner { entries, cached } = &mut *inner;
         if entries.len() >= MAX_KEYS {
             entries.retain(|_, entry| !entry.requests.is_empty());
@@ -211,11 +209,11 @@ impl DownloadCache {
     }
 
     /// Caches a response if several requesters use it. Errors are not cached.
-    fn store(&self, key: &RequestKey, sent_at: Timestamp, result: &Result) {
+    fn store(&self, key: &RequestKey, sent_at: Timestamp, result: &ResponseRef) {
         if result.fetched.is_err() {
             return self.drop_request(key, sent_at);
         }
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         let Inner { entries, cached } = &mut *inner;
         let Some(entry) = entries.get_mut(key) else { return };
         let is_shared = entry.requesters.len() > 1;
@@ -236,17 +234,13 @@ impl DownloadCache {
     }
 
     fn drop_request(&self, key: &RequestKey, sent_at: Timestamp) {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         let Inner { entries, cached } = &mut *inner;
         if let Some(entry) = entries.get_mut(key)
             && let Some(at) = entry.requests.iter().position(|request| request.sent_at == sent_at)
         {
             cached.remove(&entry.requests.remove(at));
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock()
     }
 }
 

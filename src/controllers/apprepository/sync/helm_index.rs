@@ -37,7 +37,7 @@ impl Run<'_> {
             if let Ok(prepared) = decoded.await? {
                 return Ok(prepared);
             }
-            tracing::error!(repository = %self.request.spec.name, sha256, "index decoder panicked");
+            tracing::error!(sha256, "index decoder panicked");
         }
         // The same bytes would panic again, so that the index is refused.
         let message = "index decoder panicked; please report this bug with the index file";
@@ -87,7 +87,8 @@ impl Run<'_> {
             && let Some(difference) = self.find_difference(summary, &outcome.rows, &full).await?
         {
             tracing::error!(
-                repository = %self.request.spec.name, sha256, difference,
+                sha256,
+                difference,
                 "incremental decode differs from full decode, using full decode; please report this bug with both index files"
             );
             self.syncer.metrics.verification_failure();
@@ -117,9 +118,8 @@ impl Run<'_> {
         Ok(match result {
             Ok(mut summary) => {
                 for chart in duplicates {
-                    summary
-                        .skipped
-                        .add(&chart, None, "another chart of the index has the same name");
+                    let reason = "another chart of the index has the same name";
+                    summary.skipped.add(&chart, None, reason);
                 }
                 self.check_shrink(Decoded {
                     spool,
@@ -157,12 +157,10 @@ impl Run<'_> {
         match error {
             RowError::Cancelled => Err(SyncAborted::Cancelled),
             // Without cached charts there are no such duplicates.
-            RowError::DuplicateId => Ok(Prepared::Failed(SyncError {
-                reason: "DecodeInterrupted".to_owned(),
-                message: error.to_string(),
-                transient: true,
-                retry_after: None,
-            })),
+            RowError::DuplicateId => Ok(Prepared::Failed(SyncError::transient(
+                "DecodeInterrupted",
+                error.to_string(),
+            ))),
             RowError::Spool(error) => Ok(Prepared::Failed(spool_error(&error))),
             // The same filter fails again on the same charts.
             RowError::Filter(error) => Ok(Prepared::Refused(self.refuse(
@@ -181,23 +179,16 @@ impl Run<'_> {
         };
         let limits = self.syncer.context.filter_limits;
         let compiled = filter::on_large_stack(move || Filter::compile(&rule, limits)).await;
-        let failed = |reason: &str, message: String| {
-            Prepared::Failed(SyncError {
-                reason: reason.to_owned(),
-                message,
-                transient: false,
-                retry_after: None,
-            })
+        let failed = match compiled {
+            Ok(Ok(filter)) => return Ok(Some(filter)),
+            Ok(Err(error)) => SyncError::stalled(error.reason(), error.to_string()),
+            Err(error) if error.is_transient() => resource_exhausted(&error),
+            Err(_) => {
+                let message = "filter compiler panicked; please report this bug with the filter";
+                SyncError::stalled("InvalidFilter", message)
+            }
         };
-        match compiled {
-            Err(error) if error.is_transient() => Err(Prepared::Failed(resource_exhausted(&error))),
-            Ok(Ok(filter)) => Ok(Some(filter)),
-            Ok(Err(error)) => Err(failed(error.reason(), error.to_string())),
-            Err(_) => Err(failed(
-                "InvalidFilter",
-                "filter compiler panicked; please report this bug with the filter".to_owned(),
-            )),
-        }
+        Err(Prepared::Failed(failed))
     }
 
     pub(super) fn check_shrink(&self, mut decoded: Decoded) -> Prepared {
@@ -205,11 +196,7 @@ impl Run<'_> {
         let Err(shrunk) = guard::check(self.baseline(), &decoded.summary, allowed) else {
             return Prepared::Index(Box::new(decoded));
         };
-        if decoded
-            .remaining
-            .as_ref()
-            .is_some_and(|remaining| remaining.listing_failed)
-        {
+        if (decoded.remaining.as_ref()).is_some_and(|remaining| remaining.listing_failed) {
             // The missing charts may be those that could not be listed: retain everything until they can.
             decoded.retain = Retain::All;
             decoded.gone = OciRemovals::default();
@@ -217,7 +204,7 @@ impl Run<'_> {
         }
         let refused = self.refuse(decoded.validators, decoded.sha256, SHRINK_REFUSED, shrunk.to_string());
         Prepared::Refused(Refused {
-            confirm: Some(shrunk.digest().to_owned()),
+            confirm: Some(shrunk.digest),
             ..refused
         })
     }
@@ -288,10 +275,5 @@ fn decode_changes(
 
 /// Reports a failure to start a thread, which is transient.
 pub(super) fn resource_exhausted(error: &FilterError) -> SyncError {
-    SyncError {
-        reason: "ResourceExhausted".to_owned(),
-        message: error.to_string(),
-        transient: true,
-        retry_after: None,
-    }
+    SyncError::transient("ResourceExhausted", error.to_string())
 }

@@ -23,7 +23,7 @@ pub(super) struct IndexCache {
     /// Cached outcomes by chart key.
     pub(super) outcomes: HashMap<String, ChartOutcome>,
     cache_key: String,
-    secret: String,
+    digest_key: String,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,24 +36,27 @@ pub(super) struct ChartOutcome {
 #[derive(Serialize, Deserialize)]
 struct StoredOutcome {
     masked: bool,
-    account: ChartStats,
+    stats: ChartStats,
     outcome: ChartOutcome,
 }
 
 /// Digest key for repositories without a stored one: that of the first repository, so that identical repositories share
 /// digests. A handle, cheap to clone.
 #[derive(Clone, Default)]
-pub(super) struct DigestKey(Arc<Mutex<Option<[u8; index::DigestKey::BYTES]>>>);
+pub(super) struct CommonDigestKey(Arc<Mutex<Option<KeyBytes>>>);
 
-impl DigestKey {
-    fn of(
-        &self,
-        stored: Option<[u8; index::DigestKey::BYTES]>,
-    ) -> Result<[u8; index::DigestKey::BYTES], getrandom::Error> {
+type KeyBytes = [u8; index::DigestKey::BYTES];
+
+impl CommonDigestKey {
+    fn unless_stored(&self, stored: Option<KeyBytes>) -> Result<KeyBytes, getrandom::Error> {
         let mut common = self.0.lock();
         let key = match stored.or(*common) {
             Some(key) => key,
-            None => new_digest_key()?,
+            None => {
+                let mut key = [0; index::DigestKey::BYTES];
+                getrandom::fill(&mut key)?;
+                key
+            }
         };
         common.get_or_insert(key);
         Ok(key)
@@ -66,13 +69,14 @@ impl IndexCache {
         stored: Option<ChartDigests>,
         is_trusted: bool,
         timestamps_matter: bool,
-        key: &DigestKey,
+        common_key: &CommonDigestKey,
     ) -> Result<Self, getrandom::Error> {
-        let (secret, digests) = stored.map_or((String::new(), Vec::new()), |stored| (stored.digest_key, stored.charts));
+        let (stored_key, digests) =
+            stored.map_or((String::new(), Vec::new()), |stored| (stored.digest_key, stored.charts));
         // If the cache is not trusted, the common key loses nothing and lets repositories share digests.
-        let stored = from_hex(&secret).filter(|_| is_trusted);
+        let stored = from_hex(&stored_key).filter(|_| is_trusted);
         let digests = if stored.is_some() { digests } else { Vec::new() };
-        let bytes = key.of(stored)?;
+        let bytes = common_key.unless_stored(stored)?;
         let known = CachedIndex {
             digest_key: index::DigestKey::from(bytes),
             timestamps_matter,
@@ -82,7 +86,7 @@ impl IndexCache {
             known,
             outcomes: HashMap::new(),
             cache_key,
-            secret: hex(&bytes),
+            digest_key: hex(&bytes),
         };
         for digest in digests.into_iter().filter(|_| is_trusted) {
             cache.add(digest);
@@ -91,23 +95,16 @@ impl IndexCache {
     }
 
     fn add(&mut self, stored: ChartDigest) {
-        let (
-            Some(digest),
-            Ok(StoredOutcome {
-                masked,
-                account,
-                outcome,
-            }),
-        ) = (from_hex(&stored.digest), serde_json::from_str(&stored.stats))
-        else {
+        let decoded = serde_json::from_str::<StoredOutcome>(&stored.stats);
+        let (Some(digest), Ok(decoded)) = (from_hex(&stored.digest), decoded) else {
             return;
         };
         let chart = CachedChart {
             digest: Digest(digest),
-            timestamps_masked: masked,
-            stats: account,
+            timestamps_masked: decoded.masked,
+            stats: decoded.stats,
         };
-        self.outcomes.insert(stored.key.clone(), outcome);
+        self.outcomes.insert(stored.key.clone(), decoded.outcome);
         self.known.charts.insert(stored.key, chart);
     }
 
@@ -121,7 +118,7 @@ impl IndexCache {
         new.retain(|digest| digest.stats.len() <= MAX_OUTCOME_BYTES);
         DigestUpdate {
             cache_key: self.cache_key.clone(),
-            digest_key: self.secret.clone(),
+            digest_key: self.digest_key.clone(),
             unchanged: std::mem::take(&mut rows.unchanged),
             new,
         }
@@ -132,7 +129,7 @@ pub(super) fn chart_digest(CacheEntry { key, chart }: CacheEntry, outcome: Chart
     let chart_id = outcome.chart_id.clone().filter(|_| !outcome.is_filtered);
     let stored = StoredOutcome {
         masked: chart.timestamps_masked,
-        account: chart.stats,
+        stats: chart.stats,
         outcome,
     };
     ChartDigest {
@@ -144,32 +141,24 @@ pub(super) fn chart_digest(CacheEntry { key, chart }: CacheEntry, outcome: Chart
     }
 }
 
-fn new_digest_key() -> Result<[u8; index::DigestKey::BYTES], getrandom::Error> {
-    let mut secret = [0; index::DigestKey::BYTES];
-    getrandom::fill(&mut secret)?;
-    Ok(secret)
-}
-
 impl Run<'_> {
     /// Loads the cache of the index. Returns `None` if the system has no random numbers.
     pub(super) async fn index_cache(&self) -> Result<Option<IndexCache>, SyncAborted> {
         let spec = &self.request.spec;
         let cache_key = cache_key(&spec.name, spec.change_key.as_str(), &self.syncer.context.decode_limits);
         let stored = self.catalog().chart_digests(&spec.name, &cache_key).await?;
-        let timestamps_matter = spec.filter.is_some();
-        match IndexCache::new(
+        let (is_trusted, timestamps_matter) = (self.last_success().is_some(), spec.filter.is_some());
+        let cache = IndexCache::new(
             cache_key,
             stored,
-            self.last_success().is_some(),
+            is_trusted,
             timestamps_matter,
             &self.syncer.digest_key,
-        ) {
-            Ok(cache) => Ok(Some(cache)),
-            Err(error) => {
-                tracing::warn!(%error, "failed to get random numbers, decoding full indexes");
-                Ok(None)
-            }
-        }
+        );
+        let cache = cache.inspect_err(|error| {
+            tracing::warn!(%error, "failed to get random numbers, decoding full indexes");
+        });
+        Ok(cache.ok())
     }
 }
 

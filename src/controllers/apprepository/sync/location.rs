@@ -23,9 +23,6 @@ pub enum Location {
 }
 
 /// Locates the index of the repository at `url`. A path after `file:` is relative to the directory of `manifest`.
-///
-/// # Errors
-/// The URL is not valid, or names a file that must not be read.
 pub fn locate(url: &str, manifest: Option<&Path>, files: &FileAccess) -> Result<Location, SyncError> {
     if !url.starts_with("file:") {
         return Ok(Location::Web(fetch::index_url(url)?));
@@ -33,16 +30,11 @@ pub fn locate(url: &str, manifest: Option<&Path>, files: &FileAccess) -> Result<
     locate_file(url, "index.yaml", manifest, files).map(Location::File)
 }
 
-/// Returns the path of `file` in the repository at the `file:` URL `url`.
-///
-/// # Errors
-/// The file does not exist or must not be read.
+/// Returns the path of `file` in the repository at the `file:` URL `url`. Fails if it must not be read.
 pub fn locate_file(url: &str, file: &str, manifest: Option<&Path>, files: &FileAccess) -> Result<PathBuf, SyncError> {
     let FileAccess::Below(roots) = files else {
-        return Err(stalled(
-            "FileNotAllowed",
-            "file: URLs are only allowed with --manifests; serve the repository over http or https".to_owned(),
-        ));
+        let message = "file: URLs are only allowed with --manifests; serve the repository over http or https";
+        return Err(SyncError::stalled("FileNotAllowed", message));
     };
     let path = url.strip_prefix("file:").unwrap_or(url);
     // `file:///x` names the path `/x`; `file:x` and `file:./x` are relative.
@@ -50,34 +42,18 @@ pub fn locate_file(url: &str, file: &str, manifest: Option<&Path>, files: &FileA
     let base = manifest.and_then(Path::parent).unwrap_or(Path::new("."));
     let path = base.join(path).join(file);
     let found = path.canonicalize().map_err(|error| {
-        stalled(
-            "FileNotFound",
-            format!("failed to read file {}: {error}", path.display()),
-        )
+        let message = format!("failed to read file {}: {error}", path.display());
+        SyncError::stalled("FileNotFound", message)
     })?;
-    let allowed = roots
-        .iter()
-        .filter_map(|root| root.canonicalize().ok())
-        .any(|root| found.starts_with(root));
-    if !allowed {
-        return Err(stalled(
-            "FileNotAllowed",
-            format!(
-                "file {} is outside the manifest directory; allow its directory with --allow-file-root",
-                found.display()
-            ),
-        ));
+    let mut roots = roots.iter().filter_map(|root| root.canonicalize().ok());
+    if !roots.any(|root| found.starts_with(root)) {
+        let message = format!(
+            "file {} is outside the manifest directory; allow its directory with --allow-file-root",
+            found.display()
+        );
+        return Err(SyncError::stalled("FileNotAllowed", message));
     }
     Ok(found)
-}
-
-fn stalled(reason: &str, message: String) -> SyncError {
-    SyncError {
-        reason: reason.to_owned(),
-        message,
-        transient: false,
-        retry_after: None,
-    }
 }
 
 #[cfg(test)]

@@ -37,12 +37,11 @@ use crate::helm::index::{DecodeLimits, SharedSplit, Summary};
 use crate::http::{self as fetch, Body, FetchError, Fetched, Fetcher, Validators};
 use crate::jq::{self as filter, Filter};
 use download_cache::{Download, DownloadCache, DownloadRequest};
-use index_cache::DigestKey;
+use index_cache::CommonDigestKey;
 use location::{FileAccess, Location, locate};
 use request::{SyncAborted, SyncError, SyncRequest, SyncResult};
 use rows::Spool;
 
-/// Clients and settings of syncs.
 #[derive(Clone)]
 pub struct SyncContext {
     pub catalog: Catalog,
@@ -51,7 +50,6 @@ pub struct SyncContext {
     pub fetch_limits: fetch::Limits,
     pub decode_limits: DecodeLimits,
     pub filter_limits: filter::Limits,
-    /// Compares incremental decodes with full ones.
     pub verify_delta: bool,
     /// Interval between checks of all tag digests of an OCI repository. A retagged version does not change the list of
     /// tags.
@@ -69,7 +67,7 @@ pub struct Syncer {
     context: SyncContext,
     metrics: Metrics,
     downloads: DownloadCache,
-    digest_key: DigestKey,
+    digest_key: CommonDigestKey,
 }
 
 impl Syncer {
@@ -79,7 +77,7 @@ impl Syncer {
             context,
             metrics,
             downloads: DownloadCache::default(),
-            digest_key: DigestKey::default(),
+            digest_key: CommonDigestKey::default(),
         }
     }
 
@@ -88,9 +86,6 @@ impl Syncer {
     }
 
     /// Runs one sync and records its outcome. All failures outside the database are part of the outcome.
-    ///
-    /// # Errors
-    /// The sync was canceled, or the database fails.
     pub async fn sync(&self, request: SyncRequest, cancel: CancellationToken) -> Result<SyncResult, SyncAborted> {
         let run = |request, ignore_cache| Run {
             syncer: self,
@@ -112,7 +107,6 @@ struct Run<'a> {
     syncer: &'a Syncer,
     request: SyncRequest,
     cancel: CancellationToken,
-    /// Versions of the Secrets that this sync read.
     secret_versions: String,
     /// Ignores stored digests, because the charts changed during the sync.
     ignore_cache: bool,
@@ -120,7 +114,7 @@ struct Run<'a> {
 
 /// Result of fetching and decoding, before anything is written.
 enum Prepared {
-    UnchangedChart(Option<Validators>),
+    Unchanged(Option<Validators>),
     /// The body was refused, now or by an earlier sync.
     Refused(Refused),
     Failed(SyncError),
@@ -133,12 +127,10 @@ struct Decoded {
     summary: Summary,
     sha256: String,
     validators: Validators,
-    /// Work left for later syncs of an OCI registry.
     remaining: Option<Remaining>,
     retain: Retain,
     /// Tags and repositories that are no longer in the registry.
     gone: OciRemovals,
-    /// Chart digests to store.
     digests: Option<DigestUpdate>,
 }
 
@@ -177,14 +169,9 @@ impl Run<'_> {
 
     async fn prepare_and_commit(mut self) -> Result<SyncResult, SyncAborted> {
         match self.prepare().boxed().await? {
-            Prepared::UnchangedChart(validators) => self.save_unchanged(validators).await,
+            Prepared::Unchanged(validators) => self.save_unchanged(validators).await,
             Prepared::Refused(refused) => {
-                let failed = SyncError {
-                    reason: refused.reason.clone(),
-                    message: refused.message.clone(),
-                    transient: false,
-                    retry_after: None,
-                };
+                let failed = SyncError::stalled(&refused.reason, &refused.message);
                 self.save_failed(failed, Some(refused)).await
             }
             Prepared::Failed(failed) => {
@@ -210,7 +197,6 @@ impl Run<'_> {
         }
     }
 
-    /// Returns a fetcher with the credentials of this repository.
     async fn session(&mut self) -> Result<Fetcher, SyncError> {
         let (access, secret_versions) = self.syncer.context.credentials.access(&self.request.spec).await?;
         self.secret_versions = secret_versions;
@@ -226,7 +212,6 @@ impl Run<'_> {
         Ok(self.syncer.context.fetcher.with(access)?)
     }
 
-    /// Returns true if the Secrets changed since the last success.
     fn have_secrets_changed(&self) -> bool {
         let previous = self.request.previous.as_ref();
         previous.is_none_or(|previous| previous.credentials != self.secret_versions)
@@ -248,20 +233,24 @@ impl Run<'_> {
                 if is_initiator {
                     self.syncer.metrics.not_modified();
                 }
-                return Err(refused.map_or(Prepared::UnchangedChart(None), Prepared::Refused));
+                return Err(refused.map_or(Prepared::Unchanged(None), Prepared::Refused));
             }
             (Fetched::Body(body), refused) => {
                 if is_initiator {
                     self.syncer.metrics.index_bytes(body.bytes);
                 }
                 if let Some(refused) = refused.filter(|refused| refused.digest == body.sha256) {
-                    return Err(Prepared::Refused(with_validators(refused, &body.validators)));
+                    return Err(Prepared::Refused(Refused {
+                        etag: body.validators.etag,
+                        last_modified: body.validators.last_modified,
+                        ..refused
+                    }));
                 }
                 body
             }
         };
         if self.is_same_as_last(&body.sha256) {
-            return Err(Prepared::UnchangedChart(Some(body.validators)));
+            return Err(Prepared::Unchanged(Some(body.validators)));
         }
         Ok((body, split))
     }
@@ -286,8 +275,8 @@ impl Run<'_> {
     }
 
     fn is_same_as_last(&self, digest: &str) -> bool {
-        self.last_success()
-            .is_some_and(|previous| previous.index_digest == digest)
+        let last = self.last_success();
+        last.is_some_and(|last| last.index_digest == digest)
     }
 
     /// Fetches the index. The boolean is true if this sync sent the request.
@@ -301,10 +290,9 @@ impl Run<'_> {
         let location = locate(&spec.url, spec.manifest.as_deref(), &self.syncer.context.files);
         match location.map_err(Prepared::Failed)? {
             Location::File(path) => {
-                match fetch::read_file(&path, self.syncer.context.spool_dir.as_deref(), &limits).await {
-                    Ok(body) => Ok((Fetched::Body(body), SharedSplit::default(), true)),
-                    Err(error) => Err(self.fetch_failed(&error)),
-                }
+                let body = fetch::read_file(&path, self.syncer.context.spool_dir.as_deref(), &limits).await;
+                let body = body.map_err(|error| self.fetch_failed(&error))?;
+                Ok((Fetched::Body(body), SharedSplit::default(), true))
             }
             Location::Web(url) => {
                 let validators = match (refused, self.last_success()) {
@@ -312,14 +300,15 @@ impl Run<'_> {
                     (None, Some(last)) => Some((&last.etag, &last.last_modified)),
                     (None, None) => None,
                 };
+                let validators = validators.map(|(etag, last_modified)| Validators {
+                    etag: etag.clone(),
+                    last_modified: last_modified.clone(),
+                });
                 let request = DownloadRequest {
                     requester: &spec.name,
                     session,
                     url: &url,
-                    validators: validators.map(|(etag, last_modified)| Validators {
-                        etag: etag.clone(),
-                        last_modified: last_modified.clone(),
-                    }),
+                    validators,
                     limits,
                     fresh_since: self.request.fresh_since,
                 };
@@ -333,12 +322,10 @@ impl Run<'_> {
     }
 
     fn fetch_failed(&self, error: &FetchError) -> Prepared {
-        match error.validators().cloned() {
-            Some(validators) => {
-                Prepared::Refused(self.refuse(validators, String::new(), error.reason(), error.to_string()))
-            }
-            None => Prepared::Failed(error.into()),
-        }
+        let Some(validators) = error.validators().cloned() else {
+            return Prepared::Failed(error.into());
+        };
+        Prepared::Refused(self.refuse(validators, String::new(), error.reason(), error.to_string()))
     }
 
     /// Builds a refusal that is recognized by validators or digest.
@@ -356,32 +343,18 @@ impl Run<'_> {
 }
 
 fn spool_error(error: &io::Error) -> SyncError {
-    SyncError {
-        reason: "SpoolFailed".to_owned(),
-        message: format!(
-            "failed to access temporary file: {error}; free disk space or choose another directory with --spool-dir"
-        ),
-        transient: true,
-        retry_after: None,
-    }
-}
-
-fn with_validators(refused: Refused, validators: &Validators) -> Refused {
-    Refused {
-        etag: validators.etag.clone(),
-        last_modified: validators.last_modified.clone(),
-        ..refused
-    }
+    let message = format!(
+        "failed to access temporary file: {error}; free disk space or choose another directory with --spool-dir"
+    );
+    SyncError::transient("SpoolFailed", message)
 }
 
 /// Returns the flag's limits, lowered by the spec.
-pub(crate) fn limits(spec: &RepositorySpec, bounds: &fetch::Limits) -> fetch::Limits {
+pub(super) fn limits(spec: &RepositorySpec, bounds: &fetch::Limits) -> fetch::Limits {
+    let timeout = spec.fetch_timeout.filter(|timeout| !timeout.is_zero());
     fetch::Limits {
         max_bytes: spec.index_max_bytes,
-        total: spec
-            .fetch_timeout
-            .filter(|time| *time > Duration::ZERO)
-            .map_or(bounds.total, |time| time.min(bounds.total)),
+        total: timeout.map_or(bounds.total, |timeout| timeout.min(bounds.total)),
         ..*bounds
     }
 }

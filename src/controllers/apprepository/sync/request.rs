@@ -1,5 +1,3 @@
-//! Input and result of a sync.
-
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -48,8 +46,28 @@ pub struct SyncError {
     pub message: String,
     /// A retry may succeed without a user's action.
     pub transient: bool,
-    /// `Retry-After` of the server.
     pub retry_after: Option<Duration>,
+}
+
+impl SyncError {
+    /// Returns an error that needs a change by a user.
+    #[must_use]
+    pub fn stalled(reason: &str, message: impl Into<String>) -> Self {
+        Self {
+            reason: reason.to_owned(),
+            message: message.into(),
+            transient: false,
+            retry_after: None,
+        }
+    }
+
+    #[must_use]
+    pub fn transient(reason: &str, message: impl Into<String>) -> Self {
+        Self {
+            transient: true,
+            ..Self::stalled(reason, message)
+        }
+    }
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -92,7 +92,6 @@ enum RowSource {
 }
 
 impl Spool {
-    /// Creates an empty spool; its temporary file is created in `directory`, or in the system's default.
     #[must_use]
     pub fn new(directory: Option<&Path>) -> Self {
         let file = match directory {

@@ -1,40 +1,23 @@
 //! Blocks a sync whose index is suddenly empty or less than half of its last size.
 
+use crate::api::ALLOW_SHRINK;
 use crate::catalog::Baseline;
 use crate::helm::index::Summary;
 
 const MIN_NAMES: u64 = 10;
 const MIN_VERSIONS: u64 = 50;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "index shrank from {} charts with {} versions to {} charts with {} versions; refusing to remove charts. To \
+     accept, set annotation {ALLOW_SHRINK}: \"{digest}\"",
+    .was.names, .was.versions, .now.names, .now.versions
+)]
 pub struct Shrunk {
     was: Baseline,
     now: Baseline,
-    digest: String,
-}
-
-impl Shrunk {
-    /// Returns the digest that confirms the index.
-    #[must_use]
-    pub fn digest(&self) -> &str {
-        &self.digest
-    }
-}
-
-impl std::fmt::Display for Shrunk {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "index shrank from {} charts with {} versions to {} charts with {} versions; refusing to remove charts. To \
-             accept, set annotation {}: \"{}\"",
-            self.was.names,
-            self.was.versions,
-            self.now.names,
-            self.now.versions,
-            crate::api::ALLOW_SHRINK,
-            self.digest
-        )
-    }
+    /// The digest that confirms the index.
+    pub digest: String,
 }
 
 /// Returns the counts to compare the next index with, from before the filter.
@@ -47,10 +30,7 @@ pub fn baseline(summary: &Summary) -> Baseline {
 }
 
 /// Compares the counts **before** the filter with those of the last accepted index. `allowed` is the digest that the
-/// user confirmed.
-///
-/// # Errors
-/// The index is empty, or less than half of a sufficiently large baseline.
+/// user confirmed. Fails if the index is empty, or less than half of a sufficiently large baseline.
 pub fn check(was: Option<&Baseline>, summary: &Summary, allowed: Option<&str>) -> Result<(), Shrunk> {
     let Some(was) = was else { return Ok(()) };
     let now = baseline(summary);
@@ -65,8 +45,8 @@ pub fn check(was: Option<&Baseline>, summary: &Summary, allowed: Option<&str>) -
     })
 }
 
-fn fell(was: u64, now: u64, enough_to_tell: u64) -> bool {
-    (was > 0 && now == 0) || (was >= enough_to_tell && now < was.div_ceil(2))
+fn fell(was: u64, now: u64, minimum: u64) -> bool {
+    (was > 0 && now == 0) || (was >= minimum && now < was.div_ceil(2))
 }
 
 #[cfg(test)]

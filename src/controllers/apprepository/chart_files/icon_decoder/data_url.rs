@@ -6,9 +6,6 @@ use super::IconError;
 use crate::http::encoded::{BASE64, percent_decoded};
 
 /// Decodes a `data:` URL into its content type, if present, and its bytes.
-///
-/// # Errors
-/// [`IconError::InvalidDataUrl`], or [`IconError::TooLarge`] for more than `max_bytes`.
 pub fn data_url(text: &str, max_bytes: usize) -> Result<(Option<String>, Vec<u8>), IconError> {
     let text = text.trim_ascii();
     let remaining = match text.split_at_checked("data:".len()) {

@@ -1,5 +1,3 @@
-//! Errors of the icon decoder.
-
 use crate::text::{printable, truncate};
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]

@@ -50,8 +50,6 @@ impl Limits {
 
 /// Converts an icon to a PNG of at most 160 x 160 pixels. Larger images are scaled down, smaller ones stay. The format
 /// is detected from the first bytes: PNG, JPEG, GIF (first frame), TIFF, BMP or WebP.
-///
-/// Blocks while it computes.
 pub fn png(bytes: &[u8], content_type: Option<&str>, limits: &Limits) -> Result<Vec<u8>, IconError> {
     if bytes.len() > limits.bytes {
         return Err(IconError::too_large("bytes", limits.bytes as u64));

@@ -1,5 +1,3 @@
-//! Decodes and scales raster images.
-
 use std::io::Cursor;
 
 use image::error::ImageError;

@@ -121,6 +121,7 @@ async fn identical_requests_join_and_later_ones_use_the_cache() {
     server.until_requested().await;
     let second = get(&downloads, &session, &server, "b", tick);
     while downloads
+        .0
         .lock()
         .entries
         .values()
@@ -156,7 +157,7 @@ async fn responses_for_a_single_requester_are_not_cached() {
         assert!(answer.is_some() && is_initiator);
         assert_eq!(server.requests(), requests);
     }
-    assert_eq!(downloads.lock().cached.in_memory, 0);
+    assert_eq!(downloads.0.lock().cached.in_memory, 0);
 }
 
 #[tokio::test]
@@ -181,7 +182,7 @@ async fn responses_of_each_tick_are_shared_and_the_cache_does_not_grow() {
         }
     }
     assert_eq!(server.requests(), 12);
-    assert!(downloads.lock().cached.in_memory <= 4 * "answer 10".len() as u64);
+    assert!(downloads.0.lock().cached.in_memory <= 4 * "answer 10".len() as u64);
 }
 
 #[tokio::test]
@@ -202,6 +203,7 @@ async fn a_request_is_canceled_with_its_last_requester() {
     assert_eq!(server.requests(), 2);
     let third = get(&downloads, &session, &server, "c", tick);
     while downloads
+        .0
         .lock()
         .entries
         .values()

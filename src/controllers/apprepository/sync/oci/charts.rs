@@ -14,12 +14,11 @@ use crate::http::Validators;
 use crate::jq::{self as filter, Filter};
 use crate::oci;
 
-const CONCURRENCY: u32 = 100;
+/// Versions read at a time.
+const PAGE_SIZE: u32 = 100;
 
-/// Problem of a tag that was never pulled and is not due yet.
 const NOT_YET: &str = "not pulled yet, retrying";
 
-/// Problem of a retagged version that could not be pulled again.
 const OUTDATED: &str = "retagged version not pulled yet, retrying; keeping the previous one";
 
 enum BuilderInput {
@@ -29,14 +28,13 @@ enum BuilderInput {
 }
 
 impl Run<'_> {
-    /// Builds the charts of the registry.
     pub(super) async fn charts(
         &self,
         listing: Listing,
         digest: String,
         filter: Option<Filter>,
     ) -> Result<Prepared, SyncAborted> {
-        let (parts, given) = mpsc::channel(1);
+        let (parts, received) = mpsc::channel(1);
         let chart_builder = ChartBuilder {
             builder: self.builder(filter),
             limits: self.syncer.context.decode_limits,
@@ -44,22 +42,22 @@ impl Run<'_> {
             versions: Versions::default(),
             unusable: Vec::new(),
         };
-        let task = filter::on_large_stack(move || chart_builder.charts(given));
+        let task = filter::on_large_stack(move || chart_builder.charts(received));
         let (remaining, retain) = (listing.remaining(), listing.retain(&self.request.spec));
         let gone = match retain {
             Retain::All => OciRemovals::default(),
             Retain::Charts(_) => listing.gone(self.request.spec.change_key.source()),
         };
         let tags_digest = listing.tags_digest();
-        let (read, made) = tokio::join!(self.read(listing, parts), task);
-        if let Err(error) = &made
+        let (read, built) = tokio::join!(self.read(listing, parts), task);
+        if let Err(error) = &built
             && error.is_transient()
         {
             return Ok(Prepared::Failed(resource_exhausted(error)));
         }
         read?;
-        let Ok(rows) = made else {
-            tracing::error!(repository = %self.request.spec.name, "chart builder panicked");
+        let Ok(rows) = built else {
+            tracing::error!("chart builder panicked");
             let message = "chart builder panicked; please report this bug";
             let refused = self.refuse(Validators::default(), digest, "InternalError", message.to_owned());
             return Ok(Prepared::Refused(refused));
@@ -90,16 +88,13 @@ impl Run<'_> {
             let mut after = String::new();
             loop {
                 let path = &repository.stored.repository;
-                let mut versions = catalog.oci_metadata(name, path, &after, CONCURRENCY).await?;
+                let mut versions = catalog.oci_metadata(name, path, &after, PAGE_SIZE).await?;
                 let Some(last) = versions.last() else { break };
                 after.clone_from(&last.tag);
                 // Removed tags stay stored until their charts are removed.
                 versions.retain(|version| repository.stored.tags.contains_key(&version.tag));
-                if parts
-                    .send(BuilderInput::Versions(repository.url.clone(), versions))
-                    .await
-                    .is_err()
-                {
+                let versions = BuilderInput::Versions(repository.url.clone(), versions);
+                if parts.send(versions).await.is_err() {
                     return Ok(());
                 }
             }
@@ -155,12 +150,11 @@ impl ChartBuilder {
         self.versions.bytes() > self.limits.chart_bytes
     }
 
-    /// Builds the chart of the collected versions.
     fn chart(&mut self, repository: Repository) -> Result<(), RowError> {
         let path = repository.stored.repository.clone();
         let is_too_large = self.is_too_large();
         let versions = std::mem::take(&mut self.versions);
-        self.account(repository);
+        self.count(repository);
         if is_too_large {
             let problem = format!("versions exceed {} bytes", self.limits.chart_bytes);
             self.summary.skipped.add(&path, None, &problem);
@@ -177,8 +171,7 @@ impl ChartBuilder {
         Ok(())
     }
 
-    /// Counts the versions and problems of a repository.
-    fn account(&mut self, repository: Repository) {
+    fn count(&mut self, repository: Repository) {
         let Repository {
             stored,
             versions,

@@ -15,9 +15,9 @@ const MAX_DENIALS: usize = 3;
 /// Denied requests of one repository in one sync, shared by concurrent requests.
 pub(super) struct DenialTracker {
     limit: usize,
-    refused: AtomicUsize,
+    denials: AtomicUsize,
     has_answered: AtomicBool,
-    why: Mutex<Option<Arc<OciError>>>,
+    first: Mutex<Option<Arc<OciError>>>,
 }
 
 impl DenialTracker {
@@ -25,13 +25,13 @@ impl DenialTracker {
         Self::for_tags(repository.versions.len())
     }
 
-    /// Creates a tracker for this many tags. If all are denied, the repository is.
+    /// If all of a few tags are denied, the repository is.
     fn for_tags(tags: usize) -> Self {
         Self {
             limit: tags.clamp(1, MAX_DENIALS),
-            refused: AtomicUsize::new(0),
+            denials: AtomicUsize::new(0),
             has_answered: AtomicBool::new(false),
-            why: Mutex::new(None),
+            first: Mutex::new(None),
         }
     }
 
@@ -44,17 +44,17 @@ impl DenialTracker {
     }
 
     pub(super) fn denied(&self, error: &Arc<OciError>) {
-        self.why.lock().get_or_insert_with(|| error.clone());
-        self.refused.fetch_add(1, Ordering::Relaxed);
+        self.first.lock().get_or_insert_with(|| error.clone());
+        self.denials.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn is_denied(&self) -> bool {
-        !self.has_answered() && self.refused.load(Ordering::Relaxed) >= self.limit
+        !self.has_answered() && self.denials.load(Ordering::Relaxed) >= self.limit
     }
 
     /// Returns the first denial, if the repository is denied.
     pub(super) fn end(&self) -> Option<Arc<OciError>> {
-        self.is_denied().then(|| self.why.lock().clone()).flatten()
+        self.is_denied().then(|| self.first.lock().clone()).flatten()
     }
 }
 

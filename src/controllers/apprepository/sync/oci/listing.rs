@@ -32,11 +32,7 @@ pub(super) struct Listing {
 impl Listing {
     /// Returns the work left for later syncs, if any.
     pub(super) fn remaining(&self) -> Option<Remaining> {
-        let unlisted = || {
-            self.repositories
-                .iter()
-                .filter(|repository| repository.listing_failed())
-        };
+        let unlisted = || (self.repositories.iter()).filter(|repository| repository.listing_failed());
         let first = || unlisted().find_map(|repository| repository.failed.as_ref());
         // Errors are reported only when no other work is left.
         let failed = match &self.interrupted {
@@ -67,9 +63,8 @@ impl Listing {
                 ));
             }
             if left > 0 {
-                failed
-                    .message
-                    .push_str(&format!("; {pulled} of {listed} versions are pulled"));
+                let progress = format!("; {pulled} of {listed} versions are pulled");
+                failed.message.push_str(&progress);
             }
             failed
         });
@@ -82,8 +77,8 @@ impl Listing {
         })
     }
 
-    pub(super) fn remember(&mut self, at: usize, change: OciChange) {
-        self.repositories[at].remember(change);
+    pub(super) fn update(&mut self, at: usize, change: OciChange) {
+        self.repositories[at].update(change);
         self.made_progress = true;
     }
 
@@ -102,21 +97,18 @@ impl Listing {
         if self.has_more() || self.interrupted.is_some() {
             return Retain::All;
         }
-        let held = self.repositories.iter().filter_map(|repository| {
+        let retained = self.repositories.iter().filter_map(|repository| {
             let id = rows::chart_id(spec, &repository.stored.repository);
-            Some((id, repository.held()?))
+            Some((id, repository.retained_part()?))
         });
-        Retain::Charts(held.collect())
+        Retain::Charts(retained.collect())
     }
 
     /// Returns stored repositories and tags that the registry no longer has.
     pub(super) fn gone(&self, source: &str) -> OciRemovals {
-        let shorter = self
-            .repositories
-            .iter()
-            .filter(|repository| !repository.gone.is_empty());
+        let shorter = (self.repositories.iter()).filter(|repository| !repository.gone.is_empty());
         let tags = shorter.map(|repository| {
-            let known = repository.known();
+            let known = repository.list_validators();
             let head = OciRepository {
                 repository: repository.stored.repository.clone(),
                 etag: known.etag,
@@ -134,11 +126,8 @@ impl Listing {
     }
 
     pub(super) fn has_charts(&self) -> bool {
-        let mut tags = self
-            .repositories
-            .iter()
-            .flat_map(|repository| repository.stored.tags.values());
-        tags.any(OciTag::is_chart)
+        let mut repositories = self.repositories.iter();
+        repositories.any(|repository| repository.stored.tags.values().any(OciTag::is_chart))
     }
 
     pub(super) fn digest(&self) -> String {
@@ -167,11 +156,7 @@ impl Listing {
     /// Returns a digest of the listed tags. It does not change while they are pulled, so that users can confirm it.
     pub(super) fn tags_digest(&self) -> String {
         let mut digest = PartsDigest::default();
-        for repository in self
-            .repositories
-            .iter()
-            .filter(|repository| !repository.versions.is_empty())
-        {
+        for repository in (self.repositories.iter()).filter(|repository| !repository.versions.is_empty()) {
             digest.add(&repository.stored.repository);
             repository.versions.iter().for_each(|tag| digest.add(tag));
             digest.add("");
@@ -202,10 +187,9 @@ pub(super) fn all_failed(repositories: &[Repository]) -> Result<(), Arc<OciError
         return Ok(());
     }
     let errors = || repositories.iter().filter_map(|repository| repository.failed.as_ref());
-    let passing = errors().find(|error| error.is_transient());
-    passing
-        .or_else(|| errors().next())
-        .map_or(Ok(()), |error| Err(error.clone()))
+    let transient = errors().find(|error| error.is_transient());
+    let error = transient.or_else(|| errors().next());
+    error.map_or(Ok(()), |error| Err(error.clone()))
 }
 
 #[cfg(test)]
@@ -236,7 +220,7 @@ mod tests {
     fn failed_tags_are_not_counted_as_pulled() {
         let tags = ["1.0.0", "1.1.0", "1.2.0"].map(str::to_owned);
         let mut repository = Repository::from_stored(String::new(), OciRepository::default());
-        repository.take(tags.to_vec(), Validators::default());
+        repository.set_tags(tags.to_vec(), Validators::default());
         let digest = "sha256:00".to_owned();
         let chart = OciTag {
             digest,

@@ -84,12 +84,12 @@ impl Run<'_> {
                 let name = &self.request.spec.name;
                 self.catalog().delete_oci(name, &gone).await?;
             }
-            return Ok(Prepared::UnchangedChart(None));
+            return Ok(Prepared::Unchanged(None));
         }
         // Skips building charts that are already built, or if there are none.
-        let is_made = || self.is_same_as_last(&digest) || self.is_same_as_last(&decision::partial_digest(&digest));
+        let is_built = || self.is_same_as_last(&digest) || self.is_same_as_last(&decision::partial_digest(&digest));
         if let Some(failed) = remaining.and_then(|remaining| remaining.error)
-            && (is_made() || !listing.has_charts())
+            && (is_built() || !listing.has_charts())
         {
             return Ok(Prepared::Failed(failed));
         }
@@ -113,7 +113,7 @@ impl Run<'_> {
         let mut listing = self.repositories(&registry, names).await?;
         all_failed(&listing.repositories)?;
         self.recheck_digests(&registry, &mut listing).await;
-        self.remember(&mut listing).await?;
+        self.store(&mut listing).await?;
         self.pull_new(&registry, &mut listing).await?;
         if listing.interrupted.is_none() {
             all_failed(&listing.repositories)?;
@@ -129,14 +129,11 @@ impl Run<'_> {
         limits(&self.request.spec, &self.syncer.context.fetch_limits).total
     }
 
-    /// Returns the declared repositories, or all of the registry.
     async fn names(&self, registry: &Registry) -> Result<BTreeSet<String>, OciError> {
         let declared = self.request.spec.oci_repositories.iter();
-        let declared: BTreeSet<String> = declared
-            .map(|name| name.trim().trim_matches('/').to_owned())
-            // A trailing comma in Kubeapps' dashboard leaves an empty name.
-            .filter(|name| !name.is_empty())
-            .collect();
+        let declared = declared.map(|name| name.trim().trim_matches('/').to_owned());
+        // A trailing comma in Kubeapps' dashboard leaves an empty name.
+        let declared: BTreeSet<String> = declared.filter(|name| !name.is_empty()).collect();
         if declared.is_empty() {
             return Ok(registry.list().await?.into_iter().collect());
         }
@@ -180,7 +177,7 @@ impl Run<'_> {
     }
 
     /// Stores the changes. Removed tags stay for now.
-    async fn remember(&self, listing: &mut Listing) -> Result<(), catalog::Error> {
+    async fn store(&self, listing: &mut Listing) -> Result<(), catalog::Error> {
         let RepositorySpec { name, change_key, .. } = &self.request.spec;
         for repository in &mut listing.repositories {
             repository.update_validators();

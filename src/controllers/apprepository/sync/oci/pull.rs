@@ -61,7 +61,6 @@ impl<'a> Puller<'a> {
         }
     }
 
-    /// Reserves a pull of this repository.
     fn reserve(&self, at: usize) -> bool {
         let next = |permits: usize| permits.checked_sub(1);
         !self.budget.is_over()
@@ -125,11 +124,11 @@ impl Run<'_> {
         }
         for pending in failed {
             if let Some(error) = pending.failed.clone() {
-                self.note(listing, pending, TRANSIENT_BACKOFF, &error);
+                self.delay(listing, pending, TRANSIENT_BACKOFF, &error);
             }
         }
         listing.left = self.pending_tags(listing).len();
-        self.remember(listing).await
+        self.store(listing).await
     }
 
     /// Pulls tags until the budget is exhausted. Returns those with transient failures.
@@ -141,11 +140,11 @@ impl Run<'_> {
     ) -> Result<Vec<PendingTag>, catalog::Error> {
         let mut pulls = stream::iter(pending)
             .map(|pending| async move {
-                let pulled = match puller.reserve(pending.at) {
-                    true => Some(self.pull(puller, &pending).await),
-                    false => None,
-                };
-                (pending, pulled)
+                if !puller.reserve(pending.at) {
+                    return (pending, None);
+                }
+                let pulled = self.pull(puller, &pending).await;
+                (pending, Some(pulled))
             })
             .buffer_unordered(CONCURRENCY);
         let (mut pulled, mut failed, mut refused) = (0, Vec::new(), Vec::new());
@@ -155,15 +154,15 @@ impl Run<'_> {
                 None => failed.extend(pending.failed.is_some().then_some(pending)),
                 Some(Ok(Pulled::Lost(error))) => {
                     puller.answered(at);
-                    self.note(listing, pending, PERMANENT_BACKOFF, &error);
+                    self.delay(listing, pending, PERMANENT_BACKOFF, &error);
                 }
                 Some(Ok(Pulled::Recorded(change))) => {
                     puller.answered(at);
                     listing.pulled += 1;
-                    listing.remember(at, change);
+                    listing.update(at, change);
                     pulled += 1;
                     if pulled % STORE_INTERVAL == 0 {
-                        self.remember(listing).await?;
+                        self.store(listing).await?;
                     }
                 }
                 Some(Err(error)) if error.is_credential_error() => {
@@ -174,11 +173,11 @@ impl Run<'_> {
                 Some(Err(error)) => {
                     let error = Arc::new(error);
                     // A repeated failure says nothing about the registry.
-                    let leave_alone = is_pause_requested(&error);
-                    if pending.tries() == 0 || leave_alone {
+                    let is_pause = is_pause_requested(&error);
+                    if pending.tries() == 0 || is_pause {
                         puller.budget.failed(&error);
                     }
-                    if !leave_alone {
+                    if !is_pause {
                         pending.failed = Some(error);
                         failed.push(pending);
                     }
@@ -189,7 +188,7 @@ impl Run<'_> {
         for (pending, error) in refused {
             match puller.denials[pending.at].end() {
                 Some(end) => listing.repositories[pending.at].failed = Some(end),
-                None => self.note(listing, pending, TRANSIENT_BACKOFF, &error),
+                None => self.delay(listing, pending, TRANSIENT_BACKOFF, &error),
             }
         }
         Ok(failed)
@@ -228,9 +227,10 @@ impl Run<'_> {
         let pulled = async {
             let manifest = registry.manifest(path, &name).await?;
             let is_known = known.is_some_and(|known| known.is_chart() && known.digest == manifest.digest);
-            let config = match is_known {
-                true => None,
-                false => Some(registry.config(path, &manifest).await?),
+            let config = if is_known {
+                None
+            } else {
+                Some(registry.config(path, &manifest).await?)
             };
             Ok::<_, OciError>((manifest.digest, config))
         };
@@ -241,7 +241,9 @@ impl Run<'_> {
                 let problem = error.to_string();
                 return Ok(match error {
                     // Only a new digest can make it a chart.
-                    OciError::NotAChart { digest, .. } => Pulled::Recorded(unusable_tag(name, digest, problem)),
+                    OciError::NotAChart { digest, .. } => {
+                        Pulled::Recorded(pulled_tag(name, digest, None, Some(problem)))
+                    }
                     error if known.is_some_and(OciTag::is_chart) => Pulled::Lost(error),
                     _ => Pulled::Recorded(self.failed(name, known.map_or(0, |known| known.tries), problem)),
                 });
@@ -249,8 +251,8 @@ impl Run<'_> {
         };
         let usable = config.map(|config| usable(&config, &self.syncer.context.decode_limits));
         Ok(Pulled::Recorded(match usable.transpose() {
-            Ok(metadata) => chart(name, digest, metadata),
-            Err(problem) => unusable_tag(name, digest, problem),
+            Ok(metadata) => pulled_tag(name, digest, metadata, None),
+            Err(problem) => pulled_tag(name, digest, None, Some(problem)),
         }))
     }
 
@@ -270,7 +272,7 @@ impl Run<'_> {
     }
 
     /// Keeps the stored state of a tag, and retries it later.
-    fn note(&self, listing: &mut Listing, pending: PendingTag, retry: Backoff, error: &OciError) {
+    fn delay(&self, listing: &mut Listing, pending: PendingTag, retry: Backoff, error: &OciError) {
         let PendingTag {
             at, tag: name, known, ..
         } = pending;
@@ -286,7 +288,7 @@ impl Run<'_> {
             tag,
             metadata: None,
         };
-        listing.remember(at, change);
+        listing.update(at, change);
     }
 }
 
@@ -299,27 +301,15 @@ fn jittered(pause: Duration, tag: &str) -> Duration {
     pause.saturating_add(pause / 1000 * share)
 }
 
-/// Returns a change to a chart; `None` keeps the stored metadata.
-fn chart(name: String, digest: String, metadata: Option<String>) -> OciChange {
+/// Returns a change to a tag that was pulled. Without a problem it is a chart; `metadata` of `None` keeps the stored one. A
+/// tag with a problem stays unusable until its digest changes.
+fn pulled_tag(name: String, digest: String, metadata: Option<String>, problem: Option<String>) -> OciChange {
     let tag = OciTag {
         digest,
+        problem,
         ..OciTag::default()
     };
     OciChange { name, tag, metadata }
-}
-
-/// Returns a change to an unusable tag, until its digest changes.
-fn unusable_tag(name: String, digest: String, problem: String) -> OciChange {
-    let tag = OciTag {
-        digest,
-        problem: Some(problem),
-        ..OciTag::default()
-    };
-    OciChange {
-        name,
-        tag,
-        metadata: None,
-    }
 }
 
 fn usable(config: &[u8], limits: &DecodeLimits) -> Result<String, String> {

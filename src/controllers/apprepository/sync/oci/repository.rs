@@ -1,5 +1,3 @@
-//! One repository of an OCI registry.
-
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
@@ -13,7 +11,6 @@ use crate::oci::{self, OciError};
 /// Maximum number of tags of a registry; each takes a few hundred bytes of memory.
 pub(super) const MAX_TAGS: usize = 200_000;
 
-/// Stored state and tag list of one repository.
 pub(super) struct Repository {
     pub(super) stored: OciRepository,
     pub(super) url: String,
@@ -56,7 +53,7 @@ impl Repository {
     }
 
     /// Applies the tag list; other stored tags are removed.
-    pub(super) fn take(&mut self, tags: Vec<String>, validators: Validators) {
+    pub(super) fn set_tags(&mut self, tags: Vec<String>, validators: Validators) {
         self.is_listed = true;
         self.versions = newest_first(tags.into_iter().filter(|tag| oci::is_version(tag)));
         self.validators = validators;
@@ -65,12 +62,8 @@ impl Repository {
         self.gone.extend(gone.map(|(tag, _)| tag));
     }
 
-    pub(super) const fn take_unchanged(&mut self) {
-        self.is_listed = true;
-    }
-
     /// Returns what to retain of the stored chart, because its metadata is missing.
-    pub(super) fn held(&self) -> Option<RetainedPart> {
+    pub(super) fn retained_part(&self) -> Option<RetainedPart> {
         if !self.is_listed {
             return Some(RetainedPart::Chart);
         }
@@ -104,7 +97,7 @@ impl Repository {
     pub(super) fn update_validators(&mut self) {
         // Removed tags that are still stored must not reappear.
         let known = if self.gone.is_empty() {
-            self.known()
+            self.list_validators()
         } else {
             Validators::default()
         };
@@ -115,9 +108,9 @@ impl Repository {
     }
 
     /// Returns the validators for the next tag list, if all listed tags are stored.
-    pub(super) fn known(&self) -> Validators {
-        let is_whole = self.failed.is_none() && self.versions.len() == self.stored.tags.len();
-        if is_whole {
+    pub(super) fn list_validators(&self) -> Validators {
+        let is_complete = self.failed.is_none() && self.versions.len() == self.stored.tags.len();
+        if is_complete {
             self.validators.clone()
         } else {
             Validators::default()
@@ -133,7 +126,7 @@ impl Repository {
         let Some(known) = self.stored.tags.get(&tag).cloned() else {
             return;
         };
-        self.remember(OciChange {
+        self.update(OciChange {
             name: tag,
             tag: OciTag {
                 next_try: Some(now),
@@ -148,7 +141,7 @@ impl Repository {
         self.stored.digests_checked = time;
     }
 
-    pub(super) fn remember(&mut self, change: OciChange) {
+    pub(super) fn update(&mut self, change: OciChange) {
         self.stored.tags.insert(change.name.clone(), change.tag.clone());
         self.changed.push(change);
     }
@@ -175,7 +168,7 @@ mod tests {
             ..OciRepository::default()
         };
         let mut repository = Repository::from_stored("oci://example.com/harbour:".to_owned(), stored);
-        repository.take(tags(listed).collect(), Validators::default());
+        repository.set_tags(tags(listed).collect(), Validators::default());
         repository
     }
 
@@ -197,19 +190,19 @@ mod tests {
             assert!(repository.gone.is_empty(), "{listed} {from_stored}");
             let unknown = kept.filter(|kept| *kept > from_stored).is_some();
             let held = match kept {
-                None => matches!(repository.held(), Some(RetainedPart::Chart)),
-                Some(_) => matches!(repository.held(), Some(RetainedPart::Versions(_))) == unknown,
+                None => matches!(repository.retained_part(), Some(RetainedPart::Chart)),
+                Some(_) => matches!(repository.retained_part(), Some(RetainedPart::Versions(_))) == unknown,
             };
-            assert!(held, "{listed} {from_stored} {:?}", repository.held());
+            assert!(held, "{listed} {from_stored} {:?}", repository.retained_part());
         }
     }
 
     #[test]
     fn nothing_of_a_removed_repository_is_retained() {
         let mut repository = repository(0, 2);
-        assert_eq!((repository.held(), repository.gone.len()), (None, 2));
+        assert_eq!((repository.retained_part(), repository.gone.len()), (None, 2));
         repository.is_listed = false;
-        assert_eq!(repository.held(), Some(RetainedPart::Chart));
+        assert_eq!(repository.retained_part(), Some(RetainedPart::Chart));
     }
 
     #[test]
@@ -219,6 +212,6 @@ mod tests {
         repository.stored.etag = Some("old".to_owned());
         repository.update_validators();
         assert_eq!((repository.gone.len(), repository.stored.etag.as_deref()), (1, None));
-        assert_eq!(repository.known().etag.as_deref(), Some("new"));
+        assert_eq!(repository.list_validators().etag.as_deref(), Some("new"));
     }
 }

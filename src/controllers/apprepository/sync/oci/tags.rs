@@ -23,19 +23,19 @@ impl Run<'_> {
         // Validators of a response to other credentials do not apply.
         let known = (!self.have_secrets_changed()).then_some(&repository.validators);
         if budget.is_over() {
-            let given_up = budget.end().cloned();
-            repository.failed = Some(given_up.unwrap_or_else(|| Arc::new(self.out_of_time(repository.shown()))));
+            let error = budget.end().cloned();
+            repository.failed = Some(error.unwrap_or_else(|| Arc::new(self.out_of_time(repository.shown()))));
             return repository;
         }
         match registry.tags(&path, known).await {
             Ok(Tags::NotModified) => {
                 budget.answered();
-                repository.take_unchanged();
+                repository.is_listed = true;
                 self.syncer.metrics.not_modified();
             }
             Ok(Tags::Listed { tags, validators }) => {
                 budget.answered();
-                repository.take(tags, validators);
+                repository.set_tags(tags, validators);
             }
             Err(error) => {
                 let error = Arc::new(error);
@@ -45,7 +45,7 @@ impl Run<'_> {
                     budget.answered();
                 }
                 if error.is_not_found() || matches!(*error, OciError::InvalidName(_)) {
-                    repository.take(Vec::new(), Validators::default());
+                    repository.set_tags(Vec::new(), Validators::default());
                 }
                 repository.failed = Some(error);
             }
@@ -67,9 +67,7 @@ impl Run<'_> {
         }
         let due = self.due(listing);
         let budget = RegistryBudget::new(self.time());
-        let check = self
-            .check_digests_of(registry, &budget, &listing.repositories, &due)
-            .await;
+        let check = check_digests(registry, &budget, &listing.repositories, &due).await;
         listing.interrupted = budget.end().cloned();
         for (at, error) in check.refused {
             listing.repositories[at].failed = Some(error);
@@ -100,8 +98,9 @@ impl Run<'_> {
         }
         if listing.interrupted.is_none() {
             // Only these are due for the next sync.
-            left.iter()
-                .for_each(|at| listing.repositories[*at].set_digests_checked(None));
+            for at in left {
+                listing.repositories[*at].set_digests_checked(None);
+            }
             listing.is_unfinished = !left.is_empty();
         }
     }
@@ -127,65 +126,65 @@ impl Run<'_> {
         due.sort_by_key(|at| listing.repositories[*at].stored.digests_checked);
         due
     }
+}
 
-    /// Requests the digests of one repository after the other, until the budget is exhausted.
-    async fn check_digests_of(
-        &self,
-        registry: &Registry,
-        budget: &RegistryBudget,
-        repositories: &[Repository],
-        due: &[usize],
-    ) -> DigestCheck {
-        let mut tags = Vec::new();
-        for at in due {
-            let stored = &repositories[*at].stored;
-            let path: Arc<str> = registry.repository(&stored.repository).into();
-            // Tags without a digest were never pulled, and have their own retry.
-            let known = stored.tags.iter().filter(|(_, known)| !known.digest.is_empty());
-            tags.extend(known.map(|(tag, known)| (*at, path.clone(), tag.clone(), known.digest.clone())));
+/// Requests the digests of one repository after the other, until the budget is exhausted.
+async fn check_digests(
+    registry: &Registry,
+    budget: &RegistryBudget,
+    repositories: &[Repository],
+    due: &[usize],
+) -> DigestCheck {
+    let mut tags = Vec::new();
+    for at in due {
+        let stored = &repositories[*at].stored;
+        let path: Arc<str> = registry.repository(&stored.repository).into();
+        // Tags without a digest were never pulled, and have their own retry.
+        let known = stored.tags.iter().filter(|(_, known)| !known.digest.is_empty());
+        tags.extend(known.map(|(tag, known)| (*at, path.clone(), tag.clone(), known.digest.clone())));
+    }
+    let denials: Vec<DenialTracker> = repositories.iter().map(DenialTracker::of).collect();
+    let denials = &denials;
+    let checks = stream::iter(tags).map(|(at, path, tag, digest)| async move {
+        if denials[at].is_denied() || budget.is_over() {
+            return (at, tag, None);
         }
-        let denials: Vec<DenialTracker> = repositories.iter().map(DenialTracker::of).collect();
-        let denials = &denials;
-        let checks = stream::iter(tags).map(|(at, path, tag, digest)| async move {
-            let found = match denials[at].is_denied() || budget.is_over() {
-                true => None,
-                false => Some(registry.digest(&path, &tag).await.map(|found| found != digest)),
-            };
-            (at, tag, found)
-        });
-        let mut checks = checks.buffered(CONCURRENCY);
-        let mut check = DigestCheck::default();
-        while let Some((at, tag, result)) = checks.next().await {
-            let denials = &denials[at];
-            match result {
-                None if denials.is_denied() => {}
-                None => check.left.push((at, tag)),
-                Some(Ok(is_retagged)) => {
-                    budget.answered();
-                    denials.answered();
-                    if is_retagged {
-                        check.changed.push((at, tag));
-                    }
-                }
-                Some(Err(error)) if error.is_transient() => {
-                    let error = Arc::new(error);
-                    budget.failed(&error);
-                    check.failed(at, tag, &error);
-                }
-                Some(Err(error)) => {
-                    budget.answered();
-                    match error.is_credential_error() {
-                        true => denials.denied(&Arc::new(error)),
-                        false => denials.answered(),
-                    }
+        let is_retagged = registry.digest(&path, &tag).await.map(|found| found != digest);
+        (at, tag, Some(is_retagged))
+    });
+    let mut checks = checks.buffered(CONCURRENCY);
+    let mut check = DigestCheck::default();
+    while let Some((at, tag, result)) = checks.next().await {
+        let denials = &denials[at];
+        match result {
+            None if denials.is_denied() => {}
+            None => check.left.push((at, tag)),
+            Some(Ok(is_retagged)) => {
+                budget.answered();
+                denials.answered();
+                if is_retagged {
                     check.changed.push((at, tag));
                 }
             }
+            Some(Err(error)) if error.is_transient() => {
+                let error = Arc::new(error);
+                budget.failed(&error);
+                check.failed(at, tag, &error);
+            }
+            Some(Err(error)) => {
+                budget.answered();
+                if error.is_credential_error() {
+                    denials.denied(&Arc::new(error));
+                } else {
+                    denials.answered();
+                }
+                check.changed.push((at, tag));
+            }
         }
-        let ends = due.iter().filter_map(|at| Some((*at, denials[*at].end()?)));
-        check.refused = ends.collect();
-        check
     }
+    let ends = due.iter().filter_map(|at| Some((*at, denials[*at].end()?)));
+    check.refused = ends.collect();
+    check
 }
 
 /// Result of a digest check, with indexes of repositories in the listing.
