@@ -46,6 +46,8 @@ pub struct Controller {
     pub sources: Vec<Task>,
     /// Tasks that write, or that enqueue keys by the clock. They run on the leader only.
     pub leader_tasks: Vec<Task>,
+    /// Enqueues all cached objects, when this replica becomes the leader.
+    pub enqueue_all: Box<dyn Fn() + Send + Sync>,
     /// Returns true once the caches that readiness depends on are complete.
     pub has_synced: Box<dyn Fn() -> bool + Send + Sync>,
 }

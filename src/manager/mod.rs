@@ -169,6 +169,7 @@ struct Manager {
     classes: Vec<Class>,
     sources: Vec<Task>,
     leader_tasks: Vec<Task>,
+    enqueue_all: Vec<Box<dyn Fn() + Send + Sync>>,
     has_synced: Vec<Box<dyn Fn() -> bool + Send + Sync>>,
     drain_timeout: Duration,
 }
@@ -180,6 +181,7 @@ impl Manager {
             classes: Vec::new(),
             sources: Vec::new(),
             leader_tasks: Vec::new(),
+            enqueue_all: Vec::new(),
             has_synced: Vec::new(),
             drain_timeout,
         }
@@ -190,6 +192,7 @@ impl Manager {
         self.classes.extend(controller.classes);
         self.sources.extend(controller.sources);
         self.leader_tasks.extend(controller.leader_tasks);
+        self.enqueue_all.push(controller.enqueue_all);
         self.has_synced.push(controller.has_synced);
     }
 
@@ -203,7 +206,11 @@ impl Manager {
         database: Option<&mut OpenCatalog>,
     ) -> Result<(), Error> {
         health.watch_caches(std::mem::take(&mut self.has_synced));
-        health.stand_by(leadership.is_candidate());
+        let is_standby = leadership.is_candidate();
+        if is_standby {
+            health.stand_by(true);
+            self.queue.pause();
+        }
         let mut tasks: JoinSet<()> = std::mem::take(&mut self.sources).into_iter().collect();
         let prepared = tokio::select! {
             () = shutdown.cancelled() => None,
@@ -216,6 +223,10 @@ impl Manager {
             Some(Ok(task)) => {
                 health.stand_by(false);
                 self.leader_tasks.extend(task);
+                if is_standby {
+                    self.queue.resume();
+                    self.enqueue_all.iter().for_each(|enqueue| enqueue());
+                }
                 self.work(metrics, shutdown, leadership, &mut tasks).await
             }
         };
@@ -236,22 +247,27 @@ impl Manager {
         }
         let pool = WorkerPool::new(self.queue.clone(), self.classes, metrics.workers.clone());
         let mut workers = tokio::spawn(pool.run());
-        let mut drain_timeout = self.drain_timeout;
         let result = tokio::select! {
             () = shutdown.cancelled() => Ok(()),
             error = task_ended(tasks) => Err(error),
-            error = leadership.lost() => {
-                // Another process may lead already, so reconciles in progress are canceled.
-                drain_timeout = Duration::ZERO;
-                Err(error)
-            }
+            error = leadership.lost() => Err(error),
             _ = &mut workers => Err(Error("workers exited unexpectedly, see log".to_owned())),
         };
         // In each case: no new work starts, and readiness fails.
         shutdown.cancel();
         tasks.shutdown().await;
         self.queue.shut_down();
-        result.and(drain(workers, drain_timeout).await)
+        let drained = tokio::select! {
+            biased;
+            // Another process may lead already, so reconciles in progress are canceled.
+            error = leadership.lost() => Err(error),
+            drained = drain(&mut workers, self.drain_timeout) => drained,
+        };
+        if !workers.is_finished() {
+            workers.abort();
+            let _ = workers.await;
+        }
+        result.and(drained)
     }
 }
 
@@ -277,13 +293,11 @@ async fn task_ended(tasks: &mut JoinSet<()>) -> Error {
 }
 
 /// Waits for reconciles in progress. Canceled ones have written nothing: their transactions are rolled back.
-async fn drain(mut workers: JoinHandle<()>, drain_timeout: Duration) -> Result<(), Error> {
-    if workers.is_finished() || timeout(drain_timeout, &mut workers).await.is_ok() {
+async fn drain(workers: &mut JoinHandle<()>, drain_timeout: Duration) -> Result<(), Error> {
+    if workers.is_finished() || timeout(drain_timeout, workers).await.is_ok() {
         tracing::info!("drained");
         return Ok(());
     }
-    workers.abort();
-    let _ = workers.await;
     Err(Error(format!(
         "reconciles in progress were canceled {drain_timeout:?} after the signal; --drain-timeout sets the limit"
     )))

@@ -8,7 +8,7 @@ use super::rows::Postgres;
 use super::{SOON, World, index};
 use crate::support::control_plane::{ADMIN_TOKEN, control_plane};
 use crate::support::eventually::eventually;
-use crate::support::fault_proxy::{ApiRequest, FaultProxy};
+use crate::support::fault_proxy::{ApiFault, ApiRequest, FaultProxy};
 use crate::support::portolan::Portolan;
 use crate::support::process::ScratchFolder;
 
@@ -130,4 +130,35 @@ async fn a_standby_leaves_a_sqlite_file_to_the_leader() {
     let url = world.serve("other", index(&[("job", &["1.0.0"])]));
     world.declare("other", &url).await;
     world.until_ready("other").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_leader_with_a_stale_cache_keeps_the_charts_of_repositories_it_has_not_seen() {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let flags = ["--enable-leader-election", "--namespace", &world.namespace];
+    let mut leader = world.portolan(postgres.url(), &flags).await;
+    let control_plane = control_plane().await;
+    let proxy = FaultProxy::before(control_plane).await;
+    let kubeconfig = control_plane.kubeconfig_for(&proxy.url(), ADMIN_TOKEN);
+    let standby = Portolan::start(world.command(&kubeconfig, postgres.url(), &flags));
+    standby.ready(SOON).await;
+    let is_watch = |request: &ApiRequest| request.is_watch() && request.is_of("apprepositories");
+    proxy.spoil(usize::MAX, ApiFault::Stalled, is_watch);
+    proxy.gate.cut();
+
+    let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
+    world.declare("stable", &url).await;
+    world.until_ready("stable").await;
+    leader.signal("TERM");
+    assert!(leader.exit(SOON).await.success());
+    standby.line_with("the cache is stale", TAKEN_OVER).await;
+    postgres.rows.until_charts(&["stable/web 1.0.0"]).await;
+
+    proxy.repair();
+    world.serve("stable", index(&[("web", &["2.0.0"])]));
+    world.resync("stable", "now").await;
+    postgres
+        .rows
+        .until_charts_within(TAKEN_OVER, &["stable/web 2.0.0"])
+        .await;
 }

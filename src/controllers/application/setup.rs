@@ -4,7 +4,7 @@ use std::time::Duration;
 use futures::FutureExt;
 
 use super::cached::CachedApplication;
-use super::event_handler::{ComponentEventHandler, EventHandler};
+use super::event_handler::{ComponentEventHandler, EventHandler, key};
 use super::index::Index;
 use super::metrics::Metrics;
 use super::owner_apply::Ownership;
@@ -17,6 +17,7 @@ use crate::runtime::events::EventPublisher;
 use crate::runtime::informer::cluster::{Definition, Scope};
 use crate::runtime::informer::{self, Store};
 use crate::runtime::watch::{Settings, WatchManager};
+use crate::runtime::workqueue::Priority;
 
 #[derive(Clone)]
 pub struct Options {
@@ -61,6 +62,7 @@ pub fn setup(context: &SetupContext, options: &Options, metrics: &Metrics) -> Op
     let events =
         informer::cluster::events::<Application, CachedApplication>(client.clone(), &scope, Definition::Optional);
     let informer = informer::run(events, store.clone(), move |change| event_handler.on_change(change));
+    let (cached, queue) = (store.clone(), context.queue.clone());
     let reconciler = Reconciler {
         store,
         events: EventPublisher::new(client.clone(), FIELD_MANAGER),
@@ -86,6 +88,11 @@ pub fn setup(context: &SetupContext, options: &Options, metrics: &Metrics) -> Op
         }],
         sources: vec![informer.boxed(), watches.run().boxed()],
         leader_tasks: Vec::new(),
+        enqueue_all: Box::new(move || {
+            for name in cached.names() {
+                queue.add(key(&name), Priority::LOW);
+            }
+        }),
         // The definition may be missing, so readiness does not wait for the cache.
         has_synced: Box::new(|| true),
     })

@@ -34,12 +34,13 @@ impl EventHandler {
                 new,
                 initial,
             } => self.applied(&name, old.as_ref(), &new, initial),
-            Change::Removed { name, vanished, .. } => {
+            Change::Removed { name, old, vanished } => {
                 self.running_syncs.cancel(&name);
                 self.schedule.remove(&name);
                 // Objects missing from a relist are compared as a whole once the list is complete.
-                if !vanished {
-                    self.states.update(&name, |state| state.removal_approved = true);
+                if !vanished && !self.queue.is_paused() {
+                    let uid = old.meta().uid.clone().unwrap_or_default();
+                    self.states.update(&name, |state| state.approved_removal = Some(uid));
                     self.queue.add(key(&name), Priority::USER);
                 }
             }
@@ -54,7 +55,7 @@ impl EventHandler {
         new: &Seen<AppRepository>,
         initial: bool,
     ) {
-        self.states.update(name, |state| state.removal_approved = false);
+        self.states.update(name, |state| state.approved_removal = None);
         if let Some(old) = old {
             if is_sync_obsolete(old.meta(), new.meta()) {
                 self.running_syncs.cancel(name);
@@ -85,7 +86,7 @@ impl EventHandler {
 
 /// Returns the priority of an object in the initial list. It must not delay a user's change. Objects that changed while
 /// Portolan was down come first.
-fn initial_priority(seen: &Seen<AppRepository>) -> Priority {
+pub(super) fn initial_priority(seen: &Seen<AppRepository>) -> Priority {
     let is_observed = seen.object().map(|object| {
         let observed = object.status.as_ref().and_then(|status| status.observed_generation);
         observed == object.metadata.generation
@@ -125,9 +126,9 @@ fn needs_reconcile(old: &Seen<AppRepository>, new: &Seen<AppRepository>) -> bool
     }
 }
 
-type ReconcileInputs<'a> = (Option<&'a str>, Option<i64>, bool, Option<&'a BTreeMap<String, String>>);
+pub(super) type ReconcileInputs<'a> = (Option<&'a str>, Option<i64>, bool, Option<&'a BTreeMap<String, String>>);
 
-fn reconcile_inputs(meta: &ObjectMeta) -> ReconcileInputs<'_> {
+pub(super) fn reconcile_inputs(meta: &ObjectMeta) -> ReconcileInputs<'_> {
     // The status must observe each new generation. None of our own writes raises it.
     (
         meta.uid.as_deref(),
@@ -184,7 +185,7 @@ mod tests {
             namespace: "team".to_owned(),
             name: "a".to_owned(),
         };
-        let is_approved = || handler.states.read(&name, |state| state.removal_approved);
+        let is_approved = || handler.states.read(&name, |state| state.approved_removal.is_some());
         let removed = |vanished| match seen("a", Some(1), None) {
             Change::Applied { name, new: old, .. } => Change::Removed { name, old, vanished },
             change => change,
@@ -195,6 +196,10 @@ mod tests {
         assert!(is_approved());
         handler.on_change(seen("a", Some(1), None));
         assert!(!is_approved());
+
+        handler.queue.pause();
+        handler.on_change(removed(false));
+        assert!(!is_approved(), "a new leader compares all names instead");
     }
 
     #[tokio::test]

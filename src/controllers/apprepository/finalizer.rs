@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::api::ObjectMeta;
 
-use super::reconciler::{Reconciler, ignore_not_found};
+use super::reconciler::{Reconciler, STALE_CACHE_RETRY, ignore_not_found};
 use super::status::{self, Facts, ImportProgress, Phase};
 use crate::api::{NamespacedName, SKIP_CLEANUP};
 use crate::catalog::{self, State};
@@ -23,11 +23,14 @@ impl Reconciler {
     /// Handles a repository that is gone. Its charts are removed only if that was approved (see [`super::removals`]).
     pub(super) async fn remove_orphan(&self, name: &NamespacedName) -> Result<Action, ReconcileError> {
         self.metrics.forget(name);
-        if !self.states.read(name, |state| state.removal_approved) {
+        let Some(uid) = self.states.read(name, |state| state.approved_removal.clone()) else {
             return Ok(Action::Done);
+        };
+        if !self.is_cache_current(name).await? {
+            return Ok(Action::requeue_after(STALE_CACHE_RETRY));
         }
-        self.remove(name).await.map_err(|error| transient(&error))?;
-        self.states.update(name, |state| state.removal_approved = false);
+        self.remove(name, Some(&uid)).await.map_err(|error| transient(&error))?;
+        self.states.update(name, |state| state.approved_removal = None);
         Ok(Action::Done)
     }
 
@@ -42,7 +45,7 @@ impl Reconciler {
         let skip = meta.annotations.as_ref().and_then(|all| all.get(SKIP_CLEANUP));
         if skip.is_some_and(|value| value == "true") {
             tracing::warn!("skipping the removal of charts, as requested by annotation {SKIP_CLEANUP}");
-        } else if let Err(error) = self.remove(name).await {
+        } else if let Err(error) = self.remove(name, None).await {
             let note = format!(
                 "failed to remove the charts, deletion is blocked: {error}; to skip the cleanup, set the annotation {SKIP_CLEANUP}: \"true\""
             );
@@ -115,9 +118,9 @@ impl Reconciler {
         }
     }
 
-    async fn remove(&self, name: &NamespacedName) -> Result<(), catalog::Error> {
-        // The name belonged to this object, regardless of the last writer of the rows.
-        if self.catalog.remove(name, None).await? {
+    /// Removes the rows last written for `uid`, or for any object: a name belongs to the object that is being deleted.
+    async fn remove(&self, name: &NamespacedName, uid: Option<&str>) -> Result<(), catalog::Error> {
+        if self.catalog.remove(name, uid).await? {
             tracing::info!("removed charts");
         }
         Ok(())

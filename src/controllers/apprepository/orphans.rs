@@ -69,9 +69,9 @@ impl OrphanFinder {
             }
         };
         self.metrics.pending_removals(0);
-        for name in gone {
+        for (name, uid) in gone {
             // It may have been declared since the list was taken; the reconciler checks again.
-            self.states.update(&name, |state| state.removal_approved = true);
+            self.states.update(&name, |state| state.approved_removal = Some(uid));
             self.queue.add(key(&name), Priority::LOW);
         }
         Ok(())

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::chart_files::ImportQueue;
 use super::decision::{Decision, Identity, Mode, decide, fresh_since, has_charts, identity, until_due};
+use super::event_handler::reconcile_inputs;
 use super::events;
 use super::kubeapps_cronjobs::CronJobRemover;
 use super::metrics::Metrics;
@@ -25,7 +26,7 @@ use super::state::RepositoryStates;
 use super::status::{self, Facts, ImportProgress, Phase};
 use super::sync::Syncer;
 use super::sync::request::{SyncAborted, SyncError, SyncOutcome, SyncRequest, SyncResult};
-use crate::api::{AppRepository, AppRepositoryStatus, NamespacedName};
+use crate::api::{AppRepository, NamespacedName};
 use crate::catalog::{self, Catalog, Handled, Record, State};
 use crate::runtime::controller::{Action, Key, Reconcile, ReconcileError};
 use crate::runtime::informer::{Seen, Store};
@@ -37,6 +38,9 @@ const SYNC_BACKOFF: Backoff = Backoff {
     base: Duration::from_secs(5),
     cap: Duration::from_secs(15 * 60),
 };
+
+/// Delay of the retry while the cache is stale.
+pub(super) const STALE_CACHE_RETRY: Duration = Duration::from_secs(5);
 
 /// Reconciles `AppRepository` objects.
 pub struct Reconciler {
@@ -92,7 +96,7 @@ impl Reconciler {
         forced: bool,
     ) -> Result<Action, ReconcileError> {
         self.states.update(name, |state| {
-            state.removal_approved = false;
+            state.approved_removal = None;
             state.last_event = None;
             state.last_status = None;
         });
@@ -107,8 +111,15 @@ impl Reconciler {
             Err(error) if error.is_not_found() => return Ok(Action::Done),
             Err(error) => ignore_not_found(error)?,
         }
-        let (record, expected_uid) = match self.load_record(&spec).await {
-            Ok(loaded) => loaded,
+        let record = match self.catalog.record(name).await {
+            Ok(record) => record,
+            Err(error) => return self.report_database_error(object, &spec, None, &error).await,
+        };
+        if identity(&spec, record.as_ref()) == Identity::Replaced && !self.is_cache_current(name).await? {
+            return Ok(Action::requeue_after(STALE_CACHE_RETRY));
+        }
+        let (record, expected_uid) = match self.own_record(&spec, record).await {
+            Ok(own) => own,
             Err(error) => return self.report_database_error(object, &spec, None, &error).await,
         };
         let now = Timestamp::now();
@@ -147,14 +158,33 @@ impl Reconciler {
         }
     }
 
+    /// Returns true if the API server has the same object as the store, or none as well. Asked before charts are removed:
+    /// the cache may be stale after an interrupted watch, and another replica may have synced a newer object.
+    pub(super) async fn is_cache_current(&self, name: &NamespacedName) -> Result<bool, ReconcileError> {
+        let cached = self.store.get(name).and_then(|seen| seen.meta().uid.clone());
+        let is_current = self
+            .origin
+            .has_uid(name, cached.as_deref())
+            .await
+            .map_err(|error| api_error(&error))?;
+        if !is_current {
+            tracing::info!("the cache is stale, keeping the charts until it is updated");
+        }
+        Ok(is_current)
+    }
+
     /// Returns true if the store still has this object, and it is not being deleted.
     fn is_current(&self, name: &NamespacedName, meta: &ObjectMeta) -> bool {
         self.store.get(name).is_some_and(|seen| is_same(seen.meta(), meta))
     }
 
-    /// Loads the record of this object, and the UID stored in the database.
-    async fn load_record(&self, spec: &RepositorySpec) -> Result<(Option<Record>, Option<String>), catalog::Error> {
-        let Some(record) = self.catalog.record(&spec.name).await? else {
+    /// Returns the record if it belongs to this object, and the UID stored in the database.
+    async fn own_record(
+        &self,
+        spec: &RepositorySpec,
+        record: Option<Record>,
+    ) -> Result<(Option<Record>, Option<String>), catalog::Error> {
+        let Some(record) = record else {
             return Ok((None, None));
         };
         let expected_uid = Some(record.uid.clone());
@@ -191,9 +221,18 @@ impl Reconciler {
         if !self.is_current(name, &object.metadata) {
             return Ok(Action::Done);
         }
+        // Before the sync reads the Secret: a change during the sync forces another one.
+        let was_forced = self.states.update(name, |state| std::mem::take(&mut state.force_sync));
         let timer = self.metrics.start();
         let result = self.syncer.sync(request, running.token().clone()).await;
         drop(running);
+        let is_complete = match &result {
+            Ok(result) => !matches!(&result.outcome, SyncOutcome::Failed(failed) if failed.transient),
+            Err(_) => false,
+        };
+        if was_forced && !is_complete {
+            self.states.update(name, |state| state.force_sync = true);
+        }
         if self.store.get(name).is_none() {
             // The object was deleted during the sync. The orphan check may have run before the rows were committed.
             self.listed.notify_one();
@@ -218,9 +257,6 @@ impl Reconciler {
             SyncOutcome::Failed(_) => "stalled",
         });
         self.metrics.observe(&record);
-        if !matches!(&outcome, SyncOutcome::Failed(failed) if failed.transient) {
-            self.states.update(name, |state| state.force_sync = false);
-        }
         self.after_sync(name, Some(&record)).await;
         for event in events::sync_events(&spec, previous.as_ref(), &record, &outcome) {
             self.origin.publish(&object.metadata, event).await;
@@ -329,29 +365,20 @@ impl Reconciler {
             return Ok(());
         }
         match self.origin.write_status(&current.metadata, &status).await {
-            Ok(resource_version) => {
-                self.assume_status(name, &current, status, resource_version);
+            Ok(written) => {
+                // Otherwise the object was changed meanwhile: the watch must deliver that first.
+                if reconcile_inputs(&written) == reconcile_inputs(&current.metadata) {
+                    let assumed = AppRepository {
+                        metadata: written,
+                        spec: current.spec.clone(),
+                        status: Some(status),
+                    };
+                    self.store.assume(name, assumed);
+                }
                 Ok(())
             }
             Err(error) => ignore_not_found(error),
         }
-    }
-
-    /// Stores the written status until the watch delivers it. The rest of the object stays: a concurrent change of it must
-    /// still be noticed.
-    fn assume_status(
-        &self,
-        name: &NamespacedName,
-        object: &AppRepository,
-        status: AppRepositoryStatus,
-        resource_version: Option<String>,
-    ) {
-        let mut assumed = AppRepository {
-            status: Some(status),
-            ..object.clone()
-        };
-        assumed.metadata.resource_version = resource_version;
-        self.store.assume(name, assumed);
     }
 }
 
@@ -379,8 +406,12 @@ pub(super) fn ignore_not_found(error: ApiError) -> Result<(), ReconcileError> {
     if error.is_not_found() {
         return Ok(());
     }
+    Err(api_error(&error))
+}
+
+fn api_error(error: &ApiError) -> ReconcileError {
     let message = format!("request to the API server failed: {error}");
-    Err(ReconcileError::transient(message, Backoff::CONFLICT))
+    ReconcileError::transient(message, Backoff::CONFLICT)
 }
 
 /// Returns true if the status has to show that a sync starts: the first sync, or a new generation. If the database

@@ -12,12 +12,10 @@ const ALWAYS_REMOVED: usize = 5;
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Orphans {
-    Remove(Vec<NamespacedName>),
+    /// Names and UIDs of the removed objects.
+    Remove(Vec<(NamespacedName, String)>),
     /// Too many to remove without confirmation.
-    Pending {
-        missing: usize,
-        total: usize,
-    },
+    Pending { missing: usize, total: usize },
 }
 
 /// Compares the catalog with a complete list. Only rows of this `origin` in watched namespaces can be orphans, not
@@ -30,12 +28,12 @@ pub fn find_orphans(
     is_watched: impl Fn(&str) -> bool,
     confirmed: bool,
 ) -> Orphans {
-    let ours: Vec<NamespacedName> = records
-        .iter()
-        .filter(|record| record.origin == origin && is_watched(&record.name.namespace))
-        .map(|record| record.name.clone())
+    let is_ours = |record: &&Record| record.origin == origin && is_watched(&record.name.namespace);
+    let ours: Vec<&Record> = records.iter().filter(is_ours).collect();
+    let missing = ours.iter().filter(|record| !declared.contains(&record.name));
+    let missing: Vec<_> = missing
+        .map(|record| (record.name.clone(), record.uid.clone()))
         .collect();
-    let missing: Vec<NamespacedName> = ours.iter().filter(|name| !declared.contains(name)).cloned().collect();
     if !confirmed && missing.len() > ALWAYS_REMOVED && missing.len() * 2 > ours.len() {
         return Orphans::Pending {
             missing: missing.len(),
@@ -63,6 +61,7 @@ mod tests {
                 namespace: namespace.to_owned(),
                 name: repository.to_owned(),
             },
+            uid: "uid".to_owned(),
             origin: origin.to_owned(),
             ..Record::default()
         }
@@ -81,7 +80,7 @@ mod tests {
     #[test]
     fn undeclared_repositories_are_removed() {
         let found = find_orphans(&many(3), &declared(2), "here", |_| true, false);
-        assert_eq!(found, Orphans::Remove(vec![name("default", "r2")]));
+        assert_eq!(found, Orphans::Remove(vec![(name("default", "r2"), "uid".to_owned())]));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use kube::Client;
 use tokio::sync::Notify;
 
 use super::chart_files::{FilesReconciler, ImportQueue, Importer};
-use super::event_handler::{EventHandler, key};
+use super::event_handler::{EventHandler, initial_priority, key};
 use super::kubeapps_cronjobs::{self, CronJobRemover};
 use super::metrics::Metrics;
 use super::options::Options;
@@ -130,6 +130,7 @@ impl Parts {
                 leader_tasks.push(warn_of_cron_jobs(client, options, &self.store));
             }
         }
+        let (cached, queue) = (self.store.clone(), context.queue.clone());
         Controller {
             name: NAME,
             classes: vec![
@@ -146,6 +147,13 @@ impl Parts {
             ],
             sources,
             leader_tasks,
+            enqueue_all: Box::new(move || {
+                for name in cached.names() {
+                    if let Some(seen) = cached.get(&name) {
+                        queue.add(key(&name), initial_priority(&seen));
+                    }
+                }
+            }),
             has_synced: Box::new(move || self.store.is_synced()),
         }
     }
@@ -187,7 +195,13 @@ fn watch_secrets(
     let (store, queue, kubeapps_namespace) = (store.clone(), queue.clone(), options.kubeapps_namespace.clone());
     changes
         .for_each(move |secret| {
-            for name in repositories_of(&secret, &store, &kubeapps_namespace) {
+            // A new leader checks all repositories, and reads their Secrets.
+            let names = if queue.is_paused() {
+                Vec::new()
+            } else {
+                repositories_of(&secret, &store, &kubeapps_namespace)
+            };
+            for name in names {
                 states.update(&name, |state| state.force_sync = true);
                 queue.add(key(&name), Priority::USER);
             }

@@ -18,8 +18,8 @@ pub struct RepositoryState {
     pub last_event: Option<u64>,
     /// Requests a sync regardless of the schedule, e.g. after a referenced Secret changed.
     pub force_sync: bool,
-    /// Allows the charts to be removed once the object is gone (see [`super::removals`]).
-    pub removal_approved: bool,
+    /// The UID of the deleted object whose charts may be removed (see [`super::removals`]).
+    pub approved_removal: Option<String>,
     /// All of Kubeapps' CronJobs are removed, or Portolan may not remove them.
     pub cron_jobs_removed: bool,
     pub import: ImportState,
@@ -32,7 +32,7 @@ impl RepositoryState {
         // Without a UID, the state was set before the first reconcile of the object.
         if uid.is_none() || (self.uid.is_some() && self.uid != uid) {
             *self = Self {
-                removal_approved: self.removal_approved,
+                approved_removal: self.approved_removal.take(),
                 ..Self::default()
             };
         }
@@ -44,13 +44,13 @@ impl RepositoryState {
 mod tests {
     use super::*;
 
-    fn used(uid: Option<&str>, removal_approved: bool) -> RepositoryState {
+    fn used(uid: Option<&str>, approved_removal: Option<&str>) -> RepositoryState {
         RepositoryState {
             uid: uid.map(str::to_owned),
             last_status: Some(1),
             last_event: Some(2),
             force_sync: true,
-            removal_approved,
+            approved_removal: approved_removal.map(str::to_owned),
             cron_jobs_removed: true,
             import: ImportState::default(),
         }
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn a_recreated_object_inherits_nothing() {
-        let mut state = used(Some("first"), false);
+        let mut state = used(Some("first"), None);
         state.reset_unless_same(Some("second".to_owned()));
         let fresh = RepositoryState {
             uid: Some("second".to_owned()),
@@ -70,14 +70,14 @@ mod tests {
     #[test]
     fn only_an_approved_removal_survives_the_object() {
         for uid in [None, Some("first")] {
-            let mut state = used(uid, false);
+            let mut state = used(uid, None);
             state.reset_unless_same(None);
             assert_eq!(state, RepositoryState::default());
         }
-        let mut state = used(Some("first"), true);
+        let mut state = used(Some("first"), Some("first"));
         state.reset_unless_same(None);
         let approved = RepositoryState {
-            removal_approved: true,
+            approved_removal: Some("first".to_owned()),
             ..RepositoryState::default()
         };
         assert_eq!(state, approved);
@@ -86,9 +86,9 @@ mod tests {
     #[test]
     fn the_same_object_keeps_its_state_even_before_its_first_reconcile() {
         for uid in [None, Some("first")] {
-            let mut state = used(uid, false);
+            let mut state = used(uid, None);
             state.reset_unless_same(Some("first".to_owned()));
-            assert_eq!(state, used(Some("first"), false));
+            assert_eq!(state, used(Some("first"), None));
         }
     }
 }

@@ -122,7 +122,21 @@ impl<K: Item> Queue<K> {
         Self { shared }
     }
 
-    /// Adds a key. If it is already queued, the higher priority wins. Ignored after shutdown.
+    /// Ignores adds until [`Self::resume`]: keys of a replica that does not lead would pile up.
+    pub fn pause(&self) {
+        self.shared.lock().paused = true;
+    }
+
+    pub fn resume(&self) {
+        self.shared.lock().paused = false;
+    }
+
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.shared.lock().paused
+    }
+
+    /// Adds a key. If it is already queued, the higher priority wins. Ignored after shutdown and while paused.
     pub fn add(&self, key: K, priority: Priority) {
         self.shared.add(key, priority);
     }

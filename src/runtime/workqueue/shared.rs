@@ -31,6 +31,7 @@ pub(super) struct State<K: Item> {
     delays: Delays<K>,
     pub(super) failures: Failures<K>,
     metrics: QueueMetrics,
+    pub(super) paused: bool,
     pub(super) shutting_down: bool,
 }
 
@@ -54,6 +55,7 @@ impl<K: Item> Shared<K> {
             delays: Delays::new(),
             failures: Failures::new(),
             metrics,
+            paused: false,
             shutting_down: false,
         };
         Self {
@@ -70,7 +72,7 @@ impl<K: Item> Shared<K> {
 
     pub(super) fn add(&self, key: K, priority: Priority) {
         let mut state = self.lock();
-        if state.shutting_down {
+        if state.shutting_down || state.paused {
             return;
         }
         let delayed = state.delays.release(&key);
@@ -84,7 +86,7 @@ impl<K: Item> Shared<K> {
 
     pub(super) fn add_later(&self, key: Arc<K>, delay: Duration, kind: DelayKind, priority: Priority) {
         let mut state = self.lock();
-        if state.shutting_down {
+        if state.shutting_down || state.paused {
             return;
         }
         if delay > Duration::ZERO {

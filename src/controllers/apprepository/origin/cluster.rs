@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{Api, ObjectMeta, Patch, PatchParams};
+use kube::api::{Api, ListParams, ObjectMeta, Patch, PatchParams};
 use kube::{Client, Resource, ResourceExt};
 use serde_json::json;
 use tokio::sync::Mutex;
@@ -64,6 +64,14 @@ impl Cluster {
         Api::namespaced(self.client.clone(), meta.namespace.as_deref().unwrap_or_default())
     }
 
+    pub(super) async fn has_uid(&self, name: &NamespacedName, uid: Option<&str>) -> Result<bool, ApiError> {
+        // A list of one: the required rights include list, but not get.
+        let api: Api<Partial<AppRepository>> = Api::namespaced(self.client.clone(), &name.namespace);
+        let only = ListParams::default().fields(&format!("metadata.name={}", name.name));
+        let live = call(api.list_metadata(&only)).await?.items.pop();
+        Ok(live.and_then(|object| object.metadata.uid).as_deref() == uid)
+    }
+
     pub(super) async fn has_status(&self) -> Result<bool, ApiError> {
         let mut subresource = self.status_subresource.lock().await;
         if let Some(found) = subresource.fresh() {
@@ -87,7 +95,7 @@ impl Cluster {
         &self,
         meta: &ObjectMeta,
         status: &AppRepositoryStatus,
-    ) -> Result<Option<String>, ApiError> {
+    ) -> Result<ObjectMeta, ApiError> {
         let patch = json!({
             "apiVersion": AppRepository::api_version(&()),
             "kind": AppRepository::kind(&()),
@@ -101,7 +109,7 @@ impl Cluster {
             // The API server ignores the UID in a status patch, so that the patch may have changed a recreated object.
             // The sync of that object overwrites it.
             Ok(written) if written.metadata.uid != meta.uid => Err(ApiError::not_found("the object was replaced")),
-            Ok(written) => Ok(written.metadata.resource_version),
+            Ok(written) => Ok(written.metadata),
             Err(error) => {
                 if error.is_not_found() {
                     // The object is gone, or the CRD was replaced by one without status: check again.

@@ -48,6 +48,14 @@ impl Origin {
         }
     }
 
+    /// Returns true if the object has this UID at the moment, or does not exist if `None`. A cached directory is never stale.
+    pub async fn has_uid(&self, name: &NamespacedName, uid: Option<&str>) -> Result<bool, ApiError> {
+        match self {
+            Self::Cluster(cluster) => cluster.has_uid(name, uid).await,
+            Self::Directory(_) => Ok(true),
+        }
+    }
+
     /// Returns true if the status can be written.
     pub async fn has_status(&self) -> Result<bool, ApiError> {
         match self {
@@ -56,15 +64,11 @@ impl Origin {
         }
     }
 
-    /// Writes the status; returns the resource version of the result.
-    pub async fn write_status(
-        &self,
-        meta: &ObjectMeta,
-        status: &AppRepositoryStatus,
-    ) -> Result<Option<String>, ApiError> {
+    /// Writes the status; returns the metadata of the result.
+    pub async fn write_status(&self, meta: &ObjectMeta, status: &AppRepositoryStatus) -> Result<ObjectMeta, ApiError> {
         match self {
             Self::Cluster(cluster) => cluster.write_status(meta, status).await,
-            Self::Directory(_) => Ok(None),
+            Self::Directory(_) => Ok(meta.clone()),
         }
     }
 

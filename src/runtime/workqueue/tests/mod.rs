@@ -77,3 +77,17 @@ async fn next(queue: &Queue<Name>) -> (String, Duration) {
         .expect("a queue that is open");
     (claim.key().0.clone(), start.elapsed())
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_queue_ignores_adds_until_it_is_resumed() {
+    let queue = queue(&[]);
+    queue.pause();
+    queue.add(name("a"), Priority::USER);
+    queue.add_after(name("b"), SECOND, Priority::USER);
+    queue.add_rate_limited(name("c"), BACKOFF, Priority::USER);
+    pass(HOUR).await;
+    assert_eq!(take_name(&queue), None);
+    queue.resume();
+    queue.add(name("d"), Priority::USER);
+    assert_eq!(take_name(&queue).as_deref(), Some("d"));
+}
