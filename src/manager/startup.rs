@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use backon::{ExponentialBuilder, Retryable};
 use futures::FutureExt;
+use tokio::time::timeout;
 
 use super::Error;
 use crate::api::NamespacedName;
@@ -12,6 +13,8 @@ use crate::catalog::lock::{LockError, SqliteLock};
 use crate::catalog::{self, Catalog, Database, Login, Password, Settings, SettingsError};
 use crate::controllers::apprepository::origin::{SecretReadError, read_secret};
 use crate::controllers::{Source, Task};
+
+const TABLES_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The handling of transient errors at startup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,13 +163,18 @@ impl OpenCatalog {
             return Ok(());
         }
         tracing::info!("opening catalog");
-        self.tables = match self.catalog.ensure_tables().await {
-            Ok(_) => Tables::Ready,
-            Err(error) if error.is_transient() => {
+        // Applications do not need the database, so they do not wait for it.
+        self.tables = match timeout(TABLES_TIMEOUT, self.catalog.ensure_tables()).await {
+            Ok(Ok(_)) => Tables::Ready,
+            Ok(Err(error)) if error.is_transient() => {
                 tracing::warn!(%error, "failed to reach the database, syncs wait for it");
                 Tables::Unreachable
             }
-            Err(error) => return Err(failed_to_open(&error)),
+            Ok(Err(error)) => return Err(failed_to_open(&error)),
+            Err(_) => {
+                tracing::warn!("no response from the database within {TABLES_TIMEOUT:?}, syncs wait for it");
+                Tables::Unreachable
+            }
         };
         Ok(())
     }

@@ -51,11 +51,11 @@ pub struct ApplyResult {
 }
 
 impl Ownership {
-    pub(super) async fn apply(&self, spec: &Arc<AppSpec>, plan: &Plan) -> ApplyResult {
+    pub(super) async fn apply(&self, spec: &Arc<AppSpec>, version: Option<&str>, plan: &Plan) -> ApplyResult {
         let mut result = ApplyResult::default();
         let record = plan.record(spec);
         if !record.iter().eq(&spec.recorded_kinds) {
-            match report::write_record(&self.client, spec, &record).await {
+            match report::write_record(&self.client, spec, version, &record).await {
                 Ok(version) => result.version = version,
                 Err(error) if error.is_not_found() || error.is_conflict() => {
                     result.is_outdated = true;

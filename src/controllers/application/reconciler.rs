@@ -115,7 +115,8 @@ impl Reconciler {
         let others = (spec.recorded_kinds.iter()).filter(|kind| !spec.component_kinds().contains(kind));
         let kinds: Vec<_> = components.into_iter().chain(self.kind_states(spec, others)).collect();
         let plan = owner_plan::plan(spec, &kinds, &self.index);
-        let applied = self.ownership.apply(spec, &plan).await;
+        let version = application.metadata.resource_version.as_deref();
+        let applied = self.ownership.apply(spec, version, &plan).await;
         assessment.problems.extend(plan.problems);
         let has_refusals = !applied.refused.is_empty();
         assessment.problems.extend(applied.refused);

@@ -24,11 +24,14 @@ pub(super) async fn read(client: &Client, name: &NamespacedName) -> Result<Optio
 pub(super) async fn write_record(
     client: &Client,
     spec: &AppSpec,
+    version: Option<&str>,
     kinds: &BTreeSet<GroupKind>,
 ) -> Result<Option<String>, ApiError> {
     let record: Vec<_> = kinds.iter().map(ToString::to_string).collect();
     let record = (!record.is_empty()).then(|| record.join(","));
-    let patch = Patch::Merge(json!({ "metadata": { "uid": spec.uid, "annotations": { OWNED_KINDS: record } } }));
+    let annotations = json!({ OWNED_KINDS: record });
+    let metadata = json!({ "uid": spec.uid, "resourceVersion": version, "annotations": annotations });
+    let patch = Patch::Merge(json!({ "metadata": metadata }));
     let api = api(client, &spec.name.namespace);
     let parameters = PatchParams::apply(FIELD_MANAGER);
     let written = call(api.patch(&spec.name.name, &parameters, &patch)).await?;
