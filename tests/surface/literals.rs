@@ -64,15 +64,14 @@ fn collect(tokens: TokenStream, literals: &mut Vec<Literal>) {
                     continue;
                 };
                 let is_first = is_comma(tokens.peek());
-                literals.push(
-                    match is_first && METRICS.iter().any(|prefix| text.starts_with(prefix)) {
-                        true => Literal::Metric {
-                            name: text,
-                            help: help(&mut tokens),
-                        },
-                        false => Literal::Text(text),
+                let literal = match is_first && METRICS.iter().any(|prefix| text.starts_with(prefix)) {
+                    true => Literal::Metric {
+                        name: text,
+                        help: help(&mut tokens, literals),
                     },
-                );
+                    false => Literal::Text(text),
+                };
+                literals.push(literal);
             }
             TokenTree::Ident(_) | TokenTree::Punct(_) => {}
         }
@@ -83,12 +82,19 @@ fn is_comma(token: Option<&TokenTree>) -> bool {
     matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == ',')
 }
 
-/// Reads the argument behind the name of a metric; empty where it is a variable, whose text is found elsewhere.
-fn help(tokens: &mut Peekable<impl Iterator<Item = TokenTree>>) -> String {
+/// Returns the help text of a metric, the argument after its name: a literal, or the variable `help` with the literal
+/// before. Empty for other variables.
+fn help(tokens: &mut Peekable<impl Iterator<Item = TokenTree>>, literals: &mut Vec<Literal>) -> String {
     tokens.next();
-    let help = tokens.next_if(|token| matches!(token, TokenTree::Literal(_)));
-    help.and_then(|literal| unquoted(&literal.to_string()))
-        .unwrap_or_default()
+    let argument = tokens.next_if(|token| matches!(token, TokenTree::Literal(_)) || token.to_string() == "help");
+    match argument {
+        Some(TokenTree::Literal(literal)) => unquoted(&literal.to_string()).unwrap_or_default(),
+        Some(_) => match literals.pop() {
+            Some(Literal::Text(help)) => help,
+            other => panic!("no text before the variable `help`: {}", other.is_some()),
+        },
+        None => String::new(),
+    }
 }
 
 /// Reads on behind a `#`: takes the text of `#[error("…")]`, and skips the module behind `#[cfg(test)]`.

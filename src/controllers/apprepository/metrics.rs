@@ -64,9 +64,9 @@ impl Metrics {
         registry.register("portolan_index_bytes", help, metrics.index_bytes.clone());
         let help = "Total number of 304 Not Modified responses";
         registry.register("portolan_not_modified", help, metrics.not_modified.clone());
-        let name = "portolan_index_verification_failures";
         let help = "Total number of incremental decodes that differed from a full decode";
-        registry.register(name, help, metrics.verification_failures.clone());
+        let failures = metrics.verification_failures.clone();
+        registry.register("portolan_index_verification_failures", help, failures);
         let help = "Total number of chart archive imports, by result";
         registry.register("portolan_chart_files", help, metrics.chart_files.clone());
         let help = "Total number of chart manifests pulled from OCI registries";

@@ -57,19 +57,19 @@ impl Metrics {
         registry.register("controller_runtime_reconcile", help, metrics.total.clone());
         let help = "Total number of reconciliation errors per controller";
         registry.register("controller_runtime_reconcile_errors", help, metrics.errors.clone());
-        let name = "controller_runtime_terminal_reconcile_errors";
         let help = "Total number of terminal reconciliation errors per controller";
-        registry.register(name, help, metrics.terminal_errors.clone());
+        let terminal = metrics.terminal_errors.clone();
+        registry.register("controller_runtime_terminal_reconcile_errors", help, terminal);
         let help = "Total number of reconciliation panics per controller";
         registry.register("controller_runtime_reconcile_panics", help, metrics.panics.clone());
         let help = "Length of time per reconciliation per controller";
         registry.register("controller_runtime_reconcile_time_seconds", help, metrics.time.clone());
-        let name = "controller_runtime_max_concurrent_reconciles";
         let help = "Maximum number of concurrent reconciles per controller";
-        registry.register(name, help, metrics.max_concurrent.clone());
-        let name = "controller_runtime_active_workers";
+        let max = metrics.max_concurrent.clone();
+        registry.register("controller_runtime_max_concurrent_reconciles", help, max);
         let help = "Number of currently used workers per controller";
-        registry.register(name, help, metrics.active_workers.clone());
+        let active = metrics.active_workers.clone();
+        registry.register("controller_runtime_active_workers", help, active);
         metrics
     }
 
