@@ -8,7 +8,7 @@ use super::batch::{Batch, Change};
 use super::retention::RetentionPlan;
 use super::stored::{self, Stored, StoredCharts};
 use crate::api::NamespacedName;
-use crate::catalog::engine::{Engine, Transaction, on_engine};
+use crate::catalog::engine::{Engine, Transaction, execute};
 use crate::catalog::{ChartRow, CommitSummary, Error, RepoRef, Retention};
 
 const DELETE_BATCH: usize = 1000;
@@ -120,24 +120,24 @@ pub(super) async fn delete_charts(tx: &mut Transaction, name: &NamespacedName, i
     ];
     let mut deleted = 0;
     for ids in ids.chunks(DELETE_BATCH) {
-        deleted += match tx {
-            Engine::Sqlite(tx) => sqlx::query("DELETE FROM charts WHERE id IN (SELECT value FROM json_each($1))")
-                .bind(sqlx::types::Json(ids))
-                .execute(&mut **tx)
-                .await?
-                .rows_affected(),
-            Engine::Postgres(tx) => sqlx::query("DELETE FROM charts WHERE id = ANY($1)")
+        deleted += match tx.executor() {
+            Engine::Sqlite(connection) => {
+                sqlx::query("DELETE FROM charts WHERE id IN (SELECT value FROM json_each($1))")
+                    .bind(sqlx::types::Json(ids))
+                    .execute(connection)
+                    .await?
+                    .rows_affected()
+            }
+            Engine::Postgres(connection) => sqlx::query("DELETE FROM charts WHERE id = ANY($1)")
                 .bind(ids)
-                .execute(&mut **tx)
+                .execute(connection)
                 .await?
                 .rows_affected(),
         };
     }
     if deleted > 0 {
         for statement in DELETE_FAILURES {
-            on_engine!(&mut *tx, tx => {
-                sqlx::query(statement).bind(&name.namespace).bind(&name.name).execute(&mut **tx).await?;
-            });
+            execute!(tx, statement, name);
         }
     }
     Ok(deleted)

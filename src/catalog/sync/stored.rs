@@ -8,7 +8,7 @@ use sqlx::types::Json;
 use super::batch::Change;
 use crate::api::NamespacedName;
 use crate::catalog::chart::Fingerprint;
-use crate::catalog::engine::{Engine, Transaction, on_engine};
+use crate::catalog::engine::{Engine, Transaction, on_engine, select};
 use crate::catalog::{ChartInfo, Error, RepoRef};
 
 pub(super) struct Stored {
@@ -123,8 +123,8 @@ impl StoredCharts {
 async fn all(tx: &mut Transaction, name: &NamespacedName, with_versions: bool) -> Result<StoredCharts, Error> {
     const SELECT: &str = "SELECT CAST(id AS BIGINT), chart_id, CAST(info AS TEXT) FROM charts
         WHERE repo_name = $1 AND repo_namespace = $2";
-    on_engine!(tx, tx => {
-        let rows = sqlx::query_as(SELECT).bind(&name.name).bind(&name.namespace).fetch(&mut **tx);
+    on_engine!(tx.executor(), executor => {
+        let rows = sqlx::query_as(SELECT).bind(&name.name).bind(&name.namespace).fetch(executor);
         StoredCharts::collect(rows, with_versions).await
     })
 }
@@ -135,31 +135,27 @@ async fn some(tx: &mut Transaction, ids: &[i64], with_versions: bool) -> Result<
     if ids.is_empty() {
         return Ok(StoredCharts::default());
     }
-    match tx {
-        Engine::Sqlite(tx) => {
-            let rows = sqlx::query_as(SQLITE).bind(Json(ids)).fetch(&mut **tx);
+    match tx.executor() {
+        Engine::Sqlite(connection) => {
+            let rows = sqlx::query_as(SQLITE).bind(Json(ids)).fetch(connection);
             StoredCharts::collect(rows, with_versions).await
         }
-        Engine::Postgres(tx) => {
-            let rows = sqlx::query_as(POSTGRES).bind(ids).fetch(&mut **tx);
+        Engine::Postgres(connection) => {
+            let rows = sqlx::query_as(POSTGRES).bind(ids).fetch(connection);
             StoredCharts::collect(rows, with_versions).await
         }
     }
 }
 
 async fn ids(tx: &mut Transaction, name: &NamespacedName) -> Result<Vec<(i64, Option<String>)>, Error> {
-    const SELECT: &str = "SELECT CAST(id AS BIGINT), chart_id FROM charts WHERE repo_name = $1 AND repo_namespace = $2";
-    Ok(on_engine!(tx, tx => sqlx::query_as(SELECT)
-        .bind(&name.name)
-        .bind(&name.namespace)
-        .fetch_all(&mut **tx)
-        .await?))
+    const SELECT: &str = "SELECT CAST(id AS BIGINT), chart_id FROM charts WHERE repo_namespace = $1 AND repo_name = $2";
+    Ok(select!(fetch_all, tx, SELECT, name))
 }
 
 /// Returns a stored chart, or `None` if it does not have Kubeapps' format.
 pub(super) async fn info(tx: &mut Transaction, id: i64) -> Result<Option<ChartInfo>, Error> {
     const SELECT: &str = "SELECT CAST(info AS TEXT) FROM charts WHERE id = $1";
     let info: Option<String> =
-        on_engine!(tx, tx => sqlx::query_scalar(SELECT).bind(id).fetch_optional(&mut **tx).await?);
+        on_engine!(tx.executor(), executor => sqlx::query_scalar(SELECT).bind(id).fetch_optional(executor).await?);
     Ok(info.and_then(|info| serde_json::from_str(&info).ok()))
 }
