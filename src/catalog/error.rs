@@ -50,7 +50,6 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns true if a retry with backoff can succeed.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
@@ -69,7 +68,6 @@ impl Error {
         }
     }
 
-    /// Returns a CamelCase reason for conditions, events and metric labels.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {

@@ -90,7 +90,6 @@ impl Catalog {
         .await
     }
 
-    /// Records a failed try and the time of the next one.
     pub async fn record_icon_failure(
         &self,
         name: &NamespacedName,

@@ -72,9 +72,6 @@ struct Inner {
 
 impl Catalog {
     /// Connects, runs the migrations, and creates missing tables of Kubeapps.
-    ///
-    /// # Errors
-    /// Fails if the database can't be reached or used. [`Error::is_transient`] tells if a retry can succeed.
     pub async fn open(settings: &Settings) -> Result<Self, Error> {
         let catalog = Self::connect(settings, true).await?;
         catalog
@@ -97,10 +94,7 @@ impl Catalog {
         }
     }
 
-    /// Connects without creating or changing tables.
-    ///
-    /// # Errors
-    /// As [`Catalog::open`], and [`Error::NoDatabase`] if the SQLite file does not exist.
+    /// Connects without creating or changing tables. Fails with [`Error::NoDatabase`] if the SQLite file does not exist.
     pub async fn open_read_only(settings: &Settings) -> Result<Self, Error> {
         if let Some(path) = settings.database.sqlite_path()
             && !path.exists()
@@ -186,9 +180,8 @@ impl Catalog {
 
     /// Writes the record of a sync that changed no charts.
     ///
-    /// # Errors
-    /// [`Error::Superseded`] if the stored UID is not `expected_uid` (`None`: no record), or if the record was written
-    /// since `record` was read. Nothing is written then.
+    /// Fails with [`Error::Superseded`] if the stored UID is not `expected_uid` (`None`: no record), or if the record was
+    /// written since `record` was read.
     pub async fn save(
         &self,
         record: &Record,
@@ -219,8 +212,7 @@ impl Catalog {
     /// ID the first is used. A chart that the database rejects keeps its old row and is reported in
     /// [`CommitSummary::rejected`].
     ///
-    /// # Errors
-    /// [`Error::Superseded`] if the stored UID is not `expected_uid`, [`Error::StaleDigests`] if a chart of
+    /// Fails with [`Error::Superseded`] if the stored UID is not `expected_uid`, [`Error::StaleDigests`] if a chart of
     /// [`DigestUpdate::unchanged`] has changed, [`Error::Rows`] if the iterator fails. Nothing is written then.
     pub async fn commit(
         &self,

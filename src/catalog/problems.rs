@@ -1,5 +1,3 @@
-//! Failures of chart files, for display.
-
 use super::{Catalog, Error, engine::select};
 use crate::api::NamespacedName;
 

@@ -127,9 +127,6 @@ impl Catalog {
     }
 
     /// Returns a chart in one namespace, or in each namespace with a repository of this name.
-    ///
-    /// # Errors
-    /// [`Error::Malformed`] if a row does not have Kubeapps' format.
     pub async fn show(
         &self,
         repository: &str,

@@ -32,9 +32,6 @@ struct Head<'a> {
 
 impl FetchedFiles {
     /// Encodes the files. Call it on a blocking thread: the time grows with the size.
-    ///
-    /// # Errors
-    /// Only for a bug: text can always be encoded.
     pub fn new(missing: MissingFiles, files: &ChartFiles) -> Result<Self, Error> {
         let mut head = serde_json::to_string(&Head {
             id: missing.files_id(),

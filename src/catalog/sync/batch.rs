@@ -17,7 +17,7 @@ const MAX_ROWS: usize = 256;
 const REASON_BYTES: usize = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum RowChange {
     Insert,
     Update {
         id: i64,
@@ -26,7 +26,7 @@ pub(super) enum Change {
     },
 }
 
-impl Change {
+impl RowChange {
     pub(super) const fn update(id: i64) -> Self {
         Self::Update { id, keep_icon: false }
     }
@@ -56,15 +56,15 @@ struct Update {
 }
 
 impl Batch {
-    pub(super) fn push(&mut self, row: ChartRow, change: Change) -> Result<(), Error> {
+    pub(super) fn push(&mut self, row: ChartRow, change: RowChange) -> Result<(), Error> {
         let info = to_raw_value(&row.info)?;
         self.bytes += info.get().len();
         match change {
-            Change::Insert => self.inserts.push(Insert {
+            RowChange::Insert => self.inserts.push(Insert {
                 chart_id: row.chart_id,
                 info,
             }),
-            Change::Update { id, keep_icon } => {
+            RowChange::Update { id, keep_icon } => {
                 let files = row.info.file_ids();
                 self.bytes += files.iter().map(String::len).sum::<usize>();
                 self.updates.push(Update {

@@ -1,5 +1,4 @@
-//! Deletes cached registry state that left the registry, in the transaction that deletes its charts. A chart that is
-//! still served therefore never loses its state.
+//! Deletes cached registry state in the transaction that deletes its charts, so that no served chart loses its state.
 
 use crate::api::NamespacedName;
 use crate::catalog::engine::{Transaction, execute_list};

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use jiff::Timestamp;
 
-use super::batch::{Batch, Change};
+use super::batch::{Batch, RowChange};
 use super::diff::delete_charts;
 use crate::api::NamespacedName;
 use crate::catalog::engine::{Transaction, execute, select};
@@ -12,8 +12,6 @@ use crate::catalog::{COMMIT_DEADLINE, Catalog, ChartInfo, ChartRow, CommitSummar
 
 impl Catalog {
     /// Deletes expired versions with their files, and charts without other versions. Returns the number of versions.
-    ///
-    /// Takes no lock if nothing has expired.
     pub async fn drop_expired(&self, name: &NamespacedName, uid: &str, now: Timestamp) -> Result<u64, Error> {
         const COUNT: &str = "SELECT count(*) FROM portolan_kept_versions
             WHERE namespace = $1 AND name = $2 AND expires <= $3";
@@ -59,7 +57,7 @@ async fn drop_all(tx: &mut Transaction, name: &NamespacedName, now: i64) -> Resu
         if info.chart_versions.is_empty() {
             empty.push(id);
         } else if info.chart_versions.len() < before {
-            batch.push(ChartRow { chart_id, info }, Change::update(id))?;
+            batch.push(ChartRow { chart_id, info }, RowChange::update(id))?;
         }
         if batch.is_full(tx) {
             batch.write(tx, name, &mut written).await?;

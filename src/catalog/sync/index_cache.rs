@@ -40,10 +40,9 @@ struct StoredIndex {
 }
 
 impl IndexCache {
-    /// Loads the rows of unchanged charts. The caller holds the locks of the repository and of Kubeapps' row.
+    /// Loads the rows of unchanged charts. Fails with [`Error::StaleDigests`] if one has changed.
     ///
-    /// # Errors
-    /// [`Error::StaleDigests`] if a chart is not unchanged.
+    /// The caller holds the locks of the repository and of Kubeapps' row.
     pub(super) async fn load(
         tx: &mut Transaction,
         record: &Record,

@@ -53,7 +53,7 @@ impl RetainedPart {
 
 impl Retention {
     /// Returns the expiry of a missing version in milliseconds since 1970.
-    fn expires(&self, version: &Version, missing_since: i64) -> i64 {
+    fn expires(&self, version: &VersionKey, missing_since: i64) -> i64 {
         let retained = self.retained.get(&version.chart_id);
         if retained.is_some_and(|retained| retained.holds(&version.version)) {
             return i64::MAX;
@@ -64,12 +64,12 @@ impl Retention {
 
 pub(super) struct RetentionPlan {
     retention: Option<Retention>,
-    stored: HashMap<Version, Mark>,
-    marks: HashMap<Version, Mark>,
+    stored: HashMap<VersionKey, Mark>,
+    marks: HashMap<VersionKey, Mark>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, FromRow, Serialize)]
-struct Version {
+struct VersionKey {
     chart_id: String,
     version: String,
 }
@@ -112,7 +112,7 @@ impl RetentionPlan {
         let now = retention.now.as_millisecond();
         let mut kept = HashSet::new();
         for version in missing {
-            let version = Version {
+            let version = VersionKey {
                 chart_id: chart_id.to_owned(),
                 version: version.to_owned(),
             };
@@ -170,7 +170,7 @@ impl RetentionPlan {
         }
         let kept = marks.len() as u64;
         let deleted = stored.keys().filter(|version| !marks.contains_key(version));
-        let deleted: Vec<&Version> = deleted.collect();
+        let deleted: Vec<&VersionKey> = deleted.collect();
         delete(tx, name, &deleted).await?;
         let rows = marks.into_iter().map(|(version, mark)| MarkRow { version, mark });
         let changed: Vec<MarkRow> = rows.filter(|row| stored.get(&row.version) != Some(&row.mark)).collect();
@@ -183,13 +183,13 @@ impl RetentionPlan {
 struct MarkRow {
     #[sqlx(flatten)]
     #[serde(flatten)]
-    version: Version,
+    version: VersionKey,
     #[sqlx(flatten)]
     #[serde(flatten)]
     mark: Mark,
 }
 
-async fn delete(tx: &mut Transaction, name: &NamespacedName, deleted: &[&Version]) -> Result<(), Error> {
+async fn delete(tx: &mut Transaction, name: &NamespacedName, deleted: &[&VersionKey]) -> Result<(), Error> {
     const SQLITE: &str = "DELETE FROM portolan_kept_versions WHERE namespace = $1 AND name = $2
         AND (chart_id, version) IN (SELECT value ->> 0, value ->> 1 FROM json_each($3))";
     const POSTGRES: &str = "DELETE FROM portolan_kept_versions WHERE namespace = $1 AND name = $2

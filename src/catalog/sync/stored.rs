@@ -5,13 +5,13 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use futures::{Stream, TryStreamExt};
 use sqlx::types::Json;
 
-use super::batch::Change;
+use super::batch::RowChange;
 use crate::api::NamespacedName;
 use crate::catalog::chart::Fingerprint;
 use crate::catalog::engine::{Engine, Transaction, on_engine, select};
 use crate::catalog::{ChartInfo, Error, RepoRef};
 
-pub(super) struct Stored {
+pub(super) struct StoredChart {
     pub(super) id: i64,
     /// `None` if the row does not have Kubeapps' format. It then differs from any chart.
     pub(super) fingerprint: Option<Fingerprint>,
@@ -23,7 +23,7 @@ pub(super) struct Stored {
     pub(super) repo: Option<RepoRef>,
 }
 
-impl Stored {
+impl StoredChart {
     fn of(id: i64, info: &str, with_versions: bool) -> Self {
         let info: Option<ChartInfo> = serde_json::from_str(info).ok();
         let versions = info.iter().filter(|_| with_versions).flat_map(ChartInfo::versions);
@@ -60,8 +60,8 @@ impl Stored {
     }
 
     /// Returns the update to `info`. An imported icon stays while its URL is the same.
-    pub(super) fn change_to(&self, info: &ChartInfo) -> Change {
-        Change::Update {
+    pub(super) fn change_to(&self, info: &ChartInfo) -> RowChange {
+        RowChange::Update {
             id: self.id,
             keep_icon: self.icon.is_some() && info.raw_icon.is_none() && self.icon.as_deref() == Some(&info.icon),
         }
@@ -70,16 +70,14 @@ impl Stored {
 
 #[derive(Default)]
 pub(super) struct StoredCharts {
-    pub(super) charts: HashMap<String, Stored>,
+    pub(super) charts: HashMap<String, StoredChart>,
     /// IDs of rows without a `chart_id`, which no reader can find.
     pub(super) nameless: Vec<i64>,
 }
 
 impl StoredCharts {
-    /// Reads the stored charts except `unchanged_rows` (row ID by `chart_id`).
-    ///
-    /// # Errors
-    /// [`Error::StaleDigests`] if one of the unchanged rows does not exist under its ID.
+    /// Reads the stored charts except `unchanged_rows` (row ID by `chart_id`). Fails with [`Error::StaleDigests`] if one of
+    /// those does not exist under its ID.
     pub(super) async fn read(
         tx: &mut Transaction,
         name: &NamespacedName,
@@ -111,7 +109,9 @@ impl StoredCharts {
         while let Some((id, chart_id, info)) = rows.try_next().await? {
             match chart_id {
                 Some(chart_id) => {
-                    stored.charts.insert(chart_id, Stored::of(id, &info, with_versions));
+                    stored
+                        .charts
+                        .insert(chart_id, StoredChart::of(id, &info, with_versions));
                 }
                 None => stored.nameless.push(id),
             }
