@@ -46,13 +46,20 @@ pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// Returns a URL without user information, query and fragment, which may contain secrets.
+/// Returns a URL without user information.
 #[must_use]
-pub fn public_url(url: &Url) -> String {
+pub fn without_user_info(url: &Url) -> Url {
     let mut url = url.clone();
     // Both fail only for URLs that cannot contain user information.
     let _ = url.set_username("");
     let _ = url.set_password(None);
+    url
+}
+
+/// Returns a URL without user information, query and fragment, which may contain secrets.
+#[must_use]
+pub fn public_url(url: &Url) -> String {
+    let mut url = without_user_info(url);
     url.set_query(None);
     url.set_fragment(None);
     printable(url.as_str())

@@ -7,7 +7,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{AppRepositoryStatus, SUSPEND, lenient};
+use super::lenient::{self, is_false, null_as_default};
+use super::{AppRepositoryStatus, SUSPEND};
 
 /// Specification of a chart repository.
 #[expect(clippy::duplicated_attributes, reason = "several columns have the same type")]
@@ -37,18 +38,17 @@ use super::{AppRepositoryStatus, SUSPEND, lenient};
 #[serde(rename_all = "camelCase")]
 pub struct AppRepositorySpec {
     /// Type of the repository: `helm` for an index, `oci` for a registry.
-    #[serde(rename = "type", deserialize_with = "lenient::null_as_default")]
+    #[serde(rename = "type", deserialize_with = "null_as_default")]
     #[schemars(extend("enum" = ["helm", "oci"]))]
     pub type_: String,
 
     /// URL of the repository. OCI registries use `oci://`, `https://` or `http://`.
-    #[serde(deserialize_with = "lenient::null_as_default")]
+    #[serde(deserialize_with = "null_as_default")]
     pub url: String,
 
-    /// Human-readable description.
     #[serde(
         default,
-        deserialize_with = "lenient::null_as_default",
+        deserialize_with = "null_as_default",
         skip_serializing_if = "String::is_empty"
     )]
     pub description: String,
@@ -62,25 +62,17 @@ pub struct AppRepositorySpec {
     pub docker_registry_secrets: Vec<String>,
 
     /// Skips verification of the repository's certificate.
-    #[serde(
-        default,
-        deserialize_with = "lenient::null_as_default",
-        skip_serializing_if = "lenient::is_false"
-    )]
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "is_false")]
     pub tls_insecure_skip_verify: bool,
 
     /// Also sends the credentials to other hosts that serve charts or icons.
-    #[serde(
-        default,
-        deserialize_with = "lenient::null_as_default",
-        skip_serializing_if = "lenient::is_false"
-    )]
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "is_false")]
     pub pass_credentials: bool,
 
     /// Sync interval: a cron expression in UTC (`0 3 * * *`) or a Go duration (`10m`).
     #[serde(
         default,
-        deserialize_with = "lenient::null_as_default",
+        deserialize_with = "null_as_default",
         skip_serializing_if = "String::is_empty"
     )]
     pub interval: String,
@@ -106,11 +98,7 @@ pub struct AppRepositorySpec {
     pub sync_job_pod_template: Option<Value>,
 
     /// Suspends syncs. Charts remain in the catalog.
-    #[serde(
-        default,
-        deserialize_with = "lenient::null_as_default",
-        skip_serializing_if = "lenient::is_false"
-    )]
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "is_false")]
     pub suspend: bool,
 }
 
@@ -118,7 +106,6 @@ pub struct AppRepositorySpec {
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Auth {
-    /// Credentials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub header: Option<AuthHeader>,
     /// Additional certificate authorities to trust.
@@ -148,11 +135,9 @@ pub struct AuthCustomCa {
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SecretKeyRef {
-    /// Name of the Secret.
-    #[serde(deserialize_with = "lenient::null_as_default")]
+    #[serde(deserialize_with = "null_as_default")]
     pub name: String,
-    /// Key in the Secret.
-    #[serde(deserialize_with = "lenient::null_as_default")]
+    #[serde(deserialize_with = "null_as_default")]
     pub key: String,
 }
 
@@ -170,7 +155,7 @@ pub struct FilterRule {
     /// jq expression evaluated for each chart. The chart is kept if the first output is true.
     #[serde(
         default,
-        deserialize_with = "lenient::null_as_default",
+        deserialize_with = "null_as_default",
         skip_serializing_if = "String::is_empty"
     )]
     pub jq: String,
@@ -198,20 +183,10 @@ impl AppRepository {
         custom_ca.secret_key_ref.as_ref().filter(|key| key.is_set())
     }
 
-    #[must_use]
-    pub fn auth_is_set(&self) -> bool {
-        self.auth_header().is_some() || self.custom_ca().is_some()
-    }
-
     /// Returns the filter unless its expression is empty.
     #[must_use]
     pub fn filter(&self) -> Option<&FilterRule> {
         self.spec.filter_rule.as_ref().filter(|rule| !rule.jq.trim().is_empty())
-    }
-
-    #[must_use]
-    pub fn filter_is_set(&self) -> bool {
-        self.filter().is_some()
     }
 
     /// Returns true if `spec.suspend` or the annotation [`SUSPEND`] is set. Kubeapps' own CRD prunes the field.
@@ -294,7 +269,8 @@ mod tests {
     }))]
     fn null_and_zero_values_mean_absent_fields(#[case] spec: Value) {
         let read = repository(&spec);
-        assert!(!read.auth_is_set() && !read.filter_is_set() && !read.is_suspended());
+        assert!(read.auth_header().is_none() && read.custom_ca().is_none() && read.filter().is_none());
+        assert!(!read.is_suspended());
         let bare = AppRepositorySpec {
             auth: None,
             filter_rule: None,
@@ -397,7 +373,8 @@ mod tests {
             "suspend": true,
         });
         let read = repository(&spec);
-        assert!(read.auth_is_set() && read.filter_is_set() && read.is_suspended());
+        assert!(read.auth_header().is_some() || read.custom_ca().is_some());
+        assert!(read.filter().is_some() && read.is_suspended());
         assert_eq!(read.auth_header().unwrap().key, "authorizationHeader");
         assert_eq!(read.custom_ca().unwrap().key, "ca.crt");
         assert_eq!(read.url(), "oci://registry.example.com/charts");

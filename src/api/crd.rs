@@ -7,16 +7,12 @@ use kube::CustomResourceExt;
 
 use super::{AppRepository, application};
 
-/// Returns all definitions.
 #[must_use]
 pub fn crds() -> Vec<CustomResourceDefinition> {
     let mut crds = vec![AppRepository::crd(), application::definition()];
     for version in crds.iter_mut().flat_map(|crd| &mut crd.spec.versions) {
-        if let Some(schema) = version
-            .schema
-            .as_mut()
-            .and_then(|schema| schema.open_api_v3_schema.as_mut())
-        {
+        let schema = version.schema.as_mut();
+        if let Some(schema) = schema.and_then(|schema| schema.open_api_v3_schema.as_mut()) {
             simplify(schema);
         }
     }
@@ -38,13 +34,10 @@ pub fn crds_yaml(crds: &[CustomResourceDefinition]) -> String {
 fn simplify(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
     schema.default = None;
-    for property in schema
-        .properties
-        .iter_mut()
+    let properties = schema.properties.iter_mut();
+    properties
         .flat_map(|properties| properties.values_mut())
-    {
-        simplify(property);
-    }
+        .for_each(simplify);
     if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
         simplify(items);
     }

@@ -17,7 +17,7 @@ mod status;
 pub use app_repository::{AppRepository, AppRepositorySpec, Auth, AuthCustomCa, AuthHeader, FilterRule, SecretKeyRef};
 pub use application::{
     Application, ApplicationCondition, ApplicationSpec, ApplicationStatus, ComponentKind, ComponentStatus, Contact,
-    Descriptor, Icon, InfoItem, InfoSource, IngressReference, KeyReference, Link, ObjectReference, ServiceReference,
+    Descriptor, Icon, InfoItem, InfoSource, IngressReference, KeyReference, Link, ServiceReference,
 };
 pub use crd::{crds, crds_yaml};
 pub(crate) use metadata::Metadata;

@@ -1,79 +1,46 @@
 //! Status of AppRepositories. The controller never makes decisions by it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::lenient;
 
 /// Observed state of a repository.
-#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct AppRepositoryStatus {
     /// Summary: `Ready`, or `Failed: ` and the cause.
-    #[serde(
-        default,
-        deserialize_with = "lenient::or_default",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(deserialize_with = "lenient::or_default", skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
 
     /// Generation of the spec that this status describes.
-    #[serde(
-        default,
-        deserialize_with = "lenient::or_default",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(deserialize_with = "lenient::or_default", skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
     /// The kstatus conditions Ready, Reconciling and Stalled.
-    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
-    #[serde(
-        default,
-        deserialize_with = "lenient::or_default",
-        skip_serializing_if = "Vec::is_empty"
-    )]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    #[serde(deserialize_with = "lenient::or_default", skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 
     /// Value of the last handled resync request.
-    #[serde(
-        default,
-        deserialize_with = "lenient::or_default",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(deserialize_with = "lenient::or_default", skip_serializing_if = "Option::is_none")]
     pub last_handled_reconcile_at: Option<String>,
 
     /// Time at which the catalog was last up to date with the repository. Updated at least hourly.
-    #[serde(
-        default,
-        deserialize_with = "lenient::or_default",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(deserialize_with = "lenient::or_default", skip_serializing_if = "Option::is_none")]
     pub last_sync_time: Option<Time>,
 
     /// True while the repository is suspended by spec or annotation.
-    #[serde(
-        default,
-        deserialize_with = "lenient::or_default",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(deserialize_with = "lenient::or_default", skip_serializing_if = "Option::is_none")]
     pub suspended: Option<bool>,
 
     /// Import progress of chart files (README, values, schema). Absent if no files are imported.
-    #[serde(
-        default,
-        deserialize_with = "lenient::or_default",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(deserialize_with = "lenient::or_default", skip_serializing_if = "Option::is_none")]
     pub files: Option<Files>,
 
     /// Summary of the last successful sync.
-    #[serde(
-        default,
-        deserialize_with = "lenient::or_default",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(deserialize_with = "lenient::or_default", skip_serializing_if = "Option::is_none")]
     pub last_sync: Option<LastSync>,
 }
 
@@ -114,9 +81,7 @@ pub struct LastSync {
     pub kept: i64,
     /// Duplicate versions within a chart.
     pub duplicates: i64,
-    /// New charts.
     pub added: i64,
-    /// Changed charts.
     pub changed: i64,
     /// Charts removed from the repository.
     pub removed: i64,

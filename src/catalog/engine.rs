@@ -1,13 +1,13 @@
 //! Connection pools and transactions for SQLite and Postgres.
 //!
 //! The common type of the driver (`Any`) can bind neither JSON nor arrays. Both drivers accept `$1` and share most SQL,
-//! so most statements are written once and compiled for each engine by [`on_engine!`]. Long statements that differ are
-//! files in `sql/`.
+//! so most statements are written once and compiled for each engine by [`on_engine!`], [`execute!`] and [`select!`].
+//! Long statements that differ are files in `sql/`.
 
 use std::{path::Path, time::Duration};
 
 use sqlx::{
-    ConnectOptions, PgPool, Postgres, Sqlite, SqlitePool,
+    ConnectOptions, PgConnection, PgPool, Postgres, Sqlite, SqliteConnection, SqlitePool,
     postgres::{PgConnectOptions, PgPoolOptions},
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
@@ -43,17 +43,65 @@ macro_rules! on_engine {
 }
 pub(super) use on_engine;
 
+/// Runs a statement with the namespace, the name and further values. Returns the number of affected rows.
+macro_rules! execute {
+    ($source:expr, $statement:expr, $name:expr $(, $value:expr)* $(,)?) => {
+        $crate::catalog::engine::on_engine!($source.executor(), executor => sqlx::query($statement)
+            .bind(&$name.namespace)
+            .bind(&$name.name)
+            $(.bind($value))*
+            .execute(executor)
+            .await?
+            .rows_affected())
+    };
+}
+pub(super) use execute;
+
+/// Runs a statement with the namespace, the name, further values and a list: JSON for SQLite, an array for Postgres.
+macro_rules! execute_list {
+    ($tx:expr, $sqlite:expr, $postgres:expr, $name:expr $(, $value:expr)*; $list:expr) => {
+        match $tx.executor() {
+            $crate::catalog::engine::Engine::Sqlite(connection) => sqlx::query($sqlite)
+                .bind(&$name.namespace)
+                .bind(&$name.name)
+                $(.bind($value))*
+                .bind(sqlx::types::Json($list))
+                .execute(connection)
+                .await
+                .map(drop)?,
+            $crate::catalog::engine::Engine::Postgres(connection) => sqlx::query($postgres)
+                .bind(&$name.namespace)
+                .bind(&$name.name)
+                $(.bind($value))*
+                .bind($list)
+                .execute(connection)
+                .await
+                .map(drop)?,
+        }
+    };
+}
+pub(super) use execute_list;
+
+/// Selects rows for the namespace, the name and further values by a method such as `fetch_all`.
+macro_rules! select {
+    ($method:ident, $source:expr, $statement:expr, $name:expr $(, $value:expr)* $(,)?) => {
+        $crate::catalog::engine::on_engine!($source.executor(), executor => sqlx::query_as($statement)
+            .bind(&$name.namespace)
+            .bind(&$name.name)
+            $(.bind($value))*
+            .$method(executor)
+            .await?)
+    };
+}
+pub(super) use select;
+
 /// Includes a statement from `sql/sqlite/` or `sql/postgres/`. The file documents its parameters.
 macro_rules! sql {
     ($engine:expr, $file:literal) => {
-        match $engine {
-            $crate::catalog::engine::Engine::Sqlite(_) => {
-                include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/catalog/sql/sqlite/", $file))
-            }
-            $crate::catalog::engine::Engine::Postgres(_) => {
-                include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/catalog/sql/postgres/", $file))
-            }
-        }
+        $engine.choose(
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/catalog/sql/sqlite/", $file)),
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/catalog/sql/postgres/", $file)),
+        )
     };
 }
 pub(super) use sql;
@@ -67,7 +115,8 @@ pub(super) struct SqlitePools {
 
 pub(super) type Pools = Engine<SqlitePools, PgPool>;
 
-pub(super) type Transaction = Engine<sqlx::Transaction<'static, Sqlite>, sqlx::Transaction<'static, Postgres>>;
+/// A write transaction. A type of its own, because async closures do not accept a type with lifetime parameters.
+pub(super) struct Transaction(Engine<sqlx::Transaction<'static, Sqlite>, sqlx::Transaction<'static, Postgres>>);
 
 impl Pools {
     /// Opens a SQLite file. A writable one is created if it does not exist.
@@ -83,19 +132,16 @@ impl Pools {
                 .create_if_missing(true)
                 .journal_mode(SqliteJournalMode::Wal)
                 .synchronous(SqliteSynchronous::Normal);
-            Some(
-                sqlite_pool(1)
-                    .acquire_timeout(WRITE_QUEUE_TIMEOUT)
-                    .connect_with(options)
-                    .await?,
-            )
+            let pool = sqlite_pool(1).acquire_timeout(WRITE_QUEUE_TIMEOUT);
+            Some(pool.connect_with(options).await?)
         } else {
             None
         };
-        let read = sqlite_pool(SQLITE_READERS)
-            .connect_with(options.read_only(true))
-            .await?;
-        Ok(Self::Sqlite(SqlitePools { read, write }))
+        let read = sqlite_pool(SQLITE_READERS).connect_with(options.read_only(true));
+        Ok(Self::Sqlite(SqlitePools {
+            read: read.await?,
+            write,
+        }))
     }
 
     /// Opens a Postgres database. Connects once outside the pool, whose only error for an unreachable server is a
@@ -121,7 +167,7 @@ impl Pools {
     }
 
     /// Returns the pool for single read statements. On SQLite they see committed data only.
-    pub(super) fn reader(&self) -> Engine<&SqlitePool, &PgPool> {
+    pub(super) fn executor(&self) -> Engine<&SqlitePool, &PgPool> {
         match self {
             Self::Sqlite(pools) => Engine::Sqlite(&pools.read),
             Self::Postgres(pool) => Engine::Postgres(pool),
@@ -140,13 +186,13 @@ impl Pools {
     /// SQLite takes the write lock immediately: a transaction that starts with a read may find its snapshot out of date
     /// at the first write, and fails without waiting.
     pub(super) async fn begin(&self) -> Result<Transaction, Error> {
-        Ok(match self {
-            Self::Sqlite(SqlitePools { write: Some(write), .. }) => {
+        Ok(Transaction(match self {
+            Self::Sqlite(pools) => {
+                let write = pools.write.as_ref().ok_or(Error::ReadOnly)?;
                 Engine::Sqlite(write.begin_with("BEGIN IMMEDIATE").await?)
             }
-            Self::Sqlite(_) => return Err(Error::ReadOnly),
             Self::Postgres(pool) => Engine::Postgres(begin_uncanceled(pool.clone()).await?),
-        })
+        }))
     }
 
     pub(super) async fn close(&self) {
@@ -163,9 +209,29 @@ impl Pools {
     }
 }
 
+impl<S, P> Engine<S, P> {
+    pub(super) const fn choose<T: Copy>(&self, sqlite: T, postgres: T) -> T {
+        match self {
+            Self::Sqlite(_) => sqlite,
+            Self::Postgres(_) => postgres,
+        }
+    }
+}
+
 impl Transaction {
+    pub(super) fn executor(&mut self) -> Engine<&mut SqliteConnection, &mut PgConnection> {
+        match &mut self.0 {
+            Engine::Sqlite(tx) => Engine::Sqlite(tx),
+            Engine::Postgres(tx) => Engine::Postgres(tx),
+        }
+    }
+
+    pub(super) const fn choose<T: Copy>(&self, sqlite: T, postgres: T) -> T {
+        self.0.choose(sqlite, postgres)
+    }
+
     pub(super) async fn commit(self) -> Result<(), Error> {
-        on_engine!(self, tx => tx.commit().await?);
+        on_engine!(self.0, tx => tx.commit().await?);
         Ok(())
     }
 }

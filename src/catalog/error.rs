@@ -1,9 +1,10 @@
 //! Database errors, classified by the action they need.
 
-use crate::api::NamespacedName;
-use std::{fmt, io, time::Duration};
+use std::{io, time::Duration};
 
 use sqlx::{migrate::MigrateError, postgres::PgDatabaseError, sqlite::SqliteError};
+
+use crate::api::NamespacedName;
 
 /// Error of a catalog call. The message never contains the password.
 #[derive(Debug, thiserror::Error)]
@@ -49,23 +50,14 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns true if a retry with backoff can succeed.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
             Self::StaleDigests | Self::TablesRebuilt | Self::TimedOut { .. } | Self::Rows { .. } => true,
-            Self::Database { source, .. } => match cause(source) {
-                Cause::Unreachable | Cause::Busy | Cause::TableMissing | Cause::DiskFull | Cause::NoSuchDatabase => {
-                    true
-                }
-                Cause::ColumnMissing
-                | Cause::LoginFailed
-                | Cause::PermissionDenied
-                | Cause::ReadOnly
-                | Cause::Corrupt
-                | Cause::InvalidData
-                | Cause::Other => false,
-            },
+            Self::Database { source, .. } => matches!(
+                cause(source),
+                Cause::Unreachable | Cause::Busy | Cause::TableMissing | Cause::DiskFull | Cause::NoSuchDatabase
+            ),
             Self::Superseded { .. }
             | Self::NoDatabase { .. }
             | Self::ReadOnly
@@ -76,7 +68,6 @@ impl Error {
         }
     }
 
-    /// Returns a CamelCase reason for conditions, events and metric labels.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
@@ -111,14 +102,7 @@ impl Error {
 
     /// Returns true if the row that a written row refers to was deleted meanwhile.
     pub(super) fn is_foreign_key_violation(&self) -> bool {
-        let Self::Database {
-            source: sqlx::Error::Database(error),
-            ..
-        } = self
-        else {
-            return false;
-        };
-        error.is_foreign_key_violation()
+        matches!(self, Self::Database { source: sqlx::Error::Database(error), .. } if error.is_foreign_key_violation())
     }
 
     /// Returns true if another process created the same tables at the same time. `IF NOT EXISTS` does not protect
@@ -167,6 +151,13 @@ impl Error {
 impl From<sqlx::Error> for Error {
     fn from(source: sqlx::Error) -> Self {
         Self::Database { operation: "", source }
+    }
+}
+
+/// For values that are written; serialization fails only for a bug.
+impl From<serde_json::Error> for Error {
+    fn from(error: serde_json::Error) -> Self {
+        sqlx::Error::Encode(Box::new(error)).into()
     }
 }
 
@@ -265,14 +256,6 @@ fn sqlite_cause(error: &SqliteError) -> Cause {
     }
 }
 
-struct Advice(&'static str);
-
-impl fmt::Display for Advice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
 /// Returns true for TLS errors. A failed handshake arrives as a connection error that wraps the TLS error.
 fn is_tls(error: &sqlx::Error) -> bool {
     match error {
@@ -282,14 +265,14 @@ fn is_tls(error: &sqlx::Error) -> bool {
     }
 }
 
-fn advice(error: &sqlx::Error) -> Advice {
+fn advice(error: &sqlx::Error) -> &'static str {
     if is_tls(error) {
-        return Advice("check sslmode and sslrootcert in --database-url, and the server's certificate");
+        return "check sslmode and sslrootcert in --database-url, and the server's certificate";
     }
     if matches!(error, sqlx::Error::PoolTimedOut) {
-        return Advice("check that the database is up, or raise --database-connections");
+        return "check that the database is up, or raise --database-connections";
     }
-    Advice(match cause(error) {
+    match cause(error) {
         Cause::Unreachable => "check that the database is up and that --database-url is correct",
         Cause::Busy => "the database was busy",
         Cause::ColumnMissing => {
@@ -303,7 +286,7 @@ fn advice(error: &sqlx::Error) -> Advice {
         Cause::ReadOnly => "make the file and its directory writable",
         Cause::Corrupt => "the file is damaged or not a SQLite database; move it away to start with an empty catalog",
         Cause::InvalidData | Cause::Other => "see the log of the database",
-    })
+    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use sqlx::FromRow;
 
 use super::{
     Error,
-    engine::{Pools, Transaction, on_engine},
+    engine::{Pools, Transaction, execute, select},
     record::{parse_time, signed, storable, unsigned},
 };
 use crate::api::NamespacedName;
@@ -39,31 +39,24 @@ pub(super) async fn add(tx: &mut Transaction, name: &NamespacedName, entry: &His
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
     const PRUNE: &str = "DELETE FROM portolan_syncs WHERE namespace = $1 AND name = $2 AND id NOT IN
         (SELECT id FROM portolan_syncs WHERE namespace = $1 AND name = $2 ORDER BY id DESC LIMIT $3)";
-    on_engine!(tx, tx => {
-        sqlx::query(INSERT)
-            .bind(&name.namespace)
-            .bind(&name.name)
-            .bind(entry.started_at.to_string())
-            .bind(i64::try_from(entry.duration.as_millis()).unwrap_or(i64::MAX))
-            .bind(storable(&entry.result))
-            .bind(storable(&entry.reason))
-            .bind(storable(&entry.message))
-            .bind(storable(&entry.digest))
-            .bind(signed(entry.charts))
-            .bind(signed(entry.versions))
-            .bind(signed(entry.added))
-            .bind(signed(entry.changed))
-            .bind(signed(entry.removed))
-            .bind(signed(entry.skipped))
-            .execute(&mut **tx)
-            .await?;
-        sqlx::query(PRUNE)
-            .bind(&name.namespace)
-            .bind(&name.name)
-            .bind(HISTORY_LIMIT)
-            .execute(&mut **tx)
-            .await?;
-    });
+    execute!(
+        tx,
+        INSERT,
+        name,
+        entry.started_at.to_string(),
+        i64::try_from(entry.duration.as_millis()).unwrap_or(i64::MAX),
+        storable(&entry.result),
+        storable(&entry.reason),
+        storable(&entry.message),
+        storable(&entry.digest),
+        signed(entry.charts),
+        signed(entry.versions),
+        signed(entry.added),
+        signed(entry.changed),
+        signed(entry.removed),
+        signed(entry.skipped),
+    );
+    execute!(tx, PRUNE, name, HISTORY_LIMIT);
     Ok(())
 }
 
@@ -72,12 +65,7 @@ pub(super) async fn newest(pools: &Pools, name: &NamespacedName, limit: u32) -> 
         "SELECT started_at, duration_ms, result, reason, message, digest, charts, versions, added, changed,
             removed, skipped
         FROM portolan_syncs WHERE namespace = $1 AND name = $2 ORDER BY id DESC LIMIT $3";
-    let rows: Vec<HistoryRow> = on_engine!(pools.reader(), pool => sqlx::query_as(SELECT)
-        .bind(&name.namespace)
-        .bind(&name.name)
-        .bind(i64::from(limit))
-        .fetch_all(pool)
-        .await?);
+    let rows: Vec<HistoryRow> = select!(fetch_all, pools, SELECT, name, i64::from(limit));
     Ok(rows.into_iter().map(HistoryEntry::from).collect())
 }
 

@@ -4,7 +4,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use jiff::Timestamp;
 use sqlx::FromRow;
 
-use super::engine::{Engine, Transaction, on_engine};
+use super::engine::{Transaction, execute, select};
 use super::files::failures;
 use super::{Catalog, Error, SHORT_DEADLINE, SaveOutcome, record};
 use crate::api::NamespacedName;
@@ -12,18 +12,12 @@ use crate::api::NamespacedName;
 /// Maximum total length of the URLs that one query returns. `data:` URLs contain whole images.
 const MAX_URL_BYTES: i64 = 2 << 20;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, FromRow)]
 pub struct MissingIcon {
     pub chart_id: String,
     pub url: String,
+    #[sqlx(try_from = "i64")]
     pub tries: u32,
-}
-
-#[derive(FromRow)]
-struct IconRow {
-    chart_id: String,
-    url: String,
-    tries: i64,
 }
 
 impl Catalog {
@@ -44,15 +38,16 @@ impl Catalog {
                     ORDER BY c.chart_id LIMIT $4) AS icon) AS measured
             WHERE before < $5 ORDER BY chart_id";
         self.read("list missing icons", async {
-            let rows: Vec<IconRow> = on_engine!(self.0.pools.reader(), pool => sqlx::query_as(SELECT)
-                .bind(&name.namespace)
-                .bind(&name.name)
-                .bind(now.as_millisecond())
-                .bind(i64::try_from(limit).unwrap_or(i64::MAX))
-                .bind(MAX_URL_BYTES)
-                .fetch_all(pool)
-                .await?);
-            Ok(rows.into_iter().map(MissingIcon::from).collect())
+            let (now, limit) = (now.as_millisecond(), i64::try_from(limit).unwrap_or(i64::MAX));
+            Ok(select!(
+                fetch_all,
+                self.0.pools,
+                SELECT,
+                name,
+                now,
+                limit,
+                MAX_URL_BYTES
+            ))
         })
         .await
     }
@@ -61,12 +56,7 @@ impl Catalog {
         const SELECT: &str =
             "SELECT min(next_try) FROM portolan_icons WHERE namespace = $1 AND name = $2 AND next_try > $3";
         self.read("read the time of the next icon retry", async {
-            let next: Option<i64> = on_engine!(self.0.pools.reader(), pool => sqlx::query_scalar(SELECT)
-                .bind(&name.namespace)
-                .bind(&name.name)
-                .bind(now.as_millisecond())
-                .fetch_one(pool)
-                .await?);
+            let (next,): (Option<i64>,) = select!(fetch_one, self.0.pools, SELECT, name, now.as_millisecond());
             Ok(next.and_then(|time| Timestamp::from_millisecond(time).ok()))
         })
         .await
@@ -80,21 +70,26 @@ impl Catalog {
         icon: &MissingIcon,
         png: &[u8],
     ) -> Result<SaveOutcome, Error> {
-        self.ensure_writable()?;
-        self.call("write an icon", SHORT_DEADLINE, async {
-            let mut tx = self.0.pools.begin().await?;
-            if !is_current(&mut tx, name, uid, icon).await? {
+        const SQLITE: &str =
+            "UPDATE charts SET info = json_set(info, '$.raw_icon', $5, '$.icon_content_type', 'image/png')
+            WHERE repo_namespace = $1 AND repo_name = $2 AND chart_id = $3 AND info ->> 'icon' = $4
+                AND (info ->> 'raw_icon' IS NOT $5 OR info ->> 'icon_content_type' IS NOT 'image/png')";
+        const POSTGRES: &str = "UPDATE charts
+            SET info = info || jsonb_build_object('raw_icon', $5::text, 'icon_content_type', 'image/png')
+            WHERE repo_namespace = $1 AND repo_name = $2 AND chart_id = $3 AND info ->> 'icon' = $4
+                AND (info ->> 'raw_icon', info ->> 'icon_content_type') IS DISTINCT FROM ($5::text, 'image/png')";
+        self.write("write an icon", SHORT_DEADLINE, async |tx| {
+            if !is_current(tx, name, uid, icon).await? {
                 return Ok(SaveOutcome::Obsolete);
             }
-            write(&mut tx, name, icon, &BASE64_STANDARD.encode(png)).await?;
-            failures::ICONS.delete(&mut tx, name, &[&icon.chart_id]).await?;
-            tx.commit().await?;
+            let (statement, raw_icon) = (tx.choose(SQLITE, POSTGRES), BASE64_STANDARD.encode(png));
+            execute!(tx, statement, name, &icon.chart_id, &icon.url, &raw_icon);
+            failures::ICONS.delete(tx, name, &[&icon.chart_id]).await?;
             Ok(SaveOutcome::Written)
         })
         .await
     }
 
-    /// Records a failed try and the time of the next one.
     pub async fn record_icon_failure(
         &self,
         name: &NamespacedName,
@@ -103,16 +98,13 @@ impl Catalog {
         message: &str,
         next_try: Timestamp,
     ) -> Result<SaveOutcome, Error> {
-        self.ensure_writable()?;
-        self.call("record a failed icon", SHORT_DEADLINE, async {
-            let mut tx = self.0.pools.begin().await?;
-            if !is_current(&mut tx, name, uid, icon).await? {
+        self.write("record a failed icon", SHORT_DEADLINE, async |tx| {
+            if !is_current(tx, name, uid, icon).await? {
                 return Ok(SaveOutcome::Obsolete);
             }
-            failures::ICONS
-                .record(&mut tx, name, &[&icon.chart_id], &icon.url, message, next_try)
-                .await?;
-            tx.commit().await?;
+            let key = [icon.chart_id.as_str()];
+            let failure = failures::ICONS.record(tx, name, &key, &icon.url, message, next_try);
+            failure.await?;
             Ok(SaveOutcome::Written)
         })
         .await
@@ -126,47 +118,6 @@ async fn is_current(tx: &mut Transaction, name: &NamespacedName, uid: &str, icon
     if !record::lock_if_uid(tx, name, uid).await? {
         return Ok(false);
     }
-    let count: i64 = on_engine!(tx, tx => sqlx::query_scalar(COUNT)
-        .bind(&name.namespace)
-        .bind(&name.name)
-        .bind(&icon.chart_id)
-        .bind(&icon.url)
-        .fetch_one(&mut **tx)
-        .await?);
+    let (count,): (i64,) = select!(fetch_one, tx, COUNT, name, &icon.chart_id, &icon.url);
     Ok(count > 0)
-}
-
-async fn write(tx: &mut Transaction, name: &NamespacedName, icon: &MissingIcon, raw: &str) -> Result<(), Error> {
-    const SQLITE: &str = "UPDATE charts SET info = json_set(info, '$.raw_icon', $5, '$.icon_content_type', 'image/png')
-        WHERE repo_namespace = $1 AND repo_name = $2 AND chart_id = $3 AND info ->> 'icon' = $4
-            AND (info ->> 'raw_icon' IS NOT $5 OR info ->> 'icon_content_type' IS NOT 'image/png')";
-    const POSTGRES: &str = "UPDATE charts
-        SET info = info || jsonb_build_object('raw_icon', $5::text, 'icon_content_type', 'image/png')
-        WHERE repo_namespace = $1 AND repo_name = $2 AND chart_id = $3 AND info ->> 'icon' = $4
-            AND (info ->> 'raw_icon', info ->> 'icon_content_type') IS DISTINCT FROM ($5::text, 'image/png')";
-    let statement = match tx {
-        Engine::Sqlite(_) => SQLITE,
-        Engine::Postgres(_) => POSTGRES,
-    };
-    on_engine!(tx, tx => {
-        sqlx::query(statement)
-            .bind(&name.namespace)
-            .bind(&name.name)
-            .bind(&icon.chart_id)
-            .bind(&icon.url)
-            .bind(raw)
-            .execute(&mut **tx)
-            .await?;
-    });
-    Ok(())
-}
-
-impl From<IconRow> for MissingIcon {
-    fn from(row: IconRow) -> Self {
-        Self {
-            chart_id: row.chart_id,
-            url: row.url,
-            tries: u32::try_from(row.tries).unwrap_or(u32::MAX),
-        }
-    }
 }

@@ -1,8 +1,19 @@
-//! Keys of the advisory locks in Postgres.
+//! Advisory locks, because several processes may share a Postgres database.
 
 use sha2::{Digest, Sha256};
 
+use super::Error;
+use super::engine::{Engine, Transaction};
 use crate::api::NamespacedName;
+
+/// Locks until the transaction ends. On SQLite the write transaction itself is the lock.
+pub(super) async fn advisory_lock(tx: &mut Transaction, key: i64) -> Result<(), Error> {
+    if let Engine::Postgres(connection) = tx.executor() {
+        let query = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(key);
+        query.execute(connection).await?;
+    }
+    Ok(())
+}
 
 pub(super) fn repository_key(name: &NamespacedName) -> i64 {
     advisory_key(&["repository", &name.namespace, &name.name])

@@ -36,10 +36,7 @@ pub enum LockError {
 }
 
 impl SqliteLock {
-    /// Locks the database at `database`, which need not exist yet.
-    ///
-    /// # Errors
-    /// Fails immediately with [`LockError::Held`] if another process has the lock.
+    /// Locks a database, which need not exist yet. Fails immediately if another process has the lock.
     pub fn acquire(database: &Path) -> Result<Self, LockError> {
         let path = lock_path(database);
         let unusable = |source| LockError::Unusable {
@@ -70,8 +67,7 @@ impl SqliteLock {
         Ok(Self { _file: file, path })
     }
 
-    /// Returns the path of the lock file. It is never deleted: two processes could then lock two files of the same
-    /// name.
+    /// The file is never deleted: two processes could then lock two files of the same name.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

@@ -36,7 +36,7 @@ use futures::FutureExt;
 use tokio::sync::watch;
 
 pub use chart::{ChartInfo, ChartRow, ChartVersion, Fingerprint, Maintainer, RepoRef};
-use engine::{Pools, on_engine};
+use engine::{Pools, Transaction, execute, on_engine, select};
 pub use error::Error;
 pub use files::info::FetchedFiles;
 pub use files::{ChartFiles, FilesMode, MissingFiles, MissingFilesPage, Progress, SaveOutcome};
@@ -72,9 +72,6 @@ struct Inner {
 
 impl Catalog {
     /// Connects, runs the migrations, and creates missing tables of Kubeapps.
-    ///
-    /// # Errors
-    /// Fails if the database can't be reached or used. [`Error::is_transient`] tells if a retry can succeed.
     pub async fn open(settings: &Settings) -> Result<Self, Error> {
         let catalog = Self::connect(settings, true).await?;
         catalog
@@ -97,10 +94,7 @@ impl Catalog {
         }
     }
 
-    /// Connects without creating or changing tables.
-    ///
-    /// # Errors
-    /// As [`Catalog::open`], and [`Error::NoDatabase`] if the SQLite file does not exist.
+    /// Connects without creating or changing tables. Fails with [`Error::NoDatabase`] if the SQLite file does not exist.
     pub async fn open_read_only(settings: &Settings) -> Result<Self, Error> {
         if let Some(path) = settings.database.sqlite_path()
             && !path.exists()
@@ -135,7 +129,7 @@ impl Catalog {
 
     pub async fn ping(&self) -> Result<(), Error> {
         self.with_deadline("ping the database", PING_DEADLINE, async {
-            on_engine!(self.0.pools.reader(), pool => { sqlx::query("SELECT 1").execute(pool).await?; });
+            on_engine!(self.0.pools.executor(), pool => { sqlx::query("SELECT 1").execute(pool).await?; });
             Ok(())
         })
         .await
@@ -169,11 +163,7 @@ impl Catalog {
 
     pub async fn record(&self, name: &NamespacedName) -> Result<Option<Record>, Error> {
         self.read("read the repository record", async {
-            let row: Option<RecordRow> = on_engine!(self.0.pools.reader(), pool => sqlx::query_as(record::SELECT_ONE)
-                .bind(&name.namespace)
-                .bind(&name.name)
-                .fetch_optional(pool)
-                .await?);
+            let row: Option<RecordRow> = select!(fetch_optional, self.0.pools, record::SELECT_ONE, name);
             row.map(Record::try_from).transpose()
         })
         .await
@@ -181,9 +171,8 @@ impl Catalog {
 
     pub async fn records(&self) -> Result<Vec<Record>, Error> {
         self.read("list the repository records", async {
-            let rows: Vec<RecordRow> = on_engine!(self.0.pools.reader(), pool => sqlx::query_as(record::SELECT_ALL)
-                .fetch_all(pool)
-                .await?);
+            let rows: Vec<RecordRow> =
+                on_engine!(self.0.pools.executor(), pool => sqlx::query_as(record::SELECT_ALL).fetch_all(pool).await?);
             rows.into_iter().map(Record::try_from).collect()
         })
         .await
@@ -191,30 +180,27 @@ impl Catalog {
 
     /// Writes the record of a sync that changed no charts.
     ///
-    /// # Errors
-    /// [`Error::Superseded`] if the stored UID is not `expected_uid` (`None`: no record), or if the record was written
-    /// since `record` was read. Nothing is written then.
+    /// Fails with [`Error::Superseded`] if the stored UID is not `expected_uid` (`None`: no record), or if the record was
+    /// written since `record` was read.
     pub async fn save(
         &self,
         record: &Record,
         expected_uid: Option<&str>,
         history: Option<&HistoryEntry>,
     ) -> Result<(), Error> {
+        const OPERATION: &str = "write the repository record";
         self.ensure_writable()?;
-        self.call("write the repository record", SHORT_DEADLINE, async {
-            if let (Some(uid), Some(revision), None) = (expected_uid, record.revision, history) {
-                let is_written = record::update(&self.0.pools, record, uid, revision).await?;
-                return is_written.then_some(()).ok_or_else(|| Error::Superseded {
-                    repository: record.name.clone(),
-                });
+        if let (Some(uid), Some(revision), None) = (expected_uid, record.revision, history) {
+            let update = record::update(&self.0.pools, record, uid, revision);
+            return self.call(OPERATION, SHORT_DEADLINE, update).await;
+        }
+        self.write(OPERATION, SHORT_DEADLINE, async |tx| {
+            record::lock_and_check_identity(tx, record, expected_uid).await?;
+            record::save(tx, record).await?;
+            match history {
+                Some(entry) => history::add(tx, &record.name, entry).await,
+                None => Ok(()),
             }
-            let mut tx = self.0.pools.begin().await?;
-            record::lock_and_check_identity(&mut tx, record, expected_uid).await?;
-            record::save(&mut tx, record).await?;
-            if let Some(entry) = history {
-                history::add(&mut tx, &record.name, entry).await?;
-            }
-            tx.commit().await
         })
         .await
     }
@@ -226,8 +212,7 @@ impl Catalog {
     /// ID the first is used. A chart that the database rejects keeps its old row and is reported in
     /// [`CommitSummary::rejected`].
     ///
-    /// # Errors
-    /// [`Error::Superseded`] if the stored UID is not `expected_uid`, [`Error::StaleDigests`] if a chart of
+    /// Fails with [`Error::Superseded`] if the stored UID is not `expected_uid`, [`Error::StaleDigests`] if a chart of
     /// [`DigestUpdate::unchanged`] has changed, [`Error::Rows`] if the iterator fails. Nothing is written then.
     pub async fn commit(
         &self,
@@ -259,11 +244,9 @@ impl Catalog {
             "DELETE FROM portolan_oci_repositories WHERE namespace = $1 AND name = $2",
             "DELETE FROM repos WHERE namespace = $1 AND name = $2",
         ];
-        self.ensure_writable()?;
-        self.call("delete the repository", COMMIT_DEADLINE, async {
-            let mut tx = self.0.pools.begin().await?;
-            record::lock(&mut tx, name).await?;
-            let stored = record::stored_identity(&mut tx, name).await?.map(|(uid, _)| uid);
+        self.write("delete the repository", COMMIT_DEADLINE, async |tx| {
+            record::lock(tx, name).await?;
+            let stored = record::stored_identity(tx, name).await?.map(|(uid, _)| uid);
             if let (Some(expected), Some(stored)) = (expected_uid, stored)
                 && expected != stored
             {
@@ -271,14 +254,8 @@ impl Catalog {
             }
             let mut removed = 0;
             for statement in STATEMENTS {
-                removed += on_engine!(&mut tx, tx => sqlx::query(statement)
-                    .bind(&name.namespace)
-                    .bind(&name.name)
-                    .execute(&mut **tx)
-                    .await?
-                    .rows_affected());
+                removed += execute!(tx, statement, name);
             }
-            tx.commit().await?;
             Ok(removed > 0)
         })
         .await
@@ -302,6 +279,23 @@ impl Catalog {
             }
             result => result,
         }
+    }
+
+    /// Runs `work` in a write transaction and commits it.
+    async fn write<T>(
+        &self,
+        operation: &'static str,
+        deadline: Duration,
+        work: impl AsyncFnOnce(&mut Transaction) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.ensure_writable()?;
+        self.call(operation, deadline, async {
+            let mut tx = self.0.pools.begin().await?;
+            let result = work(&mut tx).await?;
+            tx.commit().await?;
+            Ok(result)
+        })
+        .await
     }
 
     /// Runs read-only work. In a read-only catalog a missing table counts as empty.

@@ -12,7 +12,7 @@ use sqlx::{FromRow, types::Json};
 
 use super::{
     COMMIT_DEADLINE, Catalog, Error,
-    engine::{Engine, Transaction, on_engine},
+    engine::{Transaction, execute, on_engine, select},
     record::{self, parse_time, storable},
 };
 use crate::api::NamespacedName;
@@ -90,7 +90,7 @@ impl Catalog {
             WHERE r.namespace = $1 AND r.name = $2 AND r.source = $3";
         self.call("read the cached registry state", COMMIT_DEADLINE, async {
             let mut repositories = BTreeMap::new();
-            on_engine!(self.0.pools.reader(), pool => {
+            on_engine!(self.0.pools.executor(), pool => {
                 let mut rows = sqlx::query_as::<_, OciRow>(SELECT)
                     .bind(&name.namespace)
                     .bind(&name.name)
@@ -117,14 +117,8 @@ impl Catalog {
             WHERE namespace = $1 AND name = $2 AND repository = $3 AND tag > $4 AND metadata IS NOT NULL
             ORDER BY tag LIMIT $5";
         self.call("read the cached chart metadata", COMMIT_DEADLINE, async {
-            Ok(on_engine!(self.0.pools.reader(), pool => sqlx::query_as(SELECT)
-                .bind(&name.namespace)
-                .bind(&name.name)
-                .bind(storable(repository))
-                .bind(after)
-                .bind(i64::from(limit))
-                .fetch_all(pool)
-                .await?))
+            let (repository, limit) = (storable(repository), i64::from(limit));
+            Ok(select!(fetch_all, self.0.pools, SELECT, name, repository, after, limit))
         })
         .await
     }
@@ -139,14 +133,11 @@ impl Catalog {
         repository: &OciRepository,
         changed: &[OciChange],
     ) -> Result<(), Error> {
-        self.ensure_writable()?;
-        self.call("write the cached registry state", COMMIT_DEADLINE, async {
-            let mut tx = self.0.pools.begin().await?;
-            record::lock(&mut tx, name).await?;
-            delete_other_sources(&mut tx, name, source).await?;
-            upsert_repository(&mut tx, name, source, repository).await?;
-            upsert_tags(&mut tx, name, &repository.repository, changed).await?;
-            tx.commit().await
+        self.write("write the cached registry state", COMMIT_DEADLINE, async |tx| {
+            record::lock(tx, name).await?;
+            delete_other_sources(tx, name, source).await?;
+            upsert_repository(tx, name, source, repository).await?;
+            upsert_tags(tx, name, &repository.repository, changed).await
         })
         .await
     }
@@ -157,17 +148,11 @@ impl Catalog {
             SET etag = NULL, last_modified = NULL, digests_checked = NULL WHERE namespace = $1 AND name = $2";
         const TAGS: &str = "UPDATE portolan_oci_tags SET next_try = $3
             WHERE namespace = $1 AND name = $2 AND next_try IS NOT NULL";
-        self.ensure_writable()?;
-        self.call("reset the cached registry state", COMMIT_DEADLINE, async {
-            let mut tx = self.0.pools.begin().await?;
-            record::lock(&mut tx, name).await?;
-            on_engine!(&mut tx, tx => {
-                let query = sqlx::query(REPOSITORIES).bind(&name.namespace).bind(&name.name);
-                query.execute(&mut **tx).await?;
-                let query = sqlx::query(TAGS).bind(&name.namespace).bind(&name.name);
-                query.bind(now.to_string()).execute(&mut **tx).await?;
-            });
-            tx.commit().await
+        self.write("reset the cached registry state", COMMIT_DEADLINE, async |tx| {
+            record::lock(tx, name).await?;
+            execute!(tx, REPOSITORIES, name);
+            execute!(tx, TAGS, name, now.to_string());
+            Ok(())
         })
         .await
     }
@@ -179,14 +164,7 @@ async fn delete_other_sources(tx: &mut Transaction, name: &NamespacedName, sourc
             FROM portolan_oci_repositories WHERE namespace = $1 AND name = $2 AND source <> $3)",
         "DELETE FROM portolan_oci_repositories WHERE namespace = $1 AND name = $2 AND source <> $3",
     ] {
-        on_engine!(&mut *tx, tx => {
-            sqlx::query(statement)
-                .bind(&name.namespace)
-                .bind(&name.name)
-                .bind(source)
-                .execute(&mut **tx)
-                .await?;
-        });
+        execute!(tx, statement, name, source);
     }
     Ok(())
 }
@@ -204,18 +182,16 @@ pub(super) async fn upsert_repository(
             last_modified = excluded.last_modified, digests_checked = excluded.digests_checked
         WHERE r.etag IS DISTINCT FROM excluded.etag OR r.last_modified IS DISTINCT FROM excluded.last_modified
             OR r.digests_checked IS DISTINCT FROM excluded.digests_checked";
-    on_engine!(tx, tx => {
-        sqlx::query(UPSERT)
-            .bind(&name.namespace)
-            .bind(&name.name)
-            .bind(storable(&repository.repository))
-            .bind(source)
-            .bind(repository.etag.as_deref().map(storable))
-            .bind(repository.last_modified.as_deref().map(storable))
-            .bind(repository.digests_checked.map(|time| time.to_string()))
-            .execute(&mut **tx)
-            .await?;
-    });
+    execute!(
+        tx,
+        UPSERT,
+        name,
+        storable(&repository.repository),
+        source,
+        repository.etag.as_deref().map(storable),
+        repository.last_modified.as_deref().map(storable),
+        repository.digests_checked.map(|time| time.to_string()),
+    );
     Ok(())
 }
 
@@ -255,35 +231,16 @@ async fn upsert_batch(
             problem = excluded.problem, tries = excluded.tries, next_try = excluded.next_try";
     const POSTGRES: &str = "INSERT INTO portolan_oci_tags AS t
             (namespace, name, repository, tag, digest, metadata, problem, tries, next_try)
-        SELECT $1, $2, $3, row.* FROM unnest($4::text[], $5::text[], $6::text[], $7::text[], $8::bigint[], $9::text[])
-            AS row (tag, digest, metadata, problem, tries, next_try)
+        SELECT $1, $2, $3, row.* FROM jsonb_to_recordset($4)
+            AS row (tag text, digest text, metadata text, problem text, tries bigint, next_try text)
         ON CONFLICT (namespace, name, repository, tag) DO UPDATE SET digest = excluded.digest,
             metadata = CASE WHEN excluded.problem IS NULL THEN coalesce(excluded.metadata, t.metadata) END,
             problem = excluded.problem, tries = excluded.tries, next_try = excluded.next_try";
     if rows.is_empty() {
         return Ok(());
     }
-    match tx {
-        Engine::Sqlite(tx) => {
-            let query = sqlx::query(SQLITE).bind(&name.namespace).bind(&name.name);
-            let query = query.bind(storable(repository)).bind(Json(rows));
-            query.execute(&mut **tx).await?;
-        }
-        Engine::Postgres(tx) => {
-            let query = sqlx::query(POSTGRES)
-                .bind(&name.namespace)
-                .bind(&name.name)
-                .bind(storable(repository));
-            let query = query
-                .bind(rows.iter().map(|row| &*row.tag).collect::<Vec<_>>())
-                .bind(rows.iter().map(|row| &*row.digest).collect::<Vec<_>>())
-                .bind(rows.iter().map(|row| row.metadata.as_deref()).collect::<Vec<_>>())
-                .bind(rows.iter().map(|row| row.problem.as_deref()).collect::<Vec<_>>())
-                .bind(rows.iter().map(|row| row.tries).collect::<Vec<_>>())
-                .bind(rows.iter().map(|row| row.next_try.as_deref()).collect::<Vec<_>>());
-            query.execute(&mut **tx).await?;
-        }
-    }
+    let statement = tx.choose(SQLITE, POSTGRES);
+    execute!(tx, statement, name, storable(repository), Json(rows));
     Ok(())
 }
 

@@ -1,6 +1,4 @@
-//! Failures of chart files, for display.
-
-use super::{Catalog, Error, engine::on_engine};
+use super::{Catalog, Error, engine::select};
 use crate::api::NamespacedName;
 
 impl Catalog {
@@ -9,12 +7,8 @@ impl Catalog {
         const SELECT: &str = "SELECT chart_files_id, message FROM portolan_files
             WHERE namespace = $1 AND name = $2 AND tries > 0 ORDER BY chart_files_id LIMIT $3";
         self.read("read the failures of chart files", async {
-            Ok(on_engine!(self.0.pools.reader(), pool => sqlx::query_as(SELECT)
-                .bind(&name.namespace)
-                .bind(&name.name)
-                .bind(i64::try_from(limit).unwrap_or(i64::MAX))
-                .fetch_all(pool)
-                .await?))
+            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            Ok(select!(fetch_all, self.0.pools, SELECT, name, limit))
         })
         .await
     }

@@ -5,11 +5,11 @@
 use std::collections::{BTreeMap, HashMap};
 
 use futures::TryStreamExt;
-use sqlx::{FromRow, types::Json};
+use sqlx::types::Json;
 
 use super::{
     Catalog, ChartInfo, Error, Fingerprint, HistoryEntry, Record,
-    engine::{Engine, on_engine},
+    engine::{on_engine, sql},
     history,
     record::unsigned,
 };
@@ -18,7 +18,7 @@ use crate::api::NamespacedName;
 const MAX_WORDS: usize = 16;
 const MAX_WORD_CHARS: usize = 256;
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct RepositorySummary {
     pub name: NamespacedName,
     /// URL of the last sync, or else of the stored charts; empty if there is neither.
@@ -27,6 +27,15 @@ pub struct RepositorySummary {
     pub versions: u64,
     /// `None` if only Kubeapps' syncer has written the repository.
     pub record: Option<Record>,
+}
+
+impl RepositorySummary {
+    fn entry<'a>(summaries: &'a mut BTreeMap<NamespacedName, Self>, name: &NamespacedName) -> &'a mut Self {
+        summaries.entry(name.clone()).or_insert_with(|| Self {
+            name: name.clone(),
+            ..Self::default()
+        })
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -66,23 +75,19 @@ impl Catalog {
     pub async fn repositories(&self) -> Result<Vec<RepositorySummary>, Error> {
         // Read before the charts are counted. Otherwise a sync in between could show a record with charts but a count of 0.
         let records = self.records().await?;
-        let stored: Vec<CountsRow> = self
+        let statement = sql!(self.0.pools, "repository_counts.sql");
+        let stored: Vec<(String, String, i64, i64, String)> = self
             .read("list the repositories", async {
-                Ok(match self.0.pools.reader() {
-                    Engine::Sqlite(pool) => sqlx::query_as(COUNTS_SQLITE).fetch_all(pool).await?,
-                    Engine::Postgres(pool) => sqlx::query_as(COUNTS_POSTGRES).fetch_all(pool).await?,
-                })
+                Ok(on_engine!(self.0.pools.executor(), pool => sqlx::query_as(statement).fetch_all(pool).await?))
             })
             .await?;
-        let mut summaries: BTreeMap<NamespacedName, RepositorySummary> = stored
-            .into_iter()
-            .map(RepositorySummary::from)
-            .map(|s| (s.name.clone(), s))
-            .collect();
+        let mut summaries = BTreeMap::<NamespacedName, RepositorySummary>::new();
+        for (namespace, name, charts, versions, url) in stored {
+            let summary = RepositorySummary::entry(&mut summaries, &NamespacedName::new(namespace, name));
+            (summary.charts, summary.versions, summary.url) = (unsigned(charts), unsigned(versions), url);
+        }
         for record in records {
-            let summary = summaries
-                .entry(record.name.clone())
-                .or_insert_with(|| RepositorySummary::empty(record.name.clone()));
+            let summary = RepositorySummary::entry(&mut summaries, &record.name);
             if !record.url.is_empty() {
                 summary.url.clone_from(&record.url);
             }
@@ -95,32 +100,33 @@ impl Catalog {
         let patterns: Vec<String> = search.words.iter().take(MAX_WORDS).map(|word| pattern(word)).collect();
         // One extra row shows if there are more.
         let limit = i64::from(search.limit) + 1;
-        let rows: Vec<HitRow> = self
+        let statement = sql!(self.0.pools, "search.sql");
+        let rows: Vec<(String, String, String, String, String, String)> = self
             .read("search the charts", async {
-                Ok(match self.0.pools.reader() {
-                    Engine::Sqlite(pool) => {
-                        let query = sqlx::query_as(SEARCH_SQLITE).bind(Json(&patterns));
-                        let query = query.bind(&search.namespace).bind(&search.repository);
-                        query.bind(limit).bind(i64::from(search.offset)).fetch_all(pool).await?
-                    }
-                    Engine::Postgres(pool) => {
-                        let query = sqlx::query_as(SEARCH_POSTGRES).bind(&patterns);
-                        let query = query.bind(&search.namespace).bind(&search.repository);
-                        query.bind(limit).bind(i64::from(search.offset)).fetch_all(pool).await?
-                    }
-                })
+                Ok(on_engine!(self.0.pools.executor(), pool => sqlx::query_as(statement)
+                    .bind(Json(&patterns))
+                    .bind(&search.namespace)
+                    .bind(&search.repository)
+                    .bind(limit)
+                    .bind(i64::from(search.offset))
+                    .fetch_all(pool)
+                    .await?))
             })
             .await?;
-        let mut hits: Vec<Hit> = rows.into_iter().map(Hit::from).collect();
+        let hit = |(namespace, name, chart, version, app_version, description)| Hit {
+            repository: NamespacedName { namespace, name },
+            chart,
+            version,
+            app_version,
+            description,
+        };
+        let mut hits: Vec<Hit> = rows.into_iter().map(hit).collect();
         let has_more = hits.len() > search.limit as usize;
         hits.truncate(search.limit as usize);
         Ok(SearchResults { hits, has_more })
     }
 
     /// Returns a chart in one namespace, or in each namespace with a repository of this name.
-    ///
-    /// # Errors
-    /// [`Error::Malformed`] if a row does not have Kubeapps' format.
     pub async fn show(
         &self,
         repository: &str,
@@ -133,7 +139,7 @@ impl Catalog {
         let chart_id = format!("{repository}/{}", chart.replace('/', "%2F"));
         let rows: Vec<(String, String, String)> = self
             .read("reading a chart", async {
-                Ok(on_engine!(self.0.pools.reader(), pool => sqlx::query_as(SELECT)
+                Ok(on_engine!(self.0.pools.executor(), pool => sqlx::query_as(SELECT)
                     .bind(repository)
                     .bind(&chart_id)
                     .bind(namespace)
@@ -161,7 +167,7 @@ impl Catalog {
             WHERE repo_name = $1 AND repo_namespace = $2 AND chart_id IS NOT NULL";
         let mut found = HashMap::new();
         self.read("read the charts of the repository", async {
-            on_engine!(self.0.pools.reader(), pool => {
+            on_engine!(self.0.pools.executor(), pool => {
                 let mut rows = sqlx::query_as::<_, (String, String)>(SELECT)
                     .bind(&name.name)
                     .bind(&name.namespace)
@@ -185,49 +191,6 @@ impl Catalog {
     }
 }
 
-const COUNTS_SQLITE: &str = "SELECT r.namespace, r.name, count(c.id) AS charts,
-        coalesce(sum(json_array_length(c.info, '$.chartVersions')), 0) AS versions,
-        coalesce(max(c.info -> 'repo' ->> 'url'), '') AS url
-    FROM repos r LEFT JOIN charts c ON c.repo_name = r.name AND c.repo_namespace = r.namespace
-    GROUP BY r.namespace, r.name";
-
-const COUNTS_POSTGRES: &str = "SELECT r.namespace, r.name, count(c.id) AS charts,
-        coalesce(sum(CASE jsonb_typeof(c.info -> 'chartVersions')
-            WHEN 'array' THEN jsonb_array_length(c.info -> 'chartVersions') ELSE 0 END), 0) AS versions,
-        coalesce(max(c.info -> 'repo' ->> 'url'), '') AS url
-    FROM repos r LEFT JOIN charts c ON c.repo_name = r.name AND c.repo_namespace = r.namespace
-    GROUP BY r.namespace, r.name";
-
-/// Ranks charts whose name matches all words by the length of the name, before the others.
-const SEARCH_SQLITE: &str = r"SELECT repo_namespace, repo_name, coalesce(info ->> 'name', chart_id, '') AS chart,
-        coalesce(info -> 'chartVersions' -> 0 ->> 'version', '') AS version,
-        coalesce(info -> 'chartVersions' -> 0 ->> 'app_version', '') AS app_version,
-        coalesce(info ->> 'description', '') AS description
-    FROM charts
-    WHERE ($2 IS NULL OR repo_namespace = $2) AND ($3 IS NULL OR repo_name = $3)
-        AND NOT EXISTS (SELECT 1 FROM json_each($1) AS word WHERE NOT (
-            coalesce(info ->> 'name', '') LIKE word.value ESCAPE '\'
-            OR coalesce(info ->> 'description', '') LIKE word.value ESCAPE '\'
-            OR coalesce(info ->> 'keywords', '') LIKE word.value ESCAPE '\'))
-    ORDER BY CASE WHEN json_array_length($1) > 0 AND NOT EXISTS (SELECT 1 FROM json_each($1) AS word
-            WHERE NOT coalesce(info ->> 'name', '') LIKE word.value ESCAPE '\') THEN length(info ->> 'name') END NULLS LAST,
-        chart, repo_namespace, repo_name
-    LIMIT $4 OFFSET $5";
-
-const SEARCH_POSTGRES: &str = r"SELECT repo_namespace, repo_name, coalesce(info ->> 'name', chart_id, '') AS chart,
-        coalesce(info -> 'chartVersions' -> 0 ->> 'version', '') AS version,
-        coalesce(info -> 'chartVersions' -> 0 ->> 'app_version', '') AS app_version,
-        coalesce(info ->> 'description', '') AS description
-    FROM charts
-    WHERE ($2::text IS NULL OR repo_namespace = $2) AND ($3::text IS NULL OR repo_name = $3)
-        AND NOT EXISTS (SELECT FROM unnest($1::text[]) AS word (pattern) WHERE NOT (
-            coalesce(info ->> 'name', '') ILIKE word.pattern
-            OR coalesce(info ->> 'description', '') ILIKE word.pattern
-            OR coalesce(info ->> 'keywords', '') ILIKE word.pattern))
-    ORDER BY CASE WHEN cardinality($1) > 0 AND info ->> 'name' ILIKE ALL ($1) THEN length(info ->> 'name') END NULLS LAST,
-        chart, repo_namespace, repo_name
-    LIMIT $4 OFFSET $5";
-
 /// Returns a LIKE pattern that finds the word anywhere, with wildcards escaped.
 fn pattern(word: &str) -> String {
     let mut pattern = String::from("%");
@@ -239,60 +202,6 @@ fn pattern(word: &str) -> String {
     }
     pattern.push('%');
     pattern
-}
-
-#[derive(FromRow)]
-struct CountsRow {
-    namespace: String,
-    name: String,
-    charts: i64,
-    versions: i64,
-    url: String,
-}
-
-impl RepositorySummary {
-    const fn empty(name: NamespacedName) -> Self {
-        Self {
-            name,
-            url: String::new(),
-            charts: 0,
-            versions: 0,
-            record: None,
-        }
-    }
-}
-
-impl From<CountsRow> for RepositorySummary {
-    fn from(row: CountsRow) -> Self {
-        Self {
-            url: row.url,
-            charts: unsigned(row.charts),
-            versions: unsigned(row.versions),
-            ..Self::empty(NamespacedName::new(row.namespace, row.name))
-        }
-    }
-}
-
-#[derive(FromRow)]
-struct HitRow {
-    repo_namespace: String,
-    repo_name: String,
-    chart: String,
-    version: String,
-    app_version: String,
-    description: String,
-}
-
-impl From<HitRow> for Hit {
-    fn from(row: HitRow) -> Self {
-        Self {
-            repository: NamespacedName::new(row.repo_namespace, row.repo_name),
-            chart: row.chart,
-            version: row.version,
-            app_version: row.app_version,
-            description: row.description,
-        }
-    }
 }
 
 #[cfg(test)]

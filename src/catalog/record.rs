@@ -8,8 +8,8 @@ use sqlx::{Encode, FromRow, Type, query::Query};
 
 use super::{
     Error,
-    engine::{Engine, Pools, Transaction, on_engine, sql},
-    identity::repository_key,
+    engine::{Pools, Transaction, on_engine, select, sql},
+    identity::{advisory_lock, repository_key},
 };
 use crate::api::NamespacedName;
 
@@ -130,7 +130,7 @@ impl Details {
     }
 
     fn to_json(&self) -> Result<String, Error> {
-        Ok(serde_json::to_string(self).map_err(|error| sqlx::Error::Encode(Box::new(error)))?)
+        Ok(serde_json::to_string(self)?)
     }
 }
 
@@ -229,11 +229,7 @@ pub(super) async fn stored_identity(
     name: &NamespacedName,
 ) -> Result<Option<(String, i64)>, Error> {
     const SELECT: &str = "SELECT uid, revision FROM portolan_repositories WHERE namespace = $1 AND name = $2";
-    Ok(on_engine!(tx, tx => sqlx::query_as(SELECT)
-        .bind(&name.namespace)
-        .bind(&name.name)
-        .fetch_optional(&mut **tx)
-        .await?))
+    Ok(select!(fetch_optional, tx, SELECT, name))
 }
 
 /// Locks the repository and fails with [`Error::Superseded`] if its UID or its revision has changed.
@@ -251,25 +247,17 @@ pub(super) async fn lock_and_check_identity(
         }
         _ => false,
     };
-    if is_same {
-        Ok(())
-    } else {
-        Err(Error::Superseded {
-            repository: record.name.clone(),
-        })
-    }
+    if is_same { Ok(()) } else { Err(superseded(record)) }
 }
 
-/// Locks the repository until the transaction ends, because several processes may share a Postgres database. On SQLite
-/// the write transaction itself is the lock.
+fn superseded(record: &Record) -> Error {
+    let repository = record.name.clone();
+    Error::Superseded { repository }
+}
+
+/// Locks the repository until the transaction ends.
 pub(super) async fn lock(tx: &mut Transaction, name: &NamespacedName) -> Result<(), Error> {
-    if let Engine::Postgres(tx) = tx {
-        sqlx::query("SELECT pg_advisory_xact_lock($1)")
-            .bind(repository_key(name))
-            .execute(&mut **tx)
-            .await?;
-    }
-    Ok(())
+    advisory_lock(tx, repository_key(name)).await
 }
 
 /// Locks the repository. Returns false if its UID is not `uid`.
@@ -314,14 +302,12 @@ where
 
 pub(super) async fn save(tx: &mut Transaction, record: &Record) -> Result<(), Error> {
     const UPSERT: &str = include_str!("sql/record_upsert.sql");
-    on_engine!(tx, tx => {
-        bind(sqlx::query(UPSERT), record)?.execute(&mut **tx).await?;
-    });
+    on_engine!(tx.executor(), executor => { bind(sqlx::query(UPSERT), record)?.execute(executor).await?; });
     Ok(())
 }
 
-/// Writes the record in one statement. Returns false if the stored UID or revision differs.
-pub(super) async fn update(pools: &Pools, record: &Record, uid: &str, revision: i64) -> Result<bool, Error> {
+/// Writes the record in one statement. Fails with [`Error::Superseded`] if the stored UID or revision differs.
+pub(super) async fn update(pools: &Pools, record: &Record, uid: &str, revision: i64) -> Result<(), Error> {
     let writer = pools.writer()?;
     let statement = sql!(writer, "record_update.sql");
     // SQLite ignores the lock key.
@@ -332,7 +318,7 @@ pub(super) async fn update(pools: &Pools, record: &Record, uid: &str, revision: 
         .execute(pool)
         .await?
         .rows_affected());
-    Ok(written > 0)
+    if written > 0 { Ok(()) } else { Err(superseded(record)) }
 }
 
 #[cfg(test)]

@@ -2,14 +2,15 @@
 //! writers.
 
 use jiff::Timestamp;
+use sqlx::FromRow;
 
 use super::{
     Error,
-    engine::{Engine, Transaction, on_engine},
+    engine::{Transaction, execute, on_engine, select},
 };
 use crate::api::NamespacedName;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, FromRow)]
 pub(super) struct ReposRow {
     pub(super) id: i64,
     pub(super) checksum: Option<String>,
@@ -20,55 +21,33 @@ impl ReposRow {
     /// Returns the row. On Postgres it is also locked, so that it is not deleted before the charts that refer to it.
     pub(super) async fn find(tx: &mut Transaction, name: &NamespacedName) -> Result<Option<Self>, Error> {
         const SQLITE: &str = "SELECT id, checksum, last_update FROM repos WHERE namespace = $1 AND name = $2";
-        const POSTGRES: &str =
-            "SELECT CAST(id AS BIGINT), checksum, last_update FROM repos WHERE namespace = $1 AND name = $2
-            FOR UPDATE";
-        let row: Option<(i64, Option<String>, Option<String>)> = match tx {
-            Engine::Sqlite(tx) => {
-                let query = sqlx::query_as(SQLITE).bind(&name.namespace).bind(&name.name);
-                query.fetch_optional(&mut **tx).await?
-            }
-            Engine::Postgres(tx) => {
-                let query = sqlx::query_as(POSTGRES).bind(&name.namespace).bind(&name.name);
-                query.fetch_optional(&mut **tx).await?
-            }
-        };
-        Ok(row.map(|(id, checksum, last_update)| Self {
-            id,
-            checksum,
-            last_update,
-        }))
+        const POSTGRES: &str = "SELECT CAST(id AS BIGINT) AS id, checksum, last_update FROM repos
+            WHERE namespace = $1 AND name = $2 FOR UPDATE";
+        let statement = tx.choose(SQLITE, POSTGRES);
+        Ok(select!(fetch_optional, tx, statement, name))
     }
 
     /// Inserts the row, or takes over the one that Kubeapps' syncer has inserted meanwhile.
     pub(super) async fn insert(tx: &mut Transaction, name: &NamespacedName, checksum: &str) -> Result<Self, Error> {
         const INSERT: &str = "INSERT INTO repos (namespace, name, checksum, last_update) VALUES ($1, $2, $3, $4)
             ON CONFLICT (namespace, name) DO UPDATE SET checksum = excluded.checksum, last_update = excluded.last_update
-            RETURNING CAST(id AS BIGINT)";
-        let last_update = go_time(Timestamp::now());
-        let id = on_engine!(tx, tx => sqlx::query_scalar(INSERT)
-            .bind(&name.namespace)
-            .bind(&name.name)
-            .bind(checksum)
-            .bind(&last_update)
-            .fetch_one(&mut **tx)
-            .await?);
-        Ok(Self {
-            id,
-            checksum: Some(checksum.to_owned()),
-            last_update: Some(last_update),
-        })
+            RETURNING CAST(id AS BIGINT) AS id, checksum, last_update";
+        Ok(select!(
+            fetch_one,
+            tx,
+            INSERT,
+            name,
+            checksum,
+            go_time(Timestamp::now())
+        ))
     }
 
     pub(super) async fn update(self, tx: &mut Transaction, checksum: String) -> Result<Self, Error> {
+        const UPDATE: &str = "UPDATE repos SET checksum = $2, last_update = $3 WHERE id = $1";
         let last_update = go_time(Timestamp::now());
-        on_engine!(tx, tx => {
-            sqlx::query("UPDATE repos SET checksum = $2, last_update = $3 WHERE id = $1")
-                .bind(self.id)
-                .bind(&checksum)
-                .bind(&last_update)
-                .execute(&mut **tx)
-                .await?;
+        on_engine!(tx.executor(), executor => {
+            let query = sqlx::query(UPDATE).bind(self.id).bind(&checksum).bind(&last_update);
+            query.execute(executor).await?;
         });
         Ok(Self {
             id: self.id,
@@ -82,16 +61,7 @@ impl ReposRow {
         const UPDATE: &str =
             "UPDATE portolan_repositories SET repos_id = $3, repos_checksum = $4, repos_last_update = $5
             WHERE namespace = $1 AND name = $2";
-        on_engine!(tx, tx => {
-            sqlx::query(UPDATE)
-                .bind(&name.namespace)
-                .bind(&name.name)
-                .bind(self.id)
-                .bind(&self.checksum)
-                .bind(&self.last_update)
-                .execute(&mut **tx)
-                .await?;
-        });
+        execute!(tx, UPDATE, name, self.id, &self.checksum, &self.last_update);
         Ok(())
     }
 }

@@ -15,70 +15,8 @@ use sqlx::{
 use super::{
     Error,
     engine::{Engine, Pools, Transaction, on_engine, sql},
-    identity::advisory_key,
+    identity::{advisory_key, advisory_lock},
 };
-
-/// Kubeapps' own statements, unchanged since its release 1.9, so that it does not matter which program runs first.
-const KUBEAPPS_POSTGRES: &str = "
-CREATE TABLE IF NOT EXISTS repos (
-    ID serial NOT NULL PRIMARY KEY,
-    namespace varchar NOT NULL,
-    name varchar NOT NULL,
-    checksum varchar,
-    last_update varchar,
-    UNIQUE(namespace, name)
-);
-CREATE TABLE IF NOT EXISTS charts (
-    ID serial NOT NULL PRIMARY KEY,
-    repo_name varchar NOT NULL,
-    repo_namespace varchar NOT NULL,
-    chart_id varchar,
-    info jsonb NOT NULL,
-    UNIQUE(repo_name, repo_namespace, chart_id),
-    FOREIGN KEY (repo_name, repo_namespace) REFERENCES repos (name, namespace) ON DELETE CASCADE
-);
-CREATE TABLE IF NOT EXISTS files (
-    ID serial NOT NULL PRIMARY KEY,
-    chart_id varchar NOT NULL,
-    repo_name varchar NOT NULL,
-    repo_namespace varchar NOT NULL,
-    chart_files_ID varchar NOT NULL,
-    info jsonb NOT NULL,
-    UNIQUE(repo_namespace, chart_files_ID),
-    FOREIGN KEY (repo_name, repo_namespace) REFERENCES repos (name, namespace) ON DELETE CASCADE,
-    FOREIGN KEY (repo_name, repo_namespace, chart_id) REFERENCES charts (repo_name, repo_namespace, chart_id) ON DELETE CASCADE
-);";
-
-/// The same tables for SQLite. As in Postgres, IDs are never reused: a recreated repository has a new one.
-const KUBEAPPS_SQLITE: &str = "
-CREATE TABLE IF NOT EXISTS repos (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    namespace TEXT NOT NULL,
-    name TEXT NOT NULL,
-    checksum TEXT,
-    last_update TEXT,
-    UNIQUE(namespace, name)
-);
-CREATE TABLE IF NOT EXISTS charts (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    repo_name TEXT NOT NULL,
-    repo_namespace TEXT NOT NULL,
-    chart_id TEXT,
-    info TEXT NOT NULL,
-    UNIQUE(repo_name, repo_namespace, chart_id),
-    FOREIGN KEY (repo_name, repo_namespace) REFERENCES repos (name, namespace) ON DELETE CASCADE
-);
-CREATE TABLE IF NOT EXISTS files (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    chart_id TEXT NOT NULL,
-    repo_name TEXT NOT NULL,
-    repo_namespace TEXT NOT NULL,
-    chart_files_id TEXT NOT NULL,
-    info TEXT NOT NULL,
-    UNIQUE(repo_namespace, chart_files_id),
-    FOREIGN KEY (repo_name, repo_namespace) REFERENCES repos (name, namespace) ON DELETE CASCADE,
-    FOREIGN KEY (repo_name, repo_namespace, chart_id) REFERENCES charts (repo_name, repo_namespace, chart_id) ON DELETE CASCADE
-);";
 
 /// Index on Kubeapps' table of files, which has none for the cascade from charts. Its last part gives the digest of a
 /// version's files without reading the row, which also contains the README and the values.
@@ -116,7 +54,7 @@ struct Present {
 impl Present {
     async fn find(tx: &mut Transaction) -> Result<Self, Error> {
         let statement = sql!(tx, "tables_present.sql");
-        Ok(on_engine!(tx, tx => sqlx::query_as(statement).fetch_one(&mut **tx).await?))
+        Ok(on_engine!(tx.executor(), executor => sqlx::query_as(statement).fetch_one(executor).await?))
     }
 }
 
@@ -125,30 +63,26 @@ impl Present {
 /// Runs in one transaction under a lock, so that several Portolans may start concurrently. Kubeapps does not take that
 /// lock, so a race with it is retried.
 pub(super) async fn ensure(pools: &Pools) -> Result<bool, Error> {
-    retrying(|| ensure_once(pools)).await
+    let attempt = || ensure_once(pools);
+    attempt.retry(backoff()).when(Error::is_schema_race).await
 }
 
 pub(super) async fn recreate(pools: &Pools) -> Result<(), Error> {
-    retrying(|| recreate_once(pools)).await
+    let attempt = || recreate_once(pools);
+    attempt.retry(backoff()).when(Error::is_schema_race).await
 }
 
-async fn retrying<T, F: Future<Output = Result<T, Error>>>(attempt: impl FnMut() -> F) -> Result<T, Error> {
-    attempt
-        .retry(
-            ExponentialBuilder::default()
-                .with_min_delay(Duration::from_millis(20))
-                .with_max_times(8)
-                .with_jitter(),
-        )
-        .when(Error::is_schema_race)
-        .await
+fn backoff() -> ExponentialBuilder {
+    let builder = ExponentialBuilder::default().with_min_delay(Duration::from_millis(20));
+    builder.with_max_times(8).with_jitter()
 }
 
 async fn ensure_once(pools: &Pools) -> Result<bool, Error> {
     let mut tx = begin(pools).await?;
     let before = Present::find(&mut tx).await?;
     if !before.kubeapps {
-        create_kubeapps_tables(&mut tx).await?;
+        let statements = sql!(&tx, "kubeapps_tables.sql");
+        run(&mut tx, statements).await?;
     }
     // Migrate before checking for missing tables: a pending migration may create some.
     let is_complete = before.migrations && {
@@ -157,7 +91,8 @@ async fn ensure_once(pools: &Pools) -> Result<bool, Error> {
         Present::find(&mut tx).await?.ours
     };
     if !is_complete {
-        drop_ours(&mut tx).await?;
+        // Drops all of our tables if some are missing: the migrations table would report them as created.
+        run(&mut tx, DROP_OURS).await?;
         migrate(&mut tx).await?;
     }
     if !before.kubeapps {
@@ -170,44 +105,32 @@ async fn ensure_once(pools: &Pools) -> Result<bool, Error> {
     Ok(!(before.kubeapps && is_complete))
 }
 
-/// Drops all of our tables if some are missing: the migrations table would report them as created.
-async fn drop_ours(tx: &mut Transaction) -> Result<(), Error> {
-    run(tx, DROP_OURS).await
-}
-
 async fn recreate_once(pools: &Pools) -> Result<(), Error> {
     let mut tx = begin(pools).await?;
     run(&mut tx, DROP_KUBEAPPS).await?;
     run(&mut tx, DELETE_DERIVED_ROWS).await?;
-    create_kubeapps_tables(&mut tx).await?;
+    let statements = sql!(&tx, "kubeapps_tables.sql");
+    run(&mut tx, statements).await?;
     create_index(&mut tx).await?;
     tx.commit().await
 }
 
 async fn run(tx: &mut Transaction, statements: &'static str) -> Result<(), Error> {
-    on_engine!(tx, tx => { tx.execute(sqlx::raw_sql(statements)).await?; });
+    on_engine!(tx.executor(), executor => { executor.execute(sqlx::raw_sql(statements)).await?; });
     Ok(())
 }
 
 /// Creates our index. On Postgres, Kubeapps may own the table, or the table may be too large to index quickly.
 /// Everything works without the index, but slower.
 async fn create_index(tx: &mut Transaction) -> Result<(), Error> {
-    if let Engine::Sqlite(_) = tx {
+    const BEGIN_INDEX: &str = "SAVEPOINT index; SET LOCAL lock_timeout = '5s'; SET LOCAL statement_timeout = '30s'";
+    const RESET_TIMEOUTS: &str = "SET LOCAL lock_timeout TO DEFAULT; SET LOCAL statement_timeout TO DEFAULT";
+    if let Engine::Sqlite(_) = tx.executor() {
         return run(tx, INDEX_SQLITE).await;
     }
-    run(
-        tx,
-        "SAVEPOINT index; SET LOCAL lock_timeout = '5s'; SET LOCAL statement_timeout = '30s'",
-    )
-    .await?;
+    run(tx, BEGIN_INDEX).await?;
     match run(tx, INDEX_POSTGRES).await {
-        Ok(()) => {
-            run(
-                tx,
-                "SET LOCAL lock_timeout TO DEFAULT; SET LOCAL statement_timeout TO DEFAULT",
-            )
-            .await?
-        }
+        Ok(()) => run(tx, RESET_TIMEOUTS).await?,
         Err(error) if error.is_schema_race() => return Err(error),
         Err(error) => {
             run(tx, "ROLLBACK TO SAVEPOINT index").await?;
@@ -222,28 +145,15 @@ async fn create_index(tx: &mut Transaction) -> Result<(), Error> {
 
 async fn begin(pools: &Pools) -> Result<Transaction, Error> {
     let mut tx = pools.begin().await?;
-    if let Engine::Postgres(tx) = &mut tx {
-        sqlx::query("SELECT pg_advisory_xact_lock($1)")
-            .bind(advisory_key(&["schema"]))
-            .execute(&mut **tx)
-            .await?;
-    }
+    advisory_lock(&mut tx, advisory_key(&["schema"])).await?;
     Ok(tx)
 }
 
-async fn create_kubeapps_tables(tx: &mut Transaction) -> Result<(), Error> {
-    match tx {
-        Engine::Sqlite(tx) => tx.execute(sqlx::raw_sql(KUBEAPPS_SQLITE)).await.map(|_| ())?,
-        Engine::Postgres(tx) => tx.execute(sqlx::raw_sql(KUBEAPPS_POSTGRES)).await.map(|_| ())?,
-    }
-    Ok(())
-}
-
 fn init(tx: &Transaction) -> Migration {
-    let sql = match tx {
-        Engine::Sqlite(_) => include_str!("../../migrations/sqlite/0001_init.sql"),
-        Engine::Postgres(_) => include_str!("../../migrations/postgres/0001_init.sql"),
-    };
+    let sql = tx.choose(
+        include_str!("../../migrations/sqlite/0001_init.sql"),
+        include_str!("../../migrations/postgres/0001_init.sql"),
+    );
     Migration::new(1, "init".into(), MigrationType::Simple, sql.into_sql_str(), false)
 }
 
@@ -251,7 +161,9 @@ fn init(tx: &Transaction) -> Migration {
 async fn refuse_development_tables(tx: &mut Transaction) -> Result<(), Error> {
     const SELECT: &str = "SELECT count(*) FROM portolan_migrations WHERE version = 1 AND checksum <> $1";
     let checksum = init(tx).checksum;
-    let mismatches: i64 = on_engine!(tx, tx => sqlx::query_scalar(SELECT).bind(&*checksum).fetch_one(&mut **tx).await?);
+    let mismatches: i64 = on_engine!(tx.executor(), executor => {
+        sqlx::query_scalar(SELECT).bind(&*checksum).fetch_one(executor).await?
+    });
     if mismatches > 0 {
         return Err(Error::DevelopmentTables);
     }
@@ -264,6 +176,6 @@ async fn migrate(tx: &mut Transaction) -> Result<(), Error> {
     migrator.dangerous_set_table_name(MIGRATIONS_TABLE);
     // Our own lock ends with the transaction. The migrator's lock would stay with the pooled connection if a migration fails.
     migrator.set_locking(false);
-    on_engine!(tx, tx => migrator.run_direct(None, &mut **tx, false).await?);
+    on_engine!(tx.executor(), connection => migrator.run_direct(None, connection, false).await?);
     Ok(())
 }

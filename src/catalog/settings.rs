@@ -48,7 +48,6 @@ impl Settings {
     }
 }
 
-/// A password that is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Password(String);
 
@@ -83,9 +82,7 @@ pub enum Database {
 
 impl Database {
     /// Parses `sqlite://FILE`, `postgres://…`, `postgresql://…`, or Kubeapps' `HOST:PORT`.
-    ///
-    /// # Errors
-    /// Fails if the URL is not valid. The error never repeats the URL, which may contain a password.
+    /// Errors never repeat the URL, which may contain a password.
     pub fn parse(url: &str, login: &Login) -> Result<Self, SettingsError> {
         let url = url.trim();
         if let Some(file) = url.strip_prefix("sqlite://") {

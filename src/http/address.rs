@@ -163,7 +163,6 @@ fn local_nat64(address: Ipv6Addr) -> Vec<Ipv4Addr> {
     forms.map(Ipv4Addr::from).to_vec()
 }
 
-/// Looks up the addresses of a name.
 pub(super) type Lookup = Arc<dyn Fn(String) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> + Send + Sync>;
 
 pub(super) fn system_lookup() -> Lookup {

@@ -36,7 +36,7 @@ impl Body {
     /// Returns a reader with its own position.
     #[must_use]
     pub fn into_reader(self) -> impl Read + Seek + Send + 'static {
-        Reader {
+        BodyReader {
             content: self.content,
             length: self.bytes,
             position: 0,
@@ -50,13 +50,13 @@ enum Content {
     File(Arc<File>),
 }
 
-struct Reader {
+struct BodyReader {
     content: Content,
     length: u64,
     position: u64,
 }
 
-impl Read for Reader {
+impl Read for BodyReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = match &self.content {
             Content::File(file) => file.read_at(buffer, self.position)?,
@@ -73,7 +73,7 @@ impl Read for Reader {
     }
 }
 
-impl Seek for Reader {
+impl Seek for BodyReader {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let position = match to {
             SeekFrom::Start(position) => Some(position),
@@ -90,6 +90,8 @@ impl Seek for Reader {
 ///
 /// It writes on the asynchronous thread: a chunk of a few hundred kilobytes reaches the page cache faster than another thread.
 pub(super) struct Spool {
+    /// Name of the body in errors.
+    name: String,
     file: SpooledTempFile,
     hash: Sha256,
     bytes: u64,
@@ -97,8 +99,9 @@ pub(super) struct Spool {
 }
 
 impl Spool {
-    pub(super) fn new(directory: Option<&Path>, limit: u64) -> Self {
+    pub(super) fn new(name: String, directory: Option<&Path>, limit: u64) -> Self {
         Self {
+            name,
             file: match directory {
                 Some(directory) => SpooledTempFile::new_in(MAX_IN_MEMORY, directory),
                 None => SpooledTempFile::new(MAX_IN_MEMORY),
@@ -109,11 +112,11 @@ impl Spool {
         }
     }
 
-    pub(super) fn push(&mut self, chunk: &[u8], name: impl FnOnce() -> String) -> Result<(), FetchError> {
+    pub(super) fn push(&mut self, chunk: &[u8]) -> Result<(), FetchError> {
         self.bytes += chunk.len() as u64;
         if self.bytes > self.limit {
             return Err(FetchError::TooLarge {
-                name: name(),
+                name: self.name.clone(),
                 limit: self.limit,
                 actual: self.bytes,
                 validators: Validators::default(),
@@ -135,6 +138,17 @@ impl Spool {
             validators,
             content,
         })
+    }
+}
+
+/// Wraps each [`FetchError`] in an `io::Error`.
+impl Write for Spool {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.push(bytes).map(|()| bytes.len()).map_err(io::Error::other)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -160,37 +174,34 @@ pub async fn read_file(path: &Path, spool_dir: Option<&Path>, limits: &Limits) -
 }
 
 fn read_blocking(path: PathBuf, spool_dir: Option<&Path>, limit: u64) -> Result<Body, FetchError> {
+    let name = display_path(&path);
     let unreadable = |error: io::Error| match error.kind() {
-        io::ErrorKind::NotFound => FetchError::FileNotFound(display_path(&path)),
+        io::ErrorKind::NotFound => FetchError::FileNotFound(name.clone()),
         _ => FetchError::FileUnreadable {
-            path: display_path(&path),
+            path: name.clone(),
             detail: error.to_string(),
         },
     };
     // Checked before opening, because opening a named pipe blocks until it has a writer.
     let metadata = path.metadata().map_err(unreadable)?;
     if !metadata.is_file() {
-        let detail = "not a regular file".to_owned();
-        return Err(FetchError::FileUnreadable {
-            path: display_path(&path),
-            detail,
-        });
+        return Err(unreadable(io::Error::other("not a regular file")));
     }
     if metadata.len() > limit {
         return Err(FetchError::TooLarge {
-            name: display_path(&path),
+            name,
             limit,
             actual: metadata.len(),
             validators: Validators::default(),
         });
     }
     let mut file = File::open(&path).map_err(unreadable)?;
-    let mut spool = Spool::new(spool_dir, limit);
+    let mut spool = Spool::new(name.clone(), spool_dir, limit);
     let mut buffer = vec![0; 64 * 1024];
     loop {
         match file.read(&mut buffer) {
             Ok(0) => return spool.finish(Validators::default()),
-            Ok(count) => spool.push(&buffer[..count], || display_path(&path))?,
+            Ok(count) => spool.push(&buffer[..count])?,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(unreadable(error)),
         }

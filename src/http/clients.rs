@@ -31,7 +31,6 @@ pub(super) struct Clients {
     cache: Mutex<HashMap<ClientKey, reqwest::Client>>,
 }
 
-/// Settings that reqwest fixes per client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct ClientKey {
     connect: Duration,
@@ -124,27 +123,17 @@ impl Clients {
 
     fn build(&self, connect: Duration, proxy: Option<&Url>) -> Result<reqwest::Client, FetchError> {
         let failed = |error: reqwest::Error| FetchError::Client(root_cause(&error));
-        let proxy = proxy
-            .map(|url| reqwest::Proxy::all(url.clone()))
-            .transpose()
-            .map_err(failed)?;
-        let policy = if proxy.is_some() {
-            self.proxy_policy
-        } else {
-            self.policy
-        };
-        let resolver = Arc::new(Resolver {
-            lookup: Arc::clone(&self.lookup),
-            policy,
-        });
+        let proxy = proxy.map(|url| reqwest::Proxy::all(url.clone()));
+        let proxy = proxy.transpose().map_err(failed)?;
+        let policy = proxy.as_ref().map_or(self.policy, |_| self.proxy_policy);
+        let lookup = Arc::clone(&self.lookup);
+        let resolver = Arc::new(Resolver { lookup, policy });
         let builder = || {
             // Prevents reqwest from reading the environment itself.
             let builder = reqwest::Client::builder().no_proxy();
-            let builder = match &proxy {
-                None => builder,
-                Some(proxy) => builder.proxy(proxy.clone()),
-            };
-            builder
+            let proxies = proxy.clone().into_iter();
+            proxies
+                .fold(builder, reqwest::ClientBuilder::proxy)
                 .user_agent(&self.user_agent)
                 .redirect(reqwest::redirect::Policy::none())
                 .referer(false)

@@ -40,17 +40,13 @@ impl CredentialsError {
 
 #[derive(Deserialize)]
 struct DockerConfig {
-    #[serde(default)]
-    auths: Option<BTreeMap<String, Option<Entry>>>,
+    auths: Option<BTreeMap<String, Option<DockerAuth>>>,
 }
 
 #[derive(Deserialize, Default)]
-struct Entry {
-    #[serde(default)]
+struct DockerAuth {
     auth: Option<String>,
-    #[serde(default)]
     username: Option<String>,
-    #[serde(default)]
     password: Option<String>,
 }
 
@@ -91,8 +87,7 @@ pub fn from_docker_config(json: &[u8]) -> Result<Secret, CredentialsError> {
     Ok(Secret::new(header))
 }
 
-/// Returns `user:password`.
-fn user_and_password(entry: Entry) -> Result<Vec<u8>, CredentialsError> {
+fn user_and_password(entry: DockerAuth) -> Result<Vec<u8>, CredentialsError> {
     if let Some(auth) = entry.auth.filter(|auth| !auth.trim().is_empty()) {
         // Go's decoder ignores line breaks, which `base64` and `echo` insert.
         let auth: String = auth.split_ascii_whitespace().collect();

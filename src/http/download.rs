@@ -14,7 +14,6 @@ use crate::text::{printable, truncate};
 /// Compressed bytes decompressed between two yields to the runtime. Deflate expands them at most 1,032 times.
 const GZIP_CHUNK: usize = 8 * 1024;
 
-/// Returns true if the body must be decompressed.
 pub(super) fn is_gzip(response: &Response, url: &str, verbatim: bool) -> Result<bool, FetchError> {
     let values = response.headers().get_all(header::CONTENT_ENCODING).iter();
     let values: Vec<_> = values
@@ -54,11 +53,7 @@ pub(super) async fn read_body(
     if let Some(length) = response.content_length().filter(|length| *length > limits.max_bytes) {
         return Err(too_large(length));
     }
-    let mut decoder = Decoder::Identity(Box::new(Sink {
-        spool,
-        url: url.to_owned(),
-        error: None,
-    }));
+    let mut decoder = Decoder::Identity(Box::new(spool));
     let mut received = 0;
     loop {
         let chunk = tokio::time::timeout(limits.stall, response.chunk()).await;
@@ -93,63 +88,43 @@ pub(super) async fn read_body(
     }
 }
 
-/// Decodes a body into the spool.
 enum Decoder {
-    Identity(Box<Sink>),
-    Gzip(Box<MultiGzDecoder<Box<Sink>>>),
+    Identity(Box<Spool>),
+    Gzip(Box<MultiGzDecoder<Box<Spool>>>),
 }
 
 impl Decoder {
     fn into_gzip(self) -> Self {
         match self {
-            Self::Identity(sink) => Self::Gzip(Box::new(MultiGzDecoder::new(sink))),
+            Self::Identity(spool) => Self::Gzip(Box::new(MultiGzDecoder::new(spool))),
             gzip @ Self::Gzip(_) => gzip,
         }
     }
 
     /// Decodes a chunk. `interrupted` builds the error of an invalid gzip stream.
     fn push(&mut self, piece: &[u8], interrupted: impl FnOnce(String) -> FetchError) -> Result<(), FetchError> {
-        let (written, sink) = match self {
-            Self::Identity(sink) => (sink.write_all(piece), sink),
-            Self::Gzip(decoder) => (decoder.write_all(piece), decoder.get_mut()),
-        };
-        written.map_err(|error| sink.error.take().unwrap_or_else(|| interrupted(error.to_string())))
-    }
-
-    fn finish(self, interrupted: impl Fn(String) -> FetchError) -> Result<Spool, FetchError> {
         match self {
-            Self::Identity(sink) => Ok(sink.spool),
-            Self::Gzip(mut decoder) => {
-                if let Err(error) = decoder.try_finish() {
-                    let sink_error = decoder.get_mut().error.take();
-                    return Err(sink_error.unwrap_or_else(|| interrupted(error.to_string())));
-                }
-                let sink = decoder.finish().map_err(|error| interrupted(error.to_string()))?;
-                Ok(sink.spool)
-            }
+            Self::Identity(spool) => spool.push(piece),
+            Self::Gzip(decoder) => decoder
+                .write_all(piece)
+                .map_err(|error| spool_error(error, interrupted)),
+        }
+    }
+
+    fn finish(self, interrupted: impl FnOnce(String) -> FetchError) -> Result<Spool, FetchError> {
+        match self {
+            Self::Identity(spool) => Ok(*spool),
+            Self::Gzip(decoder) => match decoder.finish() {
+                Ok(spool) => Ok(*spool),
+                Err(error) => Err(spool_error(error, interrupted)),
+            },
         }
     }
 }
 
-/// Adapts the spool to [`Write`] and retains its error, because the decoder reports only an `io::Error`.
-struct Sink {
-    spool: Spool,
-    url: String,
-    error: Option<FetchError>,
-}
-
-impl Write for Sink {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self.spool.push(bytes, || self.url.clone()) {
-            Ok(()) => Ok(bytes.len()),
-            Err(error) => {
-                self.error = Some(error);
-                Err(io::Error::other("failed to spool the body"))
-            }
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+/// Returns the error that the spool reported through the decoder, or else that of an invalid gzip stream.
+fn spool_error(error: io::Error, interrupted: impl FnOnce(String) -> FetchError) -> FetchError {
+    error
+        .downcast::<FetchError>()
+        .unwrap_or_else(|error| interrupted(error.to_string()))
 }

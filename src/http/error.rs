@@ -169,7 +169,6 @@ impl FetchError {
         }
     }
 
-    /// Returns the remaining `Retry-After` of the server.
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
         match self {

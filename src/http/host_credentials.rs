@@ -29,7 +29,6 @@ pub struct Access {
     pub pass_credentials: bool,
     /// Additional certificate authorities in PEM.
     pub ca: Option<Vec<u8>>,
-    /// Skips certificate verification.
     pub insecure: bool,
     /// Replaces the proxies of the environment.
     pub proxies: Option<Proxies>,
@@ -50,17 +49,9 @@ impl Access {
 
     /// Rejects credentials that are not a valid header.
     pub(super) fn check(&self) -> Result<(), FetchError> {
-        self.authorization
-            .as_ref()
-            .map_or(Ok(()), |secret| header(secret).map(|_| ()))
+        self.authorization.as_ref().map(header).transpose().map(drop)
     }
-}
 
-/// Digest of a repository's own TLS and proxy settings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct TransportKey([u8; 32]);
-
-impl Access {
     /// Returns `None` for the default TLS and proxy settings.
     pub(super) fn transport_key(&self) -> Option<TransportKey> {
         if self.ca.is_none() && !self.insecure && self.proxies.is_none() {
@@ -88,6 +79,10 @@ impl Access {
         ]))
     }
 }
+
+/// Digest of a repository's own TLS and proxy settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct TransportKey([u8; 32]);
 
 /// Digest of credentials and connection settings. Never stored, because it depends on secrets.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -163,12 +158,9 @@ impl Credentials {
             self.repository_origin.as_ref() == Some(&hop) || (self.pass_credentials && !is_downgrade)
         });
         self.has_used_tls |= hop.is_https();
-        let request = || {
-            self.request
-                .as_ref()
-                .filter(|_| self.request_origin.as_ref() == Some(&hop))
-        };
-        repository.or_else(request).cloned()
+        let request = self.request.as_ref();
+        let request = request.filter(|_| self.request_origin.as_ref() == Some(&hop));
+        repository.or(request).cloned()
     }
 }
 

@@ -1,5 +1,3 @@
-//! Proxy selection by URL.
-
 use std::fmt;
 use std::net::IpAddr;
 
@@ -131,10 +129,10 @@ fn parse_proxy_url(text: &str) -> Result<Url, String> {
 
 /// A `NO_PROXY` list with the semantics of Go's `golang.org/x/net/http/httpproxy`.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct NoProxy(Vec<Entry>);
+pub(super) struct NoProxy(Vec<NoProxyEntry>);
 
 #[derive(Debug, PartialEq, Eq)]
-enum Entry {
+enum NoProxyEntry {
     All,
     Network(IpAddr, u8),
     Name {
@@ -149,7 +147,7 @@ enum Entry {
 impl NoProxy {
     pub(super) fn parse(text: &str) -> Self {
         let entries = text.split(',').map(|entry| entry.trim().to_lowercase());
-        Self(entries.filter_map(|entry| Entry::parse(&entry)).collect())
+        Self(entries.filter_map(|entry| NoProxyEntry::parse(&entry)).collect())
     }
 
     pub(super) fn contains(&self, url: &Url) -> bool {
@@ -162,25 +160,25 @@ impl NoProxy {
         };
         let host = url.host_str().unwrap_or_default().trim_end_matches('.');
         self.0.iter().any(|entry| match entry {
-            Entry::All => true,
-            Entry::Network(network, bits) => address.is_some_and(|address| has_prefix(address, *network, *bits)),
-            Entry::Address(expected, port) => address == Some(*expected) && matches_port(port),
-            Entry::Name {
+            NoProxyEntry::All => true,
+            NoProxyEntry::Network(network, bits) => address.is_some_and(|address| has_prefix(address, *network, *bits)),
+            NoProxyEntry::Address(expected, port) => address == Some(*expected) && matches_port(port),
+            NoProxyEntry::Name {
                 name,
                 matches_itself,
                 port,
             } => {
-                let is_subdomain = || {
-                    host.strip_suffix(name.as_str())
-                        .is_some_and(|prefix| prefix.ends_with('.'))
+                let matches_name = match host.strip_suffix(name.as_str()) {
+                    Some("") => *matches_itself,
+                    prefix => prefix.is_some_and(|prefix| prefix.ends_with('.')),
                 };
-                address.is_none() && matches_port(port) && ((*matches_itself && host == name) || is_subdomain())
+                address.is_none() && matches_port(port) && matches_name
             }
         })
     }
 }
 
-impl Entry {
+impl NoProxyEntry {
     fn parse(text: &str) -> Option<Self> {
         if text == "*" {
             return Some(Self::All);

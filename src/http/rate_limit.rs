@@ -36,11 +36,11 @@ pub(super) struct HostLimits {
 #[derive(Debug)]
 pub(super) struct Hosts {
     limits: HostLimits,
-    hosts: Mutex<HashMap<Key, Arc<Host>>>,
+    hosts: Mutex<HashMap<HostKey, Arc<Host>>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Key {
+struct HostKey {
     transport: Option<TransportKey>,
     name: String,
 }
@@ -50,11 +50,11 @@ pub(super) struct Host {
     name: String,
     rate: RateLimiter<NotKeyed, InMemoryState, TokioClock>,
     permits: Arc<Semaphore>,
-    backoff: Mutex<Option<Backoff>>,
+    backoff: Mutex<Option<HostBackoff>>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Backoff {
+struct HostBackoff {
     status: StatusCode,
     until: Instant,
 }
@@ -63,13 +63,13 @@ impl Hosts {
     pub(super) fn new(limits: HostLimits) -> Self {
         Self {
             limits,
-            hosts: Mutex::new(HashMap::new()),
+            hosts: Mutex::default(),
         }
     }
 
     /// Returns the state of a host. Without a key, the transport is the one that repositories share by default.
     pub(super) fn get(&self, transport: Option<TransportKey>, name: &str) -> Arc<Host> {
-        let key = Key {
+        let key = HostKey {
             transport,
             name: name.to_owned(),
         };
@@ -101,10 +101,8 @@ impl Host {
     /// Waits for the rate limit and a permit. The caller holds the permit until it has read the body.
     pub(super) async fn acquire(&self) -> Result<OwnedSemaphorePermit, FetchError> {
         self.check_backoff()?;
-        let permit = Arc::clone(&self.permits)
-            .acquire_owned()
-            .await
-            .map_err(|_| FetchError::Client("the host's semaphore is closed".to_owned()))?;
+        let permit = Arc::clone(&self.permits).acquire_owned().await;
+        let permit = permit.map_err(|_| FetchError::Client("the host's semaphore is closed".to_owned()))?;
         while let Err(not_yet) = self.rate.check() {
             tokio::time::sleep(not_yet.wait_time_from(TokioClock.now())).await;
         }
@@ -119,14 +117,14 @@ impl Host {
         let until = Instant::now() + duration;
         let mut backoff = self.backoff.lock();
         if backoff.is_none_or(|backoff| backoff.until < until) {
-            *backoff = Some(Backoff { status, until });
+            *backoff = Some(HostBackoff { status, until });
         }
         duration
     }
 
     fn check_backoff(&self) -> Result<(), FetchError> {
         let mut backoff = self.backoff.lock();
-        let Some(Backoff { status, until }) = *backoff else {
+        let Some(HostBackoff { status, until }) = *backoff else {
             return Ok(());
         };
         let remaining = until.saturating_duration_since(Instant::now());

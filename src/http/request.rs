@@ -1,5 +1,3 @@
-//! Requests and responses.
-
 use std::fmt;
 
 use ::url::Url;
@@ -11,7 +9,6 @@ use super::body::Body;
 use super::secret::Secret;
 use crate::text::public_url;
 
-/// A request for [`super::Fetcher::send`].
 #[derive(Clone)]
 pub struct Request {
     /// User information is sent as `Basic` credentials to the URL's own origin.
@@ -67,7 +64,6 @@ pub enum Authorization {
     Header(Secret),
 }
 
-/// A successful response.
 pub struct Response {
     /// 200, or 304 for conditional requests.
     pub status: StatusCode,

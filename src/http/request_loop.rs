@@ -1,8 +1,6 @@
-//! Sends a request and follows its redirects.
-
 use ::url::Url;
 use jiff::Timestamp;
-use reqwest::header::{self, HeaderMap, HeaderValue};
+use reqwest::header::{self, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, StatusCode};
 
 use super::body::Spool;
@@ -83,7 +81,7 @@ impl Inner {
         let url_text = public_url(&url);
         let is_gzip = download::is_gzip(&response, &url_text, request.verbatim)?;
         let headers = std::mem::take(response.headers_mut());
-        let spool = Spool::new(self.spool_dir.as_deref(), limits.max_bytes);
+        let spool = Spool::new(url_text.clone(), self.spool_dir.as_deref(), limits.max_bytes);
         let body = download::read_body(response, spool, &url_text, is_gzip, validators_of(&headers), limits).await?;
         Ok(Response {
             status: StatusCode::OK,
@@ -95,7 +93,7 @@ impl Inner {
 
     fn without_body(&self, mut response: reqwest::Response, url: Url) -> Result<Response, FetchError> {
         let headers = std::mem::take(response.headers_mut());
-        let body = Spool::new(self.spool_dir.as_deref(), 0).finish(validators_of(&headers))?;
+        let body = Spool::new(String::new(), self.spool_dir.as_deref(), 0).finish(validators_of(&headers))?;
         Ok(Response {
             status: response.status(),
             headers,
@@ -111,14 +109,11 @@ fn is_redirect(status: StatusCode) -> bool {
 
 fn redirect_target(url: &Url, response: &reqwest::Response) -> Result<Url, FetchError> {
     let bad = |problem: &str| bad_redirect(url, problem);
-    let location = response
-        .headers()
-        .get(header::LOCATION)
-        .ok_or_else(|| bad("missing Location header"))?;
+    let location = response.headers().get(header::LOCATION);
+    let location = location.ok_or_else(|| bad("missing Location header"))?;
     let location = location.to_str().map_err(|_| bad("the Location header is not text"))?;
-    let target = url
-        .join(location)
-        .map_err(|_| bad("the Location header is not a valid URL"))?;
+    let target = url.join(location);
+    let target = target.map_err(|_| bad("the Location header is not a valid URL"))?;
     url::check(&target).map_err(|_| bad("the target is not an http or https URL"))?;
     // Removes credentials, which only a repository's owner may set.
     Ok(url::bare(&target))
@@ -135,18 +130,11 @@ fn bad_redirect(url: &Url, problem: &str) -> FetchError {
 fn status_error(response: &reqwest::Response, url: &Url, host: &Host) -> FetchError {
     let status = response.status();
     let is_overloaded = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
-    let text = |name| {
-        response
-            .headers()
-            .get(name)
-            .and_then(|value: &HeaderValue| value.to_str().ok())
-    };
+    let text = |name| header_text(response.headers(), name);
     let retry_after = text(header::RETRY_AFTER).filter(|_| is_overloaded).and_then(|value| {
         // The date refers to the server's clock.
-        let now = text(header::DATE)
-            .and_then(parse_http_date)
-            .unwrap_or_else(Timestamp::now);
-        parse_retry_after(value, now)
+        let now = text(header::DATE).and_then(parse_http_date);
+        parse_retry_after(value, now.unwrap_or_else(Timestamp::now))
     });
     let retry_after = retry_after.map(|duration| host.back_off(status, duration));
     let challenges = response.headers().get_all(header::WWW_AUTHENTICATE).iter();
@@ -168,29 +156,27 @@ fn headers(request: &Request) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let encoding = if request.verbatim { "identity" } else { "gzip" };
     headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(encoding));
-    let validators = request.validators.as_ref();
+    let validators = request.validators.clone().unwrap_or_default();
     let optional = [
-        (header::ACCEPT, request.accept.as_ref()),
-        (
-            header::IF_NONE_MATCH,
-            validators.and_then(|validators| validators.etag.as_ref()),
-        ),
-        (
-            header::IF_MODIFIED_SINCE,
-            validators.and_then(|validators| validators.last_modified.as_ref()),
-        ),
+        (header::ACCEPT, request.accept.clone()),
+        (header::IF_NONE_MATCH, validators.etag),
+        (header::IF_MODIFIED_SINCE, validators.last_modified),
     ];
     for (name, value) in optional {
-        if let Some(value) = value.and_then(|value| HeaderValue::from_str(value).ok()) {
+        if let Some(value) = value.and_then(|value| HeaderValue::try_from(value).ok()) {
             headers.insert(name, value);
         }
     }
     headers
 }
 
+fn header_text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    headers.get(name)?.to_str().ok()
+}
+
 fn validators_of(headers: &HeaderMap) -> Validators {
     let text = |name| {
-        let value = headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok())?;
+        let value = header_text(headers, name)?;
         (!value.is_empty() && value.len() <= MAX_VALIDATOR_BYTES).then(|| value.to_owned())
     };
     Validators {

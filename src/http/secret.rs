@@ -1,5 +1,3 @@
-//! Strings that are never printed.
-
 use std::fmt;
 
 /// A password, token or header value that prints as `[redacted]`.

@@ -1,8 +1,7 @@
-//! URL helpers: index URL, host key, origin.
-
 use url::Url;
 
 use super::error::FetchError;
+use crate::text::without_user_info;
 
 /// Returns the URL of a repository's index: appends `index.yaml` to the path, drops empty segments, keeps the query.
 pub fn index_url(repository_url: &str) -> Result<Url, FetchError> {
@@ -13,16 +12,9 @@ pub fn index_url(repository_url: &str) -> Result<Url, FetchError> {
     // The error does not quote the text, which may contain a password.
     let mut url = Url::parse(text).map_err(|error| FetchError::InvalidUrl(error.to_string()))?;
     check(&url)?;
-    let segments: Vec<String> = url
-        .path()
-        .split('/')
-        .filter(|segment| !segment.is_empty())
-        .map(str::to_owned)
-        .collect();
-    url.set_path(&format!(
-        "/{}",
-        [segments, vec!["index.yaml".to_owned()]].concat().join("/")
-    ));
+    let segments = url.path().split('/').filter(|segment| !segment.is_empty());
+    let path: String = segments.map(|segment| format!("/{segment}")).collect();
+    url.set_path(&format!("{path}/index.yaml"));
     url.set_fragment(None);
     Ok(url)
 }
@@ -45,7 +37,6 @@ pub(super) fn host_and_port(url: &Url) -> String {
     format!("{}:{port}", host.strip_suffix('.').unwrap_or(host))
 }
 
-/// Scheme, host and port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Origin {
     scheme: String,
@@ -74,10 +65,7 @@ impl Origin {
 }
 
 pub(super) fn bare(url: &Url) -> Url {
-    let mut url = url.clone();
-    // Both fail only for URLs that cannot contain user information.
-    let _ = url.set_username("");
-    let _ = url.set_password(None);
+    let mut url = without_user_info(url);
     url.set_fragment(None);
     url
 }

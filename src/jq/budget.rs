@@ -39,6 +39,14 @@ struct Budget {
     value_bytes: u64,
 }
 
+impl Budget {
+    fn check_clock(&self) {
+        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            abort(Exhausted::Time);
+        }
+    }
+}
+
 thread_local! {
     static BUDGET: Cell<Option<Budget>> = const { Cell::new(None) };
 }
@@ -90,12 +98,8 @@ pub(super) fn charge_read(bytes: u64) {
 
 /// Checks the deadline immediately, before an operation that takes far longer than a step.
 pub(super) fn check_clock() {
-    if BUDGET
-        .get()
-        .and_then(|budget| budget.deadline)
-        .is_some_and(|deadline| Instant::now() >= deadline)
-    {
-        abort(Exhausted::Time);
+    if let Some(budget) = BUDGET.get() {
+        budget.check_clock();
     }
 }
 
@@ -109,10 +113,8 @@ fn spend(steps: u64) {
     }
     let clock_checks = budget.steps / STEPS_PER_CLOCK_CHECK;
     budget.steps -= steps;
-    if budget.steps / STEPS_PER_CLOCK_CHECK != clock_checks
-        && budget.deadline.is_some_and(|deadline| Instant::now() >= deadline)
-    {
-        abort(Exhausted::Time);
+    if budget.steps / STEPS_PER_CLOCK_CHECK != clock_checks {
+        budget.check_clock();
     }
     BUDGET.set(Some(budget));
 }

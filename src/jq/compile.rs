@@ -30,11 +30,8 @@ pub(super) fn compile(rule: &Rule, limits: &Limits) -> Result<Compiled, FilterEr
 }
 
 fn check_size(rule: &Rule, limits: &Limits) -> Result<(), String> {
-    let variable_bytes: usize = rule
-        .variables
-        .iter()
-        .map(|(name, value)| name.len() + value.len())
-        .sum();
+    let variables = rule.variables.iter();
+    let variable_bytes: usize = variables.map(|(name, value)| name.len() + value.len()).sum();
     if rule.jq.len() > limits.rule_bytes {
         Err(format!("the rule is longer than {} bytes", limits.rule_bytes))
     } else if rule.variables.len() > limits.variables {

@@ -3,7 +3,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use jaq_core::data::HasLut;
-use jaq_core::{Ctx, DataT, Error, Lut, Vars};
+use jaq_core::{Ctx, DataT, Lut, Vars};
 
 use super::budget::{self, Exhausted};
 use super::compile::Compiled;
@@ -38,14 +38,7 @@ pub(super) fn keeps(
     limits: &Limits,
     deadline: Option<Instant>,
 ) -> Result<bool, FilterError> {
-    let name = || {
-        quoted(
-            chart
-                .get("name")
-                .and_then(|name| name.as_str())
-                .unwrap_or("without a name"),
-        )
-    };
+    let name = || quoted(chart["name"].as_str().unwrap_or("without a name"));
     let failed = |cause| FilterError::Failed { chart: name(), cause };
     let too_costly = |limit: Exhausted| FilterError::TooCostly {
         chart: name(),
@@ -80,7 +73,7 @@ fn first_output(compiled: &Compiled, input: Value) -> Result<bool, String> {
         // gojq reports nil if there is no output.
         None => Err(not_boolean("nothing")),
         Some(Err(exception)) => Err(match exception.get_err() {
-            Ok(error) => message(&error),
+            Ok(error) => shown(&error),
             Err(_) => "it breaks to an undefined label".to_owned(),
         }),
     }
@@ -88,10 +81,6 @@ fn first_output(compiled: &Compiled, input: Value) -> Result<bool, String> {
 
 fn not_boolean(output: &str) -> String {
     format!("unable to convert jq result to boolean. Got: {output}")
-}
-
-fn message(error: &Error<Value>) -> String {
-    shown(error)
 }
 
 fn quoted(text: &str) -> String {

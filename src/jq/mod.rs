@@ -104,10 +104,6 @@ pub struct Filter {
 
 impl Filter {
     /// Compiles a rule, once per sync. Starts a thread unless called inside [`on_large_stack`].
-    ///
-    /// # Errors
-    ///
-    /// [`FilterError::Invalid`] with position and cause.
     pub fn compile(rule: &Rule, limits: Limits) -> Result<Self, FilterError> {
         let compiled = thread::ensure_large_stack(|| compile::compile(rule, &limits))??;
         Ok(Self {
@@ -129,11 +125,6 @@ impl Filter {
 
     /// Returns true if the rule keeps the chart, given its JSON as stored. Call this inside one [`on_large_stack`] for
     /// all charts; otherwise each call starts a thread.
-    ///
-    /// # Errors
-    ///
-    /// [`FilterError::Failed`] if the rule fails or does not return a boolean; [`FilterError::TooCostly`] if it exceeds
-    /// a limit.
     pub fn keeps(&self, chart: &serde_json::Value) -> Result<bool, FilterError> {
         let started = Instant::now();
         let spent = Duration::from_nanos(self.spent.load(Ordering::Relaxed));

@@ -23,10 +23,6 @@ fn builder() -> Builder {
 ///
 /// The thread starts immediately and is not canceled when the future is dropped. A filter ends by the time of its
 /// [`Limits`](super::Limits).
-///
-/// # Errors
-///
-/// [`FilterError::Thread`] if the thread cannot be started, [`FilterError::Panicked`] if `work` panics.
 pub fn on_large_stack<T, W>(work: W) -> impl Future<Output = Result<T, FilterError>> + Send + use<T, W>
 where
     T: Send + 'static,

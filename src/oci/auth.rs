@@ -30,13 +30,12 @@ const MAX_TOKENS: usize = 256;
 /// A token is renewed this long before it expires, or after three quarters of a shorter lifetime.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(10);
 
-/// For example a blob store that requires credentials.
 const OTHER_HOST: &str = "the registry redirects to another host, which requires its own credentials";
 
 /// Cached authentication scheme and tokens of a [`Registry`].
 #[derive(Debug, Default)]
 pub(super) struct AuthState {
-    scheme: Mutex<Scheme>,
+    scheme: Mutex<AuthScheme>,
     /// Set once the registry has been probed for its scheme.
     probed: OnceCell<()>,
     /// Tokens by scope. An entry is locked while its token is requested, so that other tasks wait for it.
@@ -57,14 +56,13 @@ impl AuthState {
 
 /// Authentication scheme of the registry. A path may use another one in its 401.
 #[derive(Debug, Clone, Default)]
-enum Scheme {
+enum AuthScheme {
     #[default]
     Unknown,
     Basic,
     Bearer(Realm),
 }
 
-/// Address of a token server.
 #[derive(Debug, Clone)]
 struct Realm {
     url: Url,
@@ -77,15 +75,13 @@ struct CachedToken {
     expires_at: Instant,
 }
 
-/// Configured credentials.
-enum Credentials {
+enum RegistryCredentials {
     None,
     Basic(Secret),
     /// Any other header, which a token server would not accept.
     Header,
 }
 
-/// A response with status 401.
 struct Unauthorized {
     url: String,
     challenges: Vec<Challenge>,
@@ -136,7 +132,7 @@ impl Registry {
                 let unauthorized = Unauthorized::from_error(error)?;
                 Err(unauthorized.error(match self.credentials() {
                     _ if !self.has_registry_origin(&unauthorized.url) => OTHER_HOST,
-                    Credentials::None => "credentials required; set them in spec.auth",
+                    RegistryCredentials::None => "credentials required; set them in spec.auth",
                     _ => "the credentials of spec.auth have insufficient permissions; check them",
                 }))
             }
@@ -144,28 +140,27 @@ impl Registry {
     }
 
     /// Returns the credentials allowed for this registry.
-    fn credentials(&self) -> Credentials {
+    fn credentials(&self) -> RegistryCredentials {
         match self.fetcher.credentials_for(&self.declared) {
-            None => Credentials::None,
-            Some(header) if credentials::basic(&header).is_some() => Credentials::Basic(header),
-            Some(_) => Credentials::Header,
+            None => RegistryCredentials::None,
+            Some(header) if credentials::basic(&header).is_some() => RegistryCredentials::Basic(header),
+            Some(_) => RegistryCredentials::Header,
         }
     }
 
-    /// Returns the credentials of the first attempt.
     async fn initial_authorization(&self, scope: &str) -> Result<Authorization, OciError> {
         match self.credentials() {
-            Credentials::Header => return Ok(Authorization::FromAccess),
+            RegistryCredentials::Header => return Ok(Authorization::FromAccess),
             // Without a probe, a registry with anonymous access would never send a challenge.
-            Credentials::Basic(_) => {
+            RegistryCredentials::Basic(_) => {
                 self.auth.probed.get_or_try_init(|| self.probe_scheme()).await?;
             }
-            Credentials::None => {}
+            RegistryCredentials::None => {}
         }
         let scheme = self.auth.scheme.lock().clone();
         match scheme {
-            Scheme::Bearer(realm) => self.token(scope, &realm, scope, None).await.map(Authorization::Bearer),
-            Scheme::Basic | Scheme::Unknown => Ok(Authorization::FromAccess),
+            AuthScheme::Bearer(realm) => self.token(scope, &realm, scope, None).await.map(Authorization::Bearer),
+            AuthScheme::Basic | AuthScheme::Unknown => Ok(Authorization::FromAccess),
         }
     }
 
@@ -176,35 +171,29 @@ impl Registry {
             ..Request::new(self.url("/v2/"))
         };
         let limits = self.limits.with_max_bytes(self.limits.page_bytes);
-        match self
-            .fetcher
-            .send(&request, &limits)
-            .await
-            .map_err(Unauthorized::from_error)
-        {
-            Ok(_) => Ok(()),
+        let response = self.fetcher.send(&request, &limits).await;
+        match response.map_err(Unauthorized::from_error) {
             Err(Ok(unauthorized)) if self.has_registry_origin(&unauthorized.url) => {
                 if let Some(challenge) = unauthorized.challenge("bearer") {
-                    self.set_scheme(Scheme::Bearer(self.realm(&unauthorized, challenge)?));
+                    self.set_scheme(AuthScheme::Bearer(self.realm(&unauthorized, challenge)?));
                 } else if unauthorized.challenge("basic").is_some() {
-                    self.set_scheme(Scheme::Basic);
+                    self.set_scheme(AuthScheme::Basic);
                 }
                 Ok(())
             }
             Err(Err(error)) if error.is_transient() => Err(error.into()),
             // Some registries do not serve this path.
-            Err(_) => Ok(()),
+            Ok(_) | Err(_) => Ok(()),
         }
     }
 
-    fn set_scheme(&self, new: Scheme) {
+    fn set_scheme(&self, new: AuthScheme) {
         let mut scheme = self.auth.scheme.lock();
-        if matches!(*scheme, Scheme::Unknown) {
+        if matches!(*scheme, AuthScheme::Unknown) {
             *scheme = new;
         }
     }
 
-    /// Returns the credentials that a challenge demands.
     async fn challenge_response(
         &self,
         scope: &str,
@@ -215,7 +204,7 @@ impl Registry {
             return Err(unauthorized.error(OTHER_HOST));
         }
         let credentials = self.credentials();
-        if matches!(credentials, Credentials::Header) {
+        if matches!(credentials, RegistryCredentials::Header) {
             return Err(
                 unauthorized.error("the registry rejected the Authorization header of spec.auth; set a valid one")
             );
@@ -227,27 +216,24 @@ impl Registry {
                 Authorization::Bearer(token) => Some(token),
                 _ => None,
             };
-            self.set_scheme(Scheme::Bearer(realm.clone()));
+            self.set_scheme(AuthScheme::Bearer(realm.clone()));
             let token = self.token(scope, &realm, requested.unwrap_or(scope), rejected).await?;
             return Ok(Authorization::Bearer(token));
         }
         if !unauthorized.challenges.is_empty() && unauthorized.challenge("basic").is_none() {
-            let schemes: Vec<&str> = unauthorized
-                .challenges
-                .iter()
-                .map(|challenge| challenge.scheme.as_str())
-                .collect();
+            let schemes = unauthorized.challenges.iter();
+            let schemes: Vec<&str> = schemes.map(|challenge| challenge.scheme.as_str()).collect();
             let schemes = truncate(&printable(&schemes.join(", ")), 64);
             return Err(unauthorized.error(format!(
                 "unsupported authentication scheme {schemes}, expected Basic or Bearer"
             )));
         }
         match (credentials, sent) {
-            (Credentials::Basic(_), Authorization::FromAccess) => {
+            (RegistryCredentials::Basic(_), Authorization::FromAccess) => {
                 Err(unauthorized.error("the registry rejected the credentials of spec.auth; set valid ones"))
             }
-            (Credentials::Basic(_), _) => {
-                self.set_scheme(Scheme::Basic);
+            (RegistryCredentials::Basic(_), _) => {
+                self.set_scheme(AuthScheme::Basic);
                 Ok(Authorization::FromAccess)
             }
             _ => Err(unauthorized.error("credentials required; set them in spec.auth")),
@@ -261,9 +247,8 @@ impl Registry {
             url: unauthorized.url.clone(),
             problem: problem.to_owned(),
         };
-        let realm = challenge
-            .parameter("realm")
-            .ok_or_else(|| bad("the challenge has no realm"))?;
+        let realm = challenge.parameter("realm");
+        let realm = realm.ok_or_else(|| bad("the challenge has no realm"))?;
         let mut url = Url::parse(realm).map_err(|_| bad("the realm is not a valid URL"))?;
         match url.scheme() {
             "https" => {}
@@ -313,8 +298,8 @@ impl Registry {
             }
         }
         let authorization = match self.credentials() {
-            Credentials::Basic(header) => Authorization::Header(header),
-            Credentials::None | Credentials::Header => Authorization::None,
+            RegistryCredentials::Basic(header) => Authorization::Header(header),
+            RegistryCredentials::None | RegistryCredentials::Header => Authorization::None,
         };
         let request = Request {
             authorization,
@@ -322,16 +307,11 @@ impl Registry {
             ..Request::new(url)
         };
         let requested_at = Instant::now();
-        let response = self
-            .fetcher
-            .send(&request, &self.limits.with_max_bytes(MAX_TOKEN_BYTES))
-            .await;
+        let limits = self.limits.with_max_bytes(MAX_TOKEN_BYTES);
+        let response = self.fetcher.send(&request, &limits).await;
         let response = response.map_err(|error| self.token_error(realm, error))?;
         let bytes = body::bytes(response.body)?;
-        let token = decode::token(&bytes).map_err(|error| OciError::Invalid {
-            url: public_url(&realm.url),
-            error,
-        })?;
+        let token = decode::token(&bytes).map_err(OciError::invalid(&realm.url))?;
         Ok(CachedToken {
             token: token.value,
             expires_at: requested_at + token.lifetime.saturating_sub(EXPIRY_MARGIN.min(token.lifetime / 4)),
@@ -342,22 +322,19 @@ impl Registry {
         match error {
             FetchError::Status { status, .. } if matches!(status.as_u16(), 400 | 401 | 403) => {
                 let advice = match self.credentials() {
-                    Credentials::Basic(_) => "check the credentials of spec.auth",
+                    RegistryCredentials::Basic(_) => "check the credentials of spec.auth",
                     _ => "credentials required; set them in spec.auth",
                 };
+                let server = public_url(&realm.url);
                 OciError::Unauthorized {
                     url: public_url(&self.base),
-                    problem: format!(
-                        "the token server {} returned {status}; {advice}",
-                        public_url(&realm.url)
-                    ),
+                    problem: format!("the token server {server} returned {status}; {advice}"),
                 }
             }
             error => error.into(),
         }
     }
 
-    /// Returns true if a URL has the registry's origin.
     fn has_registry_origin(&self, url: &str) -> bool {
         Url::parse(url).is_ok_and(|url| url.origin() == self.base.origin())
     }

@@ -1,5 +1,3 @@
-//! Small bodies in memory.
-
 use std::io::Read as _;
 
 use crate::http::{Body, FetchError};

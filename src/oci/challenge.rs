@@ -16,7 +16,6 @@ pub struct Challenge {
 }
 
 impl Challenge {
-    /// Returns the first value of a parameter.
     #[must_use]
     pub fn parameter(&self, name: &str) -> Option<&str> {
         self.parameters
@@ -91,7 +90,6 @@ impl Scanner<'_> {
         }
     }
 
-    /// Parses the value of a parameter up to the next comma.
     fn parameter(&mut self, name: &str, challenge: Option<&mut Challenge>) {
         self.skip(is_space);
         let value = if self.eat(b'"') {

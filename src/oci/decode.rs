@@ -17,10 +17,8 @@ use crate::text::{printable, truncate};
 /// Limit of names per document, far above any registry's page size.
 const MAX_NAMES: usize = 100_000;
 
-/// A list of unvalidated names.
 type Names = List<Scalar, MAX_NAMES>;
 
-/// An invalid document.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     #[error("invalid JSON document: {0}")]
@@ -82,12 +80,10 @@ pub fn charts_index(bytes: &[u8]) -> Result<Vec<String>, DecodeError> {
     Ok(names)
 }
 
-/// A page of Docker Hub's listing of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HubPage {
     /// Repositories without the namespace.
     pub names: Vec<String>,
-    /// URL of the next page.
     pub next: Option<String>,
 }
 
@@ -111,7 +107,6 @@ pub fn hub_page(bytes: &[u8]) -> Result<HubPage, DecodeError> {
     })
 }
 
-/// A bearer token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
     pub value: Secret,
@@ -156,7 +151,6 @@ fn present<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(deserializer: 
     T::deserialize(deserializer).map(Some)
 }
 
-/// Returns the distinct valid names in their order.
 fn distinct(names: Names, is_valid: fn(&str) -> bool) -> Vec<String> {
     let mut seen = HashSet::new();
     let texts = names.0.into_iter().filter_map(|name| match name {

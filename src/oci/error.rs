@@ -1,11 +1,11 @@
-//! Errors of the registry client.
-
 use std::time::Duration;
 
 use reqwest::StatusCode;
+use url::Url;
 
 use super::decode::DecodeError;
 use crate::http::FetchError;
+use crate::text::public_url;
 
 /// A failed registry request. Messages contain no secrets.
 #[derive(Debug, thiserror::Error)]
@@ -53,7 +53,19 @@ pub enum OciError {
 }
 
 impl OciError {
-    /// Returns the reason for a status condition.
+    pub(super) fn invalid(url: &Url) -> impl FnOnce(DecodeError) -> Self {
+        let url = public_url(url);
+        |error| Self::Invalid { url, error }
+    }
+
+    pub(super) fn too_many(url: &Url, limit: u64, what: &'static str) -> Self {
+        Self::TooMany {
+            url: public_url(url),
+            limit,
+            what,
+        }
+    }
+
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
@@ -74,7 +86,6 @@ impl OciError {
         }
     }
 
-    /// Returns true if a retry with backoff may succeed.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Fetch(error) if error.is_transient())

@@ -1,5 +1,3 @@
-//! Parser of `Link` headers.
-
 /// Returns the target of the link with the relation `next` (RFC 8288, section 3).
 #[must_use]
 pub fn next_link(value: &[u8]) -> Option<String> {
@@ -38,7 +36,6 @@ fn split_link(text: &str) -> (Vec<&str>, &str) {
     (parameters, "")
 }
 
-/// Returns true if a parameter contains the relation `next`.
 fn is_next(parameter: &str) -> bool {
     let Some((name, value)) = parameter.split_once('=') else {
         return false;

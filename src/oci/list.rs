@@ -1,17 +1,15 @@
-//! Listing the repositories of a registry.
-
 use url::Url;
 
+use super::decode::{self, DecodeError};
 use super::error::OciError;
 use super::manifest::Manifest;
-use super::{Registry, body, decode};
+use super::{Registry, body};
 use crate::http::FetchError;
 use crate::text::public_url;
 
 /// Artifact with the list of charts in VMware's and Bitnami's registries.
 const CHARTS_INDEX: (&str, &str) = ("charts-index", "latest");
 
-/// Token scope for `_catalog`.
 const CATALOG_SCOPE: &str = "registry:catalog:*";
 
 impl Registry {
@@ -41,17 +39,16 @@ impl Registry {
 
     async fn list_by_index(&self) -> Result<Vec<String>, OciError> {
         let repository = self.repository(CHARTS_INDEX.0);
-        let url = || public_url(&self.url(&format!("/v2/{repository}/manifests/{}", CHARTS_INDEX.1)));
+        let url = self.url(&format!("/v2/{repository}/manifests/{}", CHARTS_INDEX.1));
         let layer = match self.any_manifest(&repository, CHARTS_INDEX.1).await?.1 {
             Manifest::ChartsIndex(layer) => layer,
             Manifest::Chart { .. } | Manifest::Other(_) => {
-                let error = decode::DecodeError::Missing("a charts index");
-                return Err(OciError::Invalid { url: url(), error });
+                return Err(OciError::invalid(&url)(DecodeError::Missing("a charts index")));
             }
         };
         let limits = self.limits.with_max_bytes(self.limits.listing_bytes);
         let bytes = body::bytes(self.blob(&repository, &layer, &limits).await?)?;
-        let names = decode::charts_index(&bytes).map_err(|error| OciError::Invalid { url: url(), error })?;
+        let names = decode::charts_index(&bytes).map_err(OciError::invalid(&url))?;
         self.check_count(&names)?;
         Ok(names)
     }
@@ -60,15 +57,9 @@ impl Registry {
         let below = self.repository("");
         let mut names = Vec::new();
         let take = |url: &Url, bytes: &[u8]| {
-            let page = decode::catalog_page(bytes).map_err(|error| OciError::Invalid {
-                url: public_url(url),
-                error,
-            })?;
-            names.extend(
-                page.iter()
-                    .filter_map(|name| name.strip_prefix(&below))
-                    .map(str::to_owned),
-            );
+            let page = decode::catalog_page(bytes).map_err(OciError::invalid(url))?;
+            let page = page.iter().filter_map(|name| name.strip_prefix(&below));
+            names.extend(page.map(str::to_owned));
             self.check_count(&names)
         };
         self.pages(CATALOG_SCOPE, "/v2/_catalog", None, take).await?;
@@ -86,10 +77,7 @@ impl Registry {
         first.set_query(Some("page_size=100&ordering=name&content_types=helm"));
         let mut names = Vec::new();
         let take = |url: &Url, bytes: &[u8]| {
-            let page = decode::hub_page(bytes).map_err(|error| OciError::Invalid {
-                url: public_url(url),
-                error,
-            })?;
+            let page = decode::hub_page(bytes).map_err(OciError::invalid(url))?;
             names.extend(page.names);
             self.check_count(&names)?;
             Ok(page.next)
@@ -99,21 +87,16 @@ impl Registry {
     }
 
     fn check_count(&self, names: &[String]) -> Result<(), OciError> {
-        if names.len() <= self.limits.repositories {
-            return Ok(());
+        let limit = self.limits.repositories;
+        if names.len() > limit {
+            return Err(OciError::too_many(&self.declared, limit as u64, "repositories"));
         }
-        Err(OciError::TooMany {
-            url: self.public_url(),
-            limit: self.limits.repositories as u64,
-            what: "repositories",
-        })
+        Ok(())
     }
 
     fn no_listing(&self, tried: String) -> OciError {
-        OciError::NoListing {
-            url: self.public_url(),
-            tried,
-        }
+        let url = public_url(&self.declared);
+        OciError::NoListing { url, tried }
     }
 }
 

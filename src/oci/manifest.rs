@@ -1,5 +1,3 @@
-//! Decoder of manifests: charts, charts indexes and other artifacts.
-
 use serde::Deserialize;
 
 use super::decode::{self, DecodeError};
@@ -21,7 +19,6 @@ const HELM_LAYERS: [&str; 2] = [
     "application/tar+gzip",
 ];
 
-/// Media types of the `charts-index` artifact.
 const CHARTS_INDEX_CONFIG: &str = "application/vnd.vmware.charts.index.config.v1+json";
 const CHARTS_INDEX_LAYER: &str = "application/vnd.vmware.charts.index.layer.v1+json";
 
@@ -34,17 +31,14 @@ pub struct Descriptor {
     pub media_type: String,
     /// With `sha256:` prefix.
     pub digest: String,
-    /// In bytes.
     pub size: u64,
 }
 
-/// A decoded manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Manifest {
     Chart {
         /// Chart.yaml as JSON.
         config: Descriptor,
-        /// Archive.
         layer: Descriptor,
     },
     /// Blob of a `charts-index`.
@@ -54,7 +48,7 @@ pub enum Manifest {
 }
 
 #[derive(Deserialize)]
-struct Document {
+struct RawManifest {
     #[serde(rename = "mediaType")]
     media_type: Option<Scalar>,
     #[serde(rename = "artifactType")]
@@ -67,7 +61,6 @@ struct Document {
     fs_layers: Option<serde::de::IgnoredAny>,
 }
 
-/// An unvalidated descriptor.
 #[derive(Deserialize)]
 struct RawDescriptor {
     #[serde(rename = "mediaType", default)]
@@ -99,9 +92,8 @@ impl RawDescriptor {
     }
 }
 
-/// Decodes a manifest of any kind.
 pub fn manifest(bytes: &[u8]) -> Result<Manifest, DecodeError> {
-    let document: Document = decode::json(bytes)?;
+    let document: RawManifest = decode::json(bytes)?;
     if document.manifests.is_some() {
         return Ok(Manifest::Other("an image index".to_owned()));
     }
@@ -135,7 +127,7 @@ pub fn manifest(bytes: &[u8]) -> Result<Manifest, DecodeError> {
 }
 
 /// Describes a manifest that is not a chart. Cosign's signatures differ from images only in their layers.
-fn describe(config: &str, document: &Document, layers: &[&RawDescriptor]) -> String {
+fn describe(config: &str, document: &RawManifest, layers: &[&RawDescriptor]) -> String {
     let has_layer = |part: &str| layers.iter().any(|layer| layer.media_type().contains(part));
     let artifact = text(document.artifact_type.as_ref()).filter(|kind| !kind.is_empty());
     if has_layer("cosign.simplesigning") || config.contains("notary.signature") {

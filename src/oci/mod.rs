@@ -32,15 +32,13 @@ pub use tags::Tags;
 use url::Url;
 
 use crate::http::{self as fetch, Fetcher};
-use crate::text::{printable, public_url, truncate};
+use crate::text::{printable, truncate, without_user_info};
 
-/// Limits of a registry client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Timeouts of each request. Its `max_bytes` is replaced by the limits below.
     pub fetch: fetch::Limits,
     pub manifest_bytes: u64,
-    /// Size of a Chart.yaml.
     pub config_bytes: u64,
     /// Page size to request; a registry may return fewer names.
     pub page_names: u32,
@@ -90,7 +88,6 @@ pub struct Registry {
     fetcher: Fetcher,
     /// URL of the spec without user information. Its origin is the scope of credentials.
     declared: Url,
-    /// Scheme, host and port.
     base: Url,
     prefix: String,
     /// URL of Docker Hub's API if the registry is Docker Hub.
@@ -124,14 +121,11 @@ impl Registry {
         if !prefix.is_empty() && !is_repository_name(&prefix) {
             return Err(invalid("the path is not a valid repository name"));
         }
-        // The scope of credentials is the origin, so user information is not needed.
-        let mut declared = url.clone();
-        let _ = declared.set_username("");
-        let _ = declared.set_password(None);
         let hub = is_hub.then(|| Url::parse("https://hub.docker.com/").ok()).flatten();
         Ok(Self {
             fetcher,
-            declared,
+            // The scope of credentials is the origin, so user information is not needed.
+            declared: without_user_info(url),
             base,
             prefix,
             hub,
@@ -140,7 +134,6 @@ impl Registry {
         })
     }
 
-    /// Replaces the URL of Docker Hub's API.
     #[cfg(test)]
     fn with_hub(mut self, hub: Url) -> Self {
         self.hub = Some(hub);
@@ -178,11 +171,6 @@ impl Registry {
         url
     }
 
-    fn public_url(&self) -> String {
-        public_url(&self.declared)
-    }
-
-    /// Returns the token scope for pulling from a repository.
     fn scope(repository: &str) -> Result<String, OciError> {
         if !is_repository_name(repository) {
             return Err(OciError::InvalidName(sanitized(repository)));

@@ -1,12 +1,9 @@
-//! Grammars of repository names, tags and digests.
-
 /// The specification has no limit, but recommends 255 for compatibility.
 const MAX_NAME_BYTES: usize = 255;
 
 const MAX_TAG_BYTES: usize = 128;
 
 /// Returns true for a valid repository name (OCI distribution specification, section "Pulling manifests").
-///
 /// Also accepts upper case letters, which Artifactory uses. Valid names need no escaping in a URL.
 #[must_use]
 pub fn is_repository_name(text: &str) -> bool {

@@ -1,5 +1,3 @@
-//! Paginated listings.
-
 use std::collections::HashSet;
 
 use reqwest::StatusCode;
@@ -8,11 +6,10 @@ use url::Url;
 
 use super::error::OciError;
 use super::link::next_link;
-use super::{Registry, body};
-use crate::http::{Authorization, FetchError, Request, Response, Validators};
+use super::{Limits, Registry, body};
+use crate::http::{self as fetch, Authorization, FetchError, Request, Response, Validators};
 use crate::text::public_url;
 
-/// Result of a listing.
 pub(super) enum Listed {
     NotModified,
     /// Validators are empty if there are several pages, because those of the first page do not cover the others.
@@ -28,8 +25,9 @@ impl Registry {
         validators: Option<&Validators>,
         on_page: impl FnMut(&Url, &[u8]) -> Result<(), OciError>,
     ) -> Result<Listed, OciError> {
-        let listing = self.fetch_pages(scope, path, validators, on_page);
-        self.with_timeout(&self.url(path), listing).await
+        let first = self.url(path);
+        let listing = self.fetch_pages(scope, first.clone(), validators, on_page);
+        self.with_timeout(&first, listing).await
     }
 
     /// Fetches a listing of Docker Hub's API without credentials. `on_page` returns the link to the next page.
@@ -59,21 +57,20 @@ impl Registry {
     async fn fetch_pages(
         &self,
         scope: &str,
-        path: &str,
+        first: Url,
         validators: Option<&Validators>,
         mut on_page: impl FnMut(&Url, &[u8]) -> Result<(), OciError>,
     ) -> Result<Listed, OciError> {
-        let mut cursor = Cursor::new(self.url(path));
+        let mut cursor = Cursor::new(&self.limits, first);
         cursor.next = Some(with_page_size(cursor.first.clone(), self.limits.page_names));
         let mut validators_of_list = Validators::default();
-        while let Some(url) = cursor.advance(self)? {
+        while let Some((url, limits)) = cursor.advance()? {
             let is_first = cursor.visited.len() == 1;
             let request = Request {
                 accept: Some("application/json".to_owned()),
                 validators: validators.filter(|_| is_first).cloned(),
-                ..Request::new(url.clone())
+                ..Request::new(url)
             };
-            let limits = self.limits.with_max_bytes(cursor.page_limit(self));
             let response = match self.send(scope, request.clone(), &limits).await {
                 // Docker's registry rejects page sizes above its own limit, which it uses by default.
                 Err(OciError::Fetch(FetchError::Status { status, .. }))
@@ -94,7 +91,7 @@ impl Registry {
             } else {
                 Validators::default()
             };
-            cursor.process(response, next, |url, bytes| on_page(url, bytes))?;
+            cursor.process(response, |url, bytes| on_page(url, bytes).map(|()| next))?;
         }
         Ok(Listed::Complete(validators_of_list))
     }
@@ -104,23 +101,15 @@ impl Registry {
         first: Url,
         mut on_page: impl FnMut(&Url, &[u8]) -> Result<Option<String>, OciError>,
     ) -> Result<(), OciError> {
-        let mut cursor = Cursor::new(first);
-        while let Some(url) = cursor.advance(self)? {
+        let mut cursor = Cursor::new(&self.limits, first);
+        while let Some((url, limits)) = cursor.advance()? {
             let request = Request {
                 accept: Some("application/json".to_owned()),
                 authorization: Authorization::None,
                 ..Request::new(url)
             };
-            let response = self
-                .fetcher
-                .send(&request, &self.limits.with_max_bytes(cursor.page_limit(self)))
-                .await?;
-            let mut next = None;
-            cursor.process(response, None, |url, bytes| {
-                next = on_page(url, bytes)?;
-                Ok(())
-            })?;
-            cursor.set_next(next.as_deref())?;
+            let response = self.fetcher.send(&request, &limits).await?;
+            cursor.process(response, &mut on_page)?;
         }
         Ok(())
     }
@@ -131,19 +120,19 @@ fn with_page_size(mut url: Url, names: u32) -> Url {
     url
 }
 
-/// Position in a listing, and its limits.
-struct Cursor {
+struct Cursor<'l> {
+    limits: &'l Limits,
     first: Url,
-    /// URL of the last page.
     current: Url,
     next: Option<Url>,
     visited: HashSet<Url>,
     bytes: u64,
 }
 
-impl Cursor {
-    fn new(first: Url) -> Self {
+impl<'l> Cursor<'l> {
+    fn new(limits: &'l Limits, first: Url) -> Self {
         Self {
+            limits,
             current: first.clone(),
             next: Some(first.clone()),
             first,
@@ -152,67 +141,55 @@ impl Cursor {
         }
     }
 
-    /// Returns the URL of the next page.
-    fn advance(&mut self, registry: &Registry) -> Result<Option<Url>, OciError> {
+    /// Returns the URL of the next page and the limits of its request.
+    fn advance(&mut self) -> Result<Option<(Url, fetch::Limits)>, OciError> {
+        let Limits {
+            pages,
+            page_bytes,
+            listing_bytes,
+            ..
+        } = *self.limits;
         let Some(url) = self.next.take() else { return Ok(None) };
-        if self.visited.len() >= registry.limits.pages {
-            return Err(self.too_many(registry.limits.pages as u64, "pages"));
+        if self.visited.len() >= pages {
+            return Err(OciError::too_many(&self.first, pages as u64, "pages"));
         }
         if !self.visited.insert(url.clone()) {
             return Err(self.next_page_error("the pages form a cycle"));
         }
-        if self.bytes >= registry.limits.listing_bytes {
-            return Err(self.too_many(registry.limits.listing_bytes, "bytes"));
+        if self.bytes >= listing_bytes {
+            return Err(OciError::too_many(&self.first, listing_bytes, "bytes"));
         }
-        Ok(Some(url))
+        let max_bytes = page_bytes.min(listing_bytes - self.bytes);
+        Ok(Some((url, self.limits.with_max_bytes(max_bytes))))
     }
 
-    /// Returns the size limit of the next page.
-    fn page_limit(&self, registry: &Registry) -> u64 {
-        registry
-            .limits
-            .page_bytes
-            .min(registry.limits.listing_bytes.saturating_sub(self.bytes))
-    }
-
+    /// Passes the page to `on_page`, which returns the link to the next one.
     fn process(
         &mut self,
         response: Response,
-        next: Option<String>,
-        on_page: impl FnOnce(&Url, &[u8]) -> Result<(), OciError>,
+        on_page: impl FnOnce(&Url, &[u8]) -> Result<Option<String>, OciError>,
     ) -> Result<(), OciError> {
         self.bytes += response.body.bytes;
         let bytes = body::bytes(response.body)?;
-        on_page(&response.url, &bytes)?;
+        let next = on_page(&response.url, &bytes)?;
         self.current = response.url;
-        self.set_next(next.as_deref())
+        next.map_or(Ok(()), |next| self.set_next(&next))
     }
 
     /// Sets the next page by a link relative to the current one. Rejects other origins, which would receive the credentials.
-    fn set_next(&mut self, next: Option<&str>) -> Result<(), OciError> {
+    fn set_next(&mut self, next: &str) -> Result<(), OciError> {
         /// Visited links are kept in memory, so their length is limited.
         const MAX_LINK_BYTES: usize = 8 * 1024;
-        let Some(next) = next else { return Ok(()) };
         if next.len() > MAX_LINK_BYTES {
             return Err(self.next_page_error("the link to the next page is too long"));
         }
-        let next = self
-            .current
-            .join(next)
-            .map_err(|_| self.next_page_error("the link to the next page is not a valid URL"))?;
+        let next = self.current.join(next);
+        let next = next.map_err(|_| self.next_page_error("the link to the next page is not a valid URL"))?;
         if next.origin() != self.first.origin() {
             return Err(self.next_page_error("the link to the next page has another origin"));
         }
         self.next = Some(next);
         Ok(())
-    }
-
-    fn too_many(&self, limit: u64, what: &'static str) -> OciError {
-        OciError::TooMany {
-            url: public_url(&self.first),
-            limit,
-            what,
-        }
     }
 
     fn next_page_error(&self, problem: &'static str) -> OciError {

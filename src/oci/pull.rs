@@ -7,17 +7,14 @@ use super::error::OciError;
 use super::manifest::{self, Descriptor, Manifest};
 use super::{Registry, body, name};
 use crate::http::{Body, Limits, Request, Response};
-use crate::text::hex;
-use crate::text::public_url;
+use crate::text::{hex, public_url};
 
-/// The manifest of a chart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChartManifest {
     /// Digest of the manifest, with `sha256:` prefix.
     pub digest: String,
     /// Chart.yaml as JSON.
     pub config: Descriptor,
-    /// Archive.
     pub layer: Descriptor,
 }
 
@@ -49,14 +46,12 @@ impl Registry {
         Err(OciError::NotAChart { url, what, digest })
     }
 
-    /// Pulls Chart.yaml as JSON.
     pub async fn config(&self, repository: &str, chart: &ChartManifest) -> Result<Vec<u8>, OciError> {
         let limits = self.limits.with_max_bytes(self.limits.config_bytes);
         let body = self.blob(repository, &chart.config, &limits).await?;
         Ok(body::bytes(body)?)
     }
 
-    /// Pulls the archive of a chart.
     pub async fn layer(&self, repository: &str, chart: &ChartManifest, limits: &Limits) -> Result<Body, OciError> {
         self.blob(repository, &chart.layer, limits).await
     }
@@ -86,10 +81,8 @@ impl Registry {
         for expected in [requested, digest_header(&headers)].into_iter().flatten() {
             verify(&url, expected, &digest)?;
         }
-        match manifest::manifest(&bytes) {
-            Ok(manifest) => Ok((digest, manifest)),
-            Err(error) => Err(OciError::Invalid { url, error }),
-        }
+        let manifest = manifest::manifest(&bytes).map_err(|error| OciError::Invalid { url, error })?;
+        Ok((digest, manifest))
     }
 
     /// Pulls a blob and verifies its size and digest.

@@ -8,11 +8,8 @@ use super::name;
 /// Reference to a chart version: `oci://host/path/chart:tag`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChartReference {
-    /// Scheme, host and port.
     pub registry: Url,
-    /// The full path.
     pub repository: String,
-    /// Tag or digest.
     pub reference: String,
 }
 

@@ -1,17 +1,12 @@
-//! Listing the tags of a repository.
-
 use std::collections::HashSet;
 
 use super::error::OciError;
 use super::pages::Listed;
 use super::{Registry, decode};
 use crate::http::Validators;
-use crate::text::public_url;
 
-/// Result of listing tags.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tags {
-    /// The list is unchanged since the validators were issued.
     NotModified,
     Listed {
         /// Distinct tags in the registry's order, including those that are not versions.
@@ -29,17 +24,10 @@ impl Registry {
         let (mut tags, mut seen) = (Vec::new(), HashSet::new());
         let limit = self.limits.tags;
         let listed = self.pages(&scope, &path, validators, |url, bytes| {
-            let page = decode::tag_list(bytes).map_err(|error| OciError::Invalid {
-                url: public_url(url),
-                error,
-            })?;
+            let page = decode::tag_list(bytes).map_err(OciError::invalid(url))?;
             tags.extend(page.into_iter().filter(|tag| seen.insert(tag.clone())));
             if tags.len() > limit {
-                return Err(OciError::TooMany {
-                    url: public_url(url),
-                    limit: limit as u64,
-                    what: "tags",
-                });
+                return Err(OciError::too_many(url, limit as u64, "tags"));
             }
             Ok(())
         });

@@ -33,12 +33,9 @@ impl Check {
         }
     }
 
-    /// Runs the check and logs a changed result.
     async fn is_ok(&self) -> bool {
-        let result = match timeout(TIMEOUT, (self.run)()).await {
-            Ok(result) => result,
-            Err(_) => Err(format!("no result within {TIMEOUT:?}")),
-        };
+        let result = timeout(TIMEOUT, (self.run)()).await;
+        let result = result.unwrap_or_else(|_| Err(format!("no result within {TIMEOUT:?}")));
         let was_failing = self.failing.swap(result.is_err(), Ordering::Relaxed);
         match &result {
             Err(reason) if !was_failing => {

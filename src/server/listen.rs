@@ -1,5 +1,3 @@
-//! Listen addresses.
-
 use std::{fmt, io, net::Ipv6Addr, str::FromStr};
 
 use tokio::net::TcpListener;

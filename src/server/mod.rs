@@ -10,6 +10,7 @@ mod routes;
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::Router;
+use futures::FutureExt;
 use hyper::server::conn::http1;
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
@@ -70,10 +71,7 @@ impl Server {
                 match self.listener.accept().await {
                     Ok((stream, _)) => {
                         let connection = connection(stream, self.routes.clone(), shutdown.clone());
-                        tokio::spawn(async move {
-                            connection.await;
-                            drop(permit);
-                        });
+                        tokio::spawn(connection.map(|()| drop(permit)));
                     }
                     Err(error) if is_disconnect(&error) => {}
                     Err(error) => {
@@ -85,10 +83,8 @@ impl Server {
         };
         shutdown.run_until_cancelled(serve).await;
         // All permits are available once the last connection is closed.
-        if timeout(DRAIN_TIMEOUT, permits.acquire_many(MAX_CONNECTIONS))
-            .await
-            .is_err()
-        {
+        let drained = timeout(DRAIN_TIMEOUT, permits.acquire_many(MAX_CONNECTIONS)).await;
+        if drained.is_err() {
             tracing::debug!("closing connections still open at shutdown");
         }
     }
@@ -108,7 +104,8 @@ async fn connection(stream: TcpStream, routes: Router, shutdown: CancellationTok
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        () = async { tokio::select! { () = shutdown.cancelled() => {}, () = sleep(MAX_CONNECTION_AGE) => {} } } => {
+        // Also resolves at the shutdown.
+        _ = shutdown.run_until_cancelled(sleep(MAX_CONNECTION_AGE)) => {
             connection.as_mut().graceful_shutdown();
             match timeout(DRAIN_TIMEOUT, connection).await {
                 Ok(ended) => ended,

@@ -17,51 +17,42 @@ pub struct ProcessMetrics;
 
 impl Collector for ProcessMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
-        let stat = fs::read_to_string("/proc/self/stat")
-            .ok()
-            .and_then(|text| Stat::parse(&text));
+        let stat = read("/proc/self/stat", Stat::parse);
         if let Some(stat) = &stat {
             let help = "Total user and system CPU time spent in seconds";
             let metric = ConstCounter::new(stat.cpu_ticks as f64 / TICKS_PER_SECOND);
             metric.encode(encoder.encode_descriptor("process_cpu_seconds", help, None, metric.metric_type())?)?;
         }
-        let boot = fs::read_to_string("/proc/stat")
-            .ok()
-            .and_then(|text| field(&text, "btime "));
-        if let (Some(stat), Some(boot)) = (&stat, boot) {
-            let help = "Start time of the process since unix epoch in seconds";
-            let seconds = boot as f64 + stat.start_ticks as f64 / TICKS_PER_SECOND;
-            gauge(&mut encoder, "process_start_time_seconds", help, seconds)?;
-        }
-        if let Some(kibibytes) = fs::read_to_string("/proc/self/status")
-            .ok()
-            .and_then(|text| field(&text, "VmRSS:"))
-        {
-            let bytes = kibibytes as f64 * 1024.0;
-            gauge(
-                &mut encoder,
+        let boot = read("/proc/stat", |text| field(text, "btime "));
+        let started = stat.zip(boot);
+        let started = started.map(|(stat, boot)| boot as f64 + stat.start_ticks as f64 / TICKS_PER_SECOND);
+        let kibibytes = read("/proc/self/status", |text| field(text, "VmRSS:"));
+        // Excludes the descriptor of the directory itself.
+        let open = fs::read_dir("/proc/self/fd").map(|entries| entries.count().saturating_sub(1));
+        let started_help = "Start time of the process since unix epoch in seconds";
+        for (name, help, value) in [
+            ("process_start_time_seconds", started_help, started),
+            (
                 "process_resident_memory_bytes",
                 "Resident memory size in bytes",
-                bytes,
-            )?;
-        }
-        if let Ok(entries) = fs::read_dir("/proc/self/fd") {
-            // Excludes the descriptor of the directory itself.
-            let open = entries.count().saturating_sub(1);
-            gauge(
-                &mut encoder,
+                kibibytes.map(|kibibytes| kibibytes as f64 * 1024.0),
+            ),
+            (
                 "process_open_fds",
                 "Number of open file descriptors",
-                open as f64,
-            )?;
+                open.ok().map(|open| open as f64),
+            ),
+        ] {
+            if let Some(metric) = value.map(ConstGauge::new) {
+                metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)?;
+            }
         }
         Ok(())
     }
 }
 
-fn gauge(encoder: &mut DescriptorEncoder, name: &str, help: &str, value: f64) -> Result<(), fmt::Error> {
-    let metric = ConstGauge::new(value);
-    metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
+fn read<T>(path: &str, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
+    parse(&fs::read_to_string(path).ok()?)
 }
 
 /// Returns the number after `name` in a file of lines `name number …`.

@@ -1,5 +1,3 @@
-//! Routes of probes and metrics.
-
 use std::sync::Arc;
 
 use axum::{
@@ -13,11 +11,7 @@ use prometheus_client::{encoding::text, registry::Registry};
 
 use super::health::{self, Check};
 
-#[derive(Clone)]
-struct AppState {
-    ready: Arc<[Check]>,
-    registry: Arc<Registry>,
-}
+type AppState = (Arc<[Check]>, Arc<Registry>);
 
 /// Returns routes for `/livez`, `/healthz`, `/readyz` and `/metrics`. `?verbose` is accepted but always implied.
 pub fn routes(ready: Vec<Check>, registry: Arc<Registry>) -> Router {
@@ -26,26 +20,21 @@ pub fn routes(ready: Vec<Check>, registry: Arc<Registry>) -> Router {
         .route("/healthz", get(async || "healthz check passed\n"))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
-        .with_state(AppState {
-            ready: ready.into(),
-            registry,
-        })
+        .with_state((Arc::from(ready), registry))
 }
 
-async fn readyz(State(state): State<AppState>) -> Response {
-    let report = health::report("readyz", &state.ready).await;
-    let status = if report.is_ready {
-        StatusCode::OK
-    } else {
-        StatusCode::SERVICE_UNAVAILABLE
-    };
-    (status, report.text).into_response()
+async fn readyz(State((ready, _)): State<AppState>) -> Response {
+    let report = health::report("readyz", &ready).await;
+    match report.is_ready {
+        true => report.text.into_response(),
+        false => (StatusCode::SERVICE_UNAVAILABLE, report.text).into_response(),
+    }
 }
 
-async fn metrics(State(state): State<AppState>) -> Response {
+async fn metrics(State((_, registry)): State<AppState>) -> Response {
     const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     let mut body = String::new();
-    match text::encode(&mut body, &state.registry) {
+    match text::encode(&mut body, &registry) {
         Ok(()) => ([(CONTENT_TYPE, OPEN_METRICS)], body).into_response(),
         Err(error) => {
             tracing::error!(%error, "failed to encode metrics");

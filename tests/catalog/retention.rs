@@ -34,7 +34,7 @@ async fn sync(fixture: &Fixture, keep: Option<Retention>, charts: Vec<ChartInfo>
     let stored = fixture.catalog.record(&repository()).await.unwrap();
     let mut commit = SyncCommit::new(record(), stored.map(|stored| stored.uid), "checksum");
     if let Some(keep) = keep {
-        commit = commit.with_retention(keep);
+        commit.retention = Some(keep);
     }
     fixture.catalog.commit(commit, rows(charts)).await.unwrap()
 }

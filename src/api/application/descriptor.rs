@@ -1,5 +1,3 @@
-//! Description of an application. Informational only.
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -12,13 +10,10 @@ pub struct Descriptor {
     /// Type of the application, such as `WordPress` or `MySQL`.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_: Option<String>,
-    /// Version of the application.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Short description.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Icons.
     #[serde(deserialize_with = "lenient::list", skip_serializing_if = "Vec::is_empty")]
     pub icons: Vec<Icon>,
     /// Maintainers of source, images and packages.
@@ -27,7 +22,6 @@ pub struct Descriptor {
     /// Owners who operate the application.
     #[serde(deserialize_with = "lenient::list", skip_serializing_if = "Vec::is_empty")]
     pub owners: Vec<Contact>,
-    /// Search keywords.
     #[serde(deserialize_with = "lenient::list", skip_serializing_if = "Vec::is_empty")]
     pub keywords: Vec<String>,
     /// Links to documentation and dashboards.
@@ -58,13 +52,10 @@ pub struct Icon {
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Contact {
-    /// Name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// URL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// Email address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub email: Option<String>,
 }
@@ -76,7 +67,6 @@ pub struct Link {
     /// Description of the target.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// URL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
 }

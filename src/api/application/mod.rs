@@ -16,10 +16,10 @@ use kube::{CustomResource, CustomResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::lenient;
+use super::lenient::{self, is_false, null_as_default};
 
 pub use descriptor::{Contact, Descriptor, Icon, Link};
-pub use info::{InfoItem, InfoSource, IngressReference, KeyReference, ObjectReference, ServiceReference};
+pub use info::{InfoItem, InfoSource, IngressReference, KeyReference, ServiceReference};
 pub use status::{ApplicationCondition, ApplicationStatus, ComponentStatus};
 
 /// CRDs in `k8s.io` groups require this annotation: <https://github.com/kubernetes/enhancements/pull/1111>.
@@ -86,10 +86,7 @@ pub struct ApplicationSpec {
     pub selector: Option<LabelSelector>,
 
     /// Adds an owner reference to the components, so that they are garbage collected with the application.
-    #[serde(
-        deserialize_with = "lenient::null_as_default",
-        skip_serializing_if = "lenient::is_false"
-    )]
+    #[serde(deserialize_with = "null_as_default", skip_serializing_if = "is_false")]
     pub add_owner_ref: bool,
 
     /// Information for users. References are not resolved.
@@ -108,10 +105,9 @@ pub struct ApplicationSpec {
 #[serde(default)]
 pub struct ComponentKind {
     /// API group, empty for the core group. May include a version, as in `apps/v1`.
-    #[serde(deserialize_with = "lenient::null_as_default")]
+    #[serde(deserialize_with = "null_as_default")]
     pub group: String,
-    /// Kind.
-    #[serde(deserialize_with = "lenient::null_as_default")]
+    #[serde(deserialize_with = "null_as_default")]
     pub kind: String,
 }
 

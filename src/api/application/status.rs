@@ -1,5 +1,3 @@
-//! Status of Applications.
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -40,10 +38,8 @@ pub struct ApplicationCondition {
     /// `True`, `False` or `Unknown`.
     #[serde(deserialize_with = "lenient::null_as_default")]
     pub status: String,
-    /// Machine-readable reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Human-readable message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// Time of the last change of status, reason or message.
@@ -61,10 +57,8 @@ pub struct ComponentStatus {
     /// API path. Deprecated and never set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
-    /// Name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// API group, absent for the core group.

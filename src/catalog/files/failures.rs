@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::api::NamespacedName;
 use crate::catalog::Error;
-use crate::catalog::engine::{Transaction, on_engine};
+use crate::catalog::engine::{Transaction, execute, on_engine};
 use crate::catalog::record::storable;
 
 pub(in crate::catalog) struct Failures {
@@ -47,7 +47,7 @@ impl Failures {
         message: &str,
         next_try: Timestamp,
     ) -> Result<(), Error> {
-        on_engine!(tx, tx => {
+        on_engine!(tx.executor(), executor => {
             let mut query = sqlx::query(self.upsert)
                 .bind(&name.namespace)
                 .bind(&name.name)
@@ -56,28 +56,23 @@ impl Failures {
             for part in key {
                 query = query.bind(*part);
             }
-            query.bind(subject).execute(&mut **tx).await?;
+            query.bind(subject).execute(executor).await?;
         });
         Ok(())
     }
 
     pub(crate) async fn delete(&self, tx: &mut Transaction, name: &NamespacedName, key: &[&str]) -> Result<(), Error> {
-        on_engine!(tx, tx => {
+        on_engine!(tx.executor(), executor => {
             let mut query = sqlx::query(self.delete).bind(&name.namespace).bind(&name.name);
             for part in key {
                 query = query.bind(*part);
             }
-            query.execute(&mut **tx).await?;
+            query.execute(executor).await?;
         });
         Ok(())
     }
 
     pub(super) async fn retry(&self, tx: &mut Transaction, name: &NamespacedName) -> Result<u64, Error> {
-        Ok(on_engine!(tx, tx => sqlx::query(self.retry)
-            .bind(&name.namespace)
-            .bind(&name.name)
-            .execute(&mut **tx)
-            .await?
-            .rows_affected()))
+        Ok(execute!(tx, self.retry, name))
     }
 }

@@ -32,11 +32,8 @@ struct Head<'a> {
 
 impl FetchedFiles {
     /// Encodes the files. Call it on a blocking thread: the time grows with the size.
-    ///
-    /// # Errors
-    /// Only for a bug: text can always be encoded.
     pub fn new(missing: MissingFiles, files: &ChartFiles) -> Result<Self, Error> {
-        let mut head = json(&Head {
+        let mut head = serde_json::to_string(&Head {
             id: missing.files_id(),
             readme: storable(&files.readme),
             default_values: storable(&files.values),
@@ -72,7 +69,7 @@ impl FetchedFiles {
         info.push_str(",\"Repo\":");
         info.push_str(repo.get());
         info.push_str(",\"Digest\":");
-        info.push_str(&json(&self.missing.digest)?);
+        info.push_str(&serde_json::to_string(&self.missing.digest)?);
         info.push('}');
         Ok(info)
     }
@@ -82,10 +79,6 @@ impl MissingFiles {
     pub(super) fn files_id(&self) -> String {
         format!("{}-{}", self.chart_id, self.version)
     }
-}
-
-fn json(value: &impl Serialize) -> Result<String, Error> {
-    Ok(serde_json::to_string(value).map_err(|error| sqlx::Error::Encode(Box::new(error)))?)
 }
 
 #[cfg(test)]

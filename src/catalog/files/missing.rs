@@ -4,42 +4,20 @@ use jiff::Timestamp;
 use sqlx::FromRow;
 
 use crate::api::NamespacedName;
-use crate::catalog::engine::{Pools, Transaction, on_engine, sql};
+use crate::catalog::engine::{Pools, Transaction, execute, select, sql};
 use crate::catalog::record::unsigned;
-use crate::catalog::{Error, FilesMode, MissingFiles, MissingFilesPage, Progress};
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Mode {
-    only_newest: bool,
-}
-
-impl Mode {
-    pub(super) const fn of(mode: FilesMode) -> Option<Self> {
-        match mode {
-            FilesMode::All => Some(Self { only_newest: false }),
-            FilesMode::Latest => Some(Self { only_newest: true }),
-            FilesMode::None => None,
-        }
-    }
-}
+use crate::catalog::{Error, MissingFiles, MissingFilesPage, Progress};
 
 pub(super) async fn files(
     pools: &Pools,
     name: &NamespacedName,
-    mode: Mode,
+    only_newest: bool,
     now: Timestamp,
     limit: usize,
 ) -> Result<MissingFilesPage, Error> {
-    let reader = pools.reader();
-    let statement = sql!(reader, "files_missing.sql");
-    let rows: Vec<MissingRow> = on_engine!(reader, pool => sqlx::query_as(statement)
-        .bind(&name.namespace)
-        .bind(&name.name)
-        .bind(mode.only_newest)
-        .bind(now.as_millisecond())
-        .bind(i64::try_from(limit).unwrap_or(i64::MAX))
-        .fetch_all(pool)
-        .await?);
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let (statement, now) = (sql!(pools, "files_missing.sql"), now.as_millisecond());
+    let rows: Vec<MissingRow> = select!(fetch_all, pools, statement, name, only_newest, now, limit);
     let next_try = rows.first().and_then(|row| row.next_try);
     Ok(MissingFilesPage {
         files: rows.into_iter().filter_map(MissingRow::files).collect(),
@@ -47,16 +25,9 @@ pub(super) async fn files(
     })
 }
 
-pub(super) async fn progress(pools: &Pools, name: &NamespacedName, mode: Mode) -> Result<Progress, Error> {
-    let reader = pools.reader();
-    let statement = sql!(reader, "files_progress.sql");
-    let (total, open, failed): (i64, i64, i64) = on_engine!(reader, pool => sqlx::query_as(statement)
-        .bind(&name.namespace)
-        .bind(&name.name)
-        .bind(mode.only_newest)
-        .bind(i64::from(Progress::TRIES))
-        .fetch_one(pool)
-        .await?);
+pub(super) async fn progress(pools: &Pools, name: &NamespacedName, only_newest: bool) -> Result<Progress, Error> {
+    let (statement, tries) = (sql!(pools, "files_progress.sql"), i64::from(Progress::TRIES));
+    let (total, open, failed): (i64, i64, i64) = select!(fetch_one, pools, statement, name, only_newest, tries);
     Ok(Progress {
         total: unsigned(total),
         imported: unsigned(total - open),
@@ -69,13 +40,7 @@ pub(super) async fn skip(tx: &mut Transaction, name: &NamespacedName, imported_v
     let statements = [sql!(tx, "files_mark_skipped.sql"), sql!(tx, "files_insert_skipped.sql")];
     let mut written = 0;
     for statement in statements {
-        written = on_engine!(&mut *tx, tx => sqlx::query(statement)
-            .bind(&name.namespace)
-            .bind(&name.name)
-            .bind(imported_versions)
-            .execute(&mut **tx)
-            .await?
-            .rows_affected());
+        written = execute!(tx, statement, name, imported_versions);
     }
     Ok(written)
 }

@@ -19,10 +19,9 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 
-use super::engine::{Transaction, on_engine, sql};
+use super::engine::{Transaction, execute, select, sql};
 use super::{COMMIT_DEADLINE, Catalog, Error, FetchedFiles, SHORT_DEADLINE, record};
 use crate::api::NamespacedName;
-use missing::Mode;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FilesMode {
@@ -30,6 +29,17 @@ pub enum FilesMode {
     All,
     Latest,
     None,
+}
+
+impl FilesMode {
+    /// Returns true if only the newest version of each chart is imported, and `None` if no version is.
+    const fn only_newest(self) -> Option<bool> {
+        match self {
+            Self::All => Some(false),
+            Self::Latest => Some(true),
+            Self::None => None,
+        }
+    }
 }
 
 /// A version whose files are missing or outdated.
@@ -92,18 +102,18 @@ impl Catalog {
         now: Timestamp,
         limit: usize,
     ) -> Result<MissingFilesPage, Error> {
-        let Some(mode) = Mode::of(mode) else {
+        let Some(only_newest) = mode.only_newest() else {
             return Ok(MissingFilesPage::default());
         };
-        let page = missing::files(&self.0.pools, name, mode, now, limit);
+        let page = missing::files(&self.0.pools, name, only_newest, now, limit);
         self.read("list missing chart files", page).await
     }
 
     pub async fn files_progress(&self, name: &NamespacedName, mode: FilesMode) -> Result<Progress, Error> {
-        let Some(mode) = Mode::of(mode) else {
+        let Some(only_newest) = mode.only_newest() else {
             return Ok(Progress::default());
         };
-        let progress = missing::progress(&self.0.pools, name, mode);
+        let progress = missing::progress(&self.0.pools, name, only_newest);
         self.read("count the chart files", progress).await
     }
 
@@ -114,17 +124,15 @@ impl Catalog {
         uid: &str,
         files: FetchedFiles,
     ) -> Result<SaveOutcome, Error> {
-        self.ensure_writable()?;
         let missing = files.missing.clone();
-        let saved = self.call("write chart files", SHORT_DEADLINE, async {
-            let mut tx = self.0.pools.begin().await?;
-            let Some(repo) = current_repo(&mut tx, name, uid, &missing).await? else {
+        let saved = self.write("write chart files", SHORT_DEADLINE, async |tx| {
+            let Some(repo) = current_repo(tx, name, uid, &missing).await? else {
                 return Ok(SaveOutcome::Obsolete);
             };
-            insert(&mut tx, name, &missing, files.into_info(&repo)?, Existing::Update).await?;
+            let (statement, info) = (sql!(tx, "files_upsert.sql"), files.into_info(&repo)?);
+            insert(tx, name, &missing, statement, info).await?;
             let key = [missing.chart_id.as_str(), &missing.files_id()];
-            failures::FILES.delete(&mut tx, name, &key).await?;
-            tx.commit().await?;
+            failures::FILES.delete(tx, name, &key).await?;
             Ok(SaveOutcome::Written)
         });
         obsolete_if_chart_deleted(saved.await)
@@ -139,19 +147,15 @@ impl Catalog {
         message: &str,
         next_try: Timestamp,
     ) -> Result<SaveOutcome, Error> {
-        self.ensure_writable()?;
-        let saved = self.call("record failed chart files", SHORT_DEADLINE, async {
-            let mut tx = self.0.pools.begin().await?;
-            let Some(repo) = current_repo(&mut tx, name, uid, missing).await? else {
+        let saved = self.write("record failed chart files", SHORT_DEADLINE, async |tx| {
+            let Some(repo) = current_repo(tx, name, uid, missing).await? else {
                 return Ok(SaveOutcome::Obsolete);
             };
             let key = [missing.chart_id.as_str(), &missing.files_id()];
-            failures::FILES
-                .record(&mut tx, name, &key, &missing.digest, message, next_try)
-                .await?;
-            let empty = FetchedFiles::empty(missing)?.into_info(&repo)?;
-            insert(&mut tx, name, missing, empty, Existing::Keep).await?;
-            tx.commit().await?;
+            let failure = failures::FILES.record(tx, name, &key, &missing.digest, message, next_try);
+            failure.await?;
+            let (statement, empty) = (sql!(tx, "files_insert.sql"), FetchedFiles::empty(missing)?);
+            insert(tx, name, missing, statement, empty.into_info(&repo)?).await?;
             Ok(SaveOutcome::Written)
         });
         obsolete_if_chart_deleted(saved.await)
@@ -161,35 +165,26 @@ impl Catalog {
     ///
     /// They count as missing again when the mode includes them.
     pub async fn skip_files(&self, name: &NamespacedName, uid: &str, mode: FilesMode) -> Result<u64, Error> {
-        self.ensure_writable()?;
         let imported_versions = match mode {
             FilesMode::All => return Ok(0),
             FilesMode::Latest => 1,
             FilesMode::None => 0,
         };
-        self.call("skip chart files", COMMIT_DEADLINE, async {
-            let mut tx = self.0.pools.begin().await?;
-            if !record::lock_if_uid(&mut tx, name, uid).await? {
+        self.write("skip chart files", COMMIT_DEADLINE, async |tx| {
+            if !record::lock_if_uid(tx, name, uid).await? {
                 return Ok(0);
             }
-            let skipped = missing::skip(&mut tx, name, imported_versions).await?;
-            tx.commit().await?;
-            Ok(skipped)
+            missing::skip(tx, name, imported_versions).await
         })
         .await
     }
 
     pub async fn retry_failed(&self, name: &NamespacedName, uid: &str) -> Result<u64, Error> {
-        self.ensure_writable()?;
-        self.call("reset failed chart files", SHORT_DEADLINE, async {
-            let mut tx = self.0.pools.begin().await?;
-            if !record::lock_if_uid(&mut tx, name, uid).await? {
+        self.write("reset failed chart files", SHORT_DEADLINE, async |tx| {
+            if !record::lock_if_uid(tx, name, uid).await? {
                 return Ok(0);
             }
-            let files = failures::FILES.retry(&mut tx, name).await?;
-            let icons = failures::ICONS.retry(&mut tx, name).await?;
-            tx.commit().await?;
-            Ok(files + icons)
+            Ok(failures::FILES.retry(tx, name).await? + failures::ICONS.retry(tx, name).await?)
         })
         .await
     }
@@ -214,50 +209,22 @@ async fn current_repo(
         return Ok(None);
     }
     let statement = sql!(tx, "chart_version.sql");
-    let row: Option<(Option<String>, Option<String>)> = on_engine!(tx, tx => sqlx::query_as(statement)
-        .bind(&name.namespace)
-        .bind(&name.name)
-        .bind(&missing.chart_id)
-        .bind(&missing.version)
-        .fetch_optional(&mut **tx)
-        .await?);
-    let Some((repo, Some(digest))) = row else {
+    let (chart_id, version) = (&missing.chart_id, &missing.version);
+    let row: Option<(Option<String>, Option<String>)> = select!(fetch_optional, tx, statement, name, chart_id, version);
+    let Some((repo, _)) = row.filter(|(_, digest)| digest.as_ref() == Some(&missing.digest)) else {
         return Ok(None);
     };
-    if digest != missing.digest {
-        return Ok(None);
-    }
     let repo = RawValue::from_string(repo.unwrap_or_else(|| "null".to_owned()));
     Ok(Some(repo.map_err(|error| sqlx::Error::Decode(Box::new(error)))?))
-}
-
-#[derive(Clone, Copy)]
-enum Existing {
-    /// Except a row of another chart with the same ID (`a` of version `1-2.0.0`, `a-1` of version `2.0.0`).
-    Update,
-    Keep,
 }
 
 async fn insert(
     tx: &mut Transaction,
     name: &NamespacedName,
     missing: &MissingFiles,
+    statement: &'static str,
     info: String,
-    existing: Existing,
 ) -> Result<(), Error> {
-    let statement = match existing {
-        Existing::Update => sql!(tx, "files_upsert.sql"),
-        Existing::Keep => sql!(tx, "files_insert.sql"),
-    };
-    on_engine!(tx, tx => {
-        sqlx::query(statement)
-            .bind(&missing.chart_id)
-            .bind(&name.name)
-            .bind(&name.namespace)
-            .bind(missing.files_id())
-            .bind(info)
-            .execute(&mut **tx)
-            .await?;
-    });
+    execute!(tx, statement, name, &missing.chart_id, missing.files_id(), info);
     Ok(())
 }

@@ -6,6 +6,7 @@ use sqlx::types::Json;
 use crate::api::NamespacedName;
 use crate::catalog::engine::{Engine, Transaction, on_engine};
 use crate::catalog::{ChartRow, CommitSummary, Error};
+use crate::text::{printable, truncate};
 
 /// Batch size. Smaller for SQLite, which makes four copies of a JSON parameter and has no round trips to save.
 const MAX_BYTES_SQLITE: usize = 1 << 18;
@@ -16,7 +17,7 @@ const MAX_ROWS: usize = 256;
 const REASON_BYTES: usize = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum RowChange {
     Insert,
     Update {
         id: i64,
@@ -25,7 +26,7 @@ pub(super) enum Change {
     },
 }
 
-impl Change {
+impl RowChange {
     pub(super) const fn update(id: i64) -> Self {
         Self::Update { id, keep_icon: false }
     }
@@ -55,15 +56,15 @@ struct Update {
 }
 
 impl Batch {
-    pub(super) fn push(&mut self, row: ChartRow, change: Change) -> Result<(), Error> {
-        let info = to_raw_value(&row.info).map_err(|error| sqlx::Error::Encode(Box::new(error)))?;
+    pub(super) fn push(&mut self, row: ChartRow, change: RowChange) -> Result<(), Error> {
+        let info = to_raw_value(&row.info)?;
         self.bytes += info.get().len();
         match change {
-            Change::Insert => self.inserts.push(Insert {
+            RowChange::Insert => self.inserts.push(Insert {
                 chart_id: row.chart_id,
                 info,
             }),
-            Change::Update { id, keep_icon } => {
+            RowChange::Update { id, keep_icon } => {
                 let files = row.info.file_ids();
                 self.bytes += files.iter().map(String::len).sum::<usize>();
                 self.updates.push(Update {
@@ -79,10 +80,7 @@ impl Batch {
     }
 
     pub(super) const fn is_full(&self, tx: &Transaction) -> bool {
-        let max_bytes = match tx {
-            Engine::Sqlite(_) => MAX_BYTES_SQLITE,
-            Engine::Postgres(_) => MAX_BYTES_POSTGRES,
-        };
+        let max_bytes = tx.choose(MAX_BYTES_SQLITE, MAX_BYTES_POSTGRES);
         self.bytes >= max_bytes || self.inserts.len() + self.updates.len() >= MAX_ROWS
     }
 
@@ -130,8 +128,7 @@ async fn write_all<R: Writable>(
             Err(error) if error.is_invalid_data() => {
                 run(tx, "ROLLBACK TO SAVEPOINT batch").await?;
                 if count == 1 {
-                    let reason =
-                        crate::text::truncate(&crate::text::printable(&error.database_message()), REASON_BYTES);
+                    let reason = truncate(&printable(&error.database_message()), REASON_BYTES);
                     rejected.push((first.chart_id().to_owned(), reason));
                 } else {
                     let (left, right) = rows.split_at(count / 2);
@@ -146,7 +143,7 @@ async fn write_all<R: Writable>(
 }
 
 async fn run(tx: &mut Transaction, statement: &'static str) -> Result<(), Error> {
-    on_engine!(tx, tx => { sqlx::query(statement).execute(&mut **tx).await?; });
+    on_engine!(tx.executor(), executor => { sqlx::query(statement).execute(executor).await?; });
     Ok(())
 }
 
@@ -164,21 +161,18 @@ impl Writable for Insert {
         const POSTGRES: &str = "INSERT INTO charts (repo_namespace, repo_name, chart_id, info)
             SELECT $1, $2, row.chart_id, row.info::jsonb FROM unnest($3::text[], $4::text[]) AS row (chart_id, info)
             ON CONFLICT (repo_name, repo_namespace, chart_id) DO UPDATE SET info = excluded.info";
-        match tx {
-            Engine::Sqlite(tx) => {
-                let query = sqlx::query(SQLITE)
-                    .bind(&name.namespace)
-                    .bind(&name.name)
-                    .bind(Json(rows));
-                query.execute(&mut **tx).await?;
+        match tx.executor() {
+            Engine::Sqlite(connection) => {
+                let query = sqlx::query(SQLITE).bind(&name.namespace).bind(&name.name);
+                query.bind(Json(rows)).execute(connection).await?;
             }
-            Engine::Postgres(tx) => {
+            Engine::Postgres(connection) => {
                 let query = sqlx::query(POSTGRES)
                     .bind(&name.namespace)
                     .bind(&name.name)
                     .bind(rows.iter().map(|row| &*row.chart_id).collect::<Vec<_>>())
                     .bind(rows.iter().map(|row| row.info.get()).collect::<Vec<_>>());
-                query.execute(&mut **tx).await?;
+                query.execute(connection).await?;
             }
         }
         Ok(())
@@ -201,16 +195,16 @@ impl Writable for Update {
                 'raw_icon', charts.info -> 'raw_icon',
                 'icon_content_type', charts.info -> 'icon_content_type') ELSE row.info::jsonb END
             FROM unnest($1::bigint[], $2::text[], $3::boolean[]) AS row (id, info, keep_icon) WHERE charts.id = row.id";
-        match tx {
-            Engine::Sqlite(tx) => {
-                sqlx::query(SQLITE).bind(Json(rows)).execute(&mut **tx).await?;
+        match tx.executor() {
+            Engine::Sqlite(connection) => {
+                sqlx::query(SQLITE).bind(Json(rows)).execute(connection).await?;
             }
-            Engine::Postgres(tx) => {
+            Engine::Postgres(connection) => {
                 let query = sqlx::query(POSTGRES)
                     .bind(rows.iter().map(|row| row.id).collect::<Vec<_>>())
                     .bind(rows.iter().map(|row| row.info.get()).collect::<Vec<_>>())
                     .bind(rows.iter().map(|row| row.keep_icon).collect::<Vec<_>>());
-                query.execute(&mut **tx).await?;
+                query.execute(connection).await?;
             }
         }
         delete_stale_files(tx, name, rows).await
@@ -239,21 +233,21 @@ async fn delete_stale_files(tx: &mut Transaction, name: &NamespacedName, rows: &
     let kept = rows
         .iter()
         .flat_map(|row| row.files.iter().map(|file| (&*row.chart_id, &**file)));
-    match tx {
-        Engine::Sqlite(tx) => {
+    match tx.executor() {
+        Engine::Sqlite(connection) => {
             let kept: Vec<(&str, &str)> = kept.collect();
             for statement in SQLITE {
                 let query = sqlx::query(statement).bind(&name.name).bind(&name.namespace);
                 let query = query.bind(Json(&charts)).bind(Json(&kept));
-                query.execute(&mut **tx).await?;
+                query.execute(&mut *connection).await?;
             }
         }
-        Engine::Postgres(tx) => {
+        Engine::Postgres(connection) => {
             let (owners, files): (Vec<&str>, Vec<&str>) = kept.unzip();
             for statement in POSTGRES {
                 let query = sqlx::query(statement).bind(&name.name).bind(&name.namespace);
                 let query = query.bind(&charts).bind(&owners).bind(&files);
-                query.execute(&mut **tx).await?;
+                query.execute(&mut *connection).await?;
             }
         }
     }

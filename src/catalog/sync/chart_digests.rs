@@ -95,7 +95,7 @@ impl Catalog {
     pub async fn chart_digests(&self, name: &NamespacedName, cache_key: &str) -> Result<Option<ChartDigests>, Error> {
         self.read("read the chart digests", async {
             let mut digests: Option<ChartDigests> = None;
-            on_engine!(self.0.pools.reader(), pool => {
+            on_engine!(self.0.pools.executor(), pool => {
                 let mut rows = sqlx::query_as::<_, Row>(SELECT)
                     .bind(&name.namespace)
                     .bind(&name.name)

@@ -20,7 +20,7 @@ use futures::FutureExt;
 use super::index_cache::IndexCache;
 use super::{delete, diff};
 use crate::api::NamespacedName;
-use crate::catalog::engine::{Pools, Transaction, on_engine};
+use crate::catalog::engine::{Pools, Transaction, execute, select};
 use crate::catalog::repositories::ReposRow;
 use crate::catalog::{ChartRow, DigestUpdate, Error, HistoryEntry, OciRemovals, Record, Retention, history, record};
 
@@ -53,12 +53,6 @@ impl SyncCommit {
             oci_removals: None,
             digests: None,
         }
-    }
-
-    #[must_use]
-    pub fn with_retention(mut self, retention: Retention) -> Self {
-        self.retention = Some(retention);
-        self
     }
 
     #[must_use]
@@ -133,14 +127,8 @@ pub(in crate::catalog) async fn commit(
         reset_failures(&mut tx, &name).await?;
     }
     let index_cache = IndexCache::load(&mut tx, &record, digests).await?;
-    let diff = diff::charts(
-        &mut tx,
-        &name,
-        rows,
-        retention,
-        index_cache.unchanged_rows(),
-        &mut committed,
-    );
+    let unchanged = index_cache.unchanged_rows();
+    let diff = diff::charts(&mut tx, &name, rows, retention, unchanged, &mut committed);
     diff.boxed().await?;
     index_cache.save(&mut tx, &name, &committed.rejected).await?;
     // As in Kubeapps, an unchanged index does not touch the row.
@@ -167,13 +155,8 @@ pub(in crate::catalog) async fn commit(
 async fn has_other_inputs(tx: &mut Transaction, record: &Record) -> Result<bool, Error> {
     const SELECT: &str = "SELECT count(*) FROM portolan_repositories
         WHERE namespace = $1 AND name = $2 AND (uid <> $3 OR change_key <> $4)";
-    let count: i64 = on_engine!(tx, tx => sqlx::query_scalar(SELECT)
-        .bind(&record.name.namespace)
-        .bind(&record.name.name)
-        .bind(&*record::storable(&record.uid))
-        .bind(&*record::storable(&record.change_key))
-        .fetch_one(&mut **tx)
-        .await?);
+    let (uid, change_key) = (record::storable(&record.uid), record::storable(&record.change_key));
+    let (count,): (i64,) = select!(fetch_one, tx, SELECT, record.name, &*uid, &*change_key);
     Ok(count > 0)
 }
 
@@ -183,13 +166,7 @@ async fn reset_failures(tx: &mut Transaction, name: &NamespacedName) -> Result<(
         "UPDATE portolan_files SET tries = 0, next_try = 0 WHERE namespace = $1 AND name = $2",
         "DELETE FROM portolan_icons WHERE namespace = $1 AND name = $2",
     ] {
-        on_engine!(&mut *tx, tx => {
-            sqlx::query(statement)
-                .bind(&name.namespace)
-                .bind(&name.name)
-                .execute(&mut **tx)
-                .await?;
-        });
+        execute!(tx, statement, name);
     }
     Ok(())
 }

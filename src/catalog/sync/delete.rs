@@ -1,10 +1,7 @@
-//! Deletes cached registry state that left the registry, in the transaction that deletes its charts. A chart that is
-//! still served therefore never loses its state.
-
-use sqlx::types::Json;
+//! Deletes cached registry state in the transaction that deletes its charts, so that no served chart loses its state.
 
 use crate::api::NamespacedName;
-use crate::catalog::engine::{Engine, Transaction};
+use crate::catalog::engine::{Transaction, execute_list};
 use crate::catalog::oci::{OciRepository, upsert_repository};
 use crate::catalog::record::{self, storable};
 use crate::catalog::{COMMIT_DEADLINE, Catalog, Error};
@@ -27,12 +24,9 @@ impl OciRemovals {
 impl Catalog {
     /// Deletes state without charts. With charts, use `SyncCommit::oci_removals`.
     pub async fn delete_oci(&self, name: &NamespacedName, removals: &OciRemovals) -> Result<(), Error> {
-        self.ensure_writable()?;
-        self.call("delete state that left the registry", COMMIT_DEADLINE, async {
-            let mut tx = self.0.pools.begin().await?;
-            record::lock(&mut tx, name).await?;
-            delete(&mut tx, name, removals).await?;
-            tx.commit().await
+        self.write("delete state that left the registry", COMMIT_DEADLINE, async |tx| {
+            record::lock(tx, name).await?;
+            delete(tx, name, removals).await
         })
         .await
     }
@@ -63,16 +57,7 @@ async fn delete_repositories(tx: &mut Transaction, name: &NamespacedName, remova
             "DELETE FROM portolan_oci_repositories WHERE namespace = $1 AND name = $2 AND repository = ANY($3)",
         ),
     ] {
-        match &mut *tx {
-            Engine::Sqlite(tx) => {
-                let query = sqlx::query(sqlite).bind(&name.namespace).bind(&name.name);
-                query.bind(Json(&removals)).execute(&mut **tx).await?;
-            }
-            Engine::Postgres(tx) => {
-                let query = sqlx::query(postgres).bind(&name.namespace).bind(&name.name);
-                query.bind(&removals).execute(&mut **tx).await?;
-            }
-        }
+        execute_list!(tx, sqlite, postgres, name; &removals);
     }
     Ok(())
 }
@@ -90,17 +75,6 @@ async fn delete_tags(
     if tags.is_empty() {
         return Ok(());
     }
-    match tx {
-        Engine::Sqlite(tx) => {
-            let query = sqlx::query(SQLITE).bind(&name.namespace).bind(&name.name);
-            let query = query.bind(storable(repository)).bind(Json(tags));
-            query.execute(&mut **tx).await?;
-        }
-        Engine::Postgres(tx) => {
-            let query = sqlx::query(POSTGRES).bind(&name.namespace).bind(&name.name);
-            let query = query.bind(storable(repository)).bind(tags);
-            query.execute(&mut **tx).await?;
-        }
-    }
+    execute_list!(tx, SQLITE, POSTGRES, name, storable(repository); tags);
     Ok(())
 }

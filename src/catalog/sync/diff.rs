@@ -4,11 +4,11 @@ use std::{collections::HashMap, io};
 
 use futures::FutureExt;
 
-use super::batch::{Batch, Change};
+use super::batch::{Batch, RowChange};
 use super::retention::RetentionPlan;
-use super::stored::{self, Stored, StoredCharts};
+use super::stored::{self, StoredChart, StoredCharts};
 use crate::api::NamespacedName;
-use crate::catalog::engine::{Engine, Transaction, on_engine};
+use crate::catalog::engine::{Engine, Transaction, execute};
 use crate::catalog::{ChartRow, CommitSummary, Error, RepoRef, Retention};
 
 const DELETE_BATCH: usize = 1000;
@@ -38,8 +38,8 @@ pub(super) async fn charts(
             // Another chart has the same ID, or this chart has changed.
             None if unchanged_rows.contains_key(&row.chart_id) => return Err(Error::StaleDigests),
             None => {
-                stored.insert(row.chart_id.clone(), Stored::new_row());
-                Change::Insert
+                stored.insert(row.chart_id.clone(), StoredChart::new_row());
+                RowChange::Insert
             }
             Some(stored) if stored.seen => {
                 let reason = "another chart of this repository has the same id".to_owned();
@@ -76,7 +76,7 @@ pub(super) async fn charts(
         } else if let Some(mut info) = stored::info(tx, stored.id).await? {
             info.chart_versions
                 .retain(|version| retained.contains(&version.version));
-            batch.push(ChartRow { chart_id, info }, Change::update(stored.id))?;
+            batch.push(ChartRow { chart_id, info }, RowChange::update(stored.id))?;
             if batch.is_full(tx) {
                 batch.write(tx, name, committed).await?;
             }
@@ -98,7 +98,7 @@ async fn repo_of(tx: &mut Transaction, unchanged_rows: &HashMap<String, i64>) ->
 async fn add_retained(
     tx: &mut Transaction,
     plan: &mut RetentionPlan,
-    stored: &Stored,
+    stored: &StoredChart,
     row: &mut ChartRow,
 ) -> Result<(), Error> {
     let retained = plan.retain_versions(&row.chart_id, stored.missing_in(&row.info));
@@ -120,24 +120,24 @@ pub(super) async fn delete_charts(tx: &mut Transaction, name: &NamespacedName, i
     ];
     let mut deleted = 0;
     for ids in ids.chunks(DELETE_BATCH) {
-        deleted += match tx {
-            Engine::Sqlite(tx) => sqlx::query("DELETE FROM charts WHERE id IN (SELECT value FROM json_each($1))")
-                .bind(sqlx::types::Json(ids))
-                .execute(&mut **tx)
-                .await?
-                .rows_affected(),
-            Engine::Postgres(tx) => sqlx::query("DELETE FROM charts WHERE id = ANY($1)")
+        deleted += match tx.executor() {
+            Engine::Sqlite(connection) => {
+                sqlx::query("DELETE FROM charts WHERE id IN (SELECT value FROM json_each($1))")
+                    .bind(sqlx::types::Json(ids))
+                    .execute(connection)
+                    .await?
+                    .rows_affected()
+            }
+            Engine::Postgres(connection) => sqlx::query("DELETE FROM charts WHERE id = ANY($1)")
                 .bind(ids)
-                .execute(&mut **tx)
+                .execute(connection)
                 .await?
                 .rows_affected(),
         };
     }
     if deleted > 0 {
         for statement in DELETE_FAILURES {
-            on_engine!(&mut *tx, tx => {
-                sqlx::query(statement).bind(&name.namespace).bind(&name.name).execute(&mut **tx).await?;
-            });
+            execute!(tx, statement, name);
         }
     }
     Ok(deleted)

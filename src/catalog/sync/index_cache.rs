@@ -6,7 +6,7 @@ use serde::Serialize;
 use sqlx::{FromRow, types::Json};
 
 use crate::api::NamespacedName;
-use crate::catalog::engine::{Engine, Transaction, on_engine, sql};
+use crate::catalog::engine::{Transaction, execute, execute_list, select, sql};
 use crate::catalog::record::storable;
 use crate::catalog::{ChartDigest, DigestUpdate, Error, Record, UnchangedChart};
 
@@ -15,6 +15,7 @@ const BATCH_ROWS: usize = 500;
 /// Charts with a longer key are not cached: an index row of Postgres has at most 2,704 bytes, including the repository.
 const KEY_BYTES: usize = 1024;
 
+#[derive(Default)]
 pub(super) struct IndexCache {
     digests: Option<DigestUpdate>,
     /// The stored digests have the same cache key and digest key.
@@ -39,22 +40,16 @@ struct StoredIndex {
 }
 
 impl IndexCache {
-    /// Loads the rows of unchanged charts. The caller holds the locks of the repository and of Kubeapps' row.
+    /// Loads the rows of unchanged charts. Fails with [`Error::StaleDigests`] if one has changed.
     ///
-    /// # Errors
-    /// [`Error::StaleDigests`] if a chart is not unchanged.
+    /// The caller holds the locks of the repository and of Kubeapps' row.
     pub(super) async fn load(
         tx: &mut Transaction,
         record: &Record,
         digests: Option<DigestUpdate>,
     ) -> Result<Self, Error> {
         let Some(digests) = digests else {
-            return Ok(Self {
-                digests: None,
-                is_same_index: false,
-                stored: Vec::new(),
-                unchanged_rows: HashMap::new(),
-            });
+            return Ok(Self::default());
         };
         let index = index(tx, &record.name).await?;
         let is_same_index = index.as_ref().is_some_and(|index| {
@@ -105,8 +100,9 @@ impl IndexCache {
         let deleted = self.stored.iter().map(String::as_str);
         let deleted: Vec<&str> = deleted.filter(|key| !current.contains(key)).collect();
         delete(tx, name, &deleted).await?;
+        let statement = sql!(tx, "chart_digests_upsert.sql");
         for new in new.chunks(BATCH_ROWS) {
-            upsert(tx, name, new).await?;
+            execute!(tx, statement, name, Json(new));
         }
         Ok(())
     }
@@ -176,33 +172,19 @@ async fn index(tx: &mut Transaction, name: &NamespacedName) -> Result<Option<Sto
             LEFT JOIN portolan_repositories p ON p.namespace = i.namespace AND p.name = i.name
             LEFT JOIN repos r ON r.namespace = i.namespace AND r.name = i.name
         WHERE i.namespace = $1 AND i.name = $2";
-    Ok(on_engine!(tx, tx => sqlx::query_as(SELECT)
-        .bind(&name.namespace)
-        .bind(&name.name)
-        .fetch_optional(&mut **tx)
-        .await?))
+    Ok(select!(fetch_optional, tx, SELECT, name))
 }
 
 async fn stored(tx: &mut Transaction, name: &NamespacedName) -> Result<Vec<StoredDigest>, Error> {
     const SELECT: &str = "SELECT k.key, k.chart_id, k.row_id, EXISTS (SELECT 1 FROM portolan_kept_versions v
             WHERE v.namespace = k.namespace AND v.name = k.name AND v.chart_id = k.chart_id) AS has_kept_versions
         FROM portolan_chart_digests k WHERE k.namespace = $1 AND k.name = $2";
-    Ok(on_engine!(tx, tx => sqlx::query_as(SELECT)
-        .bind(&name.namespace)
-        .bind(&name.name)
-        .fetch_all(&mut **tx)
-        .await?))
+    Ok(select!(fetch_all, tx, SELECT, name))
 }
 
 async fn delete_index(tx: &mut Transaction, name: &NamespacedName) -> Result<(), Error> {
     const DELETE: &str = "DELETE FROM portolan_index_cache WHERE namespace = $1 AND name = $2";
-    let indexes = on_engine!(&mut *tx, tx => sqlx::query(DELETE)
-        .bind(&name.namespace)
-        .bind(&name.name)
-        .execute(&mut **tx)
-        .await?
-        .rows_affected());
-    if indexes > 0 {
+    if execute!(tx, DELETE, name) > 0 {
         delete_all(tx, name).await?;
     }
     Ok(())
@@ -213,23 +195,14 @@ async fn replace_index(tx: &mut Transaction, name: &NamespacedName, digests: &Di
         "INSERT INTO portolan_index_cache (namespace, name, cache_key, digest_key) VALUES ($1, $2, $3, $4)
         ON CONFLICT (namespace, name) DO UPDATE SET cache_key = excluded.cache_key, digest_key = excluded.digest_key";
     delete_all(tx, name).await?;
-    on_engine!(tx, tx => {
-        sqlx::query(UPSERT)
-            .bind(&name.namespace)
-            .bind(&name.name)
-            .bind(storable(&digests.cache_key))
-            .bind(storable(&digests.digest_key))
-            .execute(&mut **tx)
-            .await?;
-    });
+    let (cache_key, digest_key) = (storable(&digests.cache_key), storable(&digests.digest_key));
+    execute!(tx, UPSERT, name, cache_key, digest_key);
     Ok(())
 }
 
 async fn delete_all(tx: &mut Transaction, name: &NamespacedName) -> Result<(), Error> {
     const DELETE: &str = "DELETE FROM portolan_chart_digests WHERE namespace = $1 AND name = $2";
-    on_engine!(tx, tx => {
-        sqlx::query(DELETE).bind(&name.namespace).bind(&name.name).execute(&mut **tx).await?;
-    });
+    execute!(tx, DELETE, name);
     Ok(())
 }
 
@@ -238,36 +211,7 @@ async fn delete(tx: &mut Transaction, name: &NamespacedName, keys: &[&str]) -> R
         AND key IN (SELECT value FROM json_each($3))";
     const POSTGRES: &str = "DELETE FROM portolan_chart_digests WHERE namespace = $1 AND name = $2 AND key = ANY($3)";
     for keys in keys.chunks(BATCH_ROWS) {
-        match tx {
-            Engine::Sqlite(tx) => {
-                let query = sqlx::query(SQLITE).bind(&name.namespace).bind(&name.name);
-                query.bind(Json(keys)).execute(&mut **tx).await?;
-            }
-            Engine::Postgres(tx) => {
-                let query = sqlx::query(POSTGRES).bind(&name.namespace).bind(&name.name);
-                query.bind(keys).execute(&mut **tx).await?;
-            }
-        }
-    }
-    Ok(())
-}
-
-async fn upsert(tx: &mut Transaction, name: &NamespacedName, new: &[DigestRow<'_>]) -> Result<(), Error> {
-    let statement = sql!(tx, "chart_digests_upsert.sql");
-    match tx {
-        Engine::Sqlite(tx) => {
-            let query = sqlx::query(statement).bind(&name.namespace).bind(&name.name);
-            query.bind(Json(new)).execute(&mut **tx).await?;
-        }
-        Engine::Postgres(tx) => {
-            let query = sqlx::query(statement).bind(&name.namespace).bind(&name.name);
-            let query = query
-                .bind(new.iter().map(|chart| chart.key).collect::<Vec<_>>())
-                .bind(new.iter().map(|chart| chart.digest).collect::<Vec<_>>())
-                .bind(new.iter().map(|chart| chart.stats).collect::<Vec<_>>())
-                .bind(new.iter().map(|chart| chart.chart_id).collect::<Vec<_>>());
-            query.execute(&mut **tx).await?;
-        }
+        execute_list!(tx, SQLITE, POSTGRES, name; keys);
     }
     Ok(())
 }

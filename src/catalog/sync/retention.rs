@@ -18,7 +18,7 @@ use serde::Serialize;
 use sqlx::{FromRow, types::Json};
 
 use crate::api::NamespacedName;
-use crate::catalog::engine::{Engine, Transaction, on_engine};
+use crate::catalog::engine::{Engine, Transaction, execute, select};
 use crate::catalog::{ChartInfo, Error};
 
 /// Retention of versions that left the index. Kubeapps can't manage an installed version that is no longer listed.
@@ -53,7 +53,7 @@ impl RetainedPart {
 
 impl Retention {
     /// Returns the expiry of a missing version in milliseconds since 1970.
-    fn expires(&self, version: &Version, missing_since: i64) -> i64 {
+    fn expires(&self, version: &VersionKey, missing_since: i64) -> i64 {
         let retained = self.retained.get(&version.chart_id);
         if retained.is_some_and(|retained| retained.holds(&version.version)) {
             return i64::MAX;
@@ -64,18 +64,18 @@ impl Retention {
 
 pub(super) struct RetentionPlan {
     retention: Option<Retention>,
-    stored: HashMap<Version, Mark>,
-    marks: HashMap<Version, Mark>,
+    stored: HashMap<VersionKey, Mark>,
+    marks: HashMap<VersionKey, Mark>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Version {
+#[derive(Clone, Debug, PartialEq, Eq, Hash, FromRow, Serialize)]
+struct VersionKey {
     chart_id: String,
     version: String,
 }
 
 /// Times in milliseconds since 1970.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromRow, Serialize)]
 struct Mark {
     missing_since: i64,
     expires: i64,
@@ -89,18 +89,13 @@ impl RetentionPlan {
     ) -> Result<Self, Error> {
         const SELECT: &str = "SELECT chart_id, version, missing_since, expires FROM portolan_kept_versions
             WHERE namespace = $1 AND name = $2";
-        let rows: Vec<MarkRow> = if retention.is_none() {
-            Vec::new()
-        } else {
-            on_engine!(tx, tx => sqlx::query_as(SELECT)
-                .bind(&name.namespace)
-                .bind(&name.name)
-                .fetch_all(&mut **tx)
-                .await?)
+        let rows: Vec<MarkRow> = match retention {
+            Some(_) => select!(fetch_all, tx, SELECT, name),
+            None => Vec::new(),
         };
         Ok(Self {
             retention,
-            stored: rows.into_iter().map(MarkRow::parts).collect(),
+            stored: rows.into_iter().map(|row| (row.version, row.mark)).collect(),
             marks: HashMap::new(),
         })
     }
@@ -117,7 +112,7 @@ impl RetentionPlan {
         let now = retention.now.as_millisecond();
         let mut kept = HashSet::new();
         for version in missing {
-            let version = Version {
+            let version = VersionKey {
                 chart_id: chart_id.to_owned(),
                 version: version.to_owned(),
             };
@@ -163,24 +158,22 @@ impl RetentionPlan {
     }
 
     pub(super) async fn save(self, tx: &mut Transaction, name: &NamespacedName) -> Result<u64, Error> {
+        const DELETE_ALL: &str = "DELETE FROM portolan_kept_versions WHERE namespace = $1 AND name = $2";
         let Self {
             retention,
             stored,
             marks,
         } = self;
         if retention.is_none() {
-            delete_all(tx, name).await?;
+            execute!(tx, DELETE_ALL, name);
             return Ok(0);
         }
-        let (kept, mut changed) = (marks.len() as u64, Vec::new());
+        let kept = marks.len() as u64;
         let deleted = stored.keys().filter(|version| !marks.contains_key(version));
-        let deleted: Vec<Version> = deleted.cloned().collect();
-        for (version, mark) in marks {
-            if stored.get(&version) != Some(&mark) {
-                changed.push(MarkRow::of(version, mark));
-            }
-        }
+        let deleted: Vec<&VersionKey> = deleted.collect();
         delete(tx, name, &deleted).await?;
+        let rows = marks.into_iter().map(|(version, mark)| MarkRow { version, mark });
+        let changed: Vec<MarkRow> = rows.filter(|row| stored.get(&row.version) != Some(&row.mark)).collect();
         upsert(tx, name, &changed).await?;
         Ok(kept)
     }
@@ -188,44 +181,15 @@ impl RetentionPlan {
 
 #[derive(FromRow, Serialize)]
 struct MarkRow {
-    chart_id: String,
-    version: String,
-    missing_since: i64,
-    expires: i64,
+    #[sqlx(flatten)]
+    #[serde(flatten)]
+    version: VersionKey,
+    #[sqlx(flatten)]
+    #[serde(flatten)]
+    mark: Mark,
 }
 
-impl MarkRow {
-    fn of(version: Version, mark: Mark) -> Self {
-        Self {
-            chart_id: version.chart_id,
-            version: version.version,
-            missing_since: mark.missing_since,
-            expires: mark.expires,
-        }
-    }
-
-    fn parts(self) -> (Version, Mark) {
-        let version = Version {
-            chart_id: self.chart_id,
-            version: self.version,
-        };
-        let mark = Mark {
-            missing_since: self.missing_since,
-            expires: self.expires,
-        };
-        (version, mark)
-    }
-}
-
-async fn delete_all(tx: &mut Transaction, name: &NamespacedName) -> Result<(), Error> {
-    const DELETE: &str = "DELETE FROM portolan_kept_versions WHERE namespace = $1 AND name = $2";
-    on_engine!(tx, tx => {
-        sqlx::query(DELETE).bind(&name.namespace).bind(&name.name).execute(&mut **tx).await?;
-    });
-    Ok(())
-}
-
-async fn delete(tx: &mut Transaction, name: &NamespacedName, deleted: &[Version]) -> Result<(), Error> {
+async fn delete(tx: &mut Transaction, name: &NamespacedName, deleted: &[&VersionKey]) -> Result<(), Error> {
     const SQLITE: &str = "DELETE FROM portolan_kept_versions WHERE namespace = $1 AND name = $2
         AND (chart_id, version) IN (SELECT value ->> 0, value ->> 1 FROM json_each($3))";
     const POSTGRES: &str = "DELETE FROM portolan_kept_versions WHERE namespace = $1 AND name = $2
@@ -234,16 +198,16 @@ async fn delete(tx: &mut Transaction, name: &NamespacedName, deleted: &[Version]
         return Ok(());
     }
     let deleted = deleted.iter().map(|deleted| (&*deleted.chart_id, &*deleted.version));
-    match tx {
-        Engine::Sqlite(tx) => {
+    match tx.executor() {
+        Engine::Sqlite(connection) => {
             let query = sqlx::query(SQLITE).bind(&name.namespace).bind(&name.name);
             let query = query.bind(Json(deleted.collect::<Vec<_>>()));
-            query.execute(&mut **tx).await?;
+            query.execute(connection).await?;
         }
-        Engine::Postgres(tx) => {
+        Engine::Postgres(connection) => {
             let (charts, versions): (Vec<&str>, Vec<&str>) = deleted.unzip();
             let query = sqlx::query(POSTGRES).bind(&name.namespace).bind(&name.name);
-            query.bind(charts).bind(versions).execute(&mut **tx).await?;
+            query.bind(charts).bind(versions).execute(connection).await?;
         }
     }
     Ok(())
@@ -259,27 +223,14 @@ async fn upsert(tx: &mut Transaction, name: &NamespacedName, rows: &[MarkRow]) -
             SET missing_since = excluded.missing_since, expires = excluded.expires";
     const POSTGRES: &str =
         "INSERT INTO portolan_kept_versions (namespace, name, chart_id, version, missing_since, expires)
-        SELECT $1, $2, row.* FROM unnest($3::text[], $4::text[], $5::bigint[], $6::bigint[])
-            AS row (chart_id, version, missing_since, expires)
+        SELECT $1, $2, row.* FROM jsonb_to_recordset($3)
+            AS row (chart_id text, version text, missing_since bigint, expires bigint)
         ON CONFLICT (namespace, name, chart_id, version) DO UPDATE
             SET missing_since = excluded.missing_since, expires = excluded.expires";
     if rows.is_empty() {
         return Ok(());
     }
-    match tx {
-        Engine::Sqlite(tx) => {
-            let query = sqlx::query(SQLITE).bind(&name.namespace).bind(&name.name);
-            query.bind(Json(rows)).execute(&mut **tx).await?;
-        }
-        Engine::Postgres(tx) => {
-            let query = sqlx::query(POSTGRES).bind(&name.namespace).bind(&name.name);
-            let query = query
-                .bind(rows.iter().map(|row| &*row.chart_id).collect::<Vec<_>>())
-                .bind(rows.iter().map(|row| &*row.version).collect::<Vec<_>>())
-                .bind(rows.iter().map(|row| row.missing_since).collect::<Vec<_>>())
-                .bind(rows.iter().map(|row| row.expires).collect::<Vec<_>>());
-            query.execute(&mut **tx).await?;
-        }
-    }
+    let statement = tx.choose(SQLITE, POSTGRES);
+    execute!(tx, statement, name, Json(rows));
     Ok(())
 }

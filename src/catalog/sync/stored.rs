@@ -5,13 +5,13 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use futures::{Stream, TryStreamExt};
 use sqlx::types::Json;
 
-use super::batch::Change;
+use super::batch::RowChange;
 use crate::api::NamespacedName;
 use crate::catalog::chart::Fingerprint;
-use crate::catalog::engine::{Engine, Transaction, on_engine};
+use crate::catalog::engine::{Engine, Transaction, on_engine, select};
 use crate::catalog::{ChartInfo, Error, RepoRef};
 
-pub(super) struct Stored {
+pub(super) struct StoredChart {
     pub(super) id: i64,
     /// `None` if the row does not have Kubeapps' format. It then differs from any chart.
     pub(super) fingerprint: Option<Fingerprint>,
@@ -23,7 +23,7 @@ pub(super) struct Stored {
     pub(super) repo: Option<RepoRef>,
 }
 
-impl Stored {
+impl StoredChart {
     fn of(id: i64, info: &str, with_versions: bool) -> Self {
         let info: Option<ChartInfo> = serde_json::from_str(info).ok();
         let versions = info.iter().filter(|_| with_versions).flat_map(ChartInfo::versions);
@@ -60,8 +60,8 @@ impl Stored {
     }
 
     /// Returns the update to `info`. An imported icon stays while its URL is the same.
-    pub(super) fn change_to(&self, info: &ChartInfo) -> Change {
-        Change::Update {
+    pub(super) fn change_to(&self, info: &ChartInfo) -> RowChange {
+        RowChange::Update {
             id: self.id,
             keep_icon: self.icon.is_some() && info.raw_icon.is_none() && self.icon.as_deref() == Some(&info.icon),
         }
@@ -70,16 +70,14 @@ impl Stored {
 
 #[derive(Default)]
 pub(super) struct StoredCharts {
-    pub(super) charts: HashMap<String, Stored>,
+    pub(super) charts: HashMap<String, StoredChart>,
     /// IDs of rows without a `chart_id`, which no reader can find.
     pub(super) nameless: Vec<i64>,
 }
 
 impl StoredCharts {
-    /// Reads the stored charts except `unchanged_rows` (row ID by `chart_id`).
-    ///
-    /// # Errors
-    /// [`Error::StaleDigests`] if one of the unchanged rows does not exist under its ID.
+    /// Reads the stored charts except `unchanged_rows` (row ID by `chart_id`). Fails with [`Error::StaleDigests`] if one of
+    /// those does not exist under its ID.
     pub(super) async fn read(
         tx: &mut Transaction,
         name: &NamespacedName,
@@ -111,7 +109,9 @@ impl StoredCharts {
         while let Some((id, chart_id, info)) = rows.try_next().await? {
             match chart_id {
                 Some(chart_id) => {
-                    stored.charts.insert(chart_id, Stored::of(id, &info, with_versions));
+                    stored
+                        .charts
+                        .insert(chart_id, StoredChart::of(id, &info, with_versions));
                 }
                 None => stored.nameless.push(id),
             }
@@ -123,8 +123,8 @@ impl StoredCharts {
 async fn all(tx: &mut Transaction, name: &NamespacedName, with_versions: bool) -> Result<StoredCharts, Error> {
     const SELECT: &str = "SELECT CAST(id AS BIGINT), chart_id, CAST(info AS TEXT) FROM charts
         WHERE repo_name = $1 AND repo_namespace = $2";
-    on_engine!(tx, tx => {
-        let rows = sqlx::query_as(SELECT).bind(&name.name).bind(&name.namespace).fetch(&mut **tx);
+    on_engine!(tx.executor(), executor => {
+        let rows = sqlx::query_as(SELECT).bind(&name.name).bind(&name.namespace).fetch(executor);
         StoredCharts::collect(rows, with_versions).await
     })
 }
@@ -135,31 +135,27 @@ async fn some(tx: &mut Transaction, ids: &[i64], with_versions: bool) -> Result<
     if ids.is_empty() {
         return Ok(StoredCharts::default());
     }
-    match tx {
-        Engine::Sqlite(tx) => {
-            let rows = sqlx::query_as(SQLITE).bind(Json(ids)).fetch(&mut **tx);
+    match tx.executor() {
+        Engine::Sqlite(connection) => {
+            let rows = sqlx::query_as(SQLITE).bind(Json(ids)).fetch(connection);
             StoredCharts::collect(rows, with_versions).await
         }
-        Engine::Postgres(tx) => {
-            let rows = sqlx::query_as(POSTGRES).bind(ids).fetch(&mut **tx);
+        Engine::Postgres(connection) => {
+            let rows = sqlx::query_as(POSTGRES).bind(ids).fetch(connection);
             StoredCharts::collect(rows, with_versions).await
         }
     }
 }
 
 async fn ids(tx: &mut Transaction, name: &NamespacedName) -> Result<Vec<(i64, Option<String>)>, Error> {
-    const SELECT: &str = "SELECT CAST(id AS BIGINT), chart_id FROM charts WHERE repo_name = $1 AND repo_namespace = $2";
-    Ok(on_engine!(tx, tx => sqlx::query_as(SELECT)
-        .bind(&name.name)
-        .bind(&name.namespace)
-        .fetch_all(&mut **tx)
-        .await?))
+    const SELECT: &str = "SELECT CAST(id AS BIGINT), chart_id FROM charts WHERE repo_namespace = $1 AND repo_name = $2";
+    Ok(select!(fetch_all, tx, SELECT, name))
 }
 
 /// Returns a stored chart, or `None` if it does not have Kubeapps' format.
 pub(super) async fn info(tx: &mut Transaction, id: i64) -> Result<Option<ChartInfo>, Error> {
     const SELECT: &str = "SELECT CAST(info AS TEXT) FROM charts WHERE id = $1";
     let info: Option<String> =
-        on_engine!(tx, tx => sqlx::query_scalar(SELECT).bind(id).fetch_optional(&mut **tx).await?);
+        on_engine!(tx.executor(), executor => sqlx::query_scalar(SELECT).bind(id).fetch_optional(executor).await?);
     Ok(info.and_then(|info| serde_json::from_str(&info).ok()))
 }

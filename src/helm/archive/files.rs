@@ -70,14 +70,14 @@ fn additional_values_key(name: &[u8]) -> Option<String> {
     }
 }
 
-pub(super) struct Files<'l> {
+pub(super) struct FileCollector<'l> {
     limits: &'l Limits,
     files: ChartFiles,
     /// Size of the collected files as JSON strings.
     kept: u64,
 }
 
-impl<'l> Files<'l> {
+impl<'l> FileCollector<'l> {
     pub(super) fn new(limits: &'l Limits) -> Self {
         Self {
             limits,
@@ -257,7 +257,7 @@ mod tests {
             kept_bytes: 600,
             ..Limits::default()
         };
-        let mut files = Files::new(&limits);
+        let mut files = FileCollector::new(&limits);
         for _ in 0..3 {
             files.put(Role::Values, vec![1; 100]).unwrap();
         }

@@ -1,14 +1,14 @@
 use std::cell::{Cell, RefCell};
 use std::io::{self, Read};
 
-/// Observations of a [`Metered`], for callers that only see the errors of the readers above it.
+/// Observations of a [`LimitedReader`], for callers that only see the errors of the readers above it.
 #[derive(Debug, Default)]
-pub(super) struct Meter {
+pub(super) struct ReadStatus {
     is_limit_exceeded: Cell<bool>,
     error: RefCell<Option<io::Error>>,
 }
 
-impl Meter {
+impl ReadStatus {
     pub(super) fn is_limit_exceeded(&self) -> bool {
         self.is_limit_exceeded.get()
     }
@@ -18,14 +18,14 @@ impl Meter {
     }
 }
 
-pub(super) struct Metered<'m, R> {
+pub(super) struct LimitedReader<'m, R> {
     input: R,
     left: u64,
-    meter: &'m Meter,
+    meter: &'m ReadStatus,
 }
 
-impl<'m, R: Read> Metered<'m, R> {
-    pub(super) const fn new(input: R, limit: u64, meter: &'m Meter) -> Self {
+impl<'m, R: Read> LimitedReader<'m, R> {
+    pub(super) const fn new(input: R, limit: u64, meter: &'m ReadStatus) -> Self {
         Self {
             input,
             left: limit,
@@ -34,14 +34,13 @@ impl<'m, R: Read> Metered<'m, R> {
     }
 
     fn fail(&self, error: io::Error) -> io::Error {
-        let kind = error.kind();
-        let text = error.to_string();
+        let copy = io::Error::new(error.kind(), error.to_string());
         *self.meter.error.borrow_mut() = Some(error);
-        io::Error::new(kind, text)
+        copy
     }
 }
 
-impl<R: Read> Read for Metered<'_, R> {
+impl<R: Read> Read for LimitedReader<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = loop {
             match self.input.read(buffer) {

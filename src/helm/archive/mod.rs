@@ -17,9 +17,9 @@ use std::io::{self, BufReader, Cursor, Read};
 use flate2::bufread::MultiGzDecoder;
 
 pub use error::ArchiveError;
-use files::{Files, Role};
-use metered::{Meter, Metered};
-use walk::{BLOCK, EXTENSION_BYTES, Walk};
+use files::{FileCollector, Role};
+use metered::{LimitedReader, ReadStatus};
+use walk::{BLOCK, EXTENSION_BYTES, TarReader};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -54,10 +54,8 @@ impl Limits {
     /// and the bound statement.
     #[must_use]
     pub const fn memory(&self) -> u64 {
-        let (reading, writing) = (
-            self.kept_bytes + self.file_bytes + 3 * EXTENSION_BYTES,
-            3 * self.kept_bytes,
-        );
+        let reading = self.kept_bytes + self.file_bytes + 3 * EXTENSION_BYTES;
+        let writing = 3 * self.kept_bytes;
         BUFFERS + if reading > writing { reading } else { writing }
     }
 }
@@ -78,12 +76,10 @@ pub struct ChartFiles {
 ///
 /// Only regular files at most one directory deep count, after a leading `./` is removed (Kubeapps counts the `./`).
 /// Names match in any case, and the last match wins, as in Kubeapps.
-///
-/// Links, devices, absolute paths and paths with `..` are skipped, not errors: many published charts contain harmless
-/// links.
+/// Links, devices, absolute paths and paths with `..` are skipped: many published charts contain harmless links.
 pub fn read(input: impl Read, limits: &Limits) -> Result<ChartFiles, ArchiveError> {
-    let (packed, unpacked) = (Meter::default(), Meter::default());
-    let mut input = BufReader::with_capacity(64 * 1024, Metered::new(input, limits.packed_bytes, &packed));
+    let (packed, unpacked) = (ReadStatus::default(), ReadStatus::default());
+    let mut input = BufReader::with_capacity(64 * 1024, LimitedReader::new(input, limits.packed_bytes, &packed));
     let failed = |error: io::Error, entries| {
         if let Some(fault) = packed.take_error() {
             return ArchiveError::Read(fault);
@@ -101,10 +97,8 @@ pub fn read(input: impl Read, limits: &Limits) -> Result<ChartFiles, ArchiveErro
     };
 
     let mut start = Vec::with_capacity(BLOCK);
-    (&mut input)
-        .take(BLOCK as u64)
-        .read_to_end(&mut start)
-        .map_err(|error| failed(error, 0))?;
+    let read = (&mut input).take(BLOCK as u64).read_to_end(&mut start);
+    read.map_err(|error| failed(error, 0))?;
     let is_gzipped = is_gzip(&start)?;
     let input = Cursor::new(start).chain(input);
     let stream: Box<dyn Read + '_> = if is_gzipped {
@@ -112,8 +106,8 @@ pub fn read(input: impl Read, limits: &Limits) -> Result<ChartFiles, ArchiveErro
     } else {
         Box::new(input)
     };
-    let mut walk = Walk::new(Metered::new(stream, limits.unpacked_bytes, &unpacked));
-    let mut files = Files::new(limits);
+    let mut walk = TarReader::new(LimitedReader::new(stream, limits.unpacked_bytes, &unpacked));
+    let mut files = FileCollector::new(limits);
     let mut entries = 0;
     loop {
         let entry = match walk.next() {

@@ -15,20 +15,20 @@ pub(super) const BLOCK: usize = 512;
 pub(super) const EXTENSION_BYTES: u64 = 1024 * 1024;
 
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct TarEntry {
     pub(super) name: Vec<u8>,
     pub(super) size: u64,
     /// Not a directory, link, device, fifo or sparse file.
     pub(super) is_regular_file: bool,
 }
 
-pub(super) struct Walk<R> {
+pub(super) struct TarReader<R> {
     input: R,
     content: u64,
     padding: u64,
 }
 
-impl<R: Read> Walk<R> {
+impl<R: Read> TarReader<R> {
     pub(super) const fn new(input: R) -> Self {
         Self {
             input,
@@ -38,7 +38,7 @@ impl<R: Read> Walk<R> {
     }
 
     /// Returns the next entry after applying its extension headers, or None at the end.
-    pub(super) fn next(&mut self) -> io::Result<Option<Entry>> {
+    pub(super) fn next(&mut self) -> io::Result<Option<TarEntry>> {
         let mut long_name = None;
         let mut extended = Extended::default();
         while let Some(header) = self.header()? {
@@ -75,7 +75,7 @@ impl<R: Read> Walk<R> {
         self.content()
     }
 
-    fn entry(&mut self, header: &Header, long_name: Option<Vec<u8>>, extended: Extended) -> io::Result<Entry> {
+    fn entry(&mut self, header: &Header, long_name: Option<Vec<u8>>, extended: Extended) -> io::Result<TarEntry> {
         let kind = header.entry_type();
         let size = match extended.size {
             _ if has_no_content(kind) => 0,
@@ -91,7 +91,7 @@ impl<R: Read> Walk<R> {
             (None, Some(path)) => path,
             (None, None) => header.path_bytes().into_owned(),
         };
-        Ok(Entry {
+        Ok(TarEntry {
             name,
             size,
             is_regular_file: kind.is_file() && !extended.is_sparse,
@@ -139,14 +139,9 @@ impl<R: Read> Walk<R> {
     }
 
     fn skip(&mut self, bytes: u64) -> io::Result<()> {
-        let mut buffer = [0; 16 * 1024];
-        let mut left = bytes;
-        while left > 0 {
-            let chunk = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
-            match self.input.read(&mut buffer[..chunk])? {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                count => left -= count as u64,
-            }
+        let skipped = io::copy(&mut (&mut self.input).take(bytes), &mut io::sink())?;
+        if skipped < bytes {
+            return Err(io::ErrorKind::UnexpectedEof.into());
         }
         Ok(())
     }

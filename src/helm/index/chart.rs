@@ -1,6 +1,6 @@
 use sha2::{Digest as _, Sha256};
 
-use super::entry::{ChartFields, Entry};
+use super::entry::Entry;
 use super::{Chart, Version};
 use crate::helm::semver::Rank;
 
@@ -10,7 +10,8 @@ const MAX_NAME_BYTES: usize = 250;
 #[derive(Debug, Default)]
 pub(super) struct ChartBuilder {
     versions: Vec<(Rank, Version)>,
-    newest: Option<(Rank, ChartFields)>,
+    newest: Option<(Rank, Chart)>,
+    deprecated: bool,
     bytes: u64,
 }
 
@@ -28,7 +29,8 @@ impl ChartBuilder {
         self.bytes += size_of_version(&entry.version);
         // The first of equal versions in file order stays the newest.
         if self.newest.as_ref().is_none_or(|(rank, _)| entry.rank > *rank) {
-            self.newest = Some((entry.rank.clone(), entry.chart_fields));
+            self.newest = Some((entry.rank.clone(), entry.chart));
+            self.deprecated = entry.deprecated;
         }
         self.versions.push((entry.rank, entry.version));
     }
@@ -43,41 +45,27 @@ impl ChartBuilder {
 
     /// Returns None without versions, or the reason to skip the whole chart.
     pub(super) fn complete(self) -> Result<Option<BuiltChart>, String> {
-        let Some((_, chart_fields)) = self.newest else {
+        let Some((_, mut chart)) = self.newest else {
             return Ok(None);
         };
-        check_name(&chart_fields.name)?;
+        check_name(&chart.name)?;
         let mut versions = self.versions;
         // The sort is stable, so equal versions keep the file order.
         versions.sort_by(|(a, _), (b, _)| b.cmp(a));
-        let versions: Vec<Version> = versions.into_iter().map(|(_, version)| version).collect();
-        let (duplicates, digest) = fingerprint(&versions);
+        chart.versions = versions.into_iter().map(|(_, version)| version).collect();
+        let (duplicates, digest) = fingerprint(&chart.versions);
         Ok(Some(BuiltChart {
-            deprecated: chart_fields.deprecated,
+            chart,
+            deprecated: self.deprecated,
             duplicates,
             digest,
-            chart: Chart {
-                name: chart_fields.name,
-                description: chart_fields.description,
-                home: chart_fields.home,
-                icon: chart_fields.icon,
-                category: chart_fields.category,
-                keywords: chart_fields.keywords,
-                maintainers: chart_fields.maintainers,
-                sources: chart_fields.sources,
-                versions,
-            },
         }))
     }
 }
 
 fn size_of_version(version: &Version) -> u64 {
-    let urls = version
-        .urls
-        .iter()
-        .flatten()
-        .map(|url| url.len() + size_of::<String>())
-        .sum::<usize>();
+    let urls = version.urls.iter().flatten();
+    let urls: usize = urls.map(|url| url.len() + size_of::<String>()).sum();
     // Use a fixed length, so that cached stats do not depend on timestamps.
     const CREATED: usize = "2020-01-01T00:00:00.000000000+00:00".len();
     let texts = version.version.len() + version.app_version.len() + CREATED + version.digest.len();

@@ -69,13 +69,9 @@ impl<'a, S: Sink> Collector<'a, S> {
         if is_first {
             return true;
         }
-        if overrides_existing(merged) {
-            if self.pass == Pass::First {
-                self.pass = Pass::OnlyKeys;
-            }
-            if self.pass == Pass::OnlyKeys {
-                self.winners.clear();
-            }
+        if overrides_existing(merged) && self.pass != Pass::Second {
+            self.pass = Pass::OnlyKeys;
+            self.winners.clear();
         }
         overrides_existing(merged)
     }
@@ -136,11 +132,8 @@ impl<'a, S: Sink> Collector<'a, S> {
         };
         *count += 1;
         if *count > self.limits.versions_per_chart {
-            let limit = format!(
-                "{} has more than {} versions",
-                printable(key),
-                self.limits.versions_per_chart
-            );
+            let (key, limit) = (printable(key), self.limits.versions_per_chart);
+            let limit = format!("{key} has more than {limit} versions");
             return Err(DecodeError::TooComplex { limit, position });
         }
         let invalid = match fields.map(entry::read) {
@@ -165,9 +158,8 @@ impl<'a, S: Sink> Collector<'a, S> {
     pub(super) fn not_a_list(&mut self) {
         if let Some(chart) = &mut self.chart {
             chart.builder = ChartBuilder::default();
-            chart
-                .skipped
-                .add(&chart.key, None, "its value is not a list of versions");
+            let reason = "its value is not a list of versions";
+            chart.skipped.add(&chart.key, None, reason);
         }
     }
 
@@ -182,13 +174,10 @@ impl<'a, S: Sink> Collector<'a, S> {
             skipped,
             ..ChartStats::default()
         };
-        let complete = match builder.complete() {
-            Ok(complete) => complete,
-            Err(reason) => {
-                stats.skipped.add(&key, None, &reason);
-                None
-            }
-        };
+        let complete = builder.complete().unwrap_or_else(|reason| {
+            stats.skipped.add(&key, None, &reason);
+            None
+        });
         if let Some(complete) = &complete {
             stats.versions = complete.chart.versions.len() as u64;
             stats.duplicates = complete.duplicates;

@@ -9,16 +9,21 @@ pub(super) fn normalize(text: &str) -> String {
     parse(text).unwrap_or_else(|| ZERO.to_owned())
 }
 
+/// Forms of date and time, and of the offset. A zero is any digit.
+const TIME: &[u8] = b"0000-00-00T00:00:00";
+const OFFSET: &[u8] = b"00:00";
+
+fn has_form(bytes: &[u8], form: &[u8]) -> bool {
+    let is_like = |(byte, expected): (&u8, &u8)| match expected {
+        b'0' => byte.is_ascii_digit(),
+        other => byte == other,
+    };
+    bytes.len() == form.len() && bytes.iter().zip(form).all(is_like)
+}
+
 /// Returns true if the bytes look like an RFC 3339 time with at most nine fraction digits. Does not check the date.
 pub(super) fn is_time(bytes: &[u8]) -> bool {
-    const FORM: &[u8] = b"0000-00-00T00:00:00";
-    let matches = |bytes: &[u8], form: &[u8]| {
-        bytes.iter().zip(form).all(|(byte, expected)| match expected {
-            b'0' => byte.is_ascii_digit(),
-            other => byte == other,
-        })
-    };
-    let Some((time, rest)) = bytes.split_at_checked(FORM.len()) else {
+    let Some((time, rest)) = bytes.split_at_checked(TIME.len()) else {
         return false;
     };
     let offset = match rest {
@@ -31,45 +36,28 @@ pub(super) fn is_time(bytes: &[u8]) -> bool {
         }
         rest => rest,
     };
-    matches(time, FORM)
+    has_form(time, TIME)
         && match offset {
             [b'Z'] => true,
-            [b'+' | b'-', offset @ ..] => offset.len() == 5 && matches(offset, b"00:00"),
+            [b'+' | b'-', offset @ ..] => has_form(offset, OFFSET),
             _ => false,
         }
 }
 
-const SECONDS: usize = 19;
-
 fn parse(text: &str) -> Option<String> {
-    let bytes = text.as_bytes();
-    if !bytes.is_ascii() || bytes.len() <= SECONDS {
-        return None;
-    }
-    let separators = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':')];
-    if separators.iter().any(|&(at, separator)| bytes[at] != separator) {
-        return None;
-    }
-    jiff::civil::Date::new(number(&text[0..4])?, number(&text[5..7])?, number(&text[8..10])?).ok()?;
-    let time_is_valid =
-        number::<u8>(&text[11..13])? < 24 && number::<u8>(&text[14..16])? < 60 && number::<u8>(&text[17..19])? < 60;
-    time_is_valid.then_some(())?;
-
-    let (fraction, offset) = split_fraction(&text[SECONDS..])?;
-    let mut written = text[..SECONDS].to_owned();
-    if !fraction.is_empty() {
-        written.push('.');
-        written.push_str(fraction);
-    }
-    written.push_str(normalize_offset(offset)?);
-    Some(written)
-}
-
-/// Accepts digits only. `str::parse` would also accept a sign.
-fn number<T: std::str::FromStr>(text: &str) -> Option<T> {
-    text.bytes()
-        .all(|byte| byte.is_ascii_digit())
-        .then(|| text.parse().ok())?
+    let (time, rest) = text.split_at_checked(TIME.len())?;
+    has_form(time.as_bytes(), TIME).then_some(())?;
+    jiff::civil::Date::new(
+        time[0..4].parse().ok()?,
+        time[5..7].parse().ok()?,
+        time[8..10].parse().ok()?,
+    )
+    .ok()?;
+    // Texts of two digits are ordered like their numbers.
+    (&time[11..13] < "24" && &time[14..16] < "60" && &time[17..19] < "60").then_some(())?;
+    let (fraction, offset) = split_fraction(rest)?;
+    let dot = if fraction.is_empty() { "" } else { "." };
+    Some(format!("{time}{dot}{fraction}{}", normalize_offset(offset)?))
 }
 
 fn split_fraction(rest: &str) -> Option<(&str, &str)> {
@@ -84,15 +72,13 @@ fn split_fraction(rest: &str) -> Option<(&str, &str)> {
 }
 
 fn normalize_offset(offset: &str) -> Option<&str> {
-    if offset == "Z" {
-        return Some(offset);
+    match offset.as_bytes() {
+        b"Z" | b"+00:00" | b"-00:00" => Some("Z"),
+        [b'+' | b'-', time @ ..] if has_form(time, OFFSET) => {
+            (&offset[1..3] < "24" && &offset[4..] < "60").then_some(offset)
+        }
+        _ => None,
     }
-    let bytes = offset.as_bytes();
-    let shape_is_valid = bytes.len() == 6 && matches!(bytes[0], b'+' | b'-') && bytes[3] == b':';
-    shape_is_valid.then_some(())?;
-    let (hours, minutes) = (number::<u8>(&offset[1..3])?, number::<u8>(&offset[4..6])?);
-    (hours < 24 && minutes < 60).then_some(())?;
-    Some(if (hours, minutes) == (0, 0) { "Z" } else { offset })
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 use super::node::{Field, Fields, Node};
-use super::{Maintainer, Version, created};
+use super::{Chart, Maintainer, Version, created};
 use crate::helm::semver::Rank;
 
 /// Longer versions do not fit the columns of Kubeapps.
@@ -9,20 +9,9 @@ const MAX_VERSION_BYTES: usize = 128;
 pub(super) struct Entry {
     pub(super) rank: Rank,
     pub(super) version: Version,
-    pub(super) chart_fields: ChartFields,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ChartFields {
-    pub(super) name: String,
     pub(super) deprecated: bool,
-    pub(super) description: String,
-    pub(super) home: String,
-    pub(super) icon: String,
-    pub(super) category: String,
-    pub(super) keywords: Option<Vec<String>>,
-    pub(super) maintainers: Vec<Maintainer>,
-    pub(super) sources: Option<Vec<String>>,
+    /// Without versions.
+    pub(super) chart: Chart,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -34,23 +23,13 @@ pub(super) struct InvalidEntry {
 /// Converts the fields. A wrong type in any field that is read makes the version invalid, whether or not it is the
 /// newest.
 pub(super) fn read(mut fields: Fields) -> Result<Entry, InvalidEntry> {
-    let version = match text(&mut fields, Field::Version, "version") {
-        Ok(version) => version,
-        Err(reason) => return Err(InvalidEntry { version: None, reason }),
-    };
-    if let Err(reason) = check_version(&version) {
-        return Err(InvalidEntry {
-            version: Some(version),
-            reason,
-        });
-    }
-    match read_rest(&mut fields, &version) {
-        Ok(entry) => Ok(entry),
-        Err(reason) => Err(InvalidEntry {
-            version: Some(version),
-            reason,
-        }),
-    }
+    let version = text(&mut fields, Field::Version, "version");
+    let version = version.map_err(|reason| InvalidEntry { version: None, reason })?;
+    let entry = check_version(&version).and_then(|()| read_rest(&mut fields, &version));
+    entry.map_err(|reason| InvalidEntry {
+        version: Some(version),
+        reason,
+    })
 }
 
 pub(super) fn check_version(version: &str) -> Result<(), String> {
@@ -75,21 +54,22 @@ fn read_rest(fields: &mut Fields, version: &str) -> Result<Entry, String> {
         version: Version {
             version: version.to_owned(),
             app_version: without_nul(text(fields, Field::AppVersion, "appVersion")?),
-            created: created_of(fields.take(Field::Created)),
+            created: created_of(value(fields, Field::Created)),
             digest: without_nul(text(fields, Field::Digest, "digest")?),
             urls: urls(list(fields, Field::Urls, "urls")?.unwrap_or_default()),
         },
-        chart_fields: ChartFields {
+        deprecated: deprecated(value(fields, Field::Deprecated))?,
+        chart: Chart {
             // The name is only checked for the newest version.
             name: text(fields, Field::Name, "name")?,
-            deprecated: deprecated(fields.take(Field::Deprecated))?,
             description: without_nul(text(fields, Field::Description, "description")?),
             home: without_nul(text(fields, Field::Home, "home")?),
             icon: without_nul(text(fields, Field::Icon, "icon")?),
-            category: category(fields.take(Field::Annotations))?,
+            category: category(value(fields, Field::Annotations))?,
             keywords: list(fields, Field::Keywords, "keywords")?,
-            maintainers: maintainers(fields.take(Field::Maintainers))?,
+            maintainers: maintainers(value(fields, Field::Maintainers))?,
             sources: list(fields, Field::Sources, "sources")?,
+            versions: Vec::new(),
         },
     })
 }
@@ -100,9 +80,15 @@ pub(super) fn urls(urls: Vec<String>) -> Option<Vec<String>> {
     (!urls.is_empty()).then_some(urls)
 }
 
+/// Takes a value. Null counts as missing.
+fn value(fields: &mut Fields, field: Field) -> Option<Node> {
+    let node = fields.take(field);
+    node.filter(|node| !matches!(node, Node::Scalar(scalar) if scalar.is_null()))
+}
+
 /// Returns the text as written: `1.10` stays `1.10`. Missing and null become an empty text.
 fn text(fields: &mut Fields, field: Field, name: &str) -> Result<String, String> {
-    match fields.take(field) {
+    match value(fields, field) {
         None => Ok(String::new()),
         Some(node) => scalar_text(node, name),
     }
@@ -126,9 +112,8 @@ fn without_nul(mut text: String) -> String {
 }
 
 fn list(fields: &mut Fields, field: Field, name: &str) -> Result<Option<Vec<String>>, String> {
-    match fields.take(field) {
+    match value(fields, field) {
         None => Ok(None),
-        Some(Node::Scalar(scalar)) if scalar.is_null() => Ok(None),
         Some(Node::List(nodes)) => {
             let texts = nodes
                 .into_iter()
@@ -149,11 +134,10 @@ fn created_of(node: Option<Node>) -> String {
 }
 
 fn deprecated(node: Option<Node>) -> Result<bool, String> {
-    let Some(node) = node else { return Ok(false) };
     let value = match node {
-        Node::Scalar(scalar) if scalar.is_null() => Some(false),
-        Node::Scalar(scalar) => scalar.as_bool(),
-        Node::List(_) | Node::Map(_) => None,
+        None => Some(false),
+        Some(Node::Scalar(scalar)) => scalar.as_bool(),
+        Some(Node::List(_) | Node::Map(_)) => None,
     };
     value.ok_or_else(|| "its deprecated is neither true nor false".to_owned())
 }
@@ -162,7 +146,6 @@ fn deprecated(node: Option<Node>) -> Result<bool, String> {
 fn category(annotations: Option<Node>) -> Result<String, String> {
     match annotations {
         None => Ok(String::new()),
-        Some(Node::Scalar(scalar)) if scalar.is_null() => Ok(String::new()),
         Some(Node::Map(pairs)) => match pairs.into_iter().find(|(key, _)| key == "category") {
             None => Ok(String::new()),
             Some((_, node)) => scalar_text(node, "category").map(without_nul),
@@ -175,7 +158,6 @@ fn category(annotations: Option<Node>) -> Result<String, String> {
 fn maintainers(node: Option<Node>) -> Result<Vec<Maintainer>, String> {
     let nodes = match node {
         None => return Ok(Vec::new()),
-        Some(Node::Scalar(scalar)) if scalar.is_null() => return Ok(Vec::new()),
         Some(Node::List(nodes)) => nodes,
         Some(Node::Scalar(_) | Node::Map(_)) => return Err("its maintainers are not a list".to_owned()),
     };

@@ -15,10 +15,7 @@ impl fmt::Display for Position {
     }
 }
 
-/// Reasons to reject a whole index. An invalid entry is skipped and reported in the [`Summary`](super::Summary)
-/// instead.
-///
-/// Only [`DecodeError::Read`] and [`DecodeError::Sink`] can succeed when the same bytes are decoded again.
+/// Reasons to reject a whole index. Only [`DecodeError::Read`] and [`DecodeError::Sink`] can succeed when the same bytes are decoded again.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError<E> {
     #[error("not a Helm repository index: {0}; check that the repository URL followed by /index.yaml serves the index")]

@@ -1,7 +1,5 @@
 /// Limits that reject a hostile index (YAML bomb, a million versions) early. The defaults allow an index of 100 MiB
 /// with 25,000 versions of one chart.
-///
-/// [`DecodeError::TooComplex`](super::DecodeError::TooComplex) names the exceeded limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecodeLimits {
     /// Keys under `entries`, including skipped ones.

@@ -6,7 +6,7 @@ use std::io::Cursor;
 use serde_json::value::RawValue;
 
 use super::chart::ChartBuilder;
-use super::entry::{self, ChartFields, Entry};
+use super::entry::{self, Entry};
 use super::node::{Field, Fields};
 use super::{Chart, DecodeError, DecodeLimits, IndexStart, Version, json, yaml};
 use crate::helm::semver::Rank;
@@ -15,14 +15,16 @@ use crate::text::{printable, truncate};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Metadata {
     version: Version,
-    chart_fields: ChartFields,
+    deprecated: bool,
+    /// Without versions.
+    chart: Chart,
 }
 
 impl Metadata {
     /// Returns the chart's name, which only [`chart`] validates.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.chart_fields.name
+        &self.chart.name
     }
 
     #[must_use]
@@ -34,33 +36,33 @@ impl Metadata {
     /// Chart.yaml can be a hundred times larger.
     #[must_use]
     pub fn to_json(&self) -> String {
-        let Self { version, chart_fields } = self;
-        let maintainers = chart_fields.maintainers.iter();
+        let Self {
+            version,
+            deprecated,
+            chart,
+        } = self;
+        let maintainers = chart.maintainers.iter();
         serde_json::json!({
             "version": version.version,
             "appVersion": version.app_version,
-            "name": chart_fields.name,
-            "deprecated": chart_fields.deprecated,
-            "description": chart_fields.description,
-            "home": chart_fields.home,
-            "icon": chart_fields.icon,
-            "annotations": { "category": chart_fields.category },
-            "keywords": chart_fields.keywords,
+            "name": chart.name,
+            "deprecated": deprecated,
+            "description": chart.description,
+            "home": chart.home,
+            "icon": chart.icon,
+            "annotations": { "category": chart.category },
+            "keywords": chart.keywords,
             "maintainers": maintainers
                 .map(|maintainer| {
                     serde_json::json!({ "name": maintainer.name, "email": maintainer.email, "url": maintainer.url })
                 })
                 .collect::<Vec<_>>(),
-            "sources": chart_fields.sources,
+            "sources": chart.sources,
         })
         .to_string()
     }
 
     /// Replaces the version, for example by the tag, which may be written differently in Chart.yaml.
-    ///
-    /// # Errors
-    ///
-    /// Returns the reason if the version is not valid.
     pub fn with_version(mut self, version: &str) -> Result<Self, String> {
         entry::check_version(version)?;
         version.clone_into(&mut self.version.version);
@@ -81,20 +83,18 @@ impl Metadata {
 }
 
 /// Parses a Chart.yaml in YAML or JSON by the rules for index entries. Ignores `created`, `digest` and `urls`, which
-/// only an index has.
-///
-/// # Errors
-///
-/// Returns the reason as a sentence about the Chart.yaml.
+/// only an index has. Errors are sentences about the Chart.yaml.
 pub fn metadata(json_or_yaml: &[u8], limits: &DecodeLimits) -> Result<Metadata, String> {
     let mut fields = fields(json_or_yaml, limits)?;
     for field in [Field::Created, Field::Digest, Field::Urls] {
         let _ = fields.take(field);
     }
-    let Entry {
-        version, chart_fields, ..
-    } = entry::read(fields).map_err(|invalid| invalid.reason)?;
-    Ok(Metadata { version, chart_fields })
+    let entry = entry::read(fields).map_err(|invalid| invalid.reason)?;
+    Ok(Metadata {
+        version: entry.version,
+        deprecated: entry.deprecated,
+        chart: entry.chart,
+    })
 }
 
 fn fields(bytes: &[u8], limits: &DecodeLimits) -> Result<Fields, String> {
@@ -120,11 +120,7 @@ fn fields(bytes: &[u8], limits: &DecodeLimits) -> Result<Fields, String> {
 }
 
 /// Builds a chart from versions in any order; equal and invalid versions keep it. Returns None if there are no versions
-/// or the newest one is deprecated.
-///
-/// # Errors
-///
-/// Returns the reason if the newest version has no valid chart name.
+/// or the newest one is deprecated. Fails if the newest version has no valid chart name.
 pub fn chart(versions: Vec<Metadata>) -> Result<Option<Chart>, String> {
     let mut builder = Versions::default();
     for version in versions {
@@ -137,12 +133,12 @@ pub fn chart(versions: Vec<Metadata>) -> Result<Option<Chart>, String> {
 pub struct Versions(ChartBuilder);
 
 impl Versions {
-    pub fn push(&mut self, Metadata { version, chart_fields }: Metadata) {
-        let rank = Rank::of(&version.version);
+    pub fn push(&mut self, metadata: Metadata) {
         self.0.push(Entry {
-            rank,
-            version,
-            chart_fields,
+            rank: Rank::of(&metadata.version.version),
+            version: metadata.version,
+            deprecated: metadata.deprecated,
+            chart: metadata.chart,
         });
     }
 
@@ -157,13 +153,9 @@ impl Versions {
     }
 
     pub fn chart(self) -> Result<Option<Chart>, String> {
-        let complete = self
-            .0
-            .complete()
-            .map_err(|reason| truncate(&printable(&reason), 1024))?;
-        Ok(complete
-            .filter(|complete| !complete.deprecated)
-            .map(|complete| complete.chart))
+        let complete = self.0.complete();
+        let complete = complete.map_err(|reason| truncate(&printable(&reason), 1024))?;
+        Ok(complete.filter(|built| !built.deprecated).map(|built| built.chart))
     }
 }
 

@@ -148,9 +148,7 @@ impl Skipped {
             });
         }
     }
-}
 
-impl Skipped {
     fn add_all(&mut self, others: &Self) {
         self.count += others.count;
         let remaining = Self::MAX_LISTED.saturating_sub(self.first.len());
@@ -174,9 +172,7 @@ impl Skip {
 /// Decodes an index in YAML or JSON from its beginning and passes its charts to the sink. Blocking (about 30 ms per
 /// megabyte of YAML).
 ///
-/// # Errors
-///
-/// [`DecodeError`] if the whole index is rejected. The sink must discard all charts then.
+/// An error rejects the whole index. The sink must discard all charts then.
 pub fn decode<R: Read + Seek, S: Sink>(
     mut input: R,
     limits: &DecodeLimits,
@@ -188,9 +184,8 @@ pub fn decode<R: Read + Seek, S: Sink>(
         [None, _] => return Err(DecodeError::NotAnIndex("the response is empty".to_owned())),
         // `<<` is a YAML merge key or a git conflict marker.
         [Some(b'<'), second] if second != Some(b'<') => {
-            return Err(DecodeError::NotAnIndex(
-                "the response is an HTML or XML page".to_owned(),
-            ));
+            let reason = "the response is an HTML or XML page";
+            return Err(DecodeError::NotAnIndex(reason.to_owned()));
         }
         [Some(b'{'), _] => match run_passes(&mut input, start.offset, &mut collector, json::read) {
             Err(DecodeError::InvalidJson { message, position }) => {
@@ -277,11 +272,8 @@ impl IndexStart {
                 break;
             }
         }
-        let offset = if head == BYTE_ORDER_MARK {
-            BYTE_ORDER_MARK.len() as u64
-        } else {
-            0
-        };
+        let mark = head == BYTE_ORDER_MARK;
+        let offset = if mark { BYTE_ORDER_MARK.len() as u64 } else { 0 };
         Ok(Self { offset, first })
     }
 }
@@ -304,9 +296,10 @@ impl TopLevel {
     fn check<E>(&self) -> Result<(), DecodeError<E>> {
         match self.entries {
             None => Err(DecodeError::NotAnIndex("it has no entries".to_owned())),
-            Some(Entries::Empty) if !self.has_api_version => Err(DecodeError::NotAnIndex(
-                "its entries are empty and it has no apiVersion".to_owned(),
-            )),
+            Some(Entries::Empty) if !self.has_api_version => {
+                let reason = "its entries are empty and it has no apiVersion";
+                Err(DecodeError::NotAnIndex(reason.to_owned()))
+            }
             Some(_) => Ok(()),
         }
     }

@@ -1,4 +1,4 @@
 -- Writes the files of a version that has none.
--- $1 chart_id, $2 name, $3 namespace, $4 chart_files_id, $5 info
-INSERT INTO files (chart_id, repo_name, repo_namespace, chart_files_id, info) VALUES ($1, $2, $3, $4, $5::jsonb)
+-- $1 namespace, $2 name, $3 chart_id, $4 chart_files_id, $5 info
+INSERT INTO files (chart_id, repo_name, repo_namespace, chart_files_id, info) VALUES ($3, $2, $1, $4, $5::jsonb)
 ON CONFLICT (repo_namespace, chart_files_id) DO NOTHING

@@ -13,7 +13,7 @@ use std::collections::HashSet;
 use std::io::Read;
 
 use memchr::memchr2;
-use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::de::{MapAccess, Visitor};
 use wide::u8x16;
 
 use super::CachedIndex;
@@ -35,7 +35,7 @@ pub(super) fn split(
     limits: &DecodeLimits,
     cache: &CachedIndex,
 ) -> Result<Vec<ChartSlice>, SplitError> {
-    let mut splitter = Splitter::new(limits, cache);
+    let mut splitter = JsonSplitter::new(limits, cache);
     read_chunks(input, offset, |bytes, base, is_last| {
         if is_last && !bytes.is_empty() {
             // The input ends inside a string.
@@ -46,11 +46,11 @@ pub(super) fn split(
     splitter.finish()
 }
 
-struct Splitter<'k> {
+struct JsonSplitter<'k> {
     cache: &'k CachedIndex,
     max_charts: usize,
     depth: usize,
-    key: Key,
+    key: LastText,
     is_in_entries: bool,
     chart: Option<OpenChart>,
     keys: HashSet<String>,
@@ -61,14 +61,14 @@ struct Splitter<'k> {
 
 /// The last string, which may be a key.
 #[derive(Default)]
-struct Key {
+struct LastText {
     /// Set for keys of the index and of `entries` only. Keys of versions are too many to copy.
     text: String,
     is_created: bool,
     has_colon: bool,
 }
 
-impl Key {
+impl LastText {
     fn clear(&mut self) {
         self.text.clear();
         self.is_created = false;
@@ -82,13 +82,13 @@ struct OpenChart {
     digester: Digester,
 }
 
-impl<'k> Splitter<'k> {
+impl<'k> JsonSplitter<'k> {
     fn new(limits: &DecodeLimits, cache: &'k CachedIndex) -> Self {
         Self {
             cache,
             max_charts: usize::try_from(limits.charts).map_or(MAX_CHARTS, |limit| limit.min(MAX_CHARTS)),
             depth: 0,
-            key: Key::default(),
+            key: LastText::default(),
             is_in_entries: false,
             chart: None,
             keys: HashSet::new(),
@@ -257,38 +257,18 @@ fn quote_or_escape(bytes: &[u8]) -> Option<usize> {
 
 /// Returns true if the text is an index whose only `entries` has exactly these keys, each with the value 0.
 fn is_valid_envelope(text: &[u8], keys: &[&str]) -> bool {
-    struct Envelope<'k>(&'k [&'k str]);
-
-    impl<'de> Visitor<'de> for Envelope<'_> {
-        type Value = bool;
-
-        fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            formatter.write_str("an index, which is a map")
-        }
-
-        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<bool, A::Error> {
-            let mut entries = 0;
-            let mut are_these = true;
-            while let Some(key) = map.next_key::<String>()? {
-                if key == "entries" {
-                    entries += 1;
-                    let Entries(found) = map.next_value()?;
-                    are_these &= found.iter().map(String::as_str).eq(self.0.iter().copied());
-                } else {
-                    map.next_value::<IgnoredAny>()?;
-                }
-            }
-            Ok(entries == 1 && are_these)
-        }
+    #[derive(serde::Deserialize)]
+    struct Envelope {
+        entries: Entries,
     }
 
     // Serde does not check the encoding of ignored values.
     let Ok(text) = std::str::from_utf8(text) else {
         return false;
     };
-    let mut deserializer = serde_json::Deserializer::from_str(text);
-    let is_valid_envelope = serde::Deserializer::deserialize_map(&mut deserializer, Envelope(keys));
-    is_valid_envelope.is_ok_and(|is_valid_envelope| is_valid_envelope) && deserializer.end().is_ok()
+    // Two `entries` are an error.
+    let envelope = serde_json::from_str::<Envelope>(text);
+    envelope.is_ok_and(|envelope| envelope.entries.0.iter().eq(keys))
 }
 
 struct Entries(Vec<String>);

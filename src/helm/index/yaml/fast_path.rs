@@ -33,7 +33,7 @@ pub(crate) fn read(slice: &[u8], column: usize, limits: &DecodeLimits) -> Option
     if slice.len() as u64 > limits.scalar_bytes {
         return None;
     }
-    let mut reader = Reader {
+    let mut reader = BlockReader {
         lines: Lines::new(text::printable(slice)?),
         levels: limits.depth.min(MAX_LEVELS),
         left: limits.chart_bytes,
@@ -45,7 +45,7 @@ pub(crate) fn read(slice: &[u8], column: usize, limits: &DecodeLimits) -> Option
     (item.nodes < limits.nodes).then_some(item)
 }
 
-struct Reader<'s> {
+struct BlockReader<'s> {
     lines: Lines<'s>,
     levels: usize,
     left: u64,
@@ -80,7 +80,7 @@ impl Target<'_> {
     }
 }
 
-impl<'s> Reader<'s> {
+impl<'s> BlockReader<'s> {
     fn item(&mut self, column: usize) -> Step<Item> {
         self.lines.advance()?;
         let dash = self.lines.at(column).ok_or(UnsupportedStyle)?;

@@ -17,14 +17,7 @@ pub(super) fn read<R: Read, S: Sink>(
     input: &mut R,
     collector: &mut Collector<'_, S>,
 ) -> Result<TopLevel, DecodeError<S::Error>> {
-    let limits = *collector.limits();
-    let mut reader = Reader {
-        source: Source::new(input, &limits),
-        collector,
-        limits,
-        left: 0,
-        created_line: None,
-    };
+    let mut reader = Reader::new(Source::new(input, collector.limits()), collector);
     let top_level = reader.document()?;
     reader.source.end()?;
     Ok(top_level)
@@ -33,13 +26,8 @@ pub(super) fn read<R: Read, S: Sink>(
 /// Returns the fields of a single version. The inner error is the reason why there are none.
 pub(super) fn entry(bytes: &[u8], limits: &DecodeLimits) -> Outcome<Result<Fields, &'static str>, Vec<Chart>> {
     let mut charts: Vec<Chart> = Vec::new();
-    let mut reader = Reader {
-        source: Source::new(bytes, limits),
-        collector: &mut Collector::new(limits, &mut charts),
-        limits: *limits,
-        left: 0,
-        created_line: None,
-    };
+    let mut collector = Collector::new(limits, &mut charts);
+    let mut reader = Reader::new(Source::new(bytes, limits), &mut collector);
     if !reader.source.begin()? {
         return Ok(Err("it contains only comments"));
     }
@@ -92,13 +80,9 @@ pub(super) fn item(slice: &[u8], limits: &DecodeLimits) -> Result<Result<Item, N
     // The list and the item are two of the levels above the content of a version.
     const LEVELS_OF_SLICE: usize = 2;
     let mut charts: Vec<Chart> = Vec::new();
-    let mut reader = Reader {
-        source: Source::below(LEVELS_ABOVE - LEVELS_OF_SLICE, slice, limits),
-        collector: &mut Collector::new(limits, &mut charts),
-        limits: *limits,
-        left: 0,
-        created_line: None,
-    };
+    let mut collector = Collector::new(limits, &mut charts);
+    let source = Source::below(LEVELS_ABOVE - LEVELS_OF_SLICE, slice, limits);
+    let mut reader = Reader::new(source, &mut collector);
     let item = reader.single_item();
     if reader.source.has_anchors() {
         return Err(ItemError::Anchored);
@@ -137,7 +121,6 @@ pub(super) fn keys(text: &[u8], limits: &DecodeLimits) -> Option<Vec<(String, bo
 struct Reader<'c, 'a, R: Read, S: Sink> {
     source: Source<R>,
     collector: &'c mut Collector<'a, S>,
-    limits: DecodeLimits,
     left: u64,
     created_line: Option<usize>,
 }
@@ -147,17 +130,29 @@ type Outcome<T, S> = Result<T, DecodeError<<S as Sink>::Error>>;
 /// Handles the value of a key and must read or skip exactly one node. The flag is true for a merged pair.
 type Visit<'v, Reader, E> = dyn FnMut(&mut Reader, &str, bool) -> Result<(), DecodeError<E>> + 'v;
 
-impl<R: Read, S: Sink> Reader<'_, '_, R, S> {
+impl<'c, 'a, R: Read, S: Sink> Reader<'c, 'a, R, S> {
+    const fn new(source: Source<R>, collector: &'c mut Collector<'a, S>) -> Self {
+        Self {
+            source,
+            collector,
+            left: 0,
+            created_line: None,
+        }
+    }
+
     fn document(&mut self) -> Outcome<TopLevel, S> {
         if !self.source.begin()? {
-            return Err(DecodeError::NotAnIndex(
-                "the response contains only comments".to_owned(),
-            ));
+            let reason = "the response contains only comments";
+            return Err(DecodeError::NotAnIndex(reason.to_owned()));
         }
         match self.source.next()? {
             Event::MappingStart => {}
             Event::SequenceStart => return Err(DecodeError::NotAnIndex("it is a list".to_owned())),
-            _ => return self.text_document(),
+            _ => {
+                // Plain text is valid YAML, so an error page may get this far. The rest may still be invalid YAML.
+                self.source.end()?;
+                return Err(DecodeError::NotAnIndex("it is plain text".to_owned()));
+            }
         }
         let mut top_level = TopLevel::default();
         self.mapping(false, &mut |reader, key, merged| match key {
@@ -169,12 +164,6 @@ impl<R: Read, S: Sink> Reader<'_, '_, R, S> {
             _ => Ok(reader.source.skip()?),
         })?;
         Ok(top_level)
-    }
-
-    /// Plain text is valid YAML, so an error page may get this far. The rest of the input may still be invalid YAML.
-    fn text_document(&mut self) -> Outcome<TopLevel, S> {
-        self.source.end()?;
-        Err(DecodeError::NotAnIndex("it is plain text".to_owned()))
     }
 
     fn is_something(&mut self) -> Result<bool, ParserError> {
@@ -248,7 +237,7 @@ impl<R: Read, S: Sink> Reader<'_, '_, R, S> {
     }
 
     fn fields(&mut self) -> Outcome<Fields, S> {
-        self.left = self.limits.chart_bytes;
+        self.left = self.collector.limits().chart_bytes;
         self.created_line = None;
         let in_block = self.source.notation() == Notation::Block;
         let mut fields = Fields::default();
@@ -305,16 +294,11 @@ impl<R: Read, S: Sink> Reader<'_, '_, R, S> {
     }
 
     fn take(&mut self, bytes: u64) -> Result<(), ParserError> {
-        match self.left.checked_sub(bytes) {
-            Some(left) => {
-                self.left = left;
-                Ok(())
-            }
-            None => Err(self.source.too_complex(format!(
-                "a chart version takes more than {} bytes",
-                self.limits.chart_bytes
-            ))),
-        }
+        let limit = self.collector.limits().chart_bytes;
+        let too_large = || format!("a chart version takes more than {limit} bytes");
+        let left = self.left.checked_sub(bytes);
+        self.left = left.ok_or_else(|| self.source.too_complex(too_large()))?;
+        Ok(())
     }
 
     /// Reads the started map, passes each scalar key to `visit` and follows merge keys (`<<`).
