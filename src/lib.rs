@@ -1,4 +1,4 @@
-//! Portolan keeps a catalogue of Helm charts in step with the repositories that a Kubernetes cluster declares.
+//! Portolan syncs Helm chart repositories and OCI registries into the database that Kubeapps reads.
 //!
 //! ```text
 //!  Kubernetes API server ──watch──┐                       cron expressions ──► schedule ─┐

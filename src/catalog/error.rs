@@ -81,7 +81,7 @@ impl Error {
             | Self::Schema { .. }
             | Self::DevelopmentTables
             | Self::Malformed { .. }
-            | Self::UnreadableRecord { .. } => "CatalogueUnusable",
+            | Self::UnreadableRecord { .. } => "CatalogUnusable",
             Self::Database { source, .. } => match cause(source) {
                 Cause::Unreachable | Cause::NoSuchDatabase => "DatabaseUnreachable",
                 Cause::Busy => "DatabaseBusy",

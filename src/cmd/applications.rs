@@ -1,94 +1,68 @@
-//! `portolan apps`: how the Applications are.
-
 use clap::Args;
 use jiff::Timestamp;
-use kube::{
-    Api, Client,
-    api::{ListParams, ObjectMeta},
-    core::DeserializeGuard,
-};
-use serde::Serialize;
+use kube::{Api, Client, api::ListParams};
 
-use super::cluster::{self, given};
-use super::flags::{ClusterFlags, LogFlags, OutputFlags, OutputForm};
-use super::{Failure, age as ages, output};
-use crate::runtime::kube_client::metrics::RequestMetrics;
-use crate::{
-    api::{Application, ApplicationCondition, ApplicationStatus, ComponentStatus, Guarded},
-    runtime::kube_client::ApiError,
-    text::{printable, truncate},
-};
+use super::application_view::{MAX_NAME, View};
+use super::flags::{OutputFormat, QueryFlags, cluster::ClusterFlags};
+use super::{Error, output};
+use crate::api::{Application, Guarded};
+use crate::runtime::kube_client::ApiError;
+use crate::text::{printable, truncate};
 
-/// Objects that are asked for at a time: a status may be as large as a megabyte.
-const PAGE: u32 = 100;
-/// How many components that are not ready are named in a cell.
-const NAMED: usize = 5;
-/// How much of what people have written stands in a cell, in bytes.
+/// The number of objects per page. A status can have a megabyte.
+const PAGE_SIZE: u32 = 100;
+/// The maximum length of user-defined text in a cell, in bytes.
 const MAX_CELL: usize = 100;
-/// The longest kind (63) and the longest name (253) that Kubernetes lets in, with what stands between them, in bytes.
-const MAX_NAME: usize = 317;
-/// How much of a message is shown in a table, in bytes: as much as Portolan writes.
+/// The maximum length of a message, in bytes; the controller writes no longer ones.
 const MAX_MESSAGE: usize = 4096;
 
-/// Show the Applications of app.k8s.io in a cluster: how many of their components are ready, of how many, and which are not.
+/// Show the status of Applications (app.k8s.io)
 ///
-/// What is shown stands in their status, where `portolan run` keeps it. With a name: their conditions and all components too.
+/// With a name, also shows conditions and all components. `portolan run` updates the status.
 #[derive(Args, Debug)]
 pub struct Apps {
-    /// Only the Applications of this name, in detail
+    /// Name of the Applications (default: all)
     pub name: Option<String>,
-    /// Only those of this namespace; of all without it
-    #[arg(long, short, env = "PORTOLAN_NAMESPACE", value_name = "NAMESPACE")]
-    pub namespace: Option<String>,
     #[command(flatten)]
-    pub output: OutputFlags,
+    pub query: QueryFlags,
     #[command(flatten)]
     pub cluster: ClusterFlags,
-    #[command(flatten)]
-    pub logging: LogFlags,
 }
 
 impl Apps {
-    pub(super) async fn execute(self) -> Result<(), Failure> {
-        let client = cluster::client(&self.cluster, &RequestMetrics::default()).await?;
-        let namespace = given(self.namespace.as_deref());
+    pub(super) async fn execute(self) -> Result<(), Error> {
+        let client = self.cluster.client().await?;
+        let namespace = self.query.namespace();
         let views = list(client, namespace, self.name.as_deref()).await?;
-        if let (Some(name), true) = (&self.name, views.is_empty()) {
-            return Err(Failure::failed(format!(
-                "there is no Application {name}{}; `portolan apps` lists all",
-                within(namespace)
-            )));
-        }
-        match self.output.output {
-            OutputForm::Json => output::print_json(&views),
-            OutputForm::Table if views.is_empty() => {
-                output::print(&printable(&format!("there are no Applications{}", within(namespace))))?;
-                output::print("\n")
+        let within = namespace.map_or_else(String::new, |namespace| format!(" in namespace {namespace}"));
+        match (&self.name, self.query.output) {
+            (Some(name), _) if views.is_empty() => Err(Error::Failed(format!(
+                "Application {name} not found{within}; `portolan apps` lists all Applications"
+            ))),
+            (_, OutputFormat::Json) => output::print_json(&views),
+            (None, OutputFormat::Table) if views.is_empty() => {
+                output::print(&line(&format!("no Applications found{within}")))
             }
-            OutputForm::Table => output::print(&text(&views, self.name.is_some(), Timestamp::now())),
+            (name, OutputFormat::Table) => output::print(&text(&views, name.is_some(), Timestamp::now())),
         }
     }
 }
 
-fn within(namespace: Option<&str>) -> String {
-    namespace.map_or_else(String::new, |namespace| format!(" in namespace {namespace}"))
-}
-
-/// All Applications, page by page; of each only what is shown is kept.
-async fn list(client: Client, namespace: Option<&str>, name: Option<&str>) -> Result<Vec<View>, Failure> {
-    // One that can't be read hides no other.
+/// Lists Applications page by page, and keeps only the fields to show.
+async fn list(client: Client, namespace: Option<&str>, name: Option<&str>) -> Result<Vec<View>, Error> {
+    // One invalid object must not hide the others.
     let applications: Api<Guarded<Application>> = match namespace {
         Some(namespace) => Api::namespaced(client, namespace),
         None => Api::all(client),
     };
-    let mut parameters = ListParams::default().limit(PAGE);
+    let mut parameters = ListParams::default().limit(PAGE_SIZE);
     if let Some(name) = name {
-        parameters = parameters.fields(&format!("metadata.name={}", field_value(name)));
+        parameters = parameters.fields(&format!("metadata.name={}", escape_field_value(name)));
     }
     let mut views = Vec::new();
     loop {
         let page = applications.list(&parameters).await;
-        let page = page.map_err(|error| refused(error, namespace))?;
+        let page = page.map_err(|error| list_error(error, namespace))?;
         views.extend(page.items.into_iter().map(View::new));
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => parameters = parameters.continue_token(&token),
@@ -97,170 +71,28 @@ async fn list(client: Client, namespace: Option<&str>, name: Option<&str>) -> Re
     }
 }
 
-/// A value in a field selector, in which some characters have a meaning.
-fn field_value(text: &str) -> String {
+fn escape_field_value(text: &str) -> String {
     let escaped = text.replace('\\', "\\\\").replace(',', "\\,");
     escaped.replace('=', "\\=")
 }
 
-fn refused(error: kube::Error, namespace: Option<&str>) -> Failure {
+fn list_error(error: kube::Error, namespace: Option<&str>) -> Error {
     let error = ApiError::from(error);
-    Failure::failed(match (error.code, namespace) {
-        (Some(404), _) => "the cluster does not have the definition applications.app.k8s.io, and so no Applications: \
-                     `portolan crds applications --apply` installs it"
-            .to_owned(),
-        (Some(403), None) => {
-            format!("can't list Applications: {error}; with -n NAMESPACE, the right to list them there is enough")
+    let advice = match (error.code, namespace) {
+        (Some(404), _) => {
+            return Error::Failed(
+                "CRD applications.app.k8s.io is not installed; install it with `portolan crds applications --apply`"
+                    .to_owned(),
+            );
         }
-        _ => format!("can't list Applications: {error}"),
-    })
+        (Some(403), None) => "; use -n NAMESPACE if you have access to one namespace only",
+        _ => "",
+    };
+    Error::Failed(format!("failed to list Applications: {error}{advice}"))
 }
 
-/// What is shown of an Application.
-#[derive(Debug, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct View {
-    namespace: String,
-    name: String,
-    #[serde(rename = "type")]
-    type_: String,
-    version: String,
-    created: Option<Timestamp>,
-    /// Whether it is being deleted: its status stays as it is then.
-    deleting: bool,
-    /// Whether the status is about the spec as it is.
-    up_to_date: bool,
-    /// Null: not known, or not up to date.
-    ready: Option<bool>,
-    /// Reason and message of the condition Ready.
-    reason: String,
-    message: String,
-    /// The message of the condition Error, if there is one; otherwise null.
-    error: Option<String>,
-    /// Null: nobody has counted.
-    ready_components: Option<u64>,
-    total_components: Option<u64>,
-    /// As in the status.
-    conditions: Vec<ApplicationCondition>,
-    components: Vec<ComponentStatus>,
-}
-
-impl View {
-    fn new(Guarded(DeserializeGuard(application)): Guarded<Application>) -> Self {
-        match application {
-            Ok(application) => {
-                let descriptor = application.spec.descriptor.unwrap_or_default();
-                Self {
-                    type_: descriptor.type_.unwrap_or_default(),
-                    version: descriptor.version.unwrap_or_default(),
-                    ..Self::with_status(application.metadata, application.status.unwrap_or_default())
-                }
-            }
-            Err(invalid) => Self {
-                error: Some(format!("the object can't be read: {}", invalid.error)),
-                ..Self::with_status(invalid.metadata, ApplicationStatus::default())
-            },
-        }
-    }
-
-    fn with_status(meta: ObjectMeta, status: ApplicationStatus) -> Self {
-        let condition = |type_: &str| {
-            let mut conditions = status.conditions.iter();
-            conditions.find(|condition| condition.type_ == type_)
-        };
-        let (ready, error) = (condition("Ready"), condition("Error"));
-        let text = |text: Option<&String>| text.cloned().unwrap_or_default();
-        let up_to_date = status.observed_generation.is_some() && status.observed_generation == meta.generation;
-        let counted = status.components_ready.as_deref().and_then(counted);
-        Self {
-            namespace: meta.namespace.unwrap_or_default(),
-            name: meta.name.unwrap_or_default(),
-            created: meta.creation_timestamp.map(|time| time.0),
-            deleting: meta.deletion_timestamp.is_some(),
-            up_to_date,
-            ready: ready.filter(|_| up_to_date).and_then(|ready| match &*ready.status {
-                "True" => Some(true),
-                "False" => Some(false),
-                _ => None,
-            }),
-            reason: text(ready.and_then(|ready| ready.reason.as_ref())),
-            message: text(ready.and_then(|ready| ready.message.as_ref())),
-            error: error
-                .filter(|error| error.status == "True")
-                .map(|error| text(error.message.as_ref())),
-            ready_components: counted.map(|(ready, _)| ready),
-            total_components: counted.map(|(_, total)| total),
-            conditions: status.conditions,
-            components: status.components,
-            ..Self::default()
-        }
-    }
-
-    fn counts(&self) -> String {
-        match (self.ready_components, self.total_components) {
-            (Some(ready), Some(total)) => format!("{ready}/{total}"),
-            _ => "-".to_owned(),
-        }
-    }
-
-    /// In one word for each thing that there is to say, as kubectl has it.
-    fn status(&self) -> String {
-        let mut status = match self.ready {
-            Some(true) => "Ready",
-            Some(false) => "NotReady",
-            None => "Unknown",
-        }
-        .to_owned();
-        for (is_so, word) in [(self.error.is_some(), ",Error"), (self.deleting, ",Deleting")] {
-            if is_so {
-                status.push_str(word);
-            }
-        }
-        status
-    }
-
-    /// The first components that are not ready. All are counted, also those that had no room in the status.
-    fn not_ready(&self) -> String {
-        let is_not_ready = |component: &&ComponentStatus| component.status.as_deref() != Some("Ready");
-        let listed = self.components.iter().filter(is_not_ready);
-        let counted = match (self.ready_components, self.total_components) {
-            (Some(ready), Some(total)) => usize::try_from(total.saturating_sub(ready)).unwrap_or(usize::MAX),
-            _ => 0,
-        };
-        let all = listed.clone().count().max(counted);
-        let names: Vec<_> = listed
-            .take(NAMED)
-            .map(|component| truncate(&component_name(component), MAX_NAME))
-            .collect();
-        match (all - names.len(), names.is_empty()) {
-            (0, true) => "-".to_owned(),
-            (0, false) => names.join(", "),
-            (more, true) => format!("{more} components"),
-            (more, false) => format!("{} and {more} more", names.join(", ")),
-        }
-    }
-
-    /// What there is to say beside the conditions.
-    fn remark(&self) -> Option<&'static str> {
-        (!self.up_to_date && !self.deleting).then_some(
-            "nobody has looked at it as it is now: see that `portolan run` is up and watches its namespace, with --controllers=application",
-        )
-    }
-}
-
-/// The two numbers of `componentsReady`.
-fn counted(text: &str) -> Option<(u64, u64)> {
-    let (ready, total) = text.split_once('/')?;
-    Some((ready.parse().ok()?, total.parse().ok()?))
-}
-
-fn component_name(component: &ComponentStatus) -> String {
-    let part = |part: &Option<String>| part.clone().unwrap_or_default();
-    format!("{}/{}", part(&component.kind), part(&component.name))
-}
-
-/// A table; below it what is wrong, and of those that were asked for by name all that is known.
-fn text(views: &[View], named: bool, now: Timestamp) -> String {
+/// Formats a table and the errors below it, or with `is_detailed` all conditions and components.
+fn text(views: &[View], is_detailed: bool, now: Timestamp) -> String {
     const HEADER: [&str; 8] = [
         "NAMESPACE",
         "NAME",
@@ -272,50 +104,45 @@ fn text(views: &[View], named: bool, now: Timestamp) -> String {
         "AGE",
     ];
     let row = |view: &View| {
+        let counts = view.counts().map(|(ready, total)| format!("{ready}/{total}"));
         vec![
             view.namespace.clone(),
             view.name.clone(),
             cell(&view.type_),
             cell(&view.version),
-            view.counts(),
+            counts.unwrap_or_else(|| "-".to_owned()),
             view.status(),
             view.not_ready(),
-            ages::age(view.created, now),
+            output::age(view.created, now),
         ]
     };
-    let mut text = output::table(&HEADER, views.iter().map(row));
-    if named {
-        for view in views {
-            text.push('\n');
-            text.push_str(&details(view, now));
-        }
-        return text;
+    let table = output::table(&HEADER, views.iter().map(row));
+    if is_detailed {
+        let details: String = views.iter().map(|view| details(view, now)).collect();
+        return table + &details;
     }
-    for (at, (view, error)) in views
-        .iter()
-        .filter_map(|view| Some((view, view.error.as_ref()?)))
-        .enumerate()
-    {
-        if at == 0 {
-            text.push('\n');
-        }
-        text.push_str(&line(&format!("{}/{}: {error}", view.namespace, view.name)));
-    }
-    text
+    let errors = views.iter().filter_map(|view| {
+        let error = format!("{}: {}", view.full_name(), view.error.as_ref()?);
+        Some(truncate(&error, MAX_MESSAGE))
+    });
+    table + &output::section("\n", errors)
 }
 
 fn details(view: &View, now: Timestamp) -> String {
     const CONDITIONS: [&str; 5] = ["CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE"];
     const COMPONENTS: [&str; 4] = ["KIND", "GROUP", "COMPONENT", "STATUS"];
-    let mut text = line(&format!("{}/{}", view.namespace, view.name));
-    if let Some(remark) = view.remark() {
-        text.push_str(&line(remark));
+    let mut text = "\n".to_owned() + &line(&view.full_name());
+    if view.is_outdated() {
+        text.push_str(
+            "status is out of date; check that the controller is running, watches this namespace, and is enabled \
+             with --controllers=application\n",
+        );
     }
-    // Of an object that can't be read no condition tells it.
+    // An object that cannot be decoded has no conditions.
     if let (Some(error), true) = (&view.error, view.conditions.is_empty()) {
         text.push_str(&line(error));
     }
-    let shown = |part: &Option<String>| cell(part.as_deref().unwrap_or_default());
+    let optional_cell = |text: &Option<String>| cell(text.as_deref().unwrap_or_default());
     if !view.conditions.is_empty() {
         let rows = view.conditions.iter().map(|condition| {
             let since = condition.last_transition_time.as_ref().map(|time| time.0);
@@ -323,8 +150,8 @@ fn details(view: &View, now: Timestamp) -> String {
             vec![
                 cell(&condition.type_),
                 cell(&condition.status),
-                ages::distance(since, now),
-                shown(&condition.reason),
+                output::distance(since, now),
+                optional_cell(&condition.reason),
                 truncate(message, MAX_MESSAGE),
             ]
         });
@@ -334,10 +161,10 @@ fn details(view: &View, now: Timestamp) -> String {
     if !view.components.is_empty() {
         let rows = view.components.iter().map(|component| {
             vec![
-                shown(&component.kind),
-                shown(&component.group),
+                optional_cell(&component.kind),
+                optional_cell(&component.group),
                 truncate(component.name.as_deref().unwrap_or("-"), MAX_NAME),
-                shown(&component.status),
+                optional_cell(&component.status),
             ]
         });
         text.push('\n');
@@ -346,7 +173,7 @@ fn details(view: &View, now: Timestamp) -> String {
     text
 }
 
-/// What somebody has written, `-` where that is nothing: an empty cell would move the others for `awk`.
+/// Returns `-` instead of an empty cell, which would shift the columns for `awk`.
 fn cell(text: &str) -> String {
     match text.trim() {
         "" => "-".to_owned(),
@@ -386,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_stands_in_words_that_can_be_searched_for() {
+    fn the_status_names_readiness_errors_and_deletion() {
         let of = |meta: Value, status: Value| view(&meta, &json!({}), &status).status();
         assert_eq!(of(json!({}), status("True", "False", "0/0", &json!([]))), "Ready");
         assert_eq!(of(json!({}), status("False", "False", "0/1", &json!([]))), "NotReady");
@@ -403,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_of_another_generation_says_nothing_of_this_one() {
+    fn an_outdated_status_is_unknown() {
         let view = view(
             &json!({ "generation": 3 }),
             &json!({}),
@@ -413,11 +240,11 @@ mod tests {
             (view.ready, view.up_to_date, view.status()),
             (None, false, "Unknown".to_owned())
         );
-        assert!(details(&view, Timestamp::UNIX_EPOCH).contains("nobody has looked at it as it is now"));
+        assert!(details(&view, Timestamp::UNIX_EPOCH).contains("status is out of date"));
     }
 
     #[test]
-    fn what_is_not_ready_is_named_as_far_as_there_is_room_and_counted_beyond() {
+    fn the_first_components_that_are_not_ready_are_named_and_the_others_counted() {
         let of = |counted: &str, states: &[&str]| {
             let components: Vec<_> = states
                 .iter()
@@ -437,25 +264,25 @@ mod tests {
             of("0/7", &["InProgress"; 7]),
             "Pod/p0, Pod/p1, Pod/p2, Pod/p3, Pod/p4 and 2 more"
         );
-        // Those that the status had no room for.
+        // Components that were omitted from the status.
         assert_eq!(of("1/9", &["Ready", "InProgress"]), "Pod/p1 and 7 more");
         assert_eq!(of("1/9", &["Ready"]), "8 components");
-        // What nobody of ours has written.
+        // A status that another controller has written.
         assert_eq!(of("some", &["InProgress"]), "Pod/p0");
         assert_eq!(of("9/1", &["Ready"]), "-");
     }
 
     #[test]
-    fn an_object_that_can_not_be_read_is_one_line_among_the_others() {
+    fn an_object_that_cannot_be_decoded_is_one_line() {
         let view = view(&json!({}), &json!({ "componentKinds": "all" }), &json!(null));
         assert_eq!((view.name.as_str(), view.status().as_str()), ("web", "Unknown,Error"));
         let text = text(&[view], false, Timestamp::UNIX_EPOCH);
-        assert!(text.contains("\nshop/web: the object can't be read: "), "{text}");
+        assert!(text.contains("\nshop/web: failed to decode the object: "), "{text}");
     }
 
     #[test]
-    fn a_name_can_not_widen_what_is_asked_for() {
-        assert_eq!(field_value("web"), "web");
-        assert_eq!(field_value(r"a,b=c\"), r"a\,b\=c\\");
+    fn names_are_escaped_in_field_selectors() {
+        assert_eq!(escape_field_value("web"), "web");
+        assert_eq!(escape_field_value(r"a,b=c\"), r"a\,b\=c\\");
     }
 }

@@ -1,39 +1,77 @@
-//! `portolan delete`: the charts of one repository.
-
 use clap::Args;
 
-use super::{Failure, database, output, sync::OneShotFlags, unused::UnusedFlags};
+use super::flags::database::DatabaseFlags;
+use super::flags::deprecated::DeprecatedFlags;
+use super::{Error, output};
 use crate::api::NamespacedName;
 
-/// Remove a repository and its charts from the catalogue.
+/// Delete a repository and its charts
 ///
-/// Takes the arguments and the environment (DB_PASSWORD) of Kubeapps' asset-syncer. With SQLite it can't run beside `portolan run`,
-/// with Postgres it can. A repository that is still declared is synced again by `portolan run`.
+/// Accepts the arguments of Kubeapps' asset-syncer, and the password of Postgres in DB_PASSWORD. With SQLite, stop `portolan run` first.
+/// `portolan run` syncs the repository again if it is still declared.
 #[derive(Args, Debug)]
 pub struct Delete {
-    /// The name of the repository
+    /// Name of the repository
     pub name: String,
+    /// Namespace of the repository
+    #[arg(long, short, value_name = "NAMESPACE", default_value = "default")]
+    pub namespace: String,
     #[command(flatten)]
-    pub one_shot: OneShotFlags,
+    pub database: DatabaseFlags,
     #[command(flatten)]
-    pub unused: UnusedFlags,
+    pub deprecated: DeprecatedFlags,
+    #[command(flatten)]
+    pub ignored: IgnoredFlags,
+}
+
+/// Delete all charts of all repositories and recreate the tables
+///
+/// Accepts the arguments of Kubeapps' asset-syncer, and the password of Postgres in DB_PASSWORD. With SQLite, stop `portolan run` first.
+/// `portolan run` syncs all repositories again.
+#[derive(Args, Debug)]
+pub struct InvalidateCache {
+    #[arg(long, short, hide = true)]
+    pub namespace: Option<String>,
+    #[command(flatten)]
+    pub database: DatabaseFlags,
+    #[command(flatten)]
+    pub deprecated: DeprecatedFlags,
+    #[command(flatten)]
+    pub ignored: IgnoredFlags,
+}
+
+/// Flags of Kubeapps' syncer that only `portolan sync` uses.
+#[derive(Args, Debug)]
+pub struct IgnoredFlags {
+    #[arg(long, hide = true)]
+    user_agent_comment: Option<String>,
+    #[arg(long, hide = true)]
+    filter_rules: Option<String>,
+    #[arg(long, hide = true)]
+    pass_credentials: bool,
+    #[arg(long, hide = true)]
+    tls_insecure_skip_verify: bool,
 }
 
 impl Delete {
-    pub(super) async fn execute(self) -> Result<(), Failure> {
-        self.one_shot.obsolete.warn();
-        let (catalog, _lock) = database::open_to_write(&self.one_shot.database).await?;
-        let name = NamespacedName {
-            namespace: self.one_shot.namespace,
-            name: self.name,
-        };
-        let removed = catalog.remove(&name, None).await;
-        catalog.close().await;
-        // A cleanup that is repeated finds nothing, which is what it is for.
-        match removed {
-            Ok(true) => output::print(&format!("{name}: removed\n")),
-            Ok(false) => output::print(&format!("{name}: nothing to remove\n")),
-            Err(error) => Err(Failure::failed(error.to_string())),
-        }
+    pub(super) async fn execute(self) -> Result<(), Error> {
+        self.deprecated.warn();
+        let name = NamespacedName::new(&self.namespace, &self.name);
+        let is_removed = (self.database)
+            .write(async |catalog| Ok(catalog.remove(&name, None).await?))
+            .await?;
+        // Kubeapps repeats its cleanup jobs, so a missing repository is not an error.
+        let result = if is_removed { "deleted" } else { "not found" };
+        output::print(&format!("{name}: {result}\n"))
+    }
+}
+
+impl InvalidateCache {
+    pub(super) async fn execute(self) -> Result<(), Error> {
+        self.deprecated.warn();
+        (self.database)
+            .write(async |catalog| Ok(catalog.recreate().await?))
+            .await?;
+        output::print("all charts deleted\n")
     }
 }

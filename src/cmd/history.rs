@@ -1,97 +1,59 @@
-//! `portolan history`: the latest syncs of a repository.
-
 use std::num::NonZeroU32;
 
 use clap::Args;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{
-    Failure,
-    cluster::given,
-    database,
-    flags::{DatabaseFlags, LogFlags, OutputFlags, OutputForm},
-    output,
-};
-use crate::api::NamespacedName;
-use crate::{
-    catalog::{Catalog, HistoryEntry},
-    text::truncate,
-};
+use super::flags::{OutputFormat, QueryFlags, database::DatabaseFlags};
+use super::{Error, output};
+use crate::catalog::{Catalog, HistoryEntry};
+use crate::text::truncate;
 
 /// The length of a message in the table, in bytes.
 const MAX_MESSAGE: usize = 100;
 
-/// Show the latest syncs of a repository that changed something, failed or recovered, newest first.
+/// Show the latest syncs of a repository
 ///
-/// The catalog keeps 50 for each repository. CHARTS is the number of charts after the sync, if it read an index.
+/// Lists syncs that changed something, failed or recovered, newest first; the catalog keeps 50 per repository. CHARTS is the number
+/// of charts after the sync, if it read an index.
 #[derive(Args, Debug)]
 pub struct History {
-    /// The name of the repository
+    /// Name of the repository
     pub name: String,
-    /// The namespace of the repository; required if several have a repository of that name
-    #[arg(long, short, env = "PORTOLAN_NAMESPACE", value_name = "NAMESPACE")]
-    pub namespace: Option<String>,
     /// Maximum number of syncs to show
-    #[arg(long, env = "PORTOLAN_LIMIT", value_name = "N", default_value = "20")]
+    #[arg(long, value_name = "N", default_value = "20")]
     pub limit: NonZeroU32,
     #[command(flatten)]
-    pub output: OutputFlags,
+    pub query: QueryFlags,
     #[command(flatten)]
     pub database: DatabaseFlags,
-    #[command(flatten)]
-    pub logging: LogFlags,
 }
 
 impl History {
-    pub(super) async fn execute(self) -> Result<(), Failure> {
-        let catalog = database::open_read_only(&self.database).await?;
-        let entries = self.entries(&catalog).await;
-        catalog.close().await;
-        let entries = entries?;
-        match self.output.output {
-            OutputForm::Json => output::print_json(&entries.iter().map(View::new).collect::<Vec<_>>()),
-            OutputForm::Table if entries.is_empty() => output::print("no syncs recorded\n"),
-            OutputForm::Table => output::print(&text(&entries)),
+    pub(super) async fn execute(self) -> Result<(), Error> {
+        let entries = self.database.read(async |catalog| self.entries(catalog).await).await?;
+        match self.query.output {
+            OutputFormat::Json => output::print_json(&entries.iter().map(View::new).collect::<Vec<_>>()),
+            OutputFormat::Table if entries.is_empty() => output::print("no syncs recorded\n"),
+            OutputFormat::Table => output::print(&text(&entries)),
         }
     }
 
-    async fn entries(&self, catalog: &Catalog) -> Result<Vec<HistoryEntry>, Failure> {
-        let namespace = given(self.namespace.as_deref());
-        let records = catalog
-            .records()
-            .await
-            .map_err(|error| Failure::failed(error.to_string()))?;
-        let is_asked_for = |name: &NamespacedName| {
-            name.name == self.name && namespace.is_none_or(|namespace| namespace == name.namespace)
-        };
-        let names: Vec<NamespacedName> = records
-            .into_iter()
-            .map(|record| record.name)
-            .filter(is_asked_for)
-            .collect();
+    async fn entries(&self, catalog: &Catalog) -> Result<Vec<HistoryEntry>, Error> {
+        let namespace = self.query.namespace();
+        let mut names: Vec<_> = catalog.records().await?.into_iter().map(|record| record.name).collect();
+        names.retain(|name| name.name == self.name && namespace.is_none_or(|namespace| namespace == name.namespace));
         match names.as_slice() {
-            [] => Err(Failure::failed(format!(
-                "the catalog has no repository {}; `portolan status` lists all",
+            [] => Err(Error::Failed(format!(
+                "repository {} not found; `portolan status` lists all repositories",
                 self.name
             ))),
-            [name] => catalog
-                .history(name, self.limit.get())
-                .await
-                .map_err(|error| Failure::failed(error.to_string())),
-            several => {
-                let namespaces: Vec<&str> = several.iter().map(|name| name.namespace.as_str()).collect();
-                Err(Failure::failed(format!(
-                    "{} is in several namespaces ({}): name one with -n",
-                    self.name,
-                    namespaces.join(", ")
-                )))
-            }
+            [name] => Ok(catalog.history(name, self.limit.get()).await?),
+            names => Err(output::ambiguous(&self.name, names.iter().map(|name| &*name.namespace))),
         }
     }
 }
 
-/// A sync as JSON.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct View<'a> {
@@ -107,7 +69,7 @@ struct View<'a> {
     added: u64,
     changed: u64,
     removed: u64,
-    /// Entries of the index that were left out.
+    /// Entries of the index that are invalid.
     skipped: u64,
 }
 
@@ -130,7 +92,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// The number of charts after a sync; `-` for one that read no index, which counts none.
+/// Returns the number of charts after a sync; `-` if it read no index.
 fn charts(entry: &HistoryEntry) -> String {
     if entry.versions == 0 {
         "-".to_owned()
@@ -166,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sync_is_one_line_with_its_times_and_changes() {
+    fn a_sync_is_one_line_with_its_duration_and_changes() {
         let entry = HistoryEntry {
             started_at: "2026-03-01T12:00:30.25Z".parse().unwrap(),
             duration: Duration::from_millis(1234),

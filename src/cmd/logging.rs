@@ -1,7 +1,7 @@
-//! The log: tracing to the standard error output, as text or JSON.
+//! Logs to the standard error output, as text or JSON.
 //!
-//! Much of what is logged comes from outside: names, URLs, answers of servers. None of it may drive the terminal that shows the log, or forge
-//! a line of it. So control characters are taken out here, in one place, and no caller has to think of it.
+//! Logged names, URLs and responses are untrusted. Control characters are removed here, so that they can neither control a terminal nor
+//! forge log lines.
 
 use std::{
     backtrace::{Backtrace, BacktraceStatus},
@@ -24,37 +24,29 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-use super::{
-    Failure,
-    flags::{LogFlags, LogFormat},
-    progress,
-};
+use super::flags::{LogFlags, LogFormat, non_empty};
+use super::{Error, progress};
 use crate::text::printable;
 
-/// What is logged when nothing else is said: the scheduler tells of each job that it is given at info, and the database of each
-/// table that is there already.
+/// The default filter. At info, the scheduler logs every job and sqlx every existing table.
 const DEFAULT_FILTER: &str = "info,tokio_cron_scheduler=warn,sqlx=warn";
 
-/// Where the client of the API server logs the whole of an answer that it can't decode, as a warning, whatever is in it: annotations
-/// of Secrets, for one. Whoever asked gets the error and tells it.
+/// The target of kube's warnings that contain a complete response, such as annotations of Secrets. The caller gets the error.
 const BODIES: &str = "kube_client::client";
 
-/// Starts logging; `quiet_level` is the filter where neither flag nor environment says anything (reading commands want warnings only).
-///
-/// # Errors
-/// When the filter can't be read.
-pub fn start(flags: &LogFlags, quiet_level: Option<&str>) -> Result<(), Failure> {
-    let filter = filter(flags, quiet_level, std::env::var("RUST_LOG").ok().as_deref())?;
+/// Starts logging. `default_filter` applies without flags and environment variable.
+pub fn start(flags: &LogFlags, default_filter: Option<&str>) -> Result<(), Error> {
+    let filter = filter(flags, default_filter, std::env::var("RUST_LOG").ok().as_deref())?;
     let layer = layer(flags.log_format, io::stderr().is_terminal(), || StandardError);
-    // A second start, as tests make it, changes nothing.
+    // Fails if a test has started logging already.
     let _ = tracing_subscriber::registry().with(filter).with(layer).try_init();
     std::panic::set_hook(Box::new(log_panic));
     Ok(())
 }
 
-/// Panics go into the log like all else, so that one in JSON stays JSON. Workers catch theirs; this tells where it came from.
+/// Logs panics, so that a log in JSON stays JSON.
 fn log_panic(panic: &PanicHookInfo<'_>) {
-    let message = panic.payload_as_str().unwrap_or("a panic without a message");
+    let message = panic.payload_as_str().unwrap_or("no message");
     let location = panic.location().map(ToString::to_string).unwrap_or_default();
     let backtrace = Backtrace::capture();
     match backtrace.status() {
@@ -63,48 +55,46 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
     }
 }
 
-fn filter(flags: &LogFlags, quiet_level: Option<&str>, environment: Option<&str>) -> Result<EnvFilter, Failure> {
-    let asked = flags.log_level.as_deref().filter(|text| !text.trim().is_empty());
-    let text = match (asked, flags.debug) {
-        (Some(text), _) => format!("{DEFAULT_FILTER},{text}"),
-        (None, true) => format!("{DEFAULT_FILTER},debug"),
-        (None, false) => match (environment.filter(|text| !text.is_empty()), quiet_level) {
-            (Some(text), _) => text.to_owned(),
-            (None, Some(level)) => level.to_owned(),
-            (None, None) => DEFAULT_FILTER.to_owned(),
-        },
+fn filter(flags: &LogFlags, default_filter: Option<&str>, environment: Option<&str>) -> Result<EnvFilter, Error> {
+    let level = non_empty(flags.log_level.as_deref()).or(flags.debug.then_some("debug"));
+    let text = match level {
+        Some(level) => format!("{DEFAULT_FILTER},{level}"),
+        None => {
+            let environment = environment.filter(|text| !text.is_empty());
+            environment.or(default_filter).unwrap_or(DEFAULT_FILTER).to_owned()
+        }
     };
     EnvFilter::try_new(&text).map_err(|error| {
-        Failure::usage(format!("--log-level can't be read ({error}): write a level such as debug, or a list such as info,portolan::source=debug"))
+        Error::Usage(format!(
+            "invalid value for --log-level: {error}; use a level such as debug, or a list such as info,portolan::http=debug"
+        ))
     })
 }
 
-/// The layer that writes log lines to what `writer` makes.
 fn layer<S, W>(format: LogFormat, ansi: bool, writer: W) -> Box<dyn Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    // Not by the filter of levels, which the user sets.
-    let holds_no_body = filter_fn(|metadata| metadata.target() != BODIES);
+    // A filter of its own, because users can set the filter of levels.
+    let has_no_body = filter_fn(|metadata| metadata.target() != BODIES);
     match format {
         LogFormat::Text => tracing_subscriber::fmt::layer()
             .with_ansi(ansi)
             .fmt_fields(text_fields())
             .with_writer(writer)
-            .with_filter(holds_no_body)
+            .with_filter(has_no_body)
             .boxed(),
-        // JSON escapes the control characters of ASCII itself; the writer takes out the others.
+        // JSON escapes ASCII control characters except DEL. The writer removes the others.
         LogFormat::Json => tracing_subscriber::fmt::layer()
             .json()
             .flatten_event(true)
-            .with_writer(Stripping(writer))
-            .with_filter(holds_no_body)
+            .with_writer(StripControls(writer))
+            .with_filter(has_no_body)
             .boxed(),
     }
 }
 
-/// Fields as text, each without its control characters.
 fn text_fields() -> impl for<'a> FormatFields<'a> + Send + Sync + 'static {
     debug_fn(|writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug| {
         let value = printable(&format!("{value:?}"));
@@ -116,7 +106,7 @@ fn text_fields() -> impl for<'a> FormatFields<'a> + Send + Sync + 'static {
     .delimited(" ")
 }
 
-/// The standard error output, shared with a progress line.
+/// The standard error output, above the progress line.
 struct StandardError;
 
 impl Write for StandardError {
@@ -129,21 +119,18 @@ impl Write for StandardError {
     }
 }
 
-/// Takes out of lines of JSON the control characters that JSON lets through: DEL and those beyond ASCII, some of which terminals obey.
-struct Stripping<W>(W);
+/// Replaces control characters that JSON does not escape.
+struct StripControls<W>(W);
 
-impl<'a, W: MakeWriter<'a>> MakeWriter<'a> for Stripping<W> {
-    type Writer = Stripped<W::Writer>;
+impl<'a, W: MakeWriter<'a>> MakeWriter<'a> for StripControls<W> {
+    type Writer = StripControls<W::Writer>;
 
     fn make_writer(&'a self) -> Self::Writer {
-        Stripped(self.0.make_writer())
+        StripControls(self.0.make_writer())
     }
 }
 
-/// What [`Stripping`] writes with; it is given whole lines.
-struct Stripped<W>(W);
-
-impl<W: Write> Write for Stripped<W> {
+impl<W: Write> Write for StripControls<W> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(line);
         let clean: String = text
@@ -197,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn control_characters_from_outside_neither_drive_the_terminal_nor_forge_a_line() {
+    fn logged_control_characters_neither_control_the_terminal_nor_forge_lines() {
         for format in [LogFormat::Text, LogFormat::Json] {
             let out = logged(format);
             assert_eq!(out.matches('\n').count(), 1, "{out}");
@@ -223,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_that_can_t_be_decoded_is_not_logged_at_any_level() {
+    async fn a_response_that_cannot_be_decoded_is_not_logged_at_any_level() {
         use k8s_openapi::api::core::v1::Secret;
         use kube::client::Body;
 
@@ -240,14 +227,14 @@ mod tests {
             });
             let secrets: kube::Api<Secret> = kube::Api::all(kube::Client::new(server, "default"));
             let error = secrets.list(&kube::api::ListParams::default()).await.unwrap_err();
-            tracing::warn!(%error, "told");
+            tracing::warn!(%error, "logged");
             let out = String::from_utf8(lines.0.lock().clone()).unwrap();
-            assert!(out.contains("told") && !out.contains("confidential"), "{out}");
+            assert!(out.contains("logged") && !out.contains("confidential"), "{out}");
         }
     }
 
     #[test]
-    fn the_flag_stands_above_the_environment_and_keeps_the_scheduler_quiet() {
+    fn the_flag_overrides_the_environment_and_limits_the_scheduler_to_warnings() {
         let flags = LogFlags {
             log_level: Some("debug".to_owned()),
             ..LogFlags::default()
@@ -266,11 +253,11 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_that_can_not_be_read_is_wrong_usage() {
+    fn an_invalid_filter_is_invalid_usage() {
         let flags = LogFlags {
             log_level: Some("portolan=loud".to_owned()),
             ..LogFlags::default()
         };
-        assert!(matches!(filter(&flags, None, None), Err(Failure::Usage(_))));
+        assert!(matches!(filter(&flags, None, None), Err(Error::Usage(_))));
     }
 }

@@ -1,22 +1,15 @@
-//! The command line: one file for each subcommand; wiring lives here and nowhere else.
+//! The command line: one file per subcommand.
 //!
-//! Exit codes: 0 all well, 1 failed, 2 wrong usage. A second signal ends the process with 143 (SIGTERM) or 130 (SIGINT).
+//! Exit codes: 0 success, 1 failure, 2 invalid usage. A second signal exits with 143 (SIGTERM) or 130 (SIGINT).
 
-mod age;
+mod application_view;
 mod applications;
-mod cluster;
 mod crds;
-mod database;
 mod delete;
-mod deprecated_flags;
-mod env_credentials;
 mod flags;
 mod history;
-mod invalidate_cache;
-mod kubeapps_compat;
 mod logging;
 mod output;
-mod parse;
 mod progress;
 mod resync;
 mod run;
@@ -24,25 +17,24 @@ mod search;
 mod show;
 mod status;
 mod sync;
-mod sync_context;
-mod unused;
 
-use std::{ffi::OsString, future::Future, num::NonZeroU32, process::ExitCode, time::Duration};
+use std::{ffi::OsString, fmt::Display, process::ExitCode, time::Duration};
 
 use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::text::printable;
-use flags::LogFlags;
+use flags::{LogFlags, parse::boolean, program_name};
 
-/// Keeps a catalogue of Helm charts in step with the repositories that a Kubernetes cluster declares.
+/// Sync Helm chart repositories and OCI registries into the database that Kubeapps reads
 ///
-/// Every flag may also be given as the environment variable that stands beside it. Exit codes: 0 all well, 1 failed, 2 wrong usage.
+/// Every flag can also be set by the environment variable next to it. Exit codes: 0 success, 1 failure, 2 invalid usage.
 #[derive(Parser, Debug)]
 #[command(name = "portolan", version, args_override_self = true, max_term_width = 140)]
 pub struct Cli {
-    /// What to do.
     #[command(subcommand)]
     command: Command,
+    #[command(flatten)]
+    logging: LogFlags,
 }
 
 #[derive(Subcommand, Debug)]
@@ -50,7 +42,7 @@ enum Command {
     Run(Box<run::Run>),
     Sync(Box<sync::Sync>),
     Delete(delete::Delete),
-    InvalidateCache(invalidate_cache::InvalidateCache),
+    InvalidateCache(delete::InvalidateCache),
     Crds(crds::Crds),
     Status(status::Status),
     History(history::History),
@@ -60,26 +52,14 @@ enum Command {
     Apps(applications::Apps),
 }
 
-/// Why a command has not done what it was asked for.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum Failure {
-    /// The command was given something that it can't mean: exit code 2.
-    #[error("{0}")]
+/// A message for the user. Does not implement [`std::error::Error`], so that `?` converts all types that do.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Error {
     Usage(String),
-    /// It could not be done: exit code 1.
-    #[error("{0}")]
     Failed(String),
 }
 
-impl Failure {
-    fn usage(message: impl Into<String>) -> Self {
-        Self::Usage(message.into())
-    }
-
-    fn failed(message: impl Into<String>) -> Self {
-        Self::Failed(message.into())
-    }
-
+impl Error {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) => 2,
@@ -88,34 +68,52 @@ impl Failure {
     }
 }
 
-/// The whole program: reads the arguments, does what they ask, and says how it went.
+impl<E: std::error::Error> From<E> for Error {
+    fn from(error: E) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+fn failed_to<E: Display>(action: impl Display) -> impl FnOnce(E) -> Error {
+    move |error| Error::Failed(format!("failed to {action}: {error}"))
+}
+
 #[must_use]
 pub fn main() -> ExitCode {
     crate::http::install_crypto_provider();
     let cli = match parse(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version go to the standard output, errors to the standard error output; there is nobody to tell if that fails.
+            // Prints help and version too. Nothing is left to report to if it fails.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
-    match cli.command.execute() {
+    match cli.execute() {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("error: {}", printable(&failure.to_string()));
-            ExitCode::from(failure.exit_code())
+        Err(error) => {
+            let (Error::Usage(message) | Error::Failed(message)) = &error;
+            eprintln!("error: {}", printable(message));
+            ExitCode::from(error.exit_code())
         }
     }
 }
 
 fn command() -> clap::Command {
-    // The help names the variables; what is in them is nobody's business, least of all that of a log in which help is printed.
-    Cli::command().mut_subcommands(|command| command.mut_args(|argument| with_value(argument.hide_env_values(true))))
+    Cli::command()
+        .mut_args(complete)
+        .mut_subcommands(|command| command.mut_args(complete))
 }
 
-/// Lets a boolean flag take a value as Go's flags do: `--flag`, `--flag=false`.
-fn with_value(argument: Arg) -> Arg {
+/// Lets PORTOLAN_SOME_FLAG set `--some-flag`, and booleans take a value as in Go: `--flag`, `--flag=false`.
+fn complete(argument: Arg) -> Arg {
+    let long = argument.get_long().filter(|_| !argument.is_hide_set());
+    let variable = long.map(|long| format!("PORTOLAN_{}", long.replace('-', "_").to_uppercase()));
+    let argument = match variable {
+        // Values may be secret, and help may be logged.
+        Some(variable) => argument.env(variable).hide_env_values(true),
+        None => argument,
+    };
     if !matches!(argument.get_action(), ArgAction::SetTrue) {
         return argument;
     }
@@ -129,67 +127,45 @@ fn with_value(argument: Arg) -> Arg {
         .require_equals(true)
         .default_missing_value("true")
         .value_name("BOOL")
-        .value_parser(parse::boolean)
+        .value_parser(boolean)
 }
 
 fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
     let mut command = command();
-    let matches = command.try_get_matches_from_mut(kubeapps_compat::arguments(arguments))?;
+    let matches = command.try_get_matches_from_mut(program_name::arguments(arguments))?;
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
-impl Command {
-    fn execute(self) -> Result<(), Failure> {
-        let (flags, quiet) = self.logging();
-        logging::start(flags, quiet)?;
-        match self {
-            Self::Run(command) => block_on(command.execute()),
-            Self::Sync(command) => block_on(command.execute()),
-            Self::Delete(command) => block_on(command.execute()),
-            Self::InvalidateCache(command) => block_on(command.execute()),
-            Self::Crds(command) => block_on(command.execute()),
-            Self::Status(command) => block_on(command.execute()),
-            Self::History(command) => block_on(command.execute()),
-            Self::Search(command) => block_on(command.execute()),
-            Self::Show(command) => block_on(command.execute()),
-            Self::Resync(command) => block_on(command.execute()),
-            Self::Apps(command) => block_on(command.execute()),
-        }
-    }
-
-    /// The logging flags, and what is logged where they say nothing: commands that answer a question keep quiet.
-    fn logging(&self) -> (&LogFlags, Option<&'static str>) {
-        const QUIET: Option<&str> = Some("warn");
-        match self {
-            Self::Run(command) => (&command.logging, None),
-            Self::Sync(command) => (&command.one_shot.logging, None),
-            Self::Delete(command) => (&command.one_shot.logging, None),
-            Self::InvalidateCache(command) => (&command.logging, None),
-            Self::Crds(command) => (&command.logging, QUIET),
-            Self::Status(command) => (&command.logging, QUIET),
-            Self::History(command) => (&command.logging, QUIET),
-            Self::Search(command) => (&command.logging, QUIET),
-            Self::Show(command) => (&command.logging, QUIET),
-            Self::Resync(command) => (&command.logging, QUIET),
-            Self::Apps(command) => (&command.logging, QUIET),
+impl Cli {
+    fn execute(self) -> Result<(), Error> {
+        use Command::{Apps, Crds, Delete, History, InvalidateCache, Resync, Run, Search, Show, Status, Sync};
+        let is_query = !matches!(self.command, Run(_) | Sync(_) | Delete(_) | InvalidateCache(_));
+        logging::start(&self.logging, is_query.then_some("warn"))?;
+        match self.command {
+            Run(command) => block_on(command.execute()),
+            Sync(command) => block_on(command.execute()),
+            Delete(command) => block_on(command.execute()),
+            InvalidateCache(command) => block_on(command.execute()),
+            Crds(command) => block_on(command.execute()),
+            Status(command) => block_on(command.execute()),
+            History(command) => block_on(command.execute()),
+            Search(command) => block_on(command.execute()),
+            Show(command) => block_on(command.execute()),
+            Resync(command) => block_on(command.execute()),
+            Apps(command) => block_on(command.execute()),
         }
     }
 }
 
-/// Returns a count from flags as a size.
-fn count(number: NonZeroU32) -> usize {
-    usize::try_from(number.get()).unwrap_or(usize::MAX)
-}
-
-fn block_on(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+fn block_on(command: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        // A commit to Postgres, unoptimised, is polled through some two megabytes of frames.
+        // Without optimizations, polling a commit to Postgres takes 2 MB of stack.
         .thread_stack_size(4 * 1024 * 1024)
         .enable_all()
         .build()
-        .map_err(|error| Failure::failed(format!("can't start the runtime: {error}")))?;
+        .map_err(failed_to("start the tokio runtime"))?;
     let result = runtime.block_on(command);
-    // A file on a server that is gone, or a name that is being looked up, can't be cancelled and is not waited for.
+    // Blocking calls, such as file system access and DNS lookups, cannot be canceled.
     runtime.shutdown_timeout(Duration::from_secs(1));
     result
 }

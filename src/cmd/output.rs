@@ -1,41 +1,31 @@
-//! What commands print: tables for people, JSON for programs.
+//! Output of commands: tables, JSON, ages.
 
 use std::io::{self, Write};
 
 use comfy_table::{ContentArrangement, Table};
+use jiff::Timestamp;
 use serde::Serialize;
-
 use url::Url;
 
-use super::Failure;
+use super::{Error, failed_to};
 use crate::text::{printable, public_url};
 
-/// Prints `text` to the standard output. A reader that has seen enough and closed its end (`| head`) is no failure.
-///
-/// # Errors
-/// When the output can't be written.
-pub fn print(text: &str) -> Result<(), Failure> {
+/// Prints to the standard output. A closed pipe, as with `| head`, is not an error.
+pub fn print(text: &str) -> Result<(), Error> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::failed(format!("can't write the output: {error}")))
-        }
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(failed_to("write the output")(error)),
         _ => Ok(()),
     }
 }
 
-/// Prints `value` as indented JSON.
-///
-/// # Errors
-/// When it can't be written.
-pub fn print_json(value: &impl Serialize) -> Result<(), Failure> {
-    let text =
-        serde_json::to_string_pretty(value).map_err(|error| Failure::failed(format!("can't write JSON: {error}")))?;
-    print(&(escaped(&text) + "\n"))
+pub fn print_json(value: &impl Serialize) -> Result<(), Error> {
+    let text = serde_json::to_string_pretty(value)?;
+    print(&(escape_controls(&text) + "\n"))
 }
 
-/// JSON lets control characters beyond ASCII stand as they are, which terminals may obey; escaped they mean the same.
-fn escaped(json: &str) -> String {
+/// Escapes control characters that JSON allows in strings, but that terminals interpret.
+fn escape_controls(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
         match c {
@@ -47,27 +37,27 @@ fn escaped(json: &str) -> String {
     out
 }
 
-/// The URL of a repository as it may be shown: as it is written, unless it holds user information, a query or a fragment, which may be
-/// secrets and are left out.
-#[must_use]
-pub fn shown_url(text: &str) -> String {
+/// Returns the URL of a repository without user information, query and fragment, which may contain secrets.
+pub fn redacted_url(text: &str) -> String {
     match Url::parse(text.trim()) {
         Ok(url) if !url.cannot_be_a_base() => {
-            let is_plain = url.username().is_empty()
-                && url.password().is_none()
-                && url.query().is_none()
-                && url.fragment().is_none();
-            if is_plain { printable(text) } else { public_url(&url) }
+            let may_have_secrets = !url.username().is_empty()
+                || url.password().is_some()
+                || url.query().is_some()
+                || url.fragment().is_some();
+            if may_have_secrets {
+                public_url(&url)
+            } else {
+                printable(text)
+            }
         }
-        // What can't be parsed, or has no host (`me:secret@host` is a URL of the scheme `me`), can't be rid of a secret either.
+        // `me:secret@host` is parsed as a URL of scheme `me` without host.
         _ if text.contains(['@', '?', '#']) => "(not a valid URL)".to_owned(),
         _ => printable(text),
     }
 }
 
-/// A table without lines, as kubectl prints them: it can be read by people and cut by `awk`. Control characters in cells are not shown.
-/// On a terminal they are wrapped to its width.
-#[must_use]
+/// Formats a table without lines, as kubectl does. On a terminal, cells are wrapped to its width.
 pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(comfy_table::presets::NOTHING);
@@ -79,17 +69,90 @@ pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> St
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
     }
-    let mut text = table.trim_fmt();
-    text.push('\n');
-    text
+    table.trim_fmt() + "\n"
+}
+
+/// Formats one line per entry below `title`, without control characters; empty if there are no entries.
+pub fn section(title: &str, entries: impl IntoIterator<Item = String>) -> String {
+    let lines: String = entries.into_iter().map(|entry| printable(&entry) + "\n").collect();
+    if lines.is_empty() {
+        lines
+    } else {
+        format!("{title}{lines}")
+    }
+}
+
+/// Returns the error for a name that exists in several namespaces.
+pub fn ambiguous<'a>(name: &str, namespaces: impl Iterator<Item = &'a str>) -> Error {
+    let namespaces: Vec<&str> = namespaces.collect();
+    Error::Failed(format!(
+        "{name} exists in several namespaces ({}); choose one with -n",
+        namespaces.join(", ")
+    ))
+}
+
+/// Formats the time before or after `now`; `-` if there is none.
+pub fn distance(time: Option<Timestamp>, now: Timestamp) -> String {
+    let Some(time) = time else { return "-".to_owned() };
+    let seconds = now.duration_since(time).as_secs();
+    if seconds >= 0 {
+        format!("{} ago", short_duration(seconds.unsigned_abs()))
+    } else {
+        format!("in {}", short_duration(seconds.unsigned_abs()))
+    }
+}
+
+/// Formats the time since `created`; `-` if it is unknown. Clocks may differ, so a time in the future has age 0.
+pub fn age(created: Option<Timestamp>, now: Timestamp) -> String {
+    let age = |time| short_duration(u64::try_from(now.duration_since(time).as_secs()).unwrap_or(0));
+    created.map_or_else(|| "-".to_owned(), age)
+}
+
+/// Formats a duration in the largest unit that leaves two or three digits, as kubectl does.
+fn short_duration(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7_200 => format!("{}m", seconds / 60),
+        7_200..172_800 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
+    #[rstest]
+    #[case(0, "0s ago")]
+    #[case(119, "119s ago")]
+    #[case(120, "2m ago")]
+    #[case(7_200, "2h ago")]
+    #[case(172_800, "2d ago")]
+    #[case(-600, "in 10m")]
+    fn distances_have_the_largest_unit_with_two_digits(#[case] seconds: i64, #[case] expected: &str) {
+        let now = Timestamp::from_second(1_800_000_000).unwrap();
+        let time = Timestamp::from_second(1_800_000_000 - seconds).unwrap();
+        assert_eq!(distance(Some(time), now), expected);
+    }
+
     #[test]
-    fn a_repository_s_url_is_shown_as_written_but_for_what_may_be_secret() {
+    fn an_unknown_time_is_a_dash() {
+        assert_eq!(distance(None, Timestamp::UNIX_EPOCH), "-");
+        assert_eq!(age(None, Timestamp::UNIX_EPOCH), "-");
+    }
+
+    #[test]
+    fn ages_are_not_negative() {
+        let now = Timestamp::from_second(1_800_000_000).unwrap();
+        let age_since = |second| age(Timestamp::from_second(second).ok(), now);
+        assert_eq!(age_since(1_799_999_700), "5m");
+        assert_eq!(age_since(1_800_000_003), "0s");
+    }
+
+    #[test]
+    fn a_url_is_unchanged_unless_it_may_contain_secrets() {
         for plain in [
             "https://charts.example",
             "file:./harbour",
@@ -97,27 +160,27 @@ mod tests {
             "no url",
             "",
         ] {
-            assert_eq!(shown_url(plain), plain);
+            assert_eq!(redacted_url(plain), plain);
         }
         assert_eq!(
-            shown_url("https://me:hush@charts.example/a?token=hush#hush"),
+            redacted_url("https://me:hush@charts.example/a?token=hush#hush"),
             "https://charts.example/a"
         );
-        assert_eq!(shown_url("me:hush@charts.example"), "(not a valid URL)");
-        assert_eq!(shown_url("://me:hush@x"), "(not a valid URL)");
+        assert_eq!(redacted_url("me:hush@charts.example"), "(not a valid URL)");
+        assert_eq!(redacted_url("://me:hush@x"), "(not a valid URL)");
     }
 
     #[test]
-    fn a_cell_can_not_drive_the_terminal() {
+    fn cells_contain_no_control_characters() {
         let text = table(&["NAME"], [vec!["a\u{1b}[31mb\nc".to_owned()]]);
         assert!(text.contains("a [31mb c"), "{text:?}");
         assert_eq!(text.lines().count(), 2);
     }
 
     #[test]
-    fn json_means_the_same_without_control_characters() {
+    fn escaped_json_has_the_same_value() {
         let hostile = "a\u{1b}[31m\u{9b}31m\u{7f}b";
-        let text = escaped(&serde_json::to_string_pretty(&[hostile]).unwrap());
+        let text = escape_controls(&serde_json::to_string_pretty(&[hostile]).unwrap());
         assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
         assert_eq!(serde_json::from_str::<Vec<String>>(&text).unwrap(), [hostile]);
     }

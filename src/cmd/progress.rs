@@ -1,4 +1,4 @@
-//! The progress line: what is being synced right now, on a terminal.
+//! The progress line on a terminal: the running syncs.
 
 use std::{
     collections::BTreeSet,
@@ -13,23 +13,21 @@ use tokio::sync::watch;
 use crate::api::NamespacedName;
 use crate::text::{printable, truncate};
 
-/// How many names are shown before the rest is only counted.
-const NAMED: usize = 3;
-/// The longest name that is shown, in bytes.
-const MAX_NAME: usize = 40;
+const MAX_NAMES: usize = 3;
+const MAX_NAME_BYTES: usize = 40;
 
-/// The line that is on the terminal, if there is one. There is one standard error output, so there is one of these.
+/// The visible line. Log lines are written above it.
 static SHOWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
-/// Shows what is being synced as long as anything is, if the standard error output is a terminal. Ends with the sender.
-pub async fn follow(mut names: watch::Receiver<Vec<NamespacedName>>) {
+/// Shows the running syncs if the standard error output is a terminal. Returns when the sender is dropped.
+pub async fn show(mut names: watch::Receiver<Vec<NamespacedName>>) {
     if !io::stderr().is_terminal() {
         return;
     }
     let mut tally = Tally::default();
     let _line = Line;
     loop {
-        let line = tally.see(&names.borrow_and_update());
+        let line = tally.update(&names.borrow_and_update());
         Line::set(line);
         if names.changed().await.is_err() {
             return;
@@ -37,18 +35,18 @@ pub async fn follow(mut names: watch::Receiver<Vec<NamespacedName>>) {
     }
 }
 
-/// How many syncs have ended since anything began.
+/// The running syncs and the number of finished ones.
 #[derive(Default)]
 struct Tally {
     running: BTreeSet<NamespacedName>,
-    ended: usize,
+    finished: usize,
 }
 
 impl Tally {
-    /// What to show of `names`, which are being synced now; nothing when there are none.
-    fn see(&mut self, names: &[NamespacedName]) -> Option<String> {
+    /// Replaces the running syncs. Returns the line, or `None` without running syncs.
+    fn update(&mut self, names: &[NamespacedName]) -> Option<String> {
         let now: BTreeSet<NamespacedName> = names.iter().cloned().collect();
-        self.ended += self.running.difference(&now).count();
+        self.finished += self.running.difference(&now).count();
         self.running = now;
         if self.running.is_empty() {
             return None;
@@ -56,17 +54,17 @@ impl Tally {
         let mut shown: Vec<String> = self
             .running
             .iter()
-            .take(NAMED)
-            .map(|name| truncate(&printable(&name.name), MAX_NAME))
+            .take(MAX_NAMES)
+            .map(|name| truncate(&printable(&name.name), MAX_NAME_BYTES))
             .collect();
-        if self.running.len() > NAMED {
-            shown.push(format!("and {} more", self.running.len() - NAMED));
+        if self.running.len() > MAX_NAMES {
+            shown.push(format!("and {} more", self.running.len() - MAX_NAMES));
         }
-        Some(format!("{} synced, syncing {}", self.ended, shown.join(", ")))
+        Some(format!("{} synced, syncing {}", self.finished, shown.join(", ")))
     }
 }
 
-/// The line on the terminal; it goes when this is dropped.
+/// Removes the line from the terminal when dropped.
 struct Line;
 
 impl Line {
@@ -98,7 +96,7 @@ fn bar() -> ProgressBar {
     bar
 }
 
-/// Writes above the progress line, so that neither tears the other apart.
+/// Writes above the progress line.
 pub(super) fn above<T>(write: impl FnOnce() -> T) -> T {
     match &*SHOWN.lock() {
         Some(bar) => bar.suspend(write),
@@ -111,34 +109,28 @@ mod tests {
     use super::*;
 
     fn names(names: &[&str]) -> Vec<NamespacedName> {
-        names
-            .iter()
-            .map(|name| NamespacedName {
-                namespace: "default".to_owned(),
-                name: (*name).to_owned(),
-            })
-            .collect()
+        names.iter().map(|name| NamespacedName::new("default", *name)).collect()
     }
 
     #[test]
-    fn the_first_names_are_shown_and_the_rest_is_counted() {
+    fn the_first_names_are_shown_and_the_others_counted() {
         let mut tally = Tally::default();
         assert_eq!(
-            tally.see(&names(&["a", "b\u{1b}["])).unwrap(),
+            tally.update(&names(&["a", "b\u{1b}["])).unwrap(),
             "0 synced, syncing a, b ["
         );
         assert_eq!(
-            tally.see(&names(&["a", "c", "d", "e", "f"])).unwrap(),
+            tally.update(&names(&["a", "c", "d", "e", "f"])).unwrap(),
             "1 synced, syncing a, c, d, and 2 more"
         );
     }
 
     #[test]
-    fn nothing_is_shown_at_rest_and_the_count_goes_on() {
+    fn there_is_no_line_without_syncs_and_the_count_continues() {
         let mut tally = Tally::default();
-        assert_eq!(tally.see(&[]), None);
-        tally.see(&names(&["a"]));
-        assert_eq!(tally.see(&[]), None);
-        assert_eq!(tally.see(&names(&["a"])).unwrap(), "1 synced, syncing a");
+        assert_eq!(tally.update(&[]), None);
+        tally.update(&names(&["a"]));
+        assert_eq!(tally.update(&[]), None);
+        assert_eq!(tally.update(&names(&["a"])).unwrap(), "1 synced, syncing a");
     }
 }

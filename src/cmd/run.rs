@@ -1,16 +1,14 @@
-//! `portolan run`: runs the controllers.
-
-#[cfg(test)]
-mod schedule_tests;
-
 use std::{num::NonZeroU32, path::PathBuf, time::Duration};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
-use super::deprecated_flags::ObsoleteFlags;
-use super::flags::{ClusterFlags, ContentFlags, DatabaseFlags, FetchFlags, LogFlags};
-use super::parse::{boolean, duration, seconds};
-use super::{Failure, cluster, count, database, progress, sync_context};
+use super::flags::cluster::{ClusterFlags, kubeapps_namespace, lease_namespace};
+use super::flags::database::DatabaseFlags;
+use super::flags::deprecated::DeprecatedFlags;
+use super::flags::fetch::{ContentFlags, FetchFlags};
+use super::flags::parse::{boolean, duration, seconds};
+use super::flags::{count, non_empty};
+use super::{Error, failed_to, progress};
 use crate::api::NamespacedName;
 use crate::controllers::apprepository::running_syncs::RunningSyncs;
 use crate::controllers::apprepository::spec::Defaults;
@@ -19,7 +17,7 @@ use crate::manager::{self, DatabaseOptions, Options, PasswordSecret, SourceOptio
 use crate::runtime::cron::Intervals;
 use crate::server::ListenAddress;
 
-/// The default Secret of a database that is set by Kubeapps' flags.
+/// The Secret with the password of Kubeapps' Postgres.
 const KUBEAPPS_SECRET: &str = "kubeapps-db";
 
 /// Run the controllers
@@ -27,311 +25,249 @@ const KUBEAPPS_SECRET: &str = "kubeapps-db";
 /// The first SIGTERM or SIGINT ends the process within --drain-timeout, a second one immediately.
 #[derive(Args, Debug)]
 pub struct Run {
-    /// Run these controllers: apprepository syncs chart repositories, application reports the readiness of Applications of
-    /// app.k8s.io. With --manifests or --once only apprepository runs
+    /// Controllers to run; with --manifests or --once only apprepository runs
     #[arg(
         long,
-        env = "PORTOLAN_CONTROLLERS",
         value_name = "NAME",
         value_enum,
         value_delimiter = ',',
         default_value = "apprepository,application"
     )]
     pub controllers: Vec<ControllerName>,
-    /// Watch a folder of YAML manifests instead of a cluster
-    #[arg(long, env = "PORTOLAN_MANIFESTS", value_name = "DIR")]
+    /// Watch a directory of YAML manifests instead of a cluster
+    #[arg(long, value_name = "DIR")]
     pub manifests: Option<PathBuf>,
-    /// Watch this namespace only; all are watched without it
-    #[arg(long, env = "PORTOLAN_WATCH_NAMESPACE", value_name = "NAMESPACE")]
+    /// Namespace to watch (default: all namespaces)
+    #[arg(long, value_name = "NAMESPACE")]
     pub watch_namespace: Option<String>,
-    /// Kubeapps' namespace, with its copies of Secrets, its CronJobs and the Secret of the database. Without it that of the pod, and
-    /// `kubeapps` outside of a pod
-    #[arg(long, env = "PORTOLAN_NAMESPACE", value_name = "NAMESPACE")]
+    /// Namespace of Kubeapps, with its copies of Secrets, its CronJobs and the Secret of the database (default: the
+    /// namespace of the pod, or kubeapps outside of a pod)
+    #[arg(long, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
-    /// Whether the AppRepositories of all namespaces are watched; false watches those of --namespace only
-    #[arg(long, env = "PORTOLAN_REPOS_PER_NAMESPACE", default_value_t = true)]
+    /// Watch the AppRepositories of all namespaces; if false, only those of --namespace
+    #[arg(long, default_value_t = true)]
     pub repos_per_namespace: bool,
-    /// The namespace whose charts Kubeapps shows in every other. Charts are kept under the namespace of their AppRepository whatever
-    /// it is: accepted so that the arguments of Kubeapps' controller fit
-    #[arg(
-        long,
-        env = "PORTOLAN_GLOBAL_REPOS_NAMESPACE",
-        value_name = "NAMESPACE",
-        default_value = "kubeapps"
-    )]
-    pub global_repos_namespace: String,
+    /// Deprecated: see --controllers
+    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = boolean)]
+    pub applications: Option<bool>,
     #[command(flatten)]
     pub cluster: ClusterFlags,
-
     #[command(flatten)]
     pub database: DatabaseFlags,
-    /// The Secret in --namespace that holds the password of Postgres, read through the API server when DB_PASSWORD is not set. Without
-    /// it `kubeapps-db` for a --database-url of the form HOST:PORT, and none for other forms
-    #[arg(
-        long,
-        env = "PORTOLAN_DATABASE_SECRET_NAME",
-        value_name = "NAME",
-        help_heading = "Database"
-    )]
+    /// Secret in --namespace with the password of Postgres, unless DB_PASSWORD is set (default: kubeapps-db if
+    /// --database-url is HOST:PORT)
+    #[arg(long, value_name = "NAME", help_heading = "Database")]
     pub database_secret_name: Option<String>,
-    /// The key of the password in that Secret
+    /// Key of the password in the Secret
     #[arg(
         long,
-        env = "PORTOLAN_DATABASE_SECRET_KEY",
         value_name = "KEY",
         default_value = "postgresql-root-password",
         help_heading = "Database"
     )]
     pub database_secret_key: String,
-
-    /// When repositories are synced that declare no interval: a cron expression in UTC, or a length of time such as 10m
-    #[arg(
-        long,
-        env = "PORTOLAN_CRONTAB",
-        value_name = "CRON",
-        default_value = "*/10 * * * *",
-        help_heading = "Syncing"
-    )]
-    pub crontab: String,
-    /// The shortest interval that a repository may declare; one that declares a shorter one is synced by --crontab
-    #[arg(long, env = "PORTOLAN_MIN_INTERVAL", value_name = "DURATION", default_value = "60s", value_parser = duration, help_heading = "Syncing")]
-    pub min_interval: Duration,
-    /// How many repositories are synced at the same time
-    #[arg(
-        long,
-        env = "PORTOLAN_SYNC_WORKERS",
-        value_name = "N",
-        default_value = "8",
-        help_heading = "Syncing"
-    )]
-    pub sync_workers: NonZeroU32,
-    /// How many retries and requeues a second are let through, all repositories together
-    #[arg(
-        long,
-        env = "PORTOLAN_QUEUE_RATE",
-        value_name = "N",
-        default_value = "10",
-        help_heading = "Syncing"
-    )]
-    pub queue_rate: NonZeroU32,
-    /// How many retries and requeues are let through in a burst, above the rate
-    #[arg(
-        long,
-        env = "PORTOLAN_QUEUE_BURST",
-        value_name = "N",
-        default_value = "100",
-        help_heading = "Syncing"
-    )]
-    pub queue_burst: NonZeroU32,
-    /// Sync all that is declared once, and exit: with 1 if any of it failed. No port is listened on
-    #[arg(long, env = "PORTOLAN_ONCE", help_heading = "Syncing")]
-    pub once: bool,
-    /// Let the charts of undeclared repositories be removed although they are more than half of all: for the first comparison after
-    /// the start only
-    #[arg(long, env = "PORTOLAN_CONFIRM_REMOVALS", help_heading = "Syncing")]
-    pub confirm_removals: bool,
-
+    #[command(flatten)]
+    pub syncing: SyncingFlags,
     #[command(flatten)]
     pub content: ContentFlags,
-    /// How many repositories have their chart files imported at the same time
-    #[arg(
-        long,
-        env = "PORTOLAN_FILES_WORKERS",
-        value_name = "N",
-        default_value = "4",
-        help_heading = "Content"
-    )]
-    pub files_workers: NonZeroU32,
-    /// Sync repositories as soon as a Secret changes that they name. It takes the right to list and watch Secrets; without it a new
-    /// password counts from the next sync on
-    #[arg(long, env = "PORTOLAN_WATCH_SECRETS", help_heading = "Syncing")]
-    pub watch_secrets: bool,
-    /// Remove the CronJobs by which Kubeapps has synced a repository, once it was synced from here. They are in --namespace
-    #[arg(long, env = "PORTOLAN_ADOPT_KUBEAPPS", help_heading = "Kubeapps")]
-    pub adopt_kubeapps: bool,
-
-    /// Reconcile at most N Applications concurrently
-    #[arg(
-        long,
-        env = "PORTOLAN_APPLICATION_WORKERS",
-        value_name = "N",
-        default_value = "4",
-        help_heading = "Applications"
-    )]
-    pub application_workers: NonZeroU32,
-    /// Polling interval for component kinds that cannot be watched, in seconds or as 2m
-    #[arg(long, env = "PORTOLAN_SYNC_PERIOD", value_name = "DURATION", default_value = "120", value_parser = seconds,
-          help_heading = "Applications")]
-    pub sync_period: Duration,
-    /// Deprecated: see --controllers
-    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = boolean)]
-    pub applications: Option<bool>,
-
     #[command(flatten)]
     pub fetch: FetchFlags,
-    /// A folder besides --manifests from which `file:` URLs may read; may be given more than once. Only with --manifests
+    /// Additional directory to which file: URLs can refer; can be repeated, requires --manifests
     #[arg(
         long,
-        env = "PORTOLAN_ALLOW_FILE_ROOT",
         value_name = "DIR",
         value_delimiter = ',',
         help_heading = "Fetching",
         requires = "manifests"
     )]
     pub allow_file_root: Vec<PathBuf>,
-
-    /// Where health (/livez, /readyz) and metrics (/metrics) are served: HOST:PORT, or :PORT for all interfaces
-    #[arg(
-        long,
-        env = "PORTOLAN_LISTEN",
-        value_name = "ADDRESS",
-        default_value = "127.0.0.1:8080",
-        help_heading = "Service"
-    )]
-    pub listen: ListenAddress,
-    /// The same as --listen, under the name that it has for kubernetes-sigs/application's controller; it comes before --listen
-    #[arg(long, value_name = "ADDRESS", hide = true)]
-    pub metrics_addr: Option<ListenAddress>,
-    /// How long syncs under way may take to end when the process is asked to; what is not done then is given up, and nothing of it written
-    #[arg(long, env = "PORTOLAN_DRAIN_TIMEOUT", value_name = "DURATION", default_value = "30s", value_parser = duration, help_heading = "Service")]
-    pub drain_timeout: Duration,
-    /// Work only while the Lease `portolan` is held, so that of several processes one works and the others take over when it ends. It is in
-    /// the namespace of the pod, and in --namespace outside of one
-    #[arg(long, env = "PORTOLAN_ENABLE_LEADER_ELECTION", help_heading = "Service")]
-    pub enable_leader_election: bool,
+    /// Maximum number of concurrent reconciles of Applications
+    #[arg(long, value_name = "N", default_value = "4", help_heading = "Applications")]
+    pub application_workers: NonZeroU32,
+    /// Polling interval for component kinds that cannot be watched, in seconds or as 2m
+    #[arg(long, value_name = "DURATION", default_value = "120", value_parser = seconds, help_heading = "Applications")]
+    pub sync_period: Duration,
     #[command(flatten)]
-    pub logging: LogFlags,
+    pub service: ServiceFlags,
     #[command(flatten)]
-    pub obsolete: ObsoleteFlags,
+    pub deprecated: DeprecatedFlags,
 }
 
-/// A controller, as `--controllers` names it.
-#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Syncing")]
+pub struct SyncingFlags {
+    /// Schedule of repositories without spec.interval: a cron expression in UTC, or a duration such as 10m
+    #[arg(long, value_name = "CRON", default_value = "*/10 * * * *")]
+    pub crontab: String,
+    /// Minimum sync interval; shorter spec.interval values fall back to --crontab
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
+    pub min_interval: Duration,
+    /// Maximum number of concurrent syncs
+    #[arg(long, value_name = "N", default_value = "8")]
+    pub sync_workers: NonZeroU32,
+    /// Maximum number of concurrent imports of chart files
+    #[arg(long, value_name = "N", default_value = "4")]
+    pub files_workers: NonZeroU32,
+    /// Maximum number of retries and requeues per second
+    #[arg(long, value_name = "N", default_value = "10")]
+    pub queue_rate: NonZeroU32,
+    /// Maximum burst of retries and requeues
+    #[arg(long, value_name = "N", default_value = "100")]
+    pub queue_burst: NonZeroU32,
+    /// Sync all repositories once and exit, with 1 if a sync failed; does not listen on a port
+    #[arg(long)]
+    pub once: bool,
+    /// Allow the first comparison after the start to delete more than half of the repositories
+    #[arg(long)]
+    pub confirm_removals: bool,
+    /// Sync repositories as soon as a referenced Secret changes; requires permission to list and watch Secrets
+    #[arg(long)]
+    pub watch_secrets: bool,
+    /// Delete the CronJob that Kubeapps created for a repository after its first sync
+    #[arg(long)]
+    pub adopt_kubeapps: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Service")]
+pub struct ServiceFlags {
+    /// Address of the health and metrics endpoints: HOST:PORT, or :PORT for all interfaces
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    pub listen: ListenAddress,
+    /// Name of --listen in kubernetes-sigs/application; takes precedence
+    #[arg(long, value_name = "ADDRESS", hide = true)]
+    pub metrics_addr: Option<ListenAddress>,
+    /// Graceful shutdown timeout; unfinished syncs are rolled back
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    pub drain_timeout: Duration,
+    /// Run the controllers only while holding the Lease portolan in the namespace of the pod, or in --namespace outside
+    /// of a pod
+    #[arg(long)]
+    pub enable_leader_election: bool,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControllerName {
-    /// Syncs chart repositories.
+    /// Syncs chart repositories
     #[value(name = apprepository::NAME)]
     AppRepository,
-    /// Reports the readiness of Applications.
+    /// Reports the readiness of Applications (app.k8s.io)
     #[value(name = application::NAME)]
     Application,
 }
 
 impl Run {
-    pub(super) async fn execute(self) -> Result<(), Failure> {
-        self.obsolete.warn();
+    pub(super) async fn execute(self) -> Result<(), Error> {
+        self.deprecated.warn();
         if self.applications.is_some() {
             tracing::warn!("--applications is deprecated, use --controllers=apprepository to disable Applications");
         }
         let options = self.options()?;
-        let shutdown =
-            shutdown::on_signal().map_err(|error| Failure::failed(format!("signals can't be listened to: {error}")))?;
+        let shutdown = shutdown::on_signal().map_err(failed_to("listen for signals"))?;
         let running = options.apprepository.as_ref().map(|options| options.running.names());
-        let line = running.map(|names| tokio::spawn(progress::follow(names)));
-        let result = if self.once {
+        let progress = running.map(|names| tokio::spawn(progress::show(names)));
+        let result = if self.syncing.once {
             manager::once::run(&options, shutdown).await
         } else {
             manager::run(&options, shutdown).await
         };
-        if let Some(line) = line {
-            line.abort();
-            let _ = line.await;
+        if let Some(progress) = progress {
+            progress.abort();
+            let _ = progress.await;
         }
-        result.map_err(|error| Failure::failed(error.to_string()))
+        Ok(result?)
     }
 
-    /// Returns the options of the manager.
-    ///
-    /// # Errors
-    /// Invalid usage: flags contradict each other, or a value is invalid.
-    pub(super) fn options(&self) -> Result<Options, Failure> {
+    pub(super) fn options(&self) -> Result<Options, Error> {
         let source = match &self.manifests {
             Some(directory) => SourceOptions::Directory(directory.clone()),
-            None => SourceOptions::Cluster(cluster::connect_options(&self.cluster)?),
+            None => SourceOptions::Cluster(self.cluster.connect_options()?),
         };
-        if self.enable_leader_election && self.manifests.is_some() {
-            return Err(Failure::usage(
-                "--enable-leader-election needs an API server, and --manifests has none: leave one of them out",
+        let service = &self.service;
+        if service.enable_leader_election && self.manifests.is_some() {
+            return Err(Error::Usage(
+                "--enable-leader-election requires a cluster and cannot be used with --manifests".to_owned(),
             ));
         }
-        let runs = |name| self.controllers.contains(&name);
-        let apprepository = runs(ControllerName::AppRepository).then(|| self.apprepository());
-        let has_applications = runs(ControllerName::Application) && self.applications != Some(false);
-        let can_run_applications = self.manifests.is_none() && !self.once;
-        if apprepository.is_none() && !(has_applications && can_run_applications) {
-            return Err(Failure::usage(
-                "no controller to run: --manifests and --once need --controllers=apprepository",
-            ));
-        }
+        let is_enabled = |name| self.controllers.contains(&name);
+        let can_run_applications = self.manifests.is_none() && !self.syncing.once;
+        let has_applications = is_enabled(ControllerName::Application) && self.applications != Some(false);
         let application = (has_applications && can_run_applications).then(|| application::Options {
             workers: count(self.application_workers),
             sync_period: self.sync_period,
-            namespace: cluster::given(self.watch_namespace.as_deref()).map(str::to_owned),
+            namespace: self.watch_namespace().map(str::to_owned),
         });
-        let namespace = self.namespace.as_deref();
+        let apprepository = is_enabled(ControllerName::AppRepository).then(|| self.apprepository());
+        if apprepository.is_none() && application.is_none() {
+            return Err(Error::Usage(
+                "no controller to run; --manifests and --once require --controllers=apprepository".to_owned(),
+            ));
+        }
+        let lease_namespace = || lease_namespace(self.namespace.as_deref());
         Ok(Options {
             source,
             apprepository: apprepository.transpose()?,
             application,
             database: self.database()?,
-            queue_rate: self.queue_rate,
-            queue_burst: self.queue_burst,
-            listen: self.metrics_addr.as_ref().unwrap_or(&self.listen).clone(),
-            drain_timeout: self.drain_timeout,
-            lease_namespace: self.enable_leader_election.then(|| cluster::pod_namespace(namespace)),
+            queue_rate: self.syncing.queue_rate,
+            queue_burst: self.syncing.queue_burst,
+            listen: service.metrics_addr.as_ref().unwrap_or(&service.listen).clone(),
+            drain_timeout: service.drain_timeout,
+            lease_namespace: service.enable_leader_election.then(lease_namespace),
         })
     }
 
-    fn apprepository(&self) -> Result<apprepository::Options, Failure> {
+    fn watch_namespace(&self) -> Option<&str> {
+        non_empty(self.watch_namespace.as_deref())
+    }
+
+    fn apprepository(&self) -> Result<apprepository::Options, Error> {
+        let syncing = &self.syncing;
         let intervals = Intervals::default();
         let crontab = intervals
-            .parse(&self.crontab)
-            .map_err(|error| Failure::usage(format!("--crontab can't be used: {error}")))?;
-        let own_namespace = cluster::own_namespace(self.namespace.as_deref());
-        let watched = cluster::given(self.watch_namespace.as_deref()).map(str::to_owned);
+            .parse(&syncing.crontab)
+            .map_err(|error| Error::Usage(format!("invalid value for --crontab: {error}")))?;
+        let kubeapps_namespace = kubeapps_namespace(self.namespace.as_deref());
+        let only_kubeapps = (!self.repos_per_namespace).then_some(kubeapps_namespace.as_str());
         Ok(apprepository::Options {
-            workers: count(self.sync_workers),
-            files_workers: count(self.files_workers),
-            namespace: watched.or_else(|| (!self.repos_per_namespace).then(|| own_namespace.clone())),
-            kubeapps_namespace: own_namespace,
+            workers: count(syncing.sync_workers),
+            files_workers: count(syncing.files_workers),
+            namespace: self.watch_namespace().or(only_kubeapps).map(str::to_owned),
+            kubeapps_namespace,
             defaults: Defaults {
                 crontab,
                 intervals,
-                min_interval: self.min_interval,
+                min_interval: syncing.min_interval,
                 index_max_bytes: self.fetch.index_max_bytes,
             },
-            sync: sync_context::options(&self.fetch, &self.content)?,
+            sync: self.fetch.sync_options(&self.content)?,
             chart_files: self.content.settings(),
-            import_after_sync: self.content.imports() && !self.once,
+            import_after_sync: self.content.has_imports() && !syncing.once,
             allowed_directories: self.allow_file_root.clone(),
-            confirm_removals: self.confirm_removals,
-            watch_secrets: self.watch_secrets,
-            adopt_kubeapps: self.adopt_kubeapps,
+            confirm_removals: syncing.confirm_removals,
+            watch_secrets: syncing.watch_secrets,
+            adopt_kubeapps: syncing.adopt_kubeapps,
             running: RunningSyncs::default(),
         })
     }
 
-    fn database(&self) -> Result<DatabaseOptions, Failure> {
-        let password = database::password_of_environment();
-        let needs_password = password.is_none() && self.manifests.is_none();
-        let mut options = database::options(&self.database, password);
-        options
-            .settings(None)
-            .map_err(|error| Failure::usage(error.to_string()))?;
-        if needs_password && !options.is_sqlite() {
+    fn database(&self) -> Result<DatabaseOptions, Error> {
+        self.database.settings()?;
+        let mut options = self.database.options();
+        if options.login.password.is_none() && self.manifests.is_none() && !options.is_sqlite() {
             options.password_secret = self.password_secret();
         }
         Ok(options)
     }
 
-    /// Returns the Secret with the password of Postgres. A URL may hold a password itself, or need none; Kubeapps' `HOST:PORT` has
-    /// a default Secret.
+    /// Returns the Secret with the password of Postgres. A URL may contain a password or need none, so only Kubeapps'
+    /// `HOST:PORT` has a default.
     fn password_secret(&self) -> Option<PasswordSecret> {
-        let has_scheme = self.database.database_url.reveal().contains("://");
-        let default = (!has_scheme).then_some(KUBEAPPS_SECRET);
-        let name = cluster::given(self.database_secret_name.as_deref()).or(default)?;
-        let namespace = cluster::own_namespace(self.namespace.as_deref());
+        let is_url = self.database.database_url.reveal().contains("://");
+        let default = (!is_url).then_some(KUBEAPPS_SECRET);
+        let name = non_empty(self.database_secret_name.as_deref()).or(default)?;
         Some(PasswordSecret {
-            name: NamespacedName::new(&namespace, name),
+            name: NamespacedName::new(kubeapps_namespace(self.namespace.as_deref()), name),
             key: self.database_secret_key.clone(),
         })
     }

@@ -1,70 +1,54 @@
-//! `portolan search`: charts by words.
-
 use std::num::NonZeroU32;
 
 use clap::Args;
 use serde::Serialize;
 
-use super::{
-    Failure,
-    cluster::given,
-    database,
-    flags::{DatabaseFlags, LogFlags, OutputFlags, OutputForm},
-    output,
-};
-use crate::catalog::query::{self as read, Hit};
+use super::flags::{OutputFormat, QueryFlags, database::DatabaseFlags};
+use super::{Error, output};
+use crate::catalog::query::{self, Hit};
 use crate::text::truncate;
 
-/// How much of a description a table shows, in bytes.
+/// The length of a description in the table, in bytes.
 const MAX_DESCRIPTION: usize = 100;
 
-/// Search the charts of the catalogue by name, description and keywords.
+/// Search charts by name, description and keywords
 #[derive(Args, Debug)]
 pub struct Search {
-    /// The words to look for; a chart is found that has all of them. Without any, all charts
+    /// Words that all have to match (default: show all charts)
     pub words: Vec<String>,
-    /// Only the charts of this namespace; of all without it
-    #[arg(long, short, env = "PORTOLAN_NAMESPACE", value_name = "NAMESPACE")]
-    pub namespace: Option<String>,
-    /// How many charts are shown at most
-    #[arg(long, env = "PORTOLAN_LIMIT", value_name = "N", default_value = "100")]
+    /// Maximum number of charts to show
+    #[arg(long, value_name = "N", default_value = "100")]
     pub limit: NonZeroU32,
     #[command(flatten)]
-    pub output: OutputFlags,
+    pub query: QueryFlags,
     #[command(flatten)]
     pub database: DatabaseFlags,
-    #[command(flatten)]
-    pub logging: LogFlags,
 }
 
 impl Search {
-    pub(super) async fn execute(self) -> Result<(), Failure> {
-        let catalog = database::open_read_only(&self.database).await?;
-        let search = read::Search {
+    pub(super) async fn execute(self) -> Result<(), Error> {
+        let search = query::Search {
+            namespace: self.query.namespace().map(str::to_owned),
             words: self.words,
-            namespace: given(self.namespace.as_deref()).map(str::to_owned),
             limit: self.limit.get(),
-            ..read::Search::default()
+            ..query::Search::default()
         };
-        let found = catalog.search(&search).await;
-        catalog.close().await;
-        let found = found.map_err(|error| Failure::failed(error.to_string()))?;
-        match self.output.output {
-            OutputForm::Json => output::print_json(&found.hits.iter().map(View::new).collect::<Vec<_>>())?,
-            OutputForm::Table if found.hits.is_empty() => output::print("no charts found\n")?,
-            OutputForm::Table => output::print(&text(&found.hits))?,
+        let found = self
+            .database
+            .read(async |catalog| Ok(catalog.search(&search).await?))
+            .await?;
+        match self.query.output {
+            OutputFormat::Json => output::print_json(&found.hits.iter().map(View::new).collect::<Vec<_>>())?,
+            OutputFormat::Table if found.hits.is_empty() => output::print("no charts found\n")?,
+            OutputFormat::Table => output::print(&text(&found.hits))?,
         }
         if found.has_more {
-            eprintln!(
-                "--limit={} has left charts out: look for more words, or raise it",
-                self.limit
-            );
+            eprintln!("more charts match; add words, or raise --limit={}", self.limit);
         }
         Ok(())
     }
 }
 
-/// What is shown of a chart.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct View<'a> {
@@ -109,7 +93,7 @@ mod tests {
     use crate::api::NamespacedName;
 
     #[test]
-    fn a_hit_is_one_line_that_names_what_show_takes() {
+    fn a_chart_is_one_line_with_its_name_for_show() {
         let hit = Hit {
             repository: NamespacedName::new("default", "harbour"),
             chart: "tide-table".to_owned(),

@@ -1,79 +1,52 @@
-//! `portolan show`: one chart.
-
 use clap::Args;
 
-use super::{
-    Failure,
-    cluster::given,
-    database,
-    flags::{DatabaseFlags, LogFlags, OutputFlags, OutputForm},
-    output,
-};
+use super::flags::{OutputFormat, QueryFlags, database::DatabaseFlags};
+use super::{Error, output};
 use crate::catalog::query::ChartDetails;
-use crate::catalog::{ChartVersion, Maintainer};
+use crate::catalog::{Catalog, ChartVersion, Maintainer};
 use crate::text::printable;
 
-/// Show a chart of the catalogue with all its versions.
+/// Show a chart and its versions
 #[derive(Args, Debug)]
 pub struct Show {
-    /// The chart, as REPOSITORY/CHART
+    /// Chart to show
     #[arg(value_name = "REPOSITORY/CHART")]
     pub chart: String,
-    /// The namespace of the repository; needed where several have a repository of that name
-    #[arg(long, short, env = "PORTOLAN_NAMESPACE", value_name = "NAMESPACE")]
-    pub namespace: Option<String>,
     #[command(flatten)]
-    pub output: OutputFlags,
+    pub query: QueryFlags,
     #[command(flatten)]
     pub database: DatabaseFlags,
-    #[command(flatten)]
-    pub logging: LogFlags,
 }
 
 impl Show {
-    pub(super) async fn execute(self) -> Result<(), Failure> {
-        let (repository, chart) = self
-            .chart
-            .split_once('/')
+    pub(super) async fn execute(self) -> Result<(), Error> {
+        let parts = self.chart.split_once('/');
+        let (repository, chart) = parts
             .filter(|(repository, chart)| !repository.is_empty() && !chart.is_empty())
-            .ok_or_else(|| {
-                Failure::usage(format!(
-                    "{} is no REPOSITORY/CHART; `portolan search` lists them",
-                    self.chart
-                ))
-            })?;
-        let catalog = database::open_read_only(&self.database).await?;
-        let found = catalog.show(repository, chart, given(self.namespace.as_deref())).await;
-        catalog.close().await;
-        let mut found = found.map_err(|error| Failure::failed(error.to_string()))?;
-        for chart in &mut found {
-            chart.info.repo.url = output::shown_url(&chart.info.repo.url);
-        }
-        match found.as_slice() {
-            [] => Err(Failure::failed(format!(
-                "the catalogue has no chart {}; `portolan search` finds charts by words",
+            .ok_or_else(|| Error::Usage(format!("invalid chart {}; use REPOSITORY/CHART", self.chart)))?;
+        let namespace = self.query.namespace();
+        let show = async |catalog: &Catalog| Ok(catalog.show(repository, chart, namespace).await?);
+        match self.database.read(show).await?.as_mut_slice() {
+            [] => Err(Error::Failed(format!(
+                "chart {} not found; use `portolan search` to find charts",
                 self.chart
             ))),
-            [one] => match self.output.output {
-                OutputForm::Json => output::print_json(&one.info),
-                OutputForm::Table => output::print(&text(one)),
-            },
-            several => {
-                let namespaces: Vec<&str> = several
-                    .iter()
-                    .map(|chart| chart.repository.namespace.as_str())
-                    .collect();
-                Err(Failure::failed(format!(
-                    "{} is in several namespaces ({}): name one with -n",
-                    self.chart,
-                    namespaces.join(", ")
-                )))
+            [chart] => {
+                chart.info.repo.url = output::redacted_url(&chart.info.repo.url);
+                match self.query.output {
+                    OutputFormat::Json => output::print_json(&chart.info),
+                    OutputFormat::Table => output::print(&text(chart)),
+                }
+            }
+            charts => {
+                let namespaces = charts.iter().map(|chart| &*chart.repository.namespace);
+                Err(output::ambiguous(&self.chart, namespaces))
             }
         }
     }
 }
 
-/// What is known of the chart, one line each, and a table of its versions.
+/// Formats one line per field and a table of versions.
 fn text(chart: &ChartDetails) -> String {
     let ChartDetails { repository, info } = chart;
     let list = |list: &Option<Vec<String>>| list.as_deref().unwrap_or_default().join(", ");
@@ -95,27 +68,15 @@ fn text(chart: &ChartDetails) -> String {
     }
     text.push('\n');
     let row = |version: &ChartVersion| {
-        let created = if version.created.starts_with("0001-") {
-            "-"
-        } else {
-            &version.created
-        };
-        let url = version
-            .urls
-            .as_deref()
-            .and_then(<[_]>::first)
-            .map_or("-", String::as_str);
-        vec![
-            version.version.clone(),
-            version.app_version.clone(),
-            created.to_owned(),
-            url.to_owned(),
-        ]
+        let is_unknown = version.created.starts_with("0001-");
+        let created = if is_unknown { "-" } else { &version.created };
+        let url = version.urls.iter().flatten().next().map_or("-", String::as_str);
+        [&version.version, &version.app_version, created, url]
+            .map(str::to_owned)
+            .to_vec()
     };
-    text + &output::table(
-        &["VERSION", "APP VERSION", "CREATED", "ARCHIVE"],
-        info.chart_versions.iter().map(row),
-    )
+    let header = ["VERSION", "APP VERSION", "CREATED", "ARCHIVE"];
+    text + &output::table(&header, info.chart_versions.iter().map(row))
 }
 
 fn maintainer(maintainer: &Maintainer) -> String {

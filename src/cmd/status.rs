@@ -1,107 +1,92 @@
-//! `portolan status`: how the repositories are.
-
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use super::cluster::given;
-use super::flags::{DatabaseFlags, LogFlags, OutputFlags, OutputForm};
-use super::{Failure, age as ages, database, output};
-use crate::api::NamespacedName;
+use super::flags::{OutputFormat, QueryFlags, database::DatabaseFlags};
+use super::{Error, output};
 use crate::catalog::query::RepositorySummary;
-use crate::catalog::{self, Catalog, FilesMode, Progress, Record};
-use crate::runtime::cron as schedule;
-use crate::text::printable;
+use crate::catalog::{self, Catalog, FilesMode, Record};
+use crate::runtime::cron;
 
-/// Show the repositories of the catalogue: whether each is ready, and why not; its charts; when it was and will be synced.
+/// The maximum number of missing chart files in the output.
+const MAX_PROBLEMS: usize = 5;
+
+/// Show the status of repositories
 ///
-/// FILES is of how many versions the files (README, values, schema) are imported, and of how many there could be some: that is all
-/// of them, each counted once, whatever `portolan run` was told to import by --chart-files.
+/// FILES is the number of versions whose files (README, values, schema) are imported, and the number of all versions, whatever
+/// --chart-files of `portolan run` is.
 #[derive(Args, Debug)]
 pub struct Status {
-    /// Only the repositories of this name
+    /// Name of the repositories (default: all)
     pub name: Option<String>,
-    /// Only those of this namespace; of all without it
-    #[arg(long, short, env = "PORTOLAN_NAMESPACE", value_name = "NAMESPACE")]
-    pub namespace: Option<String>,
     #[command(flatten)]
-    pub output: OutputFlags,
+    pub query: QueryFlags,
     #[command(flatten)]
     pub database: DatabaseFlags,
-    #[command(flatten)]
-    pub logging: LogFlags,
 }
 
 impl Status {
-    pub(super) async fn execute(self) -> Result<(), Failure> {
-        let catalog = database::open_read_only(&self.database).await?;
+    pub(super) async fn execute(self) -> Result<(), Error> {
         let now = Timestamp::now();
-        let views = self.views(&catalog, now).await;
-        catalog.close().await;
-        let views = views.map_err(|error| Failure::failed(error.to_string()))?;
-        if let (Some(name), true) = (&self.name, views.is_empty()) {
-            return Err(Failure::failed(format!(
-                "the catalogue has no repository {name}; `portolan status` lists all"
-            )));
-        }
-        match self.output.output {
-            OutputForm::Json => output::print_json(&views),
-            OutputForm::Table => output::print(&text(&views, self.name.is_some(), now)),
+        let views = self
+            .database
+            .read(async |catalog| Ok(self.views(catalog, now).await?))
+            .await?;
+        match (&self.name, self.query.output) {
+            (Some(name), _) if views.is_empty() => Err(Error::Failed(format!(
+                "repository {name} not found; `portolan status` lists all repositories"
+            ))),
+            (_, OutputFormat::Json) => output::print_json(&views),
+            (name, OutputFormat::Table) => output::print(&text(&views, name.is_some(), now)),
         }
     }
 
     async fn views(&self, catalog: &Catalog, now: Timestamp) -> Result<Vec<View>, catalog::Error> {
+        let mut summaries = catalog.repositories().await?;
+        summaries.retain(|RepositorySummary { name, .. }| {
+            self.name.as_ref().is_none_or(|wanted| *wanted == name.name)
+                && (self.query.namespace()).is_none_or(|namespace| namespace == name.namespace)
+        });
         let mut views = Vec::new();
-        for summary in catalog.repositories().await? {
-            if self.is_asked_for(&summary.name) {
-                let files = Files::of(catalog, &summary).await?;
-                views.push(View::new(summary, files, now));
-            }
+        for summary in summaries {
+            let files = Files::new(catalog, &summary).await?;
+            views.push(View::new(summary, files, now));
         }
         Ok(views)
     }
-
-    fn is_asked_for(&self, name: &NamespacedName) -> bool {
-        self.name.as_ref().is_none_or(|asked| *asked == name.name)
-            && given(self.namespace.as_deref()).is_none_or(|asked| asked == name.namespace)
-    }
 }
 
-/// What is shown of a repository.
+/// A repository as JSON. `ready` and `files` are null if only Kubeapps' syncer has written it.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct View {
     namespace: String,
     name: String,
     url: String,
-    /// Null: not known, as of a repository that only Kubeapps' syncer has been at.
     ready: Option<bool>,
     reason: String,
     message: String,
-    /// Whether the failure passes only when something is changed.
+    /// True if the sync keeps failing until a user changes something.
     stalled: bool,
     failures: u32,
     charts: u64,
     versions: u64,
-    /// Null: not known, as of a repository that only Kubeapps' syncer has been at.
     files: Option<Files>,
     last_attempt_time: Option<Timestamp>,
     last_success_time: Option<Timestamp>,
-    /// Computed from the interval.
     next_sync_time: Option<Timestamp>,
     last_sync: Option<serde_json::Value>,
 }
 
-/// How far the files of a repository are. This command does not know which of them `run` is to import, so it counts all.
+/// The import of chart files. Counts all versions, because --chart-files of `portolan run` is unknown.
 #[derive(Debug, Default, Serialize)]
 struct Files {
-    /// Versions whose files are there.
     imported: u64,
-    /// All versions, each once.
+    /// Duplicate versions count once.
     total: u64,
-    /// Versions whose archives could not be had, again and again.
+    /// Versions whose archive failed repeatedly.
     failed: u64,
-    /// The first of those that could not be had the last time, be it the only one, with the reasons.
+    /// The first versions whose archive failed at least once.
     problems: Vec<Problem>,
 }
 
@@ -112,53 +97,36 @@ struct Problem {
 }
 
 impl Files {
-    /// How many problems are named.
-    const NAMED: usize = 5;
-
-    async fn of(catalog: &Catalog, summary: &RepositorySummary) -> Result<Option<Self>, catalog::Error> {
+    async fn new(catalog: &Catalog, summary: &RepositorySummary) -> Result<Option<Self>, catalog::Error> {
         if summary.record.is_none() {
             return Ok(None);
         }
-        let Progress {
-            total,
-            imported,
-            failed,
-        } = catalog.files_progress(&summary.name, FilesMode::All).await?;
-        let problems = catalog.files_problems(&summary.name, Self::NAMED).await?;
+        let progress = catalog.files_progress(&summary.name, FilesMode::All).await?;
+        let problems = catalog.files_problems(&summary.name, MAX_PROBLEMS).await?.into_iter();
         Ok(Some(Self {
-            imported,
-            total,
-            failed,
-            problems: problems
-                .into_iter()
-                .map(|(chart, reason)| Problem { chart, reason })
-                .collect(),
+            imported: progress.imported,
+            total: progress.total,
+            failed: progress.failed,
+            problems: problems.map(|(chart, reason)| Problem { chart, reason }).collect(),
         }))
     }
 }
 
 impl View {
     fn new(summary: RepositorySummary, files: Option<Files>, now: Timestamp) -> Self {
-        let RepositorySummary {
-            name,
-            url,
-            charts,
-            versions,
-            record,
-        } = summary;
-        let record = record.unwrap_or_default();
+        let record = summary.record.unwrap_or_default();
         Self {
             next_sync_time: next_sync(&record, now),
-            namespace: name.namespace,
-            name: name.name,
-            url: output::shown_url(&url),
+            namespace: summary.name.namespace,
+            name: summary.name.name,
+            url: output::redacted_url(&summary.url),
             ready: record.state.ready,
             reason: record.state.reason,
             message: record.state.message,
             stalled: record.state.stalled,
             failures: record.state.failures,
-            charts,
-            versions,
+            charts: summary.charts,
+            versions: summary.versions,
             files,
             last_attempt_time: record.last_attempt,
             last_success_time: record.last_success,
@@ -167,8 +135,8 @@ impl View {
     }
 
     fn files(&self) -> String {
-        let shown = |files: &Files| format!("{}/{}", files.imported, files.total);
-        self.files.as_ref().map_or_else(|| "-".to_owned(), shown)
+        let counts = |files: &Files| format!("{}/{}", files.imported, files.total);
+        self.files.as_ref().map_or_else(|| "-".to_owned(), counts)
     }
 
     fn ready(&self) -> &'static str {
@@ -180,16 +148,15 @@ impl View {
     }
 }
 
-/// The next tick of the repository's schedule, with the delay that spreads repositories over it.
 fn next_sync(record: &Record, now: Timestamp) -> Option<Timestamp> {
-    let cron = schedule::parse(record.schedule.as_deref()?).ok()?;
+    let cron = cron::parse(record.schedule.as_deref()?).ok()?;
     let tick = cron.next_after(now)?;
-    let jitter = SignedDuration::try_from(schedule::jitter(&record.uid, cron.shortest_gap())).ok()?;
+    let jitter = SignedDuration::try_from(cron::jitter(&record.uid, cron.shortest_gap())).ok()?;
     tick.checked_add(jitter).ok()
 }
 
-/// A table, and below it what there is to say of those that are not ready, or of the one that was asked for.
-fn text(views: &[View], named: bool, now: Timestamp) -> String {
+/// Formats a table and the messages of repositories that are not ready, or with `is_detailed` of all, with missing files.
+fn text(views: &[View], is_detailed: bool, now: Timestamp) -> String {
     const HEADER: [&str; 9] = [
         "NAMESPACE",
         "NAME",
@@ -202,7 +169,7 @@ fn text(views: &[View], named: bool, now: Timestamp) -> String {
         "NEXT SYNC",
     ];
     if views.is_empty() {
-        return "the catalogue has no repositories\n".to_owned();
+        return "no repositories found\n".to_owned();
     }
     let rows = views.iter().map(|view| {
         vec![
@@ -213,32 +180,22 @@ fn text(views: &[View], named: bool, now: Timestamp) -> String {
             view.charts.to_string(),
             view.versions.to_string(),
             view.files(),
-            ages::distance(view.last_success_time, now),
-            ages::distance(view.next_sync_time, now),
+            output::distance(view.last_success_time, now),
+            output::distance(view.next_sync_time, now),
         ]
     });
-    let mut text = output::table(&HEADER, rows);
-    let said = views
+    let messages = views
         .iter()
-        .filter(|view| named || view.ready == Some(false))
-        .filter(|view| !view.message.is_empty());
-    for (at, view) in said.enumerate() {
-        if at == 0 {
-            text.push('\n');
-        }
-        text.push_str(&printable(&format!(
-            "{}/{}: {}",
-            view.namespace, view.name, view.message
-        )));
-        text.push('\n');
-    }
-    let problems = views.iter().filter(|_| named).filter_map(|view| view.files.as_ref());
-    for (at, problem) in problems.flat_map(|files| &files.problems).enumerate() {
-        if at == 0 {
-            text.push_str("\nno files of:\n");
-        }
-        text.push_str(&printable(&format!("  {}: {}", problem.chart, problem.reason)));
-        text.push('\n');
+        .filter(|view| (is_detailed || view.ready == Some(false)) && !view.message.is_empty())
+        .map(|view| format!("{}/{}: {}", view.namespace, view.name, view.message));
+    let mut text = output::table(&HEADER, rows) + &output::section("\n", messages);
+    if is_detailed {
+        let problems = views
+            .iter()
+            .flat_map(|view| &view.files)
+            .flat_map(|files| &files.problems);
+        let problems = problems.map(|problem| format!("  {}: {}", problem.chart, problem.reason));
+        text.push_str(&output::section("\nmissing files:\n", problems));
     }
     text
 }
@@ -246,6 +203,7 @@ fn text(views: &[View], named: bool, now: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::NamespacedName;
     use crate::catalog::State;
 
     fn now() -> Timestamp {
@@ -288,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_says_how_each_repository_is_and_why_one_is_not_ready() {
+    fn the_table_shows_each_repository_and_the_messages_of_failed_ones() {
         let text = text(
             &[
                 view("good", Some(true), "7 versions"),
@@ -309,10 +267,10 @@ mod tests {
     }
 
     #[test]
-    fn of_one_repository_it_is_said_which_files_are_missing_and_why() {
+    fn one_repository_is_shown_with_its_missing_files() {
         let text = text(&[view("good", Some(true), "")], true, now());
         assert!(
-            text.ends_with("\nno files of:\n  good/web-1.0.0: no [2J archive\n"),
+            text.ends_with("\nmissing files:\n  good/web-1.0.0: no [2J archive\n"),
             "{text}"
         );
     }
@@ -323,12 +281,12 @@ mod tests {
         let tick: Timestamp = "2026-03-01T12:10:00Z".parse().unwrap();
         assert_eq!(
             next,
-            tick + SignedDuration::try_from(schedule::jitter("uid", std::time::Duration::from_secs(600))).unwrap()
+            tick + SignedDuration::try_from(cron::jitter("uid", std::time::Duration::from_secs(600))).unwrap()
         );
     }
 
     #[test]
-    fn a_repository_that_only_kubeapps_knows_is_shown_as_unknown() {
+    fn a_repository_without_a_record_is_unknown() {
         let summary = RepositorySummary {
             name: NamespacedName::new("kubeapps", "bitnami"),
             url: String::new(),

@@ -1,4 +1,4 @@
-//! The command line as a whole: that every flag explains itself, and that what Kubeapps' programs are called with is understood.
+//! Tests of the flags of all commands, and of the arguments of Kubeapps' programs.
 
 use super::*;
 
@@ -21,13 +21,14 @@ fn sync(arguments: &[&str]) -> sync::Sync {
 }
 
 #[test]
-fn the_command_line_is_consistent() {
+fn the_definition_of_the_command_line_is_valid() {
     command().debug_assert();
 }
 
 #[test]
-fn each_flag_has_a_help_text_and_an_environment_variable_of_its_name() {
-    for command in command().get_subcommands() {
+fn each_flag_has_help_and_an_environment_variable_of_its_name() {
+    let root = command();
+    for command in std::iter::once(&root).chain(root.get_subcommands()) {
         assert!(command.get_about().is_some(), "{}", command.get_name());
         for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
             let name = format!("{} {}", command.get_name(), argument.get_id());
@@ -48,7 +49,7 @@ fn each_flag_has_a_help_text_and_an_environment_variable_of_its_name() {
 }
 
 #[test]
-fn hidden_are_only_the_flags_that_have_lost_their_meaning() {
+fn hidden_flags_have_no_environment_variable() {
     for command in command().get_subcommands() {
         for argument in command.get_arguments().filter(|argument| argument.is_hide_set()) {
             assert!(
@@ -63,9 +64,9 @@ fn hidden_are_only_the_flags_that_have_lost_their_meaning() {
 #[test]
 fn run_has_the_documented_defaults() {
     let run = run(&["portolan", "run"]);
-    assert_eq!(run.crontab, "*/10 * * * *");
-    assert_eq!(run.min_interval.as_secs(), 60);
-    assert_eq!(run.sync_workers.get(), 8);
+    assert_eq!(run.syncing.crontab, "*/10 * * * *");
+    assert_eq!(run.syncing.min_interval.as_secs(), 60);
+    assert_eq!(run.syncing.sync_workers.get(), 8);
     assert_eq!(run.fetch.index_max_bytes, 100 << 20);
     assert_eq!(
         (
@@ -83,16 +84,16 @@ fn run_has_the_documented_defaults() {
         ),
         (50, 100, 8)
     );
-    assert_eq!((run.queue_rate.get(), run.queue_burst.get()), (10, 100));
-    assert_eq!(run.drain_timeout.as_secs(), 30);
-    assert_eq!(run.listen.to_string(), "127.0.0.1:8080");
+    assert_eq!((run.syncing.queue_rate.get(), run.syncing.queue_burst.get()), (10, 100));
+    assert_eq!(run.service.drain_timeout.as_secs(), 30);
+    assert_eq!(run.service.listen.to_string(), "127.0.0.1:8080");
     assert_eq!(run.database.database_url.reveal(), "sqlite://portolan.db");
-    assert!(run.repos_per_namespace && !run.once && !run.confirm_removals);
+    assert!(run.repos_per_namespace && !run.syncing.once && !run.syncing.confirm_removals);
 }
 
-/// What Kubeapps' Helm chart passes, literal quotes included.
+/// The arguments in Kubeapps' Helm chart, with literal quotes.
 #[test]
-fn the_arguments_of_kubeapps_controller_are_understood() {
+fn the_arguments_of_kubeapps_controller_are_accepted() {
     let run = run(&[
         "/apprepository-controller",
         "--user-agent-comment=kubeapps/2.12.1",
@@ -123,7 +124,7 @@ fn the_arguments_of_kubeapps_controller_are_understood() {
     ]);
     assert_eq!(run.namespace.as_deref(), Some("kubeapps"));
     assert!(!run.repos_per_namespace);
-    assert_eq!(run.crontab, "*/5 * * * *");
+    assert_eq!(run.syncing.crontab, "*/5 * * * *");
     assert_eq!(run.database.database_url.reveal(), "kubeapps-postgresql:5432");
     assert_eq!(
         (run.database.database_user.as_str(), run.database.database_name.as_str()),
@@ -131,7 +132,7 @@ fn the_arguments_of_kubeapps_controller_are_understood() {
     );
     assert_eq!(run.database_secret_name.as_deref(), Some("kubeapps-postgresql"));
     assert!(
-        run.obsolete
+        run.deprecated
             .warning()
             .is_some_and(|warning| warning.contains("--repo-sync-image,") && warning.contains("--custom-labels"))
     );
@@ -139,7 +140,7 @@ fn the_arguments_of_kubeapps_controller_are_understood() {
 }
 
 #[test]
-fn the_arguments_of_kubeapps_sync_jobs_are_understood() {
+fn the_arguments_of_kubeapps_sync_jobs_are_accepted() {
     let sync = sync(&[
         "/asset-syncer",
         "sync",
@@ -164,13 +165,13 @@ fn the_arguments_of_kubeapps_sync_jobs_are_understood() {
         ("my-charts", "https://charts.example/my-charts", "oci")
     );
     assert_eq!(sync.oci_repositories[0].0, ["apache", "jenkins"]);
-    assert_eq!(sync.one_shot.namespace, "kubeapps");
+    assert_eq!(sync.namespace, "kubeapps");
     assert!(sync.tls_insecure_skip_verify && sync.pass_credentials);
     assert!(sync.filter_rules.starts_with('{'));
 }
 
 #[test]
-fn the_arguments_of_kubeapps_cleanup_jobs_are_understood() {
+fn the_arguments_of_kubeapps_cleanup_jobs_are_accepted() {
     let cli = parse(&[
         "/asset-syncer",
         "delete",
@@ -181,7 +182,7 @@ fn the_arguments_of_kubeapps_cleanup_jobs_are_understood() {
         "--database-name=assets",
     ]);
     assert!(
-        matches!(cli.unwrap().command, Command::Delete(delete) if delete.name == "my-charts" && delete.one_shot.namespace == "kubeapps")
+        matches!(cli.unwrap().command, Command::Delete(delete) if delete.name == "my-charts" && delete.namespace == "kubeapps")
     );
     assert!(matches!(
         parse(&[
@@ -198,11 +199,11 @@ fn the_arguments_of_kubeapps_cleanup_jobs_are_understood() {
 }
 
 #[test]
-fn both_controllers_run_unless_the_flags_name_others() {
+fn both_controllers_run_by_default() {
     let enabled = |flags: &[&str]| {
         let cluster = ["portolan", "run", "--kubeconfig=config"];
         let options = run(&[&cluster, flags].concat()).options()?;
-        Ok::<_, Failure>((options.apprepository.is_some(), options.application.is_some()))
+        Ok::<_, Error>((options.apprepository.is_some(), options.application.is_some()))
     };
     assert_eq!(enabled(&[]), Ok((true, true)));
     assert_eq!(enabled(&["--controllers=apprepository,application"]), Ok((true, true)));
@@ -223,7 +224,7 @@ fn both_controllers_run_unless_the_flags_name_others() {
 }
 
 #[test]
-fn an_unknown_controller_is_wrong_usage_that_lists_the_names() {
+fn an_unknown_controller_is_an_error_that_lists_the_valid_ones() {
     let error = parse(&["portolan", "run", "--controllers=apprepository,sail"]).unwrap_err();
     assert_eq!(error.exit_code(), 2);
     let text = error.to_string();
@@ -234,23 +235,25 @@ fn an_unknown_controller_is_wrong_usage_that_lists_the_names() {
 }
 
 #[test]
-fn a_flag_given_twice_has_its_last_value_as_in_go() {
+fn the_last_value_of_a_repeated_flag_wins() {
     assert_eq!(
-        run(&["portolan", "run", "--crontab=@daily", "--crontab=@hourly"]).crontab,
+        run(&["portolan", "run", "--crontab=@daily", "--crontab=@hourly"])
+            .syncing
+            .crontab,
         "@hourly"
     );
 }
 
 #[test]
-fn a_boolean_stands_alone_or_with_a_value_behind_an_equals_sign() {
-    assert!(run(&["portolan", "run", "--once"]).once);
-    assert!(run(&["portolan", "run", "--once=true"]).once);
-    assert!(!run(&["portolan", "run", "--once=0"]).once);
+fn a_boolean_flag_takes_an_optional_value_after_an_equals_sign() {
+    assert!(run(&["portolan", "run", "--once"]).syncing.once);
+    assert!(run(&["portolan", "run", "--once=true"]).syncing.once);
+    assert!(!run(&["portolan", "run", "--once=0"]).syncing.once);
     assert!(parse(&["portolan", "run", "--once=maybe"]).is_err());
 }
 
 #[test]
-fn wrong_usage_ends_with_2() {
+fn invalid_usage_exits_with_2() {
     for arguments in [
         &["portolan"][..],
         &["portolan", "sail"],

@@ -187,7 +187,7 @@ async fn a_process_killed_at_any_moment_leaves_no_partial_sync(#[case] on_postgr
     let database = if on_postgres {
         postgres::database().await.url
     } else {
-        format!("sqlite://{}", folder.join("catalogue.db").display())
+        format!("sqlite://{}", folder.join("catalog.db").display())
     };
     // Expected rows without an index, with the first and with the second, each with the digest of its body.
     let mut states: Vec<(String, BTreeMap<String, Value>)> = vec![(String::new(), BTreeMap::new())];

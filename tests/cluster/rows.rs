@@ -154,7 +154,7 @@ impl Postgres {
 /// Expected rows: those of a sync into an empty catalog.
 pub async fn reference(namespace: &str, name: &str, url: &str) -> BTreeMap<String, Value> {
     let folder = ScratchFolder::new("reference");
-    let database = format!("sqlite://{}", folder.join("catalogue.db").display());
+    let database = format!("sqlite://{}", folder.join("catalog.db").display());
     one_shot(namespace, name, url, &database).await;
     Rows::of(&database).await.infos().await.unwrap()
 }

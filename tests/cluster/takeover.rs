@@ -217,11 +217,7 @@ async fn the_deployment_of_kubeapps_controller_starts_unchanged() {
         .unwrap();
     assert_eq!(found, namespaces);
     let lines = portolan.lines().join("\n");
-    assert_eq!(
-        lines.matches("these flags have no effect any more").count(),
-        1,
-        "{lines}"
-    );
+    assert_eq!(lines.matches("ignoring deprecated flags").count(), 1, "{lines}");
     assert!(!lines.contains(PASSWORD), "{lines}");
     // It can be deleted, with its finalizer.
     world.delete("bitnami").await;

@@ -1,38 +1,38 @@
-//! `portolan apps`: what it prints of the Applications of a real API server.
+//! `portolan apps` with a real API server.
 
 use futures::future::join_all;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
-use super::{Ran, ran};
+use super::{CommandOutput, execute};
 use crate::applications::kinds::play_kubelet;
 use crate::applications::{Site, condition, deployment, shop};
 use crate::support::control_plane::{ADMIN_TOKEN, ControlPlane};
 use crate::support::portolan::command;
 
-/// What would clear a terminal, colour it in eight bits, and forge a line.
+/// Clears a terminal, sets a color with 8-bit controls, and forges a line.
 const HOSTILE: &str = "x\u{1b}[2J\u{9b}31m\u{7f}\nforged: all is well\r";
 
-/// Runs `portolan apps` with all rights over the namespace.
-async fn apps(site: &Site<'_>, more: &[&str]) -> Ran {
-    apps_as(site, ADMIN_TOKEN, &[&["-n", &site.namespace], more].concat()).await
+/// Runs `portolan apps` as an administrator in the namespace.
+async fn run_apps(site: &Site<'_>, more: &[&str]) -> CommandOutput {
+    run_apps_as(site, ADMIN_TOKEN, &[&["-n", &site.namespace], more].concat()).await
 }
 
-async fn apps_as(site: &Site<'_>, token: &str, arguments: &[&str]) -> Ran {
+async fn run_apps_as(site: &Site<'_>, token: &str, arguments: &[&str]) -> CommandOutput {
     let server = site.control_plane;
     let mut command = command([&["apps"], arguments].concat());
     command
         .arg("--kubeconfig")
         .arg(server.kubeconfig_for(&server.url(), token));
-    ran(command).await
+    execute(command).await
 }
 
-fn words(line: &str) -> Vec<&str> {
+fn split_words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
 }
 
-/// That a server without the definition is told of in words that say what to do. It takes a server of its own.
-pub async fn assert_not_installed(server: &ControlPlane) {
+/// Asserts that the error for a missing CRD names the command that installs it. Needs a server of its own.
+pub async fn assert_missing_crd_is_reported(server: &ControlPlane) {
     for arguments in [
         &["apps"][..],
         &["apps", "web"],
@@ -40,17 +40,17 @@ pub async fn assert_not_installed(server: &ControlPlane) {
     ] {
         let mut command = command(arguments);
         command.arg("--kubeconfig").arg(server.kubeconfig());
-        let said = ran(command).await.failed(1);
+        let error = execute(command).await.failed(1);
         assert!(
-            said.contains("does not have the definition applications.app.k8s.io")
-                && said.contains("`portolan crds applications --apply` installs it"),
-            "{said}"
+            error.contains("CRD applications.app.k8s.io is not installed")
+                && error.contains("`portolan crds applications --apply`"),
+            "{error}"
         );
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn apps_shows_what_is_ready_and_what_is_not() {
+async fn apps_shows_ready_and_unready_applications() {
     let site = Site::new().await;
     let _portolan = site.portolan(&[]).await;
     let labels = json!({ "app": "shop" });
@@ -65,8 +65,8 @@ async fn apps_shows_what_is_ready_and_what_is_not() {
     site.until_components("shop", "1/2").await;
     site.until_components("idle", "0/0").await;
 
-    let table = apps(&site, &[]).await.ok();
-    let lines: Vec<_> = table.lines().map(words).collect();
+    let table = run_apps(&site, &[]).await.ok();
+    let lines: Vec<_> = table.lines().map(split_words).collect();
     assert_eq!(table.lines().count(), 5, "{table}");
     assert_eq!(
         lines[0].join(" "),
@@ -89,8 +89,8 @@ async fn apps_shows_what_is_ready_and_what_is_not() {
     let error = format!("{}/shop: kind Barge.example.com not found", site.namespace);
     assert!(table.lines().nth(4).unwrap().starts_with(&error), "{table}");
 
-    let detailed = apps(&site, &["shop"]).await.ok();
-    let lines: Vec<String> = detailed.lines().map(|line| words(line).join(" ")).collect();
+    let detailed = run_apps(&site, &["shop"]).await.ok();
+    let lines: Vec<String> = detailed.lines().map(|line| split_words(line).join(" ")).collect();
     assert!(!detailed.contains("idle"), "{detailed}");
     assert_eq!(lines[3], format!("{}/shop", site.namespace));
     for (begin, end) in [
@@ -110,13 +110,13 @@ async fn apps_shows_what_is_ready_and_what_is_not() {
 
     play_kubelet(&site, "pod=web", 2, "Running").await;
     site.until_components("shop", "2/2").await;
-    let table = apps(&site, &["shop"]).await.ok();
-    let row = words(table.lines().nth(1).unwrap());
+    let table = run_apps(&site, &["shop"]).await.ok();
+    let row = split_words(table.lines().nth(1).unwrap());
     assert_eq!(row[5..8], ["2/2", "Ready,Error", "-"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn json_is_a_list_of_all_that_is_known_in_the_documented_form() {
+async fn json_output_has_the_documented_form() {
     let site = Site::new().await;
     let portolan = site.portolan(&[]).await;
     let labels = json!({ "app": "shop" });
@@ -128,8 +128,8 @@ async fn json_is_a_list_of_all_that_is_known_in_the_documented_form() {
     let application = site.until_components("shop", "1/2").await;
     drop(portolan);
 
-    let json = apps(&site, &["-o", "json"]).await.json();
-    assert_eq!(apps(&site, &["shop", "-o", "json"]).await.json(), json);
+    let json = run_apps(&site, &["-o", "json"]).await.json();
+    assert_eq!(run_apps(&site, &["shop", "-o", "json"]).await.json(), json);
     let status = serde_json::to_value(application.status.as_ref().unwrap()).unwrap();
     let expected = json!([{
         "namespace": site.namespace, "name": "shop", "type": "", "version": "",
@@ -154,35 +154,38 @@ async fn json_is_a_list_of_all_that_is_known_in_the_documented_form() {
         assert!(documented.iter().any(is_in), "{member} is not in docs/applications.md");
     }
 
-    // Nobody looks at it any more, and its spec is another: what was true of the last says nothing.
+    // The controller does not run, so the status belongs to the previous spec.
     site.declare("shop", shop(&[("", "ConfigMap")], false)).await;
-    let json = apps(&site, &["-o", "json"]).await.json();
+    let json = run_apps(&site, &["-o", "json"]).await.json();
     assert_eq!((&json[0]["ready"], &json[0]["upToDate"]), (&Value::Null, &json!(false)));
-    assert_eq!(words(apps(&site, &[]).await.ok().lines().nth(1).unwrap())[5], "Unknown");
+    assert_eq!(
+        split_words(run_apps(&site, &[]).await.ok().lines().nth(1).unwrap())[5],
+        "Unknown"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_there_are_none_it_says_so() {
+async fn missing_applications_are_reported() {
     let site = Site::new().await;
-    let said = format!("there are no Applications in namespace {}\n", site.namespace);
-    assert_eq!(apps(&site, &[]).await.ok(), said);
-    assert_eq!(apps(&site, &["-o", "json"]).await.json(), json!([]));
-    let said = apps(&site, &["web"]).await.failed(1);
-    let expected = format!("there is no Application web in namespace {}", site.namespace);
-    assert!(said.contains(&expected), "{said}");
-    // A name is nothing but a name.
+    let output = format!("no Applications found in namespace {}\n", site.namespace);
+    assert_eq!(run_apps(&site, &[]).await.ok(), output);
+    assert_eq!(run_apps(&site, &["-o", "json"]).await.json(), json!([]));
+    let error = run_apps(&site, &["web"]).await.failed(1);
+    let expected = format!("Application web not found in namespace {}", site.namespace);
+    assert!(error.contains(&expected), "{error}");
+    // A name cannot extend the field selector.
     site.declare("other", shop(&[], false)).await;
-    let said = apps(&site, &["web,metadata.name!=x"]).await.failed(1);
-    assert!(said.contains("there is no Application web,"), "{said}");
-    assert_eq!(apps(&site, &["-o", "xml"]).await.code, Some(2));
+    let error = run_apps(&site, &["web,metadata.name!=x"]).await.failed(1);
+    assert!(error.contains("Application web,metadata.name!=x not found"), "{error}");
+    assert_eq!(run_apps(&site, &["-o", "xml"]).await.code, Some(2));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn more_than_a_page_of_applications_are_all_shown() {
+async fn all_pages_of_applications_are_shown() {
     let site = Site::new().await;
     let names: Vec<_> = (0..210).map(|number| format!("app-{number:03}")).collect();
     join_all(names.iter().map(|name| site.declare(name, shop(&[], false)))).await;
-    let json = apps(&site, &["-o", "json"]).await.json();
+    let json = run_apps(&site, &["-o", "json"]).await.json();
     let shown: Vec<_> = json
         .as_array()
         .unwrap()
@@ -190,19 +193,19 @@ async fn more_than_a_page_of_applications_are_all_shown() {
         .map(|one| one["name"].as_str().unwrap())
         .collect();
     assert_eq!(shown, names);
-    // What nobody has looked at yet is not known.
-    let table = apps(&site, &["app-007"]).await.ok();
-    let row = words(table.lines().nth(1).unwrap());
+    // The status is unknown before the first reconcile.
+    let table = run_apps(&site, &["app-007"]).await.ok();
+    let row = split_words(table.lines().nth(1).unwrap());
     assert_eq!(row[2..7], ["-", "-", "-", "Unknown", "-"]);
-    assert!(table.contains("nobody has looked at it as it is now"), "{table}");
+    assert!(table.contains("status is out of date"), "{table}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_that_people_write_drives_the_terminal() {
+async fn control_characters_in_objects_never_reach_the_terminal() {
     let site = Site::new().await;
     let mut declared = shop(&[], false);
     declared["descriptor"] = json!({ "type": HOSTILE, "version": HOSTILE });
-    // Apply sends YAML, which has no control characters; JSON has.
+    // Apply sends YAML, which cannot contain control characters.
     let hostile = json!({
         "apiVersion": "app.k8s.io/v1beta1", "kind": "Application", "metadata": { "name": "shop" }, "spec": declared
     });
@@ -219,36 +222,38 @@ async fn nothing_that_people_write_drives_the_terminal() {
         "components": [{ "kind": HOSTILE, "group": HOSTILE, "name": HOSTILE, "status": HOSTILE }],
     });
     site.status("app.k8s.io/v1beta1 Application", "shop", status).await;
-    let mut all = vec![apps(&site, &[HOSTILE]).await];
+    let mut all = vec![run_apps(&site, &[HOSTILE]).await];
     assert_eq!(all[0].code, Some(1));
     for arguments in [&[][..], &["shop"], &["-o", "json"], &["shop", "-o", "json"]] {
-        let shown = apps(&site, arguments).await;
+        let shown = run_apps(&site, arguments).await;
         assert_eq!(shown.code, Some(0), "{shown:#?}");
         all.push(shown);
     }
-    for Ran { out, err, .. } in &all {
-        for text in [out, err] {
-            let driving = text.chars().find(|c| c.is_control() && *c != '\n');
-            assert_eq!(driving, None, "{text:?}");
+    for CommandOutput { stdout, stderr, .. } in &all {
+        for text in [stdout, stderr] {
+            let control = text.chars().find(|c| c.is_control() && *c != '\n');
+            assert_eq!(control, None, "{text:?}");
             assert!(!text.lines().any(|line| line.starts_with("forged")), "{text}");
         }
     }
-    assert!(all[1].out.contains("Ready,Error"), "{}", all[1].out);
-    assert!(all[1].out.len() < 8192, "a message is cut");
-    // JSON says all the same what is there.
-    let json = apps(&site, &["-o", "json"]).await.json();
+    assert!(all[1].stdout.contains("Ready,Error"), "{}", all[1].stdout);
+    assert!(all[1].stdout.len() < 8192, "messages are truncated");
+    // JSON contains the original values.
+    let json = run_apps(&site, &["-o", "json"]).await.json();
     assert_eq!(json[0]["type"], HOSTILE);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_right_to_one_namespace_is_enough_for_it() {
+async fn access_to_one_namespace_is_enough_to_list_it() {
     let site = Site::new().await;
     site.declare("shop", shop(&[], false)).await;
     let token = site.control_plane.token_for(&site.namespace, "reader").await;
-    let said = apps_as(&site, &token, &[]).await.failed(1);
+    let error = run_apps_as(&site, &token, &[]).await.failed(1);
     assert!(
-        said.contains("can't list Applications") && said.contains("forbidden") && said.contains("with -n NAMESPACE"),
-        "{said}"
+        error.contains("failed to list Applications")
+            && error.contains("forbidden")
+            && error.contains("use -n NAMESPACE"),
+        "{error}"
     );
     let role = json!({ "rules": [{ "apiGroups": ["app.k8s.io"], "resources": ["applications"], "verbs": ["list"] }] });
     site.apply("rbac.authorization.k8s.io/v1 Role", "reader", role).await;
@@ -258,9 +263,9 @@ async fn the_right_to_one_namespace_is_enough_for_it() {
     });
     site.apply("rbac.authorization.k8s.io/v1 RoleBinding", "reader", binding)
         .await;
-    let shown = crate::support::eventually::eventually(super::SOON, "the right to count", async || {
-        let shown = apps_as(&site, &token, &["-n", &site.namespace]).await;
-        (shown.code == Some(0)).then_some(shown.out)
+    let shown = crate::support::eventually::eventually(super::SOON, "the role binding to take effect", async || {
+        let shown = run_apps_as(&site, &token, &["-n", &site.namespace]).await;
+        (shown.code == Some(0)).then_some(shown.stdout)
     })
     .await;
     assert!(shown.contains("shop"), "{shown}");

@@ -1,4 +1,4 @@
-//! Commands that speak to an API server.
+//! Commands that connect to an API server.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
@@ -6,7 +6,7 @@ use kube::api::{Api, DeleteParams, PostParams};
 use portolan::api::{Application, REQUESTED_AT};
 use serde_json::json;
 
-use super::{SOON, ran};
+use super::{SOON, execute};
 use crate::cluster::{World, index};
 use crate::support::control_plane::{ControlPlane, control_plane};
 use crate::support::eventually::eventually;
@@ -17,25 +17,25 @@ const REPOSITORIES: &str = "apprepositories.kubeapps.com";
 const APPLICATIONS: &str = "applications.app.k8s.io";
 
 #[tokio::test]
-async fn crds_prints_what_the_chart_installs() {
+async fn crds_prints_the_definitions_in_the_chart() {
     let shipped = |name: &str| std::fs::read_to_string(project(&format!("charts/portolan/crds/{name}.yaml"))).unwrap();
     let (repositories, applications) = (shipped("apprepositories"), shipped("applications"));
-    let both = ran(command(["crds"])).await.ok();
+    let both = execute(command(["crds"])).await.ok();
     assert_eq!(both, format!("{repositories}---\n{applications}"));
     for (name, expected) in [("apprepositories", repositories), ("applications", applications)] {
-        assert_eq!(ran(command(["crds", name])).await.ok(), expected);
+        assert_eq!(execute(command(["crds", name])).await.ok(), expected);
     }
-    let said = ran(command(["crds", "charts"])).await.failed(2);
-    assert!(said.contains("there is no definition of charts"), "{said}");
+    let error = execute(command(["crds", "charts"])).await.failed(2);
+    assert!(error.contains("unknown resource charts"), "{error}");
 }
 
-/// Installs the definitions by `portolan crds --apply`, and gives them as they are stored then.
-async fn apply(server: &ControlPlane) -> Vec<CustomResourceDefinition> {
+/// Runs `portolan crds --apply` and returns the stored definitions.
+async fn apply_crds(server: &ControlPlane) -> Vec<CustomResourceDefinition> {
     let definitions: Api<CustomResourceDefinition> = Api::all(server.client().await);
     let mut command = command(["crds", "--apply", "--kubeconfig"]);
     command.arg(server.kubeconfig());
-    let said = format!("{REPOSITORIES} applied\n{APPLICATIONS} applied\n");
-    assert_eq!(ran(command).await.ok(), said);
+    let output = format!("{REPOSITORIES} applied\n{APPLICATIONS} applied\n");
+    assert_eq!(execute(command).await.ok(), output);
     let mut stored = Vec::new();
     for name in [REPOSITORIES, APPLICATIONS] {
         let definition = definitions.get(name).await.unwrap();
@@ -47,16 +47,16 @@ async fn apply(server: &ControlPlane) -> Vec<CustomResourceDefinition> {
     stored
 }
 
-/// The columns of a definition whose status is a resource of its own.
-fn columns(definition: &CustomResourceDefinition) -> Vec<&str> {
+/// Returns the printer columns of a definition with a status subresource.
+fn printer_columns(definition: &CustomResourceDefinition) -> Vec<&str> {
     let version = &definition.spec.versions[0];
     assert!(version.subresources.as_ref().unwrap().status.is_some());
     let columns = version.additional_printer_columns.iter().flatten();
     columns.map(|column| column.name.as_str()).collect()
 }
 
-/// A part of the definition of Applications that kubernetes-sigs/application installs.
-fn neighbours_applications() -> CustomResourceDefinition {
+/// Builds a part of the definition of Applications in kubernetes-sigs/application.
+fn sigs_application_crd() -> CustomResourceDefinition {
     let text = json!({ "type": "string" });
     let kind =
         json!({ "type": "object", "required": ["group", "kind"], "properties": { "group": text, "kind": text } });
@@ -92,8 +92,8 @@ fn neighbours_applications() -> CustomResourceDefinition {
     serde_json::from_value(definition).unwrap()
 }
 
-/// The names of KubeVela's definition of Applications.
-fn kubevelas_applications() -> CustomResourceDefinition {
+/// Builds KubeVela's definition of Applications, reduced to its names.
+fn kubevela_application_crd() -> CustomResourceDefinition {
     let definition = json!({
         "metadata": { "name": "applications.core.oam.dev" },
         "spec": {
@@ -107,13 +107,13 @@ fn kubevelas_applications() -> CustomResourceDefinition {
     serde_json::from_value(definition).unwrap()
 }
 
-/// On an API server of its own: the definitions are the whole cluster's.
+/// Needs an API server of its own, because definitions are cluster-scoped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn crds_apply_installs_the_definitions_and_upgrades_those_of_the_neighbours() {
+async fn crds_apply_installs_definitions_and_upgrades_existing_ones() {
     let server = ControlPlane::start().await;
-    super::apps::assert_not_installed(&server).await;
-    let installed = apply(&server).await;
-    columns(&installed[0]);
+    super::apps::assert_missing_crd_is_reported(&server).await;
+    let installed = apply_crds(&server).await;
+    printer_columns(&installed[0]);
 
     let definitions: Api<CustomResourceDefinition> = Api::all(server.client().await);
     for name in [REPOSITORIES, APPLICATIONS] {
@@ -127,9 +127,9 @@ async fn crds_apply_installs_the_definitions_and_upgrades_those_of_the_neighbour
         .display()
         .to_string();
     server.kubectl(&["create", "-f", &kubeapps]).await;
-    server.install_crd(&neighbours_applications()).await;
+    server.install_crd(&sigs_application_crd()).await;
     let applications: Api<Application> = Api::namespaced(server.client().await, "default");
-    let made = json!({
+    let declared = json!({
         "metadata": { "name": "shop" },
         "spec": {
             "componentKinds": [{ "group": "v1", "kind": "Service" }], "descriptor": { "type": "web" },
@@ -137,25 +137,28 @@ async fn crds_apply_installs_the_definitions_and_upgrades_those_of_the_neighbour
         },
         "status": { "componentsReady": "1/1" },
     });
-    let mut made: Application = serde_json::from_value(made).unwrap();
-    let created = applications.create(&PostParams::default(), &made).await.unwrap();
-    made.metadata.resource_version = created.metadata.resource_version;
+    let mut declared: Application = serde_json::from_value(declared).unwrap();
+    let created = applications.create(&PostParams::default(), &declared).await.unwrap();
+    declared.metadata.resource_version = created.metadata.resource_version;
     applications
-        .replace_status("shop", &PostParams::default(), &made)
+        .replace_status("shop", &PostParams::default(), &declared)
         .await
         .unwrap();
 
-    let upgraded = apply(&server).await;
-    assert!(columns(&upgraded[0]).contains(&"Ready"));
-    assert_eq!(columns(&upgraded[1]), ["Type", "Version", "Owner", "Ready", "Age"]);
-    // What was made by the old definition is what it was.
+    let upgraded = apply_crds(&server).await;
+    assert!(printer_columns(&upgraded[0]).contains(&"Ready"));
+    assert_eq!(
+        printer_columns(&upgraded[1]),
+        ["Type", "Version", "Owner", "Ready", "Age"]
+    );
+    // Objects that were created with the old definition are unchanged.
     let kept = applications.get("shop").await.unwrap();
-    assert_eq!((kept.spec, kept.status), (made.spec, made.status));
-    // And a second time nothing is in the way.
-    apply(&server).await;
+    assert_eq!((kept.spec, kept.status), (declared.spec, declared.status));
+    // Applying again has no effect.
+    apply_crds(&server).await;
 
-    // KubeVela's Applications have the same names, but for the group.
-    server.install_crd(&kubevelas_applications()).await;
+    // KubeVela's Applications have the same names in another group.
+    server.install_crd(&kubevela_application_crd()).await;
     let kubevelas = [
         "get",
         "applications.core.oam.dev",
@@ -168,7 +171,7 @@ async fn crds_apply_installs_the_definitions_and_upgrades_those_of_the_neighbour
 }
 
 #[tokio::test]
-async fn an_api_server_that_is_not_there_is_named() {
+async fn an_unreachable_api_server_is_an_error() {
     for arguments in [
         &["crds", "--apply"][..],
         &["resync", "stable", "-n", "default"],
@@ -178,13 +181,13 @@ async fn an_api_server_that_is_not_there_is_named() {
         command
             .arg("--apiserver=http://127.0.0.1:1")
             .env("HOME", "/nonexistent");
-        let said = ran(command).await.failed(1);
-        assert!(said.contains("Connection refused"), "{said}");
+        let error = execute(command).await.failed(1);
+        assert!(error.contains("Connection refused"), "{error}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn resync_asks_for_a_sync_and_the_status_says_that_it_was_done() {
+async fn resync_requests_a_sync_that_the_status_confirms() {
     let world = World::new().await;
     let database = postgres::database().await;
     let _portolan = world.portolan(&database.url, &[]).await;
@@ -195,14 +198,14 @@ async fn resync_asks_for_a_sync_and_the_status_says_that_it_was_done() {
     let resync = async |name: &str| {
         let mut command = command(["resync", name, "-n", &world.namespace, "--kubeconfig"]);
         command.arg(&kubeconfig);
-        ran(command).await
+        execute(command).await
     };
     let mut handled = Vec::new();
     for version in ["1.1.0", "1.2.0"] {
         world.serve("stable", index(&[("web", &[version, "1.0.0"])]));
-        let said = resync("stable").await.ok();
-        assert_eq!(said, format!("{}/stable: resync requested\n", world.namespace));
-        let asked = world
+        let output = resync("stable").await.ok();
+        assert_eq!(output, format!("{}/stable: resync requested\n", world.namespace));
+        let requested_at = world
             .repositories
             .get("stable")
             .await
@@ -214,19 +217,19 @@ async fn resync_asks_for_a_sync_and_the_status_says_that_it_was_done() {
         world
             .until("stable", "the request to be handled", |object| {
                 let status = object.status.as_ref();
-                status.is_some_and(|status| status.last_handled_reconcile_at.as_ref() == Some(&asked))
+                status.is_some_and(|status| status.last_handled_reconcile_at.as_ref() == Some(&requested_at))
             })
             .await;
         let mut show = command(["show", "stable/web", "-n", &world.namespace, "-o", "json"]);
         show.args(["--database-url", &database.url]);
-        assert_eq!(ran(show).await.json()["chartVersions"][0]["version"], version);
-        handled.push(asked);
+        assert_eq!(execute(show).await.json()["chartVersions"][0]["version"], version);
+        handled.push(requested_at);
     }
     assert_ne!(handled[0], handled[1]);
 
-    let said = resync("nothing").await.failed(1);
+    let error = resync("nothing").await.failed(1);
     assert!(
-        said.contains(&format!("there is no AppRepository {}/nothing", world.namespace)),
-        "{said}"
+        error.contains(&format!("AppRepository {}/nothing not found", world.namespace)),
+        "{error}"
     );
 }

@@ -1,9 +1,9 @@
-//! The pages of docs/ name what there is.
+//! Commands, flags and metrics are documented in docs/.
 
 use std::collections::BTreeSet;
 use std::fs;
 
-use super::{SOON, World, ran};
+use super::{SOON, World, execute};
 use crate::applications::{Site, shop};
 use crate::support::eventually::eventually;
 use crate::support::portolan::{Portolan, command};
@@ -23,28 +23,28 @@ const COMMANDS: [&str; 11] = [
     "apps",
 ];
 
-fn page(name: &str) -> String {
+fn read_page(name: &str) -> String {
     fs::read_to_string(project("docs").join(name)).unwrap()
 }
 
-/// Whether `text` holds `name` as a whole: not as the beginning of a longer one.
-fn names(text: &str, name: &str) -> bool {
+/// Returns true if `text` contains `name` other than as a prefix of a longer name.
+fn contains_name(text: &str, name: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     text.match_indices(name)
         .any(|(at, _)| !text[at + name.len()..].starts_with(is_part))
 }
 
 #[tokio::test]
-async fn each_command_and_each_flag_is_in_the_pages() {
-    let (running, kubeapps) = (page("running.md"), page("kubeapps.md"));
-    let listed = ran(command(["help"])).await.ok();
+async fn every_command_and_flag_is_documented() {
+    let (running, kubeapps) = (read_page("running.md"), read_page("kubeapps.md"));
+    let listed = execute(command(["help"])).await.ok();
     let mut missing = BTreeSet::new();
     for name in COMMANDS {
         assert!(listed.contains(&format!("\n  {name} ")), "{listed}");
         if !running.contains(&format!("`portolan {name}")) {
             missing.insert(name.to_owned());
         }
-        let help = ran(command(["help", name])).await.ok();
+        let help = execute(command(["help", name])).await.ok();
         let flags = help.lines().filter_map(|line| {
             let (_, flag) = line
                 .trim_start()
@@ -55,11 +55,11 @@ async fn each_command_and_each_flag_is_in_the_pages() {
                 .unwrap_or(flag.len());
             Some(format!("--{}", &flag[..end]))
         });
-        // What is short and the same everywhere is in `portolan help`.
+        // Common flags are only in `portolan help`.
         let known = ["--help", "--output", "--limit"];
-        missing.extend(
-            flags.filter(|flag| !known.contains(&flag.as_str()) && !names(&running, flag) && !names(&kubeapps, flag)),
-        );
+        missing.extend(flags.filter(|flag| {
+            !known.contains(&flag.as_str()) && !contains_name(&running, flag) && !contains_name(&kubeapps, flag)
+        }));
     }
     assert!(
         missing.is_empty(),
@@ -68,15 +68,15 @@ async fn each_command_and_each_flag_is_in_the_pages() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_metric_is_in_the_table_and_the_table_has_no_other() {
+async fn the_table_of_metrics_is_complete_and_has_no_others() {
     let world = World::new().await;
-    let url = world.serve("stable", super::index_of(1));
+    let url = world.serve("stable", super::build_index(1));
     let manifests = world.declare("stable", &url, "");
     let portolan = Portolan::start(world.command(&["run", "--manifests", &manifests, "--chart-files=all"]));
     portolan.ready(SOON).await;
     let text = eventually(
         SOON,
-        "the repository to be synced, and its archives asked for",
+        "the repository to be synced and its archives to be downloaded",
         async || {
             let text = portolan.get("/metrics").await.map_err(|error| error.to_string())?.1;
             if text.contains("portolan_repository_charts{") && text.contains("portolan_chart_files_total{") {
@@ -87,7 +87,7 @@ async fn each_metric_is_in_the_table_and_the_table_has_no_other() {
         },
     )
     .await;
-    // In a cluster there are Applications too.
+    // Metrics of Applications exist only in a cluster.
     let site = Site::new().await;
     let in_cluster = site.portolan(&[]).await;
     site.declare("shop", shop(&[], false)).await;
@@ -109,7 +109,7 @@ async fn each_metric_is_in_the_table_and_the_table_has_no_other() {
         "rest_client_",
         "process_",
     ];
-    let documented: BTreeSet<String> = page("running.md")
+    let documented: BTreeSet<String> = read_page("running.md")
         .lines()
         .filter_map(|line| line.strip_prefix("| "))
         .filter_map(|line| line.split_once(" |"))

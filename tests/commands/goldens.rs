@@ -1,24 +1,24 @@
-//! The rows that the binary writes, beside those that Kubeapps' own syncer wrote for the same index.
+//! Compares rows with those that Kubeapps' syncer wrote for the same index.
 
 use std::fs;
 
 use serde_json::{Value, json};
 use sqlx::{Executor, PgPool};
 
-use super::{World, ran};
+use super::{World, execute};
 use crate::support::corpus;
 use crate::support::portolan::command;
 use crate::support::postgres;
 use crate::support::project;
 
-/// An index, and the rows that Kubeapps made of it.
+/// An index and the rows that Kubeapps wrote for it.
 pub struct Golden {
     pub index: String,
     pub rows: Vec<Value>,
 }
 
 impl Golden {
-    /// Grafana's, where the corpus and the goldens are there, else a small one of our own in the same form.
+    /// Loads Grafana's index if the corpus and the goldens are available, or else a small fixture.
     pub fn load() -> Self {
         let real = corpus::corpus().zip(corpus::goldens()).map(|(corpus, goldens)| {
             (
@@ -41,7 +41,7 @@ impl Golden {
         }
     }
 
-    /// The rows as Kubeapps would have written them for a repository at this URL.
+    /// Returns the rows for a repository at this URL.
     fn rows_at(&self, url: &str) -> Vec<Value> {
         let mut rows = self.rows.clone();
         for row in &mut rows {
@@ -52,8 +52,8 @@ impl Golden {
     }
 }
 
-/// Kubeapps' tables with these rows, and nothing of ours.
-pub async fn kubeapps_database(pool: &PgPool, rows: &[Value]) {
+/// Creates Kubeapps' tables with these rows, without Portolan's tables.
+pub async fn create_kubeapps_database(pool: &PgPool, rows: &[Value]) {
     let tables = fs::read_to_string(project("tests/commands/fixture/kubeapps.sql")).unwrap();
     pool.execute(sqlx::AssertSqlSafe(tables)).await.unwrap();
     let text = |row: &Value, field: &str| row[field].as_str().unwrap().to_owned();
@@ -75,7 +75,7 @@ pub async fn kubeapps_database(pool: &PgPool, rows: &[Value]) {
     }
 }
 
-async fn stored(pool: &PgPool) -> Vec<Value> {
+async fn read_charts(pool: &PgPool) -> Vec<Value> {
     let rows: Vec<(String, String, String, Value)> =
         sqlx::query_as("SELECT chart_id, repo_name, repo_namespace, info FROM charts")
             .fetch_all(pool)
@@ -94,18 +94,18 @@ async fn stored(pool: &PgPool) -> Vec<Value> {
 async fn sync(url: &str, database_url: &str) -> String {
     let mut command = command(["sync", "grafana", url, "helm", "--namespace", "kubeapps"]);
     command.args(["--database-url", database_url]);
-    ran(command).await.ok()
+    execute(command).await.ok()
 }
 
 #[tokio::test]
-async fn the_rows_of_a_sync_are_those_that_kubeapps_wrote() {
+async fn a_sync_writes_the_same_rows_as_kubeapps() {
     let world = World::new().await;
     let golden = Golden::load();
     let database = postgres::database().await;
     let url = world.serve("grafana", golden.index.as_str());
     sync(&url, &database.url).await;
     let pool = PgPool::connect(&database.url).await.unwrap();
-    let (stored, expected) = (stored(&pool).await, golden.rows_at(&url));
+    let (stored, expected) = (read_charts(&pool).await, golden.rows_at(&url));
     assert_eq!(stored.len(), expected.len());
     for (stored, expected) in stored.iter().zip(&expected) {
         assert_eq!(stored, expected);
@@ -118,32 +118,32 @@ async fn the_rows_of_a_sync_are_those_that_kubeapps_wrote() {
 }
 
 #[tokio::test]
-async fn a_database_that_kubeapps_filled_is_taken_over_without_writing_a_chart() {
+async fn a_sync_of_a_database_of_kubeapps_writes_no_charts() {
     let world = World::new().await;
     let golden = Golden::load();
     let database = postgres::database().await;
     let pool = PgPool::connect(&database.url).await.unwrap();
     let url = world.serve("grafana", golden.index.as_str());
-    kubeapps_database(&pool, &golden.rows_at(&url)).await;
-    // Every write of a row, be it with the same values, gives it another place and transaction.
-    let places = async || -> Vec<String> {
+    create_kubeapps_database(&pool, &golden.rows_at(&url)).await;
+    // Every write of a row changes its ctid and xmin, also with the same values.
+    let row_versions = async || -> Vec<String> {
         sqlx::query_scalar("SELECT id || ' ' || ctid::text || ' ' || xmin::text FROM charts ORDER BY id")
             .fetch_all(&pool)
             .await
             .unwrap()
     };
-    let before = places().await;
-    let said = sync(&url, &database.url).await;
-    assert_eq!(places().await, before, "{said}");
+    let before = row_versions().await;
+    let output = sync(&url, &database.url).await;
+    assert_eq!(row_versions().await, before, "{output}");
 
-    // A chart that Kubeapps has changed since is put right; and no other is written.
+    // Only the chart that Kubeapps changed since is written.
     pool.execute(
-        "UPDATE charts SET info = info || '{\"description\": \"theirs\"}' WHERE id = (SELECT min(id) FROM charts)",
+        "UPDATE charts SET info = info || '{\"description\": \"changed\"}' WHERE id = (SELECT min(id) FROM charts)",
     )
     .await
     .unwrap();
-    pool.execute("UPDATE repos SET checksum = 'theirs'").await.unwrap();
+    pool.execute("UPDATE repos SET checksum = 'changed'").await.unwrap();
     sync(&url, &database.url).await;
-    assert_eq!(places().await[1..], before[1..]);
-    assert_eq!(stored(&pool).await, golden.rows_at(&url));
+    assert_eq!(row_versions().await[1..], before[1..]);
+    assert_eq!(read_charts(&pool).await, golden.rows_at(&url));
 }

@@ -1,6 +1,6 @@
-//! The rows of files, and those that a filter leaves, beside what Kubeapps' own syncer wrote for the same input.
+//! Compares the rows of files and of filtered charts with those that Kubeapps' syncer wrote.
 //!
-//! Both need the corpus and the goldens, which are no part of the project: without them there is nothing to compare with.
+//! Requires the corpus and the goldens, which are not part of the project; skipped without them.
 
 use std::fs;
 use std::path::Path;
@@ -8,21 +8,21 @@ use std::path::Path;
 use serde_json::Value;
 use sqlx::PgPool;
 
-use super::{World, ran};
+use super::{World, execute};
 use crate::support::chart_server::Page;
 use crate::support::portolan::command;
 use crate::support::{corpus, postgres};
 
-/// The folders of the corpus and of the goldens.
-fn folders() -> Option<(&'static Path, &'static Path)> {
-    let folders = corpus::corpus().zip(corpus::goldens());
-    if folders.is_none() {
-        println!("nothing to compare with: the corpus or the goldens are not there");
+/// Returns the directories of the corpus and of the goldens.
+fn corpus_and_goldens() -> Option<(&'static Path, &'static Path)> {
+    let directories = corpus::corpus().zip(corpus::goldens());
+    if directories.is_none() {
+        println!("skipped: the corpus or the goldens are not available");
     }
-    folders
+    directories
 }
 
-/// The text of `info` in a line of a golden, where Postgres has printed it.
+/// Returns the text of `info` in a line of a golden, as printed by Postgres.
 fn info_of(line: &str) -> &str {
     let (_, info) = line.split_once(r#""info" : "#).expect("a golden has it last");
     info.strip_suffix('}').expect("a golden is an object")
@@ -32,13 +32,15 @@ async fn sync(world: &World, name: &str, database_url: &str, more: &[&str]) {
     let url = world.server.url(&format!("/{name}"));
     let mut command = command(["sync", name, &url, "helm", "--namespace", "kubeapps"]);
     command.args(["--database-url", database_url]).args(more);
-    ran(command).await.ok();
+    execute(command).await.ok();
 }
 
-/// Kubeapps leaves a version without a row whose archive will not come; ours gets an empty one, since its reader fails without.
+/// Portolan writes an empty row for a version whose archive is invalid, because Kubeapps' reader fails without a row.
 #[tokio::test]
-async fn the_files_of_archives_are_byte_for_byte_those_that_kubeapps_wrote() {
-    let Some((corpus, goldens)) = folders() else { return };
+async fn files_of_archives_are_identical_to_those_of_kubeapps() {
+    let Some((corpus, goldens)) = corpus_and_goldens() else {
+        return;
+    };
     let world = World::new().await;
     let index = fs::read(goldens.join("archives.index.yaml")).unwrap();
     world.server.serve("/archives/index.yaml", Page::new(index));
@@ -61,7 +63,7 @@ async fn the_files_of_archives_are_byte_for_byte_those_that_kubeapps_wrote() {
     let page = stored
         .iter()
         .position(|row| row.0 == "archives/nexus-repository-manager-42.0.2");
-    let page = stored.remove(page.expect("a page in the place of an archive has a row"));
+    let page = stored.remove(page.expect("a version whose archive is a web page has a row"));
     let empty: Value = serde_json::from_str(&page.4).unwrap();
     for part in ["Readme", "DefaultValues", "Schema", "Digest"] {
         assert_eq!(empty[part], "", "{part}");
@@ -76,15 +78,17 @@ async fn the_files_of_archives_are_byte_for_byte_those_that_kubeapps_wrote() {
             columns.map(|column| row[column].as_str().unwrap()),
             [files_id, chart_id, name, namespace]
         );
-        let (ours, theirs) = (world.server.url(""), "http://127.0.0.1:8081");
-        assert!(info.replace(&ours, theirs) == info_of(line), "{files_id} differs");
+        let (portolan, kubeapps) = (world.server.url(""), "http://127.0.0.1:8081");
+        assert!(info.replace(&portolan, kubeapps) == info_of(line), "{files_id} differs");
     }
 }
 
-/// A documented difference: what a filter takes out goes, where Kubeapps keeps what it has.
+/// Documented difference: filtered charts are removed; Kubeapps keeps them.
 #[tokio::test]
-async fn a_filter_leaves_the_rows_that_kubeapps_wrote_for_it_and_no_others() {
-    let Some((corpus, goldens)) = folders() else { return };
+async fn a_filter_keeps_the_same_rows_as_kubeapps() {
+    let Some((corpus, goldens)) = corpus_and_goldens() else {
+        return;
+    };
     let world = World::new().await;
     let index = fs::read(corpus.join("grafana__helm-charts/index.yaml")).unwrap();
     world.server.serve("/grafana/index.yaml", Page::new(index));
@@ -106,17 +110,17 @@ async fn a_filter_leaves_the_rows_that_kubeapps_wrote_for_it_and_no_others() {
         let stored = stored().await;
         assert_eq!((stored.len(), golden.lines().count()), (rows, rows));
         for (line, (chart_id, id, info)) in golden.lines().zip(stored) {
-            let (ours, theirs) = (world.server.url(""), "http://127.0.0.1:8081");
-            assert!(info.replace(&ours, theirs) == info_of(line), "{chart_id} differs");
+            let (portolan, kubeapps) = (world.server.url(""), "http://127.0.0.1:8081");
+            assert!(info.replace(&portolan, kubeapps) == info_of(line), "{chart_id} differs");
             if second == "tempo" {
                 assert!(
                     all.iter().any(|row| (&row.0, row.1) == (&chart_id, id)),
-                    "{chart_id} was made anew"
+                    "{chart_id} was recreated"
                 );
             }
         }
     }
-    // And without one all of them are back, of the same index.
+    // Without a filter, all charts of the same index return.
     sync(&world, "grafana", &database.url, &[]).await;
     let infos = |rows: Vec<(String, i64, String)>| rows.into_iter().map(|row| row.2).collect::<Vec<_>>();
     assert!(infos(stored().await) == infos(all));

@@ -1,4 +1,4 @@
-//! The commands as a user runs them: the real binary, its arguments and environment, its exit code and what it prints.
+//! Runs the binary as users do, and checks exit codes and output.
 
 mod apps;
 mod cluster;
@@ -21,46 +21,45 @@ use crate::support::chart_server::{ChartServer, Page};
 use crate::support::portolan::{self, BINARY, command};
 use crate::support::process::ScratchFolder;
 
-/// How soon what is waited for has to be there.
+/// The deadline for conditions.
 const SOON: Duration = Duration::from_secs(30);
 
-/// How a command ended, and what it printed.
 #[derive(Debug)]
-struct Ran {
+struct CommandOutput {
     code: Option<i32>,
-    out: String,
-    err: String,
+    stdout: String,
+    stderr: String,
 }
 
-impl Ran {
-    /// The standard output of a command that must have succeeded.
+impl CommandOutput {
+    /// Asserts success and returns the standard output.
     fn ok(self) -> String {
         assert_eq!(self.code, Some(0), "{self:#?}");
-        self.out
+        self.stdout
     }
 
-    /// The error output of a command that must have ended with this code.
+    /// Asserts the exit code and returns the error output.
     fn failed(self, code: i32) -> String {
         assert_eq!(self.code, Some(code), "{self:#?}");
-        self.err
+        self.stderr
     }
 
-    /// The standard output of a command that must have succeeded, as JSON.
+    /// Asserts success and returns the standard output as JSON.
     fn json(self) -> serde_json::Value {
         serde_json::from_str(&self.ok()).expect("JSON")
     }
 }
 
-async fn ran(command: Command) -> Ran {
+async fn execute(command: Command) -> CommandOutput {
     let output = portolan::run(command).await;
-    Ran {
+    CommandOutput {
         code: output.status.code(),
-        out: String::from_utf8(output.stdout).expect("UTF-8"),
-        err: String::from_utf8(output.stderr).expect("UTF-8"),
+        stdout: String::from_utf8(output.stdout).expect("UTF-8"),
+        stderr: String::from_utf8(output.stderr).expect("UTF-8"),
     }
 }
 
-/// A chart server, and a SQLite database in a folder of its own.
+/// A chart server and a SQLite database.
 struct World {
     folder: ScratchFolder,
     server: ChartServer,
@@ -79,8 +78,8 @@ impl World {
     }
 
     /// Runs a command with the database.
-    async fn ran(&self, arguments: &[&str]) -> Ran {
-        ran(self.command(arguments)).await
+    async fn execute(&self, arguments: &[&str]) -> CommandOutput {
+        execute(self.command(arguments)).await
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -89,34 +88,34 @@ impl World {
         command
     }
 
-    /// Serves an index for the repository `name`, and gives the repository's URL.
+    /// Serves the index of a repository and returns the repository's URL.
     fn serve(&self, name: &str, index: impl Into<String>) -> String {
         self.server
             .serve(&format!("/{name}/index.yaml"), Page::new(index.into()));
         self.server.url(&format!("/{name}"))
     }
 
-    /// Declares a repository in the folder of manifests, and gives that folder.
+    /// Declares a repository and returns the directory of manifests.
     fn declare(&self, name: &str, url: &str, more: &str) -> String {
-        let folder = self.folder.join("manifests");
-        std::fs::create_dir_all(&folder).unwrap();
+        let directory = self.folder.join("manifests");
+        std::fs::create_dir_all(&directory).unwrap();
         let manifest = format!(
             "apiVersion: kubeapps.com/v1alpha1\nkind: AppRepository\nmetadata:\n  name: {name}\nspec:\n  type: helm\n  url: \"{url}\"\n{more}"
         );
-        std::fs::write(folder.join(format!("{name}.yaml")), manifest).unwrap();
-        folder.display().to_string()
+        std::fs::write(directory.join(format!("{name}.yaml")), manifest).unwrap();
+        directory.display().to_string()
     }
 }
 
-/// An index of so many charts with one version each.
-fn index_of(charts: usize) -> String {
+/// Builds an index of charts with one version each.
+fn build_index(charts: usize) -> String {
     let names: Vec<String> = (0..charts).map(|number| format!("chart-{number}")).collect();
     let charts: Vec<(&str, &[&str])> = names.iter().map(|name| (name.as_str(), &["1.0.0"][..])).collect();
     crate::cluster::index(&charts)
 }
 
-/// The binary under the name of a program that it replaces: a link in `folder`.
-fn named(folder: &ScratchFolder, name: &str) -> PathBuf {
+/// Links the binary under the name of a program that it replaces.
+fn link_binary(folder: &ScratchFolder, name: &str) -> PathBuf {
     let link = folder.join(name);
     if !link.exists() {
         std::os::unix::fs::symlink(BINARY, &link).unwrap();
@@ -124,7 +123,7 @@ fn named(folder: &ScratchFolder, name: &str) -> PathBuf {
     link
 }
 
-fn text(output: &Output) -> String {
+fn join_output(output: &Output) -> String {
     format!(
         "{}{}",
         String::from_utf8_lossy(&output.stdout),
@@ -134,5 +133,5 @@ fn text(output: &Output) -> String {
 
 #[track_caller]
 fn assert_code(output: &Output, code: i32) {
-    assert_eq!(output.status.code(), Some(code), "{}", text(output));
+    assert_eq!(output.status.code(), Some(code), "{}", join_output(output));
 }

@@ -1,4 +1,4 @@
-//! `sync`, `delete` and `invalidate-cache`, alone and beside a running `portolan run`.
+//! `sync`, `delete` and `invalidate-cache`, alone and while `portolan run` is running.
 
 use rstest::rstest;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use sqlx::SqlitePool;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-use super::{Ran, SOON, World, index_of, ran};
+use super::{CommandOutput, SOON, World, build_index, execute};
 use crate::cluster::index;
 use crate::support::chart_server::Fault;
 use crate::support::eventually::eventually;
@@ -14,10 +14,10 @@ use crate::support::portolan::{Portolan, command};
 use crate::support::postgres;
 
 #[tokio::test]
-async fn exit_codes_tell_success_failure_and_wrong_usage() {
+async fn exit_codes_distinguish_success_failure_and_invalid_usage() {
     let world = World::new().await;
     let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
-    world.ran(&["status"]).await.failed(1); // there is no database yet
+    world.execute(&["status"]).await.failed(1); // there is no database yet
     for fine in [
         &["help"][..],
         &["--version"],
@@ -25,16 +25,16 @@ async fn exit_codes_tell_success_failure_and_wrong_usage() {
         &["sync", "--help"],
         &["crds"],
     ] {
-        ran(command(fine)).await.ok();
+        execute(command(fine)).await.ok();
     }
-    world.ran(&["sync", "stable", &url, "helm"]).await.ok();
+    world.execute(&["sync", "stable", &url, "helm"]).await.ok();
     for failing in [
         &["sync", "stable", &world.server.url("/nowhere"), "helm"][..],
         &["show", "stable/nothing"],
         &["status", "nothing"],
         &["run", "--once", "--manifests", "/no/such/folder"],
     ] {
-        world.ran(failing).await.failed(1);
+        world.execute(failing).await.failed(1);
     }
     for wrong in [
         &["sail"][..],
@@ -48,96 +48,112 @@ async fn exit_codes_tell_success_failure_and_wrong_usage() {
         &["run", "--manifests", ".", "--crontab=never"],
         &["run", "--allow-file-root=."],
     ] {
-        let said = world.ran(wrong).await.failed(2);
-        assert!(!said.is_empty(), "{wrong:?}");
+        let error = world.execute(wrong).await.failed(2);
+        assert!(!error.is_empty(), "{wrong:?}");
     }
     for wrong in ["mysql://db", "sqlite://", "", "postgres://u@h/d?sslmod=require"] {
-        let said = ran(command(["status", "--database-url", wrong])).await.failed(2);
-        assert!(said.contains("--database-url"), "{said}");
+        let error = execute(command(["status", "--database-url", wrong])).await.failed(2);
+        assert!(error.contains("--database-url"), "{error}");
     }
-    let said = ran(command([
+    let output = execute(command([
         "status",
         "--database-url",
         "sqlite:///no/such/folder/portolan.db",
     ]))
     .await;
-    assert!(said.failed(1).contains("/no/such/folder/portolan.db"));
+    assert!(output.failed(1).contains("/no/such/folder/portolan.db"));
 }
 
 #[tokio::test]
-async fn a_repository_is_synced_found_unchanged_and_deleted() {
+async fn a_repository_is_synced_not_modified_and_deleted() {
     let world = World::new().await;
     let url = world.serve("stable", index(&[("web", &["1.1.0", "1.0.0"])]));
     let sync = ["sync", "stable", url.as_str(), "helm", "-n", "team"];
-    assert_eq!(world.ran(&sync).await.ok(), "stable: synced. 2 versions in 1 chart.\n");
-    assert!(world.ran(&sync).await.ok().starts_with("stable: not modified."));
+    assert_eq!(
+        world.execute(&sync).await.ok(),
+        "stable: synced. 2 versions in 1 chart.\n"
+    );
+    assert!(world.execute(&sync).await.ok().starts_with("stable: not modified."));
     assert!(world.server.seen("/stable/index.yaml")[1].is_conditional());
-    let status = world.ran(&["status", "stable", "-o", "json"]).await.json();
+    let status = world.execute(&["status", "stable", "-o", "json"]).await.json();
     assert_eq!(
         (&status[0]["namespace"], &status[0]["versions"]),
         (&"team".into(), &2.into())
     );
 
-    assert_eq!(status[0]["nextSyncTime"], Value::Null, "nobody repeats it");
+    assert_eq!(
+        status[0]["nextSyncTime"],
+        Value::Null,
+        "a one-shot sync has no schedule"
+    );
 
-    // What fails leaves the charts as they are.
+    // A failed sync leaves the charts unchanged.
     world.server.break_path("/stable/index.yaml", Fault::status(404));
-    let said = world.ran(&sync).await.failed(1);
-    assert!(said.contains("NotFound"), "{said}");
+    let error = world.execute(&sync).await.failed(1);
+    assert!(error.contains("NotFound"), "{error}");
     world.server.repair("/stable/index.yaml");
-    world.ran(&["show", "stable/web", "-n", "team"]).await.ok();
+    world.execute(&["show", "stable/web", "-n", "team"]).await.ok();
 
-    // Another URL under the same name is another repository.
+    // A different URL with the same name is a different repository.
     let other = world.serve("other", index(&[("db", &["1.0.0"])]));
-    world.ran(&["sync", "stable", &other, "helm", "-n", "team"]).await.ok();
-    world.ran(&["show", "stable/db"]).await.ok();
-    world.ran(&["show", "stable/web"]).await.failed(1);
+    world
+        .execute(&["sync", "stable", &other, "helm", "-n", "team"])
+        .await
+        .ok();
+    world.execute(&["show", "stable/db"]).await.ok();
+    world.execute(&["show", "stable/web"]).await.failed(1);
 
     let delete = ["delete", "stable", "-n", "team"];
-    assert_eq!(world.ran(&delete).await.ok(), "team/stable: removed\n");
-    assert_eq!(world.ran(&delete).await.ok(), "team/stable: nothing to remove\n");
-    assert_eq!(world.ran(&["status", "-o", "json"]).await.json(), Value::Array(vec![]));
+    assert_eq!(world.execute(&delete).await.ok(), "team/stable: deleted\n");
+    assert_eq!(world.execute(&delete).await.ok(), "team/stable: not found\n");
+    assert_eq!(
+        world.execute(&["status", "-o", "json"]).await.json(),
+        Value::Array(vec![])
+    );
 }
 
 #[tokio::test]
-async fn an_index_that_has_shrunk_is_taken_over_when_the_command_says_so() {
+async fn a_shrunken_index_is_accepted_with_allow_shrink() {
     let world = World::new().await;
-    let url = world.serve("stable", index_of(12));
+    let url = world.serve("stable", build_index(12));
     let sync = ["sync", "stable", url.as_str(), "helm"];
-    world.ran(&sync).await.ok();
-    world.serve("stable", index_of(2));
-    let said = world.ran(&sync).await.failed(1);
-    assert!(said.contains("ShrinkRefused") && said.contains("12 charts"), "{said}");
-    let (_, rest) = said.split_once("--allow-shrink=").expect("the flag is named");
+    world.execute(&sync).await.ok();
+    world.serve("stable", build_index(2));
+    let error = world.execute(&sync).await.failed(1);
+    assert!(
+        error.contains("ShrinkRefused") && error.contains("12 charts"),
+        "{error}"
+    );
+    let (_, rest) = error.split_once("--allow-shrink=").expect("the flag is named");
     let digest: String = rest.chars().take_while(char::is_ascii_hexdigit).collect();
 
-    // What was refused is refused again, now without being read.
-    world.ran(&sync).await.failed(1);
+    // The same index is refused again without being decoded.
+    world.execute(&sync).await.failed(1);
     let wrong = [&sync[..], &["--allow-shrink=0123456789"]].concat();
-    world.ran(&wrong).await.failed(1);
-    assert_eq!(charts(&world).await, 12);
+    world.execute(&wrong).await.failed(1);
+    assert_eq!(count_charts(&world).await, 12);
 
     let flag = format!("--allow-shrink={digest}");
-    world.ran(&[&sync[..], &[&flag]].concat()).await.ok();
-    assert_eq!(charts(&world).await, 2);
-    // Another failure does not offer to confirm anything.
+    world.execute(&[&sync[..], &[&flag]].concat()).await.ok();
+    assert_eq!(count_charts(&world).await, 2);
+    // Other errors do not suggest --allow-shrink.
     world.server.break_path("/stable/index.yaml", Fault::status(500));
-    let said = world.ran(&sync).await.failed(1);
-    assert!(!said.contains("--allow-shrink"), "{said}");
+    let error = world.execute(&sync).await.failed(1);
+    assert!(!error.contains("--allow-shrink"), "{error}");
 }
 
-async fn charts(world: &World) -> u64 {
-    let status = world.ran(&["status", "-o", "json"]).await.json();
+async fn count_charts(world: &World) -> u64 {
+    let status = world.execute(&["status", "-o", "json"]).await.json();
     status[0]["charts"].as_u64().unwrap()
 }
 
 #[tokio::test]
-async fn what_can_not_be_honoured_is_refused_before_anything_is_fetched() {
+async fn invalid_arguments_are_refused_before_any_download() {
     let world = World::new().await;
     let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
     let sync = ["sync", "stable", url.as_str(), "helm"];
-    world.ran(&sync).await.ok();
-    let before = world.ran(&["show", "stable/web", "-o", "json"]).await.ok();
+    world.execute(&sync).await.ok();
+    let before = world.execute(&["show", "stable/web", "-o", "json"]).await.ok();
     world.serve("stable", index(&[("web", &["2.0.0"])]));
 
     let mut refused = vec![
@@ -169,26 +185,26 @@ async fn what_can_not_be_honoured_is_refused_before_anything_is_fetched() {
         refused.push((command, 2, secret));
     }
     for (command, code, named) in refused {
-        let said = ran(command).await.failed(code);
-        assert!(said.contains(named), "{said}");
-        assert!(!said.contains("hush"), "{said}");
+        let error = execute(command).await.failed(code);
+        assert!(error.contains(named), "{error}");
+        assert!(!error.contains("hush"), "{error}");
     }
-    assert_eq!(world.ran(&["show", "stable/web", "-o", "json"]).await.ok(), before);
+    assert_eq!(world.execute(&["show", "stable/web", "-o", "json"]).await.ok(), before);
     assert_eq!(
         world.server.seen("/stable/index.yaml").len(),
         1,
-        "none of them was fetched"
+        "none of them downloaded the index"
     );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn beside_a_running_portolan_on_sqlite_others_read_but_do_not_write() {
+async fn with_sqlite_only_reading_commands_work_while_portolan_runs() {
     let world = World::new().await;
     let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
     let manifests = world.declare("stable", &url, "");
     let mut running = Portolan::start(world.command(&["run", "--manifests", &manifests]));
     running.ready(SOON).await;
-    until_shown(&world, "stable/web").await;
+    wait_until_shown(&world, "stable/web").await;
 
     for writing in [
         &["sync", "other", &url, "helm"][..],
@@ -197,78 +213,78 @@ async fn beside_a_running_portolan_on_sqlite_others_read_but_do_not_write() {
         &["run", "--manifests", &manifests, "--listen=127.0.0.1:0"],
         &["run", "--once", "--manifests", &manifests],
     ] {
-        let said = world.ran(writing).await.failed(1);
-        assert!(said.contains(&format!("process {}", running.id())), "{said}");
+        let error = world.execute(writing).await.failed(1);
+        assert!(error.contains(&format!("process {}", running.id())), "{error}");
         assert!(
-            said.contains("portolan resync") && said.contains("portolan status"),
-            "{said}"
+            error.contains("portolan resync") && error.contains("portolan status"),
+            "{error}"
         );
     }
     for reading in [&["status"][..], &["search", "web"], &["show", "stable/web"]] {
-        assert!(world.ran(reading).await.ok().contains("web") || reading[0] == "status");
+        assert!(world.execute(reading).await.ok().contains("web") || reading[0] == "status");
     }
 
     running.signal("TERM");
     assert_eq!(running.exit(SOON).await.code(), Some(0));
-    world.ran(&["sync", "other", &url, "helm"]).await.ok();
+    world.execute(&["sync", "other", &url, "helm"]).await.ok();
 }
 
-async fn until_shown(world: &World, chart: &str) {
+async fn wait_until_shown(world: &World, chart: &str) {
     eventually(SOON, &format!("{chart} to be synced"), async || {
-        let Ran { code, err, .. } = world.ran(&["show", chart]).await;
-        if code == Some(0) { Ok(()) } else { Err(err) }
+        let CommandOutput { code, stderr, .. } = world.execute(&["show", chart]).await;
+        if code == Some(0) { Ok(()) } else { Err(stderr) }
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_sync_begins_again_when_another_process_writes_the_record_meanwhile() {
+async fn a_sync_is_retried_if_another_process_writes_the_record_meanwhile() {
     let world = World::new().await;
     world.serve("stable", index(&[("web", &["1.0.0"])]));
     let gate = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/stable", gate.local_addr().unwrap());
     let sync = ["sync", "stable", url.as_str(), "helm"];
-    let connected = async || {
+    let accept = async || {
         timeout(SOON, gate.accept())
             .await
-            .expect("the index is asked for")
+            .expect("the index is requested")
             .unwrap()
             .0
     };
-    let pass_on = async |mut client: TcpStream| {
+    let forward = async |mut client: TcpStream| {
         let mut server = TcpStream::connect(world.server.host()).await.unwrap();
         tokio::spawn(async move { tokio::io::copy_bidirectional(&mut client, &mut server).await });
     };
-    let (said, ()) = tokio::join!(world.ran(&sync), async { pass_on(connected().await).await });
-    said.ok();
+    let (output, ()) = tokio::join!(world.execute(&sync), async { forward(accept().await).await });
+    output.ok();
 
     world.serve("stable", index(&[("web", &["2.0.0"])]));
-    let (said, ()) = tokio::join!(world.ran(&sync), async {
-        // The record is read before the index is asked for.
-        let client = connected().await;
+    let (output, ()) = tokio::join!(world.execute(&sync), async {
+        // The record is read before the index is requested.
+        let client = accept().await;
         let tables = SqlitePool::connect(&world.database_url()).await.unwrap();
         let written = sqlx::query("UPDATE portolan_repositories SET revision = revision + 1").execute(&tables);
         assert_eq!(written.await.unwrap().rows_affected(), 1);
-        pass_on(client).await;
-        pass_on(connected().await).await;
+        // The retry reuses the connection.
+        forward(client).await;
     });
-    assert_eq!(said.ok(), "stable: synced. 1 version in 1 chart.\n");
+    assert_eq!(output.ok(), "stable: synced. 1 version in 1 chart.\n");
     assert_eq!(world.server.seen("/stable/index.yaml").len(), 3);
-    assert!(world.ran(&["show", "stable/web"]).await.ok().contains("2.0.0"));
+    assert!(world.execute(&["show", "stable/web"]).await.ok().contains("2.0.0"));
 }
 
 #[rstest]
 #[case::as_a_url(false)]
-#[case::as_kubeapps_writes_it(true)]
+#[case::as_in_kubeapps(true)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_postgres_is_shared_by_a_running_portolan_and_one_shot_commands(#[case] host_and_port: bool) {
+async fn a_running_portolan_and_one_shot_commands_share_a_postgres(#[case] host_and_port: bool) {
     let world = World::new().await;
     let database = postgres::database().await;
     let with_database = |arguments: &[&str]| {
         let mut command = command(arguments);
         if host_and_port {
             command
-                .args(super::kubeapps::login(&database.url))
+                .args(super::kubeapps::database_flags(&database.url))
                 .env("DB_PASSWORD", postgres::PASSWORD);
         } else {
             command.args(["--database-url", &database.url]);
@@ -281,26 +297,34 @@ async fn a_postgres_is_shared_by_a_running_portolan_and_one_shot_commands(#[case
     running.ready(SOON).await;
     let until = async |chart: &str| {
         eventually(SOON, &format!("{chart} to be there"), async || {
-            let shown = ran(with_database(&["show", chart])).await;
-            if shown.code == Some(0) { Ok(()) } else { Err(shown.err) }
+            let shown = execute(with_database(&["show", chart])).await;
+            if shown.code == Some(0) {
+                Ok(())
+            } else {
+                Err(shown.stderr)
+            }
         })
         .await;
     };
     until("declared/web").await;
 
-    // Another repository, by hand; and the declared one, whose charts stay whose they are.
+    // Syncs another repository, and the declared one, whose charts keep their owner.
     let by_hand = world.serve("by-hand", index(&[("db", &["1.0.0"])]));
-    ran(with_database(&["sync", "by-hand", &by_hand, "helm"])).await.ok();
-    ran(with_database(&["sync", "declared", &declared, "helm"])).await.ok();
+    execute(with_database(&["sync", "by-hand", &by_hand, "helm"]))
+        .await
+        .ok();
+    execute(with_database(&["sync", "declared", &declared, "helm"]))
+        .await
+        .ok();
     until("by-hand/db").await;
     until("declared/web").await;
 
-    // What is declared comes back after it was deleted, or everything was.
-    ran(with_database(&["delete", "declared"])).await.ok();
+    // Declared repositories return after they were deleted.
+    execute(with_database(&["delete", "declared"])).await.ok();
     until("declared/web").await;
-    ran(with_database(&["invalidate-cache"])).await.ok();
+    execute(with_database(&["invalidate-cache"])).await.ok();
     until("declared/web").await;
-    let left = ran(with_database(&["status", "-o", "json"])).await.json();
+    let left = execute(with_database(&["status", "-o", "json"])).await.json();
     let by_hand = left.as_array().unwrap().iter().find(|one| one["name"] == "by-hand");
     assert!(by_hand.is_none_or(|one| one["charts"] == 0), "{left}");
 }

@@ -1,16 +1,16 @@
-//! Each reading statement of Kubeapps' API server, over rows that the binary wrote and among which are hostile ones.
+//! Runs all queries of Kubeapps' API server over rows of valid and hostile charts.
 //!
-//! What the reader does with a row is checked too: one row that it refuses breaks the whole list.
+//! Also checks what the server requires of each row: one invalid row breaks the complete list.
 
 use serde_json::Value;
 use sqlx::types::Json;
 use sqlx::{Executor, PgPool};
 
-use super::{World, ran};
+use super::{World, execute};
 use crate::support::portolan::command;
 use crate::support::postgres;
 
-/// Names as an index gives them, and as they are stored.
+/// Names in an index, and as they are stored.
 const HOSTILE: [(&str, &str); 9] = [
     (
         "x') OR true OR (info->>'name' = 'y",
@@ -26,17 +26,16 @@ const HOSTILE: [(&str, &str); 9] = [
     ("null", "null"),
 ];
 
-/// Hostile charts, with all that is odd but allowed in them, among good ones.
+/// Builds an index of hostile and valid charts.
 fn hostile_index() -> String {
     let text = |text: &str| serde_json::to_string(text).unwrap();
     let mut index = "apiVersion: v1\nentries:\n".to_owned();
     for (name, _) in HOSTILE {
         let name = text(name);
-        // A description of null, a maintainer without a name, no urls, no time, a number for a version: Kubeapps' reader fails on
-        // most of them, or its syncer did.
+        // Kubeapps' reader or syncer fails on most of these values.
         index.push_str(&format!(
             "  {name}:\n  - name: {name}\n    version: 1.10\n    appVersion: 3\n    description: null\n    urls: []\n    \
-             maintainers: [{{email: nobody@example.com}}, {{name: {name}}}]\n    keywords: [{name}]\n    created: yesterday\n    \
+             maintainers: [{{email: user@example.com}}, {{name: {name}}}]\n    keywords: [{name}]\n    created: yesterday\n    \
              annotations: {{category: null}}\n  - null\n  - {{name: {name}, version: \"\"}}\n"
         ));
     }
@@ -57,12 +56,12 @@ fn hostile_index() -> String {
 "
 }
 
-/// The statements, as the reader builds them, over one database.
+/// Kubeapps' API server, reduced to its queries.
 struct Reader(PgPool);
 
 impl Reader {
-    /// The first column of a statement.
-    async fn infos(&self, statement: &'static str, values: &[&str]) -> Vec<Value> {
+    /// Returns the first column.
+    async fn query_infos(&self, statement: &'static str, values: &[&str]) -> Vec<Value> {
         let mut query = sqlx::query_scalar::<_, Json<Value>>(statement);
         for value in values {
             query = query.bind(*value);
@@ -76,16 +75,16 @@ impl Reader {
             .collect()
     }
 
-    async fn names(&self, statement: &'static str, values: &[&str]) -> Vec<String> {
-        let infos = self.infos(statement, values).await;
+    async fn query_names(&self, statement: &'static str, values: &[&str]) -> Vec<String> {
+        let infos = self.query_infos(statement, values).await;
         infos
             .iter()
             .map(|info| info["name"].as_str().unwrap().to_owned())
             .collect()
     }
 
-    /// The statement of the categories, whose names the reader takes as text: null would fail the whole call.
-    async fn categories(&self, statement: &'static str, values: &[&str]) -> Vec<(String, i64)> {
+    /// Returns names and counts. The server requires names to be text, not null.
+    async fn query_categories(&self, statement: &'static str, values: &[&str]) -> Vec<(String, i64)> {
         let mut query = sqlx::query_as(statement);
         for value in values {
             query = query.bind(*value);
@@ -94,7 +93,7 @@ impl Reader {
     }
 }
 
-/// What the reader demands of each chart that it lists.
+/// Asserts what the server requires of each listed chart.
 fn assert_valid(info: &Value) {
     let text = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
     assert!(
@@ -130,7 +129,7 @@ fn assert_valid(info: &Value) {
     }
 }
 
-async fn synced() -> (Reader, postgres::TestDatabase) {
+async fn sync_repositories() -> (Reader, postgres::TestDatabase) {
     let world = World::new().await;
     let database = postgres::database().await;
     for (name, namespace) in [
@@ -145,14 +144,14 @@ async fn synced() -> (Reader, postgres::TestDatabase) {
         let url = world.serve("one", index);
         let mut command = command(["sync", name, &url, "helm", "--namespace", namespace]);
         command.args(["--database-url", &database.url]);
-        ran(command).await.ok();
+        execute(command).await.ok();
     }
     (Reader(PgPool::connect(&database.url).await.unwrap()), database)
 }
 
 #[tokio::test]
-async fn lists_and_categories_hold_what_the_reader_demands() {
-    let (reader, _database) = synced().await;
+async fn lists_and_categories_are_valid_for_kubeapps() {
+    let (reader, _database) = sync_repositories().await;
     let in_namespace = "SELECT info FROM charts WHERE (repo_namespace = $1 OR repo_namespace = $2)
         ORDER BY (info->>'name') ASC LIMIT 100 OFFSET 0";
     let mut expected: Vec<&str> = HOSTILE
@@ -161,41 +160,43 @@ async fn lists_and_categories_hold_what_the_reader_demands() {
         .chain(["wordpress", "team%2Fnginx"])
         .collect();
     expected = expected.iter().flat_map(|name| [*name, *name]).collect(); // of two repositories
-    let listed = reader.infos(in_namespace, &["kubeapps", "kubeapps"]).await;
+    let listed = reader.query_infos(in_namespace, &["kubeapps", "kubeapps"]).await;
     listed.iter().for_each(assert_valid);
     let mut names: Vec<&str> = listed.iter().map(|info| info["name"].as_str().unwrap()).collect();
     names.sort_unstable();
     expected.sort_unstable();
     assert_eq!(names, expected);
     assert_eq!(
-        reader.infos(in_namespace, &["team", "kubeapps"]).await.len(),
+        reader.query_infos(in_namespace, &["team", "kubeapps"]).await.len(),
         expected.len() + 1
     );
     let everywhere = "SELECT info FROM charts ORDER BY (info->>'name') ASC";
-    assert_eq!(reader.infos(everywhere, &[]).await.len(), expected.len() + 1);
+    assert_eq!(reader.query_infos(everywhere, &[]).await.len(), expected.len() + 1);
     let page = "SELECT info FROM charts WHERE (repo_namespace = $1 OR repo_namespace = $2)
         ORDER BY (info->>'name') ASC LIMIT 3 OFFSET 21";
-    assert_eq!(reader.infos(page, &["kubeapps", "kubeapps"]).await.len(), 1);
+    assert_eq!(reader.query_infos(page, &["kubeapps", "kubeapps"]).await.len(), 1);
 
     let categories = "SELECT (info ->> 'category') AS name, COUNT((info ->> 'category')) AS count FROM charts
         WHERE (repo_namespace = $1 OR repo_namespace = $2) AND (repo_name = $3)
         GROUP BY (info ->> 'category') ORDER BY (info ->> 'category') ASC";
     assert_eq!(
-        reader.categories(categories, &["kubeapps", "kubeapps", "stable"]).await,
+        reader
+            .query_categories(categories, &["kubeapps", "kubeapps", "stable"])
+            .await,
         [(String::new(), HOSTILE.len() as i64 + 1), ("CMS".into(), 1)]
     );
     let everywhere = "SELECT (info ->> 'category') AS name, COUNT((info ->> 'category')) AS count FROM charts
         GROUP BY (info ->> 'category') ORDER BY (info ->> 'category') ASC";
-    assert_eq!(reader.categories(everywhere, &[]).await[1], ("CMS".into(), 2));
+    assert_eq!(reader.query_categories(everywhere, &[]).await[1], ("CMS".into(), 2));
 }
 
 #[tokio::test]
 async fn charts_are_found_by_repository_category_version_and_words() {
-    let (reader, _database) = synced().await;
+    let (reader, _database) = sync_repositories().await;
     let filtered = "SELECT info FROM charts WHERE (repo_namespace = $1 OR repo_namespace = $2) AND (repo_name = $3 OR repo_name = $4)
         AND (info->>'category' = $5 OR info->>'category' = $6) ORDER BY (info->>'name') ASC";
     let values = ["kubeapps", "kubeapps", "stable", "none", "CMS", "Database"];
-    assert_eq!(reader.names(filtered, &values).await, ["wordpress"]);
+    assert_eq!(reader.query_names(filtered, &values).await, ["wordpress"]);
 
     let by_version =
         "SELECT info FROM charts WHERE (repo_namespace = $1 OR repo_namespace = $2) AND (info->>'name' = $3)
@@ -209,7 +210,7 @@ async fn charts_are_found_by_repository_category_version_and_words() {
     ] {
         let pair = serde_json::json!([{ "version": version, "app_version": app_version }]).to_string();
         let charts = reader
-            .names(by_version, &["team", "kubeapps", name, &pair, "stable"])
+            .query_names(by_version, &["team", "kubeapps", name, &pair, "stable"])
             .await;
         assert_eq!(charts, vec![name; found], "{version} {app_version}");
     }
@@ -224,40 +225,40 @@ async fn charts_are_found_by_repository_category_version_and_words() {
         ("%git.example.com%", &["wordpress"]),
         ("%web%", &["team%2Fnginx"]),
         ("%o'neill%", &["o'neill"]),
-        ("%bitnami%", &[]), // the reader asks an array for a name, and gets nothing
+        ("%bitnami%", &[]), // the server looks up a name in an array and finds nothing
     ] {
         assert_eq!(
-            reader.names(search, &["kubeapps", "stable", words]).await,
+            reader.query_names(search, &["kubeapps", "stable", words]).await,
             found,
             "{words}"
         );
     }
-    let of_the_repository = reader.names(search, &["kubeapps", "stable", "%stable%"]).await;
+    let of_the_repository = reader.query_names(search, &["kubeapps", "stable", "%stable%"]).await;
     assert_eq!(of_the_repository.len(), HOSTILE.len() + 2);
 }
 
 #[tokio::test]
-async fn a_chart_its_versions_and_its_files_are_found_by_their_identifiers() {
-    let (reader, _database) = synced().await;
+async fn charts_versions_and_files_are_found_by_their_ids() {
+    let (reader, _database) = sync_repositories().await;
     let one = "SELECT info FROM charts WHERE repo_namespace = $1 AND chart_id = $2";
     let or_like = "SELECT info FROM charts WHERE repo_namespace = $1 AND chart_id ILIKE $2";
     for (_, name) in HOSTILE {
         let id = format!("stable/{name}");
-        let found = reader.infos(one, &["kubeapps", &id]).await;
+        let found = reader.query_infos(one, &["kubeapps", &id]).await;
         assert_eq!((found.len(), &found[0]["ID"]), (1, &id.as_str().into()));
-        // The reader looks for the version along the list.
+        // The server searches the versions of the list.
         assert_eq!(found[0]["chartVersions"][0]["version"], "1.10");
     }
     assert_eq!(
-        reader.names(or_like, &["kubeapps", "stable%nginx"]).await,
+        reader.query_names(or_like, &["kubeapps", "stable%nginx"]).await,
         ["team%2Fnginx"]
     );
     assert_eq!(
-        reader.names(or_like, &["kubeapps", "stable%WordPress"]).await,
+        reader.query_names(or_like, &["kubeapps", "stable%WordPress"]).await,
         ["wordpress"]
     );
 
-    // The files of a version are a later matter of ours; those that Kubeapps imported are found, and go with their chart.
+    // Files that Kubeapps imported are found, and deleted with their chart.
     let info = r#"{"ID": "stable/wordpress-1.0.0", "Readme": "Read me", "DefaultValues": "", "Schema": "", "Digest": "d",
         "Repo": {"namespace": "kubeapps", "name": "stable", "url": "", "type": ""}, "AdditionalDefaultValues": {}}"#;
     sqlx::query(
@@ -278,7 +279,10 @@ async fn a_chart_its_versions_and_its_files_are_found_by_their_identifiers() {
         (files, "stable/wordpress-1.0.0"),
         (files_like, "stable%wordpress-1.0.0"),
     ] {
-        assert_eq!(reader.infos(statement, &["kubeapps", id]).await[0]["Readme"], "Read me");
+        assert_eq!(
+            reader.query_infos(statement, &["kubeapps", id]).await[0]["Readme"],
+            "Read me"
+        );
     }
     reader
         .0
@@ -287,7 +291,7 @@ async fn a_chart_its_versions_and_its_files_are_found_by_their_identifiers() {
         .unwrap();
     assert!(
         reader
-            .infos(files, &["kubeapps", "stable/wordpress-1.0.0"])
+            .query_infos(files, &["kubeapps", "stable/wordpress-1.0.0"])
             .await
             .is_empty()
     );

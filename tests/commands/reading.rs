@@ -1,14 +1,14 @@
-//! `status`, `search` and `show`: what they print, on what.
+//! Output of `status`, `history`, `search` and `show`.
 
 use serde_json::{Value, json};
 use sqlx::{Executor, PgPool};
 
-use super::goldens::{Golden, kubeapps_database};
-use super::{Ran, World, ran};
+use super::goldens::{Golden, create_kubeapps_database};
+use super::{CommandOutput, World, execute};
 use crate::support::portolan::command;
 use crate::support::postgres;
 
-/// What would clear a terminal, name its window, colour it in eight bits, and forge a line.
+/// Clears a terminal, sets its title, sets a color with 8-bit controls, and forges a line.
 const HOSTILE: &str = "\\e[2J\\e]0;owned\\a\\x9b31m\\x7f\\nforged: all is well\\r";
 
 fn hostile_index() -> String {
@@ -41,12 +41,14 @@ async fn control_characters_of_hostile_charts_never_reach_the_terminal() {
     let world = World::new().await;
     let url = world.serve("stable", hostile_index());
     let broken = world.serve("broken", format!("<html>{}", "\u{1b}[2J\u{9b}31m"));
-    let synced = world.ran(&["sync", "stable", &url, "helm", "--log-level=trace"]).await;
+    let synced = world
+        .execute(&["sync", "stable", &url, "helm", "--log-level=trace"])
+        .await;
     assert_eq!(synced.code, Some(0), "{synced:#?}");
     let mut all = vec![
         synced,
         world
-            .ran(&["sync", "broken", &broken, "helm", "--log-format=json"])
+            .execute(&["sync", "broken", &broken, "helm", "--log-format=json"])
             .await,
     ];
     for form in ["table", "json"] {
@@ -58,23 +60,23 @@ async fn control_characters_of_hostile_charts_never_reach_the_terminal() {
             &["search", "sea"],
             &["show", "stable/web"],
         ] {
-            let shown = world.ran(&[reading, &["-o", form]].concat()).await;
+            let shown = world.execute(&[reading, &["-o", form]].concat()).await;
             assert_eq!(shown.code, Some(0), "{shown:#?}");
             all.push(shown);
         }
     }
     let url = format!("{url}\u{1b}[2J");
-    all.push(world.ran(&["sync", "bad\u{1b}[2J", &url, "helm"]).await);
-    all.push(world.ran(&["show", "stable/\u{1b}[2J"]).await);
-    for Ran { out, err, .. } in all {
-        for text in [out, err] {
-            let driving = text.chars().find(|c| c.is_control() && *c != '\n');
-            assert_eq!(driving, None, "{text:?}");
+    all.push(world.execute(&["sync", "bad\u{1b}[2J", &url, "helm"]).await);
+    all.push(world.execute(&["show", "stable/\u{1b}[2J"]).await);
+    for CommandOutput { stdout, stderr, .. } in all {
+        for text in [stdout, stderr] {
+            let control = text.chars().find(|c| c.is_control() && *c != '\n');
+            assert_eq!(control, None, "{text:?}");
             assert!(!text.lines().any(|line| line.starts_with("forged")), "{text}");
         }
     }
-    // JSON says all the same what is there.
-    let shown = world.ran(&["show", "stable/web", "-o", "json"]).await.json();
+    // JSON contains the original values.
+    let shown = world.execute(&["show", "stable/web", "-o", "json"]).await.json();
     let description = shown["description"].as_str().unwrap();
     assert!(
         description.contains('\u{9b}') && description.contains('\u{7f}'),
@@ -83,12 +85,12 @@ async fn control_characters_of_hostile_charts_never_reach_the_terminal() {
 }
 
 #[tokio::test]
-async fn tables_are_for_people_and_json_is_for_programs() {
+async fn commands_print_tables_and_json() {
     let world = World::new().await;
     let examples = crate::support::project("examples").display().to_string();
-    world.ran(&["run", "--once", "--manifests", &examples]).await.ok();
+    world.execute(&["run", "--once", "--manifests", &examples]).await.ok();
 
-    let table = world.ran(&["status"]).await.ok();
+    let table = world.execute(&["status"]).await.ok();
     let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(
         lines[0],
@@ -107,7 +109,7 @@ async fn tables_are_for_people_and_json_is_for_programs() {
         ]
     );
     assert_eq!(lines[1][..7], ["default", "harbour", "True", "Synced", "2", "4", "0/4"]);
-    let json = world.ran(&["status", "-o", "json"]).await.json();
+    let json = world.execute(&["status", "-o", "json"]).await.json();
     let harbour = &json[0];
     assert_eq!(
         (
@@ -132,36 +134,39 @@ async fn tables_are_for_people_and_json_is_for_programs() {
         );
     }
     assert_eq!(harbour["lastSync"]["charts"], 2);
-    let one = world.ran(&["status", "shipping", "-n", "default"]).await.ok();
+    let one = world.execute(&["status", "shipping", "-n", "default"]).await.ok();
     assert!(
         one.contains("default/shipping: "),
-        "the one that was asked for says more: {one}"
+        "one repository is shown with its message: {one}"
     );
-    world.ran(&["status", "shipping", "-n", "elsewhere"]).await.failed(1);
+    world
+        .execute(&["status", "shipping", "-n", "elsewhere"])
+        .await
+        .failed(1);
 
-    let found = world.ran(&["search", "tides"]).await.ok();
+    let found = world.execute(&["search", "tides"]).await.ok();
     assert!(
         found.starts_with("NAMESPACE") && found.contains("harbour/tide-table"),
         "{found}"
     );
-    let found = world.ran(&["search", "TIDE", "-o", "json"]).await.json();
+    let found = world.execute(&["search", "TIDE", "-o", "json"]).await.json();
     assert_eq!(
         (&found[0]["repository"], &found[0]["chart"]),
         (&json!("harbour"), &json!("tide-table"))
     );
     assert_eq!(
-        world.ran(&["search", "nothing of the kind"]).await.ok(),
+        world.execute(&["search", "nothing of the kind"]).await.ok(),
         "no charts found\n"
     );
     assert_eq!(
-        world.ran(&["search", "-n", "elsewhere", "-o", "json"]).await.json(),
+        world.execute(&["search", "-n", "elsewhere", "-o", "json"]).await.json(),
         json!([])
     );
-    let limited = world.ran(&["search", "--limit=1"]).await;
-    assert!(limited.err.contains("--limit=1 has left charts out"), "{limited:#?}");
+    let limited = world.execute(&["search", "--limit=1"]).await;
+    assert!(limited.stderr.contains("raise --limit=1"), "{limited:#?}");
     assert_eq!(limited.ok().lines().count(), 2);
 
-    let shown = world.ran(&["show", "harbour/beacon"]).await.ok();
+    let shown = world.execute(&["show", "harbour/beacon"]).await.ok();
     for line in [
         "Chart:       harbour/beacon",
         "Category:    Infrastructure",
@@ -169,24 +174,24 @@ async fn tables_are_for_people_and_json_is_for_programs() {
     ] {
         assert!(shown.contains(line), "{line}\n{shown}");
     }
-    let shown = world.ran(&["show", "harbour/beacon", "-o", "json"]).await.json();
+    let shown = world.execute(&["show", "harbour/beacon", "-o", "json"]).await.json();
     assert_eq!(shown["chartVersions"][0]["version"], "1.2.0");
 }
 
 #[tokio::test]
 async fn the_history_of_a_repository_is_shown_newest_first() {
     let world = World::new().await;
-    let url = world.serve("stable", super::index_of(1));
-    world.ran(&["sync", "stable", &url, "helm", "-n", "one"]).await.ok();
-    world.serve("stable", super::index_of(3));
-    world.ran(&["sync", "stable", &url, "helm", "-n", "one"]).await.ok();
+    let url = world.serve("stable", super::build_index(1));
+    world.execute(&["sync", "stable", &url, "helm", "-n", "one"]).await.ok();
+    world.serve("stable", super::build_index(3));
+    world.execute(&["sync", "stable", &url, "helm", "-n", "one"]).await.ok();
     world.serve("stable", "<html>");
     world
-        .ran(&["sync", "stable", &url, "helm", "-n", "one"])
+        .execute(&["sync", "stable", &url, "helm", "-n", "one"])
         .await
         .failed(1);
 
-    let shown = world.ran(&["history", "stable", "-o", "json"]).await.json();
+    let shown = world.execute(&["history", "stable", "-o", "json"]).await.json();
     let results: Vec<&str> = shown
         .as_array()
         .unwrap()
@@ -204,7 +209,7 @@ async fn the_history_of_a_repository_is_shown_newest_first() {
     );
     assert!(shown[1]["durationSeconds"].is_f64(), "{shown}");
 
-    let table = world.ran(&["history", "stable", "--limit=2"]).await.ok();
+    let table = world.execute(&["history", "stable", "--limit=2"]).await.ok();
     let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(lines.len(), 3, "{table}");
     let header = [
@@ -214,43 +219,46 @@ async fn the_history_of_a_repository_is_shown_newest_first() {
     assert_eq!(lines[1][4], "-", "a failed sync counts no charts: {table}");
     assert_eq!(lines[2][2..8], ["Succeeded", "Synced", "3", "2", "0", "0"], "{table}");
 
-    let said = world.ran(&["history", "none"]).await.failed(1);
-    assert!(said.contains("`portolan status` lists all"), "{said}");
-    world.ran(&["history", "stable", "-n", "elsewhere"]).await.failed(1);
-    world.serve("stable", super::index_of(1));
-    world.ran(&["sync", "stable", &url, "helm", "-n", "two"]).await.ok();
-    let said = world.ran(&["history", "stable"]).await.failed(1);
-    assert!(said.contains("(one, two)") && said.contains("-n"), "{said}");
+    let error = world.execute(&["history", "none"]).await.failed(1);
+    assert!(error.contains("`portolan status` lists all repositories"), "{error}");
+    world.execute(&["history", "stable", "-n", "elsewhere"]).await.failed(1);
+    world.serve("stable", super::build_index(1));
+    world.execute(&["sync", "stable", &url, "helm", "-n", "two"]).await.ok();
+    let error = world.execute(&["history", "stable"]).await.failed(1);
+    assert!(error.contains("(one, two)") && error.contains("-n"), "{error}");
     let two = world
-        .ran(&["history", "stable", "-n", "two", "-o", "json"])
+        .execute(&["history", "stable", "-n", "two", "-o", "json"])
         .await
         .json();
     assert_eq!(two.as_array().map(Vec::len), Some(1), "{two}");
 }
 
 #[tokio::test]
-async fn a_chart_of_several_namespaces_is_shown_when_one_is_named() {
+async fn a_chart_in_several_namespaces_requires_a_namespace() {
     let world = World::new().await;
     let url = world.serve("stable", crate::cluster::index(&[("team/web", &["1.0.0"])]));
     for namespace in ["one", "two"] {
-        world.ran(&["sync", "stable", &url, "helm", "-n", namespace]).await.ok();
+        world
+            .execute(&["sync", "stable", &url, "helm", "-n", namespace])
+            .await
+            .ok();
     }
-    let said = world.ran(&["show", "stable/team/web"]).await.failed(1);
-    assert!(said.contains("(one, two)") && said.contains("-n"), "{said}");
-    let shown = world.ran(&["show", "stable/team/web", "-n", "two"]).await.ok();
+    let error = world.execute(&["show", "stable/team/web"]).await.failed(1);
+    assert!(error.contains("(one, two)") && error.contains("-n"), "{error}");
+    let shown = world.execute(&["show", "stable/team/web", "-n", "two"]).await.ok();
     assert!(shown.contains("Namespace:   two"), "{shown}");
 }
 
 #[tokio::test]
-async fn a_database_that_only_kubeapps_has_filled_can_be_read_and_stays_as_it_is() {
+async fn a_database_of_kubeapps_can_be_read_and_is_not_changed() {
     let database = postgres::database().await;
     let pool = PgPool::connect(&database.url).await.unwrap();
     let Golden { rows, .. } = Golden::load();
-    kubeapps_database(&pool, &rows).await;
+    create_kubeapps_database(&pool, &rows).await;
     let run = async |arguments: &[&str]| {
         let mut command = command(arguments);
         command.args(["--database-url", &database.url]);
-        ran(command).await
+        execute(command).await
     };
     let status = run(&["status", "-o", "json"]).await.json();
     assert_eq!(
@@ -271,9 +279,9 @@ async fn a_database_that_only_kubeapps_has_filled_can_be_read_and_stays_as_it_is
             .fetch_all(&pool)
             .await
             .unwrap();
-    assert_eq!(tables, ["charts", "files", "repos"], "reading made nothing");
+    assert_eq!(tables, ["charts", "files", "repos"], "queries create no tables");
 
-    // A row that somebody else has shaped breaks neither the list nor the search.
+    // An invalid row breaks neither the list nor the search.
     pool.execute(
         "INSERT INTO charts (repo_namespace, repo_name, chart_id, info) SELECT namespace, name, 'x/y', '[]' FROM repos",
     )

@@ -1,4 +1,4 @@
-//! `run` in a cluster: with the arguments of Kubeapps' controller, with a database that comes late, and once.
+//! `run` in a cluster: with the arguments of Kubeapps' controller, with an unreachable database, and with --once.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, PostParams};
 use serde_json::json;
 
-use super::{assert_code, named, text};
+use super::{assert_code, join_output, link_binary};
 use crate::cluster::{World, index};
 use crate::support::control_plane::control_plane;
 use crate::support::eventually::eventually;
@@ -16,9 +16,9 @@ use crate::support::process::ScratchFolder;
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// What Kubeapps' Helm chart passes; the password stands in a Secret.
+/// Uses the arguments in Kubeapps' Helm chart, with the password in a Secret.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn called_as_kubeapps_controller_it_watches_its_namespace_with_the_password_of_the_secret() {
+async fn called_as_kubeapps_controller_it_uses_its_namespace_and_the_password_in_the_secret() {
     let world = World::new().await;
     let database = database().await;
     let host_and_port = database.url.split(['@', '/']).nth(3).unwrap();
@@ -32,7 +32,7 @@ async fn called_as_kubeapps_controller_it_watches_its_namespace_with_the_passwor
     world.declare("stable", &url).await;
 
     let folder = ScratchFolder::new("controller");
-    let mut controller = command_as::<&str>(&named(&folder, "apprepository-controller"), []);
+    let mut controller = command_as::<&str>(&link_binary(&folder, "apprepository-controller"), []);
     controller.arg("--kubeconfig").arg(control_plane().await.kubeconfig());
     controller.args([
         &format!("--namespace={}", world.namespace),
@@ -54,7 +54,7 @@ async fn called_as_kubeapps_controller_it_watches_its_namespace_with_the_passwor
     let warnings: Vec<String> = portolan
         .lines()
         .into_iter()
-        .filter(|line| line.contains("no effect any more"))
+        .filter(|line| line.contains("ignoring deprecated flags"))
         .collect();
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(
@@ -65,7 +65,7 @@ async fn called_as_kubeapps_controller_it_watches_its_namespace_with_the_passwor
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_that_comes_up_late_is_waited_for() {
+async fn run_waits_for_an_unreachable_database() {
     let world = World::new().await;
     let database = database().await;
     let (gate, through_gate) = database.behind_gate().await;
@@ -81,7 +81,7 @@ async fn a_database_that_comes_up_late_is_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_that_a_cluster_declares_is_synced_once() {
+async fn once_syncs_all_repositories_of_a_cluster() {
     let world = World::new().await;
     let database = database().await;
     let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
@@ -92,16 +92,16 @@ async fn all_that_a_cluster_declares_is_synced_once() {
     };
     assert_code(&once().await, 0);
     world.until_ready("stable").await;
-    // It syncs although nothing is due: the second is answered by 304.
+    // Syncs although no repository is due; the second response is 304.
     assert_code(&once().await, 0);
     assert_eq!(world.server.seen("/stable/index.yaml").len(), 2);
     world.declare("broken", &world.server.url("/nowhere")).await;
     let output = once().await;
     assert_code(&output, 1);
     assert!(
-        text(&output).contains("1 of 2 repositories failed to sync"),
+        join_output(&output).contains("1 of 2 repositories failed to sync"),
         "{}",
-        text(&output)
+        join_output(&output)
     );
     eventually(SOON, "the failure to show", async || {
         let object = world.repositories.get("broken").await.unwrap();

@@ -1,52 +1,52 @@
-//! The password of the database, and what the URL of a repository may hold besides an address, are shown nowhere.
+//! Passwords of databases and secrets in URLs of repositories are never shown.
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, PostParams};
 use serde_json::json;
 
-use super::{Ran, SOON, World, ran};
+use super::{CommandOutput, SOON, World, execute};
 use crate::cluster::index;
 use crate::support::chart_server::Fault;
 use crate::support::portolan::{Portolan, command};
 use crate::support::postgres;
 
-/// In place of a user, a password and a token of a repository; each is part of any form in which it could be shown.
+/// User, password and token of a repository, and the password of the database.
 const SECRETS: [&str; 4] = ["hushuser", "hushword", "hushtoken", postgres::PASSWORD];
 
-fn with_secrets(url: &str) -> String {
+fn add_secrets(url: &str) -> String {
     format!(
         "{}?token=hushtoken",
         url.replacen("http://", "http://hushuser:hushword@", 1)
     )
 }
 
-fn assert_quiet(what: &str, text: &str) {
+fn assert_no_secrets(subject: &str, text: &str) {
     for secret in SECRETS {
-        assert!(!text.contains(secret), "{what} shows {secret}:\n{text}");
+        assert!(!text.contains(secret), "{subject} shows {secret}:\n{text}");
     }
 }
 
-fn all(ran: &Ran) -> String {
-    format!("{}{}", ran.out, ran.err)
+fn join_output(output: &CommandOutput) -> String {
+    format!("{}{}", output.stdout, output.stderr)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn neither_logs_nor_commands_show_a_secret() {
+async fn logs_and_commands_show_no_secrets() {
     let world = World::new().await;
     let database = postgres::database().await;
-    let good = with_secrets(&world.serve("good", index(&[("web", &["1.0.0"])])));
+    let good = add_secrets(&world.serve("good", index(&[("web", &["1.0.0"])])));
     let manifests = world.declare("good", &good, "");
     let bad = [
-        ("missing", with_secrets(&world.server.url("/missing"))),
-        ("refused", with_secrets("http://127.0.0.1:1/refused")),
+        ("missing", add_secrets(&world.server.url("/missing"))),
+        ("refused", add_secrets("http://127.0.0.1:1/refused")),
         (
             "unknown",
             "ftp://hushuser:hushword@127.0.0.1/x?token=hushtoken".to_owned(),
         ),
         ("broken", "http://hushuser:hushword@:x/?token=hushtoken".to_owned()),
-        ("loop", with_secrets(&world.server.url("/loop"))),
+        ("loop", add_secrets(&world.server.url("/loop"))),
     ];
-    let to_itself = with_secrets(&world.server.url("/loop/index.yaml"));
+    let to_itself = add_secrets(&world.server.url("/loop/index.yaml"));
     world.server.break_path("/loop/index.yaml", Fault::redirect(&to_itself));
     for (name, url) in &bad {
         world.declare(name, url, "");
@@ -58,8 +58,8 @@ async fn neither_logs_nor_commands_show_a_secret() {
     };
     let mut running = Portolan::start(with_database(&["run", "--manifests", &manifests]));
     running.ready(SOON).await;
-    crate::support::eventually::eventually(SOON, "all to be tried", async || {
-        let status = ran(with_database(&["status", "-o", "json"])).await.json();
+    crate::support::eventually::eventually(SOON, "all repositories to be attempted", async || {
+        let status = execute(with_database(&["status", "-o", "json"])).await.json();
         let tried = status
             .as_array()
             .unwrap()
@@ -73,17 +73,17 @@ async fn neither_logs_nor_commands_show_a_secret() {
         }
     })
     .await;
-    assert_quiet("/metrics", &running.get("/metrics").await.unwrap().1);
+    assert_no_secrets("/metrics", &running.get("/metrics").await.unwrap().1);
     running.signal("TERM");
     running.exit(SOON).await;
-    assert_quiet("the log of run", &running.lines().join("\n"));
+    assert_no_secrets("the log of run", &running.lines().join("\n"));
 
     let mut shown = vec![
-        ran(with_database(&["sync", "by-hand", &good, "helm"])).await,
-        ran(with_database(&["delete", "by-hand"])).await,
+        execute(with_database(&["sync", "by-hand", &good, "helm"])).await,
+        execute(with_database(&["delete", "by-hand"])).await,
     ];
     for (name, url) in &bad {
-        let failed = ran(with_database(&["sync", name, url, "helm"])).await;
+        let failed = execute(with_database(&["sync", name, url, "helm"])).await;
         assert_eq!(failed.code, Some(1), "{failed:#?}");
         shown.push(failed);
     }
@@ -94,37 +94,37 @@ async fn neither_logs_nor_commands_show_a_secret() {
             &["search"],
             &["show", "good/web"],
         ] {
-            let ran = ran(with_database(&[reading, &["-o", form]].concat())).await;
-            assert_eq!(ran.code, Some(0), "{ran:#?}");
-            shown.push(ran);
+            let output = execute(with_database(&[reading, &["-o", form]].concat())).await;
+            assert_eq!(output.code, Some(0), "{output:#?}");
+            shown.push(output);
         }
     }
-    // A database that is away, and a URL that can't be read.
-    let away = database
+    // An unreachable database and invalid URLs.
+    let unreachable = database
         .url
         .replacen("127.0.0.1", "127.0.0.1:1/x?host=127.0.0.1&port=1#", 1);
     for url in [
-        away.as_str(),
+        unreachable.as_str(),
         "postgres://u:hushword@127.0.0.1:1/d",
         "postgres://u:hushword@[/d",
         "postgres://u@h/d?sslmode=hushword",
         "u:hushword@db:5432",
     ] {
-        let failed = ran(command(["status", "--database-url", url, "--log-level=trace"])).await;
+        let failed = execute(command(["status", "--database-url", url, "--log-level=trace"])).await;
         assert_ne!(failed.code, Some(0), "{failed:#?}");
         shown.push(failed);
     }
-    for ran in &shown {
-        assert_quiet("a command", &all(ran));
+    for output in &shown {
+        assert_no_secrets("a command", &join_output(output));
     }
-    // The help names the variables, and not what is in them.
+    // Help shows the names of variables, not their values.
     let mut help = command(["help", "run"]);
     help.env("PORTOLAN_DATABASE_URL", &database.url);
-    assert_quiet("help", &all(&ran(help).await));
+    assert_no_secrets("help", &join_output(&execute(help).await));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn neither_status_nor_events_nor_the_log_show_a_secret_in_a_cluster() {
+async fn status_events_and_logs_in_a_cluster_show_no_secrets() {
     let world = crate::cluster::World::new().await;
     let database = postgres::database().await;
     let secrets: Api<Secret> = Api::namespaced(world.client.clone(), &world.namespace);
@@ -143,10 +143,10 @@ async fn neither_status_nor_events_nor_the_log_show_a_secret_in_a_cluster() {
     ];
     let mut portolan = world.portolan(&url, &more).await;
 
-    let good = with_secrets(&world.serve("good", index(&[("web", &["1.0.0"])])));
+    let good = add_secrets(&world.serve("good", index(&[("web", &["1.0.0"])])));
     world.declare("good", &good).await;
     world
-        .declare("missing", &with_secrets(&world.server.url("/missing")))
+        .declare("missing", &add_secrets(&world.server.url("/missing")))
         .await;
     world
         .declare("unknown", "ftp://hushuser:hushword@127.0.0.1/x?token=hushtoken")
@@ -154,13 +154,13 @@ async fn neither_status_nor_events_nor_the_log_show_a_secret_in_a_cluster() {
     world.until_ready("good").await;
     for (name, reason) in [("missing", "NotFound"), ("unknown", "InvalidURL")] {
         let object = world.until_ready_is(name, "False", reason).await;
-        assert_quiet("a status", &serde_json::to_string(&object.status).unwrap());
+        assert_no_secrets("a status", &serde_json::to_string(&object.status).unwrap());
         assert!(world.event(name, "SyncStalled").await.starts_with(reason));
     }
     for name in ["good", "missing", "unknown"] {
-        assert_quiet("an event", &format!("{:?}", world.events(name).await));
+        assert_no_secrets("an event", &format!("{:?}", world.events(name).await));
     }
     portolan.signal("TERM");
     portolan.exit(SOON).await;
-    assert_quiet("the log", &portolan.lines().join("\n"));
+    assert_no_secrets("the log", &portolan.lines().join("\n"));
 }

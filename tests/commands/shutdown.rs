@@ -1,9 +1,9 @@
-//! The end of `portolan run`: orderly at the first signal, at once at the second.
+//! Shutdown of `portolan run`: graceful at the first signal, immediate at the second.
 
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
-use super::{assert_code, text};
+use super::{assert_code, join_output};
 use crate::support::chart_server::{ChartServer, Fault, Page};
 use crate::support::eventually::eventually;
 use crate::support::portolan::{Portolan, command, run};
@@ -12,7 +12,7 @@ use crate::support::process::ScratchFolder;
 const SOON: Duration = Duration::from_secs(30);
 const INDEX: &str = "/charts/index.yaml";
 
-/// Portolan over a folder with one repository, whose server does this to it; the sync is under way.
+/// Portolan during the sync of one repository with a faulty server.
 struct World {
     _folder: ScratchFolder,
     _server: ChartServer,
@@ -21,7 +21,7 @@ struct World {
 }
 
 impl World {
-    async fn with(fault: Fault, more: &[&str]) -> Self {
+    async fn start(fault: Fault, more: &[&str]) -> Self {
         let (folder, server) = (ScratchFolder::new("shutdown"), ChartServer::start().await);
         server.serve(INDEX, Page::new(crate::cluster::index(&[("web", &["1.0.0"])])));
         server.break_path(INDEX, fault);
@@ -51,15 +51,15 @@ impl World {
     async fn status(&self) -> String {
         let output = run(command(["status", "-o", "json", "--database-url", &self.database])).await;
         assert_code(&output, 0);
-        text(&output)
+        join_output(&output)
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sync_under_way_is_finished_at_the_first_signal() {
-    let mut world = World::with(Fault::Drip(4, Duration::from_millis(100)), &[]).await;
+async fn a_running_sync_is_completed_after_the_first_signal() {
+    let mut world = World::start(Fault::Drip(4, Duration::from_millis(100)), &[]).await;
     world.portolan.signal("TERM");
-    // Whoever watches it sees it drain: alive, but not ready.
+    // While draining, the process is alive but not ready.
     eventually(SOON, "it to be not ready", async || {
         match world.portolan.get("/readyz").await {
             Ok((503, body)) if body.contains("[-]shutdown failed") => Ok(()),
@@ -74,12 +74,12 @@ async fn a_sync_under_way_is_finished_at_the_first_signal() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_not_done_when_the_time_is_over_is_given_up_and_nothing_of_it_written() {
-    let mut world = World::with(Fault::StallAfter(10), &["--drain-timeout=500ms"]).await;
-    let asked = Instant::now();
+async fn a_sync_that_exceeds_the_drain_timeout_is_rolled_back() {
+    let mut world = World::start(Fault::StallAfter(10), &["--drain-timeout=500ms"]).await;
+    let signaled = Instant::now();
     world.portolan.signal("INT");
     let status = world.portolan.exit(SOON).await;
-    assert!(asked.elapsed() < Duration::from_secs(10));
+    assert!(signaled.elapsed() < Duration::from_secs(10));
     assert_eq!(status.code(), Some(1), "{:?}", world.portolan.lines());
     assert!(
         world
@@ -94,17 +94,17 @@ async fn what_is_not_done_when_the_time_is_over_is_given_up_and_nothing_of_it_wr
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_second_signal_ends_at_once() {
-    let mut world = World::with(Fault::StallAfter(10), &[]).await;
+async fn a_second_signal_exits_immediately() {
+    let mut world = World::start(Fault::StallAfter(10), &[]).await;
     world.portolan.signal("TERM");
     world
         .portolan
         .line_with("a second signal exits immediately", SOON)
         .await;
-    let asked = Instant::now();
+    let signaled = Instant::now();
     world.portolan.signal("TERM");
     let status = world.portolan.exit(SOON).await;
-    assert!(asked.elapsed() < Duration::from_secs(10));
+    assert!(signaled.elapsed() < Duration::from_secs(10));
     assert_eq!(
         (status.code(), status.signal()),
         (Some(143), None),

@@ -49,7 +49,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
 {{- define "portolan.claimName" -}}
-{{- default (printf "%s-catalogue" (include "portolan.fullname" . | trunc 53 | trimSuffix "-")) .Values.database.sqlite.persistence.existingClaim -}}
+{{- default (printf "%s-catalog" (include "portolan.fullname" . | trunc 53 | trimSuffix "-")) .Values.database.sqlite.persistence.existingClaim -}}
 {{- end -}}
 
 {{/* Kubeapps' namespace. Defaults to watchNamespace, so that no other namespace is accessed. */}}

@@ -1,5 +1,6 @@
 //! Schedules kept by the work queue alone, without a cron trigger.
 
+use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,12 +9,21 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
+use super::chart_files;
 use super::decision::{Decision, decide, handled, until_due};
+use super::metrics::Metrics;
+use super::origin::{Directory, Origin};
+use super::running_syncs::RunningSyncs;
 use super::spec::{Defaults, RepositorySpec};
+use super::{Options, SyncOptions, setup};
 use crate::api::NamespacedName;
-use crate::catalog::{Handled, Record, State};
+use crate::catalog::{self, Catalog, Database, FilesMode, Handled, Record, State};
+use crate::controllers::{SetupContext, Source};
+use crate::helm::archive;
+use crate::http::{self, Fetcher, Limits};
 use crate::runtime::controller::{self, Action, Class, Key, Reconcile, ReconcileError, WorkerPool};
 use crate::runtime::workqueue::{self as queue, Priority, Queue, Settings};
 
@@ -170,4 +180,99 @@ fn a_sync_that_takes_longer_than_the_gap_is_followed_by_the_one_that_is_due() {
     assert_eq!(until_due(spec, started, ended), Duration::ZERO);
     let wait = until_due(spec, ended, ended);
     assert_eq!(wait, Duration::from_secs(31) + spec.jitter());
+}
+
+fn options() -> Options {
+    Options {
+        workers: 2,
+        files_workers: 1,
+        namespace: None,
+        kubeapps_namespace: "kubeapps".to_owned(),
+        defaults: Defaults {
+            min_interval: Duration::from_secs(1),
+            ..Defaults::usual()
+        },
+        sync: SyncOptions {
+            fetcher: Fetcher::new(http::Settings::default()).unwrap(),
+            fetch_limits: Limits::default(),
+            verify_delta: false,
+            check_digests: DAY,
+            keep_removed: None,
+            spool_dir: None,
+        },
+        chart_files: chart_files::Settings {
+            mode: FilesMode::None,
+            icons: false,
+            archive: archive::Limits::default(),
+            icon: chart_files::icon_decoder::Limits::default(),
+        },
+        import_after_sync: false,
+        allowed_directories: Vec::new(),
+        confirm_removals: false,
+        watch_secrets: false,
+        adopt_kubeapps: false,
+        running: RunningSyncs::default(),
+    }
+}
+
+async fn until_attempted(
+    catalog: &Catalog,
+    name: &NamespacedName,
+    is_next: impl Fn(&Record) -> bool,
+) -> Option<Timestamp> {
+    let attempted = async {
+        loop {
+            match catalog.record(name).await.unwrap() {
+                Some(record) if is_next(&record) => return record.last_attempt,
+                _ => sleep(Duration::from_millis(50)).await,
+            }
+        }
+    };
+    let attempted = timeout(Duration::from_secs(60), attempted).await;
+    attempted.unwrap_or_else(|_| panic!("no new attempt of {name} at {}", Timestamp::now()))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn healthy_and_stalled_repositories_are_synced_at_their_ticks_though_the_trigger_never_runs() {
+    http::install_crypto_provider();
+    let directory = tempfile::tempdir().unwrap();
+    let index = "apiVersion: v1\nentries: {web: [{name: web, version: 1.0.0, urls: [web-1.0.0.tgz]}]}\n";
+    for (name, index) in [("good", index), ("bad", "not an index")] {
+        let manifest = format!(
+            "apiVersion: kubeapps.com/v1alpha1\nkind: AppRepository\nmetadata: {{name: {name}}}\n\
+             spec: {{type: helm, url: \"file:./{name}\", interval: \"* * * * * *\"}}\n"
+        );
+        fs::write(directory.path().join(format!("{name}.yaml")), manifest).unwrap();
+        fs::create_dir(directory.path().join(name)).unwrap();
+        fs::write(directory.path().join(name).join("index.yaml"), index).unwrap();
+    }
+    let database = Database::Sqlite(directory.path().join("portolan.db"));
+    let catalog = Catalog::open(&catalog::Settings::new(database)).await.unwrap();
+    let mut registry = Registry::default();
+    let options = options();
+    let settings = Settings {
+        lanes: options.classes().into(),
+        ..Settings::new("test")
+    };
+    let context = SetupContext {
+        source: Source::Directory(directory.path().to_owned()),
+        queue: Queue::new(settings, &queue::Metrics::register(&mut registry)),
+        stopping: CancellationToken::new(),
+    };
+    let origin = Origin::Directory(Directory::new(directory.path()).unwrap());
+    let parts = setup(&context, &options, &catalog, origin, &Metrics::register(&mut registry));
+    let controller = parts.into_controller(&context, &options);
+    let metrics = controller::Metrics::register(&mut registry);
+    tokio::spawn(WorkerPool::new(context.queue, controller.classes, metrics).run());
+    for source in controller.sources {
+        tokio::spawn(source);
+    }
+    for (name, stalls) in [("good", false), ("bad", true)] {
+        let name = NamespacedName::new("default", name);
+        let mut last = None;
+        for _ in 0..3 {
+            let is_next = |record: &Record| record.last_attempt > last && record.state.stalled == stalls;
+            last = until_attempted(&catalog, &name, is_next).await;
+        }
+    }
 }

@@ -1,13 +1,13 @@
-//! The names under which the binary stands in for the programs that it replaces.
+//! Compatibility with the programs that the binary replaces, by the name it is called by.
 
 use std::{ffi::OsString, path::Path};
 
-/// The controllers of Kubeapps and of kubernetes-sigs/application: what they did is `portolan run`.
+/// The controllers of Kubeapps and of kubernetes-sigs/application, replaced by `portolan run`.
 const CONTROLLERS: [&str; 2] = ["apprepository-controller", "kube-app-manager"];
-/// Kubeapps' syncer: what its Jobs called it for are the one-shot commands.
+/// Kubeapps' syncer, replaced by the one-shot commands.
 const SYNCER: &str = "asset-syncer";
 const ONE_SHOT: [&str; 3] = ["sync", "delete", "invalidate-cache"];
-/// Flags of Kubeapps' syncer that take a value and may stand before its subcommand.
+/// Flags of Kubeapps' syncer that take a value and can precede its subcommand.
 const SYNCER_VALUES: [&str; 8] = [
     "--database-url",
     "--database-name",
@@ -19,26 +19,23 @@ const SYNCER_VALUES: [&str; 8] = [
     "-v",
 ];
 
-/// The arguments as `portolan` would have been given them, going by the name that the binary was called by.
-#[must_use]
-pub fn arguments(given: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
-    let mut arguments: Vec<OsString> = given.into_iter().collect();
+/// Returns the equivalent arguments of `portolan`.
+pub fn arguments(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = arguments.into_iter().collect();
     let Some(program) = arguments.first() else {
         return vec!["portolan".into()];
     };
-    let name = Path::new(program)
-        .file_name()
-        .map(|name| name.to_string_lossy().into_owned());
-    match name.as_deref() {
-        Some(name) if CONTROLLERS.contains(&name) => arguments.insert(1, "run".into()),
-        Some(SYNCER) => command_first(&mut arguments[1..]),
-        _ => {}
+    let name = Path::new(program).file_name().unwrap_or_default().to_os_string();
+    if CONTROLLERS.iter().any(|controller| *controller == name) {
+        arguments.insert(1, "run".into());
+    } else if name == SYNCER {
+        move_command_first(&mut arguments[1..]);
     }
     arguments
 }
 
-/// Moves the subcommand before the flags that precede it, where ours expects it.
-fn command_first(arguments: &mut [OsString]) {
+/// Moves the subcommand before the flags that precede it, as clap requires.
+fn move_command_first(arguments: &mut [OsString]) {
     let mut value_follows = false;
     for at in 0..arguments.len() {
         let argument = arguments[at].to_string_lossy();
@@ -57,35 +54,35 @@ fn command_first(arguments: &mut [OsString]) {
 mod tests {
     use super::*;
 
-    fn of(given: &[&str]) -> Vec<String> {
-        arguments(given.iter().map(OsString::from))
+    fn translated(called: &[&str]) -> Vec<String> {
+        arguments(called.iter().map(OsString::from))
             .into_iter()
             .map(|part| part.into_string().unwrap())
             .collect()
     }
 
     #[test]
-    fn called_as_kubeapps_controller_it_runs() {
+    fn the_name_of_kubeapps_controller_means_run() {
         assert_eq!(
-            of(&["/apprepository-controller", "--namespace=kubeapps"])[1..],
+            translated(&["/apprepository-controller", "--namespace=kubeapps"])[1..],
             ["run", "--namespace=kubeapps"]
         );
     }
 
     #[test]
-    fn called_as_the_application_controller_it_runs() {
-        let given = [
+    fn the_name_of_the_application_controller_means_run() {
+        let called = [
             "/kube-app-manager",
             "--metrics-addr=127.0.0.1:8080",
             "--enable-leader-election",
         ];
-        assert_eq!(of(&given)[1..], ["run", given[1], given[2]]);
+        assert_eq!(translated(&called)[1..], ["run", called[1], called[2]]);
     }
 
     #[test]
-    fn called_as_kubeapps_syncer_flags_may_stand_before_the_command() {
+    fn flags_can_precede_the_command_of_kubeapps_syncer() {
         assert_eq!(
-            of(&[
+            translated(&[
                 "/asset-syncer",
                 "--debug",
                 "--namespace",
@@ -108,15 +105,18 @@ mod tests {
             ],
         );
         assert_eq!(
-            of(&["asset-syncer", "delete", "bitnami", "--namespace=a"])[1..],
+            translated(&["asset-syncer", "delete", "bitnami", "--namespace=a"])[1..],
             ["delete", "bitnami", "--namespace=a"]
         );
-        assert_eq!(of(&["asset-syncer", "--help"])[1..], ["--help"]);
+        assert_eq!(translated(&["asset-syncer", "--help"])[1..], ["--help"]);
     }
 
     #[test]
-    fn called_by_its_own_name_nothing_changes() {
-        assert_eq!(of(&["/usr/bin/portolan", "--debug", "sync"])[1..], ["--debug", "sync"]);
-        assert_eq!(of(&[]), ["portolan"]);
+    fn arguments_of_portolan_are_unchanged() {
+        assert_eq!(
+            translated(&["/usr/bin/portolan", "--debug", "sync"])[1..],
+            ["--debug", "sync"]
+        );
+        assert_eq!(translated(&[]), ["portolan"]);
     }
 }

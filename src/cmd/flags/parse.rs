@@ -1,60 +1,46 @@
-//! How the values of flags are written and read.
+//! Parsers of flag values.
 
 use std::{fmt, str::FromStr, time::Duration};
 
 use jiff::SignedDuration;
 
-/// A truth value in all the forms that Go's flags take.
-///
-/// # Errors
-/// When the text is none of them.
+const ZERO: &str = "must be greater than zero";
+
+/// Parses a boolean in all forms that Go's flags accept.
 pub fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        _ => Err("write true or false".to_owned()),
+        _ => Err("expected true or false".to_owned()),
     }
 }
 
-/// A length of time as Go and Kubernetes write it: `90s`, `1m30s`, `500ms`, `2h`.
-///
-/// # Errors
-/// When the text is no such length, is without a unit, or is negative.
+/// Parses a duration as in Go and Kubernetes: `90s`, `1m30s`, `500ms`, `2h`.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    const FORM: &str = "write a length of time with its unit, such as 90s, 5m or 1h30m";
+    const FORM: &str = "expected a duration with a unit, such as 90s, 5m or 1h30m";
     let duration: SignedDuration = text.trim().parse().map_err(|_| FORM.to_owned())?;
     Duration::try_from(duration).map_err(|_| FORM.to_owned())
 }
 
-/// Like [`duration`], but not zero: for what would never work without any time.
-///
-/// # Errors
-/// As [`duration`], and when it is zero.
 pub fn positive_duration(text: &str) -> Result<Duration, String> {
     match duration(text)? {
-        Duration::ZERO => Err("it must be longer than zero".to_owned()),
+        Duration::ZERO => Err(ZERO.to_owned()),
         duration => Ok(duration),
     }
 }
 
-/// A length of time that is not zero: whole seconds without a unit, as kubernetes-sigs/application has them, or as [`duration`].
-///
-/// # Errors
-/// As [`positive_duration`].
+/// Parses whole seconds without a unit, as in kubernetes-sigs/application, or a [`positive_duration`].
 pub fn seconds(text: &str) -> Result<Duration, String> {
     match text.trim().parse::<u64>() {
-        Ok(0) => Err("it must be longer than zero".to_owned()),
+        Ok(0) => Err(ZERO.to_owned()),
         Ok(seconds) => Ok(Duration::from_secs(seconds)),
         Err(_) => positive_duration(text),
     }
 }
 
-/// A number of bytes, with or without a unit of Kubernetes' quantities: `104857600`, `100Mi`, `1Gi`, `500k`.
-///
-/// # Errors
-/// When the text is no whole number, its unit is unknown, or it is zero or too large.
+/// Parses a number of bytes with an optional unit as in Kubernetes: `104857600`, `100Mi`, `1Gi`, `500k`.
 pub fn bytes(text: &str) -> Result<u64, String> {
-    const FORM: &str = "write a number of bytes, such as 104857600, 100Mi or 1Gi";
+    const FORM: &str = "expected a number of bytes, such as 104857600, 100Mi or 1Gi";
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(end);
@@ -70,13 +56,13 @@ pub fn bytes(text: &str) -> Result<u64, String> {
         _ => return Err(FORM.to_owned()),
     };
     match number.checked_mul(factor) {
-        Some(0) | None => Err("it must be more than zero and less than 16 EiB".to_owned()),
+        Some(0) | None => Err("must be greater than zero and less than 16Ei".to_owned()),
         Some(bytes) => Ok(bytes),
     }
 }
 
-/// A list written as one record of comma-separated values, as the flags of Kubernetes programs take them: `a,b` or, with literal quotes
-/// as Helm charts pass them, `"a","b, with a comma"`.
+/// A list in one CSV record, as in the flags of Kubernetes programs: `a,b`, or with quotes as in Helm charts,
+/// `"a","b, with a comma"`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommaSeparated(pub Vec<String>);
 
@@ -88,49 +74,47 @@ impl FromStr for CommaSeparated {
             return Ok(Self::default());
         }
         let mut fields = Vec::new();
-        let mut rest = text;
+        let mut remaining = text;
         loop {
-            let (field, after) = match rest.strip_prefix('"') {
+            let (field, after) = match remaining.strip_prefix('"') {
                 Some(quoted) => quoted_field(quoted)?,
                 None => {
-                    let end = rest.find(',').unwrap_or(rest.len());
-                    (rest[..end].to_owned(), &rest[end..])
+                    let end = remaining.find(',').unwrap_or(remaining.len());
+                    (remaining[..end].to_owned(), &remaining[end..])
                 }
             };
             fields.push(field);
             match after.strip_prefix(',') {
-                Some(next) => rest = next,
+                Some(next) => remaining = next,
                 None if after.is_empty() => return Ok(Self(fields)),
-                None => return Err("a closing double quote must be followed by a comma or the end"),
+                None => return Err("expected a comma or the end after a closing double quote"),
             }
         }
     }
 }
 
-/// The text up to the closing quote, in which a doubled quote stands for one, and what follows.
+/// Splits at the closing quote. Two quotes in the field are one escaped quote.
 fn quoted_field(mut text: &str) -> Result<(String, &str), &'static str> {
     let mut field = String::new();
     loop {
-        let quote = text.find('"').ok_or("a double quote is not closed")?;
+        let quote = text.find('"').ok_or("missing a closing double quote")?;
         field.push_str(&text[..quote]);
         text = &text[quote + 1..];
         match text.strip_prefix('"') {
-            Some(rest) => {
+            Some(after) => {
                 field.push('"');
-                text = rest;
+                text = after;
             }
             None => return Ok((field, text)),
         }
     }
 }
 
-/// A value that may hold a secret: it can be used, but not printed.
+/// A value that may contain a secret and cannot be printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Sensitive(String);
 
 impl Sensitive {
-    /// The value itself, for the one place that needs it.
-    #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -139,12 +123,6 @@ impl Sensitive {
 impl From<String> for Sensitive {
     fn from(text: String) -> Self {
         Self(text)
-    }
-}
-
-impl From<&str> for Sensitive {
-    fn from(text: &str) -> Self {
-        Self(text.to_owned())
     }
 }
 
@@ -168,12 +146,12 @@ mod tests {
     #[case("a,", &["a", ""])]
     #[case("\"\"", &[""])]
     #[case("", &[])]
-    fn a_list_is_read_as_one_record_of_comma_separated_values(#[case] text: &str, #[case] expected: &[&str]) {
+    fn a_list_is_one_record_of_comma_separated_values(#[case] text: &str, #[case] expected: &[&str]) {
         assert_eq!(text.parse::<CommaSeparated>().unwrap().0, expected);
     }
 
     #[test]
-    fn a_list_with_broken_quotes_is_refused() {
+    fn a_list_with_unbalanced_quotes_is_invalid() {
         assert!("\"a".parse::<CommaSeparated>().is_err());
         assert!("\"a\"b".parse::<CommaSeparated>().is_err());
     }
@@ -184,7 +162,7 @@ mod tests {
     #[case("500ms", 500)]
     #[case("2h", 7_200_000)]
     #[case("0s", 0)]
-    fn lengths_of_time_are_read_as_go_writes_them(#[case] text: &str, #[case] millis: u64) {
+    fn durations_have_the_syntax_of_go(#[case] text: &str, #[case] millis: u64) {
         assert_eq!(duration(text), Ok(Duration::from_millis(millis)));
     }
 
@@ -193,12 +171,12 @@ mod tests {
     #[case("-5s")]
     #[case("soon")]
     #[case("")]
-    fn a_wrong_length_of_time_says_what_to_write(#[case] text: &str) {
+    fn an_invalid_duration_names_a_valid_one(#[case] text: &str) {
         assert!(duration(text).unwrap_err().contains("such as 90s"));
     }
 
     #[test]
-    fn what_needs_time_takes_no_zero() {
+    fn a_positive_duration_is_not_zero() {
         assert!(positive_duration("0s").is_err());
     }
 
@@ -207,7 +185,7 @@ mod tests {
     #[case("100Mi", 104_857_600)]
     #[case("1Gi", 1 << 30)]
     #[case("500k", 500_000)]
-    fn bytes_are_read_as_kubernetes_writes_them(#[case] text: &str, #[case] expected: u64) {
+    fn bytes_have_the_units_of_kubernetes(#[case] text: &str, #[case] expected: u64) {
         assert_eq!(bytes(text), Ok(expected));
     }
 
@@ -217,12 +195,15 @@ mod tests {
     #[case("1.5Gi")]
     #[case("99999999999Gi")]
     #[case("10MB")]
-    fn a_wrong_number_of_bytes_is_refused(#[case] text: &str) {
+    fn an_invalid_number_of_bytes_is_an_error(#[case] text: &str) {
         assert!(bytes(text).is_err());
     }
 
     #[test]
-    fn a_secret_can_not_be_printed() {
-        assert_eq!(format!("{:?}", Some(Sensitive::from("secret"))), "Some([redacted])");
+    fn a_sensitive_value_cannot_be_printed() {
+        assert_eq!(
+            format!("{:?}", Some(Sensitive::from("secret".to_owned()))),
+            "Some([redacted])"
+        );
     }
 }

@@ -1,0 +1,188 @@
+//! The settings of syncs: limits of downloads, and the content to import.
+
+use std::{num::NonZeroU32, path::PathBuf, time::Duration};
+
+use clap::{Args, ValueEnum};
+
+use super::count;
+use super::parse::{bytes, positive_duration};
+use crate::catalog::FilesMode;
+use crate::cmd::{Error, failed_to};
+use crate::controllers::apprepository::SyncOptions;
+use crate::controllers::apprepository::chart_files::{self, icon_decoder};
+use crate::helm::archive;
+use crate::http::{self, Fetcher, Limits};
+
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Fetching")]
+pub struct FetchFlags {
+    /// Maximum size of an index in bytes, compressed and decompressed; accepts units such as Mi
+    #[arg(long, value_name = "BYTES", default_value = "100Mi", value_parser = bytes)]
+    pub index_max_bytes: u64,
+    /// Timeout for connecting to a server, including TLS
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = positive_duration)]
+    pub connect_timeout: Duration,
+    /// Timeout for a download that receives no data
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = positive_duration)]
+    pub stall_timeout: Duration,
+    /// Timeout for a download, including redirects
+    #[arg(long, value_name = "DURATION", default_value = "180s", value_parser = positive_duration)]
+    pub fetch_timeout: Duration,
+    /// Maximum number of requests per second to one host
+    #[arg(long, value_name = "N", default_value = "50")]
+    pub host_requests_per_second: NonZeroU32,
+    /// Maximum burst of requests to one host
+    #[arg(long, value_name = "N", default_value = "100")]
+    pub host_burst: NonZeroU32,
+    /// Maximum number of concurrent requests to one host
+    #[arg(long, value_name = "N", default_value = "8")]
+    pub host_requests_at_once: NonZeroU32,
+    /// Allow connections to loopback and private addresses; link-local addresses and cloud metadata services are always
+    /// blocked
+    #[arg(long, default_value_t = true)]
+    pub allow_private_networks: bool,
+    /// Directory for indexes that are too large for memory (default: the directory for temporary files of the system)
+    #[arg(long, value_name = "DIR")]
+    pub spool_dir: Option<PathBuf>,
+    /// Comment appended to the User-Agent header
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub user_agent_comment: String,
+}
+
+impl FetchFlags {
+    /// Returns the User-Agent header, without characters that are not allowed in headers.
+    pub fn user_agent(&self) -> String {
+        let is_allowed = |c: &char| (' '..='~').contains(c);
+        let comment: String = self.user_agent_comment.chars().filter(is_allowed).collect();
+        http::user_agent(comment.trim())
+    }
+
+    pub fn sync_options(&self, content: &ContentFlags) -> Result<SyncOptions, Error> {
+        Ok(SyncOptions {
+            fetcher: self.fetcher()?,
+            fetch_limits: Limits {
+                max_bytes: self.index_max_bytes,
+                connect: self.connect_timeout,
+                stall: self.stall_timeout,
+                total: self.fetch_timeout,
+            },
+            verify_delta: content.verify_delta,
+            check_digests: content.oci_check_digests,
+            keep_removed: content.keep_removed_versions,
+            spool_dir: self.spool_dir.clone(),
+        })
+    }
+
+    fn fetcher(&self) -> Result<Fetcher, Error> {
+        if let Some(directory) = self.spool_dir.as_ref().filter(|directory| !directory.is_dir()) {
+            return Err(Error::Usage(format!(
+                "invalid value for --spool-dir: {} is not a directory",
+                directory.display()
+            )));
+        }
+        let settings = http::Settings {
+            user_agent: self.user_agent(),
+            spool_dir: self.spool_dir.clone(),
+            requests_per_second: self.host_requests_per_second,
+            burst: self.host_burst,
+            max_concurrent_requests: count(self.host_requests_at_once),
+            allow_private_networks: self.allow_private_networks,
+        };
+        Fetcher::new(settings).map_err(failed_to("create the HTTP client"))
+    }
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Content")]
+pub struct ContentFlags {
+    /// Versions whose README, values and schema are imported; Kubeapps shows no details of other versions
+    #[arg(long, value_name = "VERSIONS", value_enum, default_value_t)]
+    pub chart_files: ChartFiles,
+    /// Maximum size of a chart archive in bytes; ten times as much when unpacked
+    #[arg(long, value_name = "BYTES", default_value = "20Mi", value_parser = bytes)]
+    pub archive_max_bytes: u64,
+    /// Store raster icons as PNG images of 160 pixels; Kubeapps uses the icons' URLs and does not need this
+    #[arg(long)]
+    pub icons: bool,
+    /// Keep chart versions for this long after they disappear from the index
+    #[arg(long, value_name = "DURATION", value_parser = positive_duration)]
+    pub keep_removed_versions: Option<Duration>,
+    /// Interval for checking if tags of OCI repositories were republished; a resync checks immediately
+    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = positive_duration)]
+    pub oci_check_digests: Duration,
+    /// Verify incremental decodes against a full decode (debugging; expensive)
+    #[arg(long)]
+    pub verify_delta: bool,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ChartFiles {
+    /// All versions
+    #[default]
+    All,
+    /// Newest version of each chart
+    Latest,
+    /// No versions
+    None,
+}
+
+impl From<ChartFiles> for FilesMode {
+    fn from(versions: ChartFiles) -> Self {
+        match versions {
+            ChartFiles::All => Self::All,
+            ChartFiles::Latest => Self::Latest,
+            ChartFiles::None => Self::None,
+        }
+    }
+}
+
+impl ContentFlags {
+    pub fn settings(&self) -> chart_files::Settings {
+        chart_files::Settings {
+            mode: self.chart_files.into(),
+            icons: self.icons,
+            archive: archive::Limits {
+                packed_bytes: self.archive_max_bytes,
+                unpacked_bytes: self.archive_max_bytes.saturating_mul(10),
+                ..archive::Limits::default()
+            },
+            icon: icon_decoder::Limits::default(),
+        }
+    }
+
+    pub fn has_imports(&self) -> bool {
+        self.icons || self.chart_files != ChartFiles::None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Test {
+        #[command(flatten)]
+        fetch: FetchFlags,
+    }
+
+    #[test]
+    fn the_user_agent_contains_the_comment_in_parentheses() {
+        let user_agent = |comment: &str| {
+            Test::try_parse_from(["test", &format!("--user-agent-comment={comment}")])
+                .unwrap()
+                .fetch
+                .user_agent()
+        };
+        assert_eq!(user_agent(""), concat!("portolan/", env!("CARGO_PKG_VERSION")));
+        assert_eq!(
+            user_agent("kubeapps/2.12.1"),
+            concat!("portolan/", env!("CARGO_PKG_VERSION"), " (kubeapps/2.12.1)")
+        );
+        assert_eq!(
+            user_agent("a\r\nX-Evil: b\u{e9}"),
+            concat!("portolan/", env!("CARGO_PKG_VERSION"), " (aX-Evil: b)")
+        );
+    }
+}
