@@ -3,7 +3,6 @@
 //! Times in `managedFields` or `deletionTimestamp` may exceed what `jiff` can represent. A strict decoder would fail the whole
 //! list because of one object.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::{self, Debug, Display};
 use std::marker::PhantomData;
@@ -141,35 +140,35 @@ impl<'de, K: DeserializeOwned + Resource> Deserialize<'de> for Guarded<K> {
     }
 }
 
-/// Implements [`Resource`] with the names of kind `K`.
+/// Implements [`Resource`] with the names of another kind.
 macro_rules! impl_resource {
-    ($type:ident, metadata_only: $metadata_only:literal, |$this:ident| $meta:expr, $meta_mut:expr) => {
-        impl<K: Resource> Resource for $type<K> {
-            type DynamicType = K::DynamicType;
-            type Scope = K::Scope;
+    ([$($parameter:tt)*] $type:ty, as $kind:ty, metadata_only: $metadata_only:expr, |$this:ident| $meta:expr, $meta_mut:expr) => {
+        impl<$($parameter)*> kube::Resource for $type {
+            type DynamicType = <$kind as kube::Resource>::DynamicType;
+            type Scope = <$kind as kube::Resource>::Scope;
 
             fn metadata_api() -> bool {
                 $metadata_only
             }
 
-            fn kind(kind: &Self::DynamicType) -> Cow<'_, str> {
-                K::kind(kind)
+            fn kind(kind: &Self::DynamicType) -> std::borrow::Cow<'_, str> {
+                <$kind as kube::Resource>::kind(kind)
             }
 
-            fn group(kind: &Self::DynamicType) -> Cow<'_, str> {
-                K::group(kind)
+            fn group(kind: &Self::DynamicType) -> std::borrow::Cow<'_, str> {
+                <$kind as kube::Resource>::group(kind)
             }
 
-            fn version(kind: &Self::DynamicType) -> Cow<'_, str> {
-                K::version(kind)
+            fn version(kind: &Self::DynamicType) -> std::borrow::Cow<'_, str> {
+                <$kind as kube::Resource>::version(kind)
             }
 
-            fn api_version(kind: &Self::DynamicType) -> Cow<'_, str> {
-                K::api_version(kind)
+            fn api_version(kind: &Self::DynamicType) -> std::borrow::Cow<'_, str> {
+                <$kind as kube::Resource>::api_version(kind)
             }
 
-            fn plural(kind: &Self::DynamicType) -> Cow<'_, str> {
-                K::plural(kind)
+            fn plural(kind: &Self::DynamicType) -> std::borrow::Cow<'_, str> {
+                <$kind as kube::Resource>::plural(kind)
             }
 
             fn meta(&self) -> &ObjectMeta {
@@ -184,9 +183,10 @@ macro_rules! impl_resource {
         }
     };
 }
+pub(crate) use impl_resource;
 
-impl_resource!(Partial, metadata_only: true, |this| &this.metadata, &mut this.metadata);
-impl_resource!(Guarded, metadata_only: false, |this| this.0.meta(), this.0.meta_mut());
+impl_resource!([K: Resource] Partial<K>, as K, metadata_only: true, |this| &this.metadata, &mut this.metadata);
+impl_resource!([K: Resource] Guarded<K>, as K, metadata_only: false, |this| this.0.meta(), this.0.meta_mut());
 
 #[cfg(test)]
 mod tests {

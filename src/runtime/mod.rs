@@ -3,7 +3,6 @@
 pub mod controller;
 pub mod cron;
 pub mod events;
-pub mod informer;
 pub mod kube_client;
 pub mod leader_election;
 pub mod manifests;

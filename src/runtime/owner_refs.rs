@@ -7,11 +7,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
-use serde_json::value::RawValue;
 
 use super::kube_client::{ApiError, call};
+use super::watch::Resource;
 use super::watch::projection::Decoded;
-use super::watch::{FieldSet, Project, Resource};
 
 const MAX_ATTEMPTS: usize = 5;
 
@@ -84,17 +83,6 @@ pub fn changed(owners: &[OwnerReference], change: &OwnerChange) -> Option<Vec<Ow
     }
 }
 
-#[derive(Clone, Debug)]
-struct MetadataOnly;
-
-impl Project for MetadataOnly {
-    const FIELDS: FieldSet = FieldSet::Metadata;
-
-    fn project(_: i64, _: Option<&RawValue>, _: Option<&RawValue>) -> Self {
-        Self
-    }
-}
-
 /// Changes the owner references of an object. A stale object is read first, so that concurrent changes are not lost.
 /// Objects that are gone, recreated or unchanged are not written.
 pub async fn change(
@@ -103,7 +91,7 @@ pub async fn change(
     target: &Target,
     change: &OwnerChange,
 ) -> Result<Changed, ChangeError> {
-    let api: Api<Decoded<MetadataOnly>> = match &target.namespace {
+    let api: Api<Decoded<()>> = match &target.namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &target.resource.api),
         None => Api::all_with(client.clone(), &target.resource.api),
     };

@@ -1,15 +1,13 @@
 //! Reads Secrets from a real API server, and watches their changes.
 
-use futures::StreamExt;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use portolan::api::NamespacedName;
 use portolan::api::SecretKeyRef;
 use portolan::controllers::apprepository::origin::{Cluster, Origin};
-use portolan::controllers::apprepository::secrets::{Credentials, SecretError, SecretRefs, credentials};
-use portolan::runtime::informer::cluster::Scope;
-use portolan::runtime::informer::{self};
+use portolan::controllers::apprepository::secrets::{Credentials, SecretError, SecretRefs, credentials, watch};
+use portolan::runtime::watch::Scope;
 use serde_json::{Value, json};
 
 use super::SOON;
@@ -245,14 +243,18 @@ async fn changes_of_secrets_are_reported_in_all_watched_namespaces() {
     let namespaces = Namespaces::new().await;
     namespaces.write(&namespaces.team, "old", json!({ "a": "b" })).await;
     let (team, kubeapps) = (namespaces.team.clone(), namespaces.kubeapps.clone());
-    let changes = informer::secrets::changes(&namespaces.client, &Scope::Namespace(team.clone()), &kubeapps);
-    let mut changes = changes.boxed();
+    let (sender, mut changes) = tokio::sync::mpsc::unbounded_channel();
+    let scope = Scope::Namespace(team.clone());
+    let watching = watch(namespaces.client.clone(), scope, kubeapps.clone(), move |name| {
+        let _ = sender.send(name);
+    });
+    tokio::spawn(watching);
     let mut next_of = async |namespace: &str, name: &str| {
         let expected = NamespacedName {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         };
-        let seen = async { while changes.next().await != Some(expected.clone()) {} };
+        let seen = async { while changes.recv().await != Some(expected.clone()) {} };
         tokio::time::timeout(SOON, seen).await
     };
     // Writes before the first list are part of it, so that the test writes until one is reported.

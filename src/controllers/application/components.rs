@@ -7,11 +7,11 @@ use kube::Client;
 use serde_json::value::RawValue;
 
 use super::readiness::{Readiness, Rule, Visitor, with_rule};
-use crate::runtime::watch::{Events, FieldSet, GroupKind, Project, Resource, Scope, events};
+use crate::runtime::watch::{FieldSet, GroupKind, ObjectEvents, Project, Resource, Scope, events};
 
 /// Starts the watch of a kind. Readiness is evaluated while objects are decoded.
 #[must_use]
-pub fn open(client: Client, kind: &GroupKind, resource: &Resource, scope: &Scope) -> Events<Readiness> {
+pub fn open(client: Client, kind: &GroupKind, resource: &Resource, scope: &Scope) -> ObjectEvents<Readiness> {
     let opener = WatchOpener {
         client,
         resource,
@@ -27,9 +27,9 @@ struct WatchOpener<'a> {
 }
 
 impl Visitor for WatchOpener<'_> {
-    type Output = Events<Readiness>;
+    type Output = ObjectEvents<Readiness>;
 
-    fn visit<R: Rule>(self) -> Events<Readiness> {
+    fn visit<R: Rule>(self) -> ObjectEvents<Readiness> {
         events::<Projected<R>, _>(self.client, self.resource, self.scope, |projected| projected.0)
     }
 }

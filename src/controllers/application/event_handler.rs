@@ -10,8 +10,7 @@ use super::readiness::Readiness;
 use super::spec::AppSpec;
 use crate::api::NamespacedName;
 use crate::runtime::controller::Key;
-use crate::runtime::informer::{Change, Seen};
-use crate::runtime::watch::{GroupKind, KindEvent, WatchManager};
+use crate::runtime::watch::{Cached, Change, GroupKind, KindEvent, Stored, WatchManager};
 use crate::runtime::workqueue::{Priority, Queue};
 
 /// A Deployment that becomes ready changes many times within moments.
@@ -44,28 +43,23 @@ pub struct EventHandler {
 
 impl EventHandler {
     /// Never blocks.
-    pub fn on_change(&self, change: Change<CachedApplication>) {
+    pub fn on_change(&self, change: Change<Cached<CachedApplication>>) {
         match change {
-            Change::Applied {
-                name,
-                old,
-                new,
-                initial,
-            } => match new {
-                Seen::Object(new) if new.metadata.deletion_timestamp.is_none() => {
-                    self.on_applied(&name, &new.spec);
-                    let old = old.as_ref().and_then(Seen::object);
-                    if old.is_none_or(|old| needs_reconcile(old, &new)) {
+            Change::Applied { old, new, is_listed } => match &new {
+                Cached::Object(object) if object.metadata.deletion_timestamp.is_none() => {
+                    let (name, old) = (new.key(), old.as_ref().and_then(Cached::object));
+                    self.on_applied(&name, &object.spec);
+                    if old.is_none_or(|old| needs_reconcile(old, object)) {
                         // The initial list must not delay an Application that a user has just changed.
-                        let priority = if initial { Priority::LOW } else { Priority::USER };
+                        let priority = if is_listed { Priority::LOW } else { Priority::USER };
                         self.queue.add(key(&name), priority);
                     }
                 }
-                // Deletion is left to the garbage collector; an undecodable object is left unchanged.
-                Seen::Object(_) | Seen::Undecodable { .. } => self.on_deleted(&name),
+                // Deletion is left to the garbage collector; an invalid object is left unchanged.
+                Cached::Object(_) | Cached::Invalid { .. } => self.on_deleted(&new.key()),
             },
-            Change::Removed { name, .. } => self.on_deleted(&name),
-            Change::Listed => {}
+            Change::Deleted(old) | Change::MissingFromList(old) => self.on_deleted(&old.key()),
+            Change::Synced { .. } => {}
         }
     }
 

@@ -24,8 +24,7 @@ use super::status::{Assessment, READY, assess};
 use crate::api::{Application, ApplicationCondition, NamespacedName};
 use crate::runtime::controller::{Action, Key, Reconcile, ReconcileError};
 use crate::runtime::events::EventPublisher;
-use crate::runtime::informer::{Seen, Store};
-use crate::runtime::watch::{GroupKind, KindState, WatchManager};
+use crate::runtime::watch::{Cached, GroupKind, KindState, Store, WatchManager};
 use crate::runtime::workqueue::{Backoff, Priority};
 
 const BACKOFF: Backoff = Backoff {
@@ -40,7 +39,7 @@ const MIN_WRITE_INTERVAL: Duration = Duration::from_millis(500);
 const STALE_RETRY: Duration = Duration::from_millis(500);
 
 pub struct Reconciler {
-    pub store: Store<CachedApplication>,
+    pub store: Store<Cached<CachedApplication>>,
     pub index: Index,
     pub watches: WatchManager<NamespacedName, Readiness>,
     pub events: EventPublisher,
@@ -93,7 +92,7 @@ impl Reconciler {
             return Ok(Action::Done);
         };
         let cached = self.store.get(name);
-        let Some(application) = cached.as_ref().and_then(Seen::object) else {
+        let Some(application) = cached.as_ref().and_then(Cached::object) else {
             return Ok(Action::Done);
         };
         let components = self.kind_states(&spec, spec.component_kinds().iter());
@@ -204,7 +203,7 @@ impl Reconciler {
             spec: Arc::clone(&application.spec),
             status: Some(snapshot),
         };
-        self.store.assume(name, written);
+        self.store.assume(Cached::Object(Arc::new(written)));
         if let Some(event) = event {
             self.events.publish::<Application>(meta, "Aggregate", event).await;
         }

@@ -14,9 +14,7 @@ use crate::api::Application;
 use crate::controllers::{Controller, FIELD_MANAGER, SetupContext, Source};
 use crate::runtime::controller::Class;
 use crate::runtime::events::EventPublisher;
-use crate::runtime::informer::cluster::{Definition, Scope};
-use crate::runtime::informer::{self, Store};
-use crate::runtime::watch::{Settings, WatchManager};
+use crate::runtime::watch::{ErrorPolicy, Scope, Settings, Store, WatchManager, informer};
 use crate::runtime::workqueue::Priority;
 
 #[derive(Clone)]
@@ -41,7 +39,7 @@ pub fn setup(context: &SetupContext, options: &Options, metrics: &Metrics) -> Op
     let Source::Cluster(client) = &context.source else {
         return None;
     };
-    let (store, index) = (Store::<CachedApplication>::default(), Index::default());
+    let (store, index) = (Store::default(), Index::default());
     let components = ComponentEventHandler {
         index: index.clone(),
         queue: context.queue.clone(),
@@ -59,9 +57,14 @@ pub fn setup(context: &SetupContext, options: &Options, metrics: &Metrics) -> Op
         watches: watches.clone(),
     };
     let scope = options.namespace.clone().map_or(Scope::All, Scope::Namespace);
-    let events =
-        informer::cluster::events::<Application, CachedApplication>(client.clone(), &scope, Definition::Optional);
-    let informer = informer::run(events, store.clone(), move |change| event_handler.on_change(change));
+    let on_change = move |change| event_handler.on_change(change);
+    let informer = informer::<Application, CachedApplication>(
+        client.clone(),
+        scope,
+        ErrorPolicy::Optional,
+        store.clone(),
+        on_change,
+    );
     let (cached, queue) = (store.clone(), context.queue.clone());
     let reconciler = Reconciler {
         store,

@@ -12,7 +12,7 @@ use super::state::RepositoryStates;
 use crate::api::{AppRepository, NamespacedName};
 use crate::runtime::controller::Key;
 use crate::runtime::cron::CronTrigger;
-use crate::runtime::informer::{Change, Seen};
+use crate::runtime::watch::{Cached, Change, Stored};
 use crate::runtime::workqueue::{Priority, Queue};
 
 pub struct EventHandler {
@@ -26,34 +26,35 @@ pub struct EventHandler {
 }
 
 impl EventHandler {
-    pub fn on_change(&self, change: Change<AppRepository>) {
+    pub fn on_change(&self, change: Change<Cached<AppRepository>>) {
         match change {
-            Change::Applied {
-                name,
-                old,
-                new,
-                initial,
-            } => self.applied(&name, old.as_ref(), &new, initial),
-            Change::Removed { name, old, vanished } => {
-                self.running_syncs.cancel(&name);
-                self.schedule.remove(&name);
-                // Objects missing from a relist are compared as a whole once the list is complete.
-                if !vanished && !self.queue.is_paused() {
-                    let uid = old.meta().uid.clone().unwrap_or_default();
+            Change::Applied { old, new, is_listed } => self.applied(&new.key(), old.as_ref(), &new, is_listed),
+            Change::Deleted(old) => {
+                let name = old.key();
+                self.removed(&name);
+                if !self.queue.is_paused() {
+                    let uid = old.uid().to_owned();
                     self.states.update(&name, |state| state.approved_removal = Some(uid));
                     self.queue.add(key(&name), Priority::USER);
                 }
             }
-            Change::Listed => self.listed.notify_one(),
+            // These are compared as a whole once the list is complete.
+            Change::MissingFromList(old) => self.removed(&old.key()),
+            Change::Synced { .. } => self.listed.notify_one(),
         }
+    }
+
+    fn removed(&self, name: &NamespacedName) {
+        self.running_syncs.cancel(name);
+        self.schedule.remove(name);
     }
 
     fn applied(
         &self,
         name: &NamespacedName,
-        old: Option<&Seen<AppRepository>>,
-        new: &Seen<AppRepository>,
-        initial: bool,
+        old: Option<&Cached<AppRepository>>,
+        new: &Cached<AppRepository>,
+        is_listed: bool,
     ) {
         self.states.update(name, |state| state.approved_removal = None);
         if let Some(old) = old {
@@ -65,7 +66,7 @@ impl EventHandler {
             }
         }
         self.schedule(name, new);
-        let priority = if initial && old.is_none() {
+        let priority = if is_listed && old.is_none() {
             initial_priority(new)
         } else {
             Priority::USER
@@ -73,7 +74,7 @@ impl EventHandler {
         self.queue.add(key(name), priority);
     }
 
-    fn schedule(&self, name: &NamespacedName, new: &Seen<AppRepository>) {
+    fn schedule(&self, name: &NamespacedName, new: &Cached<AppRepository>) {
         let spec = new
             .object()
             .map(|object| RepositorySpec::of(object, &self.defaults, false));
@@ -86,8 +87,8 @@ impl EventHandler {
 
 /// Returns the priority of an object in the initial list. It must not delay a user's change. Objects that changed while
 /// Portolan was down come first.
-pub(super) fn initial_priority(seen: &Seen<AppRepository>) -> Priority {
-    let is_observed = seen.object().map(|object| {
+pub(super) fn initial_priority(cached: &Cached<AppRepository>) -> Priority {
+    let is_observed = cached.object().map(|object| {
         let observed = object.status.as_ref().and_then(|status| status.observed_generation);
         observed == object.metadata.generation
     });
@@ -110,17 +111,17 @@ fn is_sync_obsolete(old: &ObjectMeta, new: &ObjectMeta) -> bool {
 }
 
 /// Returns true if the change needs a reconcile. Our own status and metadata writes are ignored to avoid a hot loop.
-fn needs_reconcile(old: &Seen<AppRepository>, new: &Seen<AppRepository>) -> bool {
+fn needs_reconcile(old: &Cached<AppRepository>, new: &Cached<AppRepository>) -> bool {
     match (old, new) {
-        (Seen::Object(before), Seen::Object(after)) => {
+        (Cached::Object(before), Cached::Object(after)) => {
             before.spec != after.spec || reconcile_inputs(&before.metadata) != reconcile_inputs(&after.metadata)
         }
         (
-            Seen::Undecodable {
+            Cached::Invalid {
                 meta: before,
                 error: was,
             },
-            Seen::Undecodable { meta: after, error: is },
+            Cached::Invalid { meta: after, error: is },
         ) => was != is || reconcile_inputs(before) != reconcile_inputs(after),
         _ => true,
     }
@@ -147,7 +148,7 @@ mod tests {
     use super::*;
     use crate::runtime::workqueue::{Metrics, Settings};
 
-    fn seen(name: &str, generation: Option<i64>, observed: Option<i64>) -> Change<AppRepository> {
+    fn seen(name: &str, generation: Option<i64>, observed: Option<i64>) -> Change<Cached<AppRepository>> {
         let object = json!({
             "apiVersion": "kubeapps.com/v1alpha1", "kind": "AppRepository",
             "metadata": { "name": name, "namespace": "team", "uid": name, "generation": generation },
@@ -157,13 +158,9 @@ mod tests {
         let object: DeserializeGuard<AppRepository> = serde_json::from_value(object).unwrap();
         assert_eq!(object.0.is_ok(), name != "odd");
         Change::Applied {
-            name: NamespacedName {
-                namespace: "team".to_owned(),
-                name: name.to_owned(),
-            },
             old: None,
             new: object.into(),
-            initial: !name.starts_with("just"),
+            is_listed: !name.starts_with("just"),
         }
     }
 
@@ -186,19 +183,18 @@ mod tests {
             name: "a".to_owned(),
         };
         let is_approved = || handler.states.read(&name, |state| state.approved_removal.is_some());
-        let removed = |vanished| match seen("a", Some(1), None) {
-            Change::Applied { name, new: old, .. } => Change::Removed { name, old, vanished },
-            change => change,
+        let Change::Applied { new: old, .. } = seen("a", Some(1), None) else {
+            unreachable!()
         };
-        handler.on_change(removed(true));
+        handler.on_change(Change::MissingFromList(old.clone()));
         assert!(!is_approved(), "missing from a list proves no deletion");
-        handler.on_change(removed(false));
+        handler.on_change(Change::Deleted(old.clone()));
         assert!(is_approved());
         handler.on_change(seen("a", Some(1), None));
         assert!(!is_approved());
 
         handler.queue.pause();
-        handler.on_change(removed(false));
+        handler.on_change(Change::Deleted(old));
         assert!(!is_approved(), "a new leader compares all names instead");
     }
 
@@ -212,27 +208,21 @@ mod tests {
         assert_eq!(scheduled(seen("a", Some(1), None)), 1);
         assert_eq!(scheduled(seen("b", Some(1), None)), 2);
         assert_eq!(scheduled(seen("odd", Some(1), None)), 2);
-        let Change::Applied { name, new: old, .. } = seen("a", Some(1), None) else {
+        let Change::Applied { new: old, .. } = seen("a", Some(1), None) else {
             unreachable!()
         };
         let mut suspended = AppRepository::clone(old.object().unwrap());
         suspended.metadata.generation = Some(2);
         suspended.spec.suspend = true;
         let suspend = Change::Applied {
-            name: name.clone(),
             old: Some(old.clone()),
-            new: Seen::Object(Arc::new(suspended)),
-            initial: false,
+            new: Cached::Object(Arc::new(suspended)),
+            is_listed: false,
         };
         assert_eq!(scheduled(suspend), 1);
         let resume = seen("a", Some(3), None);
         assert_eq!(scheduled(resume), 2);
-        let gone = Change::Removed {
-            name,
-            old,
-            vanished: true,
-        };
-        assert_eq!(scheduled(gone), 1);
+        assert_eq!(scheduled(Change::MissingFromList(old)), 1);
     }
 
     #[tokio::test]

@@ -15,11 +15,11 @@ use super::state::RepositoryStates;
 use crate::api::AppRepository;
 use crate::catalog::{self, Catalog};
 use crate::runtime::controller::Key;
-use crate::runtime::informer::Store;
+use crate::runtime::watch::{Cached, Store};
 use crate::runtime::workqueue::{Priority, Queue};
 
 pub struct OrphanFinder {
-    pub store: Store<AppRepository>,
+    pub store: Store<Cached<AppRepository>>,
     pub catalog: Catalog,
     pub queue: Queue<Key>,
     pub states: RepositoryStates,
@@ -79,7 +79,7 @@ impl OrphanFinder {
 }
 
 /// Enqueues all repositories whenever missing catalog tables were recreated. Ends with the catalog.
-pub async fn refill(mut rebuilt: watch::Receiver<u64>, store: Store<AppRepository>, queue: Queue<Key>) {
+pub async fn refill(mut rebuilt: watch::Receiver<u64>, store: Store<Cached<AppRepository>>, queue: Queue<Key>) {
     while rebuilt.changed().await.is_ok() {
         tracing::warn!("catalog tables were recreated, syncing all repositories");
         for name in store.names() {

@@ -29,8 +29,8 @@ use super::sync::request::{SyncAborted, SyncError, SyncOutcome, SyncRequest, Syn
 use crate::api::{AppRepository, NamespacedName};
 use crate::catalog::{self, Catalog, Handled, Record, State};
 use crate::runtime::controller::{Action, Key, Reconcile, ReconcileError};
-use crate::runtime::informer::{Seen, Store};
 use crate::runtime::kube_client::ApiError;
+use crate::runtime::watch::{Cached, Store};
 use crate::runtime::workqueue::{Backoff, Priority};
 
 /// Backoff of failed syncs. The next scheduled sync may come sooner.
@@ -44,7 +44,7 @@ pub(super) const STALE_CACHE_RETRY: Duration = Duration::from_secs(5);
 
 /// Reconciles `AppRepository` objects.
 pub struct Reconciler {
-    pub store: Store<AppRepository>,
+    pub store: Store<Cached<AppRepository>>,
     pub origin: Arc<Origin>,
     pub catalog: Catalog,
     pub syncer: Syncer,
@@ -84,8 +84,8 @@ impl Reconciler {
         match seen {
             None => self.remove_orphan(name).await,
             Some(seen) if seen.meta().deletion_timestamp.is_some() => self.clean_up_deleted(name, seen.meta()).await,
-            Some(Seen::Undecodable { meta, error }) => self.report_invalid_object(name, &meta, &error).await,
-            Some(Seen::Object(object)) => self.sync_if_due(name, &object, forced).await,
+            Some(Cached::Invalid { meta, error }) => self.report_invalid_object(name, &meta, &error).await,
+            Some(Cached::Object(object)) => self.sync_if_due(name, &object, forced).await,
         }
     }
 
@@ -339,7 +339,7 @@ impl Reconciler {
             return Ok(());
         }
         let name = &spec.name;
-        let Some(Seen::Object(current)) = self
+        let Some(Cached::Object(current)) = self
             .store
             .get(name)
             .filter(|seen| is_same(seen.meta(), &object.metadata))
@@ -373,7 +373,7 @@ impl Reconciler {
                         spec: current.spec.clone(),
                         status: Some(status),
                     };
-                    self.store.assume(name, assumed);
+                    self.store.assume(Cached::Object(Arc::new(assumed)));
                 }
                 Ok(())
             }

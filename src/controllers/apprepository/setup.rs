@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use futures::{FutureExt, StreamExt};
+use futures::FutureExt;
 use kube::Client;
 use tokio::sync::Notify;
 
@@ -13,8 +13,8 @@ use super::options::Options;
 use super::origin::Origin;
 use super::orphans::{self, OrphanFinder};
 use super::reconciler::Reconciler;
-use super::secrets::repositories_of;
 use super::secrets::source::CredentialSource;
+use super::secrets::{self, repositories_of};
 use super::state::RepositoryStates;
 use super::sync::Syncer;
 use super::sync::location::FileAccess;
@@ -24,14 +24,13 @@ use crate::catalog::Catalog;
 use crate::controllers::{Controller, SetupContext, Source, Task};
 use crate::runtime::controller::{Class, Key};
 use crate::runtime::cron::CronTrigger;
-use crate::runtime::informer::cluster::{Definition, Scope};
-use crate::runtime::informer::{self, Change, Store};
 use crate::runtime::manifests::{self, Problems};
+use crate::runtime::watch::{self, Cached, Change, ErrorPolicy, Scope, Store};
 use crate::runtime::workqueue::{Priority, Queue};
 
 /// The parts of the controller. `portolan run --once` uses them one by one.
 pub struct Parts {
-    pub store: Store<AppRepository>,
+    pub store: Store<Cached<AppRepository>>,
     pub reconciler: Arc<Reconciler>,
     pub files: Arc<FilesReconciler>,
     pub orphans: OrphanFinder,
@@ -187,31 +186,27 @@ fn scope(options: &Options) -> Scope {
 fn watch_secrets(
     client: &Client,
     options: &Options,
-    store: &Store<AppRepository>,
+    store: &Store<Cached<AppRepository>>,
     states: RepositoryStates,
     queue: &Queue<Key>,
 ) -> Task {
-    let changes = informer::secrets::changes(client, &scope(options), &options.kubeapps_namespace);
-    let (store, queue, kubeapps_namespace) = (store.clone(), queue.clone(), options.kubeapps_namespace.clone());
-    changes
-        .for_each(move |secret| {
-            // A new leader checks all repositories, and reads their Secrets.
-            let names = if queue.is_paused() {
-                Vec::new()
-            } else {
-                repositories_of(&secret, &store, &kubeapps_namespace)
-            };
-            for name in names {
-                states.update(&name, |state| state.force_sync = true);
-                queue.add(key(&name), Priority::USER);
-            }
-            futures::future::ready(())
-        })
-        .boxed()
+    let kubeapps_namespace = options.kubeapps_namespace.clone();
+    let (store, queue, namespace) = (store.clone(), queue.clone(), kubeapps_namespace.clone());
+    let on_change = move |secret| {
+        // A new leader checks all repositories, and reads their Secrets.
+        if queue.is_paused() {
+            return;
+        }
+        for name in repositories_of(&secret, &store, &namespace) {
+            states.update(&name, |state| state.force_sync = true);
+            queue.add(key(&name), Priority::USER);
+        }
+    };
+    secrets::watch(client.clone(), scope(options), kubeapps_namespace, on_change).boxed()
 }
 
 /// Logs Kubeapps' CronJobs that still exist, once.
-fn warn_of_cron_jobs(client: &Client, options: &Options, store: &Store<AppRepository>) -> Task {
+fn warn_of_cron_jobs(client: &Client, options: &Options, store: &Store<Cached<AppRepository>>) -> Task {
     let namespace = options.kubeapps_namespace.clone();
     let (client, store) = (client.clone(), store.clone());
     async move {
@@ -225,22 +220,26 @@ fn warn_of_cron_jobs(client: &Client, options: &Options, store: &Store<AppReposi
 fn informer(
     source: &Source,
     options: &Options,
-    store: Store<AppRepository>,
+    store: Store<Cached<AppRepository>>,
     event_handler: EventHandler,
 ) -> (Task, Problems) {
     match source {
         Source::Cluster(client) => {
-            let (client, scope) = (client.clone(), scope(options));
-            let events =
-                informer::cluster::events::<AppRepository, AppRepository>(client, &scope, Definition::Required);
             let on_change = move |change| event_handler.on_change(change);
-            (informer::run(events, store, on_change).boxed(), Problems::default())
+            let informer = watch::informer::<AppRepository, AppRepository>(
+                client.clone(),
+                scope(options),
+                ErrorPolicy::Required,
+                store,
+                on_change,
+            );
+            (informer.boxed(), Problems::default())
         }
         Source::Directory(manifests) => {
             let (events, problems) = manifests::events(manifests.clone(), manifests::RESCAN_INTERVAL);
             let errors = problems.clone();
             let on_change = move |change| on_manifest_change(&event_handler, &errors, change);
-            (informer::run(events, store, on_change).boxed(), problems)
+            (watch::run(events, store, on_change).boxed(), problems)
         }
     }
 }
@@ -248,18 +247,14 @@ fn informer(
 /// Handles removed manifests together, like objects that vanished while a watch was disconnected: a volume that is not
 /// mounted removes all of them at once. An unreadable file may declare any repository, so the list is complete only
 /// without errors.
-fn on_manifest_change(event_handler: &EventHandler, problems: &Problems, change: Change<AppRepository>) {
-    let is_list = matches!(change, Change::Listed | Change::Removed { .. });
+fn on_manifest_change(event_handler: &EventHandler, problems: &Problems, change: Change<Cached<AppRepository>>) {
+    let is_list = !matches!(change, Change::Applied { .. });
     match change {
-        Change::Listed => {}
-        Change::Removed { name, old, .. } => event_handler.on_change(Change::Removed {
-            name,
-            old,
-            vanished: true,
-        }),
+        Change::Synced { .. } => {}
+        Change::Deleted(old) => event_handler.on_change(Change::MissingFromList(old)),
         change => event_handler.on_change(change),
     }
     if is_list && problems.is_complete() {
-        event_handler.on_change(Change::Listed);
+        event_handler.on_change(Change::Synced { is_first: false });
     }
 }

@@ -5,23 +5,36 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
-/// Encodes API version, kind, name and UID of each owner, each with a length prefix, and one byte for `controller` and
-/// `blockOwnerDeletion`. Clones share the bytes.
+/// A JSON array with a tuple for each owner. Clones share the text.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct OwnerReferences(Option<Arc<[u8]>>);
+pub struct OwnerReferences(Option<Arc<str>>);
 
-const TEXT_FIELDS: usize = 4;
-const UID: usize = 3;
+/// API version, kind, name, UID, `controller` and `blockOwnerDeletion`.
+type Tuple = (String, String, String, String, Option<bool>, Option<bool>);
 
 impl OwnerReferences {
     #[must_use]
     pub fn to_vec(&self) -> Vec<OwnerReference> {
-        self.iter().map(|owner| owner.unpack()).collect()
+        let Some(text) = &self.0 else { return Vec::new() };
+        let owners: Vec<Tuple> = serde_json::from_str(text).unwrap_or_default();
+        let owners = owners.into_iter();
+        let owners = owners.map(
+            |(api_version, kind, name, uid, controller, block_owner_deletion)| OwnerReference {
+                api_version,
+                kind,
+                name,
+                uid,
+                controller,
+                block_owner_deletion,
+            },
+        );
+        owners.collect()
     }
 
     #[must_use]
     pub fn has(&self, uid: &str) -> bool {
-        self.iter().any(|owner| owner.texts[UID] == uid.as_bytes())
+        // Most objects have other owners, and a UID has nothing to escape.
+        self.0.as_ref().is_some_and(|text| text.contains(uid)) && self.to_vec().iter().any(|owner| owner.uid == uid)
     }
 
     #[cfg(test)]
@@ -29,76 +42,26 @@ impl OwnerReferences {
         let text = |owners: &Self| owners.0.as_ref().map(Arc::as_ptr);
         text(self) == text(other)
     }
-
-    fn iter(&self) -> impl Iterator<Item = Packed<'_>> {
-        let mut rest = self.0.as_deref().unwrap_or_default();
-        std::iter::from_fn(move || Packed::take(&mut rest))
-    }
 }
 
 impl From<Vec<OwnerReference>> for OwnerReferences {
     fn from(owners: Vec<OwnerReference>) -> Self {
-        let mut packed = Vec::new();
-        for owner in &owners {
-            for text in [&owner.api_version, &owner.kind, &owner.name, &owner.uid] {
-                packed.extend((text.len() as u64).to_le_bytes());
-                packed.extend(text.as_bytes());
-            }
-            packed.push(3 * digit(owner.controller) + digit(owner.block_owner_deletion));
+        if owners.is_empty() {
+            return Self::default();
         }
-        Self((!packed.is_empty()).then(|| packed.into()))
+        let tuple = |owner: OwnerReference| -> Tuple {
+            let flags = (owner.controller, owner.block_owner_deletion);
+            (owner.api_version, owner.kind, owner.name, owner.uid, flags.0, flags.1)
+        };
+        let tuples: Vec<_> = owners.into_iter().map(tuple).collect();
+        // Serializing texts cannot fail.
+        Self(serde_json::to_string(&tuples).ok().map(Into::into))
     }
 }
 
 impl fmt::Debug for OwnerReferences {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.to_vec()).finish()
-    }
-}
-
-struct Packed<'a> {
-    texts: [&'a [u8]; TEXT_FIELDS],
-    flags: u8,
-}
-
-impl<'a> Packed<'a> {
-    fn take(rest: &mut &'a [u8]) -> Option<Self> {
-        let mut texts = [&[][..]; TEXT_FIELDS];
-        for text in &mut texts {
-            let (length, tail) = rest.split_first_chunk()?;
-            (*text, *rest) = tail.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
-        }
-        let (flags, tail) = rest.split_first()?;
-        *rest = tail;
-        Some(Self { texts, flags: *flags })
-    }
-
-    fn unpack(&self) -> OwnerReference {
-        let [api_version, kind, name, uid] = self.texts.map(|text| String::from_utf8_lossy(text).into_owned());
-        OwnerReference {
-            api_version,
-            kind,
-            name,
-            uid,
-            controller: flag(self.flags / 3),
-            block_owner_deletion: flag(self.flags % 3),
-        }
-    }
-}
-
-const fn digit(flag: Option<bool>) -> u8 {
-    match flag {
-        None => 0,
-        Some(false) => 1,
-        Some(true) => 2,
-    }
-}
-
-const fn flag(digit: u8) -> Option<bool> {
-    match digit {
-        0 => None,
-        1 => Some(false),
-        _ => Some(true),
     }
 }
 

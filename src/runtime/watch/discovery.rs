@@ -25,6 +25,14 @@ impl Resource {
             group => format!("{}.{group}", self.api.plural),
         }
     }
+
+    pub(super) fn of<K: kube::Resource<DynamicType = ()>>(is_namespaced: bool) -> Self {
+        Self {
+            api: ApiResource::erase::<K>(&()),
+            is_namespaced,
+            can_list: true,
+        }
+    }
 }
 
 /// Returns all kinds that the API server serves. Needs two requests.

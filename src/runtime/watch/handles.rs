@@ -2,15 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::task::AbortHandle;
 
-use super::GroupKind;
 use super::discovery::Resource;
-use super::kind_watch::{Events, Notification, Scope, Watch};
+use super::error_policy::ErrorPolicy;
+use super::events::ObjectEvents;
 use super::planner::Demand;
-use super::store::{Health, Store};
+use super::store::Store;
+use super::watcher::{Notification, Watch};
+use super::{GroupKind, Object, Scope};
 
 pub(super) struct KindWatches<K> {
     pub(super) resource: Resource,
@@ -20,7 +21,7 @@ pub(super) struct KindWatches<K> {
 }
 
 pub(super) struct WatchHandle<K> {
-    pub(super) store: Arc<Store<K>>,
+    pub(super) store: Store<Arc<Object<K>>>,
     task: AbortHandle,
 }
 
@@ -42,7 +43,7 @@ pub(super) fn demands<K>(
         let demand = Demand {
             namespaces: namespaces.clone(),
             is_namespaced: resource.is_namespaced,
-            is_wide_refused: wide.is_some_and(|watch| watch.store.health().failed.is_some()),
+            is_wide_refused: wide.is_some_and(|watch| watch.store.has_failed()),
             running: watches.into_iter().flat_map(BTreeMap::keys).cloned().collect(),
         };
         Some((kind.clone(), demand))
@@ -67,7 +68,7 @@ impl<K> KindWatches<K> {
             Scope::All => true,
             Scope::Namespace(namespace) => namespaces.contains(namespace),
         };
-        let all = |predicate: fn(&Store<K>) -> bool| {
+        let all = |predicate: fn(&Store<Arc<Object<K>>>) -> bool| {
             let mut watches = desired.iter().map(|scope| self.watches.get(scope));
             watches.all(|watch| watch.is_some_and(|watch| predicate(&watch.store)))
         };
@@ -77,7 +78,7 @@ impl<K> KindWatches<K> {
             if desired.contains(scope) || !is_needed(scope) {
                 return desired.contains(scope);
             }
-            let has_failed = watch.store.health().failed.is_some();
+            let has_failed = watch.store.has_failed();
             let is_replaced = are_healthy || has_failed && are_settled;
             has_changed |= is_replaced;
             !is_replaced
@@ -95,24 +96,24 @@ impl<K> KindWatches<K> {
 impl<K: PartialEq + Send + Sync + 'static> WatchHandle<K> {
     pub(super) fn start(
         description: String,
-        sync_period: Duration,
-        open: impl Fn() -> Events<K> + Send + Sync + 'static,
-        notify: impl Fn(Notification<K>) + Send + Sync + 'static,
+        policy: ErrorPolicy,
+        open: impl Fn() -> ObjectEvents<K> + Send + Sync + 'static,
+        notify: impl Fn(Notification<Arc<Object<K>>>) + Send + Sync + 'static,
     ) -> Self {
         tracing::debug!(watch = description, "starting watch");
-        let store = Arc::new(Store::default());
+        let store = Store::default();
         let watch = Watch {
             description,
             open: Box::new(open),
-            store: Arc::clone(&store),
-            sync_period,
+            store: store.clone(),
+            policy,
             notify: Box::new(notify),
         };
-        let task = tokio::spawn(watch.run()).abort_handle();
+        let task = tokio::spawn(watch.run_despite_panics()).abort_handle();
         Self { store, task }
     }
 
     pub(super) fn is_live(&self) -> bool {
-        self.store.is_complete() && self.store.health() == Health::default()
+        self.store.is_healthy() && !self.store.is_polled()
     }
 }

@@ -4,25 +4,27 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
-use futures::{FutureExt, StreamExt, stream};
+use futures::FutureExt;
+use futures::future::{BoxFuture, OptionFuture};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
-use kube::core::ApiResource;
-use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{Mutex, RwLock};
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::discovery::{Resource, discover};
 use super::discovery_timer::DiscoveryTimer;
+use super::error_policy::ErrorPolicy;
+use super::events::{ObjectEvents, events};
 use super::handles::{KindWatches, WatchHandle, demands};
-use super::kind_watch::{Events, Notification, Scope, events};
 use super::planner::{MAX_WATCHES, plan};
-use super::store::Change;
+use super::store::{Change, Health};
 use super::subscriptions::Subscriptions;
-use super::{FieldSet, GroupKind, Object, Project};
+use super::watcher::Notification;
+use super::{FieldSet, GroupKind, Object, Project, Scope};
+use crate::api::NamespacedName;
 use crate::runtime::kube_client::call;
 
 /// Subscriptions and definitions often change in bursts.
@@ -61,7 +63,7 @@ pub struct View<K> {
     pub polled: Option<String>,
 }
 
-type Open<K> = dyn Fn(Client, &GroupKind, &Resource, &Scope) -> Events<K> + Send + Sync;
+type Open<K> = dyn Fn(Client, &GroupKind, &Resource, &Scope) -> ObjectEvents<K> + Send + Sync;
 type Listener<K> = dyn Fn(&GroupKind, KindEvent<K>) + Send + Sync;
 
 /// The watches of all subscribed kinds. Clones share the watches. `U` identifies a subscriber.
@@ -101,14 +103,6 @@ enum ServedKinds {
 
 type PendingDiscovery = BoxFuture<'static, Result<HashMap<GroupKind, Resource>, String>>;
 
-/// Waits for a discovery in progress; forever if there is none.
-async fn wait_for(discovery: &mut Option<PendingDiscovery>) -> Result<HashMap<GroupKind, Resource>, String> {
-    match discovery {
-        Some(discovery) => discovery.await,
-        None => std::future::pending().await,
-    }
-}
-
 struct StopAll<U, K>(Arc<Shared<U, K>>);
 
 impl<U, K> Drop for StopAll<U, K> {
@@ -137,7 +131,7 @@ where
     pub fn new(
         client: Client,
         settings: Settings,
-        open: impl Fn(Client, &GroupKind, &Resource, &Scope) -> Events<K> + Send + Sync + 'static,
+        open: impl Fn(Client, &GroupKind, &Resource, &Scope) -> ObjectEvents<K> + Send + Sync + 'static,
         listener: impl Fn(&GroupKind, KindEvent<K>) + Send + Sync + 'static,
     ) -> Self {
         let shared = Shared {
@@ -159,13 +153,13 @@ where
     }
 
     pub fn subscribe(&self, user: U, namespace: &str, kinds: BTreeSet<GroupKind>) {
-        if self.shared.subscriptions().set(user, namespace, kinds) {
+        if self.shared.subscriptions.lock().set(user, namespace, kinds) {
             self.shared.changed.notify_one();
         }
     }
 
     pub fn unsubscribe(&self, user: &U) {
-        if self.shared.subscriptions().remove(user) {
+        if self.shared.subscriptions.lock().remove(user) {
             self.shared.changed.notify_one();
         }
     }
@@ -173,7 +167,7 @@ where
     /// Returns the state of a kind in a namespace. Stays pending without a subscription.
     #[must_use]
     pub fn state(&self, kind: &GroupKind, namespace: &str) -> KindState<K> {
-        let kinds = self.shared.kinds_read();
+        let kinds = self.shared.kinds.read();
         let resource = match &kinds.served {
             ServedKinds::Pending => return KindState::Pending,
             ServedKinds::Failed(error) => return KindState::Failed(error.clone()),
@@ -206,40 +200,38 @@ where
             }
             return KindState::Pending;
         };
-        let health = watch.store.health();
-        if let Some(failed) = health.failed {
-            return KindState::Failed(failed);
-        }
+        let polled = match watch.store.health() {
+            Health::Failed(error) => return KindState::Failed(error),
+            Health::Polled(reason) => Some(reason),
+            Health::Healthy => None,
+        };
         let namespace = if resource.is_namespaced { namespace } else { "" };
         KindState::Objects(View {
             resource: resource.clone(),
             objects: watch.store.objects(namespace),
-            polled: health.polled,
+            polled,
         })
     }
 
     /// Stores the API server's response to our own write before the watch delivers it, and reports it like any change.
     pub fn assume(&self, kind: &GroupKind, meta: ObjectMeta) {
-        let (namespace, name) = (
-            meta.namespace.clone().unwrap_or_default(),
-            meta.name.clone().unwrap_or_default(),
-        );
+        let Some(name) = NamespacedName::of(&meta) else { return };
         let stores: Vec<_> = {
-            let kinds = self.shared.kinds_read();
+            let kinds = self.shared.kinds.read();
             let watches = kinds.running.get(kind).map(|running| &running.watches);
-            [Scope::All, Scope::Namespace(namespace.clone())]
+            [Scope::All, Scope::Namespace(name.namespace.clone())]
                 .iter()
                 .filter_map(|scope| watches?.get(scope))
-                .map(|watch| Arc::clone(&watch.store))
+                .map(|watch| watch.store.clone())
                 .collect()
         };
         // A metadata write does not change the projection.
-        let Some(stored) = stores.iter().find_map(|store| store.get(&namespace, &name)) else {
+        let Some(stored) = stores.iter().find_map(|store| store.get(&name)) else {
             return;
         };
-        let object = Object::new(meta, stored.projection.clone());
+        let object = Arc::new(Object::new(meta, stored.projection.clone()));
         for store in stores {
-            if let Some(change) = store.assume(object.clone()) {
+            if let Some(change) = store.assume(Arc::clone(&object)) {
                 self.shared.notify(kind, Notification::Change(change));
             }
         }
@@ -247,7 +239,7 @@ where
 
     #[must_use]
     pub fn size(&self) -> (usize, usize) {
-        let kinds = self.shared.kinds_read();
+        let kinds = self.shared.kinds.read();
         let watches = || kinds.running.values().flat_map(|running| running.watches.values());
         (watches().count(), watches().map(|watch| watch.store.len()).sum())
     }
@@ -266,16 +258,16 @@ where
                 () = shared.changed.notified() => {}
                 () = shared.rediscover.notified(), if discovery.is_none() => timer.definition_changed(),
                 () = timer.wait(), if discovery.is_none() => {}
-                served = wait_for(&mut discovery) => {
+                Some(served) = OptionFuture::from(discovery.as_mut()) => {
                     discovery = None;
                     let has_succeeded = self.apply_discovery(served);
-                    let subscribed = shared.subscriptions().namespaces();
+                    let subscribed = shared.subscriptions.lock().namespaces();
                     let are_definitions_watched = definitions.as_ref().is_some_and(WatchHandle::is_live);
                     timer.record_attempt(has_succeeded, shared.missing(&subscribed), are_definitions_watched);
                 }
             }
             sleep(DEBOUNCE).await;
-            let subscribed = shared.subscriptions().namespaces();
+            let subscribed = shared.subscriptions.lock().namespaces();
             if discovery.is_none() && timer.is_due(!subscribed.is_empty(), shared.missing(&subscribed)) {
                 definitions.get_or_insert_with(|| self.watch_definitions());
                 discovery = Some(self.start_discovery());
@@ -285,21 +277,16 @@ where
     }
 
     fn watch_definitions(&self) -> WatchHandle<Generation> {
-        let resource = Resource {
-            api: ApiResource::erase::<CustomResourceDefinition>(&()),
-            is_namespaced: false,
-            can_list: true,
-        };
+        let resource = Resource::of::<CustomResourceDefinition>(false);
         let client = self.shared.client.clone();
-        let shared = Arc::downgrade(&self.shared);
+        let shared = Arc::clone(&self.shared);
         WatchHandle::start(
             resource.name(),
-            self.shared.settings.sync_period,
+            self.shared.policy(),
             move || events::<Generation, _>(client.clone(), &resource, &Scope::All, std::convert::identity),
-            move |notification| {
-                if let (Notification::Change(Change::Object { .. }), Some(shared)) = (notification, shared.upgrade()) {
-                    shared.rediscover.notify_one();
-                }
+            move |notification| match notification {
+                Notification::Change(Change::Synced { .. }) | Notification::Health | Notification::NotServed => {}
+                Notification::Change(_) => shared.rediscover.notify_one(),
             },
         )
     }
@@ -317,7 +304,7 @@ where
     fn apply_discovery(&self, served: Result<HashMap<GroupKind, Resource>, String>) -> bool {
         let has_succeeded = served.is_ok();
         let before = {
-            let mut kinds = self.shared.kinds_write();
+            let mut kinds = self.shared.kinds.write();
             match (&kinds.served, &served) {
                 // Recent results are likely to be still valid.
                 (ServedKinds::Known(_), Err(error)) => {
@@ -330,10 +317,10 @@ where
                 ),
             }
         };
-        let subscribed = self.shared.subscriptions().namespaces();
+        let subscribed = self.shared.subscriptions.lock().namespaces();
         // Watches are updated first, as subscribers read the state immediately.
         self.update_watches(&subscribed);
-        let has_changed = |kind: &&GroupKind| match (&before, &self.shared.kinds_read().served) {
+        let has_changed = |kind: &&GroupKind| match (&before, &self.shared.kinds.read().served) {
             (ServedKinds::Known(before), ServedKinds::Known(now)) => before.get(*kind) != now.get(*kind),
             (ServedKinds::Failed(before), ServedKinds::Failed(now)) => before != now,
             _ => true,
@@ -348,7 +335,7 @@ where
     fn update_watches(&self, subscribed: &BTreeMap<GroupKind, BTreeSet<String>>) {
         let mut affected = Vec::new();
         {
-            let mut kinds = self.shared.kinds_write();
+            let mut kinds = self.shared.kinds.write();
             let Kinds { served, running } = &mut *kinds;
             let ServedKinds::Known(served) = served else { return };
             running
@@ -379,31 +366,28 @@ where
             Scope::Namespace(namespace) => format!("{} in namespace {namespace}", resource.name()),
             Scope::All => resource.name(),
         };
-        let (opener, notifier) = (Arc::downgrade(&self.shared), Arc::downgrade(&self.shared));
+        let (opener, notifier) = (Arc::clone(&self.shared), Arc::clone(&self.shared));
         let (kind, resource, scope) = (kind.clone(), resource.clone(), scope.clone());
         let notified_kind = kind.clone();
         WatchHandle::start(
             description,
-            self.shared.settings.sync_period,
-            move || match opener.upgrade() {
-                Some(shared) => (shared.open)(shared.client.clone(), &kind, &resource, &scope),
-                None => stream::pending().boxed(),
-            },
-            move |notification| {
-                if let Some(shared) = notifier.upgrade() {
-                    shared.notify(&notified_kind, notification);
-                }
-            },
+            self.shared.policy(),
+            move || (opener.open)(opener.client.clone(), &kind, &resource, &scope),
+            move |notification| notifier.notify(&notified_kind, notification),
         )
     }
 }
 
 impl<U: Ord, K> Shared<U, K> {
-    fn notify(&self, kind: &GroupKind, notification: Notification<K>) {
+    fn notify(&self, kind: &GroupKind, notification: Notification<Arc<Object<K>>>) {
         let event = match notification {
-            Notification::Change(Change::Object { old, new }) => KindEvent::Object { old, new },
-            Notification::Change(Change::Listed { first: false }) => return,
-            Notification::Change(Change::Listed { first: true }) | Notification::Health => {
+            Notification::Change(Change::Applied { old, new, .. }) => KindEvent::Object { old, new: Some(new) },
+            Notification::Change(Change::Deleted(old) | Change::MissingFromList(old)) => KindEvent::Object {
+                old: Some(old),
+                new: None,
+            },
+            Notification::Change(Change::Synced { is_first: false }) => return,
+            Notification::Change(Change::Synced { is_first: true }) | Notification::Health => {
                 // Another watch may be waiting to be replaced by this one.
                 self.changed.notify_one();
                 KindEvent::Kind
@@ -413,23 +397,17 @@ impl<U: Ord, K> Shared<U, K> {
         (self.listener)(kind, event);
     }
 
+    fn policy(&self) -> ErrorPolicy {
+        ErrorPolicy::PollWhenForbidden {
+            interval: self.settings.sync_period,
+        }
+    }
+
     fn missing(&self, subscribed: &BTreeMap<GroupKind, BTreeSet<String>>) -> BTreeSet<GroupKind> {
-        let kinds = self.kinds_read();
+        let kinds = self.kinds.read();
         let is_missing =
             |kind: &&GroupKind| !matches!(&kinds.served, ServedKinds::Known(served) if served.contains_key(*kind));
         subscribed.keys().filter(is_missing).cloned().collect()
-    }
-
-    fn subscriptions(&self) -> MutexGuard<'_, Subscriptions<U>> {
-        self.subscriptions.lock()
-    }
-
-    fn kinds_read(&self) -> RwLockReadGuard<'_, Kinds<K>> {
-        self.kinds.read()
-    }
-
-    fn kinds_write(&self) -> RwLockWriteGuard<'_, Kinds<K>> {
-        self.kinds.write()
     }
 }
 

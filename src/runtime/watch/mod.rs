@@ -1,32 +1,77 @@
-//! Watches of arbitrary kinds: discovery, objects in memory, and owner references.
+//! Watches: objects of a cluster in memory, reported as changes.
 //!
 //! ```text
-//!  subscriptions ──► WatchManager ──► plan ──► one watch per kind and namespace ──► Store
+//!  events (kube's watcher) ──► Watch, retried by ErrorPolicy ──► Store ──► Change
+//!                                                                  ▲
+//!  manifests::events ──────────────────────────────────────► run ──┘
+//!
+//!  subscriptions ──► WatchManager ──► plan ──► one Watch per kind and namespace
 //!                         ▲                          │
 //!  definitions ──► discovery                         └─► KindEvent: object changed, list complete
 //! ```
 //!
-//! Only identifying metadata and the result of [`Project`] are kept of an object; the rest is dropped while decoding.
+//! A store holds declared objects as [`Cached`]. Of an object of an arbitrary kind, it holds identifying metadata and
+//! the result of [`Project`]; the rest is dropped while decoding.
 
+mod cached;
 mod compact_owner_refs;
 mod discovery;
 mod discovery_timer;
+mod error_policy;
+mod events;
 mod handles;
-mod kind_watch;
 mod manager;
+mod metadata;
 mod planner;
 pub(super) mod projection;
 mod store;
 mod subscriptions;
+mod watcher;
 
 use std::fmt;
 use std::sync::Arc;
 
+use k8s_openapi::NamespaceResourceScope;
+use kube::runtime::watcher::Event;
+use kube::{Api, Client};
+
+pub use cached::{Cached, informer, run};
 pub use compact_owner_refs::OwnerReferences;
 pub use discovery::Resource;
-pub use kind_watch::{Events, Scope, events};
+pub use error_policy::ErrorPolicy;
+pub use events::{ObjectEvents, events};
 pub use manager::{KindEvent, KindState, Settings, View, WatchManager};
+pub use metadata::watch_names;
 pub use projection::{FieldSet, Labels, Object, Project};
+pub use store::{Change, Store, Stored};
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Scope {
+    All,
+    Namespace(String),
+}
+
+impl Scope {
+    fn api<K>(&self, client: Client) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        match self {
+            Self::All => Api::all(client),
+            Self::Namespace(namespace) => Api::namespaced(client, namespace),
+        }
+    }
+}
+
+fn map<A, B>(event: Event<A>, convert: impl FnOnce(A) -> B) -> Event<B> {
+    match event {
+        Event::Init => Event::Init,
+        Event::InitApply(object) => Event::InitApply(convert(object)),
+        Event::InitDone => Event::InitDone,
+        Event::Apply(object) => Event::Apply(convert(object)),
+        Event::Delete(object) => Event::Delete(convert(object)),
+    }
+}
 
 /// A kind in any version, like `metav1.GroupKind`. Clones share the texts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

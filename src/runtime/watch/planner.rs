@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::GroupKind;
-use super::kind_watch::Scope;
+use super::{GroupKind, Scope};
 
 /// Maximum number of watches: each needs a connection, and tenants choose the kinds.
 pub(super) const MAX_WATCHES: usize = 500;

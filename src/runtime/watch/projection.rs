@@ -6,14 +6,14 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
-use kube::core::{ApiResource, DynamicResourceScope};
+use kube::core::DynamicObject;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::compact_owner_refs::OwnerReferences;
-use crate::api::Metadata;
+use super::store::{Source, Stored};
+use crate::api::{Metadata, impl_resource};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldSet {
@@ -28,6 +28,13 @@ pub trait Project: Clone + Debug + Send + Sync + 'static {
 
     /// Fields outside [`Project::FIELDS`] and absent fields are `None`. Infallible: errors are part of the projection.
     fn project(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Self;
+}
+
+/// Keeps nothing but the metadata.
+impl Project for () {
+    const FIELDS: FieldSet = FieldSet::Metadata;
+
+    fn project(_: i64, _: Option<&RawValue>, _: Option<&RawValue>) -> Self {}
 }
 
 #[derive(Clone, Debug)]
@@ -94,19 +101,6 @@ impl<S: AsRef<str> + Ord> FromIterator<(S, S)> for Labels {
 }
 
 impl<K> Object<K> {
-    /// Shares equal parts with `other`: neighboring objects often have the same labels and owners.
-    pub(super) fn share(&mut self, other: &Self) {
-        if self.namespace == other.namespace {
-            self.namespace = other.namespace.clone();
-        }
-        if self.labels == other.labels {
-            self.labels = other.labels.clone();
-        }
-        if self.owner_references == other.owner_references {
-            self.owner_references = other.owner_references.clone();
-        }
-    }
-
     #[must_use]
     pub fn new(meta: ObjectMeta, projection: K) -> Self {
         Self {
@@ -122,6 +116,44 @@ impl<K> Object<K> {
     }
 }
 
+impl<K: PartialEq> Stored for Arc<Object<K>> {
+    const REPORTS_FIRST_LIST: bool = false;
+
+    fn namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or_default()
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    fn version(&self) -> &str {
+        &self.version
+    }
+
+    fn is_unchanged(&self, old: &Self, _: Source) -> bool {
+        self == old
+    }
+
+    /// Neighboring objects often have the same labels and owners.
+    fn share(&mut self, neighbor: &Self) {
+        let Some(object) = Self::get_mut(self) else { return };
+        if object.namespace == neighbor.namespace {
+            object.namespace.clone_from(&neighbor.namespace);
+        }
+        if object.labels == neighbor.labels {
+            object.labels = neighbor.labels.clone();
+        }
+        if object.owner_references == neighbor.owner_references {
+            object.owner_references = neighbor.owner_references.clone();
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(in crate::runtime) struct Decoded<K> {
     /// Without annotations and other unused metadata.
@@ -129,42 +161,8 @@ pub(in crate::runtime) struct Decoded<K> {
     pub(super) projection: K,
 }
 
-impl<K: Project> Resource for Decoded<K> {
-    type DynamicType = ApiResource;
-    type Scope = DynamicResourceScope;
-
-    fn metadata_api() -> bool {
-        K::FIELDS == FieldSet::Metadata
-    }
-
-    fn kind(resource: &ApiResource) -> Cow<'_, str> {
-        Cow::Borrowed(&resource.kind)
-    }
-
-    fn group(resource: &ApiResource) -> Cow<'_, str> {
-        Cow::Borrowed(&resource.group)
-    }
-
-    fn version(resource: &ApiResource) -> Cow<'_, str> {
-        Cow::Borrowed(&resource.version)
-    }
-
-    fn api_version(resource: &ApiResource) -> Cow<'_, str> {
-        Cow::Borrowed(&resource.api_version)
-    }
-
-    fn plural(resource: &ApiResource) -> Cow<'_, str> {
-        Cow::Borrowed(&resource.plural)
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.meta
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.meta
-    }
-}
+impl_resource!([K: Project] Decoded<K>, as DynamicObject, metadata_only: K::FIELDS == FieldSet::Metadata,
+    |this| &this.meta, &mut this.meta);
 
 impl<'de, K: Project> Deserialize<'de> for Decoded<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -3,28 +3,51 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use kube::runtime::watcher::Event;
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::RwLock;
+use tokio::sync::watch;
 
-use super::Object;
-use crate::api::is_older;
+use crate::api::{NamespacedName, is_older};
 
-#[derive(Debug)]
-pub(super) struct Store<K> {
-    state: RwLock<State<K>>,
+/// An object in a [`Store`]. Clones are cheap.
+pub trait Stored: Clone {
+    /// If false, the store reports objects only after the first complete list.
+    const REPORTS_FIRST_LIST: bool;
+
+    /// Empty for cluster-scoped objects.
+    fn namespace(&self) -> &str;
+    fn name(&self) -> &str;
+    fn uid(&self) -> &str;
+    fn version(&self) -> &str;
+
+    /// Returns true if the replacement of `old` need not be reported.
+    fn is_unchanged(&self, old: &Self, source: Source) -> bool;
+
+    /// Shares equal parts with another object in the store, to save memory.
+    fn share(&mut self, _neighbor: &Self) {}
+
+    fn key(&self) -> NamespacedName {
+        NamespacedName::new(self.namespace(), self.name())
+    }
+}
+
+/// The last known state of all objects of a kind. Clones share the store.
+#[derive(Clone, Debug)]
+pub struct Store<T> {
+    state: Arc<RwLock<State<T>>>,
+    synced: Arc<watch::Sender<bool>>,
 }
 
 #[derive(Debug)]
-struct State<K> {
-    /// By namespace, sorted by name; cluster-scoped objects have an empty namespace.
-    objects: HashMap<Box<str>, Vec<Stored<K>>>,
+struct State<T> {
+    /// By namespace, sorted by name.
+    objects: HashMap<Box<str>, Vec<Entry<T>>>,
     lists: u32,
-    is_complete: bool,
     health: Health,
 }
 
 #[derive(Debug)]
-struct Stored<K> {
-    object: Arc<Object<K>>,
+struct Entry<T> {
+    object: T,
     /// Value of `lists` when the object was last seen.
     list: u32,
     /// Value of `lists` at our own write; set until the watch confirms the write.
@@ -32,48 +55,57 @@ struct Stored<K> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
+pub enum Source {
     List,
     Watch,
     Write,
 }
 
-/// The errors of a watch; none if it is healthy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Health {
-    pub(super) failed: Option<String>,
+pub(super) enum Health {
+    #[default]
+    Healthy,
+    Failed(String),
     /// Watching fails but listing works; objects are as old as the last list.
-    pub(super) polled: Option<String>,
+    Polled(String),
 }
 
+/// A change. The store already contains it.
 #[derive(Debug)]
-pub(super) enum Change<K> {
-    Object {
-        old: Option<Arc<Object<K>>>,
-        new: Option<Arc<Object<K>>>,
+pub enum Change<T> {
+    Applied {
+        old: Option<T>,
+        new: T,
+        /// Part of a complete list instead of a separate event.
+        is_listed: bool,
     },
-    Listed {
-        first: bool,
+    Deleted(T),
+    /// Missing from a complete list, without a deletion event: the watch was interrupted.
+    MissingFromList(T),
+    /// A list is complete.
+    Synced {
+        is_first: bool,
     },
 }
 
-impl<K> Default for Store<K> {
+impl<T> Default for Store<T> {
     fn default() -> Self {
+        let state = State {
+            objects: HashMap::new(),
+            lists: 0,
+            health: Health::Healthy,
+        };
         Self {
-            state: RwLock::new(State {
-                objects: HashMap::new(),
-                lists: 0,
-                is_complete: false,
-                health: Health::default(),
-            }),
+            state: Arc::new(RwLock::new(state)),
+            synced: Arc::default(),
         }
     }
 }
 
-impl<K: PartialEq> Store<K> {
-    /// Applies an event; returns the changes. Objects are not reported before the first list is complete.
-    pub(super) fn apply(&self, event: Event<Object<K>>) -> Vec<Change<K>> {
-        let mut state = self.write();
+impl<T: Stored> Store<T> {
+    /// Applies an event; returns the changes. Of a repeated list, only changed objects are reported.
+    pub fn apply(&self, event: Event<T>) -> Vec<Change<T>> {
+        let mut state = self.state.write();
         match event {
             Event::Init => {
                 state.lists = state.lists.wrapping_add(1);
@@ -81,22 +113,14 @@ impl<K: PartialEq> Store<K> {
             }
             Event::InitApply(object) => {
                 let change = state.put(object, Source::List);
-                change.filter(|_| state.is_complete).into_iter().collect()
+                change.filter(|_| self.is_reporting()).into_iter().collect()
             }
             Event::Apply(object) => state.put(object, Source::Watch).into_iter().collect(),
-            Event::Delete(object) => {
-                let old = state.remove(&object);
-                old.map(|old| Change::Object {
-                    old: Some(old),
-                    new: None,
-                })
-                .into_iter()
-                .collect()
-            }
+            Event::Delete(object) => state.remove(&object).map(Change::Deleted).into_iter().collect(),
             Event::InitDone => {
                 let mut changes = state.remove_unlisted();
-                let first = !std::mem::replace(&mut state.is_complete, true);
-                changes.push(Change::Listed { first });
+                let is_first = self.synced.send_if_modified(|synced| !std::mem::replace(synced, true));
+                changes.push(Change::Synced { is_first });
                 changes
             }
         }
@@ -106,176 +130,188 @@ impl<K: PartialEq> Store<K> {
     /// Older versions are ignored until the watch delivers the write or a list that began after it.
     ///
     /// Versions that cannot be compared are not stored; the next write then fails its version test.
-    pub(super) fn assume(&self, object: Object<K>) -> Option<Change<K>> {
-        let mut state = self.write();
-        match state.find(namespace(&object), &object.name) {
-            Some(stored) if stored.uid != object.uid || !is_older(&stored.version, &object.version) => return None,
+    pub fn assume(&self, object: T) -> Option<Change<T>> {
+        let mut state = self.state.write();
+        match state.find(object.namespace(), object.name()) {
+            Some(stored) if stored.uid() != object.uid() || !is_older(stored.version(), object.version()) => {
+                return None;
+            }
             // Deleted since. Before the first list is complete, the object may just not be listed yet.
-            None if state.is_complete => return None,
+            None if self.is_synced() => return None,
             _ => {}
         }
         let change = state.put(object, Source::Write);
-        change.filter(|_| state.is_complete)
+        change.filter(|_| self.is_reporting())
+    }
+
+    fn is_reporting(&self) -> bool {
+        T::REPORTS_FIRST_LIST || self.is_synced()
+    }
+
+    #[must_use]
+    pub fn get(&self, name: &NamespacedName) -> Option<T> {
+        self.state.read().find(&name.namespace, &name.name).cloned()
+    }
+
+    /// Returns the objects of a namespace, sorted by name; the empty namespace has the cluster-scoped ones.
+    pub(super) fn objects(&self, namespace: &str) -> Vec<T> {
+        let state = self.state.read();
+        let objects = state.objects.get(namespace).into_iter().flatten();
+        objects.map(|entry| entry.object.clone()).collect()
+    }
+
+    #[must_use]
+    pub fn names(&self) -> Vec<NamespacedName> {
+        let state = self.state.read();
+        let entries = state.objects.values().flatten();
+        entries.map(|entry| entry.object.key()).collect()
     }
 }
 
-impl<K> Store<K> {
-    pub(super) fn is_complete(&self) -> bool {
-        self.read().is_complete
+impl<T> Store<T> {
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.state.read().objects.values().map(Vec::len).sum()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns true after the first complete list; before, objects may be missing.
+    #[must_use]
+    pub fn is_synced(&self) -> bool {
+        *self.synced.borrow()
+    }
+
+    pub async fn wait_until_synced(&self) {
+        // Fails only without a sender, which `self` owns.
+        let _ = self.synced.subscribe().wait_for(|synced| *synced).await;
     }
 
     /// Returns true if the first list is complete or has failed.
     pub(super) fn is_settled(&self) -> bool {
-        let state = self.read();
-        state.is_complete || state.health.failed.is_some()
+        self.is_synced() || self.has_failed()
     }
 
     /// Returns true if the objects are complete and current.
     pub(super) fn is_healthy(&self) -> bool {
-        let state = self.read();
-        state.is_complete && state.health.failed.is_none()
+        self.is_synced() && !self.has_failed()
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        matches!(self.state.read().health, Health::Failed(_))
+    }
+
+    pub(super) fn is_polled(&self) -> bool {
+        matches!(self.state.read().health, Health::Polled(_))
     }
 
     pub(super) fn health(&self) -> Health {
-        self.read().health.clone()
+        self.state.read().health.clone()
     }
 
     pub(super) fn set_health(&self, health: Health) -> bool {
-        let mut state = self.write();
+        let mut state = self.state.write();
         let has_changed = state.health != health;
         state.health = health;
         has_changed
     }
-
-    /// Returns the objects of a namespace, sorted by name; the empty namespace has the cluster-scoped ones.
-    pub(super) fn objects(&self, namespace: &str) -> Vec<Arc<Object<K>>> {
-        let state = self.read();
-        let objects = state.objects.get(namespace);
-        objects
-            .map(|objects| objects.iter().map(|stored| Arc::clone(&stored.object)).collect())
-            .unwrap_or_default()
-    }
-
-    pub(super) fn get(&self, namespace: &str, name: &str) -> Option<Arc<Object<K>>> {
-        self.read().find(namespace, name).cloned()
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.read().objects.values().map(Vec::len).sum()
-    }
-
-    fn read(&self) -> RwLockReadGuard<'_, State<K>> {
-        self.state.read()
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, State<K>> {
-        self.state.write()
-    }
 }
 
-impl<K: PartialEq> State<K> {
-    fn put(&mut self, mut object: Object<K>, source: Source) -> Option<Change<K>> {
+impl<T: Stored> State<T> {
+    fn put(&mut self, mut object: T, source: Source) -> Option<Change<T>> {
+        if object.name().is_empty() {
+            tracing::warn!(namespace = object.namespace(), "skipping object without a name");
+            return None;
+        }
         // Copies the namespace once, not for each object.
-        if !self.objects.contains_key(namespace(&object)) {
-            self.objects.insert(namespace(&object).into(), Vec::new());
+        if !self.objects.contains_key(object.namespace()) {
+            self.objects.insert(object.namespace().into(), Vec::new());
         }
         let lists = self.lists;
-        let objects = self.objects.get_mut(namespace(&object))?;
-        let found = position(objects, &object.name);
+        let entries = self.objects.get_mut(object.namespace())?;
+        let found = position(entries, object.name());
         let (Ok(at) | Err(at)) = found;
         let list = match (source, found) {
             // Only a list or a watch proves that the object still exists.
-            (Source::Write, Ok(at)) => objects[at].list,
+            (Source::Write, Ok(at)) => entries[at].list,
             (Source::Write, Err(_)) => lists.wrapping_sub(1),
             _ => lists,
         };
         if source != Source::Write
             && let Ok(at) = found
-            && objects[at].is_newer_than(&object, source, lists)
+            && entries[at].is_newer_than(&object, source, lists)
         {
-            objects[at].list = list;
+            entries[at].list = list;
             return None;
         }
         // The neighbors are the previous object, and the replaced or next one.
         for neighbor in [at.wrapping_sub(1), at] {
-            if let Some(neighbor) = objects.get(neighbor) {
+            if let Some(neighbor) = entries.get(neighbor) {
                 object.share(&neighbor.object);
             }
         }
-        let new_object = Arc::new(object);
-        let new = Stored {
-            object: Arc::clone(&new_object),
+        let entry = Entry {
+            object: object.clone(),
             list,
             assumed: NonZeroU32::new(lists).filter(|_| source == Source::Write),
         };
         let old = if found.is_ok() {
-            Some(std::mem::replace(&mut objects[at], new).object)
+            Some(std::mem::replace(&mut entries[at], entry).object)
         } else {
-            objects.insert(at, new);
+            entries.insert(at, entry);
             None
         };
-        let has_changed = old.as_ref().is_none_or(|old| **old != *new_object);
-        has_changed.then_some(Change::Object {
+        let is_unchanged = old.as_ref().is_some_and(|old| object.is_unchanged(old, source));
+        (!is_unchanged).then_some(Change::Applied {
             old,
-            new: Some(new_object),
+            new: object,
+            is_listed: source == Source::List,
         })
     }
 
-    fn remove_unlisted(&mut self) -> Vec<Change<K>> {
-        let mut removed = Vec::new();
-        let current = self.lists;
-        self.objects.retain(|_, objects| {
-            removed.extend(
-                objects
-                    .extract_if(.., |stored| stored.list != current)
-                    .map(|stored| stored.object),
-            );
-            objects.shrink_to_fit();
-            !objects.is_empty()
-        });
-        removed
-            .into_iter()
-            .map(|old| Change::Object {
-                old: Some(old),
-                new: None,
-            })
-            .collect()
-    }
-}
-
-impl<K> Stored<K> {
-    /// Returns true if `seen` predates our own write.
-    fn is_newer_than(&self, seen: &Object<K>, source: Source, lists: u32) -> bool {
-        let Some(assumed) = self.assumed else { return false };
-        let began_after_write = source == Source::List && assumed.get() != lists;
-        !began_after_write && self.object.uid == seen.uid && is_older(&seen.version, &self.object.version)
-    }
-}
-
-impl<K> State<K> {
-    fn find(&self, namespace: &str, name: &str) -> Option<&Arc<Object<K>>> {
-        let objects = self.objects.get(namespace)?;
-        let at = position(objects, name).ok()?;
-        Some(&objects[at].object)
-    }
-
-    fn remove(&mut self, object: &Object<K>) -> Option<Arc<Object<K>>> {
-        let objects = self.objects.get_mut(namespace(object))?;
-        let at = position(objects, &object.name).ok()?;
-        let old = objects.remove(at);
-        if objects.is_empty() {
-            self.objects.remove(namespace(object));
+    fn remove(&mut self, object: &T) -> Option<T> {
+        let entries = self.objects.get_mut(object.namespace())?;
+        let at = position(entries, object.name()).ok()?;
+        let old = entries.remove(at);
+        if entries.is_empty() {
+            self.objects.remove(object.namespace());
         }
         Some(old.object)
     }
+
+    fn remove_unlisted(&mut self) -> Vec<Change<T>> {
+        let mut removed = Vec::new();
+        let current = self.lists;
+        self.objects.retain(|_, entries| {
+            let unlisted = entries.extract_if(.., |entry| entry.list != current);
+            removed.extend(unlisted.map(|entry| Change::MissingFromList(entry.object)));
+            entries.shrink_to_fit();
+            !entries.is_empty()
+        });
+        removed
+    }
+
+    fn find(&self, namespace: &str, name: &str) -> Option<&T> {
+        let entries = self.objects.get(namespace)?;
+        let at = position(entries, name).ok()?;
+        Some(&entries[at].object)
+    }
 }
 
-fn namespace<K>(object: &Object<K>) -> &str {
-    object.namespace.as_deref().unwrap_or_default()
+impl<T: Stored> Entry<T> {
+    /// Returns true if `seen` predates our own write.
+    fn is_newer_than(&self, seen: &T, source: Source, lists: u32) -> bool {
+        let Some(assumed) = self.assumed else { return false };
+        let began_after_write = source == Source::List && assumed.get() != lists;
+        !began_after_write && self.object.uid() == seen.uid() && is_older(seen.version(), self.object.version())
+    }
 }
 
-fn position<K>(objects: &[Stored<K>], name: &str) -> Result<usize, usize> {
-    objects.binary_search_by(|stored| (*stored.object.name).cmp(name))
+fn position<T: Stored>(entries: &[Entry<T>], name: &str) -> Result<usize, usize> {
+    entries.binary_search_by(|entry| entry.object.name().cmp(name))
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::catalog::{self, Catalog};
 use crate::controllers::apprepository::decision::has_charts;
 use crate::controllers::apprepository::spec::{Defaults, RepositorySpec};
 use crate::runtime::controller::{Action, Key, Reconcile, ReconcileError};
-use crate::runtime::informer::{Seen, Store};
+use crate::runtime::watch::{Cached, Store};
 use crate::runtime::workqueue::{Backoff, Priority};
 
 const REPORT_INTERVAL: Duration = Duration::from_secs(15);
@@ -25,7 +25,7 @@ const BACKOFF: Backoff = Backoff {
 };
 
 pub struct FilesReconciler {
-    pub store: Store<AppRepository>,
+    pub store: Store<Cached<AppRepository>>,
     pub directory_mode: bool,
     pub defaults: Defaults,
     pub catalog: Catalog,
@@ -94,7 +94,7 @@ impl FilesReconciler {
 
     fn object(&self, name: &NamespacedName) -> Option<Arc<AppRepository>> {
         match self.store.get(name)? {
-            Seen::Object(object) if object.metadata.deletion_timestamp.is_none() => Some(object),
+            Cached::Object(object) if object.metadata.deletion_timestamp.is_none() => Some(object),
             _ => None,
         }
     }

@@ -6,19 +6,21 @@
 pub mod copy;
 mod error;
 pub mod source;
+mod watch;
 
 use std::collections::BTreeMap;
 
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 
 pub use error::SecretError;
+pub use watch::watch;
 
 use super::origin::{Origin, SecretReadError};
 use crate::api::{AppRepository, NamespacedName, SecretKeyRef};
 use crate::http::credentials;
 use crate::http::secret::Secret;
-use crate::runtime::informer::{Seen, Store};
 use crate::runtime::manifests::{SecretContent, is_object_name};
+use crate::runtime::watch::{Cached, Store};
 use crate::text::{printable, truncate};
 use copy::{KubeappsCopy, copy_of};
 
@@ -198,7 +200,7 @@ fn sanitized(text: &str) -> String {
 #[must_use]
 pub fn repositories_of(
     secret: &NamespacedName,
-    store: &Store<AppRepository>,
+    store: &Store<Cached<AppRepository>>,
     kubeapps_namespace: &str,
 ) -> Vec<NamespacedName> {
     let uses = |name: &NamespacedName, object: &AppRepository| {
@@ -212,7 +214,7 @@ pub fn repositories_of(
         is_referenced() || is_copy()
     };
     let mut names = store.names();
-    names.retain(|name| matches!(store.get(name), Some(Seen::Object(object)) if uses(name, &object)));
+    names.retain(|name| matches!(store.get(name), Some(Cached::Object(object)) if uses(name, &object)));
     names.sort();
     names
 }

@@ -211,14 +211,14 @@ async fn an_unreadable_directory_is_a_transient_error() {
     assert!(error.is_transient() && error.reason() == "SecretUnavailable", "{error}");
 }
 
-async fn store(objects: serde_json::Value) -> Store<AppRepository> {
-    let store = Store::new();
+async fn store(objects: serde_json::Value) -> Store<Cached<AppRepository>> {
+    let store = Store::default();
     let objects: Vec<AppRepository> = serde_json::from_value(objects).unwrap();
     let events = objects
         .into_iter()
         .map(|object| Event::Apply(DeserializeGuard(Ok(object))));
     let events = stream::iter(events.map(Ok::<_, std::convert::Infallible>));
-    crate::runtime::informer::run(events, store.clone(), |_| {}).await;
+    crate::runtime::watch::run(events, store.clone(), |_| {}).await;
     store
 }
 

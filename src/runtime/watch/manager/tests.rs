@@ -1,5 +1,6 @@
 //! Transitions between a cluster-wide watch and one watch per namespace.
 
+use futures::StreamExt;
 use futures::channel::mpsc::{UnboundedSender, unbounded};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -9,7 +10,7 @@ use kube::runtime::watcher::{self, Event};
 
 use super::*;
 
-type Step = Result<Event<Object<u32>>, watcher::Error>;
+type Step = Result<Event<Arc<Object<u32>>>, watcher::Error>;
 type Senders = Arc<Mutex<BTreeMap<Scope, UnboundedSender<Step>>>>;
 
 /// Watches of Pods whose events are sent by the test.
@@ -59,12 +60,8 @@ impl Fixture {
                 }
             },
         );
-        let resource = Resource {
-            api: ApiResource::erase::<Pod>(&()),
-            is_namespaced: true,
-            can_list: true,
-        };
-        watches.shared.kinds_write().served = ServedKinds::Known(HashMap::from([(pods(), resource)]));
+        let resource = Resource::of::<Pod>(true);
+        watches.shared.kinds.write().served = ServedKinds::Known(HashMap::from([(pods(), resource)]));
         Self {
             watches,
             senders,
@@ -85,7 +82,7 @@ impl Fixture {
     }
 
     async fn update_watches(&self) {
-        let subscribed = self.watches.shared.subscriptions().namespaces();
+        let subscribed = self.watches.shared.subscriptions.lock().namespaces();
         self.watches.update_watches(&subscribed);
         settle().await;
     }
@@ -111,7 +108,7 @@ impl Fixture {
                 namespace: Some(namespace),
                 ..ObjectMeta::default()
             };
-            Ok(Event::InitApply(Object::new(meta, 0)))
+            Ok(Event::InitApply(Object::new(meta, 0).into()))
         };
         let list = [Ok(Event::Init)].into_iter().chain(namespaces.into_iter().map(pod));
         self.send(scope, list.chain([Ok(Event::InitDone)])).await;
@@ -192,7 +189,7 @@ async fn scopes_beyond_the_limit_are_reported_and_watched_when_possible() {
     fixture.subscribe(2).await;
     fixture.list(&Scope::Namespace(team(0))).await;
     let omit = |omitted: BTreeSet<Scope>| {
-        let mut kinds = fixture.watches.shared.kinds_write();
+        let mut kinds = fixture.watches.shared.kinds.write();
         let running = kinds.running.get_mut(&pods()).unwrap();
         running.watches.retain(|scope, _| !omitted.contains(scope));
         running.omitted = omitted;
@@ -234,14 +231,14 @@ async fn an_assumed_write_is_visible_immediately_even_in_a_watch_whose_list_bega
     fixture.subscribe(21).await;
     fixture.list(&wide).await;
     fixture
-        .send(&wide, [Ok(Event::Apply(Object::new(pod("5", None), 1)))])
+        .send(&wide, [Ok(Event::Apply(Object::new(pod("5", None), 1).into()))])
         .await;
     fixture.subscribe(2).await;
     let narrow = Scope::Namespace(team(0));
     fixture.send(&narrow, [Ok(Event::Init)]).await;
     fixture.watches.assume(&pods(), pod("7", Some("u")));
     assert!(is_owned());
-    let stale = Object::new(pod("5", None), 1);
+    let stale = Arc::new(Object::new(pod("5", None), 1));
     fixture
         .send(&narrow, [Ok(Event::InitApply(stale)), Ok(Event::InitDone)])
         .await;
@@ -249,7 +246,7 @@ async fn an_assumed_write_is_visible_immediately_even_in_a_watch_whose_list_bega
     assert_eq!(fixture.count(), 2, "the cluster-wide watch has stopped");
     assert!(is_owned());
     fixture
-        .send(&narrow, [Ok(Event::Apply(Object::new(pod("8", None), 1)))])
+        .send(&narrow, [Ok(Event::Apply(Object::new(pod("8", None), 1).into()))])
         .await;
     assert!(!is_owned(), "other writers may remove it again");
 }

@@ -3,6 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::*;
+use crate::runtime::watch::Object;
 
 fn object(name: &str, projection: u32) -> Object<u32> {
     let meta = ObjectMeta {
@@ -14,21 +15,23 @@ fn object(name: &str, projection: u32) -> Object<u32> {
     Object::new(meta, projection)
 }
 
-fn changes(store: &Store<u32>, events: Vec<Event<Object<u32>>>) -> Vec<String> {
-    let projection =
-        |object: &Option<Arc<Object<u32>>>| object.as_ref().map_or(String::new(), |o| o.projection.to_string());
+fn changes(store: &Store<Arc<Object<u32>>>, events: Vec<Event<Arc<Object<u32>>>>) -> Vec<String> {
     events
         .into_iter()
         .flat_map(|event| store.apply(event))
         .map(|change| match change {
-            Change::Object { old, new } => format!("{}>{}", projection(&old), projection(&new)),
-            Change::Listed { first } => if first { "first" } else { "listed" }.to_owned(),
+            Change::Applied { old: None, new, .. } => format!(">{}", new.projection),
+            Change::Applied {
+                old: Some(old), new, ..
+            } => format!("{}>{}", old.projection, new.projection),
+            Change::Deleted(old) | Change::MissingFromList(old) => format!("{}>", old.projection),
+            Change::Synced { is_first } => if is_first { "first" } else { "listed" }.to_owned(),
         })
         .collect()
 }
 
-fn list(objects: Vec<Object<u32>>) -> Vec<Event<Object<u32>>> {
-    let objects = objects.into_iter().map(Event::InitApply);
+fn list(objects: Vec<Object<u32>>) -> Vec<Event<Arc<Object<u32>>>> {
+    let objects = objects.into_iter().map(|object| Event::InitApply(object.into()));
     [Event::Init]
         .into_iter()
         .chain(objects)
@@ -69,7 +72,7 @@ fn neighboring_objects_share_equal_parts() {
     assert_eq!((namespace(0), namespace(1)), (namespace(2), namespace(2)));
     let owners: Vec<_> = seen.iter().map(|object| object.owner_references.has("u")).collect();
     assert_eq!(owners, [true, false, true], "different parts stay different");
-    changes(&store, vec![Event::Apply(labeled("b", "x", "u"))]);
+    changes(&store, vec![Event::Apply(labeled("b", "x", "u").into())]);
     let seen = store.objects("shop");
     for other in &seen[1..] {
         assert!(seen[0].owner_references.ptr_eq(&other.owner_references));
@@ -81,9 +84,9 @@ fn unchanged_objects_are_not_reported() {
     let store = Store::default();
     changes(&store, list(vec![object("a", 1)]));
     let events = vec![
-        Event::Apply(object("a", 1)),
-        Event::Apply(object("a", 2)),
-        Event::Delete(object("a", 2)),
+        Event::Apply(object("a", 1).into()),
+        Event::Apply(object("a", 2).into()),
+        Event::Delete(object("a", 2).into()),
     ];
     assert_eq!(changes(&store, events), ["1>2", "2>"]);
 }
@@ -102,10 +105,10 @@ fn a_later_list_reports_missed_changes() {
 fn an_interrupted_list_removes_nothing() {
     let store = Store::default();
     changes(&store, list(vec![object("a", 1), object("b", 1)]));
-    let broken = vec![Event::Init, Event::InitApply(object("a", 1)), Event::Init];
+    let broken = vec![Event::Init, Event::InitApply(object("a", 1).into()), Event::Init];
     assert!(changes(&store, broken).is_empty());
     assert_eq!(
-        changes(&store, vec![Event::InitApply(object("b", 1)), Event::InitDone]),
+        changes(&store, vec![Event::InitApply(object("b", 1).into()), Event::InitDone]),
         ["1>", "listed"]
     );
 }
@@ -127,26 +130,30 @@ fn written(version: &str) -> Object<u32> {
     }
 }
 
-fn is_owned(store: &Store<u32>) -> bool {
-    store.get("shop", "a").unwrap().owner_references.has("u")
+fn is_owned(store: &Store<Arc<Object<u32>>>) -> bool {
+    store
+        .get(&NamespacedName::new("shop", "a"))
+        .unwrap()
+        .owner_references
+        .has("u")
 }
 
 /// A store with an object of version 5 and an assumed write of version 7.
-fn assumed() -> Store<u32> {
+fn assumed() -> Store<Arc<Object<u32>>> {
     let store = Store::default();
     changes(&store, list(vec![versioned("5", 1)]));
-    assert!(store.assume(written("7")).is_some() && is_owned(&store));
+    assert!(store.assume(written("7").into()).is_some() && is_owned(&store));
     store
 }
 
 #[test]
 fn an_assumed_write_is_reported_once_and_older_events_are_ignored_until_it_is_delivered() {
     let store = assumed();
-    assert!(changes(&store, vec![Event::Apply(versioned("6", 2))]).is_empty());
+    assert!(changes(&store, vec![Event::Apply(versioned("6", 2).into())]).is_empty());
     assert!(is_owned(&store));
-    assert!(changes(&store, vec![Event::Apply(written("7"))]).is_empty());
+    assert!(changes(&store, vec![Event::Apply(written("7").into())]).is_empty());
     assert_eq!(
-        changes(&store, vec![Event::Apply(versioned("6", 2))]),
+        changes(&store, vec![Event::Apply(versioned("6", 2).into())]),
         ["1>2"],
         "it was shown"
     );
@@ -155,17 +162,20 @@ fn an_assumed_write_is_reported_once_and_older_events_are_ignored_until_it_is_de
 
 #[test]
 fn newer_versions_deletions_and_recreated_objects_replace_an_assumed_write() {
-    assert_eq!(changes(&assumed(), vec![Event::Apply(versioned("8", 2))]), ["1>2"]);
+    assert_eq!(
+        changes(&assumed(), vec![Event::Apply(versioned("8", 2).into())]),
+        ["1>2"]
+    );
     let store = assumed();
-    assert_eq!(changes(&store, vec![Event::Delete(versioned("6", 2))]), ["1>"]);
-    assert!(store.assume(written("9")).is_none(), "it is removed");
+    assert_eq!(changes(&store, vec![Event::Delete(versioned("6", 2).into())]), ["1>"]);
+    assert!(store.assume(written("9").into()).is_none(), "it is removed");
     let another = || Object {
         uid: "another".into(),
         ..versioned("6", 2)
     };
     let store = assumed();
-    assert_eq!(changes(&store, vec![Event::Apply(another())]), ["1>2"]);
-    assert!(store.assume(written("9")).is_none());
+    assert_eq!(changes(&store, vec![Event::Apply(another().into())]), ["1>2"]);
+    assert!(store.assume(written("9").into()).is_none());
 }
 
 #[test]
@@ -174,7 +184,7 @@ fn a_delivered_or_incomparable_version_is_not_assumed() {
     changes(&store, list(vec![versioned("7", 1)]));
     for version in ["6", "7", "odd", ""] {
         assert!(
-            store.assume(written(version)).is_none() && !is_owned(&store),
+            store.assume(written(version).into()).is_none() && !is_owned(&store),
             "{version}"
         );
     }
@@ -185,8 +195,8 @@ fn only_a_list_that_began_after_the_write_may_restore_an_older_version() {
     let store = Store::default();
     changes(&store, list(vec![versioned("5", 1)]));
     changes(&store, vec![Event::Init]);
-    assert!(store.assume(written("7")).is_some());
-    let rest = vec![Event::InitApply(versioned("5", 1)), Event::InitDone];
+    assert!(store.assume(written("7").into()).is_some());
+    let rest = vec![Event::InitApply(versioned("5", 1).into()), Event::InitDone];
     assert_eq!(changes(&store, rest), ["listed"]);
     assert!(is_owned(&store));
     assert_eq!(changes(&store, list(vec![versioned("5", 1)])), ["1>1", "listed"]);
@@ -197,7 +207,10 @@ fn only_a_list_that_began_after_the_write_may_restore_an_older_version() {
 fn a_list_removes_an_object_with_an_assumed_write() {
     let store = assumed();
     changes(&store, vec![Event::Init]);
-    assert!(store.assume(written("9")).is_none(), "nothing but the version is new");
+    assert!(
+        store.assume(written("9").into()).is_none(),
+        "nothing but the version is new"
+    );
     assert_eq!(changes(&store, vec![Event::InitDone]), ["1>", "listed"]);
 }
 
@@ -206,14 +219,17 @@ fn the_first_list_does_not_revert_a_write_made_during_it() {
     let store = Store::default();
     changes(&store, vec![Event::Init]);
     assert!(
-        store.assume(written("7")).is_none(),
+        store.assume(written("7").into()).is_none(),
         "nothing is reported before the first list"
     );
-    changes(&store, vec![Event::InitApply(versioned("5", 1)), Event::InitDone]);
+    changes(
+        &store,
+        vec![Event::InitApply(versioned("5", 1).into()), Event::InitDone],
+    );
     assert!(is_owned(&store));
 }
 
 #[test]
 fn the_deletion_of_an_unknown_object_is_not_a_change() {
-    assert!(changes(&Store::default(), vec![Event::Delete(object("a", 1))]).is_empty());
+    assert!(changes(&Store::default(), vec![Event::Delete(object("a", 1).into())]).is_empty());
 }

@@ -1,136 +1,151 @@
-use std::{collections::HashSet, fmt::Display};
+//! Declared objects as the cache holds them.
+
+use std::fmt::Debug;
+use std::sync::Arc;
 
 use futures::{Stream, StreamExt};
-use kube::{Resource, core::DeserializeGuard, runtime::watcher::Event};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::DeserializeGuard;
+use kube::runtime::watcher::Event;
+use kube::{Client, Resource};
+use serde::de::DeserializeOwned;
 
-use super::{Seen, Store};
-use crate::api::NamespacedName;
+use super::discovery;
+use super::error_policy::ErrorPolicy;
+use super::events::events_of;
+use super::store::{Change, Source, Store, Stored};
+use super::watcher::{Notification, Watch};
+use super::{Scope, map};
+use crate::api::Guarded;
+use crate::text;
 
-/// A change. The store already contains it.
-#[derive(Debug)]
-pub enum Change<K> {
-    Applied {
-        name: NamespacedName,
-        old: Option<Seen<K>>,
-        new: Seen<K>,
-        /// Part of a complete list instead of a separate event.
-        initial: bool,
+/// Maximum length of a decoding error, in bytes; decoders quote their input.
+const MAX_ERROR: usize = 1_024;
+
+/// An object of a declared kind. An invalid one does not block the others.
+#[derive(Clone, Debug)]
+pub enum Cached<K> {
+    Object(Arc<K>),
+    /// Only the metadata could be decoded.
+    Invalid {
+        meta: Arc<ObjectMeta>,
+        error: String,
     },
-    Removed {
-        name: NamespacedName,
-        old: Seen<K>,
-        /// Missing from a complete list, without a deletion event: the watch was interrupted.
-        vanished: bool,
-    },
-    Listed,
 }
 
-/// Applies events to `store` and calls `on_change` in order, until the events end.
-///
-/// Of a repeated list, only changed objects are reported. The event source handles errors.
+impl<K: Resource> Cached<K> {
+    #[must_use]
+    pub fn meta(&self) -> &ObjectMeta {
+        match self {
+            Self::Object(object) => object.meta(),
+            Self::Invalid { meta, .. } => meta,
+        }
+    }
+
+    #[must_use]
+    pub fn object(&self) -> Option<&Arc<K>> {
+        match self {
+            Self::Object(object) => Some(object),
+            Self::Invalid { .. } => None,
+        }
+    }
+}
+
+impl<K> From<DeserializeGuard<K>> for Cached<K> {
+    fn from(DeserializeGuard(object): DeserializeGuard<K>) -> Self {
+        match object {
+            Ok(object) => Self::Object(Arc::new(object)),
+            Err(invalid) => Self::Invalid {
+                meta: Arc::new(invalid.metadata),
+                error: text::truncate(&text::printable(&invalid.error), MAX_ERROR),
+            },
+        }
+    }
+}
+
+impl<K: Resource + Clone> Stored for Cached<K> {
+    const REPORTS_FIRST_LIST: bool = true;
+
+    fn namespace(&self) -> &str {
+        self.meta().namespace.as_deref().unwrap_or_default()
+    }
+
+    fn name(&self) -> &str {
+        self.meta().name.as_deref().unwrap_or_default()
+    }
+
+    fn uid(&self) -> &str {
+        self.meta().uid.as_deref().unwrap_or_default()
+    }
+
+    fn version(&self) -> &str {
+        self.meta().resource_version.as_deref().unwrap_or_default()
+    }
+
+    fn is_unchanged(&self, old: &Self, source: Source) -> bool {
+        let has_same_version = !self.version().is_empty() && self.version() == old.version();
+        source == Source::List && has_same_version && self.uid() == old.uid()
+    }
+}
+
+/// Watches all objects of a kind in the scope and calls `on_change` in order. Never ends. Objects are converted
+/// immediately.
+pub async fn informer<T, K>(
+    client: Client,
+    scope: Scope,
+    policy: ErrorPolicy,
+    store: Store<Cached<K>>,
+    on_change: impl Fn(Change<Cached<K>>) + Send + Sync + 'static,
+) where
+    T: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    T: Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    K: Resource<DynamicType = ()> + From<T> + Clone + Send + Sync + 'static,
+{
+    let api = scope.api(client);
+    let convert = |Guarded(DeserializeGuard(object)): Guarded<T>| DeserializeGuard(object.map(K::from)).into();
+    let watch = Watch {
+        description: discovery::Resource::of::<T>(true).name(),
+        open: Box::new(move || events_of(api.clone(), convert)),
+        store,
+        policy,
+        notify: Box::new(move |notification| {
+            if let Notification::Change(change) = notification {
+                warn_if_invalid(&change);
+                on_change(change);
+            }
+        }),
+    };
+    watch.run().await;
+}
+
+/// Applies events to `store` and calls `on_change` in order, until the events end. The source reports its errors.
 pub async fn run<K, E>(
     events: impl Stream<Item = Result<Event<DeserializeGuard<K>>, E>>,
-    store: Store<K>,
-    on_change: impl FnMut(Change<K>),
+    store: Store<Cached<K>>,
+    mut on_change: impl FnMut(Change<Cached<K>>),
 ) where
-    K: Resource<DynamicType = ()>,
-    E: Display,
+    K: Resource<DynamicType = ()> + Clone,
 {
-    let mut informer = Informer {
-        store,
-        on_change,
-        listed: HashSet::new(),
-    };
     let mut events = std::pin::pin!(events);
     while let Some(event) = events.next().await {
-        match event {
-            Ok(event) => informer.handle(event),
-            Err(error) => tracing::debug!(%error, "watch returned an error"),
+        let Ok(event) = event else { continue };
+        for change in store.apply(map(event, Cached::from)) {
+            warn_if_invalid(&change);
+            on_change(change);
         }
     }
 }
 
-struct Informer<K, F> {
-    store: Store<K>,
-    on_change: F,
-    listed: HashSet<NamespacedName>,
-}
-
-impl<K: Resource<DynamicType = ()>, F: FnMut(Change<K>)> Informer<K, F> {
-    fn handle(&mut self, event: Event<DeserializeGuard<K>>) {
-        match event {
-            Event::Init => {
-                self.listed.clear();
-                self.store.begin_list();
-            }
-            Event::InitApply(object) => {
-                if let Some(name) = self.apply(object, true) {
-                    self.listed.insert(name);
-                }
-            }
-            Event::InitDone => self.finish_list(),
-            Event::Apply(object) => drop(self.apply(object, false)),
-            Event::Delete(object) => {
-                let old = Seen::from(object);
-                if let Some(name) = NamespacedName::of(old.meta()) {
-                    self.store.remove(&name);
-                    (self.on_change)(Change::Removed {
-                        name,
-                        old,
-                        vanished: false,
-                    });
-                }
-            }
-        }
+/// Logs an object that has become invalid.
+fn warn_if_invalid<K: Resource<DynamicType = ()> + Clone>(change: &Change<Cached<K>>) {
+    if let Change::Applied { old, new, .. } = change
+        && let Cached::Invalid { error, .. } = new
+        && !matches!(old, Some(Cached::Invalid { error: before, .. }) if before == error)
+    {
+        tracing::warn!(kind = %K::kind(&()), namespace = new.namespace(), name = new.name(), error,
+            "failed to decode object, skipping it until it changes");
     }
-
-    fn apply(&mut self, object: DeserializeGuard<K>, initial: bool) -> Option<NamespacedName> {
-        let new = Seen::from(object);
-        let Some(name) = NamespacedName::of(new.meta()) else {
-            tracing::warn!(kind = %K::kind(&()), "skipping object without a name");
-            return None;
-        };
-        let Ok(old) = self.store.insert(name.clone(), new.clone()) else {
-            return Some(name);
-        };
-        if let Seen::Undecodable { error, .. } = &new
-            && !matches!(&old, Some(Seen::Undecodable { error: before, .. }) if before == error)
-        {
-            tracing::warn!(kind = %K::kind(&()), namespace = %name.namespace, name = %name.name, %error,
-                "failed to decode object, skipping it until it changes");
-        }
-        if !(initial && old.as_ref().is_some_and(|old| is_same(old, &new))) {
-            (self.on_change)(Change::Applied {
-                name: name.clone(),
-                old,
-                new,
-                initial,
-            });
-        }
-        Some(name)
-    }
-
-    fn finish_list(&mut self) {
-        for name in self.store.names() {
-            if !self.listed.contains(&name)
-                && let Some(old) = self.store.remove(&name)
-            {
-                (self.on_change)(Change::Removed {
-                    name,
-                    old,
-                    vanished: true,
-                });
-            }
-        }
-        self.listed.clear();
-        self.store.set_synced();
-        (self.on_change)(Change::Listed);
-    }
-}
-
-fn is_same<K: Resource>(old: &Seen<K>, new: &Seen<K>) -> bool {
-    let (old, new) = (old.meta(), new.meta());
-    new.resource_version.is_some() && old.resource_version == new.resource_version && old.uid == new.uid
 }
 
 #[cfg(test)]
@@ -139,7 +154,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::api::AppRepository;
+    use crate::api::{AppRepository, NamespacedName};
 
     type Events = Vec<Event<DeserializeGuard<AppRepository>>>;
 
@@ -172,37 +187,27 @@ mod tests {
             .collect()
     }
 
-    fn short(change: &Change<AppRepository>) -> String {
-        let is = |seen: &Seen<AppRepository>| match seen {
-            Seen::Object(object) => object.metadata.resource_version.clone().unwrap_or_default(),
-            Seen::Undecodable { .. } => "broken".to_owned(),
+    fn short(change: &Change<Cached<AppRepository>>) -> String {
+        let is = |cached: &Cached<AppRepository>| match cached {
+            Cached::Object(object) => object.metadata.resource_version.clone().unwrap_or_default(),
+            Cached::Invalid { .. } => "broken".to_owned(),
         };
         match change {
-            Change::Applied {
-                name,
-                old,
-                new,
-                initial,
-            } => {
+            Change::Applied { old, new, is_listed } => {
                 let before = old.as_ref().map(is).unwrap_or_default();
-                format!(
-                    "{} {before}>{}{}",
-                    name.name,
-                    is(new),
-                    if *initial { " listed" } else { "" }
-                )
+                let listed = if *is_listed { " listed" } else { "" };
+                format!("{} {before}>{}{listed}", new.name(), is(new))
             }
-            Change::Removed { name, old, vanished } => {
-                format!("{} {}>{}", name.name, is(old), if *vanished { " vanished" } else { "" })
-            }
-            Change::Listed => "listed".to_owned(),
+            Change::Deleted(old) => format!("{} {}>", old.name(), is(old)),
+            Change::MissingFromList(old) => format!("{} {}> missing", old.name(), is(old)),
+            Change::Synced { .. } => "listed".to_owned(),
         }
     }
 
     async fn changes(
         events: Vec<Result<Event<DeserializeGuard<AppRepository>>, String>>,
-    ) -> (Store<AppRepository>, Vec<String>) {
-        let store = Store::new();
+    ) -> (Store<Cached<AppRepository>>, Vec<String>) {
+        let store = Store::default();
         let mut changes = Vec::new();
         run(stream::iter(events), store.clone(), |change| {
             changes.push(short(&change))
@@ -211,7 +216,7 @@ mod tests {
         (store, changes)
     }
 
-    async fn changes_of(events: Events) -> (Store<AppRepository>, Vec<String>) {
+    async fn changes_of(events: Events) -> (Store<Cached<AppRepository>>, Vec<String>) {
         changes(events.into_iter().map(Ok).collect()).await
     }
 
@@ -240,7 +245,7 @@ mod tests {
             Event::Delete(object("a", "3")),
         ]);
         let (store, reported) = changes_of(events).await;
-        assert_eq!(reported, ["listed", "a >1", "a 1>2", "a 3>"]);
+        assert_eq!(reported, ["listed", "a >1", "a 1>2", "a 2>"]);
         assert!(store.is_empty());
     }
 
@@ -249,7 +254,7 @@ mod tests {
         let mut events = list(vec![object("a", "1"), object("b", "1"), object("c", "1")]);
         events.extend(list(vec![object("a", "1"), object("c", "2")]));
         let (store, reported) = changes_of(events).await;
-        assert_eq!(reported[3..], ["listed", "c 1>2 listed", "b 1> vanished", "listed"]);
+        assert_eq!(reported[3..], ["listed", "c 1>2 listed", "b 1> missing", "listed"]);
         assert_eq!(store.len(), 2);
     }
 
@@ -272,7 +277,7 @@ mod tests {
         events.extend([Event::Init, Event::InitApply(object("b", "1"))]);
         events.extend(list(vec![object("a", "1")]));
         let (_, reported) = changes_of(events).await;
-        assert_eq!(reported[3..], ["b 1> vanished", "listed"]);
+        assert_eq!(reported[3..], ["b 1> missing", "listed"]);
     }
 
     #[tokio::test]
@@ -315,37 +320,33 @@ mod tests {
     #[tokio::test]
     async fn an_undecodable_object_has_its_metadata_and_an_error() {
         let (store, _) = changes_of(list(vec![broken("a", "1")])).await;
-        let seen = store.get(&store.names()[0]).unwrap();
-        assert_eq!(seen.meta().uid.as_deref(), Some("uid-a"));
-        let Seen::Undecodable { error, .. } = seen else {
+        let cached = store.get(&store.names()[0]).unwrap();
+        assert_eq!(cached.meta().uid.as_deref(), Some("uid-a"));
+        let Cached::Invalid { error, .. } = cached else {
             panic!("expected an undecodable object")
         };
         assert!(error.contains("string"), "{error}");
     }
 
-    fn after_an_assumed_write(events: Events) -> (Store<AppRepository>, Vec<String>) {
-        let (store, mut changes) = (Store::new(), Vec::new());
-        let mut informer = Informer {
-            store: store.clone(),
-            on_change: |change| changes.push(short(&change)),
-            listed: HashSet::new(),
+    fn after_an_assumed_write(events: Events) -> (Store<Cached<AppRepository>>, Vec<String>) {
+        let store = Store::default();
+        let apply = |events: Events| -> Vec<_> {
+            let changes = events
+                .into_iter()
+                .flat_map(|event| store.apply(map(event, Cached::from)));
+            changes.map(|change| short(&change)).collect()
         };
-        for event in list(vec![object("a", "1")]) {
-            informer.handle(event);
-        }
-        let name = NamespacedName::new("team-a", "a");
+        apply(list(vec![object("a", "1")]));
         for version in ["3", "2", "unknown"] {
-            store.assume(&name, object("a", version).0.unwrap());
+            store.assume(object("a", version).into());
         }
-        for event in events {
-            informer.handle(event);
-        }
-        (store, changes.split_off(2))
+        let changes = apply(events);
+        (store, changes)
     }
 
-    fn version(store: &Store<AppRepository>) -> Option<String> {
-        let seen = store.get(&store.names()[0])?;
-        seen.meta().resource_version.clone()
+    fn version(store: &Store<Cached<AppRepository>>) -> Option<String> {
+        let cached = store.get(&store.names()[0])?;
+        cached.meta().resource_version.clone()
     }
 
     #[test]
@@ -366,7 +367,7 @@ mod tests {
     #[test]
     fn deletions_recreated_objects_and_later_lists_replace_an_assumed_write() {
         let (store, reported) = after_an_assumed_write(vec![Event::Delete(object("a", "2"))]);
-        assert_eq!((reported, store.len()), (vec!["a 2>".to_owned()], 0));
+        assert_eq!((reported, store.len()), (vec!["a 3>".to_owned()], 0));
         let mut other = object("a", "2");
         other.0.as_mut().unwrap().metadata.uid = Some("another".to_owned());
         assert_eq!(after_an_assumed_write(vec![Event::Apply(other)]).1, ["a 3>2"]);

@@ -1,22 +1,32 @@
 //! Scripted watches on paused time.
 
+mod policy;
+
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use futures::stream;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Client;
 use kube::core::Status;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::*;
+use crate::runtime::watch::discovery::Resource;
+use crate::runtime::watch::{Object, ObjectEvents, Scope, events};
 
-type Step = Result<Event<Object<u32>>, watcher::Error>;
+type Pods = Store<Arc<Object<u32>>>;
+type Step = Result<Event<Arc<Object<u32>>>, watcher::Error>;
 
-const SYNC_PERIOD: Duration = Duration::from_secs(120);
+const POLL: ErrorPolicy = ErrorPolicy::PollWhenForbidden {
+    interval: Duration::from_secs(120),
+};
 
 /// A watch with a script for each start; each script, and the watch after the last one, ends without events.
 struct Scripted {
-    store: Arc<Store<u32>>,
+    store: Pods,
     notifications: Arc<Mutex<Vec<String>>>,
     starts: Arc<Mutex<Vec<Instant>>>,
     task: JoinHandle<()>,
@@ -29,8 +39,12 @@ impl Drop for Scripted {
 }
 
 fn scripted(scripts: Vec<Vec<Step>>) -> Scripted {
+    scripted_with(POLL, scripts)
+}
+
+fn scripted_with(policy: ErrorPolicy, scripts: Vec<Vec<Step>>) -> Scripted {
     let scripts = Mutex::new(VecDeque::from(scripts));
-    let store = Arc::new(Store::default());
+    let store = Store::default();
     let notifications: Arc<Mutex<Vec<String>>> = Arc::default();
     let starts: Arc<Mutex<Vec<Instant>>> = Arc::default();
     let (recorder, starter) = (Arc::clone(&notifications), Arc::clone(&starts));
@@ -41,18 +55,19 @@ fn scripted(scripts: Vec<Vec<Step>>) -> Scripted {
             let script = scripts.lock().pop_front().unwrap_or_default();
             stream::iter(script).chain(stream::pending()).boxed()
         }),
-        store: Arc::clone(&store),
-        sync_period: SYNC_PERIOD,
+        store: store.clone(),
+        policy,
         notify: Box::new(move |notification| {
             recorder.lock().push(match notification {
-                Notification::Change(Change::Object { new, .. }) => format!("object {}", new.is_some()),
-                Notification::Change(Change::Listed { first }) => format!("listed {first}"),
+                Notification::Change(Change::Applied { .. }) => "object true".to_owned(),
+                Notification::Change(Change::Deleted(_) | Change::MissingFromList(_)) => "object false".to_owned(),
+                Notification::Change(Change::Synced { is_first }) => format!("listed {is_first}"),
                 Notification::Health => "health".to_owned(),
                 Notification::NotServed => "not served".to_owned(),
             });
         }),
     };
-    let task = tokio::spawn(watch.run());
+    let task = tokio::spawn(watch.run_despite_panics());
     Scripted {
         store,
         notifications,
@@ -62,13 +77,13 @@ fn scripted(scripts: Vec<Vec<Step>>) -> Scripted {
 }
 
 /// A watch that discards notifications.
-fn unobserved(open: impl Fn() -> Events<u32> + Send + Sync + 'static) -> (Watch<u32>, Arc<Store<u32>>) {
-    let store = Arc::new(Store::default());
+fn unobserved(open: impl Fn() -> ObjectEvents<u32> + Send + Sync + 'static) -> (Watch<Arc<Object<u32>>>, Pods) {
+    let store = Store::default();
     let watch = Watch {
         description: "pods".to_owned(),
         open: Box::new(open),
-        store: Arc::clone(&store),
-        sync_period: SYNC_PERIOD,
+        store: store.clone(),
+        policy: POLL,
         notify: Box::new(|_| {}),
     };
     (watch, store)
@@ -86,12 +101,26 @@ impl Scripted {
     }
 }
 
-fn object(name: &str) -> Object<u32> {
+fn failed(store: &Pods) -> Option<String> {
+    match store.health() {
+        Health::Failed(error) => Some(error),
+        Health::Healthy | Health::Polled(_) => None,
+    }
+}
+
+fn polled(store: &Pods) -> Option<String> {
+    match store.health() {
+        Health::Polled(reason) => Some(reason),
+        Health::Healthy | Health::Failed(_) => None,
+    }
+}
+
+fn object(name: &str) -> Arc<Object<u32>> {
     let meta = ObjectMeta {
         name: Some(name.to_owned()),
         ..ObjectMeta::default()
     };
-    Object::new(meta, 0)
+    Object::new(meta, 0).into()
 }
 
 fn list(names: &[&str]) -> Vec<Step> {
@@ -144,10 +173,10 @@ async fn a_failed_first_list_is_reported_immediately_until_one_succeeds() {
         tokio::task::yield_now().await;
         tokio::task::yield_now().await;
         assert_eq!(
-            watch.store.health().failed.unwrap(),
+            failed(&watch.store).unwrap(),
             format!("failed to list pods: status {code}")
         );
-        assert!(watch.store.is_settled() && !watch.store.is_complete());
+        assert!(watch.store.is_settled() && !watch.store.is_synced());
         advance(5).await;
         assert_eq!(watch.notifications(), ["health", "health", "listed true"]);
         assert_eq!(watch.store.health(), Health::default());
@@ -164,7 +193,7 @@ async fn the_last_state_is_kept_for_the_stale_limit_after_lists_fail() {
     advance(10).await;
     assert_eq!(watch.store.health(), Health::default());
     advance(180).await;
-    assert!(watch.store.health().failed.is_some());
+    assert!(failed(&watch.store).is_some());
     assert_eq!(watch.store.len(), 1, "nothing is dropped");
 }
 
@@ -173,7 +202,7 @@ async fn a_denied_list_is_retried_every_sync_period() {
     for code in [401, 403, 405] {
         let watch = scripted(vec![list_fails(code), list_fails(code), list(&["a"])]);
         advance(1).await;
-        assert!(watch.store.health().failed.is_some(), "{code}");
+        assert!(failed(&watch.store).is_some(), "{code}");
         advance(300).await;
         assert_eq!(watch.starts(), [0, 120, 240], "{code}");
         assert_eq!(watch.store.health(), Health::default());
@@ -190,8 +219,8 @@ async fn a_kind_that_cannot_be_watched_is_polled() {
     };
     let watch = scripted(vec![forbidden(&["a"]), forbidden(&["a", "b"]), list(&["b"])]);
     advance(1).await;
-    let polled = watch.store.health().polled.unwrap();
-    assert_eq!(polled, "failed to watch pods: status 403; polling every 120s instead");
+    let reason = polled(&watch.store).unwrap();
+    assert_eq!(reason, "failed to watch pods: status 403; polling every 120s instead");
     advance(120).await;
     assert_eq!(
         (watch.store.len(), watch.notifications().len()),
@@ -201,7 +230,7 @@ async fn a_kind_that_cannot_be_watched_is_polled() {
     );
     // The third watch is allowed; it counts as healthy after the probation.
     advance(121).await;
-    assert!(watch.store.health().polled.is_some());
+    assert!(polled(&watch.store).is_some());
     advance(10).await;
     assert_eq!(watch.store.health(), Health::default());
     assert_eq!(watch.starts(), [0, 120, 240]);
@@ -270,11 +299,11 @@ async fn a_list_without_a_response_times_out_and_is_retried() {
     assert!(!watch.store.is_settled());
     advance(10).await;
     assert_eq!(
-        watch.store.health().failed.unwrap(),
+        failed(&watch.store).unwrap(),
         "failed to list pods: no response within 30s"
     );
     advance(40).await;
-    assert!(watch.store.is_complete());
+    assert!(watch.store.is_synced());
     assert_eq!(watch.starts().len(), 3);
 }
 
@@ -284,10 +313,7 @@ async fn a_served_kind_without_a_working_list_is_reported_after_the_stale_limit(
     advance(10).await;
     assert!(!watch.store.is_settled(), "its definition may be new");
     advance(120).await;
-    assert_eq!(
-        watch.store.health().failed.as_deref(),
-        Some("failed to list pods: status 404")
-    );
+    assert_eq!(failed(&watch.store).as_deref(), Some("failed to list pods: status 404"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -307,7 +333,7 @@ async fn briefly_missing_permissions_keep_the_last_state() {
         advance(10).await;
         assert_eq!(watch.store.health(), Health::default(), "{code}");
         advance(120).await;
-        assert!(watch.store.health().failed.is_some(), "{code}");
+        assert!(failed(&watch.store).is_some(), "{code}");
         let before = watch.starts().len();
         advance(600).await;
         assert_eq!(watch.starts().len() - before, 5, "then every sync period");
@@ -321,9 +347,9 @@ async fn a_watch_survives_a_panic() {
         assert!(!std::mem::take(&mut *panicked.lock()), "an unexpected object");
         stream::iter(list(&["a"])).chain(stream::pending()).boxed()
     });
-    let task = tokio::spawn(watch.run());
+    let task = tokio::spawn(watch.run_despite_panics());
     advance(1).await;
-    assert!(store.health().failed.unwrap().contains("internal error"));
+    assert!(failed(&store).unwrap().contains("internal error"));
     advance(60).await;
     assert_eq!((store.len(), store.health()), (1, Health::default()));
     task.abort();
@@ -332,17 +358,6 @@ async fn a_watch_survives_a_panic() {
 /// An aggregated API server that generates its objects, such as the metrics server.
 #[tokio::test(start_paused = true)]
 async fn a_list_without_a_resource_version_is_polled() {
-    #[derive(Clone, Debug)]
-    struct Nothing;
-
-    impl Project for Nothing {
-        const FIELDS: crate::runtime::watch::FieldSet = crate::runtime::watch::FieldSet::Metadata;
-
-        fn project(_: i64, _: Option<&serde_json::value::RawValue>, _: Option<&serde_json::value::RawValue>) -> Self {
-            Self
-        }
-    }
-
     let requests = Arc::new(Mutex::new(0));
     let counter = Arc::clone(&requests);
     let service = tower::service_fn(move |_: http::Request<kube::client::Body>| {
@@ -352,20 +367,16 @@ async fn a_list_without_a_resource_version_is_polled() {
         async move { Ok::<_, std::convert::Infallible>(http::Response::new(body)) }
     });
     let client = Client::new(service, "default");
-    let resource = Resource {
-        api: kube::core::ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&()),
-        is_namespaced: true,
-        can_list: true,
-    };
-    let (watch, store) = unobserved(move || events::<Nothing, u32>(client.clone(), &resource, &Scope::All, |_| 0));
-    let task = tokio::spawn(watch.run());
+    let resource = Resource::of::<k8s_openapi::api::core::v1::Pod>(true);
+    let (watch, store) = unobserved(move || events::<(), u32>(client.clone(), &resource, &Scope::All, |()| 0));
+    let task = tokio::spawn(watch.run_despite_panics());
     advance(1).await;
     assert_eq!(store.len(), 1);
-    let polled = "failed to watch pods: list response has no resourceVersion; polling every 120s instead";
-    assert_eq!(store.health().polled.as_deref(), Some(polled));
+    let reason = "failed to watch pods: list response has no resourceVersion; polling every 120s instead";
+    assert_eq!(polled(&store).as_deref(), Some(reason));
     let before = *requests.lock();
     advance(120).await;
     assert_eq!(*requests.lock(), 2 * before);
-    assert!(store.health().polled.is_some());
+    assert!(polled(&store).is_some());
     task.abort();
 }

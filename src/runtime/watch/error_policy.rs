@@ -1,0 +1,146 @@
+//! The reaction of a watch to errors.
+
+use std::time::Duration;
+
+use kube::runtime::utils::Backoff;
+use kube::runtime::watcher::{self, DefaultBackoff};
+use tokio::time::Instant;
+
+use super::events::no_version;
+use crate::runtime::kube_client::ApiError;
+
+/// Polling intervals for a definition that is not installed.
+const REQUIRED_POLL: Duration = Duration::from_secs(3);
+const OPTIONAL_POLL: Duration = Duration::from_secs(30);
+/// Failures further apart are unrelated. Longer than the maximum backoff.
+const SERIES_GAP: Duration = Duration::from_secs(60);
+
+/// The reaction of a watch to errors. Every watch retries forever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorPolicy {
+    /// Logs the first error. Keeps known objects: a missing definition does not prove that they were deleted.
+    Required,
+    /// Like `Required`, but the definition may be missing. The objects are gone with it.
+    Optional,
+    /// Reports errors as the health of the store, and polls kinds that may not be watched.
+    PollWhenForbidden { interval: Duration },
+}
+
+/// A failed request of a watch.
+pub(super) struct Failure {
+    pub(super) is_list: bool,
+    pub(super) code: Option<u16>,
+    pub(super) message: String,
+}
+
+impl From<&watcher::Error> for Failure {
+    fn from(error: &watcher::Error) -> Self {
+        let (is_list, error) = match error {
+            watcher::Error::InitialListFailed(error) => (true, ApiError::from(error)),
+            watcher::Error::WatchStartFailed(error) | watcher::Error::WatchFailed(error) => (false, error.into()),
+            watcher::Error::WatchError(status) => (false, kube::Error::Api(status.clone()).into()),
+            watcher::Error::NoResourceVersion => (true, no_version().into()),
+        };
+        Self {
+            is_list,
+            code: error.code,
+            message: error.message,
+        }
+    }
+}
+
+impl Failure {
+    pub(super) fn is_not_served(&self) -> bool {
+        self.code == Some(404)
+    }
+
+    /// Returns true if the API server refuses the request and will do so until a user changes something.
+    pub(super) fn is_denied(&self) -> bool {
+        matches!(self.code, Some(401 | 403 | 405))
+    }
+
+    /// Returns true if permissions are missing, which may be brief while they are replaced.
+    pub(super) fn is_unauthorized(&self) -> bool {
+        matches!(self.code, Some(401 | 403))
+    }
+}
+
+pub(super) struct Retry {
+    pub(super) wait: Duration,
+    /// Opens another stream, which starts with a complete list.
+    pub(super) reopens: bool,
+}
+
+/// The failures of a watch since its last success.
+#[derive(Default)]
+pub(super) struct Failures {
+    backoff: DefaultBackoff,
+    first_and_last: Option<(Instant, Instant)>,
+    /// The last logged failure: true for a missing definition.
+    logged: Option<bool>,
+}
+
+impl Failures {
+    /// Records a failure; returns the time since the first one of the series.
+    pub(super) fn record(&mut self) -> Duration {
+        let now = Instant::now();
+        // A healthy watch is silent while nothing changes.
+        let first = match self.first_and_last {
+            Some((first, last)) if now - last < SERIES_GAP => first,
+            _ => now,
+        };
+        self.first_and_last = Some((first, now));
+        now - first
+    }
+
+    /// Ends the series. Returns true if a failure was logged.
+    pub(super) fn reset(&mut self) -> bool {
+        self.backoff.reset();
+        self.first_and_last = None;
+        self.logged.take().is_some()
+    }
+
+    pub(super) fn retry(&mut self, policy: ErrorPolicy, failure: &Failure, is_healthy: bool) -> Retry {
+        let mut backoff = || self.backoff.next().unwrap_or_default();
+        let reopen = |wait| Retry { wait, reopens: true };
+        match (policy, failure.code) {
+            (ErrorPolicy::Required, Some(404)) => reopen(REQUIRED_POLL),
+            (ErrorPolicy::Optional, Some(404)) => reopen(OPTIONAL_POLL),
+            // The stream would request the expired version, or the missing kind, forever.
+            (_, Some(404 | 410)) => reopen(backoff()),
+            (ErrorPolicy::PollWhenForbidden { interval }, _) if failure.is_denied() => {
+                let is_brief = failure.is_list && failure.is_unauthorized() && is_healthy;
+                reopen(if is_brief { backoff() } else { interval })
+            }
+            _ => Retry {
+                wait: backoff(),
+                reopens: false,
+            },
+        }
+    }
+
+    /// Logs a failure unless the previous one was of the same kind.
+    pub(super) fn log(&mut self, policy: ErrorPolicy, resource: &str, failure: &Failure) {
+        let is_missing = failure.is_not_served();
+        if self.logged.replace(is_missing) == Some(is_missing) {
+            return;
+        }
+        let error = &failure.message;
+        if is_missing && policy == ErrorPolicy::Optional {
+            tracing::info!("custom resource definition {resource} is not installed, waiting for it");
+        } else if is_missing {
+            tracing::warn!(
+                "custom resource definition {resource} is not installed, waiting for it; run `portolan crds --apply` to \
+                 install it"
+            );
+        } else if failure.is_unauthorized() {
+            tracing::warn!(
+                error,
+                "watch of {resource} is not allowed, retrying; grant Portolan's service account the verbs get, list and \
+                 watch on it"
+            );
+        } else {
+            tracing::warn!(error, "watch of {resource} failed, retrying");
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! A watch that retries forever and keeps a store up to date.
+
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use futures::{FutureExt, StreamExt};
+use kube::runtime::watcher::{self, Event};
+use tokio::time::{sleep, timeout};
+
+use super::error_policy::{ErrorPolicy, Failure, Failures, Retry};
+use super::events::Events;
+use super::store::{Change, Health, Store, Stored};
+
+const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time after which failing lists invalidate the last known state.
+const STALE_LIMIT: Duration = Duration::from_secs(30);
+/// Delay after a panic, which is likely to recur.
+const PANIC_DELAY: Duration = Duration::from_secs(60);
+/// Time without failure after which a forbidden watch counts as allowed.
+const PROBATION: Duration = Duration::from_secs(5);
+
+#[derive(Debug)]
+pub(super) enum Notification<T> {
+    Change(Change<T>),
+    Health,
+    NotServed,
+}
+
+pub(super) struct Watch<T> {
+    /// For messages, such as `deployments.apps in namespace shop`.
+    pub(super) description: String,
+    pub(super) open: Box<dyn Fn() -> Events<T> + Send + Sync>,
+    pub(super) store: Store<T>,
+    pub(super) policy: ErrorPolicy,
+    pub(super) notify: Box<dyn Fn(Notification<T>) + Send + Sync>,
+}
+
+impl<T: Stored + Send + Sync + 'static> Watch<T> {
+    /// Runs forever, also after a panic: projections run while events are decoded and may panic on unexpected objects.
+    pub(super) async fn run_despite_panics(self) {
+        while AssertUnwindSafe(self.run()).catch_unwind().await.is_err() {
+            self.set_failed("internal error while decoding an object, see log");
+            sleep(PANIC_DELAY).await;
+        }
+    }
+
+    /// Runs forever.
+    pub(super) async fn run(&self) {
+        let mut failures = Failures::default();
+        loop {
+            let wait = self.process_stream(&mut failures).await;
+            sleep(wait).await;
+        }
+    }
+
+    /// Processes one stream; returns the delay before the next one.
+    async fn process_stream(&self, failures: &mut Failures) -> Duration {
+        let mut events = (self.open)();
+        let mut is_listing = true;
+        loop {
+            let retry = match self.next(&mut events, is_listing).await {
+                Some(Ok(event)) => {
+                    // The stream emits the start of a list before it sends a request.
+                    if !matches!(event, Event::Init) && failures.reset() {
+                        tracing::info!(watch = self.description, "watch re-established");
+                    }
+                    is_listing = matches!(event, Event::Init | Event::InitApply(_));
+                    self.on_event(event);
+                    continue;
+                }
+                Some(Err(error)) => self.on_failure(&Failure::from(&error), failures),
+                None if is_listing => {
+                    let failure = Failure {
+                        is_list: true,
+                        code: None,
+                        message: format!("no response within {}s", PAGE_TIMEOUT.as_secs()),
+                    };
+                    Retry {
+                        reopens: true,
+                        ..self.on_failure(&failure, failures)
+                    }
+                }
+                None => return Duration::ZERO,
+            };
+            if retry.reopens {
+                return retry.wait;
+            }
+            sleep(retry.wait).await;
+        }
+    }
+
+    /// Returns the next event; none at the end of the stream or after the time limit of a list.
+    async fn next(&self, events: &mut Events<T>, is_listing: bool) -> Option<Result<Event<T>, watcher::Error>> {
+        if is_listing {
+            return timeout(PAGE_TIMEOUT, events.next()).await.ok().flatten();
+        }
+        if self.store.is_polled() {
+            if let Ok(event) = timeout(PROBATION, events.next()).await {
+                return event;
+            }
+            self.set_health(Health::Healthy);
+        }
+        events.next().await
+    }
+
+    fn on_event(&self, event: Event<T>) {
+        let is_healthy = match event {
+            Event::Init | Event::InitApply(_) => false,
+            Event::InitDone => !self.store.is_polled(),
+            // Only a working watch sends these.
+            Event::Apply(_) | Event::Delete(_) => true,
+        };
+        let changes = self.store.apply(event);
+        if is_healthy {
+            self.set_health(Health::Healthy);
+        }
+        for change in changes {
+            (self.notify)(Notification::Change(change));
+        }
+    }
+
+    fn on_failure(&self, failure: &Failure, failures: &mut Failures) -> Retry {
+        let Failure { is_list, code, message } = failure;
+        tracing::debug!(watch = self.description, is_list, code, error = message, "watch failed");
+        let retry = failures.retry(self.policy, failure, self.store.is_healthy());
+        let is_stale = failures.record() >= STALE_LIMIT;
+        match self.policy {
+            ErrorPolicy::PollWhenForbidden { interval } => self.update_health(failure, is_stale, interval),
+            policy => failures.log(policy, &self.description, failure),
+        }
+        if failure.is_not_served() {
+            (self.notify)(Notification::NotServed);
+            if failure.is_list && self.policy == ErrorPolicy::Optional && !self.store.is_empty() {
+                // The objects are gone with their definition, and the watch no longer reports their deletion.
+                self.on_event(Event::Init);
+                self.on_event(Event::InitDone);
+            }
+        }
+        retry
+    }
+
+    fn update_health(&self, failure: &Failure, is_stale: bool, interval: Duration) {
+        let message = &failure.message;
+        if failure.is_list {
+            // Keeps the last known state for a while: an API server restart is not reported.
+            let is_current = match failure.code {
+                // Discovery decides whether the kind still exists. If it does, the failure must be visible.
+                Some(404) => true,
+                Some(405) => false,
+                _ if failure.is_unauthorized() => self.store.is_healthy(),
+                _ => self.store.is_synced(),
+            };
+            if is_stale || !is_current {
+                self.set_failed(message);
+            }
+        } else if failure.is_denied() {
+            let seconds = interval.as_secs();
+            self.set_polled(&format!("{message}; polling every {seconds}s instead"));
+        } else if is_stale && !matches!(failure.code, Some(404 | 410)) {
+            self.set_polled(&format!("{message}; showing the last known state"));
+        }
+    }
+
+    fn set_failed(&self, message: &str) {
+        self.set_health(Health::Failed(format!(
+            "failed to list {}: {message}",
+            self.description
+        )));
+    }
+
+    fn set_polled(&self, message: &str) {
+        self.set_health(Health::Polled(format!(
+            "failed to watch {}: {message}",
+            self.description
+        )));
+    }
+
+    fn set_health(&self, health: Health) {
+        if self.store.set_health(health) {
+            (self.notify)(Notification::Health);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
