@@ -14,12 +14,12 @@ use crate::support::portolan::command;
 use crate::support::{corpus, postgres};
 
 /// The folders of the corpus and of the goldens.
-fn folders() -> Option<(&'static Path, &'static Path)> {
-    let folders = corpus::corpus().zip(corpus::goldens());
-    if folders.is_none() {
+fn directories() -> Option<(&'static Path, &'static Path)> {
+    let directories = corpus::corpus().zip(corpus::goldens());
+    if directories.is_none() {
         println!("nothing to compare with: the corpus or the goldens are not there");
     }
-    folders
+    directories
 }
 
 /// The text of `info` in a line of a golden, where Postgres has printed it.
@@ -38,7 +38,7 @@ async fn sync(world: &World, name: &str, database_url: &str, more: &[&str]) {
 /// Kubeapps leaves a version without a row whose archive will not come; ours gets an empty one, since its reader fails without.
 #[tokio::test]
 async fn the_files_of_archives_are_byte_for_byte_those_that_kubeapps_wrote() {
-    let Some((corpus, goldens)) = folders() else { return };
+    let Some((corpus, goldens)) = directories() else { return };
     let world = World::new().await;
     let index = fs::read(goldens.join("archives.index.yaml")).unwrap();
     world.server.serve("/archives/index.yaml", Page::new(index));
@@ -84,7 +84,7 @@ async fn the_files_of_archives_are_byte_for_byte_those_that_kubeapps_wrote() {
 /// A documented difference: what a filter takes out goes, where Kubeapps keeps what it has.
 #[tokio::test]
 async fn a_filter_leaves_the_rows_that_kubeapps_wrote_for_it_and_no_others() {
-    let Some((corpus, goldens)) = folders() else { return };
+    let Some((corpus, goldens)) = directories() else { return };
     let world = World::new().await;
     let index = fs::read(corpus.join("grafana__helm-charts/index.yaml")).unwrap();
     world.server.serve("/grafana/index.yaml", Page::new(index));

@@ -22,7 +22,7 @@ pub fn login(url: &str) -> [String; 3] {
 
 impl World {
     fn asset_syncer(&self, arguments: &[&str], database_url: &str) -> Command {
-        let mut command = command_as(&named(&self.folder, "asset-syncer"), arguments);
+        let mut command = command_as(&named(&self.directory, "asset-syncer"), arguments);
         command.args(login(database_url)).env("DB_PASSWORD", postgres::PASSWORD);
         command
     }
@@ -53,7 +53,7 @@ async fn the_sync_and_cleanup_jobs_of_kubeapps_do_what_they_did() {
         .await
         .unwrap();
     assert_eq!(rows, [("team".into(), "bitnami".into(), "bitnami/web".into())]);
-    let agent = world.server.seen("/bitnami/index.yaml")[0].headers["user-agent"].clone();
+    let agent = world.server.requests("/bitnami/index.yaml")[0].headers["user-agent"].clone();
     assert!(agent.to_str().unwrap().ends_with("(kubeapps/2.12.1)"), "{agent:?}");
 
     // Flags before the command, and a flag of the log that has lost its meaning.

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use crate::support::chart_server::{ChartServer, Page};
 use crate::support::portolan::{self, BINARY, command};
-use crate::support::process::ScratchFolder;
+use crate::support::process::ScratchDir;
 
 /// How soon what is waited for has to be there.
 const SOON: Duration = Duration::from_secs(30);
@@ -62,20 +62,20 @@ async fn ran(command: Command) -> Ran {
 
 /// A chart server, and a SQLite database in a folder of its own.
 struct World {
-    folder: ScratchFolder,
+    directory: ScratchDir,
     server: ChartServer,
 }
 
 impl World {
     async fn new() -> Self {
         Self {
-            folder: ScratchFolder::new("commands"),
+            directory: ScratchDir::new("commands"),
             server: ChartServer::start().await,
         }
     }
 
     fn database_url(&self) -> String {
-        format!("sqlite://{}", self.folder.join("portolan.db").display())
+        format!("sqlite://{}", self.directory.join("portolan.db").display())
     }
 
     /// Runs a command with the database.
@@ -98,13 +98,13 @@ impl World {
 
     /// Declares a repository in the folder of manifests, and gives that folder.
     fn declare(&self, name: &str, url: &str, more: &str) -> String {
-        let folder = self.folder.join("manifests");
-        std::fs::create_dir_all(&folder).unwrap();
+        let directory = self.directory.join("manifests");
+        std::fs::create_dir_all(&directory).unwrap();
         let manifest = format!(
             "apiVersion: kubeapps.com/v1alpha1\nkind: AppRepository\nmetadata:\n  name: {name}\nspec:\n  type: helm\n  url: \"{url}\"\n{more}"
         );
-        std::fs::write(folder.join(format!("{name}.yaml")), manifest).unwrap();
-        folder.display().to_string()
+        std::fs::write(directory.join(format!("{name}.yaml")), manifest).unwrap();
+        directory.display().to_string()
     }
 }
 
@@ -115,9 +115,9 @@ fn index_of(charts: usize) -> String {
     crate::cluster::index(&charts)
 }
 
-/// The binary under the name of a program that it replaces: a link in `folder`.
-fn named(folder: &ScratchFolder, name: &str) -> PathBuf {
-    let link = folder.join(name);
+/// The binary under the name of a program that it replaces: a link in `directory`.
+fn named(directory: &ScratchDir, name: &str) -> PathBuf {
+    let link = directory.join(name);
     if !link.exists() {
         std::os::unix::fs::symlink(BINARY, &link).unwrap();
     }

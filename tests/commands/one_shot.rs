@@ -71,7 +71,7 @@ async fn a_repository_is_synced_found_unchanged_and_deleted() {
     let sync = ["sync", "stable", url.as_str(), "helm", "-n", "team"];
     assert_eq!(world.ran(&sync).await.ok(), "stable: synced. 2 versions in 1 chart.\n");
     assert!(world.ran(&sync).await.ok().starts_with("stable: not modified."));
-    assert!(world.server.seen("/stable/index.yaml")[1].is_conditional());
+    assert!(world.server.requests("/stable/index.yaml")[1].is_conditional());
     let status = world.ran(&["status", "stable", "-o", "json"]).await.json();
     assert_eq!(
         (&status[0]["namespace"], &status[0]["versions"]),
@@ -84,7 +84,7 @@ async fn a_repository_is_synced_found_unchanged_and_deleted() {
     world.server.break_path("/stable/index.yaml", Fault::status(404));
     let said = world.ran(&sync).await.failed(1);
     assert!(said.contains("NotFound"), "{said}");
-    world.server.repair("/stable/index.yaml");
+    world.server.clear_faults("/stable/index.yaml");
     world.ran(&["show", "stable/web", "-n", "team"]).await.ok();
 
     // Another URL under the same name is another repository.
@@ -175,7 +175,7 @@ async fn what_can_not_be_honoured_is_refused_before_anything_is_fetched() {
     }
     assert_eq!(world.ran(&["show", "stable/web", "-o", "json"]).await.ok(), before);
     assert_eq!(
-        world.server.seen("/stable/index.yaml").len(),
+        world.server.requests("/stable/index.yaml").len(),
         1,
         "none of them was fetched"
     );
@@ -253,7 +253,7 @@ async fn a_sync_begins_again_when_another_process_writes_the_record_meanwhile() 
         pass_on(connected().await).await;
     });
     assert_eq!(said.ok(), "stable: synced. 1 version in 1 chart.\n");
-    assert_eq!(world.server.seen("/stable/index.yaml").len(), 3);
+    assert_eq!(world.server.requests("/stable/index.yaml").len(), 3);
     assert!(world.ran(&["show", "stable/web"]).await.ok().contains("2.0.0"));
 }
 
