@@ -1,4 +1,4 @@
-//! The integration tests: one binary, since linking is what costs. Run them by `make test`, which sets up what they need.
+//! The integration tests: one binary, to link only once. `make test` sets up their environment and runs them.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,10 +14,10 @@ mod cluster;
 mod commands;
 mod files;
 mod filter;
-mod folder;
 mod fuzz;
 mod harness;
 mod lease;
+mod manifests;
 mod packaging;
 mod registry;
 mod support;

@@ -1,4 +1,4 @@
-//! Baselines: the least that can be done with the same bytes, and full parses of them. Each runs in a process of its own.
+//! Baselines: minimal work on the same bytes, and full parses of them. Each runs in a separate process.
 
 use std::io::{BufRead, Read};
 use std::path::Path;
@@ -15,7 +15,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use crate::measure::{Sample, cpu, peak_memory};
 
-/// Starts this program as the process of one baseline; its name and files follow.
+/// Starts this program as a baseline process; its name and files follow.
 pub const ARGUMENT: &str = "--baseline";
 
 /// Names of the baselines in the table.
@@ -29,8 +29,8 @@ const REQUESTS: u32 = 4;
 
 /// A process that downloads bodies and hashes them, over connections that stay open.
 pub struct Receiver {
-    orders: ChildStdin,
-    answers: Lines<BufReader<ChildStdout>>,
+    stdin: ChildStdin,
+    stdout: Lines<BufReader<ChildStdout>>,
     _child: Child,
 }
 
@@ -42,24 +42,27 @@ impl Receiver {
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .expect("this program can be started");
+            .expect("the baseline starts");
         Self {
-            orders: child.stdin.take().expect("stdin is piped"),
-            answers: BufReader::new(child.stdout.take().expect("stdout is piped")).lines(),
+            stdin: child.stdin.take().expect("stdin is piped"),
+            stdout: BufReader::new(child.stdout.take().expect("stdout is piped")).lines(),
             _child: child,
         }
     }
 
     /// Measures the download and SHA-256 of all these URLs.
     pub async fn receive(&mut self, urls: &[String]) -> Sample {
-        let order = format!("{}\n", urls.join(" "));
-        self.orders.write_all(order.as_bytes()).await.expect("it reads orders");
-        let answer = self.answers.next_line().await.expect("it answers");
-        sample(&answer.expect("it answers"))
+        let line = format!("{}\n", urls.join(" "));
+        self.stdin
+            .write_all(line.as_bytes())
+            .await
+            .expect("the process reads stdin");
+        let answer = self.stdout.next_line().await.expect("the process writes a line");
+        sample(&answer.expect("the process writes a line"))
     }
 }
 
-/// Measures `serde_yaml` on a file that is in memory, into the `Value` of `serde_json`, the cheaper of the two usual trees.
+/// Measures `serde_yaml` on a file in memory, into the `Value` of `serde_json`, the cheaper of the two usual trees.
 pub async fn parse(file: &Path) -> Sample {
     once("parse", &[file]).await
 }
@@ -69,24 +72,24 @@ pub async fn parse_and_write(file: &Path, database: &Path) -> Sample {
     once("write", &[file, database]).await
 }
 
-/// Measures all events of granit-parser on a file that is in memory.
+/// Measures all events of granit-parser on a file in memory.
 pub async fn events(file: &Path) -> Sample {
     once("events", &[file]).await
 }
 
 /// Measures reading, SHA-256 and unpacking of all archives of a directory, one after the other.
-pub async fn unpack(folder: &Path) -> Sample {
-    once("unpack", &[folder]).await
+pub async fn unpack(directory: &Path) -> Sample {
+    once("unpack", &[directory]).await
 }
 
 async fn once(name: &str, files: &[&Path]) -> Sample {
-    let output = command(name).args(files).output().await.expect("it can be started");
+    let output = command(name).args(files).output().await.expect("the baseline starts");
     assert!(output.status.success(), "the baseline {name} succeeds");
     sample(&String::from_utf8_lossy(&output.stdout))
 }
 
 fn command(name: &str) -> Command {
-    let mut command = Command::new(std::env::current_exe().expect("this program is a file"));
+    let mut command = Command::new(std::env::current_exe().expect("the path of this program is available"));
     command.args([ARGUMENT, name]);
     command
 }
@@ -102,7 +105,7 @@ fn sample(text: &str) -> Sample {
     }
 }
 
-/// Runs a baseline and prints CPU and wall time of the work alone in seconds, and peak memory in bytes.
+/// Runs a baseline. Prints its CPU and wall time in seconds, and peak memory in bytes.
 pub fn child(arguments: &[String]) {
     // Like Portolan's own.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
@@ -157,8 +160,8 @@ fn count_events(text: &str) -> usize {
     count
 }
 
-fn unpack_all(folder: &str) {
-    for archive in std::fs::read_dir(folder).expect("the directory can be read") {
+fn unpack_all(directory: &str) {
+    for archive in std::fs::read_dir(directory).expect("the directory can be read") {
         let path = archive.expect("the directory can be read").path();
         let archive = std::fs::read(path).expect("the archive can be read");
         std::hint::black_box(Sha256::digest(&archive));
@@ -172,7 +175,7 @@ fn unpack_all(folder: &str) {
     }
 }
 
-/// Downloads the URLs of each order, until stdin ends.
+/// Downloads the URLs of each line of stdin.
 async fn receive_all() {
     portolan::http::install_crypto_provider();
     // A registry answers with an OCI manifest only if that is accepted.
@@ -182,9 +185,9 @@ async fn receive_all() {
         .default_headers(HeaderMap::from_iter([(ACCEPT, accepted)]))
         .build()
         .expect("a client");
-    for order in std::io::stdin().lock().lines() {
-        let order = order.expect("orders are text");
-        let urls: Vec<&str> = order.split(' ').collect();
+    for line in std::io::stdin().lock().lines() {
+        let line = line.expect("stdin is UTF-8");
+        let urls: Vec<&str> = line.split(' ').collect();
         // Opens the connection and takes the memory that a body needs.
         receive(&client, urls[0]).await;
         let times = if urls.len() == 1 { REQUESTS } else { 1 };
@@ -212,7 +215,7 @@ async fn receive(client: &reqwest::Client, url: &str) {
 async fn chart_rows(database: &str) -> (SqliteConnection, Vec<(i64, String)>) {
     let connection = SqliteConnection::connect(&format!("sqlite://{database}")).await;
     let mut connection = connection.expect("the database can be opened");
-    // It would count the writes.
+    // The trigger would count the writes.
     let dropped = sqlx::raw_sql("DROP TRIGGER IF EXISTS bench_update").execute(&mut connection);
     dropped.await.expect("the trigger is dropped");
     let rows = sqlx::query_as("SELECT id, info FROM charts").fetch_all(&mut connection);

@@ -1,4 +1,4 @@
-//! Portolan over a control plane, and what it has used.
+//! Portolan with a control plane, and its resource usage.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -6,24 +6,24 @@ use std::time::{Duration, Instant};
 use crate::measure::{Sample, cpu, peak_memory};
 use crate::rig;
 use crate::support::portolan::{Portolan, command};
-use crate::support::process::ScratchFolder;
+use crate::support::process::ScratchDir;
 
 /// A process without requests for this long has nothing left to do.
 const QUIET: Duration = Duration::from_millis(500);
 const POLL: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A running process with a SQLite database of its own.
+/// A running process with its own SQLite database.
 pub struct Running {
     portolan: Portolan,
-    _folder: ScratchFolder,
+    _directory: ScratchDir,
 }
 
 impl Running {
     /// Starts a process that watches one namespace or the whole cluster.
     pub fn start(kubeconfig: &Path, namespace: Option<&str>) -> Self {
-        let folder = ScratchFolder::new("bench");
-        let database = format!("sqlite://{}", folder.join("portolan.db").display());
+        let directory = ScratchDir::new("bench");
+        let database = format!("sqlite://{}", directory.join("portolan.db").display());
         let mut run = command(["run", "--database-url", &database]);
         // The tests decode every index twice.
         run.env("PORTOLAN_VERIFY_DELTA", "false");
@@ -33,14 +33,14 @@ impl Running {
         }
         Self {
             portolan: Portolan::start(run),
-            _folder: folder,
+            _directory: directory,
         }
     }
 
     /// Waits until this many Applications are ready and the process has nothing left to do.
     pub async fn idle(&self, ready: usize) -> Sample {
         self.portolan.ready(PATIENCE).await;
-        // A busy machine can be quiet for long before the first lists arrive.
+        // On a busy machine, the first lists may arrive late.
         rig::until(async || self.sum("portolan_applications", &[("ready", "True")]).await >= ready).await;
         self.settled().await
     }

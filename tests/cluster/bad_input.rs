@@ -10,11 +10,11 @@ mod table;
 
 use std::time::Duration;
 
-use portolan::api::{AppRepository, REQUESTED_AT};
+use portolan::api::AppRepository;
 use serde_json::{Value, json};
 use sqlx::PgPool;
 
-use super::{SOON, World, condition, index, message};
+use super::{NEVER, SOON, World, condition, index, message};
 use crate::support::eventually::eventually;
 use crate::support::portolan::Portolan;
 use crate::support::postgres;
@@ -22,14 +22,14 @@ use crate::support::postgres;
 /// Ticks every second, for tests over several ticks. Needs `--min-interval=1s`.
 const EVERY_SECOND: &str = "* * * * * *";
 
-/// A namespace with a database and one Portolan.
-struct Harbour {
+/// A namespace with a database and a running Portolan.
+struct Fixture {
     world: World,
     pool: PgPool,
     portolan: Portolan,
 }
 
-impl Harbour {
+impl Fixture {
     /// The default schedule never fires, so that tests see only requested syncs, unless `flags` set another.
     async fn new(flags: &[&str]) -> Self {
         let world = World::new().await;
@@ -38,9 +38,7 @@ impl Harbour {
         let portolan = if flags.iter().any(|flag| flag.starts_with("--crontab")) {
             world.portolan(&database.url, flags).await
         } else {
-            world
-                .portolan(&database.url, &[&["--crontab=@yearly"], flags].concat())
-                .await
+            world.portolan(&database.url, &[&[NEVER], flags].concat()).await
         };
         Self { world, pool, portolan }
     }
@@ -66,30 +64,9 @@ impl Harbour {
             .collect()
     }
 
-    /// Requests a sync; `token` is echoed in `status.lastHandledReconcileAt`.
-    async fn resync(&self, name: &str, token: &str) {
-        self.world
-            .edit(name, json!({ "metadata": { "annotations": { REQUESTED_AT: token } } }))
-            .await;
-    }
-
-    /// Requests a sync and waits for it.
-    async fn resync_and_wait(&self, name: &str, token: &str) -> AppRepository {
-        self.resync(name, token).await;
-        self.world
-            .until(name, "the resync to be done", |object| {
-                let handled = object
-                    .status
-                    .as_ref()
-                    .and_then(|status| status.last_handled_reconcile_at.as_deref());
-                handled == Some(token)
-            })
-            .await
-    }
-
     /// Number of requests for the index of a repository.
     fn requests(&self, name: &str) -> usize {
-        self.world.server.seen(&index_path(name)).len()
+        self.world.server.requests(&index_path(name)).len()
     }
 
     /// Waits for this many more requests of the index. All but the last are processed, since syncs of one repository
@@ -108,15 +85,15 @@ impl Harbour {
     }
 
     /// Waits for an event whose note contains all texts, and returns the note.
-    async fn event_that_says(&self, name: &str, reason: &str, says: &[&str]) -> String {
+    async fn event_with(&self, name: &str, reason: &str, texts: &[&str]) -> String {
         eventually(
             SOON,
-            &format!("an event {reason} about {name} that says {says:?}"),
+            &format!("an event {reason} about {name} with {texts:?}"),
             async || {
                 let events = self.world.events(name).await;
                 let found = events
                     .iter()
-                    .find(|(seen, note)| seen == reason && says.iter().all(|text| note.contains(text)));
+                    .find(|(seen, note)| seen == reason && texts.iter().all(|text| note.contains(text)));
                 found.map(|(_, note)| note.clone()).ok_or_else(|| format!("{events:?}"))
             },
         )

@@ -5,13 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::rows::Postgres;
-use super::{SOON, World, condition, message};
+use super::{NEVER, SOON, World, condition, message};
 use crate::support::archives::{Chart, index};
-use crate::support::chart_server::Page;
 use crate::support::eventually::eventually;
-
-/// The default schedule never fires, so that only requested syncs run.
-const NEVER: &str = "--crontab=@yearly";
 
 /// Serves three charts and their archives below `/name`, with validators.
 fn serve(world: &World, name: &str) -> String {
@@ -21,10 +17,7 @@ fn serve(world: &World, name: &str) -> String {
             .file("README.md", format!("# {chart}\n"))
             .pack()
     });
-    for archive in &archives {
-        let path = format!("/{name}/{}", archive.file_name());
-        world.server.serve(&path, Page::new(archive.bytes.clone()));
-    }
+    world.server.serve_archives(name, &archives);
     let entries = archives
         .iter()
         .map(|archive| archive.index_entry(&[&archive.file_name()]));
@@ -53,7 +46,7 @@ async fn readmes(postgres: &Postgres) -> BTreeMap<String, String> {
 
 /// Waits until files of exactly these charts exist. The status may still count the previous charts.
 async fn until_readmes(postgres: &Postgres, charts: &[&str]) {
-    eventually(SOON, "the files of other charts", async || {
+    eventually(SOON, "the files of the charts", async || {
         let found = readmes(postgres).await;
         if found == expected(charts) {
             Ok(())
@@ -123,7 +116,7 @@ async fn an_invalid_filter_is_reported_and_the_charts_stay() {
     declare(&world, "stable", filter(".name | startswith(\"w\")", json!({}))).await;
     world.until_ready("stable").await;
     let before = postgres.rows.infos().await.unwrap();
-    for (rule, reason, says) in [
+    for (rule, reason, words) in [
         (".name | startwith(\"w\")", "InvalidFilter", "startwith"),
         (".name == $crew", "InvalidFilter", "$crew"),
         (".name ==", "InvalidFilter", "spec.filterRule is not valid"),
@@ -133,10 +126,10 @@ async fn an_invalid_filter_is_reported_and_the_charts_stay() {
         world.edit("stable", json!({ "spec": filter(rule, json!({})) })).await;
         let object = world.until_ready_is("stable", "False", reason).await;
         assert_eq!(condition(&object, "Stalled"), Some(("True", reason)), "{rule}");
-        let said = message(&object);
+        let text = message(&object);
         assert!(
-            said.contains(says) && said.contains("remain available"),
-            "{rule}: {said}"
+            text.contains(words) && text.contains("remain available"),
+            "{rule}: {text}"
         );
         assert_eq!(postgres.rows.infos().await.unwrap(), before, "{rule}");
     }

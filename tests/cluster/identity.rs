@@ -38,7 +38,7 @@ async fn a_recreated_object_with_the_same_url_keeps_its_rows_but_no_validators()
 
     assert_eq!(finalizers(&object), [FINALIZER]);
     assert_eq!(postgres.rows.numbers().await, numbers, "the rows were rewritten");
-    let requests = world.server.seen("/stable/index.yaml");
+    let requests = world.server.requests("/stable/index.yaml");
     assert!(
         !requests.last().unwrap().is_conditional(),
         "the validators of the old object were used"
@@ -71,7 +71,7 @@ async fn a_recreated_object_with_another_url_inherits_nothing() {
     let _portolan = world.portolan(postgres.url(), &[]).await;
     postgres.rows.until_charts(&[]).await;
     let object = world
-        .until("stable", "the missing index to show", |object| {
+        .until("stable", "the missing index to be reported", |object| {
             condition(object, "Stalled").is_some()
         })
         .await;
@@ -144,7 +144,7 @@ async fn repositories_deleted_while_portolan_was_down_are_removed_at_start() {
     assert_eq!(
         portolan.metrics().await.sum("portolan_pending_removals", &[]),
         Some(0.0),
-        "two of three are few enough to be believed"
+        "two of three removals need no confirmation"
     );
 }
 
@@ -177,7 +177,7 @@ async fn more_than_half_and_more_than_five_removals_need_confirmation() {
     assert_eq!(postgres.rows.charts().await.unwrap(), all);
 
     let portolan = world.portolan(postgres.url(), &["--confirm-removals"]).await;
-    eventually(super::SOON, "all of them to go", async || {
+    eventually(super::SOON, "all rows to be removed", async || {
         match postgres.rows.count("SELECT count(*) FROM portolan_repositories").await {
             0 => Ok(()),
             left => Err(format!("{left} are left")),
@@ -219,7 +219,7 @@ async fn a_deletion_cancels_a_stalled_download(#[case] synced_before: bool) {
     if synced_before {
         world.declare("stable", &url).await;
         world.until_ready("stable").await;
-        fetched = world.server.seen("/stable/index.yaml").len();
+        fetched = world.server.requests("/stable/index.yaml").len();
     }
     world.server.break_path("/stable/index.yaml", Fault::StallAfter(20));
     if synced_before {
@@ -234,13 +234,13 @@ async fn a_deletion_cancels_a_stalled_download(#[case] synced_before: bool) {
     world.gone("stable").await;
     assert!(
         deleted.elapsed() < Duration::from_secs(10),
-        "the sync was waited for: {:?}",
+        "the deletion waited for the sync: {:?}",
         deleted.elapsed()
     );
     postgres.rows.assert_empty().await;
 
     // Nothing is written afterwards.
-    world.server.repair("/stable/index.yaml");
+    world.server.clear_faults("/stable/index.yaml");
     stop(portolan).await;
     postgres.rows.assert_empty().await;
 }
@@ -252,7 +252,7 @@ async fn a_deletion_cancels_a_stalled_download(#[case] synced_before: bool) {
 #[case::with_a_secret_that_is_not_there(json!({ "auth": { "header": { "secretKeyRef": { "name": "gone", "key": "a" } } } }), "SecretNotFound")]
 #[case::with_an_interval_that_is_none(json!({ "interval": "now and then" }), "Synced")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_repository_is_deleted_whatever_its_spec_says(#[case] spec: Value, #[case] shown: &str) {
+async fn a_repository_is_deleted_regardless_of_its_spec(#[case] spec: Value, #[case] shown: &str) {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let _portolan = world.portolan(postgres.url(), &[]).await;
     let url = world.serve("stable", index(&[("web", &["1.0.0"])]));

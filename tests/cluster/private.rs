@@ -5,9 +5,10 @@ use base64::prelude::BASE64_STANDARD;
 use portolan::api::AppRepository;
 use serde_json::{Value, json};
 
+use super::registry::chart;
 use super::rows::Postgres;
-use super::{World, condition, message};
-use crate::support::archives::{Archive, Chart, index};
+use super::{NEVER, World, condition, message};
+use crate::support::archives::{Archive, index};
 use crate::support::chart_server::{ChartServer, Fault, Page};
 use crate::support::control_plane::control_plane;
 use crate::support::portolan::Portolan;
@@ -16,19 +17,8 @@ use crate::support::registry::{PASSWORD, USER};
 use crate::support::tls::Authority;
 use crate::support::token_server::basic_authorization;
 
-/// The default schedule never fires, so that only requested syncs run.
-const NEVER: &str = "--crontab=@yearly";
 /// The password, in plain text and as sent.
 const SECRETS: [&str; 2] = [PASSWORD, "bmF2aWdhdG9yOmZhaXItd2luZHM="];
-
-fn chart(version: &str) -> Archive {
-    Chart::new("harbour", version)
-        .file("README.md", format!("# Harbour {version}\n"))
-        .file("values.yaml", "berths: 3\n")
-        .file("values-production.yaml", "berths: 30\n")
-        .file("values.schema.json", r#"{"type": "object"}"#)
-        .pack()
-}
 
 /// Serves an index of these archives below `/name`, with the archive URLs from `locate`. Returns the repository's URL.
 fn serve(server: &ChartServer, name: &str, archives: &[Archive], locate: impl Fn(&str) -> String) -> String {
@@ -39,19 +29,12 @@ fn serve(server: &ChartServer, name: &str, archives: &[Archive], locate: impl Fn
     server.url(&format!("/{name}"))
 }
 
-fn serve_archives(server: &ChartServer, folder: &str, archives: &[Archive]) {
-    for archive in archives {
-        let path = format!("/{folder}/{}", archive.file_name());
-        server.serve(&path, Page::new(archive.bytes.clone()));
-    }
-}
-
 /// A server with a password and a private CA, which serves `/private`.
 async fn private_server() -> (ChartServer, String) {
     let server = ChartServer::start_tls().await;
     server.demand_basic(USER, PASSWORD);
-    let archives = [chart("1.1.0"), chart("1.0.0")];
-    serve_archives(&server, "private", &archives);
+    let archives = [chart("harbour", "1.1.0"), chart("harbour", "1.0.0")];
+    server.serve_archives("private", &archives);
     let url = serve(&server, "private", &archives, str::to_owned);
     (server, url)
 }
@@ -77,7 +60,7 @@ async fn until_stalled(world: &World, name: &str, reason: &str) -> AppRepository
 }
 
 /// Checks that objects, events and logs contain no secret.
-async fn assert_untold(world: &World, name: &str, portolan: &Portolan, secrets: &[&str]) {
+async fn assert_no_leak(world: &World, name: &str, portolan: &Portolan, secrets: &[&str]) {
     let object = world.repositories.get(name).await.unwrap();
     let reported = [
         serde_json::to_string(&object).unwrap(),
@@ -109,12 +92,12 @@ async fn a_repository_with_a_password_and_a_private_ca_is_synced_with_files() {
     let expected = |version: &str| {
         json!({
             "ID": format!("private/harbour-{version}"),
-            "Readme": format!("# Harbour {version}\n"),
+            "Readme": format!("# harbour {version}\n"),
             "DefaultValues": "berths: 3\n",
             "AdditionalDefaultValues": { "values-production": "berths: 30\n" },
             "Schema": r#"{"type": "object"}"#,
             "Repo": { "namespace": world.namespace, "name": "private", "url": url, "type": "" },
-            "Digest": chart(version).sha256(),
+            "Digest": chart("harbour", version).sha256(),
         })
     };
     let files = postgres.rows.files().await;
@@ -130,12 +113,12 @@ async fn a_repository_with_a_password_and_a_private_ca_is_synced_with_files() {
         .await;
     world.resync("private", "one").await;
     let object = until_stalled(&world, "private", "Unauthorized").await;
-    let said = message(&object);
+    let text = message(&object);
     assert!(
-        said.contains("401") && said.contains("set valid credentials in spec.auth"),
-        "{said}"
+        text.contains("401") && text.contains("set valid credentials in spec.auth"),
+        "{text}"
     );
-    assert!(said.contains("remain available"), "{said}");
+    assert!(text.contains("remain available"), "{text}");
     assert_eq!(postgres.rows.charts().await.unwrap(), ["private/harbour 1.1.0 1.0.0"]);
     let reported = world.event("private", "SyncStalled").await;
     assert!(reported.contains("401"), "{reported}");
@@ -150,13 +133,13 @@ async fn a_repository_with_a_password_and_a_private_ca_is_synced_with_files() {
     world.until_ready("private").await;
 
     let secrets = [&SECRETS[..], &["foul-winds", wrong.trim_start_matches("Basic ")]].concat();
-    assert_untold(&world, "private", &portolan, &secrets).await;
+    assert_no_leak(&world, "private", &portolan, &secrets).await;
     let kept = postgres
         .rows
         .pairs("SELECT name, to_jsonb(r)::text FROM portolan_repositories r")
         .await;
     for secret in secrets {
-        assert!(!format!("{kept:?}").contains(secret), "{secret} is kept: {kept:?}");
+        assert!(!format!("{kept:?}").contains(secret), "{secret} is stored: {kept:?}");
     }
 }
 
@@ -168,24 +151,24 @@ async fn a_missing_secret_is_reported_and_its_creation_is_detected() {
     let namespace = &world.namespace;
     world.declare_with("private", private(&url)).await;
     let object = until_stalled(&world, "private", "SecretNotFound").await;
-    let said = message(&object);
+    let text = message(&object);
     assert!(
-        said.contains(&format!("Secret {namespace}/login referenced in spec.auth not found")),
-        "{said}"
+        text.contains(&format!("Secret {namespace}/login referenced in spec.auth not found")),
+        "{text}"
     );
-    assert!(said.contains(&format!("create it in namespace {namespace}")), "{said}");
+    assert!(text.contains(&format!("create it in namespace {namespace}")), "{text}");
 
     // No sync is requested from here on.
     world
         .write_secret(namespace, "login", json!({ "ca.crt": server.ca_pem(), "token": "x" }))
         .await;
     let object = until_stalled(&world, "private", "SecretKeyNotFound").await;
-    let said = message(&object);
+    let text = message(&object);
     assert!(
-        said.contains(&format!(
+        text.contains(&format!(
             "Key `authorizationHeader` referenced in spec.auth not found in Secret {namespace}/login"
-        )) && said.contains("`token`"),
-        "{said}"
+        )) && text.contains("`token`"),
+        "{text}"
     );
     world
         .write_secret(namespace, "login", login(&server, &basic_authorization()))
@@ -243,7 +226,7 @@ async fn kubeapps_copy_of_a_secret_is_used_if_the_secret_is_missing() {
 async fn an_untrusted_certificate_is_accepted_only_if_verification_is_disabled() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let server = ChartServer::start_tls().await;
-    let url = serve(&server, "odd", &[chart("1.0.0")], str::to_owned);
+    let url = serve(&server, "odd", &[chart("harbour", "1.0.0")], str::to_owned);
     let _portolan = world.portolan(postgres.url(), &[NEVER]).await;
     world.declare("odd", &url).await;
     let object = until_stalled(&world, "odd", "CertificateNotTrusted").await;
@@ -267,10 +250,10 @@ async fn the_password_is_sent_to_other_hosts_only_on_request() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let (server, elsewhere) = (&world.server, ChartServer::start().await);
     server.demand_basic(USER, PASSWORD);
-    let archives = [chart("1.0.0")];
+    let archives = [chart("harbour", "1.0.0")];
     let file = archives[0].file_name();
     for name in ["named", "led", "passed"] {
-        serve_archives(&elsewhere, name, &archives);
+        elsewhere.serve_archives(name, &archives);
     }
     // One index contains archive URLs of another host, one server redirects there, and one repository may send
     // credentials.
@@ -312,7 +295,7 @@ async fn the_password_is_sent_to_other_hosts_only_on_request() {
     world.until_ready("moved").await;
 
     let shown = |path: String| {
-        let seen = elsewhere.seen(&path);
+        let seen = elsewhere.requests(&path);
         assert!(!seen.is_empty(), "no request for {path}");
         seen.into_iter().any(|request| request.authorization().is_some())
     };
@@ -321,7 +304,7 @@ async fn the_password_is_sent_to_other_hosts_only_on_request() {
     assert!(!shown("/moved/index.yaml".to_owned()));
     assert!(shown(format!("/passed/{file}")));
     assert_eq!(
-        server.seen(&format!("/led/{file}"))[0].authorization(),
+        server.requests(&format!("/led/{file}"))[0].authorization(),
         Some(basic_authorization().as_str())
     );
 }
@@ -330,15 +313,15 @@ async fn the_password_is_sent_to_other_hosts_only_on_request() {
 async fn a_repository_is_reached_through_its_own_proxy() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let (proxy, authority) = (Proxy::start().await, Authority::new());
-    let secure = ChartServer::start_tls_by(&authority).await;
-    let archives = [chart("1.0.0")];
+    let secure = ChartServer::start_tls_with(&authority).await;
+    let archives = [chart("harbour", "1.0.0")];
     for server in [&world.server, &secure] {
         serve(server, "stable", &archives, str::to_owned);
-        serve_archives(server, "stable", &archives);
+        server.serve_archives("stable", &archives);
     }
     // Only the proxy can resolve these hosts.
-    proxy.know("charts.example.com:80", world.server.host());
-    proxy.know("kubernetes.default.svc:443", secure.host());
+    proxy.add_host("charts.example.com:80", world.server.host());
+    proxy.add_host("kubernetes.default.svc:443", secure.host());
     proxy.demand("sailor", "ahoy-there");
     let address = proxy.url().replace("http://", "http://sailor:ahoy-there@");
     // In the form of Kubeapps' dashboard, and of its chart.
@@ -369,19 +352,25 @@ async fn a_repository_is_reached_through_its_own_proxy() {
     for name in ["plain", "tunnelled", "direct"] {
         world.until_files(name, 1).await;
     }
-    let asked: Vec<String> = proxy
-        .asked()
+    let requests: Vec<String> = proxy
+        .requests()
         .into_iter()
-        .map(|asked| format!("{} {}", asked.method, asked.target))
+        .map(|request| format!("{} {}", request.method, request.target))
         .collect();
     for expected in [
         "GET http://charts.example.com/stable/index.yaml",
         "GET http://charts.example.com/stable/harbour-1.0.0.tgz",
         "CONNECT kubernetes.default.svc:443",
     ] {
-        assert!(asked.iter().any(|asked| asked == expected), "{expected} in {asked:?}");
+        assert!(
+            requests.iter().any(|request| request == expected),
+            "{expected} in {requests:?}"
+        );
     }
-    assert!(!asked.iter().any(|asked| asked.contains("127.0.0.1")), "{asked:?}");
+    assert!(
+        !requests.iter().any(|request| request.contains("127.0.0.1")),
+        "{requests:?}"
+    );
     // The proxy's password is in the spec, and sent nowhere else.
     for name in ["plain", "tunnelled"] {
         let object = world.repositories.get(name).await.unwrap();

@@ -9,15 +9,12 @@ use portolan::api::AppRepository;
 use reqwest::Method;
 use serde_json::json;
 
-use super::{World, condition, message};
+use super::{NEVER, World, condition, message};
 use crate::support::archives::{Archive, Chart};
 use crate::support::chart_server::ChartServer;
 use crate::support::registry::{Registry, Setup};
 use crate::support::tls::Authority;
 use crate::support::token_server::basic_authorization;
-
-/// The default schedule never fires, so that only requested syncs run.
-const NEVER: &str = "--crontab=@yearly";
 
 pub fn chart(name: &str, version: &str) -> Archive {
     Chart::new(name, version)
@@ -29,16 +26,16 @@ pub fn chart(name: &str, version: &str) -> Archive {
 }
 
 /// A registry behind a TLS server that records all requests.
-pub struct Port {
+pub struct RecordedRegistry {
     registry: Registry,
     pub front: ChartServer,
     authority: Authority,
 }
 
-impl Port {
+impl RecordedRegistry {
     async fn new(setup: Setup, authority: Authority) -> Self {
         let registry = Registry::start(setup).await;
-        let front = ChartServer::before_tls_by(&authority, registry.upstream()).await;
+        let front = ChartServer::in_front_of_tls(&authority, registry.upstream()).await;
         Self {
             registry,
             front,
@@ -77,7 +74,7 @@ impl Port {
 
     /// Tags or digests of the pulled manifests, one per request, starting with this request.
     fn pulled_since(&self, first: usize) -> Vec<String> {
-        let seen = self.front.all_seen();
+        let seen = self.front.all_requests();
         let pulls = seen[first..].iter().filter(|request| {
             request.method == Method::GET && request.status.is_some_and(|status| status.is_success())
         });
@@ -87,21 +84,14 @@ impl Port {
     }
 
     fn requests(&self) -> usize {
-        self.front.all_seen().len()
+        self.front.all_requests().len()
     }
 }
 
-/// Requests a sync and waits for it.
-async fn resynced(world: &World, name: &str, token: &str) -> AppRepository {
-    world.resync(name, token).await;
-    let object = world
-        .until(name, "the resync to be done", |object| {
-            let status = object.status.as_ref();
-            status.and_then(|status| status.last_handled_reconcile_at.as_deref()) == Some(token)
-        })
-        .await;
+/// Requests a sync, which must succeed.
+async fn resynced(world: &World, name: &str, token: &str) {
+    let object = world.resync_and_wait(name, token).await;
     assert_eq!(condition(&object, "Ready").unwrap().0, "True", "{}", message(&object));
-    object
 }
 
 /// Entries that the last sync skipped: chart, version, reason.

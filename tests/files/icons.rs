@@ -5,7 +5,7 @@ use image::{DynamicImage, ImageFormat, RgbaImage};
 use serde_json::Value;
 
 use super::{World, chart};
-use crate::support::chart_server::{ChartServer, Fault, Page, Seen};
+use crate::support::chart_server::{ChartServer, Fault, Page, RecordedRequest};
 use crate::support::portolan::command;
 use crate::support::world::succeeded;
 
@@ -50,7 +50,7 @@ async fn icon(world: &World, name: &str) -> Option<(u32, u32)> {
     let info = world
         .chart(&format!("stable/{name}"))
         .await
-        .expect("the chart is there");
+        .expect("the chart is stored");
     let Some(base64) = info["raw_icon"].as_str() else {
         assert_eq!(info["icon_content_type"], "");
         return None;
@@ -62,7 +62,7 @@ async fn icon(world: &World, name: &str) -> Option<(u32, u32)> {
 }
 
 #[tokio::test]
-async fn icons_become_png_that_fits_160_pixels_and_hostile_ones_nothing() {
+async fn icons_are_converted_to_png_of_at_most_160_pixels_and_malicious_ones_are_not_stored() {
     let world = World::new().await;
     let pages: [(&str, &'static str, Vec<u8>); 9] = [
         ("png", "image/png", picture(320, 320, ImageFormat::Png)),
@@ -94,7 +94,7 @@ async fn icons_become_png_that_fits_160_pixels_and_hostile_ones_nothing() {
     world.declare("stable", &world.serve_entries("stable", index(&icons)), "");
 
     world.once(&[]).await;
-    assert!(world.server.seen("/icons/png").is_empty());
+    assert!(world.server.requests("/icons/png").is_empty());
     assert_eq!(icon(&world, "png").await, None);
 
     world.once(&[ICONS]).await;
@@ -111,8 +111,8 @@ async fn icons_become_png_that_fits_160_pixels_and_hostile_ones_nothing() {
         assert_eq!(icon(&world, name).await, None, "{name}");
     }
     assert!(
-        world.server.seen("/icons/secret").is_empty(),
-        "what an icon names must not be fetched"
+        world.server.requests("/icons/secret").is_empty(),
+        "external references of an icon must not be fetched"
     );
 
     // The chart of an SVG keeps its URL, which Kubeapps shows.
@@ -122,12 +122,12 @@ async fn icons_become_png_that_fits_160_pixels_and_hostile_ones_nothing() {
     // Failed icons wait for their retry, stored ones stay.
     world.once(&[ICONS]).await;
     for name in ["png", "svg", "bomb", "absent"] {
-        assert_eq!(world.server.seen(&format!("/icons/{name}")).len(), 1, "{name}");
+        assert_eq!(world.server.requests(&format!("/icons/{name}")).len(), 1, "{name}");
     }
 }
 
 #[tokio::test]
-async fn an_icon_stays_while_its_url_does() {
+async fn an_icon_is_kept_while_its_url_is_unchanged() {
     let world = World::new().await;
     world.server.serve(
         "/icons/one",
@@ -147,7 +147,7 @@ async fn an_icon_stays_while_its_url_does() {
     assert_eq!(world.chart("stable/web").await.unwrap()["description"], "another");
     assert_eq!(icon(&world, "web").await, Some((100, 100)));
     world.once(&[ICONS]).await;
-    assert_eq!(world.server.seen("/icons/one").len(), 1);
+    assert_eq!(world.server.requests("/icons/one").len(), 1);
 
     entries[0]["icon"] = world.server.url("/icons/two").into();
     world.serve_entries("stable", entries);
@@ -156,7 +156,7 @@ async fn an_icon_stays_while_its_url_does() {
 }
 
 #[tokio::test]
-async fn credentials_go_with_icons_of_the_repositorys_own_host_only() {
+async fn credentials_are_sent_only_for_icons_on_the_repositorys_host() {
     let world = World::new().await;
     let elsewhere = ChartServer::start().await;
     for server in [&world.server, &elsewhere] {
@@ -192,9 +192,9 @@ async fn credentials_go_with_icons_of_the_repositorys_own_host_only() {
     for name in ["own", "other", "moved"] {
         assert_eq!(icon(&world, name).await, Some((10, 10)), "{name}");
     }
-    let sent = |seen: &[Seen]| seen[0].headers.contains_key("authorization");
-    assert!(sent(&world.server.seen("/icon")));
-    assert!(!sent(&elsewhere.seen("/icon")));
-    assert!(sent(&world.server.seen("/moved")));
-    assert!(!sent(&elsewhere.seen("/redirected")));
+    let sent = |seen: &[RecordedRequest]| seen[0].headers.contains_key("authorization");
+    assert!(sent(&world.server.requests("/icon")));
+    assert!(!sent(&elsewhere.requests("/icon")));
+    assert!(sent(&world.server.requests("/moved")));
+    assert!(!sent(&elsewhere.requests("/redirected")));
 }

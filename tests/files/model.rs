@@ -50,7 +50,7 @@ pub fn rows(index: &str, repository: &Value) -> Result<BTreeMap<String, Value>, 
         let mut entries: Vec<Entry> = entries.filter(|entry| !text(&entry.version).is_empty()).collect();
         entries.sort_by(newest_first);
         if let Some(info) = chart(&entries, repository) {
-            rows.entry(info["ID"].as_str().expect("we wrote it").to_owned())
+            rows.entry(info["ID"].as_str().expect("every row has an ID").to_owned())
                 .or_insert(info);
         }
     }
@@ -169,7 +169,7 @@ fn identifier(text: &str) -> Option<Identifier> {
 }
 
 #[test]
-fn the_model_orders_versions_as_kubeapps_was_seen_to() {
+fn the_model_orders_versions_like_kubeapps() {
     let seen = [
         "v2.0.0",
         "1.10.0",

@@ -19,8 +19,8 @@ const WHOLE_BELOW: usize = 8 << 20;
 const SAMPLED: usize = 4;
 
 /// The indexes of a directory in order, sampled if they are large.
-fn history(folder: &Path) -> Vec<String> {
-    let Ok(listed) = fs::read_dir(folder) else {
+fn history(directory: &Path) -> Vec<String> {
+    let Ok(listed) = fs::read_dir(directory) else {
         return Vec::new();
     };
     let mut paths: Vec<PathBuf> = listed.map(|file| file.unwrap().path()).collect();
@@ -34,7 +34,7 @@ fn history(folder: &Path) -> Vec<String> {
     } else {
         (0..SAMPLED).map(|step| step * (count - 1) / (SAMPLED - 1)).collect()
     };
-    println!("{}: {} of {count} indexes", folder.display(), steps.len());
+    println!("{}: {} of {count} indexes", directory.display(), steps.len());
     steps.into_iter().map(|step| all[step].clone()).collect()
 }
 
@@ -147,7 +147,7 @@ fn assert_same(stored: &BTreeMap<String, Value>, expected: &BTreeMap<String, Val
 
 #[rstest]
 #[tokio::test]
-async fn after_each_index_of_a_history_the_rows_are_those_of_the_model(
+async fn rows_match_the_model_after_each_index_of_a_history(
     #[values(
         "argoproj__argo-helm",
         "aws__eks-charts",
@@ -181,7 +181,7 @@ async fn after_each_index_of_a_history_the_rows_are_those_of_the_model(
 /// Postgres also shows that unchanged rows are not rewritten.
 #[rstest]
 #[tokio::test]
-async fn in_postgres_only_those_rows_are_written_that_differ(
+async fn only_changed_rows_are_written_to_postgres(
     #[values("kedacore__charts", "fluxcd-community__helm-charts", "aws__eks-charts")] repository: &str,
 ) {
     let history = match corpus::corpus() {
@@ -213,7 +213,7 @@ async fn in_postgres_only_those_rows_are_written_that_differ(
 #[tokio::test]
 async fn unusual_indexes_match_the_model_and_invalid_ones_change_nothing() {
     let Some(corpus) = corpus::corpus() else {
-        println!("nothing to read: there are no odd indexes but the real ones");
+        println!("skipped: requires the unusual indexes of the corpus");
         return;
     };
     let mut refused = Vec::new();
@@ -244,7 +244,7 @@ async fn unusual_indexes_match_the_model_and_invalid_ones_change_nothing() {
     }
     let expected = [
         "codecentric-2019-04-15-only-newline", // a publisher's mishap, not an empty repository
-        "eks-2019-10-03-entries-empty-map",    // fewer than before: that it is meant has to be said
+        "eks-2019-10-03-entries-empty-map",    // shrinks, so that it must be confirmed
         "keda-2022-08-12-broken-yaml",
     ];
     assert_eq!(refused, expected);

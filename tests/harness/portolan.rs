@@ -1,13 +1,10 @@
-use std::time::Duration;
-
+use crate::support::eventually::SOON;
 use crate::support::portolan::{Metrics, Portolan, command, run};
-use crate::support::process::ScratchFolder;
-
-const SOON: Duration = Duration::from_secs(30);
+use crate::support::process::ScratchDir;
 
 #[tokio::test]
 async fn the_binary_starts_serves_probes_and_shuts_down() {
-    let directory = ScratchFolder::new("manifests");
+    let directory = ScratchDir::new("manifests");
     let database = format!("sqlite://{}", directory.join("portolan.db").display());
     let manifests = directory.join("manifests");
     std::fs::create_dir(&manifests).unwrap();

@@ -77,7 +77,7 @@ async fn a_token_from_the_challenge_grants_access() {
 
     let requests = world.server.requests();
     let statuses: Vec<_> = requests.iter().map(|request| request.status.as_u16()).collect();
-    assert_eq!(statuses, [401, 401, 200], "the harness' own push asked for none");
+    assert_eq!(statuses, [401, 401, 200], "the push by the test requested no token");
     assert_eq!(requests[0].authorization, None);
     assert_eq!(requests[2].authorization, Some(basic_authorization()));
     assert_eq!(
@@ -108,7 +108,7 @@ async fn expired_and_denied_tokens_do_not_grant_access() {
 #[tokio::test]
 async fn anonymous_pulls_work_if_allowed() {
     let world = World::new().await;
-    world.server.let_anybody_pull();
+    world.server.allow_anonymous_pulls();
     world.server.claim_lifetime(7);
     let answer = world.ask("repository:harbour:pull,push", None).await;
     let answer: Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
@@ -135,7 +135,7 @@ async fn responses_can_be_rejected_and_changed() {
         (429, &"3".parse().unwrap())
     );
     assert_eq!(world.ask(SCOPE, Some((USER, PASSWORD))).await.status(), 500);
-    world.server.speak_oauth();
+    world.server.use_access_token_field();
     let token = world.token("access_token").await;
     assert_eq!(world.tags(Some(&token)).await.0, StatusCode::OK);
 }

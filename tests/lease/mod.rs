@@ -15,10 +15,9 @@ use serde_json::json;
 use tokio::time::{Instant, timeout};
 
 use crate::support::control_plane::{ADMIN_TOKEN, control_plane};
-use crate::support::eventually::eventually;
+use crate::support::eventually::{SOON, eventually};
 use crate::support::fault_proxy::{ApiFault, FaultProxy};
 
-const SOON: Duration = Duration::from_secs(30);
 /// Short, but long enough for a machine that runs other tests.
 const TIMING: Timing = Timing {
     lease_duration: Duration::from_secs(5),
@@ -43,7 +42,7 @@ impl World {
             leases: Api::namespaced(client.clone(), &namespace),
             namespace,
             client,
-            proxy: FaultProxy::before(control_plane).await,
+            proxy: FaultProxy::in_front_of(control_plane).await,
         }
     }
 
@@ -91,7 +90,7 @@ impl World {
 }
 
 fn methods(proxy: &FaultProxy) -> Vec<Method> {
-    proxy.seen().into_iter().map(|request| request.method).collect()
+    proxy.requests().into_iter().map(|request| request.method).collect()
 }
 
 #[tokio::test]
@@ -121,7 +120,7 @@ async fn one_of_two_contenders_leads_until_it_releases_the_lease() {
     let waited = released.elapsed();
     assert!(
         waited < TIMING.lease_duration - TIMING.retry_period * 2,
-        "a Lease without a holder is taken at the next check: {waited:?}"
+        "a Lease without a holder is acquired at the next check: {waited:?}"
     );
     let taken_over = world.stored().await;
     assert_eq!(taken_over.holder_identity.as_deref(), Some("second"));
@@ -253,12 +252,12 @@ async fn a_failure_of_any_request_does_not_lose_the_lease() {
     let is_lease = |request: &crate::support::fault_proxy::ApiRequest| {
         request.path.ends_with("/leases") || request.path.ends_with(NAME)
     };
-    for fault in [ApiFault::Status(500), ApiFault::AnswerLost] {
+    for fault in [ApiFault::Status(500), ApiFault::ResponseLost] {
         // The first read, and the first write, which may have been applied.
-        world.proxy.spoil(1, fault.clone(), move |request| {
+        world.proxy.inject(1, fault.clone(), move |request| {
             is_lease(request) && request.method == Method::GET
         });
-        world.proxy.spoil(1, fault, move |request| {
+        world.proxy.inject(1, fault, move |request| {
             is_lease(request) && request.method == Method::POST
         });
     }
@@ -267,13 +266,13 @@ async fn a_failure_of_any_request_does_not_lose_the_lease() {
     for fault in [403, 409, 429, 500, 503]
         .map(ApiFault::Status)
         .into_iter()
-        .chain([ApiFault::Refused, ApiFault::AnswerLost])
+        .chain([ApiFault::Refused, ApiFault::ResponseLost])
     {
         // A renewal and the read that follows it.
-        world.proxy.spoil(1, fault.clone(), move |request| {
+        world.proxy.inject(1, fault.clone(), move |request| {
             is_lease(request) && request.method == Method::PUT
         });
-        world.proxy.spoil(1, fault, move |request| {
+        world.proxy.inject(1, fault, move |request| {
             is_lease(request) && request.method == Method::GET
         });
         world.until_renewed(3).await;
@@ -282,7 +281,7 @@ async fn a_failure_of_any_request_does_not_lose_the_lease() {
     assert_eq!(world.stored().await.lease_transitions, Some(0));
     // A release also survives a failure, whether or not it was applied.
     let fault = ApiFault::Status(500);
-    world.proxy.spoil(1, fault, move |request| {
+    world.proxy.inject(1, fault, move |request| {
         is_lease(request) && request.method == Method::PUT
     });
     guard.release().await;

@@ -1,21 +1,21 @@
-//! The Helm chart, rendered and installed by the real helm and judged by a real API server.
+//! The Helm chart, rendered and installed by the real helm and validated by a real API server.
 
 mod definitions;
 mod installed;
-mod rights;
+mod permissions;
 
 use std::process::Output;
 
 use tokio::process::Command;
 
 use crate::support::control_plane::control_plane;
-use crate::support::process::ScratchFolder;
-use crate::support::{helm, project, target_folder};
+use crate::support::process::ScratchDir;
+use crate::support::{helm, project, target_dir};
 
 /// Kubernetes version for `helm template`; a helm built from its module assumes a very old one.
 const KUBE_VERSION: &str = "--kube-version=1.35.4";
 
-/// Settings that each take another way through the templates.
+/// Settings that cover the branches of the templates.
 const SETTINGS: [&[&str]; 10] = [
     &[],
     &["--set=applications.enabled=true,leaderElection.enabled=true"],
@@ -53,21 +53,20 @@ const SETTINGS: [&[&str]; 10] = [
     ],
 ];
 
-/// A helm command with all rights in the shared control plane.
+/// Returns a helm command with administrator permissions in the shared control plane.
 async fn helm_command(arguments: &[&str]) -> Command {
-    let mut command = helm::command(&target_folder("helm"), arguments);
+    let mut command = helm::command(&target_dir("helm"), arguments);
     command.env("KUBECONFIG", control_plane().await.kubeconfig());
     command
 }
 
-/// Runs helm.
 async fn helm(arguments: &[&str]) -> Output {
     helm::run(helm_command(arguments).await).await
 }
 
-/// Runs helm, which must succeed, and gives what it printed.
-async fn helm_prints(arguments: &[&str]) -> String {
-    helm::prints(helm_command(arguments).await).await
+/// Runs helm, which must succeed, and returns its output.
+async fn helm_output(arguments: &[&str]) -> String {
+    helm::output(helm_command(arguments).await).await
 }
 
 fn chart() -> String {
@@ -75,22 +74,22 @@ fn chart() -> String {
 }
 
 #[tokio::test]
-async fn the_chart_has_nothing_to_complain_about() {
+async fn helm_lint_accepts_all_settings() {
     for settings in SETTINGS {
-        helm_prints(&[&["lint", "--strict", KUBE_VERSION, &chart()], settings].concat()).await;
+        helm_output(&[&["lint", "--strict", KUBE_VERSION, &chart()], settings].concat()).await;
     }
 }
 
 #[tokio::test]
-async fn all_that_it_renders_is_accepted_by_the_api_server() {
+async fn rendered_objects_are_accepted_by_the_api_server() {
     let control_plane = control_plane().await;
     let namespace = control_plane.namespace().await;
-    let folder = ScratchFolder::new("rendered");
+    let directory = ScratchDir::new("rendered");
     for settings in SETTINGS {
         let arguments = ["template", "try", &chart(), KUBE_VERSION, "--namespace", &namespace];
-        let rendered = helm_prints(&[&arguments, settings].concat()).await;
-        let file = folder.write("all.yaml", rendered).display().to_string();
-        // Strict: a field that no type has is an error.
+        let rendered = helm_output(&[&arguments, settings].concat()).await;
+        let file = directory.write("all.yaml", rendered).display().to_string();
+        // Strict: unknown fields are errors.
         let apply = [
             "apply",
             "--server-side",
@@ -105,7 +104,7 @@ async fn all_that_it_renders_is_accepted_by_the_api_server() {
 }
 
 #[tokio::test]
-async fn settings_that_mean_nothing_are_refused() {
+async fn invalid_settings_are_rejected() {
     for (setting, complaint) in [
         ("databse.url=postgres://db/charts", "databse"),
         ("database.url=mysql://db/charts", "/database/url"),
@@ -134,14 +133,14 @@ async fn settings_that_mean_nothing_are_refused() {
 }
 
 #[tokio::test]
-async fn monitors_are_rendered_only_where_they_are_asked_for() {
+async fn monitors_are_rendered_only_if_enabled() {
     let arguments = ["template", "try", &chart(), KUBE_VERSION];
-    assert!(!helm_prints(&arguments).await.contains("PodMonitor"));
-    let asked = helm_prints(&[&arguments[..], &["--set=metrics.podMonitor.enabled=true"]].concat()).await;
-    assert!(asked.contains("kind: PodMonitor"));
+    assert!(!helm_output(&arguments).await.contains("PodMonitor"));
+    let rendered = helm_output(&[&arguments[..], &["--set=metrics.podMonitor.enabled=true"]].concat()).await;
+    assert!(rendered.contains("kind: PodMonitor"));
 }
 
-/// The container of the rendered Deployment.
+/// Returns the container of the rendered Deployment.
 async fn container(settings: &str) -> serde_json::Value {
     let arguments = [
         "template",
@@ -153,13 +152,13 @@ async fn container(settings: &str) -> serde_json::Value {
         "--set",
         settings,
     ];
-    let rendered = helm_prints(&[&arguments[..], &["--show-only=templates/deployment.yaml"]].concat()).await;
+    let rendered = helm_output(&[&arguments[..], &["--show-only=templates/deployment.yaml"]].concat()).await;
     let deployment: serde_json::Value = serde_yaml::from_str(&rendered).unwrap();
     deployment["spec"]["template"]["spec"]["containers"][0].clone()
 }
 
 #[tokio::test]
-async fn applications_are_looked_at_only_where_that_is_set() {
+async fn applications_are_reconciled_only_if_enabled() {
     for (settings, expected) in [
         ("", "apprepository"),
         ("applications.enabled=true", "apprepository,application"),
@@ -174,7 +173,7 @@ async fn applications_are_looked_at_only_where_that_is_set() {
 }
 
 #[tokio::test]
-async fn each_setting_becomes_the_flag_of_its_name_and_a_default_none() {
+async fn settings_become_flags_unless_they_are_defaults() {
     let flags = async |settings: &str| {
         let arguments = container(settings).await["args"].take();
         serde_json::from_value::<Vec<String>>(arguments).unwrap().join(" ")

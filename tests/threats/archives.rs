@@ -1,5 +1,5 @@
-//! Expanding archives, archives with external references, and ambiguous archives. Their content is written to unnamed temporary
-//! files only.
+//! Expanding archives, archives with external references, and ambiguous archives. Their content is written to unnamed
+//! temporary files only.
 
 use std::path::Path;
 
@@ -17,13 +17,17 @@ const FILES: &str = "--chart-files=all";
 const GIB: u64 = 1 << 30;
 
 /// Asserts that a directory is empty.
-fn assert_empty(folder: &Path) {
-    let found: Vec<_> = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+fn assert_empty(directory: &Path) {
+    let found: Vec<_> = directory
+        .read_dir()
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     assert!(found.is_empty(), "{found:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tar_bomb_costs_neither_memory_nor_the_files_of_a_neighbour() {
+async fn a_tar_bomb_takes_little_memory_and_affects_no_other_chart() {
     let world = World::new().await;
     let bomb = |name: &str| Chart::new(name, "1.0.0");
     let crowd = (0..10_001).fold(bomb("crowd"), |chart, number| {
@@ -73,13 +77,13 @@ async fn a_tar_bomb_costs_neither_memory_nor_the_files_of_a_neighbour() {
     world.until_honest_files_are_served().await;
     for (archive, limit) in &bombs {
         let name = archive.name();
-        let said = world.until_files_failed(name).await;
-        assert!(said.contains(limit), "{name}: {said}");
+        let error = world.until_files_failed(name).await;
+        assert!(error.contains(limit), "{name}: {error}");
         assert!(world.files(name, name).await.is_none(), "{name}");
         world.until_ready(name).await;
     }
-    let said = world.until_files_failed("endless").await;
-    assert!(said.contains("encoding") || said.contains("20971520"), "{said}");
+    let error = world.until_files_failed("endless").await;
+    assert!(error.contains("encoding") || error.contains("20971520"), "{error}");
     let peak = peak_memory(&portolan);
     assert!(peak < 200, "{peak} MiB for bombs of more than 8 GiB");
     assert_empty(&world.temporary());
@@ -102,7 +106,7 @@ fn incompressible(bytes: usize) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// A bomb in a bomb, for readers that unpack whatever they find.
+/// A nested bomb, for readers that unpack recursively.
 fn gzip_in_gzip() -> Archive {
     let inner = Chart::new("nested", "1.0.0")
         .entry(Entry::zeros("nested/README.md", GIB))
@@ -112,12 +116,12 @@ fn gzip_in_gzip() -> Archive {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_reaches_outside_of_an_archive_is_neither_written_nor_read() {
+async fn paths_and_links_out_of_an_archive_are_neither_written_nor_read() {
     let world = World::new().await;
-    let secret = world.folder.write("secret", "what a link would read\n");
+    let secret = world.directory.write("secret", "what a link would read\n");
     let secret = secret.display().to_string();
-    // Below 100 bytes, as a header of tar has it.
-    let target = world.folder.join("written").display().to_string();
+    // Below 100 bytes, the limit of a tar header.
+    let target = world.directory.join("written").display().to_string();
     let up = format!("{}{}", "../".repeat(8), target.trim_start_matches('/'));
     let chart = |name: &str| Chart::new(name, "1.0.0");
     let attacks = [
@@ -130,11 +134,11 @@ async fn what_reaches_outside_of_an_archive_is_neither_written_nor_read() {
         chart("inner-dots").entry(Entry::file("inner-dots/../README.md", "outside")),
         chart("symlink").entry(Entry::symlink("symlink/README.md", &secret)),
         chart("hard-link").entry(Entry::hard_link("hard-link/README.md", &secret)),
-        // The folder is a link, and the file behind it would be written through it.
+        // The directory is a link; writing the file would follow it.
         chart("through")
             .entry(Entry::symlink(
                 "through/out",
-                &world.folder.path().display().to_string(),
+                &world.directory.path().display().to_string(),
             ))
             .entry(Entry::file("through/out/written", "written")),
         chart("device").entry(Entry::file("device/README.md", "").kind(EntryType::Char)),
@@ -152,25 +156,28 @@ async fn what_reaches_outside_of_an_archive_is_neither_written_nor_read() {
             archive.name().to_owned()
         })
         .collect();
-    let mut before = listing(world.folder.path());
+    let mut before = listing(world.directory.path());
     let _portolan = world.run(&[FILES]).await;
     for name in &names {
         let files = world.until_files(name, name).await;
-        assert_eq!(files["Readme"], "", "{name}: what would be its README lies outside");
-        assert_eq!(files["DefaultValues"], "of: the chart\n", "{name}: the rest is served");
+        assert_eq!(files["Readme"], "", "{name}: its README is outside of the chart");
+        assert_eq!(
+            files["DefaultValues"], "of: the chart\n",
+            "{name}: other files are imported"
+        );
     }
     world.until_honest_files_are_served().await;
     assert_empty(&world.temporary());
-    let mut after = listing(world.folder.path());
+    let mut after = listing(world.directory.path());
     for names in [&mut before, &mut after] {
         names.retain(|name| !name.starts_with("portolan.db"));
     }
     assert_eq!(before, after, "nothing was written");
 }
 
-/// The names in a folder.
-fn listing(folder: &Path) -> Vec<String> {
-    let mut names: Vec<String> = folder
+/// Returns the sorted names in a directory.
+fn listing(directory: &Path) -> Vec<String> {
+    let mut names: Vec<String> = directory
         .read_dir()
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -180,7 +187,7 @@ fn listing(folder: &Path) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_that_is_a_path_makes_no_chart() {
+async fn no_chart_id_contains_a_path() {
     let world = World::new().await;
     let names = ["..", ".", "../up", "a/../../b", "/etc/passwd", "a/..", "", " "];
     let mut text = "apiVersion: v1\nentries:\n  good: [{name: good, version: 1.0.0}]\n".to_owned();
@@ -197,17 +204,14 @@ async fn a_name_that_is_a_path_makes_no_chart() {
     for id in &ids {
         let behind = id.strip_prefix("paths/").unwrap();
         assert!(!matches!(behind, "" | "." | ".."), "{id}: {status}");
-        assert!(
-            !behind.contains('/'),
-            "{id}: a reader that joins it with a folder stays in there"
-        );
+        assert!(!behind.contains('/'), "{id}: a path that leaves its directory");
     }
     assert!(status["lastSync"]["skippedCount"].as_u64().unwrap() >= 3, "{status}");
     world.until_honest_is_served().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_schema_is_stored_as_text_and_what_it_refers_to_is_not_asked_for() {
+async fn a_schema_is_stored_as_text_and_its_references_are_not_fetched() {
     let world = World::new().await;
     let schema = format!(
         r##"{{"$ref": "file:///dev/zero", "properties": {{"a": {{"$ref": "{}"}}, "b": {{"$ref": "#/properties/b"}}}}}}"##,
@@ -227,12 +231,15 @@ async fn a_schema_is_stored_as_text_and_what_it_refers_to_is_not_asked_for() {
     assert!(peak_memory(&portolan) < 150);
 }
 
-/// CVE-2025-62518: a header of POSIX says how long an entry is, and the entry's own says 0. Who believes the latter takes the
-/// entry's content, another archive, for entries of this one.
+/// CVE-2025-62518: a PAX header states the size of an entry, the entry's own header states 0. A reader that uses the
+/// latter takes the entry's content, another archive, for entries of this one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn files_that_are_smuggled_in_a_nested_archive_are_not_seen() {
+async fn files_of_a_nested_archive_are_not_imported() {
     let world = World::new().await;
-    let smuggled = unpacked(&Chart::new("nested", "1.0.0").file("README.md", "smuggled").pack());
+    let smuggled = Chart::new("nested", "1.0.0")
+        .file("README.md", "smuggled")
+        .pack()
+        .unpacked();
     let record = size_record(smuggled.len());
     let mut bytes = Vec::new();
     append(
@@ -260,7 +267,7 @@ async fn files_that_are_smuggled_in_a_nested_archive_are_not_seen() {
     bytes.extend([0; 1024]);
     world.attack_with_archive("nested", &Archive::of_bytes("nested", "1.0.0", bytes.clone()));
 
-    // A size that no archive can have, and one that ends behind the archive's end.
+    // An impossible size, and one that exceeds the archive.
     for (name, size) in [("huge", usize::MAX), ("beyond", 1 << 20)] {
         let mut bytes = Vec::new();
         append(
@@ -285,8 +292,8 @@ async fn files_that_are_smuggled_in_a_nested_archive_are_not_seen() {
     assert_eq!(files["Readme"], "", "{files}");
     assert_eq!(files["DefaultValues"], "genuine: true\n", "{files}");
     for (name, advice) in [("huge", "package it again"), ("beyond", "upload it again")] {
-        let said = world.until_files_failed(name).await;
-        assert!(said.contains(advice), "{said}");
+        let error = world.until_files_failed(name).await;
+        assert!(error.contains(advice), "{error}");
         assert!(world.files(name, name).await.is_none());
         portolan.line_with(&format!("{name}/{name}"), SOON).await;
     }
@@ -312,10 +319,4 @@ fn append(bytes: &mut Vec<u8>, path: &str, kind: EntryType, content: &[u8], stat
     bytes.extend(header.as_bytes());
     bytes.extend(content);
     bytes.resize(bytes.len().next_multiple_of(512), 0);
-}
-
-fn unpacked(archive: &Archive) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&archive.bytes[..]), &mut bytes).unwrap();
-    bytes
 }

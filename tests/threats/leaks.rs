@@ -24,7 +24,7 @@ fn assert_quiet(what: &str, text: &str, secrets: &[&str]) {
         if let Some(at) = text.find(secret) {
             let from = text.floor_char_boundary(at.saturating_sub(300));
             panic!(
-                "{what} shows {secret}: {}",
+                "{what} contains {secret}: {}",
                 &text[from..text.ceil_char_boundary(at + 100)]
             );
         }
@@ -74,8 +74,8 @@ async fn no_failure_leaks_a_secret() {
         ("forbidden", Fault::status(403)),
         ("missing", Fault::status(404)),
         ("broken", Fault::status(500)),
-        ("silent", Fault::NoAnswer),
-        ("cut", Fault::CutAfter(5)),
+        ("silent", Fault::NoResponse),
+        ("cut", Fault::TruncateAfter(5)),
         ("stalled", Fault::StallAfter(5)),
         ("page", Fault::html()),
         ("redirected", Fault::redirect(&leading)),
@@ -108,7 +108,7 @@ async fn no_failure_leaks_a_secret() {
             &header_auth,
         );
     }
-    // A server of its own, since all repositories of a busy one wait.
+    // A separate server, since a backoff applies to all repositories of a host.
     let busy = ChartServer::start().await;
     busy.break_path("/x/index.yaml", Fault::retry_after(429, "1"));
     declare("busy", &with_secrets(&busy.url("/x")), &header_auth);
@@ -161,7 +161,7 @@ async fn no_failure_leaks_a_secret() {
         };
         declare(name, &url, &more);
     }
-    // A token server that gives a token which opens nothing, and one that does not end its answer.
+    // A token server with useless tokens, and one with an endless response.
     for (name, answer) in [
         ("tokens", r#"{"token": "sealedtoken"}"#),
         ("half-tokens", r#"{"token": "sealedtoken""#),
@@ -181,7 +181,7 @@ async fn no_failure_leaks_a_secret() {
         world.manifest(name, &repository("default", name, "oci", &url, &more));
         names.push(name.to_owned());
     }
-    // One that is read well, whose archives and icons can't be had.
+    // A valid index whose archives and icons are unavailable.
     let bad = |name: &str, url: String| {
         Chart::new(name, "1.0.0")
             .field("icon", url.clone())
@@ -241,7 +241,7 @@ async fn no_failure_leaks_a_secret() {
         let mut command = world.command(&[arguments, &["--log-level=trace"]].concat());
         if arguments[0] == "resync" {
             command = portolan::command([arguments, &["--log-level=trace", "--manifests"]].concat());
-            command.arg(world.folder.join("manifests"));
+            command.arg(world.directory.join("manifests"));
         }
         let output = portolan::run(command).await;
         let text = [output.stdout, output.stderr].concat();
@@ -273,7 +273,7 @@ async fn no_failure_leaks_a_secret() {
 /// Returns every value of the database with its column.
 async fn dump(world: &World) -> Vec<(String, String)> {
     let options = SqliteConnectOptions::new()
-        .filename(world.folder.join("portolan.db"))
+        .filename(world.directory.join("portolan.db"))
         .read_only(true);
     let mut connection = SqliteConnection::connect_with(&options).await.unwrap();
     let columns: Vec<(String, String)> = sqlx::query_as(

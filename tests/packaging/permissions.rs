@@ -1,19 +1,19 @@
-//! The rights that each setting of the chart gives: these and no more.
+//! The exact permissions of each setting of the chart.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{KUBE_VERSION, chart, helm_prints};
+use super::{KUBE_VERSION, chart, helm_output};
 use crate::support::control_plane::control_plane;
-use crate::support::process::ScratchFolder;
+use crate::support::process::ScratchDir;
 use crate::support::project;
 
-/// Name and namespace (none for the whole cluster) of what is bound to Portolan, with its rules as `resource: verbs`.
-async fn rights(settings: &[&str]) -> BTreeMap<String, Vec<String>> {
+/// Returns the rules of Portolan's roles as `resource: verbs`, by role and namespace.
+async fn permissions(settings: &[&str]) -> BTreeMap<String, Vec<String>> {
     let arguments = ["template", "portolan", &chart(), KUBE_VERSION, "--namespace", "sea"];
-    let rendered = helm_prints(&[&arguments, settings].concat()).await;
+    let rendered = helm_output(&[&arguments, settings].concat()).await;
     let documents: Vec<Value> = serde_yaml::Deserializer::from_str(&rendered)
         .map(|document| Value::deserialize(document).unwrap())
         .collect();
@@ -21,7 +21,7 @@ async fn rights(settings: &[&str]) -> BTreeMap<String, Vec<String>> {
         let is_kind = move |document: &&Value| document["kind"].as_str().is_some_and(|kind| kind.ends_with(suffix));
         documents.iter().filter(is_kind).collect::<Vec<_>>()
     };
-    let mut rights = BTreeMap::new();
+    let mut permissions = BTreeMap::new();
     for binding in of_kind("RoleBinding") {
         let (kind, name) = (&binding["roleRef"]["kind"], &binding["roleRef"]["name"]);
         let namespace = &binding["metadata"]["namespace"];
@@ -30,12 +30,12 @@ async fn rights(settings: &[&str]) -> BTreeMap<String, Vec<String>> {
         let role = of_kind("Role").into_iter().find(|role| {
             &role["kind"] == kind && &role["metadata"]["name"] == name && &role["metadata"]["namespace"] == namespace
         });
-        let rules = role.expect("the role that is bound")["rules"].as_array().unwrap();
+        let rules = role.expect("the bound role")["rules"].as_array().unwrap();
         let scope = namespace.as_str().unwrap_or("everywhere");
         let key = format!("{} in {scope}", name.as_str().unwrap());
-        rights.insert(key, rules.iter().map(rule).collect());
+        permissions.insert(key, rules.iter().map(rule).collect());
     }
-    rights
+    permissions
 }
 
 fn rule(rule: &Value) -> String {
@@ -70,13 +70,13 @@ fn expected_in_all(roles: &[(&str, &[&str])]) -> BTreeMap<String, Vec<String>> {
     roles.collect()
 }
 
-/// Verbs on repositories, and on the Secrets they reference.
+/// Returns the rules on repositories with a rule on Secrets.
 fn with(secrets: &str) -> Vec<&str> {
     REPOSITORIES.into_iter().chain([secrets]).collect()
 }
 
 #[tokio::test]
-async fn kubeapps_own_service_account_is_given_the_same_rights_by_what_the_docs_have_one_apply() {
+async fn the_documented_role_gives_kubeapps_service_account_the_same_permissions() {
     let page = std::fs::read_to_string(project("docs/kubeapps.md")).unwrap();
     let blocks = page
         .split("```yaml\n")
@@ -96,9 +96,9 @@ async fn kubeapps_own_service_account_is_given_the_same_rights_by_what_the_docs_
         .collect();
     assert_eq!(rules.collect::<Vec<_>>(), expected);
 
-    let folder = ScratchFolder::new("docs");
-    let file = folder
-        .write("rights.yaml", manifest.replace("name: NAME", "name: controller"))
+    let directory = ScratchDir::new("docs");
+    let file = directory
+        .write("permissions.yaml", manifest.replace("name: NAME", "name: controller"))
         .display()
         .to_string();
     let apply = ["apply", "--dry-run=server", "--validate=strict", "-f", &file];
@@ -107,41 +107,41 @@ async fn kubeapps_own_service_account_is_given_the_same_rights_by_what_the_docs_
 }
 
 #[tokio::test]
-async fn secrets_are_got_by_name_and_cron_jobs_are_only_listed() {
+async fn by_default_secrets_are_read_by_name_and_cron_jobs_listed() {
     let by_default = expected(&[
         ("sea:portolan in everywhere", &with("secrets: get")),
         ("sea:portolan:kubeapps in sea", &["cronjobs: list"]),
     ]);
-    assert_eq!(rights(&[]).await, by_default);
+    assert_eq!(permissions(&[]).await, by_default);
 }
 
 #[tokio::test]
-async fn the_right_to_secrets_can_be_kept_back() {
+async fn permissions_on_secrets_can_be_disabled() {
     let none = expected(&[
         ("sea:portolan in everywhere", &REPOSITORIES),
         ("sea:portolan:kubeapps in sea", &["cronjobs: list"]),
     ]);
-    assert_eq!(rights(&["--set=rbac.secrets=false"]).await, none);
-    assert_eq!(rights(&["--set=rbac.secrets=false,watchSecrets=true"]).await, none);
+    assert_eq!(permissions(&["--set=rbac.secrets=false"]).await, none);
+    assert_eq!(permissions(&["--set=rbac.secrets=false,watchSecrets=true"]).await, none);
 }
 
 #[tokio::test]
-async fn watching_and_adopting_give_what_they_need_where_they_need_it() {
+async fn watching_secrets_and_adopting_cron_jobs_add_the_required_verbs() {
     let settings = "--set=watchSecrets=true,adoptKubeapps=true,kubeappsNamespace=apps";
     let more = expected(&[
         ("sea:portolan in everywhere", &with("secrets: get list watch")),
         ("sea:portolan:kubeapps in apps", &["cronjobs: list delete"]),
     ]);
-    assert_eq!(rights(&[settings]).await, more);
+    assert_eq!(permissions(&[settings]).await, more);
 }
 
 #[tokio::test]
-async fn one_watched_namespace_is_all_that_is_looked_at_unless_kubeapps_is_elsewhere() {
+async fn permissions_are_limited_to_the_watched_namespace_and_that_of_kubeapps() {
     let one = expected(&[
         ("portolan in team", &with("secrets: get")),
         ("sea:portolan:kubeapps in team", &["cronjobs: list"]),
     ]);
-    assert_eq!(rights(&["--set=watchNamespace=team"]).await, one);
+    assert_eq!(permissions(&["--set=watchNamespace=team"]).await, one);
     let two = expected(&[
         ("portolan in team", &with("secrets: get list watch")),
         (
@@ -150,7 +150,7 @@ async fn one_watched_namespace_is_all_that_is_looked_at_unless_kubeapps_is_elsew
         ),
     ]);
     let settings = "--set=watchNamespace=team,kubeappsNamespace=apps,watchSecrets=true";
-    assert_eq!(rights(&[settings]).await, two);
+    assert_eq!(permissions(&[settings]).await, two);
 }
 
 const APPLICATIONS: [&str; 3] = [
@@ -165,29 +165,29 @@ const ORIGIN_AND_DEFINITIONS: (&str, &[&str]) = (
 );
 
 #[tokio::test]
-async fn applications_give_rights_to_whatever_may_be_a_component_where_they_are_watched() {
+async fn applications_add_permissions_on_all_kinds_in_the_watched_namespaces() {
     let rules = [&with("secrets: get")[..], &APPLICATIONS, &["*: get list watch patch"]].concat();
     let everywhere = expected_in_all(&[
         ("sea:portolan in everywhere", &rules),
         ("sea:portolan:kubeapps in sea", &["cronjobs: list"]),
         ORIGIN_AND_DEFINITIONS,
     ]);
-    assert_eq!(rights(&["--set=applications.enabled=true"]).await, everywhere);
+    assert_eq!(permissions(&["--set=applications.enabled=true"]).await, everywhere);
     let in_one = expected_in_all(&[
         ("portolan in team", &rules),
         ("sea:portolan:kubeapps in team", &["cronjobs: list"]),
         ORIGIN_AND_DEFINITIONS,
     ]);
     let settings = "--set=applications.enabled=true,watchNamespace=team";
-    assert_eq!(rights(&[settings]).await, in_one);
+    assert_eq!(permissions(&[settings]).await, in_one);
 }
 
 #[tokio::test]
-async fn the_rights_to_components_can_be_narrowed_to_kinds_or_to_none() {
+async fn permissions_on_components_can_be_limited_to_kinds_or_disabled() {
     let of = async |rules: &str| {
         let rules = format!("--set-json=applications.componentRules={rules}");
-        let mut rights = rights(&["--set=applications.enabled=true", &rules]).await;
-        rights.remove("sea:portolan in everywhere").unwrap()
+        let mut permissions = permissions(&["--set=applications.enabled=true", &rules]).await;
+        permissions.remove("sea:portolan in everywhere").unwrap()
     };
     let none = [&with("secrets: get")[..], &APPLICATIONS].concat();
     assert_eq!(of("[]").await, none);
@@ -199,21 +199,21 @@ async fn the_rights_to_components_can_be_narrowed_to_kinds_or_to_none() {
 }
 
 #[tokio::test]
-async fn electing_a_leader_gives_rights_to_leases_where_the_release_is() {
+async fn leader_election_adds_permissions_on_leases_in_the_namespace_of_the_release() {
     let leader = expected(&[
         ("portolan in team", &with("secrets: get")),
         ("portolan:leader in sea", &["leases: get create update"]),
         ("sea:portolan:kubeapps in team", &["cronjobs: list"]),
     ]);
     let settings = "--set=leaderElection.enabled=true,watchNamespace=team";
-    assert_eq!(rights(&[settings]).await, leader);
+    assert_eq!(permissions(&[settings]).await, leader);
 }
 
 #[tokio::test]
-async fn users_have_rights_to_applications_only_where_those_are_looked_at() {
+async fn users_get_permissions_on_applications_only_if_these_are_enabled() {
     let of_users = async |settings: &str| {
         let arguments = ["template", "portolan", &chart(), KUBE_VERSION, "--set", settings];
-        helm_prints(&[&arguments[..], &["--show-only=templates/user-roles.yaml"]].concat()).await
+        helm_output(&[&arguments[..], &["--show-only=templates/user-roles.yaml"]].concat()).await
     };
     assert!(!of_users("").await.contains("app.k8s.io"));
     let rendered = of_users("applications.enabled=true").await;
