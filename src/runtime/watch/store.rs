@@ -247,7 +247,7 @@ impl<T: Stored> State<T> {
             entries[at].list = list;
             return None;
         }
-        // The neighbors are the previous object, and the replaced or next one.
+        // The previous object, and the replaced or next one.
         for neighbor in [at.wrapping_sub(1), at] {
             if let Some(neighbor) = entries.get(neighbor) {
                 object.share(&neighbor.object);
