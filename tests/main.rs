@@ -1,4 +1,4 @@
-//! The integration tests: one binary, since linking is what costs. Run them by `make test`, which sets up what they need.
+//! The integration tests: one binary, to link only once. `make test` sets up their environment and runs them.
 
 #![allow(
     clippy::unwrap_used,

@@ -21,7 +21,7 @@ const SMALL: Size = Size {
     components: 5,
     namespaces: 1,
 };
-/// In enough namespaces that kinds are watched in the whole cluster.
+/// Uses enough namespaces that kinds are watched cluster-wide.
 const LARGE: Size = Size {
     applications: 1000,
     components: 10,
@@ -44,7 +44,7 @@ pub async fn run() -> Vec<Row> {
     rows
 }
 
-/// A control plane of its own, so that watches of the whole cluster see this fleet alone.
+/// A separate control plane, so that cluster-wide watches see only this fleet.
 struct Bench {
     control_plane: ControlPlane,
     fleet: Fleet,
@@ -115,7 +115,7 @@ impl Bench {
         self.follower.all(count, &self.fleet.all_ready()).await
     }
 
-    /// Starts Portolan when everything is there but its own writes.
+    /// Starts Portolan when all objects exist, but none of its own writes.
     async fn restarted(&self, adopts: bool) -> Row {
         self.fleet.forget(adopts).await;
         self.follower.none().await;
@@ -126,7 +126,7 @@ impl Bench {
         self.check_adopted(&portolan, adopts).await;
         portolan.end().await;
         let row = self.row("there at the start", adopts, (all - start).as_secs_f64(), sample);
-        // The API server determines the time of a thousand.
+        // With a thousand Applications, the API server determines the time.
         match self.fleet.size.applications {
             100 => row.limits(&[Wall(CONVERGED)]),
             _ => row,
@@ -146,7 +146,7 @@ impl Bench {
         Row::new(&case, &[Sample { wall, ..sample }]).limits(&[MEMORY])
     }
 
-    /// Adds what kubernetes-sigs/application needed at the small size.
+    /// Adds the cost of kubernetes-sigs/application at the small size.
     fn compared(&self, row: Row, cost: &str) -> Row {
         match self.fleet.size.applications {
             100 => row.neighbor(&format!("kubernetes-sigs/application: {cost}")),
@@ -180,7 +180,7 @@ impl Bench {
         self.compared(row.limits(&[Wall(FRESH)]), "median 70 s, at most 238 s")
     }
 
-    /// Measures a process that has nothing to do, through a proxy that sees its requests.
+    /// Measures an idle process through a proxy that counts its requests.
     async fn at_rest(&self) -> Row {
         let proxy = FaultProxy::before(&self.control_plane).await;
         let kubeconfig = self.control_plane.kubeconfig_for(&proxy.url(), ADMIN_TOKEN);

@@ -1,4 +1,4 @@
-//! Baselines: the least that can be done with the same bytes, and full parses of them. Each runs in a process of its own.
+//! Baselines: minimal work on the same bytes, and full parses of them. Each runs in a separate process.
 
 use std::io::{BufRead, Read};
 use std::path::Path;
@@ -15,7 +15,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use crate::measure::{Sample, cpu, peak_memory};
 
-/// Starts this program as the process of one baseline; its name and files follow.
+/// Starts this program as a baseline process; its name and files follow.
 pub const ARGUMENT: &str = "--baseline";
 
 /// Names of the baselines in the table.
@@ -42,7 +42,7 @@ impl Receiver {
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .expect("this program can be started");
+            .expect("the baseline starts");
         Self {
             orders: child.stdin.take().expect("stdin is piped"),
             answers: BufReader::new(child.stdout.take().expect("stdout is piped")).lines(),
@@ -53,13 +53,16 @@ impl Receiver {
     /// Measures the download and SHA-256 of all these URLs.
     pub async fn receive(&mut self, urls: &[String]) -> Sample {
         let order = format!("{}\n", urls.join(" "));
-        self.orders.write_all(order.as_bytes()).await.expect("it reads orders");
-        let answer = self.answers.next_line().await.expect("it answers");
-        sample(&answer.expect("it answers"))
+        self.orders
+            .write_all(order.as_bytes())
+            .await
+            .expect("the process reads stdin");
+        let answer = self.answers.next_line().await.expect("the process writes a line");
+        sample(&answer.expect("the process writes a line"))
     }
 }
 
-/// Measures `serde_yaml` on a file that is in memory, into the `Value` of `serde_json`, the cheaper of the two usual trees.
+/// Measures `serde_yaml` on a file in memory, into the `Value` of `serde_json`, the cheaper of the two usual trees.
 pub async fn parse(file: &Path) -> Sample {
     once("parse", &[file]).await
 }
@@ -69,7 +72,7 @@ pub async fn parse_and_write(file: &Path, database: &Path) -> Sample {
     once("write", &[file, database]).await
 }
 
-/// Measures all events of granit-parser on a file that is in memory.
+/// Measures all events of granit-parser on a file in memory.
 pub async fn events(file: &Path) -> Sample {
     once("events", &[file]).await
 }
@@ -80,13 +83,13 @@ pub async fn unpack(folder: &Path) -> Sample {
 }
 
 async fn once(name: &str, files: &[&Path]) -> Sample {
-    let output = command(name).args(files).output().await.expect("it can be started");
+    let output = command(name).args(files).output().await.expect("the baseline starts");
     assert!(output.status.success(), "the baseline {name} succeeds");
     sample(&String::from_utf8_lossy(&output.stdout))
 }
 
 fn command(name: &str) -> Command {
-    let mut command = Command::new(std::env::current_exe().expect("this program is a file"));
+    let mut command = Command::new(std::env::current_exe().expect("the path of this program is available"));
     command.args([ARGUMENT, name]);
     command
 }
@@ -102,7 +105,7 @@ fn sample(text: &str) -> Sample {
     }
 }
 
-/// Runs a baseline and prints CPU and wall time of the work alone in seconds, and peak memory in bytes.
+/// Runs a baseline. Prints its CPU and wall time in seconds, and peak memory in bytes.
 pub fn child(arguments: &[String]) {
     // Like Portolan's own.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
@@ -172,7 +175,7 @@ fn unpack_all(folder: &str) {
     }
 }
 
-/// Downloads the URLs of each order, until stdin ends.
+/// Downloads the URLs of each line of stdin.
 async fn receive_all() {
     portolan::http::install_crypto_provider();
     // A registry answers with an OCI manifest only if that is accepted.
@@ -183,7 +186,7 @@ async fn receive_all() {
         .build()
         .expect("a client");
     for order in std::io::stdin().lock().lines() {
-        let order = order.expect("orders are text");
+        let order = order.expect("stdin is UTF-8");
         let urls: Vec<&str> = order.split(' ').collect();
         // Opens the connection and takes the memory that a body needs.
         receive(&client, urls[0]).await;
@@ -212,7 +215,7 @@ async fn receive(client: &reqwest::Client, url: &str) {
 async fn chart_rows(database: &str) -> (SqliteConnection, Vec<(i64, String)>) {
     let connection = SqliteConnection::connect(&format!("sqlite://{database}")).await;
     let mut connection = connection.expect("the database can be opened");
-    // It would count the writes.
+    // The trigger would count the writes.
     let dropped = sqlx::raw_sql("DROP TRIGGER IF EXISTS bench_update").execute(&mut connection);
     dropped.await.expect("the trigger is dropped");
     let rows = sqlx::query_as("SELECT id, info FROM charts").fetch_all(&mut connection);

@@ -1,4 +1,4 @@
-//! Portolan over a control plane, and what it has used.
+//! Portolan with a control plane, and its resource usage.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ const QUIET: Duration = Duration::from_millis(500);
 const POLL: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A running process with a SQLite database of its own.
+/// A running process with its own SQLite database.
 pub struct Running {
     portolan: Portolan,
     _folder: ScratchFolder,
@@ -40,7 +40,7 @@ impl Running {
     /// Waits until this many Applications are ready and the process has nothing left to do.
     pub async fn idle(&self, ready: usize) -> Sample {
         self.portolan.ready(PATIENCE).await;
-        // A busy machine can be quiet for long before the first lists arrive.
+        // On a busy machine, the first lists may arrive late.
         rig::until(async || self.sum("portolan_applications", &[("ready", "True")]).await >= ready).await;
         self.settled().await
     }

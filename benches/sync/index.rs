@@ -17,7 +17,7 @@ pub struct Index {
 }
 
 impl Index {
-    /// Returns grafana's index four times over if the real indexes are available, and a generated one of the same size otherwise.
+    /// Returns grafana's index four times over, or a generated one of the same size if the real indexes are missing.
     pub fn standard() -> Self {
         let text = match corpus::corpus() {
             Some(folder) => four_times(&folder.join("grafana__helm-charts/index.yaml")),
@@ -31,7 +31,7 @@ impl Index {
         /// More than enough charts for a megabyte.
         const CHARTS: usize = 20;
         let mut text = index_generator::generate(2, megabytes * CHARTS, 88);
-        let end = text.split_off(text.rfind("generated:").expect("the generator writes it"));
+        let end = text.split_off(text.rfind("generated:").expect("the generator writes this line"));
         let rest = text.split_off(text.floor_char_boundary(megabytes * 1_000_000));
         // Completes the last chart.
         let mut lines = rest.split_inclusive('\n');
@@ -51,7 +51,7 @@ impl Index {
         format!("{origin}, {megabytes:.1} MB, {versions} versions")
     }
 
-    /// Adds one version, the newest, to the chart that has most of them.
+    /// Adds a newest version to the chart that has the most.
     pub fn with_one_more(&self, number: usize) -> String {
         let (start, end) = newest_of_the_largest(&self.text);
         let mut newest = String::new();
@@ -127,7 +127,7 @@ fn is_key(line: &str) -> bool {
     line.starts_with("  ") && !line.starts_with("   ") && !line.starts_with("  -")
 }
 
-/// Returns start and end of the first version of the largest chart. Deprecated charts are not stored, so they don't count.
+/// Returns start and end of the first version of the largest chart, without deprecated charts, which are not stored.
 fn newest_of_the_largest(text: &str) -> (usize, usize) {
     let mut charts: Vec<Vec<usize>> = Vec::new();
     let mut offset = 0;

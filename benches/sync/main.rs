@@ -1,4 +1,4 @@
-//! Benchmarks of the real binary: CPU, wall time, memory, requests and rows, beside baselines. `make bench` runs them.
+//! Benchmarks of the real binary (`make bench`): CPU, wall time, memory, requests and rows, compared with baselines.
 //!
 //! ```text
 //!  index, archives, tags ─► server on loopback ─► portolan run --manifests ─► SQLite, Postgres   (rig.rs)
@@ -6,8 +6,8 @@
 //!  AppRepositories, Applications ─► API server ─► portolan run ─► SQLite                        (cluster.rs)
 //! ```
 //!
-//! Arguments name the parts to run; without any, all run. `--record` writes the results of all parts, those of earlier runs
-//! included, to `docs/performance.md` and `README.md`.
+//! Arguments name the parts to run; by default, all run. `--record` writes the results of all parts, including those of
+//! earlier runs, to `docs/performance.md` and `README.md`.
 
 #![allow(
     clippy::unwrap_used,
@@ -30,7 +30,7 @@ mod rig;
 mod size;
 mod standard;
 #[path = "../../tests/support/mod.rs"]
-#[allow(dead_code, reason = "tests use more of it")]
+#[allow(dead_code, reason = "the tests use the rest")]
 mod support;
 
 /// In the order of the table.

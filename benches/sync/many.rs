@@ -32,7 +32,7 @@ const ROUNDS: usize = 3;
 const EVERY_TEN_SECONDS: &str = "  interval: \"*/10 * * * * *\"\n";
 const EVERY_TWENTY_SECONDS: &str = "  interval: \"*/20 * * * * *\"\n";
 const MEMORY: f64 = 12.0;
-/// The default limit of 50 requests per second and host does not delay the repositories of so many servers.
+/// The default limit of 50 requests per second and host does not delay the repositories of many servers.
 const SERVERS: usize = 20;
 
 /// Measures a thousand repositories: until all are ready, and a round in which nothing has changed.

@@ -47,7 +47,7 @@ pub async fn run() -> Vec<Row> {
                 station.end().await;
             }
         }
-        let mut station = last.expect("one was started");
+        let mut station = last.expect("a process was started");
         station.sync_every_second(UNCHANGED).await;
         let list = receiver.receive(&[proxy.url(LIST)]).await;
         let unchanged = [station.unchanged.against(list.cpu)];

@@ -1,4 +1,4 @@
-//! The table: rows of measured cases beside their baselines and limits.
+//! The table: rows of measured cases with their baselines and limits.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::measure::Sample;
 use crate::support::project;
 
-/// The generated table in a document stands between these marks.
+/// The generated table in a document is between these marks.
 const BEGIN: &str = "<!-- figures: written by `make bench ARGS=--record` -->\n";
 const END: &str = "<!-- end of figures -->";
 const MEBIBYTE: f64 = 1_048_576.0;
@@ -22,7 +22,7 @@ pub enum Limit {
     Wall(f64),
     /// Multiples of the baseline's CPU.
     Times(f64),
-    /// The least multiple of the baseline's CPU.
+    /// The minimum multiple of the baseline's CPU.
     AtLeast(f64),
     /// Peak memory in MiB, and peak memory above that before the case.
     Peak(f64),
@@ -34,7 +34,7 @@ pub enum Limit {
 
 use Limit::{AboveIdle, AtLeast, Cpu, Peak, PostgresCpu, Requests, Rows, Times, Wall};
 
-/// A case as the table shows it.
+/// A row of the table.
 #[derive(Serialize, Deserialize)]
 pub struct Row {
     case: String,
@@ -160,7 +160,7 @@ pub fn keep(part: &str, rows: Vec<Row>) {
     println!("\n{}", table(&[part], false));
 }
 
-/// Writes the kept rows of all parts into the documents, and the plot beside them.
+/// Writes the kept rows of all parts into the documents, and the plot next to them.
 pub fn record(parts: &[&str]) {
     let read = |name: &&str| {
         let kept = fs::read(kept(&format!("{name}.json")));
@@ -207,7 +207,7 @@ fn replace(document: &str, text: &str) {
     fs::write(&path, format!("{before}{BEGIN}\n{text}\n{END}{after}")).expect("the document can be written");
 }
 
-/// Lists the limits that hold, and then the others.
+/// Lists the limits that hold, then the others.
 fn verdicts(limits: &[(String, bool)]) -> String {
     let lists = [(true, "holds"), (false, "**missed**")].map(|(wanted, verdict)| {
         let of = limits.iter().filter(|(_, holds)| *holds == wanted);
@@ -217,7 +217,7 @@ fn verdicts(limits: &[(String, bool)]) -> String {
     lists.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
-/// Formats seconds as milliseconds with three digits, which is what such measurements can tell.
+/// Formats seconds as milliseconds with three digits, the precision of these measurements.
 pub fn milliseconds(seconds: f64) -> String {
     let value = seconds * 1000.0;
     match value {

@@ -1,4 +1,4 @@
-//! Portolan in directory mode: a process with a database of its own, a chart server, and what each sync costs.
+//! Portolan in directory mode: a process with its own database, a chart server, and the cost of each sync.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ const SETTLE: Duration = Duration::from_millis(300);
 /// Duration of the measurement of an idle process.
 const REST: Duration = Duration::from_secs(4);
 const EVERY_SECOND: &str = "  interval: \"* * * * * *\"\n";
-/// Settings of every process: the work is measured, not the limits of a host.
+/// Settings of every process, without limits per host, so that only the work is measured.
 const FLAGS: [&str; 3] = [
     "--min-interval=1s",
     "--host-requests-per-second=1000000",
@@ -130,7 +130,7 @@ impl<'a> Station<'a> {
         station
     }
 
-    /// Measures memory above that of now from here on.
+    /// Measures memory relative to the current usage from now on.
     pub fn rest(&mut self) {
         self.idle = resident_memory(self.portolan.id());
     }
@@ -166,7 +166,7 @@ impl<'a> Station<'a> {
     pub async fn import(&mut self, archives: usize) -> Sample {
         let before = self.readings().await;
         self.declare_source("");
-        // Reading metrics costs the process CPU, so the server is asked first.
+        // Reading metrics costs the process CPU, so wait for the requests first.
         until(async || self.source.server.all_seen().len() > before.requests + archives).await;
         until(async || {
             let metrics = self.portolan.metrics().await;
@@ -267,7 +267,7 @@ impl<'a> Station<'a> {
         }
     }
 
-    /// Returns what was used since, without the upkeep of that time; CPU is read first.
+    /// Returns the usage since `before`, without that of an idle process; CPU is read first.
     pub async fn since(&self, before: &Readings) -> Sample {
         let used = cpu(self.portolan.id()).expect("it runs") - before.cpu;
         let postgres_cpu = self.postgres_cpu().saturating_sub(before.postgres_cpu);
@@ -311,7 +311,7 @@ impl<'a> Station<'a> {
         }
     }
 
-    /// Runs statements over a connection of their own and returns the number that the last one selects.
+    /// Runs statements over a separate connection and returns the number that the last one selects.
     async fn query(&self, statements: &'static str) -> Option<i64> {
         if self.postgres.is_none() {
             let mut connection = SqliteConnection::connect(&self.url).await.expect("SQLite opens");

@@ -9,7 +9,7 @@ use crate::rig::{Database, RUNS, Station};
 use crate::standard;
 use crate::support::chart_server::{ChartServer, Page};
 
-/// About, in MB.
+/// Approximate sizes in MB.
 const SIZES: [usize; 6] = [1, 2, 4, 8, 16, 32];
 const UNCHANGED: usize = 3;
 const NAMES: [&str; 4] = [

@@ -105,7 +105,7 @@ impl<'a> Bench<'a> {
         sample.cpu
     }
 
-    /// Measures processes with empty databases, in turn with a parse and with a sync with a filter; the last process goes on.
+    /// Measures first syncs, in turn with a parse and with a filtered sync. The last process keeps running.
     async fn first_syncs(&mut self, database: Database) -> Station<'a> {
         let (mut parses, mut plain, mut filtered) = (Vec::new(), Vec::new(), Vec::new());
         let mut last = None;
@@ -134,7 +134,7 @@ impl<'a> Bench<'a> {
         if database == Database::Sqlite {
             self.rows.push(Row::baseline("parse by `serde_yaml`", &parses));
         }
-        last.expect("one was started")
+        last.expect("a process was started")
     }
 
     async fn unchanged(&mut self, station: &mut Station<'a>, database: Database) {
@@ -144,7 +144,7 @@ impl<'a> Bench<'a> {
         self.push(database, row, UNCHANGED_KUBEAPPS, &[Cpu(0.001), Requests(1), Rows(0)]);
     }
 
-    /// Measures indexes that change as most do.
+    /// Measures common changes of an index.
     async fn changes(&mut self, station: &Station<'a>, database: Database) {
         let (mut no_etag, mut one_more) = (Vec::new(), Vec::new());
         let (mut one_less, mut new_times) = (Vec::new(), Vec::new());
@@ -178,7 +178,7 @@ impl<'a> Bench<'a> {
         station.change(Page::new(json(&self.index.text))).await;
         let mut samples = Vec::new();
         for number in 1..=ROUNDS {
-            // Not `receive`: these bytes are others.
+            // Not `receive`, because these bytes are different.
             let url = self.source.server.url(PATH);
             let received = self.receiver.receive(&[url]).await.cpu;
             let page = Page::new(json(&self.index.with_one_more(number)));
@@ -204,7 +204,7 @@ impl<'a> Bench<'a> {
         self.rows.push(Row::baseline("events of granit-parser", &events));
     }
 
-    /// Measures a parse that writes all rows, beside one new version.
+    /// Measures a parse that writes all rows, to compare with one new version.
     async fn writes(&mut self, database: &Path) {
         let mut samples = Vec::new();
         for _ in 0..RUNS {
@@ -215,7 +215,7 @@ impl<'a> Bench<'a> {
         self.rows.push(row.limits(&[AtLeast(15.0)]));
     }
 
-    /// Measures the chart that takes most memory: a chart is decoded as a whole.
+    /// Measures the chart that takes the most memory, since a chart is decoded at once.
     async fn large_chart(&mut self) {
         let text = index_generator::generate(1, 1, 14_000);
         self.source.server.serve(PATH, Page::new(text));

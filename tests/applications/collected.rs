@@ -128,7 +128,7 @@ async fn an_application_with_an_unobserved_deletion_adopts_nothing() {
         if count(&proxy, reads) > read {
             Ok(())
         } else {
-            Err("it was not")
+            Err("no further read")
         }
     })
     .await;

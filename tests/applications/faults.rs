@@ -59,11 +59,7 @@ impl Fixture {
             .until_components("bystander", &format!("{number}/{number}"))
             .await;
         self.site.until_owned("v1 Secret", &name, &["bystander"]).await;
-        assert!(
-            started.elapsed().as_secs() < 10,
-            "it was delayed by {:?}",
-            started.elapsed()
-        );
+        assert!(started.elapsed().as_secs() < 10, "delayed by {:?}", started.elapsed());
     }
 
     /// Fails all matching requests from now on.
@@ -171,11 +167,7 @@ async fn a_stalled_discovery_does_not_delay_known_kinds() {
     site.until_components("shop", "1/1").await;
     site.until_owned("v1 ConfigMap", "web", &["shop"]).await;
     fixture.assert_bystander_is_reconciled().await;
-    assert!(
-        started.elapsed().as_secs() < 10,
-        "it was delayed by {:?}",
-        started.elapsed()
-    );
+    assert!(started.elapsed().as_secs() < 10, "delayed by {:?}", started.elapsed());
     assert_no_panic(&portolan);
 }
 
@@ -302,7 +294,7 @@ async fn failed_owner_changes_are_retried_and_made_once(#[case] method: Method) 
         let application = format!("shop-{code}");
         site.declare(&application, spec).await;
         if matches!(code, 403 | 410) {
-            let words = format!("failed to set owner reference on ConfigMap/{name}: a fault that the test asked for");
+            let words = format!("failed to set owner reference on ConfigMap/{name}: injected by the test");
             let application = site.until_error(&application, &words).await;
             assert_ready(&application, ("True", "ComponentsReady", "all components ready"));
         }

@@ -32,7 +32,7 @@ async fn a_list_of_large_objects_is_read_in_small_pages() {
     site.declare("shop", shop(&[(&site.group(), "Widget")], false)).await;
     site.until_components("shop", &format!("{OBJECTS}/{OBJECTS}")).await;
     let after = peak_memory(&portolan);
-    assert!(after < before + MORE, "it takes {after} MiB, before {before}");
+    assert!(after < before + MORE, "{after} MiB after {before} MiB");
     assert_no_panic(&portolan);
     site.undefine(&kind).await;
 }

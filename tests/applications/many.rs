@@ -51,7 +51,7 @@ async fn ten_thousand_components_are_counted_while_they_change() {
     drop(portolan);
     let before = count(&proxy, |request| is_status_patch(request, ""));
     let portolan = site.portolan_with(&kubeconfig, &[]).await;
-    eventually(SOON, "both to have been looked at", async || {
+    eventually(SOON, "both to be reconciled", async || {
         let metrics = portolan.metrics().await;
         let seen = metrics.sum("portolan_application_reconciles_total", &[("result", "unchanged")]);
         if seen >= Some(2.0) {

@@ -38,7 +38,7 @@ async fn a_stale_reference_is_replaced_and_other_owners_stay() {
     let uid = site.applications().get("shop").await.unwrap().uid().unwrap();
     let _portolan = site.portolan(&[]).await;
     let api = site.api("v1 ConfigMap");
-    let owners = eventually(SOON, "the stale reference to go", async || {
+    let owners = eventually(SOON, "the stale reference to be removed", async || {
         let owners = api
             .get("web")
             .await
@@ -149,7 +149,7 @@ async fn a_recreated_application_owns_the_components_of_the_first() {
         .delete("shop", &DeleteParams::background())
         .await
         .unwrap();
-    eventually(SOON, "it to be gone", async || {
+    eventually(SOON, "the first to be deleted", async || {
         site.applications()
             .get_opt("shop")
             .await
@@ -162,7 +162,7 @@ async fn a_recreated_application_owns_the_components_of_the_first() {
     let second = site.until_components("shop", "1/1").await.uid();
     assert_ne!(first, second);
     let api = site.api("v1 ConfigMap");
-    eventually(SOON, "the second to own it", async || {
+    eventually(SOON, "the ConfigMap to be owned by the second", async || {
         let owners = api
             .get("web")
             .await
@@ -232,7 +232,7 @@ async fn guard(site: &Site<'_>, name: &str) {
             "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": site.namespace } },
             "resourceRules": [{ "apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["configmaps"] }]
         },
-        "validations": [{ "expression": format!("!object.metadata.name.startsWith('{name}')"), "message": "it is guarded" }]
+        "validations": [{ "expression": format!("!object.metadata.name.startsWith('{name}')"), "message": "object is guarded" }]
     } });
     site.apply_to_cluster(
         "admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy",
@@ -253,7 +253,7 @@ async fn guard(site: &Site<'_>, name: &str) {
         json!({ "metadata": { "annotations": { "guard": "tried" } } }),
     );
     let (parameters, patch) = (kube::api::PatchParams::default(), kube::api::Patch::Merge(patch));
-    eventually(SOON, "the policy to hold", async || {
+    eventually(SOON, "the policy to be enforced", async || {
         api.patch(name, &parameters, &patch).await.err()
     })
     .await;
@@ -275,7 +275,7 @@ async fn an_object_that_may_not_be_changed_does_not_block_others_of_its_kind() {
     let application = site
         .until_error("shop", "failed to set owner reference on ConfigMap/aaa-guarded")
         .await;
-    assert!(condition(&application, "Error").2.contains("it is guarded"));
+    assert!(condition(&application, "Error").2.contains("object is guarded"));
     assert_ready(&application, ("True", "ComponentsReady", "all components ready"));
     site.until_components("shop", "31/31").await;
     site.until_owned("v1 ConfigMap", "aaa-guarded", &[]).await;

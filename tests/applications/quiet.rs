@@ -75,7 +75,7 @@ async fn an_idle_controller_has_only_watches() {
     let portolan = site.portolan_with(&kubeconfig, &["--sync-period=1"]).await;
     until_steady(&site).await;
     let mut last = 0;
-    eventually(SOON, "all to have settled", async || {
+    eventually(SOON, "all to be steady", async || {
         let now = requests(&proxy).len();
         tokio::time::sleep(Duration::from_secs(1)).await;
         if std::mem::replace(&mut last, requests(&proxy).len()) == now {
@@ -128,14 +128,14 @@ async fn a_restart_without_changes_writes_nothing() {
     drop(portolan);
     let before = count(&proxy, is_write);
     let portolan = site.portolan_with(&kubeconfig, &[]).await;
-    eventually(SOON, "all to have been looked at", async || {
+    eventually(SOON, "all to be reconciled", async || {
         let seen = unchanged(&portolan).await;
         if seen >= 4.0 { Ok(()) } else { Err(format!("{seen}")) }
     })
     .await;
     let after: Vec<_> = requests(&proxy).into_iter().filter(is_write).skip(before).collect();
     assert!(after.is_empty(), "{after:#?}");
-    // It does reconcile.
+    // The controller still reconciles.
     site.config_map("last", &json!({ "app": "shop" })).await;
     site.until_components("adopts", "11/11").await;
 }

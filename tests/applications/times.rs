@@ -74,10 +74,10 @@ async fn out_of_range_times_break_neither_lists_nor_writes() {
     let mut repository = named("AppRepository", "odd");
     repository["spec"] = json!({ "type": "helm", "url": "http://127.0.0.1:1/" });
     raw.create(REPOSITORIES, "apprepositories", repository).await;
-    site.declare("neighbour", spec).await;
+    site.declare("neighbor", spec).await;
 
     let portolan = site.portolan(&[]).await;
-    site.until_components("neighbour", "3/3").await;
+    site.until_components("neighbor", "3/3").await;
     raw.until(
         APPLICATIONS,
         "applications/odd",

@@ -65,12 +65,12 @@ async fn only_metadata_is_requested_for_kinds_that_are_always_ready() {
     assert_eq!(
         seen.iter().filter(elsewhere).count(),
         0,
-        "only the namespace is looked at"
+        "only the namespace is watched"
     );
     let deployments: Vec<_> = seen.iter().filter(|request| request.is_of("deployments")).collect();
     assert!(
         deployments.iter().all(|request| !request.is_partial()),
-        "their status is read"
+        "the status is needed"
     );
     until_watches(&portolan, 3.0).await;
 }
@@ -102,7 +102,7 @@ async fn a_watch_is_shared_and_stops_with_its_last_subscriber() {
     until_watches(&portolan, 1.0).await;
     site.delete(super::APPLICATION, "shop-0").await;
     until_watches(&portolan, 0.0).await;
-    // Further changes affect nobody; the next subscriber starts with a new list.
+    // Further changes affect no Application; the next subscriber starts with a new list.
     let written = count(&proxy, |request| is_status_patch(request, ""));
     site.config_map("web", &json!({ "app": "shop" })).await;
     site.declare("again", shop(&[("", "ConfigMap")], false)).await;

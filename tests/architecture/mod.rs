@@ -1,4 +1,4 @@
-//! The floors hold: a module imports only what lies below it (docs/architecture.md).
+//! Rules of dependency: a module imports only modules below it (docs/architecture.md).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -76,7 +76,7 @@ fn files_in(directory: &str) -> Vec<PathBuf> {
     files
 }
 
-/// Returns the modules that code names behind `crate::`; comments do not count.
+/// Returns the modules after `crate::` in code; comments are ignored.
 fn imports(text: &str) -> impl Iterator<Item = String> {
     text.lines()
         .filter(|line| !line.trim_start().starts_with("//"))

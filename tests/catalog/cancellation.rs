@@ -41,8 +41,8 @@ async fn until_no_transaction_is_open(fixture: &Fixture) {
     .await;
 }
 
-/// Returns a fixture with a single connection to Postgres. It runs through a gate that forwards responses only while the test
-/// waits, so that every await is pending.
+/// Returns a fixture with a single connection to Postgres. It runs through a gate that forwards responses only while the
+/// test waits, so that every await is pending.
 async fn fixture(on: On) -> (Fixture, Option<Gate>) {
     let mut fixture = Fixture::new(on).await;
     let Some(database) = &fixture.database else {
@@ -90,7 +90,7 @@ async fn a_canceled_write_leaves_no_open_transaction_and_no_partial_write(#[valu
     }
     // SQLite may answer before the first poll.
     let least = if on == On::Postgres { 10 } else { 1 };
-    assert!(canceled >= least, "it was given up {canceled} times only");
+    assert!(canceled >= least, "canceled only {canceled} times");
     assert!(fixture.catalog.remove(&repository(), None).await.unwrap());
     assert!(fixture.chart_names().await.is_empty());
 }

@@ -27,7 +27,7 @@ async fn a_record_survives_a_round_trip(#[values(On::Sqlite, On::Postgres)] on: 
         last_modified: None,
         digest: "def".into(),
         reason: "NotAnIndex".into(),
-        message: "it is a page".into(),
+        message: "not an index".into(),
         confirm: Some("feed".into()),
         inputs: "key".into(),
     });

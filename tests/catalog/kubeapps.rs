@@ -18,8 +18,8 @@ struct GoldenChart {
     info: serde_json::Value,
 }
 
-/// Returns rows that Kubeapps' syncer wrote, from `PORTOLAN_GOLDENS` or the archive next to the project, or else rows of the
-/// same format.
+/// Returns rows that Kubeapps' syncer wrote, from `PORTOLAN_GOLDENS` or the archive next to the project, or else rows of
+/// the same format.
 fn golden_charts() -> Vec<GoldenChart> {
     let text = corpus::goldens().map(|directory| fs::read_to_string(directory.join("grafana.charts.jsonl")).unwrap());
     match text {

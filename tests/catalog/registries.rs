@@ -33,7 +33,7 @@ async fn load(fixture: &Fixture, source: &str) -> Vec<OciRepository> {
     fixture.catalog.oci_repositories(&repository(), source).await.unwrap()
 }
 
-/// Writes all tags of a repository, with metadata where they are charts.
+/// Writes all tags of a repository, with the metadata of charts.
 async fn save(fixture: &Fixture, source: &str, whole: &OciRepository) {
     let changed: Vec<OciChange> = (whole.tags.iter())
         .map(|(name, tag)| OciChange {
@@ -64,7 +64,7 @@ async fn saved_state_is_returned(#[values(On::Sqlite, On::Postgres)] on: On) {
     assert!(load(&fixture, "s").await.is_empty());
     let mut first = nginx(&["1.0.0", "1.1.0", "v2"]);
     let image = OciTag {
-        problem: Some("it is an image".into()),
+        problem: Some("is an image".into()),
         tries: 3,
         next_try: Some(at(60)),
         ..tag("1.1.0")
@@ -104,7 +104,7 @@ async fn only_changed_tags_are_written_and_metadata_stays_until_it_is_replaced(
         ..tag("1.0.0")
     };
     let broken = OciTag {
-        problem: Some("it is gone".into()),
+        problem: Some("not found".into()),
         ..tag("1.1.0")
     };
     let change = |name: &str, tag: &OciTag, metadata: Option<&str>| OciChange {
@@ -148,7 +148,7 @@ async fn a_recheck_resets_validators_digest_checks_and_retries(#[values(On::Sqli
     let fixture = Fixture::new(on).await;
     let mut known = nginx(&["1.0.0"]);
     let failed = OciTag {
-        problem: Some("it is gone".into()),
+        problem: Some("not found".into()),
         tries: 3,
         next_try: Some(at(600)),
         ..OciTag::default()

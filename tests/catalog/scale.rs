@@ -67,11 +67,11 @@ async fn missing_files_of_a_large_repository_are_found(#[values(On::Sqlite, On::
         println!("{on:?}: {what}: {} ms", started.elapsed().as_millis());
         found.files
     };
-    assert_eq!(look("nothing is there").await.len(), 1000);
+    assert_eq!(look("no files").await.len(), 1000);
     fill(&fixture).await;
-    assert!(look("all is there").await.is_empty());
+    assert!(look("all files").await.is_empty());
     fixture.tables.execute("DELETE FROM files WHERE id % 2 = 0").await;
-    assert_eq!(look("half is there").await.len(), 1000);
+    assert_eq!(look("half of the files").await.len(), 1000);
     let started = Instant::now();
     let left_out = fixture
         .catalog
@@ -103,15 +103,12 @@ async fn an_incremental_sync_of_a_large_repository_writes_only_changes(#[values(
         println!("{on:?}: {what}: {} ms", started.elapsed().as_millis());
         (committed.added, committed.changed, committed.unchanged)
     };
-    assert_eq!(sync("all are new", &charts, true).await, (300, 0, 0));
+    assert_eq!(sync("all new", &charts, true).await, (300, 0, 0));
     charts[7].description.push('!');
-    assert_eq!(sync("one has changed", &charts, true).await, (0, 1, 299));
+    assert_eq!(sync("one changed", &charts, true).await, (0, 1, 299));
     charts[8].description.push('!');
-    assert_eq!(
-        sync("one has changed, all are compared", &charts, false).await,
-        (0, 1, 299)
-    );
-    assert_eq!(sync("none has changed", &charts, true).await, (0, 0, 300));
+    assert_eq!(sync("one changed, full comparison", &charts, false).await, (0, 1, 299));
+    assert_eq!(sync("none changed", &charts, true).await, (0, 0, 300));
     let started = Instant::now();
     let digests = fixture.catalog.chart_digests(&repository(), "cache_key").await.unwrap();
     println!("{on:?}: reading the digests: {} ms", started.elapsed().as_millis());

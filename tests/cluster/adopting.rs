@@ -87,7 +87,7 @@ async fn only_the_cron_jobs_of_a_repository_are_removed_with_their_jobs() {
         [cron_job_name(&theirs), "nightly-report".to_owned()]
     );
     let again = remove_cron_jobs(&client, &kubeapps, &ours).await;
-    assert_eq!(again.unwrap(), 0, "the second time there is nothing to do");
+    assert_eq!(again.unwrap(), 0, "the second call has nothing to remove");
     eventually(SOON, "the job to be collected", async || {
         match jobs.get_opt("running").await.unwrap() {
             None => Ok(()),

@@ -22,7 +22,7 @@ use crate::support::postgres;
 /// Ticks every second, for tests over several ticks. Needs `--min-interval=1s`.
 const EVERY_SECOND: &str = "* * * * * *";
 
-/// A namespace with a database and one Portolan.
+/// A namespace with a database and a running Portolan.
 struct Harbour {
     world: World,
     pool: PgPool,
@@ -77,7 +77,7 @@ impl Harbour {
     async fn resync_and_wait(&self, name: &str, token: &str) -> AppRepository {
         self.resync(name, token).await;
         self.world
-            .until(name, "the resync to be done", |object| {
+            .until(name, "the resync to be handled", |object| {
                 let handled = object
                     .status
                     .as_ref()

@@ -24,7 +24,7 @@ const NOTICED: Duration = Duration::from_secs(60);
 
 /// Waits until the status reports the database error.
 async fn until_away(world: &World, name: &str) {
-    let object = world.until_within(NOTICED, name, "the missing database to show", |object| {
+    let object = world.until_within(NOTICED, name, "the database error to be reported", |object| {
         condition(object, "Ready").is_some_and(|(status, reason)| status == "False" && reason.starts_with("Database"))
             && condition(object, "Reconciling") == Some(("True", "Retrying"))
     });
@@ -46,9 +46,11 @@ async fn an_unreachable_database_is_reported_and_all_work_is_done_afterwards() {
     let fetched = world.server.seen("/stable/index.yaml").len();
     world.resync("stable", "now").await;
     until_away(&world, "stable").await;
-    eventually(SOON, "readiness to end", async || match portolan.get("/readyz").await {
-        Ok((503, body)) if body.contains("database") => Ok(()),
-        other => Err(format!("{other:?}")),
+    eventually(SOON, "readiness to fail", async || {
+        match portolan.get("/readyz").await {
+            Ok((503, body)) if body.contains("database") => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
     })
     .await;
     assert_eq!(portolan.get("/livez").await.unwrap().0, 200);
@@ -105,7 +107,7 @@ async fn a_deletion_waits_for_the_database_unless_the_cleanup_is_skipped() {
     assert!(world.repositories.get_opt("waits").await.unwrap().is_some());
 
     gate.open().await;
-    eventually(RECOVERY, "the other object to be gone", async || {
+    eventually(RECOVERY, "the other object to be deleted", async || {
         match world.repositories.get_opt("waits").await.unwrap() {
             None => Ok(()),
             Some(object) => Err(format!("{:?}", object.metadata)),
@@ -152,7 +154,7 @@ async fn a_lost_database_is_reported_as_rebuilding_until_it_is_complete() {
     let slowly = Fault::Drip(10, Duration::from_millis(100));
     world.server.break_times("/stable/index.yaml", slowly, 1);
     let _portolan = world.portolan(empty.url(), &[]).await;
-    let object = world.until("stable", "the loss to show", |object| {
+    let object = world.until("stable", "the rebuild to be reported", |object| {
         condition(object, "Ready") == Some(("Unknown", "RebuildingCatalog"))
     });
     assert!(condition(&object.await, "Reconciling").is_some());
@@ -226,19 +228,16 @@ async fn a_process_killed_at_any_moment_leaves_no_partial_sync(#[case] on_postgr
         let digest = remembered.unwrap().pop().map_or_else(String::new, |(_, digest)| digest);
         let state = states.iter().position(|(_, rows)| *rows == found);
         let Some(state) = state else {
-            panic!(
-                "killed after {moment:?}, it left {} charts of neither index",
-                found.len()
-            );
+            panic!("killed after {moment:?}: {} charts of neither index", found.len());
         };
         assert!(
             state == before || state == next,
             "state {state} is neither {before} nor {next}"
         );
-        assert_eq!(digest, states[state].0, "what is remembered is not what is there");
+        assert_eq!(digest, states[state].0, "the stored digest does not match the rows");
 
         portolan = world.portolan(&database, &[]).await;
-        eventually(RECOVERY, "the rows to be those of the index", async || {
+        eventually(RECOVERY, "the rows to match the index", async || {
             match rows.infos().await {
                 Ok(found) if found == states[next].1 => Ok(()),
                 Ok(found) => Err(format!("{} charts", found.len())),

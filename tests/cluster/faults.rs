@@ -149,7 +149,7 @@ async fn charts_are_synced_if_the_status_fails_and_it_is_written_later(#[values(
     let expected = ["stable/web 1.0.0"];
     through.postgres.rows.until_charts_within(RECOVERY, &expected).await;
     through.assert_no_storm(&["stable"]).await;
-    assert!(through.count(is_status_patch) >= 2, "it is retried");
+    assert!(through.count(is_status_patch) >= 2, "the write is retried");
     through.proxy.repair();
     through.until_ready("stable").await;
 }
@@ -182,7 +182,7 @@ async fn adding_a_finalizer_is_retried_until_it_succeeds(#[values(500, 429, 403)
     // Other repositories have their finalizer.
     through.world.serve("before", index(&[("web", &["2.0.0"])]));
     through.world.resync("before", "now").await;
-    eventually(SOON, "the other to be synced", async || {
+    eventually(SOON, "the other repository to be synced", async || {
         let charts = through
             .postgres
             .rows
@@ -194,7 +194,7 @@ async fn adding_a_finalizer_is_retried_until_it_succeeds(#[values(500, 429, 403)
     })
     .await;
     through.assert_no_storm(&["stable", "before"]).await;
-    assert!(through.count(is_object_patch) >= 3, "it is retried");
+    assert!(through.count(is_object_patch) >= 3, "the write is retried");
     through.proxy.repair();
     let object = through.until_ready("stable").await;
     assert_eq!(finalizers(&object), [api::FINALIZER]);
@@ -206,7 +206,7 @@ async fn adding_a_finalizer_is_retried_until_it_succeeds(#[values(500, 429, 403)
     assert!(through.world.repositories.get_opt("stable").await.unwrap().is_some());
     through.assert_no_storm(&["stable"]).await;
     through.proxy.repair();
-    eventually(RECOVERY, "the object to be gone", async || {
+    eventually(RECOVERY, "the object to be deleted", async || {
         through
             .world
             .repositories
@@ -294,7 +294,7 @@ async fn undecodable_objects_block_no_others(world: &World, postgres: &Postgres,
     raw.patch("broken", &PatchParams::default(), &Patch::Merge(edit))
         .await
         .unwrap();
-    eventually(SOON, "it to be refused again", async || {
+    eventually(SOON, "the object to be rejected again", async || {
         let events = world.events("broken").await;
         let object = raw.get("broken").await.map_err(|error| error.to_string())?;
         let reason = &object.data["status"]["conditions"][0]["reason"];
@@ -308,7 +308,7 @@ async fn undecodable_objects_block_no_others(world: &World, postgres: &Postgres,
     let all = ["broken/web 1.0.0", "stable/web 2.0.0", "whole/web 1.0.0"];
     postgres.rows.until_charts(&all).await;
     raw.delete("broken", &DeleteParams::default()).await.unwrap();
-    eventually(SOON, "the broken object to be gone", async || {
+    eventually(SOON, "the broken object to be deleted", async || {
         raw.get_opt("broken").await.unwrap().is_none().then_some(())
     })
     .await;
@@ -329,7 +329,7 @@ async fn portolan_survives_a_killed_api_server(control_plane: &ControlPlane, wor
         .await;
     world.serve("stable", index(&[("web", &["2.0.0"])]));
     control_plane.start_api_server().await;
-    eventually(RECOVERY, "the API server to take a resync", async || {
+    eventually(RECOVERY, "the API server to accept a resync", async || {
         let patch = json!({ "metadata": { "annotations": { api::REQUESTED_AT: "now" } } });
         world
             .repositories
@@ -380,7 +380,7 @@ async fn an_object_replaced_during_its_first_status_update_is_not_synced() {
     let (world, rows) = (&through.world, &through.postgres.rows);
     through.proxy.spoil(1, ApiFault::Stalled, is_status_patch);
     through.declare("stable", "1.0.0").await;
-    eventually(SOON, "the sync to be announced", async || {
+    eventually(SOON, "the first status write", async || {
         (through.count(is_status_patch) > 0).then_some(())
     })
     .await;
@@ -394,7 +394,7 @@ async fn an_object_replaced_during_its_first_status_update_is_not_synced() {
     assert_eq!(
         world.server.seen("/stable/index.yaml").len(),
         0,
-        "the one that is gone was synced"
+        "the replaced object was synced"
     );
     world.delete("stable").await;
     world.gone("stable").await;

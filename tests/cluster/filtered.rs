@@ -53,7 +53,7 @@ async fn readmes(postgres: &Postgres) -> BTreeMap<String, String> {
 
 /// Waits until files of exactly these charts exist. The status may still count the previous charts.
 async fn until_readmes(postgres: &Postgres, charts: &[&str]) {
-    eventually(SOON, "the files of other charts", async || {
+    eventually(SOON, "the files of the charts", async || {
         let found = readmes(postgres).await;
         if found == expected(charts) {
             Ok(())

@@ -71,7 +71,7 @@ async fn a_recreated_object_with_another_url_inherits_nothing() {
     let _portolan = world.portolan(postgres.url(), &[]).await;
     postgres.rows.until_charts(&[]).await;
     let object = world
-        .until("stable", "the missing index to show", |object| {
+        .until("stable", "the missing index to be reported", |object| {
             condition(object, "Stalled").is_some()
         })
         .await;
@@ -144,7 +144,7 @@ async fn repositories_deleted_while_portolan_was_down_are_removed_at_start() {
     assert_eq!(
         portolan.metrics().await.sum("portolan_pending_removals", &[]),
         Some(0.0),
-        "two of three are few enough to be believed"
+        "two of three removals need no confirmation"
     );
 }
 
@@ -177,7 +177,7 @@ async fn more_than_half_and_more_than_five_removals_need_confirmation() {
     assert_eq!(postgres.rows.charts().await.unwrap(), all);
 
     let portolan = world.portolan(postgres.url(), &["--confirm-removals"]).await;
-    eventually(super::SOON, "all of them to go", async || {
+    eventually(super::SOON, "all rows to be removed", async || {
         match postgres.rows.count("SELECT count(*) FROM portolan_repositories").await {
             0 => Ok(()),
             left => Err(format!("{left} are left")),
@@ -234,7 +234,7 @@ async fn a_deletion_cancels_a_stalled_download(#[case] synced_before: bool) {
     world.gone("stable").await;
     assert!(
         deleted.elapsed() < Duration::from_secs(10),
-        "the sync was waited for: {:?}",
+        "the deletion waited for the sync: {:?}",
         deleted.elapsed()
     );
     postgres.rows.assert_empty().await;

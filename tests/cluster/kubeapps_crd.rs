@@ -192,7 +192,7 @@ async fn works_without_a_status(world: &World, postgres: &Postgres) {
     assert_eq!(
         object.metadata.generation,
         Some(2),
-        "it rises by one for the user's one edit"
+        "only the user's edit raises the generation"
     );
 }
 
@@ -204,7 +204,7 @@ async fn make(world: &World, objects: &[(&str, Value)]) {
         object["metadata"]["name"] = (*name).into();
         let object: DynamicObject = serde_json::from_value(object).unwrap();
         let made = raw(world).create(&PostParams::default(), &object).await;
-        made.unwrap_or_else(|error| panic!("Kubeapps' definition does not let {name} in: {error}"));
+        made.unwrap_or_else(|error| panic!("Kubeapps' CRD rejects {name}: {error}"));
     }
     for (name, _) in objects {
         eventually(super::SOON, &format!("the finalizer of {name}"), async || {
@@ -226,7 +226,7 @@ async fn can_be_edited_and_deleted(world: &World, objects: &[(&str, Value)]) {
             let patched = raw(world)
                 .patch(name, &PatchParams::default(), &Patch::Merge(patch))
                 .await;
-            patched.unwrap_or_else(|error| panic!("{name} can't be edited any more: {error}"));
+            patched.unwrap_or_else(|error| panic!("failed to edit {name}: {error}"));
         }
     }
     for (name, _) in objects {
@@ -281,14 +281,14 @@ async fn kubeapps_crd_works_until_it_is_upgraded_while_running() {
     assert_eq!(
         object.metadata.generation,
         Some(3),
-        "a status raises no generation any more"
+        "status writes do not raise the generation"
     );
     postgres.rows.until_charts(&["stable/web 4.0.0"]).await;
 
     can_be_edited_and_deleted(&world, &odd).await;
     world.edit("stable", json!({ "spec": { "suspend": true } })).await;
     world
-        .until("stable", "the field to be kept and heard", |object| {
+        .until("stable", "the field to be stored and applied", |object| {
             object.spec.suspend && object.status.as_ref().and_then(|status| status.suspended) == Some(true)
         })
         .await;

@@ -35,7 +35,7 @@ async fn a_standby_is_ready_and_takes_over_when_the_leader_exits_or_is_killed() 
     second.line_with("waiting for the leader lease", SOON).await;
     assert!(
         second.metrics().await.sum("portolan_syncs_total", &[]).is_none(),
-        "the standby has synced something"
+        "the standby sent requests"
     );
 
     // A graceful shutdown releases the Lease immediately.

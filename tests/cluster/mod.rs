@@ -183,7 +183,7 @@ impl World {
     }
 
     pub async fn gone(&self, name: &str) {
-        eventually(SOON, "the object to be gone", async || {
+        eventually(SOON, "the object to be deleted", async || {
             match self.repositories.get_opt(name).await.unwrap() {
                 None => Ok(()),
                 Some(object) => Err(format!("{:?}", object.metadata)),

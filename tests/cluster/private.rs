@@ -156,7 +156,7 @@ async fn a_repository_with_a_password_and_a_private_ca_is_synced_with_files() {
         .pairs("SELECT name, to_jsonb(r)::text FROM portolan_repositories r")
         .await;
     for secret in secrets {
-        assert!(!format!("{kept:?}").contains(secret), "{secret} is kept: {kept:?}");
+        assert!(!format!("{kept:?}").contains(secret), "{secret} is stored: {kept:?}");
     }
 }
 

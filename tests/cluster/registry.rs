@@ -95,7 +95,7 @@ impl Port {
 async fn resynced(world: &World, name: &str, token: &str) -> AppRepository {
     world.resync(name, token).await;
     let object = world
-        .until(name, "the resync to be done", |object| {
+        .until(name, "the resync to be handled", |object| {
             let status = object.status.as_ref();
             status.and_then(|status| status.last_handled_reconcile_at.as_deref()) == Some(token)
         })

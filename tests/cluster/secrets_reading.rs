@@ -269,7 +269,7 @@ async fn changes_of_secrets_are_reported_in_all_watched_namespaces() {
         };
         tokio::select! {
             seen = next_of(namespace, name) => seen.unwrap(),
-            () = writing => unreachable!("it goes on for ever"),
+            () = writing => unreachable!("the loop does not end"),
         }
     }
     namespaces.write(&team, "old", json!({ "a": "c" })).await;

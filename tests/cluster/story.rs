@@ -99,7 +99,7 @@ async fn a_repository_is_reconciled_from_its_creation_to_its_deletion() {
         .edit("stable", json!({ "spec": { "suspend": true, "interval": "@daily" } }))
         .await;
     world
-        .until("stable", "the status to say suspended", |object| {
+        .until("stable", "the status to be suspended", |object| {
             object
                 .status
                 .as_ref()
@@ -109,7 +109,9 @@ async fn a_repository_is_reconciled_from_its_creation_to_its_deletion() {
     let requests = world.server.seen("/stable/index.yaml").len();
     world.serve("stable", index(&[("web", &["3.0.0"]), ("worker", &["0.1.0"])]));
     world.edit("stable", json!({ "spec": { "resyncRequests": 2 } })).await;
-    world.until("stable", "the request to be seen", super::is_current).await;
+    world
+        .until("stable", "the request to be observed", super::is_current)
+        .await;
     assert_eq!(world.server.seen("/stable/index.yaml").len(), requests);
     world.edit("stable", json!({ "spec": { "suspend": null } })).await;
     postgres
@@ -121,7 +123,7 @@ async fn a_repository_is_reconciled_from_its_creation_to_its_deletion() {
     world.serve("stable", "<<<<<<< HEAD\nentries: {}\n");
     world.edit("stable", json!({ "spec": { "resyncRequests": 3 } })).await;
     let object = world
-        .until("stable", "the index to be refused", |object| {
+        .until("stable", "the index to be rejected", |object| {
             condition(object, "Stalled").is_some()
         })
         .await;
@@ -157,7 +159,7 @@ async fn a_transient_failure_is_retried_until_it_recovers() {
     let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
     world.server.break_times("/stable/index.yaml", Fault::status(503), 1);
     world.declare("stable", &url).await;
-    let object = world.until("stable", "the failure to show", |object| {
+    let object = world.until("stable", "the failure to be reported", |object| {
         condition(object, "Reconciling").is_some_and(|(_, reason)| reason == "Retrying")
     });
     assert_eq!(

@@ -52,7 +52,7 @@ async fn the_cron_job_of_a_repository_is_removed_after_its_first_sync() {
         .portolan(postgres.url(), &["--crontab=@yearly", "--adopt-kubeapps", &namespace])
         .await;
     world.until_ready_is("bad", "False", "NotFound").await;
-    eventually(SOON, "the CronJob of the synced repository to go", async || {
+    eventually(SOON, "the CronJob of the synced repository to be removed", async || {
         let there = names(&world.client, &kubeapps).await;
         if there == left(&[&bad, &unmanaged]) {
             Ok(())
@@ -64,7 +64,7 @@ async fn the_cron_job_of_a_repository_is_removed_after_its_first_sync() {
     // Kubeapps still syncs the other repository.
     world.resync("bad", "one").await;
     world
-        .until("bad", "the resync to be done", |object| {
+        .until("bad", "the resync to be handled", |object| {
             let status = object.status.as_ref().unwrap();
             status.last_handled_reconcile_at.as_deref() == Some("one") && condition(object, "Stalled").is_some()
         })
@@ -73,7 +73,7 @@ async fn the_cron_job_of_a_repository_is_removed_after_its_first_sync() {
     world.server.repair("/bad/index.yaml");
     world.resync("bad", "two").await;
     world.until_ready("bad").await;
-    eventually(SOON, "the CronJob of the other to go", async || {
+    eventually(SOON, "the CronJob of the other to be removed", async || {
         let there = names(&world.client, &kubeapps).await;
         if there == left(&[&unmanaged]) {
             Ok(())
@@ -138,7 +138,7 @@ async fn without_the_flag_cron_jobs_stay_and_are_logged_once() {
         world.until_ready(name).await;
         world.resync(name, "again").await;
         world
-            .until(name, "the resync to be done", |object| {
+            .until(name, "the resync to be handled", |object| {
                 object.status.as_ref().unwrap().last_handled_reconcile_at.as_deref() == Some("again")
             })
             .await;

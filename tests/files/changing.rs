@@ -101,7 +101,7 @@ async fn a_removed_version_and_its_files_are_deleted_in_one_transaction() {
 
     world.serve("stable", &[archives[0].clone(), archives[3].clone()]);
     world.resync("stable").await;
-    eventually(SOON, "what has left to go", async || {
+    eventually(SOON, "the removed version to be deleted", async || {
         (count(files).await == 2).then_some(())
     })
     .await;
@@ -140,7 +140,7 @@ async fn an_unchanged_repository_causes_no_writes_and_no_archive_requests() {
         .run_on(&database.url, &[ALL, "--icons", "--min-interval=1s"])
         .await;
     let pool = PgPool::connect(&database.url).await.unwrap();
-    eventually(SOON, "all that can be had", async || {
+    eventually(SOON, "all available files", async || {
         let count: i64 = sqlx::query_scalar("SELECT count(*) FROM files")
             .fetch_one(&pool)
             .await
@@ -200,7 +200,7 @@ async fn files_come_back_after_their_table_was_dropped() {
     };
     eventually(SOON, "the files", there).await;
     pool.execute("DROP TABLE files, charts, repos").await.unwrap();
-    eventually(SOON + Duration::from_secs(15), "the files again", there).await;
+    eventually(SOON + Duration::from_secs(15), "the restored files", there).await;
 }
 
 fn readme_of_web() -> String {

@@ -50,7 +50,7 @@ async fn icon(world: &World, name: &str) -> Option<(u32, u32)> {
     let info = world
         .chart(&format!("stable/{name}"))
         .await
-        .expect("the chart is there");
+        .expect("the chart is stored");
     let Some(base64) = info["raw_icon"].as_str() else {
         assert_eq!(info["icon_content_type"], "");
         return None;
@@ -112,7 +112,7 @@ async fn icons_become_png_that_fits_160_pixels_and_hostile_ones_nothing() {
     }
     assert!(
         world.server.seen("/icons/secret").is_empty(),
-        "what an icon names must not be fetched"
+        "external references of an icon must not be fetched"
     );
 
     // The chart of an SVG keeps its URL, which Kubeapps shows.

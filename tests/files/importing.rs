@@ -155,7 +155,7 @@ async fn files_imported_by_a_killed_process_are_not_fetched_again() {
     portolan.signal("KILL");
     portolan.exit(SOON).await;
     let before: BTreeSet<String> = world.files().await.into_keys().collect();
-    assert!(before.len() < archives.len(), "it was killed too late to show anything");
+    assert!(before.len() < archives.len(), "killed too late");
 
     let _portolan = world.run(&[ALL]).await;
     world
@@ -164,7 +164,7 @@ async fn files_imported_by_a_killed_process_are_not_fetched_again() {
     for archive in &archives {
         let asked = world.asked("stable", archive).len();
         let id = format!("stable/web-{}", archive.version());
-        let most = if before.contains(&id) { 1 } else { 2 }; // of the others some were under way
+        let most = if before.contains(&id) { 1 } else { 2 }; // some of the others were in flight
         assert!((1..=most).contains(&asked), "{id}: {asked}");
     }
 }
@@ -206,7 +206,9 @@ async fn a_suspended_repository_imports_nothing_until_it_is_resumed() {
     let _portolan = world.run(&[ALL]).await;
     world.declare("held", &world.server.url("/held"), "");
     world
-        .until_files("the held one's", |files| files.contains_key("held/held-1.0.0"))
+        .until_files("the files of the resumed repository", |files| {
+            files.contains_key("held/held-1.0.0")
+        })
         .await;
 }
 
@@ -220,7 +222,7 @@ async fn the_import_ends_when_the_repository_is_deleted() {
         .await;
     world.until_files("the first of many", |files| !files.is_empty()).await;
     std::fs::remove_file(world.manifest("many")).unwrap();
-    eventually(SOON, "the rows to go", async || {
+    eventually(SOON, "the rows to be deleted", async || {
         (world.texts("SELECT chart_id FROM charts").await.is_empty()).then_some(())
     })
     .await;
@@ -245,7 +247,7 @@ async fn the_import_ends_when_the_repository_is_deleted() {
         let second_began = world.server.seen("/second/index.yaml")[0].at;
         assert!(
             late.max().unwrap() < second_began,
-            "an archive was fetched for a repository that is gone"
+            "an archive of a deleted repository was fetched"
         );
     }
     assert!(world.files().await.keys().all(|id| !id.starts_with("many")));
@@ -270,7 +272,7 @@ async fn the_status_of_an_object_counts_the_files() {
         let files: Value = serde_json::to_value(object.status.and_then(|status| status.files)).unwrap();
         files
     };
-    eventually(SOON, "the good one to be counted", async || {
+    eventually(SOON, "the stored files to be counted", async || {
         let files = files().await;
         // The other one is listed immediately, and counts as failed after its second failure.
         let counted = files["imported"] == 1 && files["total"] == 2 && files["failed"] == 0;

@@ -50,7 +50,7 @@ pub fn rows(index: &str, repository: &Value) -> Result<BTreeMap<String, Value>, 
         let mut entries: Vec<Entry> = entries.filter(|entry| !text(&entry.version).is_empty()).collect();
         entries.sort_by(newest_first);
         if let Some(info) = chart(&entries, repository) {
-            rows.entry(info["ID"].as_str().expect("we wrote it").to_owned())
+            rows.entry(info["ID"].as_str().expect("every row has an ID").to_owned())
                 .or_insert(info);
         }
     }

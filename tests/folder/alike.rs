@@ -47,7 +47,7 @@ async fn identical_repositories_share_one_download_per_tick() {
         }
     })
     .await;
-    // A sync that takes more than a second may need a second request for a late repository.
+    // A late repository may need a second request if a sync takes more than a second.
     assert!(requests as f64 <= syncs / 3.0, "{requests} requests for {syncs} syncs");
     // All repositories compute the same chart digests.
     let keys = world
@@ -92,7 +92,9 @@ async fn a_response_is_shared_only_with_the_same_credentials() {
     world.until_newest("knows-too", "1.0.0").await;
     for name in ["guesses", "has-none"] {
         let status = world
-            .until_status(name, "it to be refused", |status| status["ready"] == Value::Bool(false))
+            .until_status(name, "the failure to be reported", |status| {
+                status["ready"] == Value::Bool(false)
+            })
             .await;
         assert!(status.to_string().contains("Unauthorized"), "{status}");
     }

@@ -112,7 +112,7 @@ async fn a_changed_chart_with_the_name_of_an_unchanged_one_is_reported_as_a_dupl
     portolan
         .line_with("another chart of the index has the same name", SOON)
         .await;
-    eventually(SOON, "one chart of the name", async || {
+    eventually(SOON, "one chart with the name", async || {
         let charts = world.texts("SELECT chart_id FROM charts ORDER BY chart_id").await;
         (charts == ["web/stays"]).then_some(())
     })
@@ -138,7 +138,7 @@ async fn a_shrunken_index_is_refused_and_not_downloaded_again() {
     world.publish(Page::new(index(2)));
     portolan.line_with("ShrinkRefused", SOON).await;
     world.until_asked(2).await;
-    assert_eq!(world.bodies(), 2, "it is known by its ETag");
+    assert_eq!(world.bodies(), 2, "the ETag avoids a download");
     assert_eq!(world.texts("SELECT chart_id FROM charts").await.len(), 12);
     world.publish(Page::new(index(11)));
     eventually(SOON, "the next", async || {

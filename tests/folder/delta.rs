@@ -91,7 +91,7 @@ async fn a_filter_on_times_is_evaluated_again_when_only_times_changed() {
     let index = two(&["1.0.0"], &["1.0.0"]);
     let (web, worker) = index.split_at(index.find("  worker:").unwrap());
     world.serve_two(&format!("{}{worker}", web.replace("2026-01-01", "2026-07-01")));
-    eventually(SOON, "the filter to leave it out", async || {
+    eventually(SOON, "the filter to exclude the chart", async || {
         let charts = world.texts("SELECT chart_id FROM charts").await;
         (charts == ["two/worker"]).then_some(()).ok_or(format!("{charts:?}"))
     })

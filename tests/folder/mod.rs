@@ -82,7 +82,7 @@ async fn a_directory_is_watched_from_a_manifest_to_its_removal() {
     // An invalid index, and its repair.
     world.server.break_path("/second/index.yaml", Fault::html());
     let broken = world
-        .until_status("second", "the failure to show", |status| {
+        .until_status("second", "the failure to be reported", |status| {
             status["ready"] == Value::Bool(false)
         })
         .await;
@@ -95,7 +95,7 @@ async fn a_directory_is_watched_from_a_manifest_to_its_removal() {
 
     // A removed document is a deletion.
     world.write("deep/er/repositories.yaml", &every_second);
-    eventually(SOON, "the rows of the first to go", async || {
+    eventually(SOON, "the rows of the first to be deleted", async || {
         world.status("first").await.is_none().then_some(())
     })
     .await;
@@ -116,7 +116,7 @@ async fn a_manifest_removed_while_portolan_was_down_is_cleaned_up_at_start() {
 
     std::fs::remove_file(world.manifest("removed")).unwrap();
     let _portolan = world.run(&[]).await;
-    eventually(SOON, "the rows to go", async || {
+    eventually(SOON, "the rows to be deleted", async || {
         world.status("removed").await.is_none().then_some(())
     })
     .await;
@@ -150,6 +150,6 @@ async fn the_examples_work_with_no_network() {
     let all = succeeded(command(all)).await;
     assert!(
         !all.contains("barge"),
-        "a chart whose newest version is deprecated is left out"
+        "a chart with a deprecated newest version is excluded"
     );
 }

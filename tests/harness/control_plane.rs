@@ -61,7 +61,7 @@ async fn deleting_a_namespace_deletes_its_objects() {
         .unwrap();
     let namespaces: Api<Namespace> = Api::all(client.clone());
     namespaces.delete(&name, &DeleteParams::default()).await.unwrap();
-    eventually(SOON, "the namespace to be gone", async || {
+    eventually(SOON, "the namespace to be deleted", async || {
         match namespaces.get_opt(&name).await.unwrap() {
             None => Ok(()),
             Some(left) => Err(serde_json::to_string(&left.status).unwrap()),

@@ -12,8 +12,8 @@ async fn children_end_when_the_test_process_does() {
     let reaper = Reaper::start();
     let mut child = Process::spawn(Command::new("sleep").arg("1000"), "KILL");
     reaper.watch(child.id(), "TERM");
-    drop(reaper); // closes the pipe, as the end of this process would
-    assert!(!child.wait(SOON).await.success(), "a signal ended it");
+    drop(reaper); // closes the pipe, like the end of this process
+    assert!(!child.wait(SOON).await.success(), "terminated by a signal");
 }
 
 #[tokio::test]
@@ -37,7 +37,7 @@ fn ports_are_unique() {
 }
 
 #[tokio::test]
-#[should_panic(expected = "seen last: value is 0")]
+#[should_panic(expected = "last result: value is 0")]
 async fn a_timeout_reports_the_last_observation() {
     eventually(Duration::from_millis(100), "high water", async || {
         Err::<(), _>("value is 0")

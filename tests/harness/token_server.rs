@@ -77,7 +77,7 @@ async fn a_token_from_the_challenge_grants_access() {
 
     let requests = world.server.requests();
     let statuses: Vec<_> = requests.iter().map(|request| request.status.as_u16()).collect();
-    assert_eq!(statuses, [401, 401, 200], "the harness' own push asked for none");
+    assert_eq!(statuses, [401, 401, 200], "the push by the test requested no token");
     assert_eq!(requests[0].authorization, None);
     assert_eq!(requests[2].authorization, Some(basic_authorization()));
     assert_eq!(

@@ -121,7 +121,7 @@ async fn one_of_two_contenders_leads_until_it_releases_the_lease() {
     let waited = released.elapsed();
     assert!(
         waited < TIMING.lease_duration - TIMING.retry_period * 2,
-        "a Lease without a holder is taken at the next check: {waited:?}"
+        "a Lease without a holder is acquired at the next check: {waited:?}"
     );
     let taken_over = world.stored().await;
     assert_eq!(taken_over.holder_identity.as_deref(), Some("second"));

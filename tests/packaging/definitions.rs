@@ -1,4 +1,4 @@
-//! The definition of Applications as a real API server takes it: what that lets in, keeps and shows.
+//! The CRD of Applications in a real API server: accepted objects, stored fields and printed columns.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::support::eventually::eventually;
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// A namespace of the shared control plane, with the definitions installed.
+/// Returns a namespace of the shared control plane, with the CRDs installed.
 async fn namespace() -> (&'static ControlPlane, String, Client) {
     let control_plane = control_plane().await;
     for crd in crds() {
@@ -27,7 +27,7 @@ async fn namespace() -> (&'static ControlPlane, String, Client) {
     )
 }
 
-/// Applications as they are, without our types.
+/// Applications as untyped objects.
 fn raw(client: &Client, namespace: &str) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), namespace, &ApiResource::erase::<Application>(&()))
 }
@@ -39,7 +39,7 @@ fn object(name: &str, spec: &Value) -> DynamicObject {
     serde_json::from_value(object).unwrap()
 }
 
-/// Every field that there is.
+/// Returns a spec with all fields.
 fn full_spec() -> Value {
     let object = |more: Value| {
         let mut reference = json!({
@@ -61,7 +61,7 @@ fn full_spec() -> Value {
             { "group": "", "kind": "Pod" },
         ],
         "descriptor": {
-            "type": "a type that nobody has heard of", "version": "1.2.3", "description": "Sells charts", "notes": "# Begin\n",
+            "type": "an unusual type", "version": "1.2.3", "description": "Sells charts", "notes": "# Begin\n",
             "icons": [{ "src": "data:image/png;base64,AA==", "size": "25x25", "type": "image/png" }, { "src": "" }],
             "maintainers": [{ "name": "Crew", "url": "https://crew.example.com", "email": "crew@example.com" }, {}],
             "owners": [{ "name": "Captain", "url": "https://captain.example.com", "email": "captain@example.com" }],
@@ -103,7 +103,7 @@ async fn every_field_of_an_application_is_kept_as_it_was_written() {
         .unwrap();
     assert_eq!(made.data["spec"], full_spec());
 
-    // And through our own type.
+    // Also through our own type.
     let typed: Api<Application> = Api::namespaced(client, &namespace);
     let mut read = typed.get("full").await.unwrap();
     assert_eq!(serde_json::to_value(&read.spec).unwrap(), full_spec());
@@ -129,7 +129,7 @@ async fn the_status_is_a_resource_of_its_own() {
             { "type": "Ready", "status": "False", "reason": "ComponentsNotReady", "message": "1 components not ready",
               "lastUpdateTime": "2026-01-02T03:04:05Z", "lastTransitionTime": "2026-01-01T00:00:00Z" },
             { "type": "Error", "status": "False" },
-            // Kubernetes' own conditions may not stand twice; these may.
+            // Kubernetes does not allow duplicate conditions; this CRD does.
             { "type": "Error", "status": "Unknown" },
         ],
         "componentsReady": "1/2",
@@ -140,7 +140,7 @@ async fn the_status_is_a_resource_of_its_own() {
     assert_eq!(
         made.data["status"],
         Value::Null,
-        "a status is not given with the object"
+        "the status of a new object is ignored"
     );
 
     let patch = Patch::Merge(json!({ "spec": { "addOwnerRef": false }, "status": status }));
@@ -152,7 +152,7 @@ async fn the_status_is_a_resource_of_its_own() {
     assert_eq!(patched.data["status"], status);
     assert_eq!(
         patched.data["spec"]["addOwnerRef"], true,
-        "a status changes nothing else"
+        "a status patch changes only the status"
     );
     assert_eq!(patched.metadata.generation, Some(1));
 
@@ -229,7 +229,7 @@ async fn kubectl_shows_the_columns_that_users_know() {
         .patch_status("shop", &PatchParams::default(), &status)
         .await
         .unwrap();
-    // By its full name, since the short one may be that of another resource.
+    // By its full name, because other resources may have the same short name.
     let get = async |what: &str| control_plane.kubectl(&["get", what, "--namespace", &namespace]).await;
     let shown = get("applications.app.k8s.io").await;
     let words: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
@@ -239,8 +239,8 @@ async fn kubectl_shows_the_columns_that_users_know() {
         "{shown}"
     );
     assert_eq!(words[1][..5], ["shop", "web", "1.2.3", "true", "2/3"], "{shown}");
-    // It is of the category `all`; kubectl learns of that when it next asks what there is.
-    eventually(SOON, "the Application among all", async || {
+    // It is in the category `all`, which kubectl sees after its next discovery.
+    eventually(SOON, "the Application in `get all`", async || {
         let all = get("all").await;
         if all.contains("application.app.k8s.io/shop") {
             Ok(())

@@ -1,4 +1,4 @@
-//! A release of the chart, and Portolan with no more than what that gives it.
+//! A release of the chart, and Portolan with only the permissions of that release.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -19,7 +19,7 @@ use crate::support::eventually::eventually;
 use crate::support::portolan::{Portolan, command};
 use crate::support::postgres::database;
 
-/// A release named portolan in a namespace that takes only restricted pods.
+/// Installs a release named portolan in a namespace that admits only restricted pods.
 async fn install(settings: &[&str]) -> String {
     let control_plane = control_plane().await;
     let namespace = control_plane.namespace().await;
@@ -34,8 +34,8 @@ async fn install(settings: &[&str]) -> String {
     namespace
 }
 
-/// The container's command, run as a process here: its arguments and its environment, but the test's own database, a
-/// folder of this machine, and a kubeconfig in the place of a pod's.
+/// The container's command, run as a local process with its arguments and environment, except for the database, a
+/// directory for temporary files, and a kubeconfig instead of the pod's credentials.
 async fn container(namespace: &str, database_url: &str) -> Command {
     let control_plane = control_plane().await;
     let deployments: Api<Deployment> = Api::namespaced(control_plane.client().await, namespace);
@@ -62,7 +62,7 @@ async fn container(namespace: &str, database_url: &str) -> Command {
     command
 }
 
-/// The life of a repository, from declaration to deletion.
+/// Runs a repository through its life cycle, from creation to deletion.
 async fn story(world: &World, portolan: &Portolan) {
     let url = world.serve("harbour", index(&[("beacon", &["1.0.0"])]));
     world.declare("harbour", &url).await;
@@ -95,7 +95,7 @@ async fn a_release_has_all_the_rights_that_portolan_needs_and_no_more() {
     let world = World::new().await;
     let namespace = install(&[]).await;
     let mut command = container(&namespace, &database().await.url).await;
-    // The other tests' repositories are none of its business.
+    // Ignores the repositories of other tests.
     command.env("PORTOLAN_WATCH_NAMESPACE", &world.namespace);
     let portolan = Portolan::start(command);
     portolan.ready(SOON).await;
@@ -156,8 +156,11 @@ async fn a_release_has_the_rights_to_read_secrets_watch_them_and_remove_cron_job
     let is_absent = |error: &kube::Error| matches!(error, kube::Error::Api(status) if status.code == 404);
     for allowed in [&team, &kubeapps] {
         let secrets: Api<Secret> = Api::namespaced(client.clone(), allowed);
-        // The API server takes up new roles a moment after they are made.
-        eventually(SOON, "the rights", async || secrets.list(&ListParams::default()).await).await;
+        // The API server applies new roles with a short delay.
+        eventually(SOON, "the permissions", async || {
+            secrets.list(&ListParams::default()).await
+        })
+        .await;
         assert!(is_absent(&secrets.get("absent").await.unwrap_err()));
         assert!(is_forbidden(secrets.delete("absent", &DeleteParams::default()).await));
     }
@@ -193,8 +196,8 @@ async fn a_release_that_looks_at_applications_can_do_all_that_they_need_and_lead
             .unwrap()
             .allowed
     };
-    // The API server takes up new roles a moment after they are made.
-    eventually(SOON, "the rights", async || {
+    // The API server applies new roles with a short delay.
+    eventually(SOON, "the permissions", async || {
         may("list", "applications.app.k8s.io", &team).await.then_some(())
     })
     .await;
@@ -232,11 +235,11 @@ async fn its_pod_is_let_into_a_restricted_namespace() {
     let client = control_plane.client().await;
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
     let deployments: Api<Deployment> = Api::namespaced(client, &namespace);
-    eventually(SOON, "the pod to be made", async || {
+    eventually(SOON, "the pod to be created", async || {
         if !pods.list(&ListParams::default()).await.unwrap().items.is_empty() {
             return Ok(());
         }
-        // A refused pod is told of here.
+        // A rejected pod is reported here.
         let status = deployments.get("portolan").await.unwrap().status;
         Err(serde_json::to_string(&status).unwrap())
     })
@@ -278,12 +281,12 @@ async fn who_may_view_or_edit_a_namespace_may_so_with_its_repositories() {
         "spec": { "type": "helm", "url": "https://charts.example.com" },
     }))
     .unwrap();
-    // The cluster gathers the rules of the two roles a moment after the release is installed.
-    eventually(SOON, "the editor's rights", async || {
+    // The cluster aggregates the rules of the two roles with a short delay.
+    eventually(SOON, "the editor's permissions", async || {
         editor.create(&PostParams::default(), &object).await
     })
     .await;
-    eventually(SOON, "the viewer's rights", async || viewer.get("mine").await).await;
+    eventually(SOON, "the viewer's permissions", async || viewer.get("mine").await).await;
     assert!(is_forbidden(viewer.delete("mine", &DeleteParams::default()).await));
     editor.delete("mine", &DeleteParams::default()).await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! The Helm chart, rendered and installed by the real helm and judged by a real API server.
+//! The Helm chart, rendered and installed by the real helm and validated by a real API server.
 
 mod definitions;
 mod installed;
@@ -15,7 +15,7 @@ use crate::support::{helm, project, target_folder};
 /// Kubernetes version for `helm template`; a helm built from its module assumes a very old one.
 const KUBE_VERSION: &str = "--kube-version=1.35.4";
 
-/// Settings that each take another way through the templates.
+/// Settings that cover the branches of the templates.
 const SETTINGS: [&[&str]; 10] = [
     &[],
     &["--set=applications.enabled=true,leaderElection.enabled=true"],
@@ -53,19 +53,18 @@ const SETTINGS: [&[&str]; 10] = [
     ],
 ];
 
-/// A helm command with all rights in the shared control plane.
+/// Returns a helm command with administrator permissions in the shared control plane.
 async fn helm_command(arguments: &[&str]) -> Command {
     let mut command = helm::command(&target_folder("helm"), arguments);
     command.env("KUBECONFIG", control_plane().await.kubeconfig());
     command
 }
 
-/// Runs helm.
 async fn helm(arguments: &[&str]) -> Output {
     helm::run(helm_command(arguments).await).await
 }
 
-/// Runs helm, which must succeed, and gives what it printed.
+/// Runs helm, which must succeed, and returns its output.
 async fn helm_prints(arguments: &[&str]) -> String {
     helm::prints(helm_command(arguments).await).await
 }
@@ -90,7 +89,7 @@ async fn all_that_it_renders_is_accepted_by_the_api_server() {
         let arguments = ["template", "try", &chart(), KUBE_VERSION, "--namespace", &namespace];
         let rendered = helm_prints(&[&arguments, settings].concat()).await;
         let file = folder.write("all.yaml", rendered).display().to_string();
-        // Strict: a field that no type has is an error.
+        // Strict: unknown fields are errors.
         let apply = [
             "apply",
             "--server-side",
@@ -141,7 +140,7 @@ async fn monitors_are_rendered_only_where_they_are_asked_for() {
     assert!(asked.contains("kind: PodMonitor"));
 }
 
-/// The container of the rendered Deployment.
+/// Returns the container of the rendered Deployment.
 async fn container(settings: &str) -> serde_json::Value {
     let arguments = [
         "template",

@@ -1,4 +1,4 @@
-//! The rights that each setting of the chart gives: these and no more.
+//! The exact permissions of each setting of the chart.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::support::control_plane::control_plane;
 use crate::support::process::ScratchFolder;
 use crate::support::project;
 
-/// Name and namespace (none for the whole cluster) of what is bound to Portolan, with its rules as `resource: verbs`.
+/// Returns the rules of Portolan's roles as `resource: verbs`, by role and namespace.
 async fn rights(settings: &[&str]) -> BTreeMap<String, Vec<String>> {
     let arguments = ["template", "portolan", &chart(), KUBE_VERSION, "--namespace", "sea"];
     let rendered = helm_prints(&[&arguments, settings].concat()).await;
@@ -30,7 +30,7 @@ async fn rights(settings: &[&str]) -> BTreeMap<String, Vec<String>> {
         let role = of_kind("Role").into_iter().find(|role| {
             &role["kind"] == kind && &role["metadata"]["name"] == name && &role["metadata"]["namespace"] == namespace
         });
-        let rules = role.expect("the role that is bound")["rules"].as_array().unwrap();
+        let rules = role.expect("the bound role")["rules"].as_array().unwrap();
         let scope = namespace.as_str().unwrap_or("everywhere");
         let key = format!("{} in {scope}", name.as_str().unwrap());
         rights.insert(key, rules.iter().map(rule).collect());
@@ -70,7 +70,7 @@ fn expected_in_all(roles: &[(&str, &[&str])]) -> BTreeMap<String, Vec<String>> {
     roles.collect()
 }
 
-/// Verbs on repositories, and on the Secrets they reference.
+/// Returns the rules on repositories with a rule on Secrets.
 fn with(secrets: &str) -> Vec<&str> {
     REPOSITORIES.into_iter().chain([secrets]).collect()
 }

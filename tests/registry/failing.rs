@@ -161,7 +161,7 @@ async fn a_transient_list_failure_keeps_charts_and_does_not_affect_others(#[case
     assert_eq!(
         (finished.record.state.ready, finished.record.state.failures),
         (Some(false), 1),
-        "it made progress"
+        "progress is not a failure"
     );
     let charts = ["harbour 1.1.0 1.0.0", "pier 2.0.0", "quay 1.0.0"];
     assert_eq!(site.charts().await, charts);

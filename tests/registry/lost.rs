@@ -74,6 +74,6 @@ async fn charts_that_became_forbidden_remain_if_other_repositories_are_added() {
     assert_eq!(
         site.number("SELECT count(*) FROM portolan_kept_versions").await,
         1,
-        "it can't be pulled yet"
+        "one version has not been pulled yet"
     );
 }

@@ -1,4 +1,4 @@
-//! Chart archives made in memory: good ones, and those that nobody should send.
+//! Chart archives created in memory: valid and malicious ones.
 
 use std::io::Write;
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use tar::{EntryType, Header};
 
-/// A chart in the making; `pack` makes its archive as `helm package` would, but for what was asked to be otherwise.
+/// Builder of a chart. `pack` creates its archive like `helm package`, with the requested deviations.
 pub struct Chart {
     metadata: Map<String, Value>,
     folder: String,
@@ -16,12 +16,12 @@ pub struct Chart {
 }
 
 impl Chart {
-    /// A chart with no more than a Chart.yaml.
+    /// A chart with only a Chart.yaml.
     pub fn new(name: &str, version: &str) -> Self {
         let metadata =
             json!({"apiVersion": "v2", "name": name, "version": version, "description": format!("A {name}")});
         let Value::Object(metadata) = metadata else {
-            unreachable!("it is written as an object")
+            unreachable!("the literal is an object")
         };
         Self {
             metadata,
@@ -30,33 +30,32 @@ impl Chart {
         }
     }
 
-    /// With this field of Chart.yaml, in the place of what it was.
+    /// Sets or replaces a field of Chart.yaml.
     pub fn field(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.metadata.insert(name.to_owned(), value.into());
         self
     }
 
-    /// With a file in the chart's folder: `README.md`, `values-production.yaml`, `templates/deployment.yaml`, …
+    /// Adds a file to the chart's directory: `README.md`, `values-production.yaml`, `templates/deployment.yaml`, …
     pub fn file(self, path: &str, content: impl AsRef<[u8]>) -> Self {
         let entry = Entry::file(&format!("{}{path}", self.folder), content);
         self.entry(entry)
     }
 
-    /// In another folder from here on: `./harbour/`, or the archive's root if it is empty.
+    /// Adds later files to another directory: `./harbour/`, or the archive's root if it is empty.
     pub fn folder(mut self, folder: &str) -> Self {
         folder.clone_into(&mut self.folder);
         self
     }
 
-    /// With an entry as it is, behind Chart.yaml and those that were added before.
+    /// Adds an unmodified entry after Chart.yaml and previously added entries.
     pub fn entry(mut self, entry: Entry) -> Self {
         self.entries.push(entry);
         self
     }
 
-    /// The archive.
     pub fn pack(self) -> Archive {
-        let yaml = serde_yaml::to_string(&self.metadata).expect("JSON is YAML");
+        let yaml = serde_yaml::to_string(&self.metadata).expect("JSON is serializable");
         let chart_yaml = Entry::file(&format!("{}Chart.yaml", self.folder), yaml);
         let mut bytes = Vec::new();
         let mut packer = Packer::new(&mut bytes);
@@ -72,7 +71,7 @@ impl Chart {
     }
 }
 
-/// One entry of an archive. Its path is written as it is: absolute, with `..`, anything below 100 bytes.
+/// One entry of an archive. Its path is written unchanged and may be absolute or contain `..`; at most 100 bytes.
 pub struct Entry {
     path: String,
     kind: EntryType,
@@ -82,7 +81,6 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// A file.
     pub fn file(path: &str, content: impl AsRef<[u8]>) -> Self {
         Self {
             path: path.to_owned(),
@@ -93,7 +91,7 @@ impl Entry {
         }
     }
 
-    /// A file of so many zeros. A gibibyte of them is made in no time and is packed into about a mebibyte: a bomb.
+    /// A file of zeros. A gibibyte compresses quickly into about a mebibyte: a bomb.
     pub fn zeros(path: &str, bytes: u64) -> Self {
         Self {
             zeros: bytes,
@@ -101,7 +99,6 @@ impl Entry {
         }
     }
 
-    /// A symbolic link.
     pub fn symlink(path: &str, target: &str) -> Self {
         Self {
             kind: EntryType::Symlink,
@@ -110,7 +107,6 @@ impl Entry {
         }
     }
 
-    /// A hard link.
     pub fn hard_link(path: &str, target: &str) -> Self {
         Self {
             kind: EntryType::Link,
@@ -118,7 +114,6 @@ impl Entry {
         }
     }
 
-    /// A folder.
     pub fn folder(path: &str) -> Self {
         Self {
             kind: EntryType::Directory,
@@ -126,15 +121,15 @@ impl Entry {
         }
     }
 
-    /// An entry of another kind: a device (`EntryType::Char`), a pipe (`EntryType::Fifo`), …
+    /// Changes the type of the entry: a device (`EntryType::Char`), a pipe (`EntryType::Fifo`), …
     pub fn kind(mut self, kind: EntryType) -> Self {
         self.kind = kind;
         self
     }
 
-    /// The PAX header (POSIX.1-2001) that Go's tar, and so helm, writes before an entry with a long path.
+    /// The PAX header (POSIX.1-2001) that Go's tar, and thus helm, writes before an entry with a long path.
     pub fn long_path(path: &str) -> Self {
-        // A record begins with its own length, which counts its own digits.
+        // A record begins with its own length, including the digits of that length.
         let rest = format!(" path={path}\n");
         let mut length = rest.len();
         while length != rest.len() + length.to_string().len() {
@@ -149,8 +144,8 @@ impl Entry {
         header.set_size(size);
         header.set_mode(0o644);
         header.set_entry_type(self.kind);
-        let ustar = header.as_ustar_mut().expect("it was made as one");
-        // The setters of tar refuse what a hostile archive holds.
+        let ustar = header.as_ustar_mut().expect("the header is ustar");
+        // The setters of tar reject malicious paths.
         ustar.name[..self.path.len()].copy_from_slice(self.path.as_bytes());
         ustar.linkname[..self.link.len()].copy_from_slice(self.link.as_bytes());
         header.set_cksum();
@@ -161,7 +156,7 @@ impl Entry {
     }
 }
 
-/// Gzip, where long runs of zeros cost nothing to make.
+/// Gzip encoder with fast output of long runs of zeros.
 struct Packer<'a> {
     deflate: DeflateEncoder<&'a mut Vec<u8>>,
     sum: Crc,
@@ -177,7 +172,7 @@ impl<'a> Packer<'a> {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        self.deflate.write_all(bytes).expect("memory can be written");
+        self.deflate.write_all(bytes).expect("writing to memory succeeds");
         self.sum.update(bytes);
     }
 
@@ -193,10 +188,10 @@ impl<'a> Packer<'a> {
         let mut packed = Vec::new();
         for piece in 0..pieces {
             if piece < 2 {
-                // After a flush a block stands on its own; the second one looks back at nothing but zeros.
+                // A block after a flush is independent; the second one refers only to zeros.
                 self.flush();
                 let before = self.deflate.get_ref().len();
-                self.deflate.write_all(&zeros).expect("memory can be written");
+                self.deflate.write_all(&zeros).expect("writing to memory succeeds");
                 self.flush();
                 packed = self.deflate.get_ref()[before..].to_vec();
             } else {
@@ -208,27 +203,25 @@ impl<'a> Packer<'a> {
     }
 
     fn flush(&mut self) {
-        self.deflate.flush().expect("memory can be written");
+        self.deflate.flush().expect("writing to memory succeeds");
     }
 
     fn finish(self) {
-        let output = self.deflate.finish().expect("memory can be written");
+        let output = self.deflate.finish().expect("writing to memory succeeds");
         output.extend(self.sum.sum().to_le_bytes());
         output.extend(self.sum.amount().to_le_bytes());
     }
 }
 
-/// A packed chart, as it lies in a repository.
+/// A packed chart, as stored in a repository.
 #[derive(Clone)]
 pub struct Archive {
-    /// The fields of its Chart.yaml.
     pub metadata: Map<String, Value>,
-    /// The `.tgz`.
     pub bytes: Vec<u8>,
 }
 
 impl Archive {
-    /// Bytes that call themselves the archive of this chart.
+    /// Arbitrary bytes as the archive of this chart.
     pub fn of_bytes(name: &str, version: &str, bytes: impl Into<Vec<u8>>) -> Self {
         Self {
             metadata: Chart::new(name, version).metadata,
@@ -236,42 +229,40 @@ impl Archive {
         }
     }
 
-    /// Without its last bytes, from this one on.
+    /// Drops the bytes from this position on.
     pub fn truncated(mut self, at: usize) -> Self {
         self.bytes.truncate(at);
         self
     }
 
-    /// Compressed twice, as some servers send what they take for a plain file.
+    /// Compresses the archive again, as some servers do.
     pub fn packed_again(&self) -> Vec<u8> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
         encoder
             .write_all(&self.bytes)
             .and_then(|()| encoder.finish())
-            .expect("memory can be written")
+            .expect("writing to memory succeeds")
     }
 
-    /// The chart's name.
     pub fn name(&self) -> &str {
         self.metadata["name"].as_str().expect("a name is a string")
     }
 
-    /// The chart's version.
     pub fn version(&self) -> &str {
         self.metadata["version"].as_str().expect("a version is a string")
     }
 
-    /// The file's name as helm makes it.
+    /// Returns the file name that helm uses.
     pub fn file_name(&self) -> String {
         format!("{}-{}.tgz", self.name(), self.version())
     }
 
-    /// The digest of the bytes, without `sha256:`, as indexes have it.
+    /// Returns the SHA-256 digest without `sha256:`, as in indexes.
     pub fn sha256(&self) -> String {
         sha256(&self.bytes)
     }
 
-    /// Its entry of an index, with these URLs.
+    /// Returns its entry of an index, with these URLs.
     pub fn index_entry(&self, urls: &[&str]) -> Value {
         let mut entry = self.metadata.clone();
         entry.insert("created".to_owned(), "2024-05-01T08:00:00Z".into());
@@ -281,19 +272,19 @@ impl Archive {
     }
 }
 
-/// The digest of bytes in lower-case hexadecimal.
+/// Returns the SHA-256 digest in lower-case hexadecimal.
 pub fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// An index of these entries, the versions of a chart in the order in which they are given.
+/// Builds an index of these entries. The versions of a chart keep their order.
 pub fn index(entries: impl IntoIterator<Item = Value>) -> String {
     let mut charts = Map::new();
     for entry in entries {
         let name = entry["name"].as_str().expect("an entry has a name").to_owned();
         let versions = charts.entry(name).or_insert_with(|| json!([]));
-        versions.as_array_mut().expect("it is made as one").push(entry);
+        versions.as_array_mut().expect("the value is an array").push(entry);
     }
     let index = json!({"apiVersion": "v1", "generated": "2024-05-01T08:00:00Z", "entries": charts});
-    serde_yaml::to_string(&index).expect("JSON is YAML")
+    serde_yaml::to_string(&index).expect("JSON is serializable")
 }

@@ -1,5 +1,5 @@
-//! A chart repository on loopback: pages with validators, credentials that it wants, and faults on demand; or all of that
-//! in front of another server, a registry for example.
+//! A chart repository on loopback: pages with validators, required credentials, and injected faults. It can also run in
+//! front of another server, such as a registry.
 
 mod fault;
 mod page;
@@ -24,20 +24,16 @@ use super::tls::{Authority, TlsListener};
 pub use fault::Fault;
 pub use page::Page;
 
-/// A request as it came in.
+/// A recorded request.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// GET, HEAD, …
     pub method: Method,
-    /// The path without the query.
+    /// Without the query.
     pub path: String,
-    /// The query, if there was one.
     pub query: Option<String>,
-    /// All headers.
     pub headers: HeaderMap,
-    /// The status that was answered; `None` if the connection was closed instead.
+    /// The response status; `None` if the connection was closed instead.
     pub status: Option<StatusCode>,
-    /// Time of arrival.
     pub at: Instant,
 }
 
@@ -47,12 +43,12 @@ impl Seen {
         self.headers.contains_key(header::IF_NONE_MATCH) || self.headers.contains_key(header::IF_MODIFIED_SINCE)
     }
 
-    /// The credentials that came with it.
+    /// Returns the `Authorization` header.
     pub fn authorization(&self) -> Option<&str> {
         self.header(&header::AUTHORIZATION)
     }
 
-    /// The host and port that it was meant for.
+    /// Returns host and port of the `Host` header.
     pub fn host(&self) -> Option<&str> {
         self.header(&header::HOST)
     }
@@ -92,22 +88,22 @@ impl ChartServer {
         Self::start_with(None, None).await
     }
 
-    /// An HTTPS server with a certificate of an authority that nobody knows but through `ca_pem`.
+    /// An HTTPS server with a certificate of a new authority, available as `ca_pem`.
     pub async fn start_tls() -> Self {
         Self::start_with(Some(&Authority::new()), None).await
     }
 
-    /// An HTTPS server with a certificate of this authority, which others may share.
+    /// An HTTPS server with a certificate of this authority, which other servers may share.
     pub async fn start_tls_by(authority: &Authority) -> Self {
         Self::start_with(Some(authority), None).await
     }
 
-    /// An HTTP server that passes on what it has no page for.
+    /// An HTTP server that forwards requests for missing pages.
     pub async fn before(upstream: Upstream) -> Self {
         Self::start_with(None, Some(upstream)).await
     }
 
-    /// The same by HTTPS.
+    /// Same over HTTPS.
     pub async fn before_tls_by(authority: &Authority, upstream: Upstream) -> Self {
         Self::start_with(Some(authority), Some(upstream)).await
     }
@@ -133,7 +129,7 @@ impl ChartServer {
         }
     }
 
-    /// The address of a path, which begins with a slash.
+    /// Returns the URL of a path, which begins with a slash.
     pub fn url(&self, path: &str) -> String {
         format!("{}{path}", self.base)
     }
@@ -143,7 +139,7 @@ impl ChartServer {
         self.base.split_once("://").map_or("", |(_, host)| host)
     }
 
-    /// The authority's certificate; only HTTPS servers have one.
+    /// Returns the authority's certificate; requires HTTPS.
     pub fn ca_pem(&self) -> &str {
         self.ca_pem.as_deref().expect("the server was started with TLS")
     }
@@ -153,57 +149,53 @@ impl ChartServer {
         self.shared
             .pages
             .lock()
-            .expect("no panic while it is held")
+            .expect("mutex is not poisoned")
             .insert(path.to_owned(), page);
     }
 
-    /// Answers 401 from now on, with a challenge of its kind, to every request without this `Authorization` header.
+    /// Responds with 401 and a challenge to every request without this `Authorization` header from now on.
     pub fn demand(&self, authorization: &str) {
         let kind = authorization.split(' ').next().unwrap_or_default();
-        *self.shared.demand.lock().expect("no panic while it is held") = Some(Demand {
+        *self.shared.demand.lock().expect("mutex is not poisoned") = Some(Demand {
             authorization: authorization.to_owned(),
             challenge: format!("{kind} realm=\"charts\""),
         });
     }
 
-    /// Wants this user and password from now on.
+    /// Requires this user and password from now on.
     pub fn demand_basic(&self, user: &str, password: &str) {
         let encoded = BASE64_STANDARD.encode(format!("{user}:{password}"));
         self.demand(&format!("Basic {encoded}"));
     }
 
-    /// Breaks a path until it is repaired.
+    /// Injects a fault into all requests for a path.
     pub fn break_path(&self, path: &str, fault: Fault) {
         self.break_times(path, fault, usize::MAX);
     }
 
-    /// Breaks a path for the next so many requests, after the faults that were asked for before.
+    /// Injects a fault into the next requests for a path, after previously injected ones.
     pub fn break_times(&self, path: &str, fault: Fault, times: usize) {
-        let mut faults = self.shared.faults.lock().expect("no panic while it is held");
+        let mut faults = self.shared.faults.lock().expect("mutex is not poisoned");
         faults.entry(path.to_owned()).or_default().push_back((fault, times));
     }
 
-    /// Takes all faults of a path away.
+    /// Removes all faults of a path.
     pub fn repair(&self, path: &str) {
-        self.shared
-            .faults
-            .lock()
-            .expect("no panic while it is held")
-            .remove(path);
+        self.shared.faults.lock().expect("mutex is not poisoned").remove(path);
     }
 
-    /// The requests for a path so far, oldest first.
+    /// Returns the recorded requests for a path, oldest first.
     pub fn seen(&self, path: &str) -> Vec<Seen> {
-        let seen = self.shared.seen.lock().expect("no panic while it is held");
+        let seen = self.shared.seen.lock().expect("mutex is not poisoned");
         seen.iter().filter(|request| request.path == path).cloned().collect()
     }
 
-    /// All requests so far, oldest first.
+    /// Returns all recorded requests, oldest first.
     pub fn all_seen(&self) -> Vec<Seen> {
-        self.shared.seen.lock().expect("no panic while it is held").clone()
+        self.shared.seen.lock().expect("mutex is not poisoned").clone()
     }
 
-    /// Number of requests for a path.
+    /// Counts the requests for a path.
     pub fn count(&self, path: &str) -> usize {
         self.seen(path).len()
     }
@@ -211,7 +203,7 @@ impl ChartServer {
 
 impl Shared {
     fn next_fault(&self, path: &str) -> Option<Fault> {
-        let mut faults = self.faults.lock().expect("no panic while it is held");
+        let mut faults = self.faults.lock().expect("mutex is not poisoned");
         let queue = faults.get_mut(path)?;
         let (fault, left) = queue.front_mut()?;
         let fault = fault.clone();
@@ -223,7 +215,7 @@ impl Shared {
     }
 
     fn refusal(&self, asked: &HeaderMap) -> Option<Response<Body>> {
-        let demand = self.demand.lock().expect("no panic while it is held").clone()?;
+        let demand = self.demand.lock().expect("mutex is not poisoned").clone()?;
         if asked
             .get(header::AUTHORIZATION)
             .is_some_and(|shown| *shown == demand.authorization)
@@ -238,7 +230,7 @@ impl Shared {
 
     async fn good(&self, request: Request) -> Response<Body> {
         let page = {
-            let pages = self.pages.lock().expect("no panic while it is held");
+            let pages = self.pages.lock().expect("mutex is not poisoned");
             pages.get(request.uri().path()).cloned()
         };
         match (page, &self.upstream) {
@@ -273,13 +265,13 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         },
     };
     seen.status = response.as_ref().map(Response::status);
-    shared.seen.lock().expect("no panic while it is held").push(seen);
+    shared.seen.lock().expect("mutex is not poisoned").push(seen);
     response.unwrap_or_else(|| close_connection())
 }
 
-/// Unwinds the task that serves this connection, which drops it. Nothing is printed, as a panic would.
+/// Unwinds the task that serves this connection, which drops it. Prints nothing, unlike a panic.
 pub fn close_connection() -> ! {
-    std::panic::resume_unwind(Box::new("the connection is closed without an answer"))
+    std::panic::resume_unwind(Box::new("the connection is closed without a response"))
 }
 
 fn respond(status: StatusCode, body: Body) -> Response<Body> {

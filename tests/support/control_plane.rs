@@ -1,7 +1,7 @@
 //! A real Kubernetes control plane: etcd, kube-apiserver and kube-controller-manager.
 //!
-//! There is no scheduler and no kubelet: pods stay Pending. Everything else is what a cluster has, the collector of
-//! garbage, namespace deletion, RBAC and pod security among it.
+//! There is no scheduler and no kubelet: pods stay Pending. Everything else works as in a cluster, including garbage
+//! collection, namespace deletion, RBAC and pod security.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -28,13 +28,13 @@ use super::{project, target_folder};
 
 /// The bearer token of a member of system:masters, in the API server's static token file.
 pub const ADMIN_TOKEN: &str = "admin";
-/// Seconds are usual; a cold disk on a busy machine takes longer.
+/// Usually takes seconds; longer with a cold disk on a busy machine.
 const START_DEADLINE: Duration = Duration::from_secs(120);
 
-/// The control plane that all tests share, started by the first that asks.
+/// The control plane shared by all tests, started on first use.
 pub async fn control_plane() -> &'static ControlPlane {
     static SHARED: OnceCell<Option<ControlPlane>> = OnceCell::const_new();
-    // A start that fails is not tried by every test again: each try would take the whole deadline.
+    // A failed start is not repeated by every test: each attempt would take the whole deadline.
     let start = async || {
         std::panic::AssertUnwindSafe(ControlPlane::start())
             .catch_unwind()
@@ -45,7 +45,7 @@ pub async fn control_plane() -> &'static ControlPlane {
         .get_or_init(start)
         .await
         .as_ref()
-        .expect("the control plane starts; the first test that asked for it says what failed")
+        .expect("the control plane starts; see the failure of the first test that needs it")
 }
 
 /// A running control plane.
@@ -61,12 +61,12 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts one for a test that needs it for itself, because it stops the API server or installs other definitions.
+    /// Starts a separate control plane, for tests that stop the API server or install other CRDs.
     pub async fn start() -> Self {
         Self::start_with("*").await
     }
 
-    /// Starts one whose controller manager runs these controllers: `*` is all, and `-` before a name leaves one out.
+    /// Starts one whose controller manager runs these controllers: `*` means all, a leading `-` excludes one.
     pub async fn start_with(controllers: &str) -> Self {
         static STARTED: AtomicUsize = AtomicUsize::new(0);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
@@ -75,7 +75,7 @@ impl ControlPlane {
         folder.write("ca.crt", &authority.ca_pem);
         folder.write("tls.crt", &authority.certificate_pem);
         folder.write("tls.key", &authority.key_pem);
-        let service_accounts = KeyPair::generate().expect("ring makes keys");
+        let service_accounts = KeyPair::generate().expect("ring generates keys");
         folder.write("service-accounts.key", service_accounts.serialize_pem());
         folder.write("service-accounts.pub", service_accounts.public_key_pem());
         folder.write("tokens.csv", format!("{ADMIN_TOKEN},admin,admin,\"system:masters\"\n"));
@@ -104,43 +104,42 @@ impl ControlPlane {
         control_plane
     }
 
-    /// The API server's address.
     pub fn url(&self) -> String {
         format!("https://127.0.0.1:{}", self.port)
     }
 
-    /// The authority that signed the API server's certificate.
+    /// Returns the certificate of the authority that signed the API server's.
     pub fn ca_pem(&self) -> &str {
         &self.authority.ca_pem
     }
 
-    /// A client that may do everything. Each test needs its own: connections belong to the test's runtime.
+    /// Returns an administrator's client. Each test needs its own, because connections belong to its runtime.
     pub async fn client(&self) -> Client {
         self.client_with(ADMIN_TOKEN).await
     }
 
-    /// A client that may do what the token's owner may.
+    /// Returns a client that uses this token.
     pub async fn client_with(&self, token: &str) -> Client {
         portolan::http::install_crypto_provider();
         let text = kubeconfig_text(&self.url(), self.ca_pem(), token);
         let kubeconfig = Kubeconfig::from_yaml(&text).expect("our kubeconfig is valid");
         let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-        Client::try_from(config.expect("our kubeconfig is complete")).expect("a client is made")
+        Client::try_from(config.expect("our kubeconfig is complete")).expect("the client is valid")
     }
 
-    /// The file of a kubeconfig that may do everything.
+    /// Returns the path of an administrator's kubeconfig.
     pub fn kubeconfig(&self) -> PathBuf {
         self.folder.join("admin.kubeconfig")
     }
 
-    /// The file of a kubeconfig for `server` (this API server's address, or that of a proxy before it) and a token.
+    /// Writes a kubeconfig for `server` (this API server or a proxy in front of it) and a token; returns its path.
     pub fn kubeconfig_for(&self, server: &str, token: &str) -> PathBuf {
         static WRITTEN: AtomicUsize = AtomicUsize::new(0);
         let name = format!("{}.kubeconfig", WRITTEN.fetch_add(1, Ordering::Relaxed));
         self.folder.write(&name, kubeconfig_text(server, self.ca_pem(), token))
     }
 
-    /// A new namespace.
+    /// Creates a namespace.
     pub async fn namespace(&self) -> String {
         let namespaces: Api<Namespace> = Api::all(self.client().await);
         let new: Namespace =
@@ -148,35 +147,31 @@ impl ControlPlane {
         namespaces
             .create(&PostParams::default(), &new)
             .await
-            .expect("a namespace is made")
+            .expect("the namespace is created")
             .name_any()
     }
 
-    /// Installs or replaces a definition, and waits until objects of it are served.
+    /// Installs or replaces a CRD, and waits until its objects are served.
     pub async fn install_crd(&self, crd: &CustomResourceDefinition) {
         let crds: Api<CustomResourceDefinition> = Api::all(self.client().await);
         let name = crd.name_any();
-        // As the types print it: apply needs both said.
-        let mut document = serde_json::to_value(crd).expect("a definition is JSON");
+        // `apply` requires apiVersion and kind, which the types do not serialize.
+        let mut document = serde_json::to_value(crd).expect("a CRD is JSON");
         document["apiVersion"] = json!("apiextensions.k8s.io/v1");
         document["kind"] = json!("CustomResourceDefinition");
         let apply = PatchParams::apply("tests").force();
         crds.patch(&name, &apply, &Patch::Apply(document))
             .await
-            .expect("the definition is accepted");
+            .expect("the CRD is accepted");
         let established = kube::runtime::conditions::is_crd_established();
-        eventually(
-            Duration::from_secs(30),
-            "the definition to be established",
-            async || {
-                let crd = crds.get(&name).await.ok();
-                kube::runtime::wait::Condition::matches_object(&established, crd.as_ref()).then_some(())
-            },
-        )
+        eventually(Duration::from_secs(30), "the CRD to be established", async || {
+            let crd = crds.get(&name).await.ok();
+            kube::runtime::wait::Condition::matches_object(&established, crd.as_ref()).then_some(())
+        })
         .await;
     }
 
-    /// A token of a service account, which is made if it is not there.
+    /// Returns a token of a service account, which is created if needed.
     pub async fn token_for(&self, namespace: &str, service_account: &str) -> String {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client().await, namespace);
         let apply = PatchParams::apply("tests");
@@ -184,7 +179,7 @@ impl ControlPlane {
         accounts
             .patch(service_account, &apply, &Patch::Apply(account))
             .await
-            .expect("a service account is made");
+            .expect("the service account is created");
         let request = TokenRequest {
             spec: TokenRequestSpec::default(),
             ..Default::default()
@@ -193,13 +188,13 @@ impl ControlPlane {
             .create_token_request(service_account, &PostParams::default(), &request)
             .await;
         answer
-            .expect("a token is given")
+            .expect("the token is created")
             .status
-            .expect("the answer has the token")
+            .expect("the response has a token")
             .token
     }
 
-    /// Runs kubectl with all rights and gives what it printed; fails the test if kubectl fails.
+    /// Runs kubectl with administrator permissions and returns its output. A failure fails the test.
     pub async fn kubectl(&self, arguments: &[&str]) -> String {
         let mut command = tokio::process::Command::new(tool("kubectl"));
         command
@@ -213,15 +208,15 @@ impl ControlPlane {
         String::from_utf8(output.stdout).expect("kubectl prints UTF-8")
     }
 
-    /// Kills the API server, as a crash of its node would. etcd goes on.
+    /// Kills the API server, as a crash of its node would. etcd keeps running.
     pub fn stop_api_server(&self) {
-        self.api_server.lock().expect("no panic while it is held").take();
+        self.api_server.lock().expect("mutex is not poisoned").take();
     }
 
     /// Starts the API server again and waits until it is ready.
     pub async fn start_api_server(&self) {
         let process = start_api_server(self.number, &self.folder, self.port, &self.etcd_url);
-        *self.api_server.lock().expect("no panic while it is held") = Some(process);
+        *self.api_server.lock().expect("mutex is not poisoned") = Some(process);
         self.wait_until_ready().await;
     }
 
@@ -232,7 +227,7 @@ impl ControlPlane {
             START_DEADLINE,
             &format!("the API server to be ready (its log: {})", log.display()),
             async || {
-                if let Some(process) = self.api_server.lock().expect("no panic while it is held").as_mut() {
+                if let Some(process) = self.api_server.lock().expect("mutex is not poisoned").as_mut() {
                     let ended = process.exit_status();
                     assert!(
                         ended.is_none(),
@@ -249,7 +244,7 @@ impl ControlPlane {
     }
 }
 
-/// A program of the control plane, or helm: from `KUBEBUILDER_ASSETS` or `HELM`, or as `make tools` built it.
+/// Returns the path of a control plane tool or helm: from `KUBEBUILDER_ASSETS` or `HELM`, or as built by `make tools`.
 pub fn tool(name: &str) -> PathBuf {
     let variable = |name| {
         std::env::var_os(name)
@@ -264,7 +259,7 @@ pub fn tool(name: &str) -> PathBuf {
     };
     assert!(
         path.exists(),
-        "{} is not there: run `make tools` first, or use `make test`",
+        "{} is missing: run `make tools` first, or use `make test`",
         path.display()
     );
     path
@@ -290,9 +285,9 @@ fn kubeconfig_text(server: &str, ca_pem: &str, token: &str) -> String {
 }
 
 fn base64(text: &str) -> String {
-    // k8s-openapi's byte string is printed so.
+    // k8s-openapi serializes byte strings as base64.
     let value = serde_json::to_value(k8s_openapi::ByteString(text.as_bytes().to_vec())).expect("bytes are JSON");
-    value.as_str().expect("bytes are printed as text").to_owned()
+    value.as_str().expect("bytes are serialized as text").to_owned()
 }
 
 fn start(number: usize, folder: &ScratchFolder, name: &str, arguments: &[String]) -> Process {

@@ -5,26 +5,27 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::{env, fs};
 
-/// The folder of unpacked real indexes, one folder a repository: those of `PORTOLAN_CORPUS`, or of `../shared/corpus`
-/// beside the project. None where neither is there, or the variable is empty; tests then use indexes that they generate.
-/// Tests print which indexes they used.
+/// Returns the directory of unpacked real indexes, one subdirectory per repository: from `PORTOLAN_CORPUS`, or
+/// `../shared/corpus` next to the project. `None` if neither exists, or the variable is empty; tests then generate
+/// indexes. Prints which indexes are used.
 pub fn corpus() -> Option<&'static Path> {
     static UNPACKED: OnceLock<Option<PathBuf>> = OnceLock::new();
     UNPACKED
         .get_or_init(|| {
             let packed = packed()?;
             let unpacked = unpack(&packed, "corpus");
-            println!("on the real indexes of {}", packed.display());
+            println!("using the real indexes of {}", packed.display());
             Some(unpacked)
         })
         .as_deref()
         .or_else(|| {
-            println!("on generated indexes: PORTOLAN_CORPUS is not set and ../shared/corpus is not there");
+            println!("using generated indexes: PORTOLAN_CORPUS is not set and ../shared/corpus does not exist");
             None
         })
 }
 
-/// The folder of rows that Kubeapps' own syncer wrote: that of `PORTOLAN_GOLDENS`, or the archive in `goldens` beside the corpus.
+/// Returns the directory of rows written by Kubeapps' syncer: `PORTOLAN_GOLDENS`, or from the archive in `goldens` next
+/// to the corpus.
 pub fn goldens() -> Option<&'static Path> {
     static UNPACKED: OnceLock<Option<PathBuf>> = OnceLock::new();
     UNPACKED
@@ -49,7 +50,7 @@ fn packed() -> Option<PathBuf> {
     }
 }
 
-/// Unpacks all archives of a folder below the target folder, once.
+/// Unpacks all archives of a directory below the target directory, once.
 fn unpack(folder: &Path, name: &str) -> PathBuf {
     let executable = env::current_exe().unwrap();
     let build = executable.ancestors().nth(2).unwrap();
@@ -57,7 +58,7 @@ fn unpack(folder: &Path, name: &str) -> PathBuf {
     if unpacked.exists() {
         return unpacked;
     }
-    // Tests run side by side, in several processes too: the one that renames first wins.
+    // Tests run concurrently, also in several processes: the first rename wins.
     let half = build.join(format!("{name}.{}", std::process::id()));
     fs::create_dir_all(&half).unwrap();
     for archive in fs::read_dir(folder).unwrap() {
@@ -70,7 +71,7 @@ fn unpack(folder: &Path, name: &str) -> PathBuf {
                 .arg(&half)
                 .status()
                 .unwrap();
-            assert!(status.success(), "tar could not unpack {}", path.display());
+            assert!(status.success(), "tar failed to unpack {}", path.display());
         }
     }
     if fs::rename(&half, &unpacked).is_err() {

@@ -1,15 +1,15 @@
-//! Waiting for a condition instead of for a time.
+//! Waits for conditions instead of fixed times.
 
 use std::fmt::Display;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The answer of one look: there, or not yet with what was seen instead.
+/// The result of one check: the expected value, or the observed state.
 pub trait Look {
-    /// The awaited value.
+    /// The expected value.
     type Found;
-    /// The found thing, or the reason to look again.
+    /// Returns the expected value, or the observed state as text.
     fn into_result(self) -> Result<Self::Found, String>;
 }
 
@@ -27,23 +27,23 @@ impl<T, E: Display> Look for Result<T, E> {
     }
 }
 
-/// Looks until `look` finds what it looks for (`Some` or `Ok`), and fails the test with what was seen last when that takes
-/// longer than `deadline`. `what` completes "waited for …".
+/// Checks a condition until it returns `Some` or `Ok`. After `deadline`, the test fails with the last observed state.
+/// `what` completes "waited for …".
 pub async fn eventually<L: Look>(deadline: Duration, what: &str, mut look: impl AsyncFnMut() -> L) -> L::Found {
     const INTERVAL: Duration = Duration::from_millis(20);
     let started = Instant::now();
-    let mut last = "no answer yet".to_owned();
+    let mut last = "no result".to_owned();
     loop {
         let left = deadline.saturating_sub(started.elapsed());
         match tokio::time::timeout(left, look()).await.map(Look::into_result) {
             Ok(Ok(found)) => return found,
             Ok(Err(seen)) => last = seen,
-            Err(_) => {} // the look itself takes too long
+            Err(_) => {} // the check itself takes too long
         }
-        // A look that answers at once is never timed out.
+        // A check that returns immediately never times out.
         assert!(
             started.elapsed() < deadline,
-            "waited {deadline:?} for {what}; seen last: {last}"
+            "waited {deadline:?} for {what}; last result: {last}"
         );
         tokio::time::sleep(INTERVAL).await;
     }

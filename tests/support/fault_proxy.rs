@@ -1,4 +1,4 @@
-//! An HTTP proxy between Portolan and the API server: it counts requests, spoils chosen ones, and cuts connections.
+//! An HTTP proxy between Portolan and the API server, which counts requests, injects faults and closes connections.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -16,16 +16,14 @@ use super::control_plane::ControlPlane;
 use super::forward::Upstream;
 use super::gate::Gate;
 
-/// A request as it came in.
+/// A recorded request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiRequest {
-    /// GET, POST, …
     pub method: Method,
-    /// The path without the query.
+    /// Without the query.
     pub path: String,
-    /// The query's parameters.
     pub query: BTreeMap<String, String>,
-    /// The form of answer that is asked for.
+    /// The `Accept` header.
     pub accept: String,
 }
 
@@ -51,17 +49,17 @@ impl ApiRequest {
 /// A fault injected into a request.
 #[derive(Clone, Debug)]
 pub enum ApiFault {
-    /// An error of this code, as the API server writes it, and the request is not passed on.
+    /// An error with this status code, as the API server writes it; the request is not forwarded.
     Status(u16),
-    /// A watch that opens well and at once tells that its resource version is too old (410).
+    /// A watch that opens and immediately reports that its resource version is too old (410).
     WatchExpired,
-    /// A watch that opens well and ends in the middle of an event.
+    /// A watch that opens and ends in the middle of an event.
     WatchTorn,
-    /// No answer: the connection is closed, and the request is not passed on.
+    /// The connection is closed without a response; the request is not forwarded.
     Refused,
-    /// No answer, and the connection stays open.
+    /// No response, and the connection stays open.
     Stalled,
-    /// The request is passed on and done, but its answer is lost with the connection.
+    /// The request is forwarded and processed, but the response is lost with the connection.
     AnswerLost,
 }
 
@@ -81,13 +79,13 @@ struct Shared {
 
 /// A running proxy; it ends with the test's runtime.
 pub struct FaultProxy {
-    /// Cuts all connections, or closes the proxy for a while.
+    /// Closes all connections, or the proxy for a while.
     pub gate: Gate,
     shared: Arc<Shared>,
 }
 
 impl FaultProxy {
-    /// A proxy that passes everything on.
+    /// A proxy that forwards everything.
     pub async fn before(control_plane: &ControlPlane) -> Self {
         let shared = Arc::new(Shared {
             upstream: Upstream::new(&control_plane.url(), Some(control_plane.ca_pem())),
@@ -106,35 +104,35 @@ impl FaultProxy {
         }
     }
 
-    /// The server address for a kubeconfig (`ControlPlane::kubeconfig_for`).
+    /// Returns the server address for a kubeconfig (`ControlPlane::kubeconfig_for`).
     pub fn url(&self) -> String {
         format!("http://{}", self.gate.address())
     }
 
-    /// Spoils the next `times` requests that `chooser` picks. Of several rules the first that fits is used.
+    /// Injects a fault into the next `times` requests that `chooser` selects. The first matching rule applies.
     pub fn spoil(&self, times: usize, fault: ApiFault, chooser: impl Fn(&ApiRequest) -> bool + Send + 'static) {
         let rule = Rule {
             chooser: Box::new(chooser),
             fault,
             left: times,
         };
-        self.shared.rules.lock().expect("no panic while it is held").push(rule);
+        self.shared.rules.lock().expect("mutex is not poisoned").push(rule);
     }
 
-    /// Takes all rules away.
+    /// Removes all faults.
     pub fn repair(&self) {
-        self.shared.rules.lock().expect("no panic while it is held").clear();
+        self.shared.rules.lock().expect("mutex is not poisoned").clear();
     }
 
-    /// All requests so far, spoiled ones too.
+    /// Returns all recorded requests, including those with faults.
     pub fn seen(&self) -> Vec<ApiRequest> {
-        self.shared.seen.lock().expect("no panic while it is held").clone()
+        self.shared.seen.lock().expect("mutex is not poisoned").clone()
     }
 }
 
 impl Shared {
     fn fault_for(&self, request: &ApiRequest) -> Option<ApiFault> {
-        let mut rules = self.rules.lock().expect("no panic while it is held");
+        let mut rules = self.rules.lock().expect("mutex is not poisoned");
         let rule = rules.iter_mut().find(|rule| rule.left > 0 && (rule.chooser)(request))?;
         rule.left -= 1;
         Some(rule.fault.clone())
@@ -154,11 +152,7 @@ async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response<B
             .unwrap_or_default()
             .to_owned(),
     };
-    shared
-        .seen
-        .lock()
-        .expect("no panic while it is held")
-        .push(seen.clone());
+    shared.seen.lock().expect("mutex is not poisoned").push(seen.clone());
     match shared.fault_for(&seen) {
         None => forward(&shared, request).await,
         Some(ApiFault::Status(code)) => error(code),
@@ -168,7 +162,7 @@ async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response<B
         Some(ApiFault::Stalled) => std::future::pending().await,
         Some(ApiFault::AnswerLost) => {
             let answer = forward(&shared, request).await;
-            // Read to its end, so that it is certain that the server has done what was asked.
+            // Read to its end, so that the server has processed the request.
             let _ = axum::body::to_bytes(answer.into_body(), usize::MAX).await;
             close_connection()
         }
@@ -191,13 +185,11 @@ fn error(code: u16) -> Response<Body> {
         _ => "ServiceUnavailable",
     };
     let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": "a fault that the test asked for", "reason": reason, "code": code});
+        "message": "injected by the test", "reason": reason, "code": code});
     let response = Response::builder()
         .status(status)
         .header(header::CONTENT_TYPE, "application/json");
-    response
-        .body(body.to_string().into())
-        .expect("the parts of a response make one")
+    response.body(body.to_string().into()).expect("the response is valid")
 }
 
 fn expired() -> Response<Body> {
@@ -206,12 +198,12 @@ fn expired() -> Response<Body> {
     let response = Response::builder().header(header::CONTENT_TYPE, "application/json");
     response
         .body(format!("{event}\n").into())
-        .expect("the parts of a response make one")
+        .expect("the response is valid")
 }
 
 fn torn() -> Response<Body> {
     let response = Response::builder().header(header::CONTENT_TYPE, "application/json");
     response
         .body("{\"type\": \"MODIFIED\", \"object\": {\"apiVersion\": \"v1\", \"meta".into())
-        .expect("the parts of a response make one")
+        .expect("the response is valid")
 }

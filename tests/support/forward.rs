@@ -1,4 +1,4 @@
-//! Passing requests on to another server, for the servers that stand in front of one.
+//! Forwards requests to another server.
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -23,14 +23,14 @@ impl Upstream {
             .tls_certs_only(roots);
         Self {
             base: base.to_owned(),
-            client: builder.build().expect("a client is made"),
+            client: builder.build().expect("the client is valid"),
         }
     }
 
     /// Returns the response; `None` if there is none.
     pub async fn answer(&self, request: Request) -> Option<Response<Body>> {
         let (mut parts, body) = request.into_parts();
-        // These belong to one connection, not to the request.
+        // These headers belong to one connection, not to the request.
         for name in [header::HOST, header::CONNECTION, header::TRANSFER_ENCODING] {
             parts.headers.remove(name);
         }
@@ -45,6 +45,6 @@ impl Upstream {
             }
         }
         let body = Body::from_stream(answer.bytes_stream());
-        Some(response.body(body).expect("the parts of a response make one"))
+        Some(response.body(body).expect("the response is valid"))
     }
 }

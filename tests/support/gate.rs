@@ -1,4 +1,4 @@
-//! A TCP gate before a server: it can cut the connections that run through it, and be closed.
+//! A TCP proxy in front of a server, which can close its connections and refuse new ones.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Mutex;
@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 use super::ports::free_port;
 
-/// Passes connections on to a server of this machine.
+/// Forwards connections to a server on this machine.
 pub struct Gate {
     port: u16,
     target: SocketAddr,
@@ -18,7 +18,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// An open gate before `target`.
+    /// An open gate in front of `target`.
     pub async fn before(target: SocketAddr) -> Self {
         let gate = Self {
             port: free_port(),
@@ -30,12 +30,11 @@ impl Gate {
         gate
     }
 
-    /// The listen address.
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
-    /// Lets connections through (again).
+    /// Accepts connections (again).
     pub async fn open(&self) {
         let listener = TcpListener::bind(self.address())
             .await
@@ -52,20 +51,20 @@ impl Gate {
                 });
             }
         });
-        *self.accepting.lock().expect("no panic while it is held") = Some(task);
+        *self.accepting.lock().expect("mutex is not poisoned") = Some(task);
     }
 
-    /// Cuts all connections that are open now; new ones are let through.
+    /// Closes all open connections; new ones are accepted.
     pub fn cut(&self) {
         self.cuts.send_modify(|count| *count += 1);
     }
 
-    /// Cuts all connections and refuses new ones.
+    /// Closes all connections and refuses new ones.
     pub async fn close(&self) {
-        let task = self.accepting.lock().expect("no panic while it is held").take();
+        let task = self.accepting.lock().expect("mutex is not poisoned").take();
         if let Some(task) = task {
             task.abort();
-            let _ = task.await; // the listener is gone only then
+            let _ = task.await; // only then the listener is closed
         }
         self.cut();
     }
@@ -73,7 +72,7 @@ impl Gate {
 
 async fn pass(mut client: TcpStream, target: SocketAddr) {
     if let Ok(mut server) = TcpStream::connect(target).await {
-        // An error here is a connection that ended, which both sides see.
+        // An error here is a closed connection, which both sides notice.
         let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
     }
 }

@@ -1,4 +1,4 @@
-//! The real helm, with a home of its own.
+//! The real helm, with a separate home directory.
 
 use std::path::Path;
 use std::process::{Output, Stdio};
@@ -7,7 +7,7 @@ use tokio::process::Command;
 
 use super::control_plane::tool;
 
-/// A helm command that keeps what it remembers in `home`, and knows nothing of whoever runs the tests.
+/// Returns a helm command that keeps its state in `home` and ignores the settings of the current user.
 pub fn command(home: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(tool("helm"));
     command.args(arguments).stdin(Stdio::null());
@@ -15,7 +15,7 @@ pub fn command(home: &Path, arguments: &[&str]) -> Command {
         ("HELM_CACHE_HOME", "cache"),
         ("HELM_CONFIG_HOME", "config"),
         ("HELM_DATA_HOME", "data"),
-        // It looks for credentials there too.
+        // Helm looks for credentials there too.
         ("DOCKER_CONFIG", "docker"),
     ] {
         command.env(variable, home.join(folder));
@@ -23,12 +23,11 @@ pub fn command(home: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs a command to its end.
 pub async fn run(mut command: Command) -> Output {
     command.output().await.expect("helm can be run")
 }
 
-/// Runs a command, which must succeed, and gives what it printed.
+/// Runs a command, which must succeed, and returns its output.
 pub async fn prints(command: Command) -> String {
     let shown = format!("{:?}", command.as_std().get_args().collect::<Vec<_>>());
     let output = run(command).await;

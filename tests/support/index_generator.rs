@@ -1,12 +1,12 @@
-//! Indexes in the style of Helm's own, made from a seed, with the shapes that real ones have: entries of 500 to 9,000
-//! bytes, duplicates, versions with `+` and a leading `v`, URLs of all three kinds, times with zero to nine fraction
-//! digits, block scalars, deprecated charts. The same seed gives the same bytes everywhere.
+//! Generates indexes in Helm's layout from a seed, with the features of real ones: entries of 500 to 9,000 bytes,
+//! duplicates, versions with `+` and a leading `v`, URLs of all three kinds, times with zero to nine fraction digits,
+//! block scalars, deprecated charts. The same seed gives the same bytes on every machine.
 
 use std::fmt::Write as _;
 
-/// Charts of the standard big index.
+/// Charts of [`big_index`].
 pub const BIG_CHARTS: usize = 164;
-/// Versions of the standard big index.
+/// Versions of [`big_index`].
 pub const BIG_VERSIONS: usize = 14_364;
 
 /// An index of `charts` charts with `versions_per_chart` versions each.
@@ -14,10 +14,10 @@ pub fn generate(seed: u64, charts: usize, versions_per_chart: usize) -> String {
     index(seed, (0..charts).map(|chart| (chart, versions_per_chart)))
 }
 
-/// The standard big one, as grafana's repeated four times: about 16 MB, 14,364 versions of 164 charts, of which a few
-/// hold most.
+/// A standard big index, similar to grafana's repeated four times: about 16 MB, 14,364 versions of 164 charts, most of
+/// them of a few charts.
 pub fn big_index(seed: u64) -> String {
-    // Falling shares, the rest to the first: the largest chart has about a twentieth of all versions.
+    // Decreasing shares, the remainder to the first: the largest chart has about a twentieth of all versions.
     let mut counts: Vec<usize> = (0..BIG_CHARTS).map(|chart| 3_000 / (chart + 8) + 30).collect();
     let others: usize = counts[1..].iter().sum();
     counts[0] = BIG_VERSIONS - others;
@@ -27,7 +27,7 @@ pub fn big_index(seed: u64) -> String {
 fn index(seed: u64, charts: impl Iterator<Item = (usize, usize)>) -> String {
     let mut text = String::from("apiVersion: v1\nentries:\n");
     for (chart, versions) in charts {
-        // Each chart from its own seed, so that one can be changed without moving the others.
+        // A separate seed per chart, so that a change of one does not move the others.
         let mut random = Random(seed.wrapping_add((chart as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)));
         Chart::new(&mut random, chart).write(&mut random, versions, &mut text);
     }
@@ -35,14 +35,14 @@ fn index(seed: u64, charts: impl Iterator<Item = (usize, usize)>) -> String {
     text
 }
 
-/// The fields that all versions of a chart share.
+/// The fields shared by all versions of a chart.
 struct Chart {
     name: String,
     keywords: usize,
     maintainers: usize,
     sources: usize,
     dependencies: usize,
-    /// Lines of the annotation that says what has changed.
+    /// Number of lines of the changelog annotation.
     changes: usize,
     deprecated: bool,
     has_icon: bool,
@@ -103,7 +103,7 @@ impl Chart {
 
     fn write_version(&self, random: &mut Random, version: &str, newest: bool, text: &mut String) {
         let name = &self.name;
-        // Into a String nothing can fail.
+        // Writing into a String cannot fail.
         let _ = (|| {
             if self.changes > 0 {
                 writeln!(text, "  - annotations:\n      artifacthub.io/changes: |")?;
@@ -209,11 +209,11 @@ fn created(random: &mut Random) -> String {
     format!("{year}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{fraction}{offset}")
 }
 
-/// SplitMix64: small, and the same everywhere.
+/// SplitMix64: small and deterministic.
 pub struct Random(pub u64);
 
 impl Random {
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut value = self.0;
@@ -222,12 +222,12 @@ impl Random {
         value ^ (value >> 31)
     }
 
-    /// A number below `bound`, which is not 0.
+    /// Returns a number below `bound`, which must not be 0.
     pub fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }
 
-    /// One of `choices`.
+    /// Returns one of `choices`.
     pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len())]
     }

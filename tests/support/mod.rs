@@ -1,7 +1,7 @@
 //! Test environment: a control plane, Postgres, chart repositories, and the `portolan` binary.
 //!
-//! One control plane and one Postgres server serve the whole test process; each test takes its own namespace, database
-//! and ports, so tests run side by side. Whatever is started here ends with the test process, however that ends.
+//! One control plane and one Postgres server serve the whole test process; each test has its own namespace, database
+//! and ports, so tests run concurrently. Everything started here ends with the test process, even if that is killed.
 
 pub mod archives;
 pub mod chart_server;
@@ -12,7 +12,7 @@ pub mod fault_proxy;
 pub mod forward;
 pub mod gate;
 pub mod helm;
-#[allow(dead_code, reason = "the tests of the decoder use the rest")]
+#[allow(dead_code, reason = "the unit tests use the rest")]
 pub mod index_generator;
 pub mod portolan;
 pub mod ports;
@@ -26,15 +26,15 @@ pub mod world;
 
 use std::path::{Path, PathBuf};
 
-/// A file or folder of the project.
+/// Returns the path of a file or directory of the project.
 pub fn project(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// A folder for logs and unpacked test material, kept after the tests for whoever looks into a failure.
+/// Returns a directory for logs and unpacked test data, which is kept after the tests.
 pub fn target_folder(name: &str) -> PathBuf {
-    // The folder that Cargo gives to integration tests lies in the target folder, wherever that is.
+    // Cargo's directory for integration tests is in the target directory.
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    std::fs::create_dir_all(&folder).expect("the target folder can be written");
+    std::fs::create_dir_all(&folder).expect("the target directory is writable");
     folder
 }

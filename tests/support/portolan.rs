@@ -1,4 +1,4 @@
-//! The real binary, started as a user starts it.
+//! The real binary, started as users start it.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -14,18 +14,17 @@ use super::eventually::eventually;
 use super::ports::free_port;
 use super::process::Process;
 
-/// Path of the binary.
 pub const BINARY: &str = env!("CARGO_BIN_EXE_portolan");
 
 /// The Dockerfile, whose ENV lines apply to the tests too.
 const IMAGE: &str = include_str!("../../Dockerfile");
 
-/// A `portolan` command in the environment of the container image, with none of the settings of whoever runs the tests.
+/// Returns a `portolan` command in the environment of the container image, without settings of the current user.
 pub fn command<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
     command_as(Path::new(BINARY), arguments)
 }
 
-/// The same, called by another name of the binary.
+/// Same, with another program name.
 pub fn command_as<S: AsRef<OsStr>>(program: &Path, arguments: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(program);
     command
@@ -35,14 +34,14 @@ pub fn command_as<S: AsRef<OsStr>>(program: &Path, arguments: impl IntoIterator<
         .env_remove("DB_PASSWORD")
         .env_remove("RUST_LOG");
     for (name, _) in std::env::vars_os() {
-        // A proxy would answer in the place of servers that the tests have unreachable.
+        // A proxy would respond instead of unreachable servers.
         let is_proxy = name.to_string_lossy().to_ascii_lowercase().ends_with("_proxy");
         if is_proxy || name.to_string_lossy().starts_with("PORTOLAN_") {
             command.env_remove(name);
         }
     }
     command.envs(image_environment());
-    // Most tests are about charts whose archives nobody has. Those that are about files say so by the flag, which stands above.
+    // Most tests use charts without archives. Tests of files set the flag, which takes precedence.
     command.env("PORTOLAN_CHART_FILES", "none");
     command.env("PORTOLAN_VERIFY_DELTA", "true");
     command
@@ -51,12 +50,12 @@ pub fn command_as<S: AsRef<OsStr>>(program: &Path, arguments: impl IntoIterator<
 fn image_environment() -> impl Iterator<Item = (&'static str, &'static str)> {
     let set = IMAGE.lines().filter_map(|line| line.strip_prefix("ENV "));
     set.map(|set| {
-        assert!(!set.contains(' '), "one setting a line, and no quotes: {set}");
+        assert!(!set.contains(' '), "one unquoted setting per line: {set}");
         set.split_once('=').expect("a name and a value")
     })
 }
 
-/// Runs a command to its end without blocking the servers that the test runs.
+/// Runs a command without blocking the servers of the test.
 pub async fn run(mut command: Command) -> Output {
     tokio::task::spawn_blocking(move || command.output())
         .await
@@ -64,7 +63,7 @@ pub async fn run(mut command: Command) -> Output {
         .expect("the binary can be run")
 }
 
-/// A running `portolan run`; killed when it is dropped.
+/// A running `portolan run`; killed on drop.
 pub struct Portolan {
     process: Process,
     lines: Arc<Mutex<Vec<String>>>,
@@ -73,7 +72,7 @@ pub struct Portolan {
 }
 
 impl Portolan {
-    /// Starts a command (`command(["run", …])`), which gets an address of its own to listen on.
+    /// Starts a command (`command(["run", …])`) with its own listen address.
     pub fn start(mut command: Command) -> Self {
         let address = format!("127.0.0.1:{}", free_port());
         command
@@ -94,17 +93,17 @@ impl Portolan {
         }
     }
 
-    /// All that it has printed so far, line by line.
+    /// Returns all lines printed so far.
     pub fn lines(&self) -> Vec<String> {
-        self.lines.lock().expect("no panic while it is held").clone()
+        self.lines.lock().expect("mutex is not poisoned").clone()
     }
 
-    /// Forgets what it has printed so far: where something was meant to go wrong.
+    /// Drops all lines printed so far, for example expected errors.
     pub fn forget_lines(&self) {
-        self.lines.lock().expect("no panic while it is held").clear();
+        self.lines.lock().expect("mutex is not poisoned").clear();
     }
 
-    /// Waits for a line with this text and gives it.
+    /// Waits for a line with this text and returns it.
     pub async fn line_with(&self, text: &str, deadline: Duration) -> String {
         eventually(deadline, &format!("a line with {text:?}"), async || {
             let lines = self.lines();
@@ -117,7 +116,7 @@ impl Portolan {
         .await
     }
 
-    /// Waits until `/readyz` answers 200.
+    /// Waits until `/readyz` returns 200.
     pub async fn ready(&self, deadline: Duration) {
         eventually(deadline, "Portolan to be ready", async || {
             match self.get("/readyz").await {
@@ -129,21 +128,19 @@ impl Portolan {
         .await;
     }
 
-    /// Asks its HTTP server; the status and the body.
+    /// Requests a path of its HTTP server; returns status and body.
     pub async fn get(&self, path: &str) -> Result<(u16, String), reqwest::Error> {
         portolan::http::install_crypto_provider();
-        // Loading the certificates of the system is slow in a debug build.
+        // Loading the system's certificates is slow in a debug build.
         let client = reqwest::Client::builder().no_proxy().tls_certs_only([]).build()?;
         let response = client.get(format!("{}{path}", self.http)).send().await?;
         Ok((response.status().as_u16(), response.text().await?))
     }
 
-    /// Its metrics now.
     pub async fn metrics(&self) -> Metrics {
         Metrics::parse(&self.get("/metrics").await.expect("Portolan answers").1)
     }
 
-    /// Its process id.
     pub fn id(&self) -> u32 {
         self.process.id()
     }
@@ -153,11 +150,11 @@ impl Portolan {
         self.process.signal(name);
     }
 
-    /// Waits for its end; then `lines` holds all that it printed.
+    /// Waits for its exit; then `lines` contains all output.
     pub async fn exit(&mut self, deadline: Duration) -> ExitStatus {
         let status = self.process.wait(deadline).await;
         for reader in self.readers.drain(..) {
-            reader.join().expect("a reader does not panic");
+            reader.join().expect("readers do not panic");
         }
         status
     }
@@ -166,7 +163,7 @@ impl Portolan {
 impl Drop for Portolan {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("what Portolan printed last:\n{}", tail(&self.lines()));
+            eprintln!("last output of Portolan:\n{}", tail(&self.lines()));
             return;
         }
         let lines = self.lines();
@@ -183,7 +180,7 @@ fn collect(from: impl Read + Send + 'static, lines: &Arc<Mutex<Vec<String>>>) ->
         for line in BufReader::new(from).split(b'\n').map_while(Result::ok) {
             lines
                 .lock()
-                .expect("no panic while it is held")
+                .expect("mutex is not poisoned")
                 .push(String::from_utf8_lossy(&line).into_owned());
         }
     })
@@ -198,13 +195,13 @@ fn tail(lines: &[String]) -> String {
         })
 }
 
-/// The most memory that the process has had at once, in MiB.
+/// Returns the peak memory of the process in MiB.
 pub fn peak_memory(portolan: &Portolan) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", portolan.id())).expect("it is alive");
+    let status = std::fs::read_to_string(format!("/proc/{}/status", portolan.id())).expect("the process is running");
     let line = status
         .lines()
         .find_map(|line| line.strip_prefix("VmHWM:"))
-        .expect("Linux tells it");
+        .expect("Linux reports it");
     let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
     kib / 1024
 }
@@ -219,17 +216,17 @@ struct Sample {
 }
 
 impl Metrics {
-    /// Reads all samples. Fails the test on a line that is none.
+    /// Parses all samples. An invalid line fails the test.
     pub fn parse(text: &str) -> Self {
         let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
         Self(
             lines
-                .map(|line| sample(line).unwrap_or_else(|| panic!("no sample: {line}")))
+                .map(|line| sample(line).unwrap_or_else(|| panic!("invalid sample: {line}")))
                 .collect(),
         )
     }
 
-    /// The sum over the samples of this name with at least these labels; `None` if there is none.
+    /// Returns the sum over the samples of this name with at least these labels; `None` if there is none.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let fits = |sample: &&Sample| {
             let mut wanted = labels.iter();
@@ -241,7 +238,7 @@ impl Metrics {
     }
 }
 
-/// `name{label="value",…} number`, where a value may hold `\"`, `\\` and `\n`.
+/// Parses `name{label="value",…} number`, where a value may contain `\"`, `\\` and `\n`.
 fn sample(line: &str) -> Option<Sample> {
     let (series, value) = line.rsplit_once(' ')?;
     let (name, mut rest) = series.split_once('{').unwrap_or((series, "}"));

@@ -1,4 +1,4 @@
-//! A real Postgres server; a database for each test.
+//! A real Postgres server with one database per test.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::CommandExt;
@@ -19,17 +19,17 @@ use super::process::{Process, ScratchFolder};
 use super::target_folder;
 use super::tls::Authority;
 
-/// The superuser of each server, and its password.
+/// The superuser of each server.
 pub const USER: &str = "postgres";
-/// Not empty, so that a test notices when a password is not passed on.
+/// Not empty, so that tests notice a password that is not passed on.
 pub const PASSWORD: &str = "anchors-aweigh";
 
 const START_DEADLINE: Duration = Duration::from_secs(60);
 
-/// A database of its own for a test, on the server that all tests share.
+/// Returns a new database on the server shared by all tests.
 pub async fn database() -> TestDatabase {
     static SHARED: OnceCell<Option<PostgresServer>> = OnceCell::const_new();
-    // A start that fails is not tried by every test again.
+    // A failed start is not repeated by every test.
     let start = async || {
         std::panic::AssertUnwindSafe(PostgresServer::start())
             .catch_unwind()
@@ -38,7 +38,7 @@ pub async fn database() -> TestDatabase {
     };
     let server = SHARED.get_or_init(start).await.as_ref();
     server
-        .expect("Postgres starts; the first test that asked for it says what failed")
+        .expect("Postgres starts; see the failure of the first test that needs it")
         .database()
         .await
 }
@@ -47,13 +47,12 @@ pub async fn database() -> TestDatabase {
 pub struct TestDatabase {
     /// `postgres://user:password@host:port/name`
     pub url: String,
-    /// Its name on the server.
     pub name: String,
     server: SocketAddr,
 }
 
 impl TestDatabase {
-    /// A gate before the server, and this database's URL through it: closed, the database is away for whoever uses that.
+    /// Returns a gate in front of the server, and this database's URL through it.
     pub async fn behind_gate(&self) -> (Gate, String) {
         let gate = Gate::before(self.server).await;
         let url = self.url.replace(&self.server.to_string(), &gate.address().to_string());
@@ -72,7 +71,7 @@ pub struct PostgresServer {
 }
 
 impl PostgresServer {
-    /// Starts one for a test that needs it for itself, because it stops it.
+    /// Starts a separate server, for tests that stop it.
     pub async fn start() -> Self {
         static STARTED: AtomicUsize = AtomicUsize::new(0);
         let folder = ScratchFolder::new("postgres");
@@ -80,7 +79,7 @@ impl PostgresServer {
         let ca_file = folder.write("ca.crt", &authority.ca_pem);
         folder.write("password", PASSWORD);
         if let Some(user) = other_user() {
-            std::os::unix::fs::chown(folder.path(), Some(user), None).expect("root may give folders away");
+            std::os::unix::fs::chown(folder.path(), Some(user), None).expect("root can change owners");
         }
 
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
@@ -109,17 +108,18 @@ impl PostgresServer {
         );
         for (name, content) in [("tls.crt", &authority.certificate_pem), ("tls.key", &authority.key_pem)] {
             let path = server.folder.write(&format!("data/{name}"), content);
-            // Postgres refuses a key that others may read, or that is not its user's.
-            std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("our own file");
+            // Postgres refuses a key that is readable by others or has another owner.
+            std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))
+                .expect("the file has the same owner");
             if let Some(user) = other_user() {
-                std::os::unix::fs::chown(&path, Some(user), None).expect("root may give files away");
+                std::os::unix::fs::chown(&path, Some(user), None).expect("root can change owners");
             }
         }
         server.start_again().await;
         server
     }
 
-    /// Starts a server that was stopped and waits until it answers.
+    /// Starts a stopped server and waits until it responds.
     pub async fn start_again(&self) {
         let log_path = target_folder("logs").join(format!("postgres-{}.log", self.number));
         let log = std::fs::File::create(&log_path).expect("a log can be written");
@@ -135,36 +135,35 @@ impl PostgresServer {
             "ssl=on",
             "ssl_cert_file=tls.crt",
             "ssl_key_file=tls.key",
-            // Nothing here outlives the tests.
+            // No data is needed after the tests.
             "fsync=off",
             "full_page_writes=off",
         ];
         command.args(settings.iter().flat_map(|setting| ["-c", setting]));
         let process = Process::spawn(&mut command, "QUIT"); // ends at once, and leaves no shared memory behind
-        *self.process.lock().expect("no panic while it is held") = Some(process);
+        *self.process.lock().expect("mutex is not poisoned") = Some(process);
         eventually(
             START_DEADLINE,
-            &format!("Postgres to answer (its log: {})", log_path.display()),
+            &format!("Postgres to respond (its log: {})", log_path.display()),
             async || PgConnection::connect(&self.url("postgres")).await,
         )
         .await;
     }
 
-    /// Ends the server at once, as a crash would. Its databases are there again after `start_again`.
+    /// Kills the server, as a crash would. Its databases are available again after `start_again`.
     pub fn stop(&self) {
-        self.process.lock().expect("no panic while it is held").take();
+        self.process.lock().expect("mutex is not poisoned").take();
     }
 
-    /// A new empty database.
     pub async fn database(&self) -> TestDatabase {
         static MADE: AtomicUsize = AtomicUsize::new(0);
         let name = format!("test_{}", MADE.fetch_add(1, Ordering::Relaxed));
         let mut connection = PgConnection::connect(&self.url("postgres"))
             .await
             .expect("Postgres answers");
-        // The template is read by every `create database`: two at once may get in each other's way, hence the second look.
+        // `create database` reads the template, so that concurrent calls may conflict; hence the retry.
         let statement = format!("create database {name}");
-        eventually(Duration::from_secs(30), "a database to be made", async || {
+        eventually(Duration::from_secs(30), "a database to be created", async || {
             connection.execute(AssertSqlSafe(statement.clone())).await
         })
         .await;
@@ -206,21 +205,19 @@ fn find(program: &str) -> PathBuf {
         .chain(debian)
         .map(|folder| folder.join(program))
         .find(|path| path.exists())
-        .unwrap_or_else(|| {
-            panic!("there is no {program}: run `make tools`, which installs Postgres or says what to install")
-        })
+        .unwrap_or_else(|| panic!("{program} is missing: run `make tools`"))
 }
 
-/// Postgres refuses to run as root: then it runs as the user that its package made, or as nobody.
+/// Returns the user for Postgres, which refuses to run as root: the user of its package, or `nobody`.
 fn other_user() -> Option<u32> {
     let id = |arguments: &[&str]| {
         let output = Command::new("id").args(arguments).output().ok()?;
         String::from_utf8(output.stdout).ok()?.trim().parse::<u32>().ok()
     };
-    let us = id(&["-u"]).expect("id tells the user");
+    let us = id(&["-u"]).expect("id prints the user");
     (us == 0).then(|| {
         id(&["-u", "postgres"])
             .or_else(|| id(&["-u", "nobody"]))
-            .expect("there is a user beside root")
+            .expect("there is an unprivileged user")
     })
 }

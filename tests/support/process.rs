@@ -1,7 +1,7 @@
-//! Child processes and scratch folders that end with the test process, even when that is killed.
+//! Child processes and temporary directories that end with the test process, even if it is killed.
 //!
-//! A shell in the background, the *reaper*, reads from a pipe which child runs and which folder exists. The pipe closes
-//! when the test process ends, in whatever way; the reaper then ends the children and removes the folders.
+//! A background shell, the *reaper*, reads from a pipe which children run and which directories exist. The pipe closes
+//! when the test process ends; the reaper then ends the children and deletes the directories.
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -30,15 +30,12 @@ done
 [ -z "$folders" ] || rm -rf $folders
 "#;
 
-/// The shell that outlives the test process for a moment.
+/// A shell that outlives the test process for a moment.
 pub struct Reaper(Mutex<ChildStdin>);
 
 impl Reaper {
     /// Starts a reaper; it acts when the value is dropped or the process ends.
-    #[expect(
-        clippy::zombie_processes,
-        reason = "it ends after this process, which so cannot wait for it"
-    )]
+    #[expect(clippy::zombie_processes, reason = "the reaper outlives this process")]
     pub fn start() -> Self {
         let mut shell = Command::new("sh")
             .args(["-c", REAPER])
@@ -46,13 +43,13 @@ impl Reaper {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .current_dir("/")
-            .process_group(0) // an interrupt typed at a terminal is for the tests, not for it
+            .process_group(0) // an interrupt from the terminal is for the tests only
             .spawn()
             .expect("sh starts");
         Self(Mutex::new(shell.stdin.take().expect("stdin is piped")))
     }
 
-    /// Has the process ended by `signal` when this process ends.
+    /// Ends a process by `signal` when this process ends.
     pub fn watch(&self, pid: u32, signal: &str) {
         self.tell(&format!("run {pid}:{signal}"));
     }
@@ -65,43 +62,42 @@ impl Reaper {
 
 static PROCESS_REAPER: LazyLock<Reaper> = LazyLock::new(Reaper::start);
 
-/// A child process, ended when it is dropped and when the test process ends.
+/// A child process, ended on drop and with the test process.
 pub struct Process {
     child: Child,
     signal: &'static str,
 }
 
 impl Process {
-    /// Starts the command; `signal` (`KILL`, `QUIT`, …) is what ends it.
+    /// Starts the command; `signal` (`KILL`, `QUIT`, …) ends it.
     pub fn spawn(command: &mut Command, signal: &'static str) -> Self {
         let child = command
             .spawn()
-            .unwrap_or_else(|error| panic!("{} does not start: {error}", command.get_program().display()));
+            .unwrap_or_else(|error| panic!("failed to start {}: {error}", command.get_program().display()));
         PROCESS_REAPER.watch(child.id(), signal);
         Self { child, signal }
     }
 
-    /// The child itself, for its pipes.
+    /// Returns the child, for its pipes.
     pub fn child(&mut self) -> &mut Child {
         &mut self.child
     }
 
-    /// The process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// The exit status, if the process has ended.
+    /// Returns the exit status if the process has ended.
     pub fn exit_status(&mut self) -> Option<ExitStatus> {
-        self.child.try_wait().expect("a child can be asked for its state")
+        self.child.try_wait().expect("the state of a child is available")
     }
 
-    /// Waits for its end.
+    /// Waits for its exit.
     pub async fn wait(&mut self, deadline: Duration) -> ExitStatus {
-        eventually(deadline, "a process to end", async || self.exit_status()).await
+        eventually(deadline, "the process to exit", async || self.exit_status()).await
     }
 
-    /// Sends a signal by its short name, `TERM` for example.
+    /// Sends a signal by its short name, such as `TERM`.
     pub fn signal(&self, name: &str) {
         let sent = Command::new("kill")
             .args([format!("-{name}"), self.id().to_string()])
@@ -124,17 +120,16 @@ impl Drop for Process {
     }
 }
 
-/// A folder under the system's temporary folder, where another user may reach it too; removed when it is dropped and when
-/// the test process ends.
+/// A directory below the system's temporary directory, accessible to other users; deleted on drop and with the test
+/// process.
 pub struct ScratchFolder(tempfile::TempDir);
 
 impl ScratchFolder {
-    /// A new empty folder.
     pub fn new(name: &str) -> Self {
         let folder = tempfile::Builder::new()
             .prefix(&format!("portolan-{name}-"))
             .tempdir()
-            .expect("a temporary folder");
+            .expect("a temporary directory");
         PROCESS_REAPER.tell(&format!("folder {}", folder.path().display()));
         Self(folder)
     }
@@ -143,15 +138,15 @@ impl ScratchFolder {
         self.0.path()
     }
 
-    /// A file or folder in it.
+    /// Returns the path of a file or directory in it.
     pub fn join(&self, name: &str) -> PathBuf {
         self.path().join(name)
     }
 
-    /// Writes a file into it.
+    /// Writes a file in it and returns the path.
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.join(name);
-        std::fs::write(&path, content).expect("a scratch folder can be written");
+        std::fs::write(&path, content).expect("the directory is writable");
         path
     }
 }

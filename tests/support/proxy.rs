@@ -1,5 +1,5 @@
-//! A forward proxy on loopback, as `HTTPS_PROXY` and `HTTP_PROXY` name one: it records what it is asked for, and knows
-//! hosts that no name server knows.
+//! A forward proxy on loopback for `HTTPS_PROXY` and `HTTP_PROXY`. It records requests and resolves host names without
+//! DNS.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -11,22 +11,22 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use url::Url;
 
-/// Far more than the head of any request of these tests.
+/// Far larger than the head of any request of these tests.
 const MAX_HEAD: usize = 64 << 10;
 
-/// A request to the proxy.
+/// A recorded request to the proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// `CONNECT` for a tunnel (https), `GET` and others for a request that the proxy makes itself (http).
+    /// `CONNECT` for a tunnel (https), `GET` and others for a request that the proxy forwards (http).
     pub method: String,
-    /// `host:port` for a tunnel, a whole URL otherwise.
+    /// `host:port` for a tunnel, otherwise a complete URL.
     pub target: String,
-    /// The headers that the proxy saw, with lower-case names. What runs through a tunnel it does not see.
+    /// Headers visible to the proxy, with lower-case names. Headers inside a tunnel are not.
     pub headers: Vec<(String, String)>,
 }
 
 impl Asked {
-    /// The value of a header, whose name is given in lower case.
+    /// Returns the value of a header by its lower-case name.
     pub fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(header, _)| header == name)?;
         Some(&found.1)
@@ -48,7 +48,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// A proxy for everybody.
+    /// A proxy without a password.
     pub async fn start() -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .await
@@ -59,7 +59,7 @@ impl Proxy {
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let serving = Arc::clone(&serving);
-                // An error here is a connection that ended, which both sides see.
+                // An error here is a closed connection, which both sides notice.
                 tokio::spawn(async move { serving.serve(client).await });
             }
         });
@@ -69,40 +69,37 @@ impl Proxy {
         }
     }
 
-    /// Its address as settings have it.
+    /// Returns its URL for settings.
     pub fn url(&self) -> String {
         format!("http://{}", self.host)
     }
 
-    /// Takes connections for `name` (`charts.example.com:443`) to `address` (`127.0.0.1:port`).
+    /// Connects requests for `name` (`charts.example.com:443`) to `address` (`127.0.0.1:port`).
     pub fn know(&self, name: &str, address: &str) {
-        let mut hosts = self.shared.hosts.lock().expect("no panic while it is held");
+        let mut hosts = self.shared.hosts.lock().expect("mutex is not poisoned");
         hosts.insert(name.to_owned(), address.to_owned());
     }
 
-    /// Wants a user and a password from now on, and answers 407 to whoever lacks them.
+    /// Requires a user and a password from now on; responds with 407 otherwise.
     pub fn demand(&self, user: &str, password: &str) {
         let header = format!("Basic {}", BASE64_STANDARD.encode(format!("{user}:{password}")));
-        *self.shared.login.lock().expect("no panic while it is held") = Some(header);
+        *self.shared.login.lock().expect("mutex is not poisoned") = Some(header);
     }
 
-    /// All requests so far, oldest first.
+    /// Returns all recorded requests, oldest first.
     pub fn asked(&self) -> Vec<Asked> {
-        self.shared.asked.lock().expect("no panic while it is held").clone()
+        self.shared.asked.lock().expect("mutex is not poisoned").clone()
     }
 }
 
 impl Shared {
-    /// Serves one request of a connection: its answer, or the tunnel, lasts as long as the connection does.
+    /// Serves one request of a connection; a tunnel lasts as long as the connection.
     async fn serve(&self, mut client: TcpStream) -> std::io::Result<()> {
         let Some((asked, body)) = read_head(&mut client).await? else {
             return Ok(());
         };
-        self.asked
-            .lock()
-            .expect("no panic while it is held")
-            .push(asked.clone());
-        let login = self.login.lock().expect("no panic while it is held").clone();
+        self.asked.lock().expect("mutex is not poisoned").push(asked.clone());
+        let login = self.login.lock().expect("mutex is not poisoned").clone();
         if login.is_some() && asked.header("proxy-authorization") != login.as_deref() {
             return refuse(
                 client,
@@ -119,7 +116,7 @@ impl Shared {
             (host, Some(head))
         };
         let address = {
-            let hosts = self.hosts.lock().expect("no panic while it is held");
+            let hosts = self.hosts.lock().expect("mutex is not poisoned");
             hosts.get(&host).cloned().unwrap_or(host)
         };
         let Ok(mut server) = TcpStream::connect(address).await else {
@@ -134,7 +131,7 @@ impl Shared {
     }
 }
 
-/// The head of a request, and what came behind it already. `None`: the connection ended, or what it sent is no request.
+/// Reads the head of a request and the bytes after it. `None` if the connection ended or the request is invalid.
 async fn read_head(client: &mut TcpStream) -> std::io::Result<Option<(Asked, Vec<u8>)>> {
     let mut bytes = Vec::new();
     let end = loop {
@@ -163,8 +160,8 @@ async fn read_head(client: &mut TcpStream) -> std::io::Result<Option<(Asked, Vec
     Ok(Some((asked, body)))
 }
 
-/// `host:port` and the head of the request for it, as the server itself is asked. The connection serves that one request, so
-/// that the next one comes to the proxy anew.
+/// Returns `host:port` and the head of the forwarded request. The connection serves one request, so that the next one
+/// comes through the proxy again.
 fn request_to_origin(asked: &Asked) -> Option<(String, String)> {
     let url = Url::parse(&asked.target).ok()?;
     let host = format!("{}:{}", url.host_str()?, url.port_or_known_default()?);

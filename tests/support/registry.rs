@@ -1,4 +1,4 @@
-//! A real registry: the one of the CNCF's distribution project, for one test each.
+//! A real registry (CNCF distribution), one per test.
 
 pub mod push;
 
@@ -23,9 +23,9 @@ use super::token_server::{ISSUER, SERVICE, Signer, TokenServer, basic_authorizat
 
 /// The user with all permissions.
 pub const USER: &str = "navigator";
-/// Their password.
+/// Its password.
 pub const PASSWORD: &str = "fair-winds";
-/// The two as bcrypt's hash of lowest cost, made once: registries take no other.
+/// Both as a bcrypt hash of the lowest cost, the only format that registries accept.
 const HTPASSWD: &str = "navigator:$2a$04$vT/FXfZi7pzp1ISuR/aBXO6skG5vWFXVwv249H/70Tw0MNYXeZfhC\n";
 
 const START_DEADLINE: Duration = Duration::from_secs(30);
@@ -47,7 +47,7 @@ enum Login {
 }
 
 impl Setup {
-    /// With a certificate of this authority.
+    /// Uses a certificate of this authority.
     pub fn tls(mut self, authority: &Authority) -> Self {
         let pems = [&authority.ca_pem, &authority.certificate_pem, &authority.key_pem];
         let [ca, certificate, key] = pems.map(Clone::clone);
@@ -55,19 +55,19 @@ impl Setup {
         self
     }
 
-    /// Wants `USER` and `PASSWORD` by Basic authentication, for everything.
+    /// Requires `USER` and `PASSWORD` by Basic authentication.
     pub fn password(mut self) -> Self {
         self.login = Login::Password;
         self
     }
 
-    /// Wants a token of this server, for everything.
+    /// Requires a token of this server.
     pub fn tokens(mut self, server: &TokenServer) -> Self {
         self.login = Login::Token(server.realm(), server.signer());
         self
     }
 
-    /// Lists no more than so many tags or repositories at once, however many a client asks for.
+    /// Limits pages of tags and repositories, regardless of the requested size.
     pub fn pages_of(mut self, entries: usize) -> Self {
         self.page = Some(entries);
         self
@@ -78,12 +78,12 @@ impl Setup {
             "version": "0.1",
             "log": {"level": "info", "formatter": "text"},
             "storage": {
-                // On a disk it would wait for each of a push's many small files to be safe there.
+                // A disk would be slower, because each of a push's small files is synced.
                 "inmemory": {},
                 "delete": {"enabled": true},
                 "maintenance": {"uploadpurging": {"enabled": false}},
             },
-            // Through a proxy in front of it, clients shall stay with the proxy.
+            // Behind a proxy, clients must stay on the proxy.
             "http": {"addr": address, "secret": "of this test", "relativeurls": true},
         });
         if let Some((_, certificate, key)) = &self.tls {
@@ -110,7 +110,7 @@ impl Setup {
     }
 }
 
-/// A running registry; it and all that it holds are gone when it is dropped.
+/// A running registry; deleted with its content on drop.
 pub struct Registry {
     /// `127.0.0.1:port`
     pub host: String,
@@ -122,7 +122,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// An empty registry that answers.
+    /// Starts an empty registry and waits until it responds.
     pub async fn start(setup: Setup) -> Self {
         static STARTED: AtomicUsize = AtomicUsize::new(0);
         let folder = ScratchFolder::new("registry");
@@ -136,7 +136,7 @@ impl Registry {
             .arg("serve")
             .arg(config)
             .current_dir(folder.path())
-            // Settings of the environment would go before those of the file.
+            // Environment variables would take precedence over the file.
             .env_clear()
             .env("OTEL_TRACES_EXPORTER", "none")
             .stdin(Stdio::null())
@@ -151,30 +151,30 @@ impl Registry {
             folder,
         };
         let url = registry.url("/v2/");
-        eventually(START_DEADLINE, "the registry to answer", async || {
+        eventually(START_DEADLINE, "the registry to respond", async || {
             registry.client.get(&url).send().await.map(drop)
         })
         .await;
         registry
     }
 
-    /// The address of a path, which begins with a slash.
+    /// Returns the URL of a path, which begins with a slash.
     pub fn url(&self, path: &str) -> String {
         let scheme = if self.setup.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}{path}", self.host)
     }
 
-    /// The registry as the server behind a `ChartServer`, which counts, records and spoils its requests.
+    /// Returns the registry as the server behind a `ChartServer`, which records requests and injects faults.
     pub fn upstream(&self) -> Upstream {
         Upstream::new(&self.url(""), self.setup.tls.as_ref().map(|(ca, ..)| ca.as_str()))
     }
 
-    /// The address of a repository, or of what is above several, as helm and AppRepositories have it.
+    /// Returns the URL of one or more repositories, as helm and AppRepositories use it.
     pub fn oci_url(&self, path: &str) -> String {
         format!("oci://{}/{path}", self.host)
     }
 
-    /// The `Authorization` header of somebody who may do everything with a repository; no request is needed for it.
+    /// Returns an `Authorization` header with all permissions on a repository, without a request.
     pub fn authorization(&self, repository: &str) -> Option<String> {
         match &self.setup.login {
             Login::Nobody => None,
@@ -190,19 +190,19 @@ impl Registry {
         self.helm(&["push", &file, &self.oci_url(path)]).await;
     }
 
-    /// Pulls a chart by `helm pull`: the archive's bytes.
+    /// Pulls a chart by `helm pull` and returns the archive's bytes.
     pub async fn helm_pull(&self, repository: &str, version: &str) -> Vec<u8> {
         let folder = ScratchFolder::new("pulled");
         let target = folder.path().display().to_string();
         let url = self.oci_url(repository);
         self.helm(&["pull", &url, "--version", version, "--destination", &target])
             .await;
-        let mut files = std::fs::read_dir(folder.path()).expect("the folder is there");
-        let file = files.next().expect("helm wrote a file").expect("it can be read");
-        std::fs::read(file.path()).expect("it can be read")
+        let mut files = std::fs::read_dir(folder.path()).expect("the directory exists");
+        let file = files.next().expect("helm writes a file").expect("the file is readable");
+        std::fs::read(file.path()).expect("the file is readable")
     }
 
-    /// Runs a command of helm against this registry, as somebody who may do everything and knows its authority.
+    /// Runs a helm command against this registry with all permissions and its CA.
     async fn helm(&self, arguments: &[&str]) {
         let mut arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         match &self.setup.tls {
@@ -223,7 +223,7 @@ impl Drop for Registry {
             let log = std::fs::read_to_string(&self.log).unwrap_or_default();
             let lines: Vec<&str> = log.lines().collect();
             let tail = lines[lines.len().saturating_sub(40)..].join("\n    ");
-            eprintln!("what the registry wrote last ({}):\n    {tail}", self.log.display());
+            eprintln!("last lines of the registry's log ({}):\n    {tail}", self.log.display());
         }
     }
 }
@@ -232,5 +232,5 @@ fn client(ca_pem: Option<&str>) -> reqwest::Client {
     portolan::http::install_crypto_provider();
     let roots = ca_pem.map(|pem| reqwest::Certificate::from_pem(pem.as_bytes()).expect("a certificate"));
     let builder = reqwest::Client::builder().no_proxy().tls_certs_only(roots);
-    builder.build().expect("a client is made")
+    builder.build().expect("the client is valid")
 }

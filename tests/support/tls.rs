@@ -11,36 +11,36 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio_rustls::server::TlsStream;
 
-/// An authority that no system trusts, and one server certificate signed by it for this machine's loopback names.
+/// An untrusted authority, and a server certificate signed by it for this machine's loopback names.
 pub struct Authority {
-    /// The authority's certificate, for clients that shall trust it.
+    /// The authority's certificate.
     pub ca_pem: String,
-    /// The server's certificate.
     pub certificate_pem: String,
-    /// The server's private key.
     pub key_pem: String,
     certificate: CertificateDer<'static>,
     key: Vec<u8>,
 }
 
 impl Authority {
-    /// A new authority with a new server certificate.
     pub fn new() -> Self {
-        let ca_key = KeyPair::generate().expect("ring makes keys");
+        let ca_key = KeyPair::generate().expect("ring generates keys");
         let mut ca = CertificateParams::default();
         ca.distinguished_name
             .push(DnType::CommonName, "Portolan test authority");
         ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let ca_pem = ca.self_signed(&ca_key).expect("an authority signs itself").pem();
+        let ca_pem = ca
+            .self_signed(&ca_key)
+            .expect("the authority signs its certificate")
+            .pem();
 
-        let key = KeyPair::generate().expect("ring makes keys");
+        let key = KeyPair::generate().expect("ring generates keys");
         let names = ["localhost", "127.0.0.1", "kubernetes", "kubernetes.default.svc"].map(str::to_owned);
         let mut server = CertificateParams::new(names).expect("the names are valid");
-        // rustls refuses a server's certificate that is an authority's.
+        // rustls rejects a server certificate that is an authority's.
         server.is_ca = IsCa::ExplicitNoCa;
         let certificate = server
             .signed_by(&key, &Issuer::new(ca, ca_key))
-            .expect("an authority signs");
+            .expect("the authority signs the certificate");
         Self {
             ca_pem,
             certificate_pem: certificate.pem(),
@@ -50,7 +50,7 @@ impl Authority {
         }
     }
 
-    /// Configuration of a TLS server on loopback.
+    /// Returns the configuration of a TLS server on loopback.
     pub fn server_config(&self) -> Arc<ServerConfig> {
         portolan::http::install_crypto_provider();
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.clone()));
@@ -61,14 +61,14 @@ impl Authority {
     }
 }
 
-/// A listener whose connections are encrypted.
+/// A listener for TLS connections.
 pub struct TlsListener {
     listener: TcpListener,
     acceptor: TlsAcceptor,
 }
 
 impl TlsListener {
-    /// With a certificate of this authority.
+    /// Uses the certificate of this authority.
     pub fn new(listener: TcpListener, authority: &Authority) -> Self {
         let acceptor = TlsAcceptor::from(authority.server_config());
         Self { listener, acceptor }
@@ -82,7 +82,7 @@ impl Listener for TlsListener {
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         loop {
             let (stream, address) = Listener::accept(&mut self.listener).await;
-            // A client that does not trust us breaks the handshake off.
+            // A client that does not trust the certificate aborts the handshake.
             if let Ok(stream) = self.acceptor.accept(stream).await {
                 return (stream, address);
             }

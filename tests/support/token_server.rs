@@ -1,5 +1,5 @@
-//! A server of registry tokens, as the Docker registry token authentication has it: a registry that knows its key sends
-//! clients here, and takes the tokens that are signed here.
+//! A token server (Docker registry token authentication): registries that know its key refer clients to it and accept
+//! its tokens.
 
 use std::collections::{HashSet, VecDeque};
 use std::net::Ipv4Addr;
@@ -19,9 +19,9 @@ use tokio::net::TcpListener;
 use super::registry::{PASSWORD, USER};
 use super::tls::{Authority, TlsListener};
 
-/// The service name of registries that use this server.
+/// Service name of registries that use this server.
 pub const SERVICE: &str = "portolan-test-registry";
-/// The issuer of tokens.
+/// Issuer of tokens.
 pub const ISSUER: &str = "portolan-test-tokens";
 
 const KEY_ID: &str = "portolan-test-key";
@@ -51,11 +51,11 @@ struct Orders {
     made: u64,
 }
 
-/// Signs tokens for the server, and for the harness when it pushes charts.
+/// Signs tokens for the server, and for pushes by the tests.
 pub struct Signer(KeyPair);
 
 impl Signer {
-    /// A token that was issued at `now` and expires at `expires` (seconds since 1970), with these entries of `access`.
+    /// Returns a token issued at `now` that expires at `expires` (Unix seconds), with this `access` claim.
     fn token(&self, access: &[Value], now: u64, expires: u64, id: u64) -> String {
         let header = json!({"alg": "EdDSA", "typ": "JWT", "kid": KEY_ID});
         let claims = json!({"iss": ISSUER, "sub": USER, "aud": SERVICE, "exp": expires, "nbf": now - 600, "iat": now,
@@ -66,13 +66,13 @@ impl Signer {
         format!("{signed}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature))
     }
 
-    /// A token that lets everything be done with one repository.
+    /// Returns a token with all permissions on one repository.
     pub fn token_for(&self, repository: &str) -> String {
         let access = json!({"type": "repository", "name": repository, "actions": ["pull", "push", "delete"]});
         self.token(&[access], now(), now() + 3600, 0)
     }
 
-    /// The public key as a JSON Web Key Set, for the registry.
+    /// Returns the public key as a JSON Web Key Set, for the registry.
     pub fn key_set(&self) -> String {
         let key = BASE64_URL_SAFE_NO_PAD.encode(self.0.der_bytes());
         json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": KEY_ID, "use": "sig", "alg": "EdDSA", "x": key}]})
@@ -86,15 +86,15 @@ struct Shared {
     requests: Mutex<Vec<TokenRequest>>,
 }
 
-/// A running token server; it ends with the test's runtime. Whoever shows `USER` and `PASSWORD` gets what they ask for,
-/// nobody else gets anything.
+/// A running token server; it ends with the test's runtime. It grants requested permissions to `USER` with `PASSWORD`
+/// only.
 pub struct TokenServer {
     base: String,
     shared: Arc<Shared>,
 }
 
 impl TokenServer {
-    /// A server without TLS.
+    /// Starts a server without TLS.
     pub async fn start() -> Self {
         let (listener, shared, address) = prepare().await;
         let service = Router::new().fallback(answer).with_state(Arc::clone(&shared));
@@ -105,7 +105,7 @@ impl TokenServer {
         }
     }
 
-    /// A server with this authority's certificate.
+    /// Starts a server with a certificate of this authority.
     pub async fn start_tls(authority: &Authority) -> Self {
         let (listener, shared, address) = prepare().await;
         let service = Router::new().fallback(answer).with_state(Arc::clone(&shared));
@@ -117,54 +117,53 @@ impl TokenServer {
         }
     }
 
-    /// The realm of challenges: where tokens are asked for.
+    /// Returns the realm of challenges: the URL for token requests.
     pub fn realm(&self) -> String {
         format!("{}/token", self.base)
     }
 
-    /// The key that signs.
     pub fn signer(&self) -> Arc<Signer> {
         Arc::clone(&self.shared.signer)
     }
 
-    /// Nobody needs a name to pull from now on, as at Docker Hub.
+    /// Allows anonymous pulls from now on, like Docker Hub.
     pub fn let_anybody_pull(&self) {
         self.order(|orders| orders.anonymous = true);
     }
 
-    /// Grants nothing on this repository (or on `catalog`) from now on: the token is good, its access is empty.
+    /// Denies this repository (or `catalog`) from now on: tokens are valid, but their access is empty.
     pub fn deny(&self, name: &str) {
         self.order(|orders| orders.denied.extend([name.to_owned()]));
     }
 
-    /// The next so many tokens have expired when they are given away.
+    /// Issues expired tokens for this many requests.
     pub fn expire(&self, tokens: usize) {
         self.order(|orders| orders.expired = tokens);
     }
 
-    /// Says that its tokens are good for so many seconds, whatever they say themselves.
+    /// Sets `expires_in` of responses, regardless of the tokens' lifetime.
     pub fn claim_lifetime(&self, seconds: u64) {
         self.order(|orders| orders.lifetime = seconds);
     }
 
-    /// Gives tokens as `access_token`, as OAuth 2 names them, instead of as `token`.
+    /// Returns tokens as `access_token`, like OAuth 2, instead of `token`.
     pub fn speak_oauth(&self) {
         self.order(|orders| orders.field = "access_token");
     }
 
-    /// Answers the next request, behind those that were spoiled before, with this status and maybe a `Retry-After`.
+    /// Responds to one request with this status and an optional `Retry-After`, after previously requested ones.
     pub fn refuse_once(&self, status: u16, retry_after: Option<&str>) {
         let status = StatusCode::from_u16(status).expect("a status");
         self.order(|orders| orders.refusals.push_back((status, retry_after.map(str::to_owned))));
     }
 
-    /// The requests so far, oldest first.
+    /// Returns the recorded requests, oldest first.
     pub fn requests(&self) -> Vec<TokenRequest> {
-        self.shared.requests.lock().expect("no panic while it is held").clone()
+        self.shared.requests.lock().expect("mutex is not poisoned").clone()
     }
 
     fn order(&self, change: impl FnOnce(&mut Orders)) {
-        change(&mut self.shared.orders.lock().expect("no panic while it is held"));
+        change(&mut self.shared.orders.lock().expect("mutex is not poisoned"));
     }
 }
 
@@ -183,7 +182,9 @@ async fn prepare() -> (TcpListener, Arc<Shared>, std::net::SocketAddr) {
         made: 0,
     };
     let shared = Shared {
-        signer: Arc::new(Signer(KeyPair::generate_for(&PKCS_ED25519).expect("ring makes keys"))),
+        signer: Arc::new(Signer(
+            KeyPair::generate_for(&PKCS_ED25519).expect("ring generates keys"),
+        )),
         orders: Mutex::new(orders),
         requests: Mutex::default(),
     };
@@ -195,7 +196,7 @@ fn now() -> u64 {
     since.expect("the clock is set").as_secs()
 }
 
-/// The header that `USER` shows.
+/// Returns the `Authorization` header of `USER`.
 pub fn basic_authorization() -> String {
     format!("Basic {}", BASE64_STANDARD.encode(format!("{USER}:{PASSWORD}")))
 }
@@ -221,7 +222,7 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         .map(str::to_owned)
         .collect();
     let response = {
-        let mut orders = shared.orders.lock().expect("no panic while it is held");
+        let mut orders = shared.orders.lock().expect("mutex is not poisoned");
         if request.method() == Method::GET && request.uri().path() == "/token" {
             orders.decide(&shared.signer, authorization.as_deref(), &scopes)
         } else {
@@ -231,7 +232,7 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
     shared
         .requests
         .lock()
-        .expect("no panic while it is held")
+        .expect("mutex is not poisoned")
         .push(TokenRequest {
             method: request.method().clone(),
             service: values("service").into_iter().next(),
@@ -248,7 +249,7 @@ impl Orders {
             return respond(
                 status,
                 retry_after.as_deref(),
-                &json!({"details": "a refusal that the test asked for"}),
+                &json!({"details": "injected by the test"}),
             );
         }
         let known = authorization == Some(&basic_authorization());
@@ -261,7 +262,7 @@ impl Orders {
         }
         let access: Vec<Value> = scopes.iter().filter_map(|scope| self.granted(scope, known)).collect();
         let now = now();
-        // Registries forgive a minute of difference between clocks.
+        // Registries tolerate a clock difference of one minute.
         let expires = if self.expired > 0 { now - 120 } else { now + 300 };
         self.expired = self.expired.saturating_sub(1);
         self.made += 1;
@@ -289,7 +290,5 @@ fn respond(status: StatusCode, retry_after: Option<&str>, body: &Value) -> Respo
     if let Some(value) = retry_after {
         response = response.header(header::RETRY_AFTER, value);
     }
-    response
-        .body(body.to_string().into())
-        .expect("the parts of a response make one")
+    response.body(body.to_string().into()).expect("the response is valid")
 }

@@ -1,5 +1,5 @@
-//! A folder of manifests with a SQLite database beside it, and a server of charts: no cluster anywhere. What a group of tests
-//! serves and looks for is in an `impl` of its own.
+//! A directory of manifests, a SQLite database next to it, and a chart server; no cluster. Groups of tests extend it by
+//! `impl` blocks.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -14,10 +14,10 @@ use super::eventually::eventually;
 use super::portolan::{self, Portolan, command};
 use super::process::ScratchFolder;
 
-/// Within which all that is waited for has to come.
+/// Deadline for expected changes.
 pub const SOON: Duration = Duration::from_secs(30);
 
-/// The folder, and the server.
+/// A manifests directory and a chart server.
 pub struct World {
     pub folder: ScratchFolder,
     pub server: ChartServer,
@@ -33,7 +33,7 @@ impl World {
         }
     }
 
-    /// The file of the database.
+    /// Returns the path of the database.
     pub fn database(&self) -> PathBuf {
         self.folder.join("portolan.db")
     }
@@ -42,22 +42,22 @@ impl World {
         format!("sqlite://{}", self.database().display())
     }
 
-    /// The folder of manifests, as a flag has it.
+    /// Returns the manifests directory as a flag value.
     pub fn manifests(&self) -> String {
         self.folder.join("manifests").display().to_string()
     }
 
-    /// The manifest that declares a repository.
+    /// Returns the path of a repository's manifest.
     pub fn manifest(&self, name: &str) -> PathBuf {
         self.folder.join("manifests").join(format!("{name}.yaml"))
     }
 
-    /// Declares a repository, with more lines for its spec.
+    /// Declares a repository; `more` is appended to its spec.
     pub fn declare(&self, name: &str, url: &str, more: &str) {
         self.write(&format!("{name}.yaml"), manifest(name, url, more));
     }
 
-    /// Writes a manifest as editors do: whole, in one step.
+    /// Writes a manifest atomically, like editors do.
     pub fn write(&self, file: &str, text: impl AsRef<str>) {
         let path = self.folder.join("manifests").join(file);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -65,19 +65,19 @@ impl World {
         std::fs::rename(draft, path).unwrap();
     }
 
-    /// A command on this world's database.
+    /// Returns a command with this database.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = command(arguments);
         command.args(["--database-url", &self.database_url()]);
         command
     }
 
-    /// Starts `portolan run` over the folder. `more` are further flags.
+    /// Starts `portolan run` with the directory and additional flags.
     pub async fn run(&self, more: &[&str]) -> Portolan {
         self.run_on(&self.database_url(), more).await
     }
 
-    /// The same on another database.
+    /// Same with another database.
     pub async fn run_on(&self, database_url: &str, more: &[&str]) -> Portolan {
         let mut command = command(["run", "--manifests", &self.manifests(), "--database-url", database_url]);
         command.args(more);
@@ -86,51 +86,51 @@ impl World {
         portolan
     }
 
-    /// The command that syncs and imports all that is declared, once.
+    /// Returns the command that syncs and imports everything once.
     pub fn once_command(&self, more: &[&str]) -> Command {
         let mut command = self.command(&["run", "--once", "--manifests", &self.manifests()]);
         command.args(more);
         command
     }
 
-    /// Syncs and imports all that is declared, once.
+    /// Syncs and imports everything once.
     pub async fn once(&self, more: &[&str]) {
         succeeded(self.once_command(more)).await;
     }
 
-    /// Asks for a resync by hand.
+    /// Requests a sync by `portolan resync`.
     pub async fn resync(&self, name: &str) {
         succeeded(command(["resync", name, "--manifests", &self.manifests()])).await;
     }
 
-    /// Connections to the database, behind Portolan's back.
+    /// Opens the database, in addition to Portolan.
     pub async fn pool(&self) -> SqlitePool {
         let options = SqliteConnectOptions::new().filename(self.database());
         SqlitePool::connect_with(options.busy_timeout(SOON)).await.unwrap()
     }
 
-    /// Runs a statement on the database, behind Portolan's back.
+    /// Runs a statement on the database and returns the number of affected rows.
     pub async fn execute(&self, statement: &str) -> u64 {
         let pool = self.pool().await;
         let done = sqlx::query(AssertSqlSafe(statement.to_owned())).execute(&pool).await;
         done.unwrap().rows_affected()
     }
 
-    /// One column of texts.
+    /// Returns the rows of a statement with one text column.
     pub async fn texts(&self, statement: &str) -> Vec<String> {
         let pool = self.pool().await;
         let texts = sqlx::query_scalar(AssertSqlSafe(statement.to_owned())).fetch_all(&pool);
         texts.await.unwrap()
     }
 
-    /// The entry of a repository in `portolan status -o json`.
+    /// Returns the entry of a repository in `portolan status -o json`.
     pub async fn status(&self, name: &str) -> Option<Value> {
         let output = succeeded(self.command(&["status", "-o", "json"])).await;
         let all: Vec<Value> = serde_json::from_str(&output).unwrap();
         all.into_iter().find(|repository| repository["name"] == name)
     }
 
-    /// Waits until the status of a repository is as it should be, and gives it.
+    /// Waits until the status of a repository matches, and returns it.
     pub async fn until_status(&self, name: &str, what: &str, fits: impl Fn(&Value) -> bool) -> Value {
         eventually(SOON, what, async || match self.status(name).await {
             Some(status) if fits(&status) => Ok(status),
@@ -140,14 +140,14 @@ impl World {
     }
 }
 
-/// The manifest of a Helm repository, with more lines for its spec.
+/// Returns the manifest of a Helm repository; `more` is appended to its spec.
 pub fn manifest(name: &str, url: &str, more: &str) -> String {
     format!(
         "apiVersion: kubeapps.com/v1alpha1\nkind: AppRepository\nmetadata:\n  name: {name}\nspec:\n  type: helm\n  url: \"{url}\"\n{more}"
     )
 }
 
-/// Runs a command that must succeed, and gives its standard output.
+/// Runs a command that must succeed, and returns its standard output.
 pub async fn succeeded(command: Command) -> String {
     let shown = format!("{command:?}");
     let output = portolan::run(command).await;

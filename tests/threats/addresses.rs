@@ -1,6 +1,6 @@
 //! URLs, redirects and challenges that lead to a cloud metadata service or to this machine.
 //!
-//! A proxy records the requests. It would forward those for a metadata service to a server of the test.
+//! A proxy records the requests and would forward those for a metadata service to a server of the test.
 
 use std::net::ToSocketAddrs;
 

@@ -1,5 +1,5 @@
-//! Expanding archives, archives with external references, and ambiguous archives. Their content is written to unnamed temporary
-//! files only.
+//! Expanding archives, archives with external references, and ambiguous archives. Their content is written to unnamed
+//! temporary files only.
 
 use std::path::Path;
 
@@ -102,7 +102,7 @@ fn incompressible(bytes: usize) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// A bomb in a bomb, for readers that unpack whatever they find.
+/// A nested bomb, for readers that unpack recursively.
 fn gzip_in_gzip() -> Archive {
     let inner = Chart::new("nested", "1.0.0")
         .entry(Entry::zeros("nested/README.md", GIB))
@@ -116,7 +116,7 @@ async fn what_reaches_outside_of_an_archive_is_neither_written_nor_read() {
     let world = World::new().await;
     let secret = world.folder.write("secret", "what a link would read\n");
     let secret = secret.display().to_string();
-    // Below 100 bytes, as a header of tar has it.
+    // Below 100 bytes, the limit of a tar header.
     let target = world.folder.join("written").display().to_string();
     let up = format!("{}{}", "../".repeat(8), target.trim_start_matches('/'));
     let chart = |name: &str| Chart::new(name, "1.0.0");
@@ -130,7 +130,7 @@ async fn what_reaches_outside_of_an_archive_is_neither_written_nor_read() {
         chart("inner-dots").entry(Entry::file("inner-dots/../README.md", "outside")),
         chart("symlink").entry(Entry::symlink("symlink/README.md", &secret)),
         chart("hard-link").entry(Entry::hard_link("hard-link/README.md", &secret)),
-        // The folder is a link, and the file behind it would be written through it.
+        // The directory is a link; writing the file would follow it.
         chart("through")
             .entry(Entry::symlink(
                 "through/out",
@@ -156,8 +156,11 @@ async fn what_reaches_outside_of_an_archive_is_neither_written_nor_read() {
     let _portolan = world.run(&[FILES]).await;
     for name in &names {
         let files = world.until_files(name, name).await;
-        assert_eq!(files["Readme"], "", "{name}: what would be its README lies outside");
-        assert_eq!(files["DefaultValues"], "of: the chart\n", "{name}: the rest is served");
+        assert_eq!(files["Readme"], "", "{name}: its README is outside of the chart");
+        assert_eq!(
+            files["DefaultValues"], "of: the chart\n",
+            "{name}: other files are imported"
+        );
     }
     world.until_honest_files_are_served().await;
     assert_empty(&world.temporary());
@@ -168,7 +171,7 @@ async fn what_reaches_outside_of_an_archive_is_neither_written_nor_read() {
     assert_eq!(before, after, "nothing was written");
 }
 
-/// The names in a folder.
+/// Returns the sorted names in a directory.
 fn listing(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> = folder
         .read_dir()
@@ -197,10 +200,7 @@ async fn a_name_that_is_a_path_makes_no_chart() {
     for id in &ids {
         let behind = id.strip_prefix("paths/").unwrap();
         assert!(!matches!(behind, "" | "." | ".."), "{id}: {status}");
-        assert!(
-            !behind.contains('/'),
-            "{id}: a reader that joins it with a folder stays in there"
-        );
+        assert!(!behind.contains('/'), "{id}: a path that leaves its directory");
     }
     assert!(status["lastSync"]["skippedCount"].as_u64().unwrap() >= 3, "{status}");
     world.until_honest_is_served().await;
@@ -227,8 +227,8 @@ async fn a_schema_is_stored_as_text_and_what_it_refers_to_is_not_asked_for() {
     assert!(peak_memory(&portolan) < 150);
 }
 
-/// CVE-2025-62518: a header of POSIX says how long an entry is, and the entry's own says 0. Who believes the latter takes the
-/// entry's content, another archive, for entries of this one.
+/// CVE-2025-62518: a PAX header states the size of an entry, the entry's own header states 0. A reader that uses the
+/// latter takes the entry's content, another archive, for entries of this one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn files_that_are_smuggled_in_a_nested_archive_are_not_seen() {
     let world = World::new().await;
@@ -260,7 +260,7 @@ async fn files_that_are_smuggled_in_a_nested_archive_are_not_seen() {
     bytes.extend([0; 1024]);
     world.attack_with_archive("nested", &Archive::of_bytes("nested", "1.0.0", bytes.clone()));
 
-    // A size that no archive can have, and one that ends behind the archive's end.
+    // An impossible size, and one that exceeds the archive.
     for (name, size) in [("huge", usize::MAX), ("beyond", 1 << 20)] {
         let mut bytes = Vec::new();
         append(

@@ -121,7 +121,7 @@ async fn only_the_server_of_a_repository_gets_its_credentials() {
         .chain(icons.iter().map(String::as_str))
         .collect();
     let more = ["/icon-redirected", "/there-and-back.tgz", "/moved.yaml"];
-    eventually(SOON, "all icons to be asked for", async || {
+    eventually(SOON, "all icons to be requested", async || {
         let missing: Vec<_> = paths
             .iter()
             .chain(&more)

@@ -97,7 +97,7 @@ async fn an_endless_filter_is_stopped_while_other_repositories_are_synced() {
     let peak = peak_memory(&portolan);
     assert!(
         peak < 700,
-        "{peak} MiB for eight filters at once, of 128 MiB at most each"
+        "{peak} MiB for eight concurrent filters of at most 128 MiB each"
     );
     // The process exits: no thread is left running.
     portolan.signal("TERM");

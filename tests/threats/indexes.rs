@@ -110,10 +110,7 @@ async fn an_endless_index_is_aborted() {
     world.until_failed("loop", "TooManyRedirects").await;
     assert!(started.elapsed() < super::SOON, "{:?}", started.elapsed());
     let peak = peak_memory(&portolan);
-    assert!(
-        peak < 150,
-        "{peak} MiB, for indexes of which three may have 100 MiB each"
-    );
+    assert!(peak < 150, "{peak} MiB, for three indexes of up to 100 MiB");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -24,7 +24,7 @@ fn assert_quiet(what: &str, text: &str, secrets: &[&str]) {
         if let Some(at) = text.find(secret) {
             let from = text.floor_char_boundary(at.saturating_sub(300));
             panic!(
-                "{what} shows {secret}: {}",
+                "{what} contains {secret}: {}",
                 &text[from..text.ceil_char_boundary(at + 100)]
             );
         }
@@ -108,7 +108,7 @@ async fn no_failure_leaks_a_secret() {
             &header_auth,
         );
     }
-    // A server of its own, since all repositories of a busy one wait.
+    // A separate server, since a backoff applies to all repositories of a host.
     let busy = ChartServer::start().await;
     busy.break_path("/x/index.yaml", Fault::retry_after(429, "1"));
     declare("busy", &with_secrets(&busy.url("/x")), &header_auth);
@@ -161,7 +161,7 @@ async fn no_failure_leaks_a_secret() {
         };
         declare(name, &url, &more);
     }
-    // A token server that gives a token which opens nothing, and one that does not end its answer.
+    // A token server with useless tokens, and one with an endless response.
     for (name, answer) in [
         ("tokens", r#"{"token": "sealedtoken"}"#),
         ("half-tokens", r#"{"token": "sealedtoken""#),
@@ -181,7 +181,7 @@ async fn no_failure_leaks_a_secret() {
         world.manifest(name, &repository("default", name, "oci", &url, &more));
         names.push(name.to_owned());
     }
-    // One that is read well, whose archives and icons can't be had.
+    // A valid index whose archives and icons are unavailable.
     let bad = |name: &str, url: String| {
         Chart::new(name, "1.0.0")
             .field("icon", url.clone())

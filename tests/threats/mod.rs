@@ -1,5 +1,5 @@
-//! Known attacks on chart repository tools, run against the real binary. Each attack fails with an error in the status of its
-//! repository, while an honest repository in the same process stays available.
+//! Known attacks on chart repository tools, run against the real binary. Each attack fails with an error in the status of
+//! its repository, while an honest repository in the same process stays available.
 
 mod addresses;
 mod archives;

@@ -142,7 +142,7 @@ async fn tenants_of_one_url_see_only_the_content_of_their_own_credentials() {
     }
     until("epsilon", "InvalidSecret").await;
     // Each has sent a conditional request with the shared ETag.
-    eventually(SOON, "both to be answered 304", async || {
+    eventually(SOON, "both to receive 304", async || {
         (asked("alpha", true) > 1 && asked("beta", true) > 1).then_some(())
     })
     .await;
@@ -171,7 +171,7 @@ async fn tenants_of_one_url_see_only_the_content_of_their_own_credentials() {
 
     // With other credentials the stored ETag must not be used.
     world.manifest("beta-secret", &secret("beta", "keys", &[("header", "Bearer alpha")]));
-    eventually(SOON, "what the new credentials show", async || {
+    eventually(SOON, "the content of the new credentials", async || {
         let rows = rows().await;
         if rows
             == [

@@ -35,7 +35,7 @@ pub struct Size {
     pub namespaces: usize,
 }
 
-/// Applications in namespaces of their own.
+/// Applications in separate namespaces.
 pub struct Fleet {
     pub size: Size,
     pub namespaces: Vec<String>,

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// `componentsReady` of Applications by name, as in `5/5`, and the time since when.
+/// `componentsReady` of Applications by name, such as `5/5`, and the time of its last change.
 type Seen = HashMap<String, Option<(String, Instant)>>;
 
 /// A watch of Applications.
@@ -39,7 +39,7 @@ impl Follower {
         Self { seen, task }
     }
 
-    /// Waits until this many Applications show this, and returns the time when the last one did.
+    /// Waits until this many Applications have this value, and returns the time of the last change.
     pub async fn all(&self, count: usize, components_ready: &str) -> Instant {
         let shows =
             |shown: &Option<(String, Instant)>| shown.as_ref().is_some_and(|(ready, _)| ready == components_ready);
@@ -50,14 +50,14 @@ impl Follower {
         times.max().expect("there are Applications")
     }
 
-    /// Waits until an Application shows this, and returns the time when it did.
+    /// Waits until an Application has this value, and returns the time of the change.
     pub async fn one(&self, name: &str, components_ready: &str) -> Instant {
         let time = |seen: &Seen| {
             let (ready, since) = seen.get(name)?.as_ref()?;
             (ready == components_ready).then_some(*since)
         };
         let seen = self.until(|seen| time(seen).is_some()).await;
-        time(&seen).expect("it shows it")
+        time(&seen).expect("the value was observed")
     }
 
     /// Waits until no Application has a status.
@@ -69,7 +69,7 @@ impl Follower {
         let mut seen = self.seen.clone();
         let reached = tokio::time::timeout(PATIENCE, seen.wait_for(holds)).await;
         let reached = reached.unwrap_or_else(|_| panic!("statuses within {PATIENCE:?}: {:?}", *self.seen.borrow()));
-        reached.expect("the watch goes on").clone()
+        reached.expect("the watch continues").clone()
     }
 }
 

@@ -43,7 +43,7 @@ async fn each_bad_input_is_reported_and_affects_no_charts_or_other_repositories(
             let asked = harbour.requests(case.name) - requests;
             assert_eq!(
                 asked, 2,
-                "{} is asked once when it breaks and once when it is mended",
+                "{} is requested once after the failure and once after the repair",
                 case.name
             );
         }
@@ -93,7 +93,7 @@ async fn check_report(harbour: &Harbour, case: &Case) {
     );
     let message = message(&object);
     for text in [says, &["remain available"][..]].concat() {
-        assert!(message.contains(text), "{name} does not say {text:?}: {message}");
+        assert!(message.contains(text), "{name}: {text:?} is missing in {message}");
     }
     let event = match then {
         Retried => "SyncFailed",
@@ -110,7 +110,7 @@ async fn repair(harbour: &Harbour, case: &Case) {
     let url = harbour.world.serve(case.name, good_index());
     match (&case.how, case.then) {
         (How::Url(_), _) => drop(harbour.world.edit(case.name, json!({ "spec": { "url": url } })).await),
-        (_, Stalled) => harbour.resync(case.name, "mended").await,
+        (_, Stalled) => harbour.resync(case.name, "repaired").await,
         (_, Retried) => {}
     }
 }

@@ -44,7 +44,7 @@ async fn invalid_entries_are_skipped_and_listed() {
         ("up", vec![entry("..", "1.0.0")]),
         ("bell", vec![entry("bell\u{7}", "1.0.0")]),
         (long.as_str(), vec![entry(&long, "1.0.0")]),
-        ("twin", vec![entry("web", "9.0.0")]),
+        ("duplicate", vec![entry("web", "9.0.0")]),
     ];
     let url = world.serve("mixed", index_of(&[std::slice::from_ref(&good), &bad[..]].concat()));
     world.declare("mixed", &url).await;
@@ -68,7 +68,7 @@ async fn invalid_entries_are_skipped_and_listed() {
             last_sync
                 .skipped
                 .iter()
-                .find(|skipped| *key == "twin" && skipped.chart == "web")
+                .find(|skipped| *key == "duplicate" && skipped.chart == "web")
         });
         let named = named.unwrap_or_else(|| panic!("{key} is not named in {:?}", last_sync.skipped));
         assert!(

@@ -52,6 +52,6 @@ async fn an_index_of_101_mib_is_refused_with_or_without_content_length_in_little
     }
     assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
     if let Some(peak) = peak_memory_mib(harbour.portolan.id()) {
-        assert!(peak < 100, "{peak} MiB, so the body was kept in memory");
+        assert!(peak < 100, "{peak} MiB: the body was in memory");
     }
 }

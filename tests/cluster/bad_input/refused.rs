@@ -15,7 +15,7 @@ async fn refused(harbour: &Harbour, name: &str, page: Page, reason: &str) -> App
     world.until_ready_is(name, "False", reason).await
 }
 
-/// Serves a valid index again and waits until it is synced.
+/// Serves a valid index again and waits for its sync.
 async fn until_accepted(harbour: &Harbour, name: &str) {
     harbour.world.serve(name, index(&[("web", &["2.0.0", "1.0.0"])]));
     harbour.world.until_ready(name).await;

@@ -200,7 +200,7 @@ async fn archives_in_a_registry_are_pulled() {
     );
 
     // The failure is recorded; an empty row keeps the chart's page working until then.
-    eventually(SOON, "the archive to be given up for now", async || {
+    eventually(SOON, "the failure of the archive to be stored", async || {
         let failures = postgres
             .rows
             .pairs("SELECT chart_files_id, message FROM portolan_files")

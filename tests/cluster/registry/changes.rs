@@ -62,7 +62,7 @@ async fn an_unchanged_registry_costs_one_request_per_chart() {
     resynced(&world, "port", "two").await;
     let infos = postgres.rows.infos().await.unwrap();
     assert_eq!(infos["port/harbour"]["chartVersions"][2]["digest"], digest.as_str());
-    eventually(SOON, "the files of what was published again", async || {
+    eventually(SOON, "the files of the republished version", async || {
         let files = postgres.rows.files().await;
         let found = &files["port/harbour-1.1.0"];
         let is_new = found["Readme"] == "# Again\n" && found["Digest"] == digest.as_str();
@@ -106,7 +106,7 @@ async fn an_unchanged_registry_costs_one_request_per_chart() {
     assert!(others.iter().all(|path| *path == "/v2/"), "{others:?}");
     assert!(
         others.len() as f64 <= ticks + 1.0,
-        "{} questions for the way in, in {ticks} syncs",
+        "{} authentication requests in {ticks} syncs",
         others.len()
     );
 }
@@ -122,7 +122,7 @@ async fn a_retagged_version_is_found_by_the_digest_check() {
     world.until_ready("port").await;
     let again = Chart::new("harbour", "1.0.0").field("description", "Another").pack();
     let digest = port.push("harbour", &again).await;
-    eventually(SOON, "what was published again", async || {
+    eventually(SOON, "the republished version", async || {
         let infos = postgres.rows.infos().await.unwrap();
         let found = &infos["port/harbour"];
         let is_new = found["description"] == "Another" && found["chartVersions"][0]["digest"] == digest.as_str();

@@ -17,7 +17,7 @@ use crate::support::registry::{Registry, Setup};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_first_sync_resumes() {
     const TAGS: usize = 300;
-    /// Pulls between two writes, and concurrent ones.
+    /// Maximum loss: pulls between two writes, and concurrent ones.
     const LOST: usize = 64 + 8;
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let port = Port::with_password().await;
@@ -42,7 +42,7 @@ async fn a_killed_first_sync_resumes() {
     assert_eq!(
         postgres.rows.charts().await.unwrap(),
         Vec::<String>::new(),
-        "half a chart was written"
+        "an incomplete chart was written"
     );
 
     let _portolan = world.portolan(postgres.url(), &flags).await;
@@ -61,7 +61,7 @@ async fn a_killed_first_sync_resumes() {
 async fn a_large_registry_is_synced_in_parts_and_each_tag_is_pulled_once() {
     const TAGS: usize = 520;
     let (world, postgres) = (World::new().await, Postgres::new().await);
-    // Open to everybody, without TLS.
+    // Public, without TLS.
     let registry = Registry::start(Setup::default().pages_of(100)).await;
     let front = ChartServer::before(registry.upstream()).await;
     let versions = (0..TAGS).map(|number| Chart::new("harbour", &format!("1.{number}.0")).pack());
@@ -95,7 +95,7 @@ async fn a_large_registry_is_synced_in_parts_and_each_tag_is_pulled_once() {
     // Two more for the archives of the newest.
     assert_eq!(configs.len(), TAGS + 1 + 2);
     let first = configs.iter().position(|path| *path == "pier/manifests/0.1.0").unwrap();
-    assert!(first < 20, "the only version of a chart came as number {first}");
+    assert!(first < 20, "the only version of a chart was pull number {first}");
     let readme = &postgres.rows.files().await["port/pier-0.1.0"]["Readme"];
     assert_eq!(readme, "# pier 0.1.0\n");
 }

@@ -60,7 +60,7 @@ async fn a_repository_that_becomes_private_is_reported_and_keeps_its_charts() {
     let tags = "/v2/ports/pier/tags/list";
     port.front.break_path(tags, Fault::status(403));
     let object = world
-        .until("port", "the closed one to be named", |object| {
+        .until("port", "the private repository to be reported", |object| {
             !skipped(object).is_empty()
         })
         .await;
@@ -82,9 +82,7 @@ async fn a_repository_that_becomes_private_is_reported_and_keeps_its_charts() {
         .await;
     port.front.repair(tags);
     world
-        .until("port", "nothing to be left out any more", |object| {
-            skipped(object).is_empty()
-        })
+        .until("port", "no more skipped entries", |object| skipped(object).is_empty())
         .await;
 }
 

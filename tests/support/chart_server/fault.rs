@@ -15,24 +15,24 @@ use super::respond;
 /// A fault in place of the regular response.
 #[derive(Clone, Debug)]
 pub enum Fault {
-    /// Answers with this status, these headers and this body.
+    /// Responds with this status, these headers and this body.
     Answer(StatusCode, Vec<(HeaderName, String)>, Bytes),
-    /// Closes the connection without an answer.
+    /// Closes the connection without a response.
     NoAnswer,
-    /// Waits before it answers with the page.
+    /// Waits before the regular response.
     Delay(Duration),
-    /// Sends so many bytes of the page, then nothing more; the connection stays open.
+    /// Sends this many bytes of the page, then nothing more; the connection stays open.
     StallAfter(usize),
-    /// Announces the whole page, sends so many bytes of it and closes the connection.
+    /// Announces the complete page, sends this many bytes of it and closes the connection.
     CutAfter(usize),
-    /// Sends the page in pieces of so many bytes, with a pause after each.
+    /// Sends the page in pieces of this many bytes, with a pause after each.
     Drip(usize, Duration),
-    /// A compressed body that expands without end.
+    /// A compressed body that expands endlessly.
     EndlessGzip,
 }
 
 impl Fault {
-    /// A status with nothing else.
+    /// A response with only a status.
     pub fn status(status: u16) -> Self {
         Self::Answer(
             StatusCode::from_u16(status).expect("a status"),
@@ -47,18 +47,18 @@ impl Fault {
         Self::Answer(StatusCode::from_u16(status).expect("a status"), headers, Bytes::new())
     }
 
-    /// A redirect; a path that redirects to itself is a loop.
+    /// A redirect with status 302; a path that redirects to itself is a loop.
     pub fn redirect(location: &str) -> Self {
         Self::redirect_as(302, location)
     }
 
-    /// A redirect of another kind: 301, 303, 307 or 308.
+    /// A redirect with another status: 301, 303, 307 or 308.
     pub fn redirect_as(status: u16, location: &str) -> Self {
         let headers = vec![(header::LOCATION, location.to_owned())];
         Self::Answer(StatusCode::from_u16(status).expect("a status"), headers, Bytes::new())
     }
 
-    /// A page for people with status 200, as captive portals and log-in pages answer.
+    /// An HTML page with status 200, like those of captive portals and login pages.
     pub fn html() -> Self {
         let headers = vec![(header::CONTENT_TYPE, "text/html; charset=utf-8".to_owned())];
         Self::Answer(
@@ -68,7 +68,7 @@ impl Fault {
         )
     }
 
-    /// Spoils a good answer. `None`: no answer, the connection is to be closed.
+    /// Applies the fault to a regular response. Returns `None` if the connection must be closed.
     pub async fn spoil<G: Future<Output = Response<Body>>>(
         self,
         mut request: Request,
@@ -96,7 +96,7 @@ impl Fault {
             }
             Self::StallAfter(_) | Self::CutAfter(_) | Self::Drip(..) => {}
         }
-        // What is spoiled is a whole body.
+        // The fault applies to the complete body.
         for name in [
             header::IF_NONE_MATCH,
             header::IF_MODIFIED_SINCE,
@@ -112,13 +112,13 @@ impl Fault {
             Self::StallAfter(bytes) => stream::iter([start(bytes)]).chain(stream::pending()).boxed(),
             Self::CutAfter(bytes) => stream::iter([start(bytes)]).chain(stream::once(cut())).boxed(),
             Self::Drip(piece, pause) => drip(body.clone(), piece, pause).boxed(),
-            _ => unreachable!("the others have answered above"),
+            _ => unreachable!("other faults returned above"),
         };
         Some(Response::from_parts(parts, Body::from_stream(spoiled)))
     }
 }
 
-/// The error that ends a connection. What was written before it is sent while it is not ready yet.
+/// Returns the error that ends a connection. Yields first, so that written data is sent.
 async fn cut() -> Result<Bytes, std::io::Error> {
     tokio::task::yield_now().await;
     Err(std::io::Error::other("cut"))
@@ -135,7 +135,7 @@ fn drip(body: Bytes, piece: usize, pause: Duration) -> impl Stream<Item = Result
     })
 }
 
-/// One compressed mebibyte of empty lines, and the same again without end: after a flush a block stands on its own.
+/// One compressed mebibyte of empty lines, repeated endlessly. A block after a flush is independent.
 fn endless_gzip() -> impl Stream<Item = Result<Bytes, std::io::Error>> {
     let lines = vec![b'\n'; 1 << 20];
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
@@ -143,7 +143,7 @@ fn endless_gzip() -> impl Stream<Item = Result<Bytes, std::io::Error>> {
         encoder
             .write_all(&lines)
             .and_then(|()| encoder.flush())
-            .expect("memory can be written");
+            .expect("writing to memory succeeds");
         Bytes::from(std::mem::take(encoder.get_mut()))
     };
     let (first, next) = (block(), block());

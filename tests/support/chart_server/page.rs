@@ -22,7 +22,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// A page with an ETag that follows its content, as usual servers have it.
+    /// A page with an ETag that depends on its content.
     pub fn new(body: impl Into<Bytes>) -> Self {
         let body = body.into();
         let hash: String = Sha256::digest(&body)
@@ -39,48 +39,46 @@ impl Page {
         }
     }
 
-    /// Without an ETag (and, unless it is set, without Last-Modified): the server cannot answer 304.
+    /// Removes the ETag. Without Last-Modified either, the server cannot respond with 304.
     pub fn without_etag(mut self) -> Self {
         self.etag = None;
         self
     }
 
-    /// With this ETag, quotes included.
+    /// Sets the ETag, including quotes.
     pub fn etag(mut self, etag: &str) -> Self {
         self.etag = Some(etag.to_owned());
         self
     }
 
-    /// With this Last-Modified date.
+    /// Sets the Last-Modified date.
     pub fn last_modified(mut self, date: &str) -> Self {
         self.last_modified = Some(date.to_owned());
         self
     }
 
-    /// Compressed on the way, for clients that accept it.
+    /// Compresses responses to clients that accept it.
     pub fn gzip(mut self) -> Self {
         self.gzip = true;
         self
     }
 
-    /// A chart's archive.
+    /// A page with the archive of a chart.
     pub fn archive(archive: &Archive) -> Self {
         Self::new(archive.bytes.clone()).content_type("application/gzip")
     }
 
-    /// With another content type.
     pub fn content_type(mut self, content_type: &'static str) -> Self {
         self.content_type = Some(content_type);
         self
     }
 
-    /// Without a content type.
     pub fn without_content_type(mut self) -> Self {
         self.content_type = None;
         self
     }
 
-    /// The page, or that it has not changed. A date counts only when no ETag was asked for (RFC 9110, 13.1.3).
+    /// Returns the page, or 304. The date is compared only without an ETag in the request (RFC 9110, 13.1.3).
     pub fn answer(&self, asked: &HeaderMap) -> Response<Body> {
         let asked_for = |name| asked.get(name).and_then(|value| value.to_str().ok());
         let unchanged = match (asked_for(header::IF_NONE_MATCH), asked_for(header::IF_MODIFIED_SINCE)) {
@@ -121,5 +119,5 @@ fn gzip(body: &[u8]) -> Vec<u8> {
     encoder
         .write_all(body)
         .and_then(|()| encoder.finish())
-        .expect("memory can be written")
+        .expect("writing to memory succeeds")
 }

@@ -18,17 +18,16 @@ const IMAGE_LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 /// Maximum number of concurrent requests when many tags are pushed.
 const AT_ONCE: usize = 16;
 
-/// A manifest that was pushed.
+/// A pushed manifest.
 #[derive(Clone, Debug)]
 pub struct Manifest {
     /// `sha256:…` of its bytes.
     pub digest: String,
-    /// Its bytes.
     pub bytes: Vec<u8>,
 }
 
 impl Registry {
-    /// Pushes a chart under a tag: as helm pushes it, if the tag is the chart's version with `_` for `+`.
+    /// Pushes a chart under a tag. helm uses the chart's version with `_` for `+`.
     pub async fn push_chart(&self, repository: &str, tag: &str, archive: &Archive) -> Manifest {
         let config = serde_json::to_vec(&archive.metadata).expect("JSON is written");
         let config = self.push_blob(repository, CHART_CONFIG, &config).await;
@@ -46,7 +45,7 @@ impl Registry {
             .await;
     }
 
-    /// Pushes an image: no chart.
+    /// Pushes an image, which is not a chart.
     pub async fn push_image(&self, repository: &str, tag: &str) -> Manifest {
         let config = json!({"architecture": "amd64", "os": "linux", "rootfs": {"type": "layers", "diff_ids": []}});
         let config = self
@@ -56,7 +55,7 @@ impl Registry {
         self.push_manifest(repository, tag, &manifest(config, &[layer])).await
     }
 
-    /// Pushes an index of two manifests, as images for several platforms have it.
+    /// Pushes an index of two manifests, like images for several platforms.
     pub async fn push_image_index(&self, repository: &str, tag: &str) -> Manifest {
         let image = self.push_image(repository, &format!("{tag}-amd64")).await;
         let entry = json!({"mediaType": MANIFEST, "digest": image.digest, "size": image.bytes.len(),
@@ -65,7 +64,7 @@ impl Registry {
         self.push_manifest(repository, tag, &index).await
     }
 
-    /// Pushes a signature of a manifest under the tag that cosign gives it; the tag.
+    /// Pushes a signature of a manifest under the tag that cosign uses; returns the tag.
     pub async fn push_signature(&self, repository: &str, of: &Manifest) -> String {
         let tag = format!("{}.sig", of.digest.replace(':', "-"));
         let config = self.push_blob(repository, IMAGE_CONFIG, b"{}").await;
@@ -75,7 +74,7 @@ impl Registry {
         tag
     }
 
-    /// Pushes a list of charts as VMware's registries have it: `path` joined with `charts-index`, tag `latest`.
+    /// Pushes a list of charts like VMware's registries: `path` joined with `charts-index`, tag `latest`.
     pub async fn push_charts_index(&self, path: &str, names: &[&str]) -> Manifest {
         let repository = format!("{path}/charts-index");
         let entries: serde_json::Map<String, Value> = names
@@ -91,7 +90,7 @@ impl Registry {
             .await
     }
 
-    /// Pushes a blob and gives its descriptor (OCI distribution specification: POST then PUT).
+    /// Pushes a blob and returns its descriptor (OCI distribution specification: POST then PUT).
     pub async fn push_blob(&self, repository: &str, media_type: &str, bytes: &[u8]) -> Value {
         let digest = format!("sha256:{}", sha256(bytes));
         let path = format!("/v2/{repository}/blobs/uploads/");
@@ -108,7 +107,7 @@ impl Registry {
         json!({"mediaType": media_type, "digest": digest, "size": bytes.len()})
     }
 
-    /// Pushes a manifest with the media type that it gives itself. A tag that is there already points to it from now on.
+    /// Pushes a manifest with the media type in its content. An existing tag is moved.
     pub async fn push_manifest(&self, repository: &str, tag: &str, manifest: &Value) -> Manifest {
         let bytes = manifest.to_string().into_bytes();
         let media_type = manifest["mediaType"].as_str().expect("a manifest has a media type");
@@ -120,7 +119,7 @@ impl Registry {
         Manifest { digest, bytes }
     }
 
-    /// Takes a tag away; what it pointed to stays.
+    /// Deletes a tag but not its manifest.
     pub async fn delete_tag(&self, repository: &str, tag: &str) {
         let url = self.manifest_url(repository, tag);
         self.send(self.request(Method::DELETE, repository, &url), 202).await;
@@ -139,7 +138,7 @@ impl Registry {
     }
 
     async fn send(&self, request: RequestBuilder, expected: u16) -> Response {
-        let response = request.send().await.expect("the registry answers");
+        let response = request.send().await.expect("the registry responds");
         let status = response.status();
         if status == StatusCode::from_u16(expected).expect("a status") {
             return response;
