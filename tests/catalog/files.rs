@@ -152,7 +152,7 @@ async fn stored_files_are_not_missing_and_equal_ones_are_not_written_again(#[val
 
 #[rstest]
 #[tokio::test]
-async fn files_of_a_republished_version_are_missing_and_the_old_ones_stay_until_then(
+async fn files_of_a_republished_version_are_missing_and_the_old_ones_are_kept_until_then(
     #[values(On::Sqlite, On::Postgres)] on: On,
 ) {
     let fixture = Fixture::new(on).await;

@@ -19,7 +19,9 @@ fn ids(wanted: &[MissingIcon]) -> Vec<&str> {
 
 #[rstest]
 #[tokio::test]
-async fn an_icon_is_missing_until_it_is_saved_and_stays_while_its_url_does(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn an_icon_is_missing_until_it_is_saved_and_kept_while_its_url_is_unchanged(
+    #[values(On::Sqlite, On::Postgres)] on: On,
+) {
     let fixture = Fixture::new(on).await;
     let mut without = chart("c", &["1.0.0"]);
     without.icon = String::new();

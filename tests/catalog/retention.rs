@@ -138,7 +138,7 @@ async fn a_version_that_returns_to_the_index_has_no_mark(#[values(On::Sqlite, On
 
 #[rstest]
 #[tokio::test]
-async fn nothing_is_kept_of_what_a_filter_takes_or_of_another_repository(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn filtered_versions_and_versions_of_another_url_are_not_retained(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     sync(
         &fixture,
@@ -160,7 +160,7 @@ async fn nothing_is_kept_of_what_a_filter_takes_or_of_another_repository(#[value
 
 #[rstest]
 #[tokio::test]
-async fn without_keeping_all_that_was_kept_goes(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn retained_versions_are_deleted_if_retention_is_disabled(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     sync(
         &fixture,

@@ -252,7 +252,7 @@ async fn a_deletion_cancels_a_stalled_download(#[case] synced_before: bool) {
 #[case::with_a_secret_that_is_not_there(json!({ "auth": { "header": { "secretKeyRef": { "name": "gone", "key": "a" } } } }), "SecretNotFound")]
 #[case::with_an_interval_that_is_none(json!({ "interval": "now and then" }), "Synced")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_repository_is_deleted_whatever_its_spec_says(#[case] spec: Value, #[case] shown: &str) {
+async fn a_repository_is_deleted_regardless_of_its_spec(#[case] spec: Value, #[case] shown: &str) {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let _portolan = world.portolan(postgres.url(), &[]).await;
     let url = world.serve("stable", index(&[("web", &["1.0.0"])]));

@@ -14,7 +14,7 @@ async fn a_republished_version_keeps_its_old_files_until_the_new_ones_are_there(
     let old = chart("web", "1.0.0");
     world.declare("stable", &world.serve("stable", std::slice::from_ref(&old)), "");
     world.once(&[ALL]).await;
-    let new = Chart::new("web", "1.0.0").file("README.md", "anew").pack();
+    let new = Chart::new("web", "1.0.0").file("README.md", "new").pack();
     world.serve("stable", std::slice::from_ref(&new));
     let path = "/stable/web-1.0.0.tgz";
     world.server.break_path(path, Fault::status(500));
@@ -29,7 +29,7 @@ async fn a_republished_version_keeps_its_old_files_until_the_new_ones_are_there(
     world.execute("UPDATE portolan_files SET next_try = 1").await;
     world.once(&[ALL]).await;
     let files = world.files().await;
-    assert_eq!(readmes(&files)["stable/web-1.0.0"], "anew");
+    assert_eq!(readmes(&files)["stable/web-1.0.0"], "new");
     assert_eq!(files["stable/web-1.0.0"]["Digest"], new.sha256());
     assert!(
         world

@@ -62,7 +62,7 @@ async fn icon(world: &World, name: &str) -> Option<(u32, u32)> {
 }
 
 #[tokio::test]
-async fn icons_become_png_that_fits_160_pixels_and_hostile_ones_nothing() {
+async fn icons_are_converted_to_png_of_at_most_160_pixels_and_malicious_ones_are_not_stored() {
     let world = World::new().await;
     let pages: [(&str, &'static str, Vec<u8>); 9] = [
         ("png", "image/png", picture(320, 320, ImageFormat::Png)),
@@ -127,7 +127,7 @@ async fn icons_become_png_that_fits_160_pixels_and_hostile_ones_nothing() {
 }
 
 #[tokio::test]
-async fn an_icon_stays_while_its_url_does() {
+async fn an_icon_is_kept_while_its_url_is_unchanged() {
     let world = World::new().await;
     world.server.serve(
         "/icons/one",
@@ -156,7 +156,7 @@ async fn an_icon_stays_while_its_url_does() {
 }
 
 #[tokio::test]
-async fn credentials_go_with_icons_of_the_repositorys_own_host_only() {
+async fn credentials_are_sent_only_for_icons_on_the_repositorys_host() {
     let world = World::new().await;
     let elsewhere = ChartServer::start().await;
     for server in [&world.server, &elsewhere] {

@@ -9,7 +9,7 @@ use crate::support::eventually::eventually;
 use crate::support::portolan;
 
 #[tokio::test]
-async fn each_version_gets_its_files_the_newest_of_every_chart_first() {
+async fn files_of_all_versions_are_imported_newest_of_each_chart_first() {
     let world = World::new().await;
     let mut archives = Vec::new();
     for name in ["a", "b", "c"] {

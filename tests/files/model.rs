@@ -169,7 +169,7 @@ fn identifier(text: &str) -> Option<Identifier> {
 }
 
 #[test]
-fn the_model_orders_versions_as_kubeapps_was_seen_to() {
+fn the_model_orders_versions_like_kubeapps() {
     let seen = [
         "v2.0.0",
         "1.10.0",

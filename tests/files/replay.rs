@@ -147,7 +147,7 @@ fn assert_same(stored: &BTreeMap<String, Value>, expected: &BTreeMap<String, Val
 
 #[rstest]
 #[tokio::test]
-async fn after_each_index_of_a_history_the_rows_are_those_of_the_model(
+async fn rows_match_the_model_after_each_index_of_a_history(
     #[values(
         "argoproj__argo-helm",
         "aws__eks-charts",
@@ -181,7 +181,7 @@ async fn after_each_index_of_a_history_the_rows_are_those_of_the_model(
 /// Postgres also shows that unchanged rows are not rewritten.
 #[rstest]
 #[tokio::test]
-async fn in_postgres_only_those_rows_are_written_that_differ(
+async fn only_changed_rows_are_written_to_postgres(
     #[values("kedacore__charts", "fluxcd-community__helm-charts", "aws__eks-charts")] repository: &str,
 ) {
     let history = match corpus::corpus() {

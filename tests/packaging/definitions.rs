@@ -94,7 +94,7 @@ fn full_spec() -> Value {
 }
 
 #[tokio::test]
-async fn every_field_of_an_application_is_kept_as_it_was_written() {
+async fn all_fields_of_an_application_are_stored_unchanged() {
     let (_, namespace, client) = namespace().await;
     let applications = raw(&client, &namespace);
     let made = applications
@@ -116,7 +116,7 @@ async fn every_field_of_an_application_is_kept_as_it_was_written() {
 }
 
 #[tokio::test]
-async fn the_status_is_a_resource_of_its_own() {
+async fn the_status_is_a_subresource() {
     let (_, namespace, client) = namespace().await;
     let applications = raw(&client, &namespace);
     let status = json!({
@@ -172,7 +172,7 @@ async fn the_status_is_a_resource_of_its_own() {
 }
 
 #[tokio::test]
-async fn what_the_neighbours_definition_lets_in_is_let_in() {
+async fn objects_accepted_by_the_crd_of_kubernetes_sigs_are_accepted() {
     let (_, namespace, client) = namespace().await;
     let applications = raw(&client, &namespace);
     let odd = [
@@ -216,7 +216,7 @@ async fn what_the_neighbours_definition_lets_in_is_let_in() {
 }
 
 #[tokio::test]
-async fn kubectl_shows_the_columns_that_users_know() {
+async fn kubectl_prints_the_columns_of_kubernetes_sigs() {
     let (control_plane, namespace, client) = namespace().await;
     let spec = json!({ "descriptor": { "type": "web", "version": "1.2.3" }, "addOwnerRef": true });
     let applications = raw(&client, &namespace);

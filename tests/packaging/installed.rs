@@ -91,7 +91,7 @@ fn is_forbidden<T>(answer: Result<T, kube::Error>) -> bool {
 }
 
 #[tokio::test]
-async fn a_release_has_all_the_rights_that_portolan_needs_and_no_more() {
+async fn a_release_has_exactly_the_permissions_that_portolan_needs() {
     let world = World::new().await;
     let namespace = install(&[]).await;
     let mut command = container(&namespace, &database().await.url).await;
@@ -127,7 +127,7 @@ async fn a_release_has_all_the_rights_that_portolan_needs_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_release_for_one_namespace_has_rights_in_no_other() {
+async fn a_release_for_one_namespace_has_no_permissions_in_others() {
     let world = World::new().await;
     let namespace = install(&[&format!("--set=watchNamespace={}", world.namespace)]).await;
     let portolan = Portolan::start(container(&namespace, &database().await.url).await);
@@ -146,7 +146,7 @@ async fn a_release_for_one_namespace_has_rights_in_no_other() {
 }
 
 #[tokio::test]
-async fn a_release_has_the_rights_to_read_secrets_watch_them_and_remove_cron_jobs_where_that_is_set() {
+async fn a_release_may_watch_secrets_and_delete_cron_jobs_only_in_the_configured_namespaces() {
     let control_plane = control_plane().await;
     let (team, kubeapps) = (control_plane.namespace().await, control_plane.namespace().await);
     let namespaces = format!("--set=watchNamespace={team},kubeappsNamespace={kubeapps}");
@@ -175,7 +175,7 @@ async fn a_release_has_the_rights_to_read_secrets_watch_them_and_remove_cron_job
 }
 
 #[tokio::test]
-async fn a_release_that_looks_at_applications_can_do_all_that_they_need_and_lead() {
+async fn a_release_with_applications_may_reconcile_them_and_use_leases() {
     let control_plane = control_plane().await;
     let (team, elsewhere) = (control_plane.namespace().await, control_plane.namespace().await);
     let settings = format!("--set=watchNamespace={team},applications.enabled=true,leaderElection.enabled=true");
@@ -229,7 +229,7 @@ fn attributes(verb: &str, resource: &str, namespace: &str) -> serde_json::Value 
 }
 
 #[tokio::test]
-async fn its_pod_is_let_into_a_restricted_namespace() {
+async fn pods_are_admitted_to_a_restricted_namespace() {
     let control_plane = control_plane().await;
     let namespace = install(&[]).await;
     let client = control_plane.client().await;
@@ -253,7 +253,7 @@ async fn its_pod_is_let_into_a_restricted_namespace() {
 }
 
 #[tokio::test]
-async fn who_may_view_or_edit_a_namespace_may_so_with_its_repositories() {
+async fn viewers_and_editors_of_a_namespace_may_view_and_edit_its_repositories() {
     let world = World::new().await;
     install(&[]).await;
     let control_plane = control_plane().await;

@@ -74,14 +74,14 @@ fn chart() -> String {
 }
 
 #[tokio::test]
-async fn the_chart_has_nothing_to_complain_about() {
+async fn helm_lint_accepts_all_settings() {
     for settings in SETTINGS {
         helm_prints(&[&["lint", "--strict", KUBE_VERSION, &chart()], settings].concat()).await;
     }
 }
 
 #[tokio::test]
-async fn all_that_it_renders_is_accepted_by_the_api_server() {
+async fn rendered_objects_are_accepted_by_the_api_server() {
     let control_plane = control_plane().await;
     let namespace = control_plane.namespace().await;
     let folder = ScratchFolder::new("rendered");
@@ -104,7 +104,7 @@ async fn all_that_it_renders_is_accepted_by_the_api_server() {
 }
 
 #[tokio::test]
-async fn settings_that_mean_nothing_are_refused() {
+async fn invalid_settings_are_rejected() {
     for (setting, complaint) in [
         ("databse.url=postgres://db/charts", "databse"),
         ("database.url=mysql://db/charts", "/database/url"),
@@ -133,7 +133,7 @@ async fn settings_that_mean_nothing_are_refused() {
 }
 
 #[tokio::test]
-async fn monitors_are_rendered_only_where_they_are_asked_for() {
+async fn monitors_are_rendered_only_if_enabled() {
     let arguments = ["template", "try", &chart(), KUBE_VERSION];
     assert!(!helm_prints(&arguments).await.contains("PodMonitor"));
     let asked = helm_prints(&[&arguments[..], &["--set=metrics.podMonitor.enabled=true"]].concat()).await;
@@ -158,7 +158,7 @@ async fn container(settings: &str) -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn applications_are_looked_at_only_where_that_is_set() {
+async fn applications_are_reconciled_only_if_enabled() {
     for (settings, expected) in [
         ("", "apprepository"),
         ("applications.enabled=true", "apprepository,application"),
@@ -173,7 +173,7 @@ async fn applications_are_looked_at_only_where_that_is_set() {
 }
 
 #[tokio::test]
-async fn each_setting_becomes_the_flag_of_its_name_and_a_default_none() {
+async fn settings_become_flags_unless_they_are_defaults() {
     let flags = async |settings: &str| {
         let arguments = container(settings).await["args"].take();
         serde_json::from_value::<Vec<String>>(arguments).unwrap().join(" ")

@@ -76,7 +76,7 @@ fn with(secrets: &str) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn kubeapps_own_service_account_is_given_the_same_rights_by_what_the_docs_have_one_apply() {
+async fn the_documented_role_gives_kubeapps_service_account_the_same_permissions() {
     let page = std::fs::read_to_string(project("docs/kubeapps.md")).unwrap();
     let blocks = page
         .split("```yaml\n")
@@ -107,7 +107,7 @@ async fn kubeapps_own_service_account_is_given_the_same_rights_by_what_the_docs_
 }
 
 #[tokio::test]
-async fn secrets_are_got_by_name_and_cron_jobs_are_only_listed() {
+async fn by_default_secrets_are_read_by_name_and_cron_jobs_listed() {
     let by_default = expected(&[
         ("sea:portolan in everywhere", &with("secrets: get")),
         ("sea:portolan:kubeapps in sea", &["cronjobs: list"]),
@@ -116,7 +116,7 @@ async fn secrets_are_got_by_name_and_cron_jobs_are_only_listed() {
 }
 
 #[tokio::test]
-async fn the_right_to_secrets_can_be_kept_back() {
+async fn permissions_on_secrets_can_be_disabled() {
     let none = expected(&[
         ("sea:portolan in everywhere", &REPOSITORIES),
         ("sea:portolan:kubeapps in sea", &["cronjobs: list"]),
@@ -126,7 +126,7 @@ async fn the_right_to_secrets_can_be_kept_back() {
 }
 
 #[tokio::test]
-async fn watching_and_adopting_give_what_they_need_where_they_need_it() {
+async fn watching_secrets_and_adopting_cron_jobs_add_the_required_verbs() {
     let settings = "--set=watchSecrets=true,adoptKubeapps=true,kubeappsNamespace=apps";
     let more = expected(&[
         ("sea:portolan in everywhere", &with("secrets: get list watch")),
@@ -136,7 +136,7 @@ async fn watching_and_adopting_give_what_they_need_where_they_need_it() {
 }
 
 #[tokio::test]
-async fn one_watched_namespace_is_all_that_is_looked_at_unless_kubeapps_is_elsewhere() {
+async fn permissions_are_limited_to_the_watched_namespace_and_that_of_kubeapps() {
     let one = expected(&[
         ("portolan in team", &with("secrets: get")),
         ("sea:portolan:kubeapps in team", &["cronjobs: list"]),
@@ -165,7 +165,7 @@ const ORIGIN_AND_DEFINITIONS: (&str, &[&str]) = (
 );
 
 #[tokio::test]
-async fn applications_give_rights_to_whatever_may_be_a_component_where_they_are_watched() {
+async fn applications_add_permissions_on_all_kinds_in_the_watched_namespaces() {
     let rules = [&with("secrets: get")[..], &APPLICATIONS, &["*: get list watch patch"]].concat();
     let everywhere = expected_in_all(&[
         ("sea:portolan in everywhere", &rules),
@@ -183,7 +183,7 @@ async fn applications_give_rights_to_whatever_may_be_a_component_where_they_are_
 }
 
 #[tokio::test]
-async fn the_rights_to_components_can_be_narrowed_to_kinds_or_to_none() {
+async fn permissions_on_components_can_be_limited_to_kinds_or_disabled() {
     let of = async |rules: &str| {
         let rules = format!("--set-json=applications.componentRules={rules}");
         let mut rights = rights(&["--set=applications.enabled=true", &rules]).await;
@@ -199,7 +199,7 @@ async fn the_rights_to_components_can_be_narrowed_to_kinds_or_to_none() {
 }
 
 #[tokio::test]
-async fn electing_a_leader_gives_rights_to_leases_where_the_release_is() {
+async fn leader_election_adds_permissions_on_leases_in_the_namespace_of_the_release() {
     let leader = expected(&[
         ("portolan in team", &with("secrets: get")),
         ("portolan:leader in sea", &["leases: get create update"]),
@@ -210,7 +210,7 @@ async fn electing_a_leader_gives_rights_to_leases_where_the_release_is() {
 }
 
 #[tokio::test]
-async fn users_have_rights_to_applications_only_where_those_are_looked_at() {
+async fn users_get_permissions_on_applications_only_if_these_are_enabled() {
     let of_users = async |settings: &str| {
         let arguments = ["template", "portolan", &chart(), KUBE_VERSION, "--set", settings];
         helm_prints(&[&arguments[..], &["--show-only=templates/user-roles.yaml"]].concat()).await

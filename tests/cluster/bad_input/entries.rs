@@ -87,7 +87,7 @@ async fn invalid_entries_are_skipped_and_listed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_chart_named_like_an_sql_statement_comes_and_goes_alone() {
+async fn a_chart_named_like_an_sql_statement_is_added_and_removed_alone() {
     let harbour = Harbour::new(&[]).await;
     let world = &harbour.world;
     let charts = |hostile: &[&str]| {

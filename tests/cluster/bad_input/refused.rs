@@ -97,7 +97,7 @@ async fn a_refused_index_of_a_server_without_validators_stays_refused_until_it_h
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_index_of_before_is_accepted_again_after_another_was_refused() {
+async fn the_previous_index_is_accepted_after_another_was_refused() {
     let harbour = Harbour::new(&["--min-interval=1s"]).await;
     refused(&harbour, "wavering", Page::new(CONFLICT), "InvalidYAML").await;
     let rows = harbour.rows("wavering").await;

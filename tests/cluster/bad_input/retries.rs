@@ -63,7 +63,7 @@ async fn retry_after_pauses_all_repositories_of_a_host() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_second_cause_gets_an_event_of_its_own() {
+async fn a_second_cause_gets_a_separate_event() {
     let harbour = Harbour::new(&[]).await;
     let world = &harbour.world;
     let url = world.serve("unlucky", index(&[("web", &["1.0.0"])]));
