@@ -9,7 +9,8 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::{
-    APPLICATION, SOON, Site, assert_error, assert_no_panic, assert_ready, count, is_owner_patch, is_status_patch, shop,
+    APPLICATION, CONFIG_MAPS, SOON, Site, assert_error, assert_no_panic, assert_ready, count, is_owner_patch,
+    is_status_patch, shop,
 };
 use crate::support::eventually::eventually;
 use crate::support::fault_proxy::{ApiFault, ApiRequest, FaultProxy};
@@ -20,7 +21,6 @@ const CODES: [u16; 5] = [403, 409, 410, 429, 500];
 /// Number of consecutive failures where the next request must be the last.
 const TIMES: usize = 4;
 const UNKNOWN: &str = "failed to aggregate all components' statuses, check the Error condition for details";
-const CONFIG_MAPS: &[(&str, &str)] = &[("", "ConfigMap")];
 
 /// Portolan behind a proxy, with an Application that is not affected by the failures.
 struct Fixture {

@@ -19,7 +19,6 @@ mod wide;
 
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use axum::http::Method;
 use futures::{StreamExt, stream};
@@ -37,8 +36,9 @@ use crate::support::fault_proxy::{ApiRequest, FaultProxy};
 use crate::support::portolan::{Portolan, command};
 use crate::support::process::ScratchFolder;
 
-/// Time limit for expected changes. The goal is a second; a busy machine needs more.
-pub const SOON: Duration = Duration::from_secs(30);
+pub use crate::support::eventually::SOON;
+
+const CONFIG_MAPS: &[(&str, &str)] = &[("", "ConfigMap")];
 pub const APPLICATION: &str = "app.k8s.io/v1beta1 Application";
 
 /// A namespace for Applications and their components.

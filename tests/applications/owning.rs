@@ -4,10 +4,9 @@ use kube::ResourceExt;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
-use super::{APPLICATION, SOON, Site, assert_error, assert_ready, condition, count, is_owner_patch, shop};
+use super::{APPLICATION, CONFIG_MAPS, SOON, Site, assert_error, assert_ready, condition, count, is_owner_patch, shop};
 use crate::support::eventually::eventually;
 
-const CONFIG_MAPS: &[(&str, &str)] = &[("", "ConfigMap")];
 const APPLICATIONS: &[(&str, &str)] = &[("app.k8s.io", "Application")];
 
 fn owner(api_version: &str, kind: &str, name: &str, uid: &str) -> Value {

@@ -3,9 +3,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::{Site, assert_error, assert_ready, components, selecting, shop};
-
-const CONFIG_MAPS: &[(&str, &str)] = &[("", "ConfigMap")];
+use super::{CONFIG_MAPS, Site, assert_error, assert_ready, components, selecting, shop};
 
 fn expression(key: &str, operator: &str, values: Value) -> Value {
     json!({ "matchExpressions": [{ "key": key, "operator": operator, "values": values }] })

@@ -10,11 +10,11 @@ mod table;
 
 use std::time::Duration;
 
-use portolan::api::{AppRepository, REQUESTED_AT};
+use portolan::api::AppRepository;
 use serde_json::{Value, json};
 use sqlx::PgPool;
 
-use super::{SOON, World, condition, index, message};
+use super::{NEVER, SOON, World, condition, index, message};
 use crate::support::eventually::eventually;
 use crate::support::portolan::Portolan;
 use crate::support::postgres;
@@ -38,9 +38,7 @@ impl Harbour {
         let portolan = if flags.iter().any(|flag| flag.starts_with("--crontab")) {
             world.portolan(&database.url, flags).await
         } else {
-            world
-                .portolan(&database.url, &[&["--crontab=@yearly"], flags].concat())
-                .await
+            world.portolan(&database.url, &[&[NEVER], flags].concat()).await
         };
         Self { world, pool, portolan }
     }
@@ -64,27 +62,6 @@ impl Harbour {
         rows.iter()
             .map(|row| row.chart_id.split_once('/').unwrap().1.to_owned())
             .collect()
-    }
-
-    /// Requests a sync; `token` is echoed in `status.lastHandledReconcileAt`.
-    async fn resync(&self, name: &str, token: &str) {
-        self.world
-            .edit(name, json!({ "metadata": { "annotations": { REQUESTED_AT: token } } }))
-            .await;
-    }
-
-    /// Requests a sync and waits for it.
-    async fn resync_and_wait(&self, name: &str, token: &str) -> AppRepository {
-        self.resync(name, token).await;
-        self.world
-            .until(name, "the resync to be handled", |object| {
-                let handled = object
-                    .status
-                    .as_ref()
-                    .and_then(|status| status.last_handled_reconcile_at.as_deref());
-                handled == Some(token)
-            })
-            .await
     }
 
     /// Number of requests for the index of a repository.

@@ -5,13 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::rows::Postgres;
-use super::{SOON, World, condition, message};
+use super::{NEVER, SOON, World, condition, message};
 use crate::support::archives::{Chart, index};
-use crate::support::chart_server::Page;
 use crate::support::eventually::eventually;
-
-/// The default schedule never fires, so that only requested syncs run.
-const NEVER: &str = "--crontab=@yearly";
 
 /// Serves three charts and their archives below `/name`, with validators.
 fn serve(world: &World, name: &str) -> String {
@@ -21,10 +17,7 @@ fn serve(world: &World, name: &str) -> String {
             .file("README.md", format!("# {chart}\n"))
             .pack()
     });
-    for archive in &archives {
-        let path = format!("/{name}/{}", archive.file_name());
-        world.server.serve(&path, Page::new(archive.bytes.clone()));
-    }
+    world.server.serve_archives(name, &archives);
     let entries = archives
         .iter()
         .map(|archive| archive.index_entry(&[&archive.file_name()]));

@@ -33,8 +33,10 @@ use crate::support::control_plane::{ControlPlane, control_plane};
 use crate::support::eventually::eventually;
 use crate::support::portolan::{Portolan, command};
 
-/// Deadline for results that users wait for, with a margin for busy machines.
-pub const SOON: Duration = Duration::from_secs(30);
+pub use crate::support::eventually::SOON;
+
+/// The default schedule never fires, so that only requested syncs run.
+const NEVER: &str = "--crontab=@yearly";
 
 /// A namespace of a control plane, and a chart server.
 pub struct World {
@@ -147,6 +149,16 @@ impl World {
     /// Requests a sync; each `token` is a new request.
     pub async fn resync(&self, name: &str, token: &str) {
         self.annotate(name, api::REQUESTED_AT, token).await;
+    }
+
+    /// Requests a sync and waits for it.
+    pub async fn resync_and_wait(&self, name: &str, token: &str) -> AppRepository {
+        self.resync(name, token).await;
+        self.until(name, "the resync to be handled", |object| {
+            let status = object.status.as_ref();
+            status.and_then(|status| status.last_handled_reconcile_at.as_deref()) == Some(token)
+        })
+        .await
     }
 
     pub async fn annotate(&self, name: &str, annotation: &str, value: &str) {

@@ -5,9 +5,10 @@ use base64::prelude::BASE64_STANDARD;
 use portolan::api::AppRepository;
 use serde_json::{Value, json};
 
+use super::registry::chart;
 use super::rows::Postgres;
-use super::{World, condition, message};
-use crate::support::archives::{Archive, Chart, index};
+use super::{NEVER, World, condition, message};
+use crate::support::archives::{Archive, index};
 use crate::support::chart_server::{ChartServer, Fault, Page};
 use crate::support::control_plane::control_plane;
 use crate::support::portolan::Portolan;
@@ -16,19 +17,8 @@ use crate::support::registry::{PASSWORD, USER};
 use crate::support::tls::Authority;
 use crate::support::token_server::basic_authorization;
 
-/// The default schedule never fires, so that only requested syncs run.
-const NEVER: &str = "--crontab=@yearly";
 /// The password, in plain text and as sent.
 const SECRETS: [&str; 2] = [PASSWORD, "bmF2aWdhdG9yOmZhaXItd2luZHM="];
-
-fn chart(version: &str) -> Archive {
-    Chart::new("harbour", version)
-        .file("README.md", format!("# Harbour {version}\n"))
-        .file("values.yaml", "berths: 3\n")
-        .file("values-production.yaml", "berths: 30\n")
-        .file("values.schema.json", r#"{"type": "object"}"#)
-        .pack()
-}
 
 /// Serves an index of these archives below `/name`, with the archive URLs from `locate`. Returns the repository's URL.
 fn serve(server: &ChartServer, name: &str, archives: &[Archive], locate: impl Fn(&str) -> String) -> String {
@@ -39,19 +29,12 @@ fn serve(server: &ChartServer, name: &str, archives: &[Archive], locate: impl Fn
     server.url(&format!("/{name}"))
 }
 
-fn serve_archives(server: &ChartServer, folder: &str, archives: &[Archive]) {
-    for archive in archives {
-        let path = format!("/{folder}/{}", archive.file_name());
-        server.serve(&path, Page::new(archive.bytes.clone()));
-    }
-}
-
 /// A server with a password and a private CA, which serves `/private`.
 async fn private_server() -> (ChartServer, String) {
     let server = ChartServer::start_tls().await;
     server.demand_basic(USER, PASSWORD);
-    let archives = [chart("1.1.0"), chart("1.0.0")];
-    serve_archives(&server, "private", &archives);
+    let archives = [chart("harbour", "1.1.0"), chart("harbour", "1.0.0")];
+    server.serve_archives("private", &archives);
     let url = serve(&server, "private", &archives, str::to_owned);
     (server, url)
 }
@@ -109,12 +92,12 @@ async fn a_repository_with_a_password_and_a_private_ca_is_synced_with_files() {
     let expected = |version: &str| {
         json!({
             "ID": format!("private/harbour-{version}"),
-            "Readme": format!("# Harbour {version}\n"),
+            "Readme": format!("# harbour {version}\n"),
             "DefaultValues": "berths: 3\n",
             "AdditionalDefaultValues": { "values-production": "berths: 30\n" },
             "Schema": r#"{"type": "object"}"#,
             "Repo": { "namespace": world.namespace, "name": "private", "url": url, "type": "" },
-            "Digest": chart(version).sha256(),
+            "Digest": chart("harbour", version).sha256(),
         })
     };
     let files = postgres.rows.files().await;
@@ -243,7 +226,7 @@ async fn kubeapps_copy_of_a_secret_is_used_if_the_secret_is_missing() {
 async fn an_untrusted_certificate_is_accepted_only_if_verification_is_disabled() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let server = ChartServer::start_tls().await;
-    let url = serve(&server, "odd", &[chart("1.0.0")], str::to_owned);
+    let url = serve(&server, "odd", &[chart("harbour", "1.0.0")], str::to_owned);
     let _portolan = world.portolan(postgres.url(), &[NEVER]).await;
     world.declare("odd", &url).await;
     let object = until_stalled(&world, "odd", "CertificateNotTrusted").await;
@@ -267,10 +250,10 @@ async fn the_password_is_sent_to_other_hosts_only_on_request() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let (server, elsewhere) = (&world.server, ChartServer::start().await);
     server.demand_basic(USER, PASSWORD);
-    let archives = [chart("1.0.0")];
+    let archives = [chart("harbour", "1.0.0")];
     let file = archives[0].file_name();
     for name in ["named", "led", "passed"] {
-        serve_archives(&elsewhere, name, &archives);
+        elsewhere.serve_archives(name, &archives);
     }
     // One index contains archive URLs of another host, one server redirects there, and one repository may send
     // credentials.
@@ -331,10 +314,10 @@ async fn a_repository_is_reached_through_its_own_proxy() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let (proxy, authority) = (Proxy::start().await, Authority::new());
     let secure = ChartServer::start_tls_by(&authority).await;
-    let archives = [chart("1.0.0")];
+    let archives = [chart("harbour", "1.0.0")];
     for server in [&world.server, &secure] {
         serve(server, "stable", &archives, str::to_owned);
-        serve_archives(server, "stable", &archives);
+        server.serve_archives("stable", &archives);
     }
     // Only the proxy can resolve these hosts.
     proxy.know("charts.example.com:80", world.server.host());

@@ -9,15 +9,12 @@ use portolan::api::AppRepository;
 use reqwest::Method;
 use serde_json::json;
 
-use super::{World, condition, message};
+use super::{NEVER, World, condition, message};
 use crate::support::archives::{Archive, Chart};
 use crate::support::chart_server::ChartServer;
 use crate::support::registry::{Registry, Setup};
 use crate::support::tls::Authority;
 use crate::support::token_server::basic_authorization;
-
-/// The default schedule never fires, so that only requested syncs run.
-const NEVER: &str = "--crontab=@yearly";
 
 pub fn chart(name: &str, version: &str) -> Archive {
     Chart::new(name, version)
@@ -91,17 +88,10 @@ impl Port {
     }
 }
 
-/// Requests a sync and waits for it.
-async fn resynced(world: &World, name: &str, token: &str) -> AppRepository {
-    world.resync(name, token).await;
-    let object = world
-        .until(name, "the resync to be handled", |object| {
-            let status = object.status.as_ref();
-            status.and_then(|status| status.last_handled_reconcile_at.as_deref()) == Some(token)
-        })
-        .await;
+/// Requests a sync, which must succeed.
+async fn resynced(world: &World, name: &str, token: &str) {
+    let object = world.resync_and_wait(name, token).await;
     assert_eq!(condition(&object, "Ready").unwrap().0, "True", "{}", message(&object));
-    object
 }
 
 /// Entries that the last sync skipped: chart, version, reason.

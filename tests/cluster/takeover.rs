@@ -7,7 +7,7 @@ use serde_json::json;
 use super::adopting::{create, cron_job, names, repository};
 use super::registry::{Port, chart};
 use super::rows::{Postgres, Rows};
-use super::{SOON, World, condition, index};
+use super::{NEVER, SOON, World, condition, index};
 use crate::support::chart_server::Fault;
 use crate::support::control_plane::{ControlPlane, control_plane};
 use crate::support::eventually::eventually;
@@ -49,7 +49,7 @@ async fn the_cron_job_of_a_repository_is_removed_after_its_first_sync() {
 
     let namespace = format!("--namespace={kubeapps}");
     let portolan = world
-        .portolan(postgres.url(), &["--crontab=@yearly", "--adopt-kubeapps", &namespace])
+        .portolan(postgres.url(), &[NEVER, "--adopt-kubeapps", &namespace])
         .await;
     world.until_ready_is("bad", "False", "NotFound").await;
     eventually(SOON, "the CronJob of the synced repository to be removed", async || {
@@ -62,13 +62,8 @@ async fn the_cron_job_of_a_repository_is_removed_after_its_first_sync() {
     })
     .await;
     // Kubeapps still syncs the other repository.
-    world.resync("bad", "one").await;
-    world
-        .until("bad", "the resync to be handled", |object| {
-            let status = object.status.as_ref().unwrap();
-            status.last_handled_reconcile_at.as_deref() == Some("one") && condition(object, "Stalled").is_some()
-        })
-        .await;
+    let object = world.resync_and_wait("bad", "one").await;
+    assert!(condition(&object, "Stalled").is_some());
     assert_eq!(names(&world.client, &kubeapps).await, left(&[&bad, &unmanaged]));
     world.server.repair("/bad/index.yaml");
     world.resync("bad", "two").await;
@@ -93,7 +88,7 @@ async fn a_recreated_repository_has_its_cron_job_removed_again() {
     let url = world.serve("charts", index(&[("web", &["1.0.0"])]));
     let namespace = format!("--namespace={kubeapps}");
     let _portolan = world
-        .portolan(postgres.url(), &["--crontab=@yearly", "--adopt-kubeapps", &namespace])
+        .portolan(postgres.url(), &[NEVER, "--adopt-kubeapps", &namespace])
         .await;
     let cron_job_is_removed = async || {
         eventually(SOON, "the CronJob to be removed", async || {
@@ -127,7 +122,7 @@ async fn without_the_flag_cron_jobs_stay_and_are_logged_once() {
         world.declare(name, &url).await;
     }
     let namespace = format!("--namespace={kubeapps}");
-    let portolan = world.portolan(postgres.url(), &["--crontab=@yearly", &namespace]).await;
+    let portolan = world.portolan(postgres.url(), &[NEVER, &namespace]).await;
     let warning = portolan.line_with("are also synced by CronJobs", SOON).await;
     assert!(warning.contains(&format!("2 repositories (first: {one})")), "{warning}");
     assert!(
@@ -136,12 +131,7 @@ async fn without_the_flag_cron_jobs_stay_and_are_logged_once() {
     );
     for name in ["one", "two"] {
         world.until_ready(name).await;
-        world.resync(name, "again").await;
-        world
-            .until(name, "the resync to be handled", |object| {
-                object.status.as_ref().unwrap().last_handled_reconcile_at.as_deref() == Some("again")
-            })
-            .await;
+        world.resync_and_wait(name, "again").await;
     }
     let lines = portolan.lines();
     assert_eq!(

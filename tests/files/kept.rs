@@ -35,10 +35,7 @@ impl Kept {
         });
         let index = archives::index(entries);
         self.world.server.serve("/stable/index.yaml", Page::new(index));
-        for archive in archives {
-            let path = format!("/stable/{}", archive.file_name());
-            self.world.server.serve(&path, Page::new(archive.bytes.clone()));
-        }
+        self.world.server.serve_archives("stable", archives.iter().copied());
     }
 
     async fn sync(&self, more: &[&str]) {

@@ -24,12 +24,8 @@ const ALL: &str = "--chart-files=all";
 impl World {
     /// Serves these archives and an index next to them, and returns the repository's URL.
     fn serve(&self, name: &str, archives: &[Archive]) -> String {
-        let url = self.serve_index(name, archives);
-        for archive in archives {
-            let path = format!("/{name}/{}", archive.file_name());
-            self.server.serve(&path, Page::new(archive.bytes.clone()));
-        }
-        url
+        self.server.serve_archives(name, archives);
+        self.serve_index(name, archives)
     }
 
     /// Serves an index of these archives, without the archives.

@@ -7,15 +7,9 @@ use crate::support::archives::{Archive, Chart, Entry, index, sha256};
 use crate::support::helm;
 use crate::support::process::ScratchFolder;
 
-fn unpacked(archive: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    GzDecoder::new(archive).read_to_end(&mut bytes).unwrap();
-    bytes
-}
-
 /// Lists the entries of an archive with an independent implementation.
 fn listing(archive: &Archive) -> Vec<(String, EntryType, u64)> {
-    let unpacked = unpacked(&archive.bytes);
+    let unpacked = archive.unpacked();
     let mut archive = tar::Archive::new(unpacked.as_slice());
     let entries = archive.entries().unwrap().map(Result::unwrap);
     entries
@@ -98,7 +92,8 @@ fn a_bomb_is_a_small_valid_archive() {
 #[test]
 fn archives_can_be_truncated_recompressed_and_invalid() {
     let archive = Chart::new("harbour", "1.0.0").file("README.md", "x").pack();
-    assert_eq!(unpacked(&archive.packed_again()), archive.bytes);
+    let again = Archive::of_bytes("harbour", "1.0.0", archive.packed_again());
+    assert_eq!(again.unpacked(), archive.bytes);
     let half = archive.bytes.len() / 2;
     let cut = archive.clone().truncated(half);
     assert!(

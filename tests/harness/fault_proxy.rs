@@ -1,5 +1,3 @@
-use std::time::Duration;
-
 use axum::http::Method;
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -9,10 +7,8 @@ use kube::{Api, Client, Config};
 
 use super::control_plane::config_map;
 use crate::support::control_plane::control_plane;
-use crate::support::eventually::eventually;
+use crate::support::eventually::{SOON, eventually};
 use crate::support::fault_proxy::{ApiFault, FaultProxy};
-
-const SOON: Duration = Duration::from_secs(30);
 
 /// Returns a proxy and a client without retries for config maps in a new namespace.
 async fn through_proxy() -> (FaultProxy, Api<ConfigMap>) {

@@ -1,9 +1,6 @@
-use std::time::Duration;
-
+use crate::support::eventually::SOON;
 use crate::support::portolan::{Metrics, Portolan, command, run};
 use crate::support::process::ScratchFolder;
-
-const SOON: Duration = Duration::from_secs(30);
 
 #[tokio::test]
 async fn the_binary_starts_serves_probes_and_shuts_down() {

@@ -1,11 +1,9 @@
 use std::process::Command;
 use std::time::Duration;
 
-use crate::support::eventually::eventually;
+use crate::support::eventually::{SOON, eventually};
 use crate::support::ports::free_port;
 use crate::support::process::{Process, Reaper, ScratchFolder};
-
-const SOON: Duration = Duration::from_secs(10);
 
 #[tokio::test]
 async fn children_end_when_the_test_process_does() {

@@ -15,10 +15,9 @@ use serde_json::json;
 use tokio::time::{Instant, timeout};
 
 use crate::support::control_plane::{ADMIN_TOKEN, control_plane};
-use crate::support::eventually::eventually;
+use crate::support::eventually::{SOON, eventually};
 use crate::support::fault_proxy::{ApiFault, FaultProxy};
 
-const SOON: Duration = Duration::from_secs(30);
 /// Short, but long enough for a machine that runs other tests.
 const TIMING: Timing = Timing {
     lease_duration: Duration::from_secs(5),

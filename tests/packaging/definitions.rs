@@ -1,7 +1,5 @@
 //! The CRD of Applications in a real API server: accepted objects, stored fields and printed columns.
 
-use std::time::Duration;
-
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::DynamicObject;
 use kube::discovery::ApiResource;
@@ -10,9 +8,7 @@ use portolan::api::{Application, ApplicationStatus, crds};
 use serde_json::{Value, json};
 
 use crate::support::control_plane::{ControlPlane, control_plane};
-use crate::support::eventually::eventually;
-
-const SOON: Duration = Duration::from_secs(30);
+use crate::support::eventually::{SOON, eventually};
 
 /// Returns a namespace of the shared control plane, with the CRDs installed.
 async fn namespace() -> (&'static ControlPlane, String, Client) {

@@ -18,11 +18,11 @@ use portolan::http::{Fetcher, Limits, Settings};
 use portolan::jq as filter;
 use portolan::runtime::cron::Intervals;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use sqlx::SqlitePool;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
+use crate::support::archives::sha256;
 use crate::support::chart_server::{ChartServer, Page};
 
 /// A fake registry and a catalog synced with it.
@@ -48,8 +48,7 @@ pub fn manifest(repository: &str, tag: &str) -> String {
 }
 
 pub fn digest(bytes: &[u8]) -> String {
-    let hex: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{hex}")
+    format!("sha256:{}", sha256(bytes))
 }
 
 pub fn fetcher() -> Fetcher {

@@ -1,7 +1,8 @@
 //! Chart archives created in memory: valid and malicious ones.
 
-use std::io::Write;
+use std::io::{Read, Write};
 
+use flate2::read::GzDecoder;
 use flate2::write::{DeflateEncoder, GzEncoder};
 use flate2::{Compression, Crc};
 use serde_json::{Map, Value, json};
@@ -233,6 +234,14 @@ impl Archive {
     pub fn truncated(mut self, at: usize) -> Self {
         self.bytes.truncate(at);
         self
+    }
+
+    /// Returns the uncompressed tar archive.
+    pub fn unpacked(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let read = GzDecoder::new(self.bytes.as_slice()).read_to_end(&mut bytes);
+        read.expect("the archive is valid");
+        bytes
     }
 
     /// Compresses the archive again, as some servers do.

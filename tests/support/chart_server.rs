@@ -18,6 +18,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use tokio::net::TcpListener;
 
+use super::archives::Archive;
 use super::forward::Upstream;
 use super::tls::{Authority, TlsListener};
 
@@ -151,6 +152,13 @@ impl ChartServer {
             .lock()
             .expect("mutex is not poisoned")
             .insert(path.to_owned(), page);
+    }
+
+    /// Serves chart archives below `/directory`.
+    pub fn serve_archives<'a>(&self, directory: &str, archives: impl IntoIterator<Item = &'a Archive>) {
+        for archive in archives {
+            self.serve(&format!("/{directory}/{}", archive.file_name()), Page::archive(archive));
+        }
     }
 
     /// Responds with 401 and a challenge to every request without this `Authorization` header from now on.

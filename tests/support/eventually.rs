@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+/// Deadline for expected changes, with a margin for busy machines.
+pub const SOON: Duration = Duration::from_secs(30);
+
 /// The result of one check: the expected value, or the observed state.
 pub trait Look {
     /// The expected value.

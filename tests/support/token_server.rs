@@ -96,23 +96,30 @@ pub struct TokenServer {
 impl TokenServer {
     /// Starts a server without TLS.
     pub async fn start() -> Self {
-        let (listener, shared, address) = prepare().await;
-        let service = Router::new().fallback(answer).with_state(Arc::clone(&shared));
-        tokio::spawn(async move { axum::serve(listener, service).await });
-        Self {
-            base: format!("http://{address}"),
-            shared,
-        }
+        Self::start_with(None).await
     }
 
     /// Starts a server with a certificate of this authority.
     pub async fn start_tls(authority: &Authority) -> Self {
+        Self::start_with(Some(authority)).await
+    }
+
+    async fn start_with(authority: Option<&Authority>) -> Self {
         let (listener, shared, address) = prepare().await;
         let service = Router::new().fallback(answer).with_state(Arc::clone(&shared));
-        let listener = TlsListener::new(listener, authority);
-        tokio::spawn(async move { axum::serve(listener, service).await });
+        let scheme = match authority {
+            None => {
+                tokio::spawn(async move { axum::serve(listener, service).await });
+                "http"
+            }
+            Some(authority) => {
+                let listener = TlsListener::new(listener, authority);
+                tokio::spawn(async move { axum::serve(listener, service).await });
+                "https"
+            }
+        };
         Self {
-            base: format!("https://{address}"),
+            base: format!("{scheme}://{address}"),
             shared,
         }
     }

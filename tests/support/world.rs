@@ -3,7 +3,6 @@
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
 
 use serde_json::Value;
 use sqlx::AssertSqlSafe;
@@ -14,8 +13,7 @@ use super::eventually::eventually;
 use super::portolan::{self, Portolan, command};
 use super::process::ScratchFolder;
 
-/// Deadline for expected changes.
-pub const SOON: Duration = Duration::from_secs(30);
+pub use super::eventually::SOON;
 
 /// A manifests directory and a chart server.
 pub struct World {

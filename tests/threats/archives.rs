@@ -232,7 +232,10 @@ async fn a_schema_is_stored_as_text_and_its_references_are_not_fetched() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn files_of_a_nested_archive_are_not_imported() {
     let world = World::new().await;
-    let smuggled = unpacked(&Chart::new("nested", "1.0.0").file("README.md", "smuggled").pack());
+    let smuggled = Chart::new("nested", "1.0.0")
+        .file("README.md", "smuggled")
+        .pack()
+        .unpacked();
     let record = size_record(smuggled.len());
     let mut bytes = Vec::new();
     append(
@@ -312,10 +315,4 @@ fn append(bytes: &mut Vec<u8>, path: &str, kind: EntryType, content: &[u8], stat
     bytes.extend(header.as_bytes());
     bytes.extend(content);
     bytes.resize(bytes.len().next_multiple_of(512), 0);
-}
-
-fn unpacked(archive: &Archive) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&archive.bytes[..]), &mut bytes).unwrap();
-    bytes
 }

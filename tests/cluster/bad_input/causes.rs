@@ -23,11 +23,11 @@ async fn each_bad_input_is_reported_and_affects_no_charts_or_other_repositories(
     // Then all but one break.
     let requests = join_all(cases.iter().map(|case| break_it(&harbour, case))).await;
     world.serve("bystander", index(&[("web", &["2.0.0"])]));
-    harbour.resync("bystander", "now").await;
+    harbour.world.resync("bystander", "now").await;
     join_all(cases.iter().map(|case| check_report(&harbour, case))).await;
 
     // The healthy one is synced meanwhile.
-    let object = harbour.resync_and_wait("bystander", "again").await;
+    let object = harbour.world.resync_and_wait("bystander", "again").await;
     assert_eq!(condition(&object, "Ready"), Some(("True", "Synced")));
     assert_eq!(harbour.charts("bystander").await, ["web"]);
     for (case, before) in cases.iter().zip(&before) {
@@ -69,7 +69,7 @@ async fn break_it(harbour: &Harbour, case: &Case) -> usize {
             return requests;
         }
     }
-    harbour.resync(case.name, "broken").await;
+    harbour.world.resync(case.name, "broken").await;
     requests
 }
 
@@ -110,7 +110,7 @@ async fn repair(harbour: &Harbour, case: &Case) {
     let url = harbour.world.serve(case.name, good_index());
     match (&case.how, case.then) {
         (How::Url(_), _) => drop(harbour.world.edit(case.name, json!({ "spec": { "url": url } })).await),
-        (_, Stalled) => harbour.resync(case.name, "repaired").await,
+        (_, Stalled) => harbour.world.resync(case.name, "repaired").await,
         (_, Retried) => {}
     }
 }

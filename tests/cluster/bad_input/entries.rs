@@ -81,7 +81,7 @@ async fn invalid_entries_are_skipped_and_listed() {
 
     // Once repaired, nothing is skipped.
     world.serve("mixed", index_of(&[good]));
-    let object = harbour.resync_and_wait("mixed", "now").await;
+    let object = harbour.world.resync_and_wait("mixed", "now").await;
     assert_eq!(object.status.unwrap().last_sync.unwrap().skipped_count, 0);
     assert_eq!(harbour.charts("mixed").await, ["web"]);
 }
@@ -107,7 +107,7 @@ async fn a_chart_named_like_an_sql_statement_is_added_and_removed_alone() {
     assert!(before.iter().any(|row| row.info["name"] == HOSTILE));
 
     world.serve("hostile", charts(&[]));
-    harbour.resync_and_wait("hostile", "now").await;
+    harbour.world.resync_and_wait("hostile", "now").await;
     assert_eq!(harbour.charts("hostile").await, ["web", "worker"]);
     world.delete("hostile").await;
     world.gone("hostile").await;

@@ -4,19 +4,9 @@ use std::time::Instant;
 
 use super::*;
 use crate::support::chart_server::Page;
+use crate::support::portolan::peak_memory;
 
 const MIB: usize = 1024 * 1024;
-
-/// Peak memory of a process, if the system reports it.
-fn peak_memory_mib(pid: u32) -> Option<usize> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    line.trim()
-        .trim_end_matches(" kB")
-        .parse::<usize>()
-        .ok()
-        .map(|kib| kib / 1024)
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_index_of_101_mib_is_refused_with_or_without_content_length_in_little_memory() {
@@ -37,7 +27,7 @@ async fn an_index_of_101_mib_is_refused_with_or_without_content_length_in_little
     for (name, page) in pages {
         let before = harbour.rows(name).await;
         world.server.serve(&index_path(name), page);
-        harbour.resync(name, "now").await;
+        harbour.world.resync(name, "now").await;
         let object = world.until_ready_is(name, "False", "TooLarge").await;
         assert_eq!(condition(&object, "Stalled"), Some(("True", "TooLarge")));
         assert!(
@@ -51,7 +41,6 @@ async fn an_index_of_101_mib_is_refused_with_or_without_content_length_in_little
         assert_eq!(harbour.rows(name).await, before);
     }
     assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
-    if let Some(peak) = peak_memory_mib(harbour.portolan.id()) {
-        assert!(peak < 100, "{peak} MiB: the body was in memory");
-    }
+    let peak = peak_memory(&harbour.portolan);
+    assert!(peak < 100, "{peak} MiB: the body was in memory");
 }

@@ -1,5 +1,7 @@
 //! Refused indexes are not downloaded again until they change or are confirmed.
 
+use portolan::api::REQUESTED_AT;
+
 use super::*;
 use crate::support::chart_server::Page;
 
@@ -129,7 +131,7 @@ async fn a_shrunken_index_is_accepted_only_with_the_digest_from_the_message() {
         let rows = harbour.rows(name).await;
 
         world.serve(name, index(&charts[..left]));
-        harbour.resync(name, "shrunk").await;
+        harbour.world.resync(name, "shrunk").await;
         let object = world.until_ready_is(name, "False", "ShrinkRefused").await;
         assert_eq!(condition(&object, "Stalled"), Some(("True", "ShrinkRefused")));
         let refusal = message(&object);
@@ -148,7 +150,7 @@ async fn a_shrunken_index_is_accepted_only_with_the_digest_from_the_message() {
             } } })
         };
         world.edit(name, allow("true", "wrong")).await;
-        let object = harbour.resync_and_wait(name, "wrong").await;
+        let object = harbour.world.resync_and_wait(name, "wrong").await;
         assert_eq!(condition(&object, "Ready"), Some(("False", "ShrinkRefused")));
         assert_eq!(harbour.rows(name).await, rows);
 

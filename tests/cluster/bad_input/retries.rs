@@ -18,11 +18,11 @@ async fn check_hold(harbour: &Harbour, host: &ChartServer, status: u16, reason: 
     let rows = (harbour.rows(&first).await, harbour.rows(&second).await);
     let held = Fault::retry_after(status, &HOLD.as_secs().to_string());
     host.break_times(&index_path(&first), held, 1);
-    harbour.resync(&first, "now").await;
+    harbour.world.resync(&first, "now").await;
     let object = world.until_ready_is(&first, "False", reason).await;
     assert_eq!(condition(&object, "Reconciling"), Some(("True", "Retrying")));
 
-    harbour.resync(&second, "now").await;
+    harbour.world.resync(&second, "now").await;
     let object = world.until_ready_is(&second, "False", reason).await;
     assert_eq!(condition(&object, "Reconciling"), Some(("True", "Retrying")));
     let refusal = message(&object);
@@ -76,7 +76,7 @@ async fn a_second_cause_gets_a_separate_event() {
     ] {
         world.server.repair(&index_path("unlucky"));
         world.server.break_path(&index_path("unlucky"), Fault::status(status));
-        harbour.resync("unlucky", cause).await;
+        harbour.world.resync("unlucky", cause).await;
         world.until_ready_is("unlucky", "False", reason).await;
         harbour
             .event_that_says("unlucky", "SyncStalled", &[reason, cause])
